@@ -31,6 +31,8 @@ from typing import Any
 
 import msgspec
 
+from adjudge.trainers.declarations import TRAINERS as ADAPTERS
+from adjudge.trainers.declarations import Trainer
 from adjudge_lab.conformance.checks import (
     TRAINER_CHECKS,
     CheckEnd,
@@ -166,13 +168,11 @@ def format_table(results: Mapping[str, Mapping[str, Any]]) -> str:
     return _format_head(_COLUMNS) + "".join(rows)
 
 
-def format_adapters(
-    adapters: Iterable[Mapping[str, Any]], results: Mapping[str, Mapping[str, Any]]
-) -> str:
+def format_adapters(adapters: Iterable[Trainer], results: Mapping[str, Mapping[str, Any]]) -> str:
     """The table of ``docs/trainers.md``: a row an adapter, in the order of ``adapters``."""
     rows = []
     for one in adapters:
-        driven = [results[name] for name in one.get("alone", ())]
+        driven = [results[name] for name in one.measured]
         several = len({result["title"] for result in driven}) > 1
         names = [result["title" if several else "version"] for result in driven]
         versions = [result["version"] for result in driven][: None if several else 1]
@@ -183,8 +183,8 @@ def format_adapters(
                 for name, verdict in zip(names, verdicts, strict=True)
             ]
         cells = (
-            *(one["title"], one.get("version") or "; ".join(versions), one["add"]),
-            *("; ".join(verdicts) or "–", one["missing"], one["refused"]),
+            *(one.title, one.tested or "; ".join(versions), one.add),
+            *("; ".join(verdicts) or "–", one.missing, one.refused),
         )
         rows.append(f"| {' | '.join(cells)} |\n")
     return _format_head(_ADAPTER_COLUMNS) + "".join(rows)
@@ -312,7 +312,7 @@ def main() -> None:
     for sentence in find_old_rows(results, datetime.datetime.now(datetime.UTC).date()):
         sys.stdout.write(f"{sentence}\n")
     RESULTS.write_text(format_results(results), encoding="utf-8")
-    tables = {PAGE: format_adapters(declared["adapter"], results), EVIDENCE: format_table(results)}
+    tables = {PAGE: format_adapters(ADAPTERS, results), EVIDENCE: format_table(results)}
     for page, table in tables.items():
         text = page.read_text(encoding="utf-8")
         page.write_text(insert_table(text, table), encoding="utf-8")

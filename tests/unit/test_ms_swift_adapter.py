@@ -13,8 +13,6 @@ from tests.refusals import refuses
 from tests.unit.test_trl_reward import ANSWER, SPEC, spec
 
 from adjudge import make_reward
-from adjudge.errors import ConfigError
-from adjudge.trainers import ms_swift
 from adjudge.trainers.ms_swift import AdjudgeORM, ZeroFilling
 from adjudge.trainers.trl_batch import GroupLayout
 
@@ -131,23 +129,6 @@ def test_groups_that_straddle_processes() -> None:
 def test_an_evaluation_has_groups_of_its_own_size() -> None:
     args = {**EXACT, "num_generations_eval": 1}
     assert judge(["a", "fail"], args=args, prompt_id=["p", "q"]) == [0.5, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "what"),
-    [
-        ({"reward_funcs": ["adjudge", "format"]}, "makes a missing reward 0. Make it a grader"),
-        ({"scale_rewards": "gdpo"}, "--scale_rewards: must be group, batch or none"),
-    ],
-)
-def test_what_the_patch_does_not_mend(
-    wrong: dict[str, Any], what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ms_swift, "_leaves_out_missing", lambda: True)
-    patched = {**EXACT, "scale_rewards": "group"}
-    judge(["a"] * 4, args=patched)
-    with pytest.raises(ConfigError, match=what):
-        judge(["a"] * 4, args={**patched, **wrong})
 
 
 def test_a_run_is_recorded(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """rLLM's plug-in without rLLM: what graders see, and how missing is said."""
 
+import asyncio
 import pickle
 from types import SimpleNamespace
 from typing import Any
@@ -58,15 +59,25 @@ def test_a_trajectory_with_a_reward_of_the_flow_stays() -> None:
     assert evaluate()[1] == []
 
 
+def spy(grade: Any, seen: list[Any]) -> Any:
+    async def graded(samples: Any, *given: Any, **options: Any) -> Any:
+        seen.extend(samples)
+        return await grade(samples, *given, **options)
+
+    return graded
+
+
 def test_graders_see_the_conversation_or_the_task() -> None:
-    evaluator = AdjudgeEvaluator(RewardSpec.from_dict(RIGHT))
+    evaluator, seen = AdjudgeEvaluator(RewardSpec.from_dict(RIGHT)), list[Any]()
     task = SimpleNamespace(instruction="from the task", metadata={"answer": "4"})
-    sample = evaluator._sample(task, trajectory("four").steps)
+    evaluator.scorer.grade = spy(evaluator.scorer.grade, seen)  # type: ignore[method-assign]
+    for given in (trajectory("four"), trajectory("four", chat=None)):
+        asyncio.run(evaluator._ascore(task, given.steps, "g"))
+    sample, bare = seen
     assert (sample.prompt, sample.response) == ("2 + 2?", "four")
     assert [one["role"] for one in sample.messages] == ["system", "user", "assistant"]
     assert sample.extra == {"answer": "4", "reference": "4", "finish_reason": "length"}
-    sample = evaluator._sample(task, trajectory("four", chat=None).steps)
-    assert (sample.prompt, sample.response, sample.messages) == ("from the task", "four", None)
+    assert (bare.prompt, bare.response, bare.messages) == ("from the task", "four", None)
 
 
 def test_an_evaluator_travels_to_other_processes() -> None:

@@ -10,6 +10,7 @@ from tests.refusals import refuses
 from tests.unit.helpers.stand_in_modules import stand_in
 from tests.unit.test_trl_reward import SPEC, spec
 
+import adjudge
 from adjudge.trainers import roll
 
 CENTRES = SimpleNamespace(adv_estimator="reinforce", norm_mean_type="group", norm_std_type=None)
@@ -82,6 +83,16 @@ def test_a_worker_judges_decoded_rows(worker: Any) -> None:
     made = worker.compute_rewards(data)
     assert made.batch["response_level_rewards"] == made.batch["scores"] == [1.0, 0.0]
     assert type(worker).__qualname__ == "JudgeRewardWorker"
+
+
+def test_a_worker_of_a_spec_of_its_own(
+    worker: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.delenv("ADJUDGE_SPEC")
+    made = adjudge.make_reward(tmp_path / "reward.toml", trainer="roll", columns={"reference": "c"})
+    own = made(None)
+    own.initialize(config())
+    assert own.adapter.score_rows(["p"], ["4"], {"c": ["4"]}) == [1.0]
 
 
 def test_another_loop_is_refused(worker: Any) -> None:

@@ -94,13 +94,6 @@ def test_a_rollout_that_did_not_end_has_no_reward() -> None:
     assert judge([]) == []
 
 
-def test_what_is_not_finite_is_missing() -> None:
-    group = judged_group(math.inf, 1.0, 0.0)
-    _, trained = slime.normalize_rewards(arguments(), group)
-    assert trained == pytest.approx([0.0, 0.5**0.5, -(0.5**0.5)], abs=1e-5)
-    assert [one.remove_sample for one in group] == [True, False, False]
-
-
 def test_an_answer_ends_before_the_token_that_ended_it() -> None:
     for end in (
         "<|im_end|>",
@@ -159,11 +152,6 @@ def test_settings_under_which_a_missing_reward_counts(
         judge(Sample(), **settings)
 
 
-def test_a_filter_of_ones_own_is_left_alone() -> None:
-    assert judge(Sample(), dynamic_sampling_filter_path="mine.keep") == 0.5
-    assert judge(Sample(), dynamic_sampling_filter_path=f"{OWN}.check_reward_nonzero_std") == 0.5
-
-
 def test_a_spec_that_compares_needs_a_whole_group() -> None:
     centred = {**ANSWER, "reward": {"group": "centre"}}
     with refuses("spec"):
@@ -209,16 +197,6 @@ def test_the_present_are_normalised_as_if_alone(
         assert value == 0 or not missing
     both = [*alone, 1.0, 0.0]
     assert sum(logged) / len(logged) == pytest.approx(sum(both) / len(both))
-
-
-def test_the_trainers_formulas() -> None:
-    samples = judged_group(1.0, 0.0, 0.5, None)
-    assert slime.normalize_rewards(arguments(), samples)[1] == pytest.approx([1, -1, 0, 0], 1e-5)
-    args = arguments(rewards_normalization=False)
-    assert slime.normalize_rewards(args, samples)[1] == [1.0, 0.0, 0.5, 0.0]
-    nothing = slime.normalize_rewards(arguments(), judged_group(None, None))
-    assert nothing[1] == [0.0, 0.0]
-    assert all(map(math.isnan, nothing[0]))
 
 
 def test_a_rollout_of_several_samples_counts_once() -> None:

@@ -115,3 +115,8 @@ def test_a_completion_that_was_lost_has_no_reward_whatever_is_judged() -> None:
             adapter.make_sample(n, n, "p", text, {"reference": "a"}) for n, text in enumerate(texts)
         ]
         assert scorer.score(made, ["p", "p"]).rewards == [1.0, None]
+
+
+def test_a_trainer_that_is_not_installed_is_named_with_its_install_line(spec: Path) -> None:
+    with pytest.raises(ConfigError, match=r"found no areal\)\. Run: pip install git\+https://"):
+        make_trainer_reward(spec, "areal")

@@ -107,14 +107,6 @@ def test_missing_is_none_and_everything_is_logged() -> None:
     assert set(trainer.extra) == {f"judge/{name}" for name in columns}
 
 
-def test_a_kind_seen_once_is_zero_where_it_does_not_occur() -> None:
-    """TRL averages what was logged, so silence would keep a kind's share up."""
-    reward, trainer = make_reward(spec()), Trainer()
-    call(reward, ["fail", "a"], trainer)
-    call(reward, ["a", "b"], trainer)
-    assert trainer.metrics["judge/missing_frac/unparsable"] == 0.0
-
-
 def test_conversational_form() -> None:
     prompt = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi?"}]
     said = [
@@ -129,18 +121,9 @@ def test_conversational_form() -> None:
     assert fields([{"role": "assistant", "content": ""}], prompts=[prompt])["response"] == ""
 
 
-def test_standard_form_has_no_messages() -> None:
-    assert fields("b", prompts=["a"]) == {"prompt": "a", "response": "b"}
-
-
 def test_columns_of_the_dataset_never_stand_for_the_rollout() -> None:
     found = fields("b", messages=[["gold"]], response=["gold"], finish_reason=["stop"], topic=["x"])
     assert found == {"prompt": "p", "response": "b", "topic": "x"}
-
-
-def test_a_rule_spec_sees_the_reference() -> None:
-    reward = make_reward(spec(ANSWER), columns={"reference": "target"})
-    assert call(reward, ["4", "5"], target=["4", "4"]) == [1.0, 0.0]
 
 
 def test_bad_columns_are_named() -> None:
@@ -180,12 +163,6 @@ def test_groups_are_blocks_of_the_whole_batch(size: int, count: int, rank: int) 
     assert (layout.broken is None) == whole
 
 
-def test_equal_prompts_side_by_side_stay_two_groups() -> None:
-    layout = find_group_layout(batch(["x"] * 4, Trainer(2)))
-    assert layout is not None
-    assert layout.groups == ["0", "0", "1", "1"]
-
-
 def test_evaluation_has_its_own_number_of_generations() -> None:
     layout = find_group_layout(batch(["x"] * 4, Trainer(2, training=False)))
     assert layout is not None
@@ -220,10 +197,6 @@ def test_a_spec_that_compares_refuses_half_a_group(more: dict[str, Any]) -> None
         call(reward, ["a", "b", "poor"], Trainer(2))
     with refuses("spec"):
         call(reward, ["a", "b", "poor"], prompts=["p", "p", "q"])
-
-
-def test_a_spec_that_does_not_compare_takes_half_a_group() -> None:
-    assert call(make_reward(spec()), ["a", "b", "poor"], Trainer(2)) == [0.5, 0.5, 0.1]
 
 
 def test_a_group_step_works_inside_blocks() -> None:
@@ -323,16 +296,6 @@ def test_a_group_step_that_the_trainer_does_again_is_warned_about(
         call(make_reward(spec(reward={"group": step})), ["a", "poor"], Trainer(**settings))
     assert [found in one.message for one in caplog.records if found] == ([True] if found else [])
     assert len(caplog.records) == (found is not None)
-
-
-def test_rloo_in_rloos_own_trainer_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
-    class RLOOTrainer(Trainer):
-        pass
-
-    with caplog.at_level(logging.WARNING, "adjudge"):
-        call(make_reward(spec(reward={"group": "rloo"})), ["a", "poor"], RLOOTrainer())
-    [record] = caplog.records
-    assert "taken away twice" in record.message
 
 
 def test_a_schedule_goes_by_the_trainers_step(caplog: pytest.LogCaptureFixture) -> None:
@@ -484,12 +447,6 @@ def test_older_trl_is_refused_at_the_start(
         call(made_before, ["a"] * 4)
 
 
-def test_trl_of_today_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = SimpleNamespace(GRPOTrainer=Masking)
-    monkeypatch.setitem(sys.modules, "trl.trainer.grpo_trainer", module)
-    assert call(make_reward(spec()), ["a", "fail"]) == [0.5, None]
-
-
 @pytest.mark.parametrize("trainer", [Trainer, Masking, Counting])
 def test_a_trainer_that_leaves_missing_rewards_out_gets_none(trainer: type[Trainer]) -> None:
     assert call(make_reward(spec()), ["a", "poor", "fail", "b"], trainer(4)) == [
@@ -552,11 +509,6 @@ def test_a_mask_tells_the_policys_tokens(column: str) -> None:
     assert [one["role"] for one in found["messages"]] == roles
     with refuses("rollout_func"):
         fields("x", trainer=rolling(), completion_ids=[[1, 2]], **{column: [[1]]})
-
-
-def test_a_rollout_func_that_tells_nothing_is_refused() -> None:
-    with refuses("rollout_func"):
-        call(make_reward(spec()), ["a"], rolling())
 
 
 def test_two_functions_of_one_trainer_are_told_apart(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,5 @@
 """A reward spec as one function of a trainer for each grader, without TRL."""
 
-import asyncio
 import logging
 from types import SimpleNamespace
 from typing import Any
@@ -77,23 +76,12 @@ class Trainer:
         self.extra[column] = values
 
     def ask(self, texts: list[str]) -> dict[str, list[float | None]]:
-        """What each function says, all called at the same time, as TRL does."""
+        """What each function says, called one after the other, as TRL does."""
 
-        async def together() -> list[Any]:
-            given = {"trainer_state": SimpleNamespace(global_step=0), "reference": texts}
-            logs = {"log_metric": self.log_metric, "log_extra": self.log_extra}
-            prompts = ["p"] * len(texts)
-            tasks = [
-                asyncio.ensure_future(one(prompts, texts, **given, **logs))
-                for one in self.reward_funcs
-            ]
-            await asyncio.wait(tasks)
-            for error in [task.exception() for task in tasks]:
-                if error is not None:
-                    raise error
-            return [task.result() for task in tasks]
-
-        said = asyncio.run(together())
+        given = {"trainer_state": SimpleNamespace(global_step=0), "reference": texts}
+        logs = {"log_metric": self.log_metric, "log_extra": self.log_extra}
+        batch = {"prompts": ["p"] * len(texts), "completions": texts, **given, **logs}
+        said = [one(**batch) for one in self.reward_funcs]
         return {one.__name__: part for one, part in zip(self.reward_funcs, said, strict=True)}
 
 
@@ -160,7 +148,7 @@ def test_other_functions_and_other_weights(caplog: pytest.LogCaptureFixture) -> 
             Trainer(vector, reward_weights=[1.0, 1.0]).ask(["kind"] * 4)
     assert sum("reward_weights are [1.0, 1.0]" in one.message for one in caplog.records) == 1
 
-    async def other(prompts: Any, completions: Any, **_: Any) -> list[float]:
+    def other(prompts: Any, completions: Any, **_: Any) -> list[float]:
         return [0.0 for _ in completions]
 
     beside = [*vector.functions, other]

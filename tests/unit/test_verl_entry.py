@@ -59,6 +59,35 @@ def test_a_spec_that_no_run_could_use_is_refused_before_ray(
     check_spec_file(config)
 
 
+V1 = {"reward": {}, "trainer": {"use_v1": True}, "algorithm": {"adv_estimator": "adjudge_grpo"}}
+
+
+@pytest.mark.parametrize(
+    ("config", "table", "key"),
+    [
+        (V1, '[reward]\ngroup = "z_score"\n', "needs whole groups"),
+        (V1, '[missing]\npolicy = "raise"\n', "missing.policy"),
+        (
+            {"actor_rollout_ref": {"rollout": {"mode": "async"}}},
+            '[reward]\ngroup = "rloo"\n',
+            "gro",
+        ),
+        ({"algorithm": {"adv_estimator": "gae"}}, "", "algorithm.adv_estimator"),
+    ],
+)
+def test_what_the_run_cannot_serve_is_refused_before_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: Any, table: str, key: str
+) -> None:
+    (tmp_path / "spec.toml").write_text(GRADER + table)
+    monkeypatch.setenv("ADJUDGE_SPEC", str(tmp_path / "spec.toml"))
+    with pytest.raises(ConfigError, match=key):
+        check_spec_file(config)
+    (tmp_path / "spec.toml").write_text(GRADER)
+    check_spec_file(V1)
+    (tmp_path / "spec.toml").write_text(GRADER + '[reward]\ngroup = "z_score"\n')
+    check_spec_file({"actor_rollout_ref": {"rollout": {"mode": "sync"}}})  # 0.6.1's whole batches
+
+
 def test_an_estimator_that_compares_groups_needs_them_all_judged() -> None:
     reward = {"sample_rate": 0.5, "combine_mode": "weighted_sum"}
     graders = [{"name": "q", "type": "json_valid"}]

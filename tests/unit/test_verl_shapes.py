@@ -9,16 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, GradingFailure
-from adjudge.messages import parse_conversation
 from adjudge.rewards import RewardResult
 from adjudge.trainers.verl.advantage import (
-    MissingRewardUid,
-    TurnReward,
-    check_estimator,
-    find_calling_config,
+    find_caller_local,
     impute_for_validation,
     impute_rewards,
     make_turn_reward,
@@ -28,8 +23,6 @@ from adjudge.trainers.verl.step_metrics import RewardCounts, missing_metrics, ro
 from adjudge.trainers.verl.versions import (
     SUPPORTED_VERSIONS,
     check_verl_version,
-    loads_manager_in_trainer,
-    takes_none,
 )
 from adjudge.types import GraderError
 
@@ -80,12 +73,6 @@ def test_validation_means_are_those_without_the_missing(
         assert found == pytest.approx(wanted, abs=1e-9, nan_ok=True)
 
 
-def test_a_marked_uid_is_the_uid_it_was() -> None:
-    marked = MissingRewardUid("u1")
-    assert marked == "u1"
-    assert hash(marked) == hash("u1")
-
-
 def test_turns_are_rebuilt_from_the_mask_and_bad_calls_stay_text() -> None:
     parts = [f"Adding. {CALL}", "<tool_response>4</tool_response>", "<tool_call>{</tool_call>"]
     found = rebuild_turns("", [0, 1, 2], [1, 0, 1], 4, lambda ids: parts[ids[0]])
@@ -106,24 +93,12 @@ def test_what_cannot_be_read_is_no_trajectory(
     assert caught.value.kind == "invalid_input"
 
 
-@pytest.mark.parametrize("value", [None, "no JSON", "[1]", [], ["x"], {"role": "user"}])
-def test_what_is_no_conversation(value: Any) -> None:
-    assert parse_conversation(value) is None
-
-
-def test_estimators() -> None:
-    for name in (None, "grpo", "adjudge_grpo"):
-        check_estimator(name)
-    with refuses("algorithm.adv_estimator"):
-        check_estimator("gae")
-
-
 def test_the_config_of_the_loader_is_seen_and_nobody_elses() -> None:
     def load_reward_manager(config: Any) -> Any:
-        return find_calling_config()
+        return find_caller_local("load_reward_manager", "config")
 
     assert load_reward_manager({"a": 1}) == {"a": 1}
-    assert find_calling_config() is None
+    assert find_caller_local("load_reward_manager", "config") is None
 
 
 def test_a_reward_remembers_its_events_through_a_pickle() -> None:
@@ -134,25 +109,12 @@ def test_a_reward_remembers_its_events_through_a_pickle() -> None:
     assert repr(again) == "1.5"
 
 
-@pytest.mark.parametrize("events", [None, []])
-def test_without_events_or_score_it_is_the_score(events: list[float] | None) -> None:
-    for score in (None, 2.0):
-        found = make_turn_reward(RewardResult(0, 0, score, event_rewards=events))
-        assert found == score
-        assert not isinstance(found, TurnReward)
-
-
 _KINDS = ("timeout", "unparsable")
 _scores = st.none() | st.floats(-1, 1)
 
 
-@given(
-    st.lists(st.tuples(_scores, st.sampled_from(_KINDS), st.floats(0, 1)), min_size=1),
-    st.sampled_from([None, math.nan]),
-)
-def test_a_steps_metrics_come_back_from_its_rows(
-    rows: list[tuple[Any, Any, float]], absent: float | None
-) -> None:
+@given(st.lists(st.tuples(_scores, st.sampled_from(_KINDS), st.floats(0, 1)), min_size=1))
+def test_a_steps_metrics_come_back_from_its_rows(rows: list[tuple[Any, Any, float]]) -> None:
     results = [
         RewardResult(
             i, 0, score, {"q_score": score}, {},
@@ -161,9 +123,7 @@ def test_a_steps_metrics_come_back_from_its_rows(
         for i, (score, kind, _) in enumerate(rows)
     ]  # fmt: skip
     infos = [
-        flat_loop_row(
-            result, ["q_score"], {"judge/cost_usd": cost, "judge/score_mean": 9.0}, absent=absent
-        )
+        flat_loop_row(result, ["q_score"], {"judge/cost_usd": cost, "judge/score_mean": 9.0})
         for result, (_, _, cost) in zip(results, rows, strict=True)
     ]
     rewards = [math.nan if score is None else score for score, _, _ in rows]
@@ -182,19 +142,13 @@ def test_a_steps_metrics_come_back_from_its_rows(
     assert counts.take() == {}
 
 
-def test_rows_of_other_rewards_have_no_judge_metrics() -> None:
-    assert rows_metrics([{"acc": 1.0}], [1.0], ["u"], [1]) == {}
-    assert rows_metrics([], [], [], []) == {}
-    assert missing_metrics({}) == {}
-
-
-@pytest.mark.parametrize("found", ["0.6.1", "0.7.1", "0.8.0", "0.9.1", "0.9.1.post1", None, "dev"])
+@pytest.mark.parametrize("found", ["0.6.1", "0.9.1", "0.9.1.post1", None, "dev"])
 def test_versions_of_verl_that_work(found: str | None, caplog: pytest.LogCaptureFixture) -> None:
     check_verl_version(found)
     assert not caplog.records
 
 
-@pytest.mark.parametrize("found", ["0.4.1", "0.6.0", "0.7.0", "0.7.0.dev0", "0.8.9"])
+@pytest.mark.parametrize("found", ["0.6.0", "0.7.1", "0.8.0.dev0", "0.9.0"])
 def test_versions_of_verl_that_do_not_are_refused(found: str) -> None:
     allowed = ", ".join(SUPPORTED_VERSIONS)
     with pytest.raises(ConfigError, match=f"found {found}; allowed: {allowed}, or newer"):
@@ -204,9 +158,3 @@ def test_versions_of_verl_that_do_not_are_refused(found: str) -> None:
 def test_a_newer_verl_is_tried_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     check_verl_version("0.10.0.dev0")
     assert "0.10.0.dev0 is newer" in caplog.text
-
-
-def test_which_trainers_know_names_by_themselves() -> None:
-    assert [takes_none(found) for found in ("0.8.0", "0.9.0", "0.9.1")] == [False, False, True]
-    known = [loads_manager_in_trainer(found) for found in ("0.7.1", "0.8.0", "0.9.1", None)]
-    assert known == [False, True, True, True]

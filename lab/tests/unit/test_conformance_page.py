@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from adjudge.trainers import SHIPPED_TRAINERS
-from adjudge_lab.conformance.drivers import DRIVERS
+from adjudge.trainers.declarations import TRAINERS
+from adjudge_lab.conformance.drivers import DRIVERS, STAND_INS
 
 DOCS = Path(__file__).parents[3] / "docs"
-NO_TRAINERS = {"reference", "zero-fill", "mean-fill"}
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def declare(generator: Any) -> Any:
 
 def test_the_tables_are_those_of_the_results(generator: Any) -> None:
     results = json.loads(generator.RESULTS.read_text(encoding="utf-8"))
-    adapters = generator.format_adapters(declare(generator)["adapter"], results)
+    adapters = generator.format_adapters(TRAINERS, results)
     tables = {generator.PAGE: adapters, generator.EVIDENCE: generator.format_table(results)}
     for page, table in tables.items():
         text = page.read_text(encoding="utf-8")
@@ -45,30 +44,29 @@ def test_the_tables_are_those_of_the_results(generator: Any) -> None:
     assert generator.format_results(results) == generator.RESULTS.read_text(encoding="utf-8")
 
 
-def test_every_adapter_has_a_row_that_says_whether_it_sees_groups(generator: Any) -> None:
+def test_a_row_says_whether_its_adapter_sees_groups(generator: Any) -> None:
     """What refuses specs about whole groups is in the adapter's code (``call_holds``)."""
-    rows = declare(generator)["adapter"]
-    named = {name: row for row in rows for name in row.get("names", [])}
-    assert set(named) == set(SHIPPED_TRAINERS)
-    for name, row in named.items():
-        module = SHIPPED_TRAINERS[name].partition(":")[0].removeprefix("adjudge.trainers.")
-        file = generator.ROOT / "src" / "adjudge" / "trainers" / f"{module.replace('.', '/')}.py"
+    for row in TRAINERS:
+        if not row.names or {"openrlhf", "verl"} & {*row.names}:  # which have ways of both kinds
+            continue
+        name = row.names[0].replace("-", "_")
+        file = generator.ROOT / "src" / "adjudge" / "trainers" / f"{name}.py"
         alone = 'call_holds = "one sample"' in file.read_text(encoding="utf-8")
-        said = row["refused"].startswith("whole-group specs")
-        assert said == alone or name in {"openrlhf", "verl"}, name  # which have ways of both kinds
+        said = row.refused.startswith("whole-group specs")
+        assert said == alone, row.title
+        assert row.install.startswith("pip install "), row.title
 
 
 def test_every_result_is_in_the_row_of_an_adapter(generator: Any) -> None:
-    declared = declare(generator)
-    shown = {name for row in declared["adapter"] for name in row.get("alone", [])}
-    assert shown == {one["name"] for one in declared["trainer"]}
+    shown = {name for row in TRAINERS for name in row.measured}
+    assert shown == {one["name"] for one in declare(generator)["trainer"]}
 
 
 def test_every_trainer_that_has_a_driver_has_a_row(generator: Any) -> None:
     results = json.loads(generator.RESULTS.read_text(encoding="utf-8"))
     trainers = declare(generator)["trainer"]
     assert list(results) == [one["name"] for one in trainers]
-    assert {one["driver"] for one in trainers} == set(DRIVERS) - NO_TRAINERS
+    assert {one["driver"] for one in trainers} == set(DRIVERS) - STAND_INS
 
 
 def test_rows_that_are_older_than_a_month_are_named(generator: Any) -> None:

@@ -11,26 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from adjudge.errors import ConfigError
 from adjudge.extensions import load_extension
+from adjudge.trainers.declarations import SHIPPED_TRAINERS, find_install_line
 
 if TYPE_CHECKING:
     from adjudge.rewards.spec import RewardSpec
 
 __all__ = ["SHIPPED_TRAINERS", "make_trainer_reward"]
-
-SHIPPED_TRAINERS = {
-    "areal": "adjudge.trainers.areal:make_reward",
-    "miles": "adjudge.trainers.slime:make_reward",
-    "ms-swift": "adjudge.trainers.ms_swift:make_reward",
-    "openrlhf": "adjudge.trainers.openrlhf:make_reward",
-    "rllm": "adjudge.trainers.rllm:make_reward",
-    "skyrl": "adjudge.trainers.skyrl:make_reward",
-    "slime": "adjudge.trainers.slime:make_reward",
-    "tinker-cookbook": "adjudge.trainers.tinker_cookbook:make_reward",
-    "trl": "adjudge.trainers.trl:make_reward",
-    "verifiers": "adjudge.trainers.verifiers:make_reward",
-    "verl": "adjudge.trainers.verl.reward_managers:make_reward",
-}
-"""Trainers by their names, and the adapter of each: ``make_reward(spec, **options)``."""
 
 
 def make_trainer_reward(spec: RewardSpec | Path | str | None, trainer: str, **options: Any) -> Any:
@@ -43,9 +29,23 @@ def make_trainer_reward(spec: RewardSpec | Path | str | None, trainer: str, **op
     beside = None
     if isinstance(spec, Path | str) and Path(spec).is_file():  # not a judge service's address
         beside = Path(spec).parent
-    adapter = load_extension(
-        "adjudge.trainers", trainer, where="trainer", folder=beside, shipped=SHIPPED_TRAINERS
-    )
+    try:
+        adapter = load_extension(
+            "adjudge.trainers", trainer, where="trainer", folder=beside, shipped=SHIPPED_TRAINERS
+        )
+        return _call_adapter(adapter, trainer, spec, options)
+    except (ConfigError, ImportError) as error:
+        cause = error.__cause__ if isinstance(error, ConfigError) else error
+        install = find_install_line(trainer)
+        if install and isinstance(cause, ModuleNotFoundError):
+            raise ConfigError(
+                f"trainer: {trainer!r} needs a package that is not installed (found no "
+                f"{cause.name}). Run: {install}"
+            ) from error
+        raise
+
+
+def _call_adapter(adapter: Any, trainer: str, spec: Any, options: dict[str, Any]) -> Any:
     if not callable(adapter):
         raise ConfigError(
             f"trainer: must be a function make_reward(spec, **options) (found {trainer!r}, of type "

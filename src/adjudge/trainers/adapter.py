@@ -13,7 +13,9 @@ rollout (:data:`ROLLOUT_FIELDS`). ``env_reward`` is the column of that name.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -25,7 +27,7 @@ from adjudge.intake.thinking import ThinkingWatch
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.progress import TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder, open_recorder
-from adjudge.trainers.scoring import Scorer, ScorerResult
+from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult
 from adjudge.types import RewardResult, Sample
 
 DEFAULT_NAME = "adjudge"
@@ -42,6 +44,7 @@ ROLLOUT_FIELD_ERROR = (
 _log = logging.getLogger("adjudge")
 
 _T = TypeVar("_T")
+AdapterT = TypeVar("AdapterT", bound="Adapter")
 
 
 class Adapter:
@@ -224,6 +227,24 @@ class Adapter:
         """:meth:`ascore` from ordinary code, also inside somebody else's running loop."""
         return run_blocking(self.ascore(samples, groups, step=step))
 
+    async def ascore_one(
+        self,
+        prompt: Any,
+        completion: Any,
+        columns: Mapping[str, Any],
+        group: str | None = None,
+        *,
+        thinks: bool | None = None,
+        **fields: Any,
+    ) -> ScorerResult:
+        """:meth:`ascore` of one rollout, whose ``columns`` are its row's; ``fields`` replace them.
+
+        ``group`` is by default its prompt. Arguments as for :meth:`make_sample`.
+        """
+        given = {**self.select_fields(columns), **fields}
+        sample = self.make_sample(0, 0, prompt, completion, given, thinks=thinks)
+        return await self.ascore([sample], [group or sample.prompt or ""])
+
     def sample_metrics(self, scored: ScorerResult) -> dict[str, float]:
         """What to log beside one sample: parts of its reward, whether it is missing, its cost.
 
@@ -245,6 +266,50 @@ class Adapter:
     def metric_prefix(self) -> str:
         """What the names of this adapter's metrics begin with."""
         return "judge/" if self.name == DEFAULT_NAME else f"judge/{self.name}/"
+
+
+@lru_cache(maxsize=16)
+def _shared_adapter(
+    kind: Any, spec: str, columns: tuple[tuple[str, str], ...], record: str | None
+) -> Any:
+    return kind(spec, columns=dict(columns), record=record)
+
+
+def share_adapter(
+    kind: type[AdapterT],
+    spec: RewardSpec | Path | str | None = None,
+    columns: Mapping[str, str] | None = None,
+    record: str | None = None,
+) -> AdapterT:
+    """One adapter for each spec's file in a process, for trainers that ask for a new one a batch.
+
+    ``spec`` is by default what ``ADJUDGE_SPEC`` names; one that is an object has its own.
+    """
+    if isinstance(spec, RewardSpec):
+        return kind(spec, columns=columns, record=record)
+    path = str(spec or os.environ.get(SPEC_VARIABLE, ""))
+    any_kind: Any = kind
+    shared: AdapterT = _shared_adapter(any_kind, path, tuple((columns or {}).items()), record)
+    return shared
+
+
+def check_settings(
+    settings: Mapping[str, tuple[Any, str]], owner: Any, spell: Callable[[str], str]
+) -> None:
+    """Refuse a trainer's settings beside which a missing reward would count.
+
+    ``settings`` has, by dotted name in ``owner``, the one value that is allowed (``None``: unset)
+    and why; ``spell`` gives the name that users know. Raises
+    :class:`~adjudge.errors.ConfigError`.
+    """
+    for key, (allowed, why) in settings.items():
+        found = owner
+        for name in key.split("."):
+            found = getattr(found, name, None)
+        if (found or None) != (allowed or None):
+            raise ConfigError(
+                f"{spell(key)}: must be {allowed or 'unset'}, since {why} (found {found!r})"
+            )
 
 
 def check_columns(columns: Mapping[str, str] | None) -> dict[str, str]:

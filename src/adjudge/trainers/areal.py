@@ -18,17 +18,16 @@ member shifts all groups after it. It is refused.
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from adjudge.errors import ConfigError
 from adjudge.intake.thinking import ThinkTokens, opens_thinking
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.adapter import Adapter
-from adjudge.trainers.scoring import SPEC_VARIABLE, ScorerResult
+from adjudge.trainers.adapter import Adapter, share_adapter
+from adjudge.trainers.scoring import ScorerResult
 
 
 class _MissingReward(Exception):
@@ -42,14 +41,11 @@ class _ArealAdapter(Adapter):
     async def judge(
         self, prompt: str, response: str, row: Mapping[str, Any], group: str
     ) -> ScorerResult:
-        fields = self.select_fields(row)
         if isinstance(messages := row.get("messages"), list):
             answer = [{"role": "assistant", "content": response}]
             thinks = opens_thinking(prompt)
-            sample = self.make_sample(0, 0, messages, answer, fields, thinks=thinks)
-        else:
-            sample = self.make_sample(0, 0, prompt, response, fields)
-        return await self.ascore([sample], [group])
+            return await self.ascore_one(messages, answer, row, group, thinks=thinks)
+        return await self.ascore_one(prompt, response, row, group)
 
 
 def make_reward(spec: RewardSpec | Path | str | None = None, **options: Any) -> Any:
@@ -91,7 +87,7 @@ def workflow_class() -> type[Any]:
         ) -> None:
             _check_version()
             super().__init__("adjudge", *args, **options)  # a name: a function gets a pool
-            self.adapter = _find_adapter(spec, columns, record)
+            self.adapter = share_adapter(_ArealAdapter, spec, columns, record)
             self.reward_fn = self.async_reward_fn = self._judge
 
         async def arun_episode(self, engine: Any, data: dict[str, Any]) -> Any:
@@ -115,23 +111,6 @@ def workflow_class() -> type[Any]:
 
     AdjudgeWorkflow.__qualname__ = "AdjudgeWorkflow"
     return AdjudgeWorkflow
-
-
-def _find_adapter(
-    spec: RewardSpec | Path | str | None, columns: Mapping[str, str] | None, record: str | None
-) -> _ArealAdapter:
-    """One for each spec's file in a process: AReaL makes a new workflow for every batch."""
-    if isinstance(spec, RewardSpec):
-        return _ArealAdapter(spec, columns=columns, record=record)
-    path = str(spec or os.environ.get(SPEC_VARIABLE, ""))
-    return _cached_adapter(path, tuple((columns or {}).items()), record)
-
-
-@lru_cache(maxsize=16)
-def _cached_adapter(
-    spec: str, columns: tuple[tuple[str, str], ...], record: str | None
-) -> _ArealAdapter:
-    return _ArealAdapter(spec, columns=dict(columns), record=record)
 
 
 def _check_version() -> None:

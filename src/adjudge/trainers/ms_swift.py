@@ -15,7 +15,6 @@ when the trainer starts, unless the spec's policy leaves whole groups out, or ra
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ _INTERNAL = frozenset(
 _REMEDY = (
     "--scale_rewards none with --advantage_estimator grpo, --kl_in_reward false and adjudge as the "
     "only reward function, where a missing reward can be given its group's mean (reward.group = "
-    "'z_score' in the spec divides by the deviation there), or docs/conformance/ms-swift.diff"
+    "'z_score' in the spec divides by the deviation there)"
 )
 
 
@@ -102,29 +101,23 @@ class _SwiftAdapter(Adapter):
             self.check_drawn_groups(f"--scale_rewards {scale}")
         if estimator == "reinforce_plus_plus":
             self.check_drawn_groups(f"--advantage_estimator {estimator}")
-        self._patched = _leaves_out_missing()
-        if self._patched and self.spec.missing.policy != "raise":
-            _check_patched(args)
-        elif not self._patched:
-            self._zeros.check(self.spec, GroupLayout(["0"] * self._size))
+        self._zeros.check(self.spec, GroupLayout(["0"] * self._size))
 
     async def rewards(self, given: Mapping[str, Any]) -> list[float | None]:
         layout = self._find_layout(given)
         self.check_whole_groups(layout.broken, "Let each process hold whole groups")
-        zeros = None if self._patched and layout.broken is None else self._zeros
-        if zeros is not None:
-            zeros.check(self.spec, layout)
+        self._zeros.check(self.spec, layout)
         scored = await self.ascore(
             self._make_samples(given, layout.groups),
             layout.groups,
             whole_groups=layout.broken is None,
         )
-        if zeros is None or None not in scored.rewards:
+        if None not in scored.rewards:
             return scored.rewards
         self.warn(
             "a missing reward goes to ms-swift as the mean of its group, which exactly undoes it"
         )
-        filled = zeros.exact(scored.rewards, layout, self.spec)
+        filled = self._zeros.exact(scored.rewards, layout, self.spec)
         of_all = mean([one for one in filled if one is not None])
         return [of_all if one is None else one for one in filled]  # a group without any
 
@@ -228,24 +221,6 @@ def _read_zero_filling(args: Any) -> ZeroFilling:
     return ZeroFilling(who, apart, centres)
 
 
-def _check_patched(args: Any) -> None:
-    """Refuse what adds several rewards up in the patched package, too, where NaN is then a 0."""
-    if not _is_alone(args):
-        raise ConfigError(
-            "--reward_funcs: there is a reward beside adjudge, and ms-swift's sum makes a "
-            "missing reward 0. Make it a grader of the spec."
-        )
-    if (scale := getattr(args, "scale_rewards", None)) == "gdpo":
-        raise ConfigError(f"--scale_rewards: must be group, batch or none (found {scale!r})")
-
-
 def _is_alone(args: Any) -> bool:
     others = getattr(args, "reward_model", None) or getattr(args, "use_gym_env", None)
     return len(getattr(args, "reward_funcs", None) or [""]) == 1 and not others
-
-
-def _leaves_out_missing() -> bool:
-    """Whether the patch is applied to the ms-swift that is running."""
-    module = sys.modules.get("swift.rl_core.advantage")
-    code = getattr(getattr(module, "compute_advantages", None), "__code__", None)
-    return code is not None and "masked_fill" in code.co_names

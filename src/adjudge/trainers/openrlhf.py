@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.intake.thinking import ThinkTokens
 from adjudge.rewards.spec import RewardSpec
@@ -84,9 +85,8 @@ def make_reward_func(
         [query], [prompt], [label] = queries, prompts, labels
         if not query.startswith(prompt):
             raise ConfigError(f"queries: must begin with the prompt (found {query[:80]!r})")
-        fields = adapter.select_fields(_columns(label))
-        sample = adapter.make_sample(0, 0, prompt, query[len(prompt) :], fields)
-        result = adapter.score([sample], ["0"]).results[0]
+        scoring = adapter.ascore_one(prompt, query[len(prompt) :], _columns(label), "0")
+        [result] = run_blocking(scoring).results
         if result.score is None and not dynamic_filtering:
             raise make_missing_failure(result)
         score = math.nan if result.score is None else result.score

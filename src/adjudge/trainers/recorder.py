@@ -6,12 +6,17 @@ what it cannot write in time, or for want of room, it writes nothing, and counts
 ``recorder.jsonl``. Several processes write to one folder, under a lock that each holds for one
 append; a process that is killed leaves whole lines, or one torn line that the next writer cuts off.
 
+A process that opens a folder in which nobody records any more starts the run again, perhaps from a
+checkpoint, perhaps another run by mistake: that is logged, and its rows have ``start``, 2 or more.
+
 Texts come from a policy and from datasets: they are written as JSON and nothing else.
 """
 
 from __future__ import annotations
 
 import atexit
+import fcntl
+import logging
 import os
 import threading
 from collections.abc import Mapping
@@ -39,6 +44,10 @@ DEFAULT_MAX_BYTES = 4 * 2**30
 
 _MANIFEST, _KIND = "run.json", "record"
 _ROWS = ("rollouts.jsonl", "rewards.jsonl")
+_LIVE = ".recorder.live"
+"""Who records holds a shared lock on it; who opens the folder sees so whether it is alone."""
+
+_log = logging.getLogger("adjudge")
 
 
 class FlightRecorder:
@@ -82,6 +91,8 @@ class FlightRecorder:
         self._lock = threading.Lock()
         self._writer: RecorderThread | None = None
         self._acknowledged = False
+        self._live: int | None = None
+        self._start = 1
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self.folder, self._options)
@@ -99,11 +110,35 @@ class FlightRecorder:
             self.folder.mkdir(parents=True, exist_ok=True)
             with exclusive_folder(self.folder):
                 _claim(self.folder, facts)
+                if self._live is None:
+                    self._count_start()
         except OSError as error:
             raise RunFolderError(
                 f"{self.folder}: cannot be recorded to: {error.strerror or error}. Give a folder "
                 "on a disk that knows file locks."
             ) from error
+
+    def _count_start(self) -> None:
+        """Hold the folder, and count a start where nobody else does."""
+        self._live = os.open(self.folder / _LIVE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        facts = read_json_object(self.folder / _MANIFEST) or {}
+        self._start = facts.get("starts", 0)
+        try:
+            fcntl.flock(self._live, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass  # another process of the same start, or another recorder of this one
+        else:
+            if not self._start or (self.folder / _ROWS[0]).exists():
+                self._start += 1
+                write_json(self.folder / _MANIFEST, {**facts, "starts": self._start})
+        fcntl.flock(self._live, fcntl.LOCK_SH)
+        if self._start > 1:
+            _log.warning(
+                "%s: has rows of an earlier start of the run; those of this one have start = %d. "
+                "Record another run to another folder.",
+                self.folder,
+                self._start,
+            )
 
     def record(self, call: RecordedCall) -> None:
         """Have a call written; returns at once and never raises."""
@@ -135,6 +170,9 @@ class FlightRecorder:
         """Write what waits and the last counts; called at the end of the process, too."""
         with self._lock:
             writer, self._writer = self._writer, None
+            live, self._live = self._live, None
+        if live is not None:
+            os.close(live)
         if writer is not None:
             atexit.unregister(writer.close)
             writer.close()
@@ -144,7 +182,7 @@ class FlightRecorder:
 
         with self._lock:
             if self._writer is None or self._writer.pid != os.getpid():
-                self._writer = RecorderThread(self.folder, **self._options)
+                self._writer = RecorderThread(self.folder, **self._options, start=self._start)
                 atexit.register(self._writer.close)
             return self._writer
 
@@ -191,8 +229,21 @@ def _claim(folder: Path, facts: Mapping[str, Any]) -> None:
         return
     if known.get("kind") != _KIND:
         raise RunFolderError(f"{folder}: holds another kind of run. Record to another folder.")
-    if known.get("settings") != facts["settings"]:
+    if (other := _find_difference(known.get("settings"), facts["settings"])) is not None:
+        key, was, now = other
         raise RunFolderError(
-            f"{folder}: holds a recorded run of another spec (found {known.get('spec_path')}; now "
-            f"{facts['spec_path']}). Record to another folder."
+            f"{folder}: holds a recorded run of another spec: {key} was {was!r:.200} (in "
+            f"{known.get('spec_path')}), and now is {now!r:.200} (in {facts['spec_path']}). Record "
+            "to another folder."
         )
+
+
+def _find_difference(was: Any, now: Any, key: str = "") -> tuple[str, Any, Any] | None:
+    """The first key in which two trees of settings differ, with both values."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        for name in dict.fromkeys([*was, *now]):
+            inner = f"{key}.{name}" if key else str(name)
+            if found := _find_difference(was.get(name), now.get(name), inner):
+                return found
+        return None
+    return None if was == now else (key or "the spec", was, now)

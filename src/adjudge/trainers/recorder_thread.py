@@ -15,15 +15,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
 from adjudge.checks.steps import SentinelAction, StepWatch
+from adjudge.files import atomic_write
 from adjudge.intake.rollouts import read_conversation
 from adjudge.runs.folder import read_json_object
-from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow, RowIndex
+from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow
 from adjudge.stats import mean
 from adjudge.text import encode_json
 from adjudge.trainers.metrics import batch_metrics
@@ -43,8 +45,6 @@ _WINDOW = 256
 """Samples of a row of metrics where the trainer hands them in one by one, without a step."""
 _ROWS_AT_ONCE, _YIELD_S = 8, 0.001
 _IDLE_S = 1.0
-_TAIL_BYTES = 1 << 16
-_LINES_LOOKED_AT = 4_096
 
 _log = logging.getLogger("adjudge")
 
@@ -64,96 +64,54 @@ class _SharedLog:
     """A file of JSON lines that several processes append to, under the folder's lock.
 
     Where lines are ``numbered``, each gets the next number of the file as its ``index``: so no two
-    samples have the same, whichever processes they come from.
+    samples have the same, whichever processes they come from. The next number is in a file beside.
     """
 
     def __init__(self, path: Path, *, numbered: bool = False) -> None:
-        self.path, self._numbered = path, numbered
-        self._size = -1
-        self._next = 0
+        self.path = path
+        self._counter = path.with_name(f".{path.name}.next") if numbered else None
 
     def append(self, bodies: Sequence[bytes], most: int | None = None) -> int:
         """Append JSON objects; how many, of which the file stays within ``most`` bytes."""
-        handle = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            size = self._look(handle)
-            lines: list[bytes] = []
-            room = None if most is None else most - size
+        with self.path.open("ab+", buffering=0) as file:
+            size = _cut_torn_line(file)
+            first, lines, end = self._next_number(), list[bytes](), size
             for body in bodies:
                 line = body + b"\n"
-                if self._numbered:
-                    line = b'{"index":%d,%b' % (self._next + len(lines), line[1:])
-                if room is not None:
-                    room -= len(line)
-                    if room < 0:
-                        break
+                if self._counter is not None:
+                    line = b'{"index":%d,%b' % (first + len(lines), line[1:])
+                end += len(line)
+                if most is not None and end > most:
+                    break
                 lines.append(line)
-            self._write(handle, size, b"".join(lines))
-            self._next += len(lines)
+            if self._counter is not None:  # first: a number that is lost is better than one twice
+                atomic_write(self._counter, b"%d" % (first + len(lines)))
+            view = memoryview(b"".join(lines))
+            try:
+                while view:
+                    view = view[file.write(view) or 0 :]
+            except OSError:
+                file.truncate(size)
+                raise
             return len(lines)
-        finally:
-            os.close(handle)
 
-    def _look(self, handle: int) -> int:
-        """The size of the file without a torn last line, and :attr:`_next`."""
-        size = os.fstat(handle).st_size
-        if size == self._size:
-            return size
-        lines = _lines_from_end(handle, size)
-        whole = size - len(next(lines))
-        if whole < size:
-            os.ftruncate(handle, whole)
-        if self._numbered:
-            self._next = max(self._next, self._find_last(lines, whole - self._size) + 1)
-        return whole
-
-    @staticmethod
-    def _find_last(lines: Iterator[bytes], new: int) -> int:
-        """The highest number among ``new`` bytes from the end; others may write rows, too."""
-        last, read = -1, 0
-        for count, line in enumerate(lines):
-            read += len(line) + 1
-            last = max(last, _decode_index(line, -1))
-            if last >= 0 and (read >= new or count >= _LINES_LOOKED_AT):
-                break
-        return last
-
-    def _write(self, handle: int, size: int, data: bytes) -> None:
-        """``data`` in whole, or nothing of it."""
-        view = memoryview(data)
-        try:
-            while view:
-                view = view[os.write(handle, view) :]
-        except OSError:
-            os.ftruncate(handle, size)
-            raise
-        self._size = size + len(data)
+    def _next_number(self) -> int:
+        if self._counter is None:
+            return 0
+        if self._counter.exists():
+            return int(self._counter.read_text())
+        with self.path.open("rb") as file:  # a folder that was copied without it
+            return sum(1 for _ in file)
 
 
-def _lines_from_end(handle: int, end: int) -> Iterator[bytes]:
-    """The lines of a file from the last, which is what comes after the last line's end."""
-    tail = b""
-    while end > 0:
-        start = max(0, end - _TAIL_BYTES)
-        tail, *lines = (os.pread(handle, end - start, start) + tail).split(b"\n")
-        yield from reversed(lines)
-        end = start
-    yield tail
-
-
-class _Indexed(msgspec.Struct):
-    index: RowIndex
-    reward: float | None
-
-
-_indexed = msgspec.json.Decoder(_Indexed)
-
-
-def _decode_index(line: bytes, default: int) -> int:
-    try:
-        return _indexed.decode(line).index
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return default
+def _cut_torn_line(file: IO[bytes]) -> int:
+    """The size of a file without a last line that a killed process did not end."""
+    size = file.seek(0, os.SEEK_END)
+    if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+        with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            size = content.rfind(b"\n") + 1
+        file.truncate(size)
+    return size
 
 
 @dataclass
@@ -169,22 +127,29 @@ class _Window:
 class RecorderThread:
     """The thread of one process that writes to ``folder``, and its queue.
 
-    ``max_bytes``, ``sentinel`` and ``gold`` as for :class:`~.recorder.FlightRecorder`.
+    ``start`` counts the starts of the run; the other options are those of
+    :class:`~.recorder.FlightRecorder`.
     """
 
     def __init__(
-        self, folder: Path, *, max_bytes: int, sentinel: SentinelAction | None, gold: str | None
+        self,
+        folder: Path,
+        *,
+        max_bytes: int,
+        sentinel: SentinelAction | None,
+        gold: str | None,
+        start: int = 1,
     ) -> None:
         self.pid = os.getpid()
         self.stop_reason: str | None = None
         self._folder, self._most = folder, max_bytes
+        self._mark = {"start": start} if start > 1 else {}
         rank = os.environ.get("RANK", "")
         self._rank = int(rank) if rank.isdecimal() else None
         self._name = secrets.token_hex(3)
         self._watch = StepWatch(sentinel, gold=gold) if sentinel and not self._rank else None
-        numbered = {_ROLLOUTS: True, _EVALUATION: True}
         self._logs = {
-            name: _SharedLog(folder / name, numbered=numbered.get(name, False))
+            name: _SharedLog(folder / name, numbered=name in (_ROLLOUTS, _EVALUATION))
             for name in (_ROLLOUTS, _EVALUATION, _METRICS, _ALARMS, RECORDER_FILE)
         }
         self._queue: queue.SimpleQueue[RecordedCall | threading.Event | None] = queue.SimpleQueue()
@@ -202,14 +167,10 @@ class RecorderThread:
         """Leave a call to the thread, or count it where too much waits."""
         count = len(call.samples)
         with self._counting:
-            if self._waiting and self._waiting + count > _MOST_WAITING:
-                self._dropped["queue_full"] += count
-                full = True
-            else:
-                self._waiting += count
-                full = False
+            full = self._waiting and self._waiting + count > _MOST_WAITING
+            self._waiting += 0 if full else count
         if full:
-            self._warn("queue_full", "the disk is slower than the trainer")
+            self._drop("queue_full", count, "the disk is slower than the trainer")
         else:
             self._queue.put(call)
 
@@ -250,15 +211,12 @@ class RecorderThread:
             work()
         except Exception as error:  # noqa: BLE001  (a full disk, a user's object in a sample)
             self._error = f"{type(error).__name__}: {error}"[:300]
-            if count:
-                self._drop("error", count)
-            self._warn("error", self._error)
+            self._drop("error", count, self._error)
 
-    def _drop(self, why: str, count: int) -> None:
+    def _drop(self, why: str, count: int, message: str) -> None:
+        """Count samples that are not written; ``message`` says why, once."""
         with self._counting:
-            self._dropped[why] += count
-
-    def _warn(self, why: str, message: str) -> None:
+            self._dropped.update({why: count} if count else {})
         if why not in self._warned:
             self._warned.add(why)
             _log.warning(
@@ -284,8 +242,8 @@ class RecorderThread:
             written = self._logs[name].append(bodies, self._most)
         self._rows += written
         if written < len(bodies):
-            self._drop("byte_limit", len(bodies) - written)
-            self._warn("byte_limit", f"{name} has {self._most:,} bytes, which is max_bytes")
+            said = f"{name} has {self._most:,} bytes, which is max_bytes"
+            self._drop("byte_limit", len(bodies) - written, said)
         if not call.progress.evaluating:
             self._do(partial(self._measure, call, step))
         if self._queue.empty():
@@ -307,12 +265,12 @@ class RecorderThread:
             try:
                 body = encode_json(self._row(sample, judged, result, call, step), str)
             except Exception as error:  # noqa: BLE001  (the fields are the user's objects)
-                self._drop("no_json", 1)
-                self._warn("no_json", f"a sample cannot be written as JSON: {error!r:.200}")
+                self._drop("no_json", 1, f"a sample cannot be written as JSON: {error!r:.200}")
                 continue
             if len(body) > _MOST_ROW_BYTES:
-                self._drop("too_long", 1)
-                self._warn("too_long", f"a row has {len(body):,} bytes (at most {_MOST_ROW_BYTES})")
+                self._drop(
+                    "too_long", 1, f"a row has {len(body):,} bytes (at most {_MOST_ROW_BYTES})"
+                )
                 continue
             found.append(body)
         return found
@@ -336,6 +294,7 @@ class RecorderThread:
                     del fields[name]
         row = {
             "step": step,
+            **self._mark,
             "group": self._group_name(judged.group, call),
             "policy_version": call.progress.policy_version,
             "rank": self._rank,
@@ -386,6 +345,7 @@ class RecorderThread:
         reward = mean([one.score for one in results if one.score is not None])
         row: dict[str, float] = {
             "step": step,
+            **self._mark,
             "samples": len(results),
             "length": sum(lengths) / len(lengths),
             **({} if reward is None else {"reward": reward}),

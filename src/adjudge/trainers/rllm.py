@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from adjudge.engine.loop import run_blocking
 from adjudge.trainers.adapter import Adapter
+from adjudge.trainers.scoring import ScorerResult
 
 
 class AdjudgeEvaluator(Adapter):
@@ -40,7 +42,7 @@ class AdjudgeEvaluator(Adapter):
         if not judged:  # a flow that made nothing, or rewards of its own: nobody reads this one
             return EvalOutput(reward=0.0, is_correct=False)
         group = str(episode.id).rpartition(":")[0]  # of task and number
-        scored = self.score([self._sample(task, judged[-1].steps)], [group])
+        scored = run_blocking(self._ascore(task, judged[-1].steps, group))
         [result] = scored.results
         named = self.sample_metrics(scored).items()
         signals = [Signal(name=name, value=value) for name, value in named]
@@ -52,21 +54,21 @@ class AdjudgeEvaluator(Adapter):
             return EvalOutput(reward=0.0, is_correct=False, signals=signals)  # adjudge: meant
         return EvalOutput(reward=result.score, is_correct=result.score > 0, signals=signals)
 
-    def _sample(self, task: Any, steps: Sequence[Any]) -> Any:
+    async def _ascore(self, task: Any, steps: Sequence[Any], group: str) -> ScorerResult:
         """The last step, before which other steps may have spoken."""
         step = steps[-1]
         columns: Mapping[str, Any] = getattr(task, "metadata", None) or {}
-        fields = self.select_fields(columns)
-        ended = getattr(step.model_output, "finish_reason", None)
-        if ended is not None:
-            fields["finish_reason"] = ended
+        reason = getattr(step.model_output, "finish_reason", None)
+        ended = {} if reason is None else {"finish_reason": reason}
         chat = step.chat_completions
         if len(chat) > 1 and chat[-1].get("role") == "assistant":
-            opening = list(steps[0].chat_completions[:-1])
-            if not opening or chat[: len(opening)] != opening:  # another conversation
-                opening = list(chat[:-1])
-            return self.make_sample(0, 0, opening, list(chat[len(opening) :]), fields)
-        return self.make_sample(0, 0, task.instruction, step.model_response, fields)
+            prompt = list(steps[0].chat_completions[:-1])
+            if not prompt or chat[: len(prompt)] != prompt:  # another conversation
+                prompt = list(chat[:-1])
+            answer = list(chat[len(prompt) :])
+        else:
+            prompt, answer = task.instruction, step.model_response
+        return await self.ascore_one(prompt, answer, columns, group, **ended)
 
 
 make_reward = AdjudgeEvaluator

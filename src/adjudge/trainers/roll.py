@@ -11,6 +11,7 @@ takes off the group's mean and does nothing else (``adv_estimator: reinforce``, 
 group``, no ``norm_std_type``, no whitening), a missing reward becomes the mean of the present. In
 every other run the prompt is dropped, and ROLL takes another.
 
+A module of one's own may name a worker of another spec, ``Worker = make_reward("style.toml")``.
 Both classes are made when they are asked for, since they derive from ROLL's.
 """
 
@@ -18,9 +19,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from adjudge.errors import ConfigError
+from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import mean
 from adjudge.trainers.adapter import Adapter
 
@@ -68,6 +72,15 @@ class RollAdapter(Adapter):
         return [math.nan if reward is None else reward for reward in rewards]
 
 
+def make_reward(spec: RewardSpec | Path | str | None = None, **options: Any) -> type:
+    """A reward worker of ``spec``, for ``worker_cls: my_module.NAME``; beside it the loop.
+
+    ``options`` are those of :class:`~adjudge.trainers.adapter.Adapter`. The spec is read when ROLL
+    initialises the worker.
+    """
+    return _load_worker(partial(RollAdapter, spec, **options))
+
+
 def settle_missing(config: Any, responses: Sequence[Any]) -> bool:
     """Whether a prompt's responses can be trained on, after filling in what is missing.
 
@@ -113,7 +126,7 @@ def _load_loop() -> type:
     return derive_loop(own.UserDefinedRolloutLoop, own.query_filter)
 
 
-def _load_worker() -> type:
+def _load_worker(make_adapter: Callable[[], RollAdapter] = RollAdapter) -> type:
     from roll.distributed.executor.worker import Worker  # noqa: PLC0415
     from roll.distributed.scheduler.decorator import Dispatch, register  # noqa: PLC0415
     from roll.distributed.scheduler.protocol import DataProto  # noqa: PLC0415
@@ -131,7 +144,7 @@ def _load_worker() -> type:
         @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[untyped-decorator]
         def initialize(self, pipeline_config: Any) -> None:
             super().initialize(pipeline_config)
-            self.adapter = RollAdapter()
+            self.adapter = make_adapter()
             self.adapter.check_config(pipeline_config)
             self.tokenizer = default_tokenizer_provider(pipeline_config.actor_train.model_args)
 

@@ -18,10 +18,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from adjudge.errors import ConfigError
+from adjudge.engine.loop import run_blocking
 from adjudge.rewards.groups import group_step
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.adapter import Adapter
+from adjudge.trainers.adapter import Adapter, check_settings
 from adjudge.trainers.scoring import ScorerResult
 
 ENVIRONMENT, ESTIMATOR = "adjudge", "adjudge_grpo"
@@ -46,14 +46,7 @@ def make_reward(
     settings under which a missing reward would change other rows.
     """
     reward = SkyRLReward(spec, **options)
-    for key, (allowed, why) in _SETTINGS.items():
-        found = config.trainer.algorithm
-        for name in key.split("."):
-            found = getattr(found, name, None)
-        if (found or None) != (allowed or None):
-            raise ConfigError(
-                f"trainer.algorithm.{key}: must be {allowed!r}, since {why} (found {found!r})"
-            )
+    check_settings(_SETTINGS, config.trainer.algorithm, "trainer.algorithm.{}".format)
     register(reward)
     return reward
 
@@ -85,8 +78,7 @@ class SkyRLReward(Adapter):
         own = {**columns, **(columns.get("extra_info") or {})}
         if (truth := (columns.get("reward_spec") or {}).get("ground_truth")) is not None:
             own = {"reference": truth, **own}
-        sample = self.make_sample(0, 0, prompt, completion, self.select_fields(own))
-        return self.score([sample], [sample.prompt or ""])
+        return run_blocking(self.ascore_one(prompt, completion, own))
 
 
 @cache

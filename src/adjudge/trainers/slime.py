@@ -13,10 +13,8 @@ refused. A call has a whole group with ``--group-rm``; without, a spec that need
 from __future__ import annotations
 
 import math
-import os
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +22,10 @@ from adjudge.errors import ConfigError
 from adjudge.rewards.groups import group_step
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import mean, std
-from adjudge.trainers.adapter import Adapter
+from adjudge.trainers.adapter import Adapter, check_settings, share_adapter
 from adjudge.trainers.metrics import batch_metrics
 from adjudge.trainers.progress import TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder
-from adjudge.trainers.scoring import SPEC_VARIABLE
 from adjudge.types import GradedSample, RewardResult, Sample
 
 _EPSILON = 1e-6  # both trainers'
@@ -81,7 +78,7 @@ async def reward(args: Any, samples: Any, **_: Any) -> float | list[float]:
     :class:`~adjudge.errors.JudgeAuthError`, and :class:`~adjudge.errors.ConfigError` also where
     the run's settings would make a missing reward count.
     """
-    return await _from_environment(os.environ.get(SPEC_VARIABLE)).rewards(args, samples)
+    return await share_adapter(_SlimeAdapter).rewards(args, samples)
 
 
 def normalize_rewards(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[float]]:
@@ -176,16 +173,12 @@ class _SlimeAdapter(Adapter):
                 "--custom-generate-function-path: must give one sample for a rollout, or set the "
                 f"reward of its samples itself (found {len(given)} samples without a reward)"
             )
-        for key, (allowed, why) in _SETTINGS.items():
-            found = getattr(args, key, None)
-            wrong = found != allowed
-            if key == "dynamic_sampling_filter_path":  # those of one's own may look elsewhere
-                wrong = wrong and "check_reward_nonzero_std" in str(found)
-            if wrong:
-                raise ConfigError(
-                    f"--{key.replace('_', '-')}: must be {allowed or 'unset'}, since {why} "
-                    f"(found {found!r})"
-                )
+        settings = dict(_SETTINGS)
+        if "check_reward_nonzero_std" not in str(
+            getattr(args, "dynamic_sampling_filter_path", None)
+        ):
+            del settings["dynamic_sampling_filter_path"]  # one of one's own may look elsewhere
+        check_settings(settings, args, lambda key: f"--{key.replace('_', '-')}")
 
     def _fields(self, sample: Any) -> dict[str, Any]:
         """The metadata, and ``label`` as the reference."""
@@ -194,11 +187,6 @@ class _SlimeAdapter(Adapter):
             columns |= {"label": sample.label, "reference": sample.label}
         ended = {"completed": "stop", "truncated": "length"}.get(sample.status.value)
         return self.select_fields(columns) | ({"finish_reason": ended} if ended else {})
-
-
-@cache
-def _from_environment(path: str | None) -> _SlimeAdapter:
-    return _SlimeAdapter(path)
 
 
 def _read_reward(args: Any, sample: Any) -> float | None:

@@ -69,9 +69,7 @@ class TinkerReward(Adapter):
         Let what it raises leave ``step``. Raises :class:`~adjudge.errors.GradingFailure` where the
         reward is missing, and what :meth:`Adapter.ascore` raises.
         """
-        fields = {**self.select_fields(columns), "finish_reason": finish_reason}
-        sample = self.make_sample(0, 0, prompt, completion, fields)
-        scored = await self.ascore([sample], [sample.prompt or ""])
+        scored = await self.ascore_one(prompt, completion, columns, finish_reason=finish_reason)
         [result] = scored.results
         if result.score is None:
             raise make_missing_failure(result)

@@ -19,20 +19,23 @@ group. It is refused. ``OnlineDPOTrainer`` does so in every version: it needs po
 
 from __future__ import annotations
 
+import inspect
 import logging
-import os
-from collections.abc import Callable, Coroutine, Mapping
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.intake.thinking import Thinking
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.adapter import DEFAULT_NAME, Adapter
+from adjudge.trainers.adapter import DEFAULT_NAME, Adapter, share_adapter
+from adjudge.trainers.declarations import find_install_line
 from adjudge.trainers.recorder import FlightRecorder
-from adjudge.trainers.scoring import SPEC_VARIABLE, ScorerResult
+from adjudge.trainers.scoring import ScorerResult
 from adjudge.trainers.trl_batch import (
     GroupLayout,
     TrlBatch,
@@ -41,9 +44,7 @@ from adjudge.trainers.trl_batch import (
     find_tokenizer,
     group_equal_prompts,
 )
-from adjudge.trainers.trl_environments import describe_second_count
 from adjudge.trainers.trl_shared import Rewards, shares_missing
-from adjudge.trainers.trl_zero_filling import refuse_older_trl, refuse_zero_filling
 from adjudge.types import RewardResult
 
 _REMEDY = (
@@ -99,8 +100,7 @@ async def reward(*given: Any, **columns: Any) -> Rewards:
     Its arguments are those of :class:`~adjudge.trainers.trl_batch.TrlBatch`. The spec is loaded at
     the first call, so a wrong one shows after the first generation.
     """
-    adapter = _from_environment(os.environ.get(SPEC_VARIABLE))
-    return await adapter.rewards(TrlBatch(*given, **columns))
+    return await share_adapter(TrlAdapter).rewards(TrlBatch(*given, **columns))
 
 
 # What TRL logs it under; the qualified name stays, because pickle looks it up.
@@ -133,11 +133,6 @@ class PicklableReward:
         batch = TrlBatch(*given, **columns)
         group = None if batch.of_a_trainer else GroupLayout(["0"] * len(batch.prompts))
         return run_blocking(self._adapter.rewards(batch, group))
-
-
-@cache
-def _from_environment(path: str | None) -> TrlAdapter:
-    return TrlAdapter(path)
 
 
 class TrlAdapter(Adapter):
@@ -196,7 +191,7 @@ class TrlAdapter(Adapter):
                 f"{names.count(self.name)} reward functions are called {self.name!r}, so TRL "
                 "logs them as one. Give each a name=… of its own."
             )
-        problem = describe_second_count(self.spec, trainer) or self._describe_other_functions(
+        problem = _describe_second_count(self.spec, trainer) or self._describe_other_functions(
             trainer
         )
         if problem is not None:
@@ -292,3 +287,123 @@ def _find_division(trainer: Any) -> tuple[str, str, str] | None:
 
 def _missing(result: RewardResult) -> str:
     return "" if result.missing is None else str(result.missing.kind)
+
+
+def _describe_second_count(spec: RewardSpec, trainer: Any) -> str | None:
+    """Why the environments' rewards would be counted twice; ``None`` where they are not."""
+    if spec.reward.combine_mode == "replace":
+        return None
+    functions = getattr(trainer, "reward_funcs", None) or ()
+    names = getattr(trainer, "reward_func_names", None) or ()
+    owned = [name for one, name in zip(functions, names, strict=False) if _is_trls_own(one)]
+    if not owned:
+        return None
+    return (
+        f"{spec.where}: reward.combine_mode: {spec.reward.combine_mode!r} would count the reward "
+        f"of {' and '.join(owned)} twice, since TRL adds what get_reward returns. Give it to the "
+        "spec alone, environment_factory=expose_environment_reward(…) of "
+        "adjudge.trainers.trl_environments, or leave it to TRL with 'replace'."
+    )
+
+
+def _is_trls_own(function: Any) -> bool:
+    """Whether it is the function that TRL makes of an environment's ``get_reward``."""
+    return getattr(function, "__name__", "") == "get_reward" and str(
+        getattr(function, "__module__", "")
+    ).startswith("trl.")
+
+
+# --- trainers that count a missing reward as 0, found from their code: others derive from these ---
+
+
+def refuse_older_trl() -> None:
+    """Raise :class:`ConfigError` where the imported TRL counts a missing reward as 0."""
+    for name in ("GRPO", "RLOO"):
+        module = sys.modules.get(f"trl.trainer.{name.lower()}_trainer")
+        trainer = getattr(module, f"{name}Trainer", None)
+        if trainer is not None and _adds_up_missing(trainer):
+            raise ConfigError(
+                f"trl: {_describe_trainer(trainer)} counts a missing reward as 0, so that a failed "
+                f"judge looks like a bad answer. Run: {find_install_line('trl')}"
+            )
+
+
+def refuse_zero_filling(batch: TrlBatch, spec: RewardSpec) -> None:
+    """Raise :class:`ConfigError` where the caller would count a missing reward as 0.
+
+    ``OnlineDPOTrainer`` does so in every version. Policy ``raise`` leaves none missing.
+    """
+    refuse_older_trl()
+    who = _find_zero_filling(batch)
+    if who is not None and spec.missing.policy != "raise":
+        raise ConfigError(
+            f"{spec.where}: missing.policy: does not hold under {who}, which counts a missing "
+            "reward as 0, so that a failed judge looks like a bad answer "
+            f"(found {spec.missing.policy!r}; allowed here: 'raise'). Use this policy, or "
+            "GRPOTrainer or RLOOTrainer of trl >= 1.6."
+        )
+
+
+def _find_zero_filling(batch: TrlBatch) -> str | None:
+    """The trainer that makes missing rewards 0; ``None`` where nothing says that it does.
+
+    A trainer that cannot be seen through its loggers is one of those that are imported.
+    """
+    if batch.trainer is None:
+        return _imported_zero_filling_trainer(batch.of_a_trainer)
+    trainer = type(batch.trainer)
+    return _describe_trainer(trainer) if _adds_up_missing(trainer) else None
+
+
+@cache
+def _imported_zero_filling_trainer(of_a_trainer: bool) -> str | None:
+    """A class of TRL in this process that adds up missing rewards.
+
+    Trainers say their state to reward functions; the rollout process of AsyncGRPO does not.
+    """
+    for name, module in sorted(sys.modules.items()):
+        if name.startswith("trl.") and ("async_grpo" in name) != of_a_trainer:
+            for one in list(vars(module).values()):
+                if inspect.isclass(one) and one.__module__ == name and _adds_up_missing(one):
+                    return _describe_trainer(one)
+    return None
+
+
+def _describe_trainer(trainer: type) -> str:
+    version = getattr(sys.modules.get("trl"), "__version__", None)
+    return f"{trainer.__name__} of TRL {version}" if version else trainer.__name__
+
+
+def _adds_up_missing(trainer: type) -> bool:
+    """Whether a method of it does so."""
+    if trainer not in _trainer_cache:
+        _trainer_cache[trainer] = any(map(_is_bare_sum, _methods(trainer)))
+    return _trainer_cache[trainer]
+
+
+_trainer_cache: dict[type, bool] = {}
+
+
+def _is_bare_sum(method: FunctionType) -> bool:
+    """Whether it sums reward functions with NaN as 0, and never looks for it again.
+
+    TRL 1.6 and later set the rewards and then the advantages of such rows apart (``isnan``,
+    ``nan_to_num``); before 0.20 ``isnan`` serves a warning only, which names ``nan_row_idx``.
+    """
+    code = method.__code__
+    names = {*code.co_names, *code.co_varnames, *code.co_cellvars}
+    if "nansum" not in names or not names & {"reward_funcs", "reward_weights"}:
+        return False
+    return "nan_to_num" not in names and ("isnan" not in names or "nan_row_idx" in names)
+
+
+def _methods(trainer: type) -> Iterator[FunctionType]:
+    """The methods that run: a base's only where it is not replaced, or called by ``super``."""
+    replaced: set[str] = set()
+    for base in trainer.__mro__:
+        for name, value in vars(base).items():
+            method = inspect.unwrap(value) if callable(value) else value
+            if name not in replaced and isinstance(method, FunctionType):
+                yield method
+                if "super" not in method.__code__.co_names:
+                    replaced.add(name)

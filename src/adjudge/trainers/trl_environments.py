@@ -13,8 +13,6 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from adjudge.rewards.spec import RewardSpec
-
 _HIDDEN = "_adjudge_environment_reward"  # TRL makes tools of names without an underscore
 
 
@@ -58,27 +56,3 @@ async def _read_reward(environment: Any) -> Any:
         return getattr(environment, "env_reward", None)
     found = reward()
     return await found if inspect.isawaitable(found) else found
-
-
-def describe_second_count(spec: RewardSpec, trainer: Any) -> str | None:
-    """Why the environments' rewards would be counted twice; ``None`` where they are not."""
-    if spec.reward.combine_mode == "replace":
-        return None
-    functions = getattr(trainer, "reward_funcs", None) or ()
-    names = getattr(trainer, "reward_func_names", None) or ()
-    owned = [name for one, name in zip(functions, names, strict=False) if _is_trls_own(one)]
-    if not owned:
-        return None
-    return (
-        f"{spec.where}: reward.combine_mode: {spec.reward.combine_mode!r} would count the reward "
-        f"of {' and '.join(owned)} twice, since TRL adds what get_reward returns. Give it to the "
-        "spec alone, environment_factory=expose_environment_reward(…) of "
-        "adjudge.trainers.trl_environments, or leave it to TRL with 'replace'."
-    )
-
-
-def _is_trls_own(function: Any) -> bool:
-    """Whether it is the function that TRL makes of an environment's ``get_reward``."""
-    return getattr(function, "__name__", "") == "get_reward" and str(
-        getattr(function, "__module__", "")
-    ).startswith("trl.")

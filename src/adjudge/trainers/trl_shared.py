@@ -20,7 +20,7 @@ from adjudge.errors import ConfigError
 Rewards = list[float | None]
 
 
-def share_missing(functions: Sequence[Any]) -> list[Callable[..., Rewards]]:
+def share_missing(functions: Sequence[Any]) -> list[SharedFunction]:
     """The same reward functions, where a completion without a reward in one has none in any.
 
     For ``reward_funcs``, with all functions of the trainer. Each is asked once for each batch:
@@ -45,54 +45,65 @@ def share_missing(functions: Sequence[Any]) -> list[Callable[..., Rewards]]:
                 f"{type(one).__name__}). Make the reward model a grader of the spec, or a function "
                 "that calls the model."
             )
-    share = _Share(list(functions))
-    return [_SharedFunction(share, place) for place in range(len(share.functions))]
+    return _FunctionShare(list(functions)).functions
 
 
 def shares_missing(functions: Sequence[Any]) -> bool:
     """Whether these are all functions of one :func:`share_missing`, and no other."""
     shares = {id(getattr(one, "share", one)) for one in functions}
-    return len(shares) == 1 and all(isinstance(one, _SharedFunction) for one in functions)
+    return len(shares) == 1 and all(isinstance(one, SharedFunction) for one in functions)
 
 
-class _SharedFunction:
-    """One of the functions: its part of what they all say of a batch."""
+class SharedFunction:
+    """One of a trainer's functions: its part of what a share says of a batch."""
 
-    def __init__(self, share: _Share, place: int) -> None:
+    def __init__(self, share: RewardShare, place: int, name: str) -> None:
         self.share, self._place = share, place
-        self.__name__ = share.names[place]
+        self.__name__ = self.__qualname__ = name
 
     def __call__(self, /, **given: Any) -> Rewards:
         """The rewards of the batch; TRL gives all arguments by name."""
         return self.share.take(self._place, given)
 
 
-class _Share:
-    """Asks all functions when the first is called for a batch, and keeps what they say."""
+class RewardShare:
+    """Asks once for the rewards of all functions, when the first is called for a batch."""
 
-    def __init__(self, functions: list[Callable[..., Any]]) -> None:
-        self.functions = functions
-        self.names = [_name(one) for one in functions]
+    def __init__(self, names: Sequence[str]) -> None:
+        self.functions = [SharedFunction(self, *row) for row in enumerate(names)]
         self._lock = threading.Lock()  # AsyncGRPO calls each function in a thread of its own
         self._completions: Any = None
         self._parts: dict[int, Rewards] = {}
 
-    def __reduce__(self) -> Any:
-        return _Share, (self.functions,)  # AsyncGRPO pickles reward functions
-
     def take(self, place: int, given: dict[str, Any]) -> Rewards:
+        """The rewards of one function, which are given once."""
         with self._lock:
             if self._completions is not given["completions"] or place not in self._parts:
-                self._parts = dict(enumerate(self._ask(given)))
+                self._parts = dict(enumerate(self.ask(given)))
                 self._completions = given["completions"]
             return self._parts.pop(place)
 
-    def _ask(self, given: dict[str, Any]) -> list[Rewards]:
-        said = [one(**given) for one in self.functions]
+    def ask(self, given: dict[str, Any]) -> Sequence[Rewards]:
+        """The rewards of each function for one call of the trainer."""
+        raise NotImplementedError
+
+
+class _FunctionShare(RewardShare):
+    """Asks the functions themselves."""
+
+    def __init__(self, asked: list[Callable[..., Any]]) -> None:
+        self._names, self._asked = [_name(one) for one in asked], asked
+        super().__init__(self._names)
+
+    def __reduce__(self) -> Any:
+        return _FunctionShare, (self._asked,)  # AsyncGRPO pickles reward functions
+
+    def ask(self, given: dict[str, Any]) -> list[Rewards]:
+        said = [one(**given) for one in self._asked]
         if any(map(inspect.isawaitable, said)):
             run_blocking(_await_all(said))
         columns = [list(one) for one in said]
-        for name, column in zip(self.names, columns, strict=True):
+        for name, column in zip(self._names, columns, strict=True):
             if len(column) != len(given["completions"]):
                 raise ConfigError(
                     f"share_missing: {name}: must return a reward for each completion (found "

@@ -10,27 +10,26 @@ every function: TRL leaves such a row out of all means and deviations, and its a
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import DEFAULT_NAME
 from adjudge.trainers.recorder import FlightRecorder
 from adjudge.trainers.trl import TrlAdapter
 from adjudge.trainers.trl_batch import TrlBatch, find_group_layout, group_equal_prompts
-from adjudge.trainers.trl_shared import Rewards
+from adjudge.trainers.trl_shared import Rewards, RewardShare, SharedFunction
 from adjudge.types import Role
 
 
 class RewardVector(NamedTuple):
     """For a trainer: its ``reward_funcs``, and the ``reward_weights`` of its configuration."""
 
-    functions: list[Callable[..., Coroutine[Any, Any, Rewards]]]
+    functions: list[SharedFunction]
     weights: list[float]
 
 
@@ -55,42 +54,23 @@ def make_rewards(
     """
     adapter = _VectorAdapter(spec, name=name, columns=columns, record=record)
     counting = [entry for entry in adapter.spec.graders if entry.name in adapter.names]
-    return RewardVector(
-        [_make_function(adapter, entry.name) for entry in counting],
-        [entry.weight_at(0) for entry in counting],
-    )
+    share = _VectorShare(adapter)
+    return RewardVector(share.functions, [entry.weight_at(0) for entry in counting])
 
 
-def _make_function(
-    adapter: _VectorAdapter, grader: str
-) -> Callable[..., Coroutine[Any, Any, Rewards]]:
-    async def scored(*given: Any, **columns: Any) -> Rewards:
-        return await adapter.scores_of(grader, TrlBatch(*given, **columns))
+class _VectorShare(RewardShare):
+    """Grades each batch once for the functions of all graders."""
 
-    scored.__name__ = scored.__qualname__ = grader
-    scored.__doc__ = f"Scores of {grader} in {adapter.spec.where}; None is missing."
-    return scored
+    def __init__(self, adapter: _VectorAdapter) -> None:
+        super().__init__(adapter.names)
+        self._adapter = adapter
 
-
-@dataclass
-class _Grading:
-    """One grading of a batch, and which functions have had their part of it."""
-
-    completions: Sequence[Any]
-    task: asyncio.Task[list[dict[str, float] | None]]
-    taken: set[str] = field(default_factory=set)
-
-    def serves(self, grader: str, batch: TrlBatch) -> bool:
-        """Whether it is the one that ``grader``'s function should take."""
-        return (
-            self.completions is batch.completions
-            and grader not in self.taken
-            and self.task.get_loop() is asyncio.get_running_loop()
-        )
+    def ask(self, given: dict[str, Any]) -> list[Rewards]:
+        return run_blocking(self._adapter.vectors(TrlBatch(**given)))
 
 
 class _VectorAdapter(TrlAdapter):
-    """Grades each batch once for all functions, which TRL calls at the same time."""
+    """From TRL's arguments to a list of rewards for each grader."""
 
     _NEEDED: Mapping[str, Any] = {
         "group": "none",
@@ -104,7 +84,6 @@ class _VectorAdapter(TrlAdapter):
         super().__init__(*given, **options)
         self._check_sum()
         self.names = [one.name for one in self.spec.graders if one.name in self.spec.counting]
-        self._grading: _Grading | None = None
 
     def _check_sum(self) -> None:
         where, reward = self.spec.where, self.spec.reward
@@ -132,25 +111,17 @@ class _VectorAdapter(TrlAdapter):
                     "graders. Use weight = 0, or make_reward."
                 )
 
-    async def scores_of(self, grader: str, batch: TrlBatch) -> Rewards:
-        """One function's part of a batch, which is graded for all of them when the first asks."""
-        grading = self._grading
-        if grading is None or not grading.serves(grader, batch):
-            task = asyncio.ensure_future(self._components(batch))
-            grading = self._grading = _Grading(batch.completions, task)
-        grading.taken.add(grader)
-        if len(grading.taken) == len(self.names):
-            self._grading = None
-        found = await asyncio.shield(grading.task)
-        return [None if one is None else one.get(grader) for one in found]
-
-    async def _components(self, batch: TrlBatch) -> list[dict[str, float] | None]:
+    async def vectors(self, batch: TrlBatch) -> list[Rewards]:
+        """The scores of each grader in :attr:`names`; ``None`` where the reward is missing."""
         layout = find_group_layout(batch) or group_equal_prompts(batch.prompts)
         scored = await self.score_batch(batch, layout)
         whole_groups = layout.broken is None
         components = self.scorer.components(scored.judged, whole_groups=whole_groups)
-        pairs = zip(scored.rewards, components, strict=True)
-        return [None if reward is None else one for reward, one in pairs]
+        pairs = [*zip(scored.rewards, components, strict=True)]
+        return [
+            [None if reward is None or one is None else one.get(name) for reward, one in pairs]
+            for name in self.names
+        ]
 
     def check_trainer(self, trainer: Any) -> None:
         """Refuse functions beside these, and warn once of other weights."""

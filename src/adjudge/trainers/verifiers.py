@@ -19,9 +19,7 @@ no score, and its own retry rules may run it again.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Coroutine
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +28,9 @@ from verifiers.v1.dialects.chat import message_to_wire
 
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.adapter import DEFAULT_NAME, Adapter, make_missing_failure
+from adjudge.trainers.adapter import DEFAULT_NAME, Adapter, make_missing_failure, share_adapter
 from adjudge.trainers.recorder import FlightRecorder
-from adjudge.trainers.scoring import SPEC_VARIABLE, ScorerResult
+from adjudge.trainers.scoring import ScorerResult
 from adjudge.types import RewardResult, Sample, Usage
 
 __all__ = ["AdjudgeJudge", "AdjudgeJudgeConfig", "make_reward", "reward", "to_verifiers_usage"]
@@ -63,7 +61,7 @@ class AdjudgeJudge(vf.Judge[float, AdjudgeJudgeConfig]):  # type: ignore[misc]  
 
     def __init__(self, config: AdjudgeJudgeConfig | None = None) -> None:
         super().__init__(config)
-        self._adapter = _cached_adapter(str(self.config.spec or os.environ.get(SPEC_VARIABLE, "")))
+        self._adapter = share_adapter(_VerifiersAdapter, self.config.spec)
 
     async def score(self, task: vf.TaskData, trace: vf.Trace) -> float:
         """The reward of one rollout."""
@@ -97,8 +95,7 @@ def make_reward(
 
 async def reward(task: vf.TaskData, trace: vf.Trace) -> float:
     """The reward of one rollout, as :class:`AdjudgeJudge`; ``ADJUDGE_SPEC`` names the spec."""
-    adapter = _cached_adapter(os.environ.get(SPEC_VARIABLE, ""))
-    return await adapter.reward(task, trace, DEFAULT_NAME)
+    return await share_adapter(_VerifiersAdapter).reward(task, trace, DEFAULT_NAME)
 
 
 class _VerifiersAdapter(Adapter):
@@ -140,12 +137,6 @@ class _VerifiersAdapter(Adapter):
         if trace.root_reply is not None:
             sample.response = trace.root_reply.strip()
         return sample
-
-
-@lru_cache(maxsize=16)
-def _cached_adapter(spec: str) -> _VerifiersAdapter:
-    """One per spec and process: verifiers builds a new judge for every rollout."""
-    return _VerifiersAdapter(spec)
 
 
 def to_verifiers_usage(usage: Usage) -> vf.Usage:

@@ -28,11 +28,11 @@ from statistics import fmean
 from typing import Any
 
 from adjudge.datasets.files import read_rows
-from adjudge.errors import ConfigError, RolloutError
+from adjudge.errors import ConfigError, ErrorKind, RolloutError
 from adjudge.intake.columns import is_nothing
 from adjudge.rollouts.samples import read_samples
-from adjudge.trainers.scoring import Scorer
-from adjudge.types import RewardResult, Sample
+from adjudge.trainers.adapter import Adapter
+from adjudge.types import GraderError, RewardResult, Sample
 
 _Key = tuple[str, str, str]
 _REFERENCE = {"reference": "reward_model.ground_truth"}
@@ -68,7 +68,7 @@ def compute_score(
 @cache
 def _scores(spec: str | None, data: str | None, scores_to: str | None) -> _Scores:
     """One for each process."""
-    return _Scores(Scorer(spec), data, scores_to)
+    return _Scores(spec, data, scores_to)
 
 
 def _key(data_source: Any, text: str | None, reference: Any) -> _Key:
@@ -91,48 +91,40 @@ def _plain(value: Any) -> Any:
     return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-class _Scores:
+class _Scores(Adapter):
     """What is known of a file's responses; a row's are graded together when one is asked for."""
 
-    def __init__(self, scorer: Scorer, data: str | None, scores_to: str | None) -> None:
-        scorer.spec.refuse_schedules("verl's evaluation", "Use adjudge grade --step N.")
-        if scorer.compares_groups is not None:
-            raise ConfigError(
-                f"main_eval scores one response at a time, but the spec has "
-                f"{scorer.compares_groups}. Use adjudge grade."
-            )
-        self._scorer = scorer
-        self._samples: dict[_Key, list[Sample]] | None = None
+    trainer = "verl's main_eval"
+    call_holds = "one sample"
+
+    def __init__(self, spec: str | None, data: str | None, scores_to: str | None) -> None:
+        super().__init__(spec)
+        self._samples: dict[_Key, list[Sample]] = defaultdict(list)
         self._rows: dict[str, list[Sample]] = defaultdict(list)
         self._done: dict[int, RewardResult] = {}
-        self._scores_to = scores_to
-        self._lost = 0
-        if data is not None:
-            self._samples = defaultdict(list)
-            self._read(Path(data), self._samples)
-
-    def _read(self, path: Path, samples: dict[_Key, list[Sample]]) -> None:
-        for _, found in read_samples([path], _REFERENCE):
+        self._data, self._scores_to, self._lost = data, scores_to, 0
+        for _, found in [] if data is None else read_samples([Path(data)], _REFERENCE):
             if isinstance(found, RolloutError):
                 continue  # a null among the responses; it is asked about as None
             source = found.extra.get("data_source")
-            samples[_key(source, found.response, found.reference)].append(found)
+            self._samples[_key(source, found.response, found.reference)].append(found)
             self._rows[str(found.group)].append(found)
 
     def of(self, data_source: str, text: str | None, reference: Any) -> float:
         if text is None:
-            self._write(data_source, (None, None), None, "invalid_input", "no response was made")
+            gone = GraderError("response", ErrorKind.INVALID_INPUT, "no response was made")
+            self._write(data_source, Sample(), RewardResult(0, 0, None, missing=gone))
             return math.nan
         samples = self._about(data_source, text, reference)
         results = self._graded(samples)
         for sample, result in zip(samples, results, strict=True):
-            self._note(data_source, sample, result)
+            self._write(data_source, sample, result)
         values = [result.score for result in results if result.score is not None]
         return fmean(values) if len(values) == len(results) else math.nan
 
     def _about(self, data_source: str, text: str, reference: Any) -> list[Sample]:
         """The samples of the file that this may be, or one made of what is known without it."""
-        if self._samples is None:
+        if self._data is None:
             own = {"reference": reference, "data_source": data_source}
             return [Sample(len(self._done), response=text, extra=own)]
         if found := self._samples.get(_key(data_source, text, reference)):
@@ -148,32 +140,21 @@ class _Scores:
         todo = [one for one in together if one.original_index not in self._done]
         if todo:
             alone = [str(one.original_index) for one in todo]
-            scored = self._scorer.score(todo, alone, whole_groups=False)
+            scored = self.score(todo, alone)
             self._done.update((one.original_index, one) for one in scored.results)
         return [self._done[one.original_index] for one in samples]
 
-    def _note(self, data_source: str, sample: Sample, result: RewardResult) -> None:
-        at = (sample.group, sample.extra.get("sample"))
+    def _write(self, source: str, sample: Sample, result: RewardResult) -> None:
         gone = result.missing
-        kind, why = (None, None) if gone is None else (gone.kind.value, gone.error)
-        self._write(data_source, at, result.score, kind, why)
-
-    def _write(
-        self,
-        source: str,
-        at: tuple[Any, Any],
-        score: float | None,
-        kind: str | None,
-        why: str | None,
-    ) -> None:
-        if score is None:
+        if gone is not None:
             self._lost += 1
             if str(self._lost).rstrip("0") == "1":  # the 1st, 10th, 100th, …
-                sys.stderr.write(f"adjudge: {self._lost} rewards missing ({kind}): NaN\n")
+                sys.stderr.write(f"adjudge: {self._lost} rewards missing ({gone.kind}): NaN\n")
         if self._scores_to is None:
             return
-        line = {"data_source": source, "row": at[0], "sample": at[1], "score": score}
-        line |= {} if kind is None else {"missing": kind, "message": why}
+        line = {"data_source": source, "row": sample.group, "sample": sample.extra.get("sample")}
+        line |= {"score": result.score}
+        line |= {} if gone is None else {"missing": gone.kind.value, "message": gone.error}
         with Path(self._scores_to).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")  # one write; processes append side by side
 

@@ -15,7 +15,6 @@ from tests.contract.plugins.scripted import (
     check_failures,
     find_source,
     make_spec,
-    patch_source,
     write_response,
 )
 
@@ -84,15 +83,6 @@ def test_a_failed_judge_changes_nothing_but_the_size_of_the_step(step: str) -> N
     found, failing = check_failures(PluggedSwift(find_source(SOURCE), spec))
     assert found.verdict is TrainerVerdict.UNBIASED
     assert failing <= {"normaliser", "divergence", "logged mean"}
-
-
-def test_the_patched_code_leaves_it_out_itself(tmp_path: Path) -> None:
-    patched = patch_source(SOURCE, "swift", tmp_path)
-    driver = PluggedSwift(patched, make_spec(), scale_rewards="group")
-    driver.settings = ("grpo, group",)
-    found, failing = check_failures(driver)
-    assert found.verdict is TrainerVerdict.UNBIASED
-    assert failing <= {"normaliser", "divergence", "logged mean", "dynamic sampling"}
 
 
 def test_the_default_is_refused_before_training() -> None:

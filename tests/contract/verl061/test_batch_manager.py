@@ -217,18 +217,11 @@ def test_the_registering_file_serves_as_custom_reward_function(
     assert isinstance(found, JudgeRewardManager)
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"reward_manager_class_path": "a.B"}, "reward_model.reward_manager=adjudge"),
-        ({"specs": "x"}, "did you mean 'spec'"),
-    ],
-)
-def test_settings_that_do_not_exist_are_refused(
-    spec: str, kwargs: dict[str, str], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_reward_manager(config(), tiny.tokenizer(), 0, spec=spec, **kwargs)
+def test_settings_that_do_not_exist_are_refused(spec: str) -> None:
+    with pytest.raises(TypeError, match="reward_manager_class_path"):
+        load_reward_manager(
+            config(), tiny.tokenizer(), 0, spec=spec, reward_manager_class_path="a.B"
+        )
 
 
 def test_a_custom_function_that_would_never_be_called_is_refused(spec: str, tmp_path: Path) -> None:

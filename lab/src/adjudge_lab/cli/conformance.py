@@ -21,7 +21,7 @@ from adjudge_lab.conformance.checks import (
     TrainerVerdict,
     run_conformance,
 )
-from adjudge_lab.conformance.drivers import build_driver
+from adjudge_lab.conformance.drivers import DRIVERS, STAND_INS, build_driver
 
 _CELLS = {
     CheckEnd.PASSES: styled("✓", "good"),
@@ -49,9 +49,8 @@ def conformance(
     trainer: Annotated[
         str,
         typer.Argument(
-            help="trl, verl, ms-swift, nemo-rl, openrlhf, open-instruct, roll, axolotl, unsloth,"
-            " slime, miles, skyrl, tinker-cookbook, areal, prime-rl, rllm, or module:Class, a"
-            " driver of your own."
+            help=f"{', '.join(one for one in DRIVERS if one not in STAND_INS)}, or module:Class, a "
+            "driver of your own."
         ),
     ],
     source: Annotated[

@@ -52,6 +52,7 @@ _MODULE_OF = {
     "JudgeToolAgentLoop": "tool_loop",
     "JudgeTrainerMixin": "trainer",
     "adjudge_grpo": "advantage",
+    "make_reward": "reward_managers",
 }
 
 

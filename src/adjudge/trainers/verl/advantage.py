@@ -70,17 +70,11 @@ def configured_estimator(config: Any) -> str | None:
     return None if found is None else str(getattr(found, "value", found))
 
 
-def find_calling_config(function: str = "load_reward_manager") -> Any:
-    """The configuration of the call of verl's ``function`` that we are inside of, or ``None``.
+def find_caller_local(function: str, name: str) -> Any:
+    """A variable of the nearest call of verl's ``function`` that we are inside of, or ``None``.
 
-    verl 0.6.1 builds reward managers without it, in the trainer's process and (with
-    ``launch_reward_fn_async``) in a Ray task, so the caller's frame is the only place to see it.
+    For what verl has and does not hand over; each use says why nothing else gives it.
     """
-    return _find_calling_local(function, "config")
-
-
-def _find_calling_local(function: str, name: str) -> Any:
-    """A variable of the nearest call of ``function`` that we are inside of, or ``None``."""
     caller: FrameType | None = sys._getframe(1)  # noqa: SLF001  (verl passes no more)
     while caller is not None and caller.f_code.co_name != function:
         caller = caller.f_back
@@ -261,7 +255,8 @@ def adjudge_grpo(
     Where verl's V1 trainers call, rows may be outputs of one rollout. As in verl's own ``grpo`` the
     last stands for it in its group, and the others get its advantage.
     """
-    keys = _find_calling_local("compute_advantage_for_multi_trajectories", "batch_keys")
+    # An estimator gets no keys of its rows, and only they say which rows are of one rollout.
+    keys = find_caller_local("compute_advantage_for_multi_trajectories", "batch_keys")
     last = _last_outputs(keys or ())
     if len(last) != len(index) or last == list(range(len(last))):
         return _leave_missing_out(token_level_rewards, response_mask, index, config)

@@ -422,7 +422,7 @@ def number_columns(results: Sequence[RewardResult], keys: Sequence[str]) -> dict
 
 
 def loop_row(
-    result: RewardResult, keys: Sequence[str], absent: float | None = math.nan
+    result: RewardResult, keys: Sequence[str], absent: float | None = None
 ) -> dict[str, Any]:
     """One row of all columns, for verl's reward loop; ``absent`` is a part that is missing."""
     parts = {key: result.reward_info.get(key) for key in keys}
@@ -440,14 +440,12 @@ def flat_loop_row(
     result: RewardResult,
     keys: Sequence[str],
     metrics: Mapping[str, float] | None = None,
-    *,
-    absent: float | None = None,
 ) -> dict[str, Any]:
     """:func:`loop_row` for verl 0.9.1, with the details as text.
 
     Of ``metrics``, those of the row's judge calls are in ``details``; the others are its columns'.
     """
-    row = loop_row(result, keys, absent)
+    row = loop_row(result, keys)
     if calls := {name: metrics[name] for name in _CALL_METRICS if metrics and name in metrics}:
         row[DETAILS_COLUMN]["metrics"] = calls
     return row | {DETAILS_COLUMN: msgspec.json.encode(row[DETAILS_COLUMN]).decode()}

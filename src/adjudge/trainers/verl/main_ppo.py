@@ -15,14 +15,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from adjudge.errors import AdjudgeError, ConfigError, JudgeAuthError, JudgeUnavailable
+from adjudge.errors import AdjudgeError, JudgeAuthError, JudgeUnavailable
 from adjudge.hosts import is_address
-from adjudge.rewards.reducer import RewardReducer
-from adjudge.trainers.scoring import SPEC_VARIABLE, load_spec
-from adjudge.trainers.verl.reward_sources import configured_spec, refuse_verl_schedules
+from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer
+from adjudge.trainers.verl.advantage import check_estimator, configured_estimator, raises_on_missing
+from adjudge.trainers.verl.reward_sources import (
+    MissingRewardChannel,
+    check_scorer,
+    configured_spec,
+    detect_channel,
+    refuse_verl_schedules,
+)
 from adjudge.trainers.verl.step_metrics import make_metrics_trainer
 from adjudge.trainers.verl.trainer import make_judge_trainer
-from adjudge.trainers.verl.versions import installed_verl, parse_release
+from adjudge.trainers.verl.versions import check_verl_version, installed_verl
 
 
 class JudgeTaskRunnerMixin:
@@ -92,13 +98,8 @@ def main(runner: type | None = None) -> None:
     import ray  # noqa: PLC0415  (heavy)
     from verl.trainer import main_ppo  # noqa: PLC0415  (heavy)
 
-    old = (parse_release(installed_verl()) or (0, 9)) < (0, 7)
-    if not old and find_spec("verl.trainer.main_ppo_v0") is None:
-        raise ConfigError(
-            "adjudge.trainers.verl.main_ppo: is for verl 0.6.1 and 0.9 (found "
-            f"{installed_verl()}). Use verl.trainer.main_ppo; judge metrics are in its validation "
-            "alone."
-        )
+    check_verl_version(installed_verl())
+    old = find_spec("verl.trainer.main_ppo_v0") is None
 
     def train(config: Any) -> None:
         with ends_in_a_sentence():
@@ -131,11 +132,18 @@ def check_spec_file(config: Any) -> None:
     Raises :class:`~adjudge.errors.ConfigError` where no run could use it. An address is not asked.
     """
     spec = configured_spec(config) or os.environ.get(SPEC_VARIABLE)
-    if spec and not is_address(str(spec)):
-        loaded = load_spec(str(spec))
-        loaded.refuse_undrawn()
-        refuse_verl_schedules(loaded)
-        RewardReducer(loaded, loaded.build_graders())
+    if not spec or is_address(str(spec)):
+        return
+    scorer = Scorer(str(spec))
+    scorer.spec.refuse_undrawn()
+    rollout = (config.get("actor_rollout_ref") or {}).get("rollout") or {}
+    old = detect_channel(config) is MissingRewardChannel.LOOP_061
+    if not old or rollout.get("mode") == "async":
+        check_scorer(config, scorer)
+        return
+    refuse_verl_schedules(scorer.spec)
+    if not raises_on_missing(scorer.spec):
+        check_estimator(configured_estimator(config), scorer.spec)
 
 
 def _prepare(config: Any) -> None:

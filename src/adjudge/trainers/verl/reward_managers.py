@@ -15,16 +15,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.config import unknown_key
 from adjudge.errors import (
-    ConfigError,
     ErrorKind,
-    GradingFailure,
     JudgeAuthError,
     JudgeUnavailable,
     TrainingStopped,
 )
 from adjudge.rewards.spec import RewardSpec
+from adjudge.text import printable, shorten_text
+from adjudge.trainers.adapter import make_missing_failure
 from adjudge.trainers.progress import TrainerProgress
 from adjudge.trainers.scoring import Scorer, ScorerResult
 from adjudge.trainers.verl.advantage import (
@@ -35,7 +34,7 @@ from adjudge.trainers.verl.advantage import (
     TurnRewardPlacer,
     check_estimator,
     configured_estimator,
-    find_calling_config,
+    find_caller_local,
     find_turn_ends,
     impute_for_validation,
     impute_rewards,
@@ -65,7 +64,6 @@ from adjudge.trainers.verl.reward_sources import (
     refuse_verl_schedules,
 )
 from adjudge.trainers.verl.step_metrics import COUNTS_REQUEST, RewardCounts, compute_loop_metrics
-from adjudge.trainers.verl.versions import installed_verl, takes_none
 from adjudge.types import GraderError, RewardResult, Sample
 
 _MAX_CHARACTERS = 2000
@@ -80,27 +78,20 @@ def print_examples(rows: BatchRows, results: Sequence[RewardResult], num_examine
     seen: Counter[str] = Counter()
     for sample, source, result in zip(rows.samples, rows.sources, results, strict=True):
         seen[source] += 1
-        if seen[source] > num_examine:
-            continue
-        reference = (sample.extra or {}).get("reference")
-        score = result.score if result.missing is None else f"missing: {result.missing.kind}"
-        lines = {
-            "prompt": sample.prompt,
-            "response": sample.response,
-            "ground_truth": reference,
-            "score": score,
-            **result.reward_info,
-        }
-        for name, value in lines.items():
-            sys.stdout.write(f"[{name}] {_printable(value)}\n")
+        if seen[source] <= num_examine:
+            lines = {
+                "prompt": sample.prompt,
+                "response": sample.response,
+                "ground_truth": (sample.extra or {}).get("reference"),
+                "score": f"missing: {result.missing.kind}" if result.missing else result.score,
+                **result.reward_info,
+            }
+            sys.stdout.writelines(f"[{name}] {_printable(one)}\n" for name, one in lines.items())
 
 
 def _printable(value: object) -> str:
-    text = str(value)
-    kept = "".join(
-        c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text[:_MAX_CHARACTERS]
-    )
-    return kept if len(text) <= _MAX_CHARACTERS else f"{kept}… ({len(text)} characters)"
+    lines = shorten_text(value, _MAX_CHARACTERS).split("\n")
+    return "\n".join(map(printable, lines))
 
 
 def read_loop_rewards(tensor: Any) -> tuple[list[float | None], Any]:
@@ -135,10 +126,10 @@ class JudgeRewardManager:
         *,
         spec: RewardSpec | Path | str | None = None,
         adv_estimator: str | None = None,
-        **kwargs: Any,
     ) -> None:
-        _check_kwargs(kwargs)
-        config = find_calling_config()
+        # verl 0.6.1 hands over no configuration, only what reward_kwargs has: the frame of its
+        # loader, in the trainer's process or a Ray task, is the only place to see it.
+        config = find_caller_local("load_reward_manager", "config")
         self.tokenizer, self.num_examine, self.reward_fn_key = tokenizer, num_examine, reward_fn_key
         self.source = make_reward_source(compute_score, spec)
         own_spec = self.source.spec if isinstance(self.source, Scorer) else None
@@ -305,17 +296,6 @@ def _mark_missing_uids(groups: Sequence[str], rewards: Sequence[float | None]) -
     return uids
 
 
-def _check_kwargs(kwargs: dict[str, Any]) -> None:
-    if "reward_manager_class_path" in kwargs:
-        raise ConfigError(
-            "reward_kwargs.reward_manager_class_path: is for a patched verl. Set "
-            "reward_model.reward_manager=adjudge instead."
-        )
-    for name in kwargs:  # those that are known have been taken out
-        problem = unknown_key(name, ("spec", "adv_estimator"))
-        raise ConfigError(f"reward_kwargs.{name}: {problem}")
-
-
 class JudgeRewardLoopManager:
     """Scores each rollout when it is done; verl calls it in reward actors.
 
@@ -344,7 +324,6 @@ class JudgeRewardLoopManager:
         self.reader = RowReader(tokenizer, _source_key(config), find_response_limit(config))
         # Only the V1 trainers' rollout workers can be ours, and only they see the response mask.
         self._by_turn = self.channel.is_v1 and configured_estimator(config) == ADJUDGE_ESTIMATOR
-        self._absent = None if takes_none(installed_verl()) else math.nan
         self._told = False
         self._counts = RewardCounts()
 
@@ -381,12 +360,10 @@ class JudgeRewardLoopManager:
         self.reader.warn_without_messages([result])
         self._counts.add(result)
         if result.score is None and self.channel.absent:
-            raise _missing_reward_failure(result)
+            raise make_missing_failure(result)
         answer = self._answer(result, metrics)
         if self._by_turn and result.event_rewards:
             answer["reward_score"] = make_turn_reward(result)
-        if self.channel is MissingRewardChannel.LOOP_061:
-            answer["reward_extra_info"][METRICS_COLUMN] = metrics
         return answer
 
     @classmethod
@@ -407,12 +384,10 @@ class JudgeRewardLoopManager:
         self, result: RewardResult, metrics: Mapping[str, float] | None = None
     ) -> dict[str, Any]:
         keys = self.scorer.info_keys
-        old = self.channel is MissingRewardChannel.LOOP_061
-        row = (
-            loop_row(result, keys)
-            if old
-            else flat_loop_row(result, keys, metrics, absent=self._absent)
-        )
+        if self.channel is MissingRewardChannel.LOOP_061:
+            row = {**loop_row(result, keys, absent=math.nan), METRICS_COLUMN: metrics}
+        else:
+            row = flat_loop_row(result, keys, metrics)
         return {
             "reward_score": math.nan if result.score is None else result.score,
             "reward_extra_info": row,
@@ -425,12 +400,6 @@ class JudgeRewardLoopManager:
         kind = ErrorKind.AUTH if isinstance(stop, JudgeAuthError) else getattr(stop, "kind", None)
         missing = GraderError("reward", kind or ErrorKind.CIRCUIT_OPEN, str(stop))
         return RewardResult(0, 0, None, dict.fromkeys(self.scorer.info_keys), {}, missing)
-
-
-def _missing_reward_failure(result: RewardResult) -> GradingFailure:
-    missing = result.missing
-    kind, said = (ErrorKind.BUG, "no reason") if missing is None else (missing.kind, missing.error)
-    return GradingFailure(kind, f"the reward is missing, and so is this rollout: {said}")
 
 
 def find_response_limit(config: Any) -> int | None:

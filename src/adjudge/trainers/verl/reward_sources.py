@@ -46,11 +46,7 @@ from adjudge.trainers.verl.advantage import (
     configured_estimator,
     raises_on_missing,
 )
-from adjudge.trainers.verl.versions import (
-    check_verl_version,
-    installed_verl,
-    loads_manager_in_trainer,
-)
+from adjudge.trainers.verl.versions import check_verl_version, installed_verl
 from adjudge.types import (
     GradedSample,
     GraderError,
@@ -389,7 +385,7 @@ def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupServic
     def made_of(spec: Any) -> Scorer | GroupService:
         return make_group_service(config, spec) or make_recorded_scorer(spec)
 
-    source = make_reward_source(compute_score, configured_spec(config), made_of)
+    source: Any = make_reward_source(compute_score, configured_spec(config), made_of)
     if isinstance(source, FunctionScorer):
         raise ConfigError(
             "custom_reward_function: a RewardFunction scores whole groups, but this verl passes "
@@ -397,8 +393,15 @@ def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupServic
         )
     if isinstance(source, GroupService):
         _check_missing(config, channel)
-        return source
-    scorer: Scorer = source
+    else:
+        check_scorer(config, source)
+    found: Scorer | GroupService = source
+    return found
+
+
+def check_scorer(config: Any, scorer: Scorer) -> None:
+    """Raise :class:`ConfigError` for a spec that cannot be served one rollout at a time."""
+    channel = detect_channel(config)
     refuse_verl_schedules(scorer.spec)
     what = scorer.compares_groups
     served = ""
@@ -413,7 +416,6 @@ def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupServic
             f"{served}{_batch_mode_hint(channel)}."
         )
     _check_missing(config, channel, scorer.spec)
-    return scorer
 
 
 def _takes_our_agent_loops(config: Any) -> bool:
@@ -481,9 +483,7 @@ def _check_missing(
             f"{spec.where}: missing.policy: 'raise' cannot end a run of {channel}. Use "
             f"'mask'{instead}."
         )
-    if channel is MissingRewardChannel.FULLY_ASYNC or not (
-        always_there or loads_manager_in_trainer(installed_verl())
-    ):
+    if channel is MissingRewardChannel.FULLY_ASYNC:
         _check_registered_everywhere()
     estimator = configured_estimator(config)
     if channel.absent or always_there or estimator in (None, ADJUDGE_ESTIMATOR):

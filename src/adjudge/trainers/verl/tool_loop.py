@@ -20,9 +20,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import ConfigError
 from adjudge.intake.thinking import THINK_TAGS
-from adjudge.trainers.verl.versions import installed_verl
 
 _Loop: Any = object
 if find_spec("verl") is not None:  # tools that read documentation import every module
@@ -40,12 +38,6 @@ class JudgeToolAgentLoop(_Loop):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if not hasattr(_Loop, "_build_assistant_message"):
-            raise ConfigError(
-                f"JudgeToolAgentLoop: this verl does not write the policy's calls down (found "
-                f"{installed_verl()}; allowed: 0.9.0 or newer). Install one of these, or put "
-                "'messages' into extra_fields in a loop of your own."
-            )
         super().__init__(*args, **kwargs)
         self._agent_data: Any = None
         self._last_turn: list[dict[str, Any]] = []

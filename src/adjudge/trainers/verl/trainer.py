@@ -11,7 +11,7 @@ from typing import Any
 from adjudge.trainers.verl.advantage import (
     check_estimator,
     configured_estimator,
-    find_calling_config,
+    find_caller_local,
     raises_on_missing,
 )
 from adjudge.trainers.verl.batches import (
@@ -30,10 +30,10 @@ def check_before_workers() -> None:
     """Refuse in the trainer's process what the workers would refuse later, and register names.
 
     verl 0.9.1 looks our class up where the trainer starts, but makes managers only in actors, whose
-    errors V1 counts as failed rollouts. The caller's frame is the only place to see the
-    configuration from. Outside of verl nothing is done.
+    errors V1 counts as failed rollouts. Outside of verl nothing is done.
     """
-    config = find_calling_config("resolve_reward_manager_cls")
+    # verl asks a module for a name, and hands over nothing.
+    config = find_caller_local("resolve_reward_manager_cls", "config")
     if config is None:
         return
     from verl.trainer.ppo.reward import get_custom_reward_fn  # noqa: PLC0415  (heavy)

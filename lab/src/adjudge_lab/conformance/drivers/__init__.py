@@ -33,7 +33,10 @@ DRIVERS = {
     "zero-fill": f"{_HERE}.reference:ZeroFillTrainer",
     "mean-fill": f"{_HERE}.reference:MeanFillTrainer",
 }
-"""The trainers that can be driven; the last three are no trainers, but show what the suite says."""
+"""The trainers that can be driven, and :data:`STAND_INS`."""
+
+STAND_INS = {"reference", "zero-fill", "mean-fill"}
+"""No trainers: they show what the suite says."""
 
 
 def find_driver(name: str) -> Any:
