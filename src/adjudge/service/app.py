@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
@@ -53,6 +54,9 @@ from adjudge.wire import (
 
 AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]
 _T = TypeVar("_T")
+_MAX_RUN_ID = 256
+_client: ContextVar[str] = ContextVar("client", default="")
+"""Whose key the request showed; each request has a task, and so a context, of its own."""
 _Reply = tuple[int, bytes, int | None]
 
 _REQUEST_FAULTS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED})
@@ -86,7 +90,7 @@ class GroupRendezvous(Protocol):
 class Service:
     """A backend behind HTTP. Made on the event loop that serves it; ``await start()`` loads it.
 
-    ``key`` is what clients must show (``None``: nothing). ``formats`` and ``rendezvous`` add the
+    ``keys``: what clients must show one of, by client (none: nothing). ``formats`` and ``rendezvous`` add the
     trainers' routes and ``/group_judge``. Raises :class:`ConfigError` for two formats on one path.
     """
 
@@ -95,13 +99,13 @@ class Service:
         backend: Backend,
         settings: ServiceSettings,
         *,
-        key: str | None = None,
+        keys: Mapping[str, str] | None = None,
         formats: Iterable[WireFormat] = (),
         rendezvous: GroupRendezvous | None = None,
     ) -> None:
         self.backend = backend
         self.settings = settings
-        self.auth = ApiKeyAuth(key)
+        self.auth = ApiKeyAuth(keys or {})
         self.phase = ServicePhase.LOADING
         self.formats = tuple(formats)
         self.inflight = 0
@@ -171,7 +175,8 @@ class Service:
         for request in requests:
             if not _is_plain(request):
                 check_request(request, self._max_image)
-        responses = await self._batcher.score(requests)
+        client = _client.get() or _run_of(requests)
+        responses = await self._batcher.score(requests, client)
         for response in responses:
             if response.error is not None:
                 self.metrics.failed(response.error.kind)
@@ -256,7 +261,9 @@ class Service:
         """Refuse what need not be read at all."""
         if method != "POST":
             raise RequestRefused(405, ErrorKind.UNSUPPORTED, "this route takes POST")
-        self.auth.check(headers)
+        client = self.auth.check(headers)
+        if self.auth.tells_clients:
+            _client.set(client)
         self._check_open()
 
     def _check_open(self) -> None:
@@ -416,6 +423,12 @@ def _may_pass(reply: bytes) -> bool:
     """Whether a format's 503 is about a failure that may pass by itself."""
     error = _decode_strictly(_error_decoder, reply)
     return error is not None and error.error.passing
+
+
+def _run_of(requests: Sequence[JudgeRequest]) -> str:
+    """The run that requests are of, which has a share of the queue where no key says whose."""
+    run = (requests[0].metadata or {}).get("run_id") if requests else None
+    return run[:_MAX_RUN_ID] if isinstance(run, str) else ""
 
 
 def _is_plain(request: JudgeRequest) -> bool:
