@@ -370,7 +370,7 @@ def test_who_floods_waits_for_itself_alone(one_by_one: bool) -> None:
         assert polite.wait_s / polite.begun <= 3.0
         for one in floods:
             one.cancel()
-        await asyncio.gather(*floods, return_exceptions=True)
+        await asyncio.wait(floods)
         return took, waiting
 
     took, waiting = batching(
@@ -386,7 +386,7 @@ def test_weights_are_parts_of_the_work_and_of_the_places() -> None:
         asking = [loop.create_task(batcher.score(asked(*[name] * 40), name)) for name in ("A", "B")]
         await asyncio.sleep(0.5)
         assert [batcher.queue.places(batcher.queue.share(name)) for name in "AB"] == [75, 25]
-        await asyncio.gather(*asking)
+        await asyncio.wait(asking)
 
     backend = Scripted(taking(1.0))
     batching(backend, work, client=("A=3", "B"), max_batch_size=1, queue_size=100)
@@ -401,7 +401,7 @@ def test_runs_that_somebody_invents_do_not_grow_the_queue_without_end() -> None:
         await asyncio.sleep(0.1)
         waiting, clients = batcher.waiting, len(batcher.queue.shares)
         batcher.stop()
-        await asyncio.gather(*asking, return_exceptions=True)
+        await asyncio.wait(asking)
         assert clients <= 65
         return waiting
 

@@ -234,7 +234,7 @@ _TIMER_RESOLUTION_S = 1e-6
 
 
 class QueueFull(GradingFailure):
-    """A client has no room to wait; ``retry_after`` in whole seconds, from the last answers' rate."""
+    """A client has no room to wait; ``retry_after`` in seconds, from how fast answers come."""
 
     def __init__(self, waiting: int, retry_after: int) -> None:
         super().__init__(
