@@ -186,10 +186,9 @@ def check_one(line: http.client.HTTPConnection, rng: random.Random, number: int)
     try:
         sent = json.loads(body)
     except (ValueError, RecursionError):
-        if path != "/slime" or status != 200:
+        if status != 200:
             return check_refusal(status, answer, REFUSED)
-        # A trainer's format skips what it does not read, bad bytes there, too.
-        sent = json.loads(body.decode(errors="replace"), strict=False)
+        sent = json.loads(body, strict=False)  # control characters under a key that nothing reads
     if 0.08 <= how < 0.3 and status in REFUSED:  # Python reads NaN
         return check_refusal(status, answer, REFUSED)
     return check(sent, status, answer)

@@ -251,15 +251,15 @@ def test_damping_does_not_reach_into_groups(tmp_path: Path) -> None:
     spec.write_text(
         "graders = [{name = 'answer', type = 'answer'}]\nreward = {group = 'z_score'}\n"
     )
-    assert load_backend(str(spec), ServiceSettings()).compares_groups is not None
+    assert load_backend(str(spec)).compares_groups is not None
     with refuses("damping"):
-        load_backend(str(spec), ServiceSettings(), damping=Damping(0.5, 0.8))
+        load_backend(str(spec), damping=Damping(0.5, 0.8))
 
 
 def test_damping_is_asked_for_by_name_and_shown() -> None:
     target, settings = "own_judges:ByType", ServiceSettings()
-    plain = load_backend(target, settings)
-    damped = load_backend(target, settings, damping=Damping(0.5, 0.8))
+    plain = load_backend(target)
+    damped = load_backend(target, damping=Damping(0.5, 0.8))
     assert isinstance(plain, UserBackend)
     assert isinstance(damped, DampedBackend)
     assert plain.version != damped.version

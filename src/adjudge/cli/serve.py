@@ -140,7 +140,7 @@ def serve_command(
         "arguments": _parse_arguments(arg or ()),
         "damping": None if damping is None else Damping.parse(damping),
     }
-    backend = local = load_backend(target, settings, **given)
+    backend = local = load_backend(target, **given)
     if ray:
         from adjudge.service.ray_backend import RayBackend, ReplicaSettings  # noqa: PLC0415
 

@@ -277,8 +277,8 @@ class Service:
         if request is not None:
             [response] = await self.score((request,))
             return self._response_reply(response)
-        request, keys = decode_body(_request_decoder, body), decode_body(_keys_decoder, body)
-        [response] = await self.score((request,))
+        loose, keys = decode_body(_request_decoder, body), decode_body(_keys_decoder, body)
+        [response] = await self.score((loose,))
         response.warnings = self._unknown_keys.warnings(keys, _ONE_KEYS)
         return self._response_reply(response)
 

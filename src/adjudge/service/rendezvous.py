@@ -315,7 +315,7 @@ class Rendezvous:
         self._held_bytes += member.size
         try:
             if not request.aborted:
-                member.sample = request_to_sample(request, max_image_mb=self._settings.max_image_mb)
+                member.sample = request_to_sample(request)
                 member.judging = self._task(self._judge_sample(member, member.sample, group.key))
         except GradingFailure as failure:
             member.answer = request_failure_response(request, failure)

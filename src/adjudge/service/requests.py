@@ -173,6 +173,7 @@ async def _structure_outside_texts(marks: bytes) -> bytes:
 def decode_body(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:
     """The body as its type; raises :class:`RequestRefused`: 400 for what is no JSON, else 422."""
     try:
+        body.decode()  # msgspec does not look into what it skips
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise refusal_from_error(error) from None

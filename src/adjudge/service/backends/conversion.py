@@ -38,8 +38,8 @@ _MAGIC_BYTES = (
 _SNIFFED_CHARACTERS = 64  # characters of base64 that are decoded to see what it is
 
 
-def to_data_uri(image: str, limit_mb: float = 8.0) -> str:
-    """``image`` as a ``data:image/…;base64,…`` URI of at most ``limit_mb`` megabytes decoded.
+def to_data_uri(image: str) -> str:
+    """``image`` as a ``data:image/…;base64,…`` URI.
 
     Plain base64 gets its type from its first bytes (PNG, JPEG, GIF, WebP). Only the beginning is
     decoded. Raises ``GradingFailure(invalid_input)`` for anything else: addresses and files are
@@ -54,8 +54,6 @@ def to_data_uri(image: str, limit_mb: float = 8.0) -> str:
         body = image[len(head) + 1 :]
         if not comma or not _is_image_head(head.lower()):
             raise _invalid_image("a data: URI must begin with data:image/TYPE;base64,")
-    if len(body) * 3 // 4 > limit_mb * 1e6:
-        raise _invalid_image(f"an image is larger than {limit_mb:g} MB (half of max_body_mb)")
     found = _media_type(body)
     if found is None:
         raise _invalid_image(
@@ -93,7 +91,7 @@ EXPLANATION_LIMIT = 4_000
 _MESSAGE_LIMIT = 500
 
 
-def request_to_sample(request: JudgeRequest, place: int = 0, max_image_mb: float = 8.0) -> Sample:
+def request_to_sample(request: JudgeRequest, place: int = 0) -> Sample:
     """A request as the sample that graders see; ``place`` is its index in batch and group.
 
     ``completion`` is ``response``, ``answer`` is ``reference``. The keys of ``metadata`` are
@@ -103,7 +101,7 @@ def request_to_sample(request: JudgeRequest, place: int = 0, max_image_mb: float
     """
     own: dict[str, Any] = {"reference": request.answer, "answer_type": request.answer_type}
     if request.images:
-        urls = ({"url": to_data_uri(image, max_image_mb)} for image in request.images)
+        urls = ({"url": to_data_uri(image)} for image in request.images)
         parts = [{"type": "image_url", "image_url": url} for url in urls]
         own["images"] = parts
         if not request.messages and "query" not in (request.metadata or {}):
