@@ -16,7 +16,6 @@ from tests.unit.helpers.users_judges import JUDGES
 
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.service.backends import DampedBackend, Damping, UserBackend, load_backend
-from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 T = TypeVar("T")
@@ -257,7 +256,7 @@ def test_damping_does_not_reach_into_groups(tmp_path: Path) -> None:
 
 
 def test_damping_is_asked_for_by_name_and_shown() -> None:
-    target, settings = "own_judges:ByType", ServiceSettings()
+    target = "own_judges:ByType"
     plain = load_backend(target)
     damped = load_backend(target, damping=Damping(0.5, 0.8))
     assert isinstance(plain, UserBackend)

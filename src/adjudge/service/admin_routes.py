@@ -86,9 +86,8 @@ def openapi_document(service: AdminState) -> dict[str, Any]:
     for name in ("JudgeRequest", "GroupRequest"):
         schemas[name]["properties"]["images"]["anyOf"][0]["items"]["pattern"] = _IMAGE_PATTERN
     schemes = {name: {"type": "http", "scheme": name} for name in ("bearer", "basic")}
-    shown: list[dict[str, list[str]]] = (
-        [{name: []} for name in schemes] if service.auth.required else []
-    )
+    key: list[dict[str, list[str]]] = [{name: []} for name in schemes]
+    shown = key if service.auth.required else []
     paths = {
         path: {"post": _operation(summary, asked, answered) | {"security": shown}}
         for path, summary, asked, answered in _judging_routes(service)

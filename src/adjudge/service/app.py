@@ -423,7 +423,9 @@ def _may_pass(reply: bytes) -> bool:
 
 def _run_of(requests: Sequence[JudgeRequest]) -> str:
     """The run that requests are of, which has a share of the queue where no key says whose."""
-    run = (requests[0].metadata or {}).get("run_id") if requests else None
+    if not requests or not (metadata := requests[0].metadata):
+        return ""
+    run = metadata.get("run_id")
     return run[:_MAX_RUN_ID] if isinstance(run, str) else ""
 
 

@@ -411,22 +411,25 @@ class BackendQueue:
 
     def _next_parts(self) -> list[_Part]:
         """The next batch, by turns of the clients; none while it should wait for more."""
+        queue = self.queue
+        if not queue.waiting:
+            return []
         now = self._loop.time()
-        if 0 < self.waiting < self._size:
-            firsts = [next(iter(one.items)) for one in self.queue.shares.values() if one.items]
-            left = min(one.queued_at for one in firsts) + self._max_wait_s - now
+        if queue.waiting < self._size:
+            oldest = min(next(iter(share.items)).queued_at for share in queue.busy)
+            left = oldest + self._max_wait_s - now
             if left > _TIMER_RESOLUTION_S:
                 if self._timer is None:
                     self._timer = self._loop.call_later(left, self._on_timer)
                 return []
         parts: list[_Part] = []
         room = self._size
-        while room and (share := self.queue.next()) is not None:
+        while room and (share := queue.next()) is not None:
             arrival = next(iter(share.items))
             start, most = arrival.taken, len(arrival.requests)
             arrival.taken = stop = min(start + room, most)
             waited_s = now - arrival.queued_at
-            self.queue.take(share, arrival, stop - start, waited_s, whole=stop == most)
+            queue.take(share, arrival, stop - start, waited_s, whole=stop == most)
             parts.append((arrival, start, stop))
             room -= stop - start
         return parts

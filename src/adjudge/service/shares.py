@@ -11,6 +11,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 _T = TypeVar("_T")
@@ -39,6 +40,9 @@ class Share(Generic[_T]):
         self.used = 0.0
 
 
+_get_used = attrgetter("used")
+
+
 class FairQueue(Generic[_T]):
     """The queues of all clients; ``places`` is for all together, ``weights`` by client (else 1)."""
 
@@ -46,24 +50,21 @@ class FairQueue(Generic[_T]):
         self._places = places
         self._weights = weights or {}
         self._clock = 0.0
-        self._busy: dict[Share[_T], None] = {}
+        self.waiting = 0
+        """Judgements that wait, of all clients."""
+        self.busy: dict[Share[_T], None] = {}
+        """The clients that wait."""
         self.shares: dict[str, Share[_T]] = {}
         for name in self._weights:
             self.share(name)
 
     def __len__(self) -> int:
-        return sum(len(share.items) for share in self._busy)
-
-    @property
-    def waiting(self) -> int:
-        """Judgements that wait, of all clients."""
-        return sum(share.waiting for share in self._busy)
+        return sum(len(share.items) for share in self.busy)
 
     def share(self, name: str) -> Share[_T]:
         """The queue of a client; idle runs make room for others."""
         name = name or OTHER
-        found = self.shares.get(name)
-        if found is not None:
+        if (found := self.shares.get(name)) is not None:
             return found
         if len(self.shares) >= _MAX_CLIENTS + len(self._weights) and name != OTHER:
             idle = (s for s in self.shares.values() if not s.items and s.name not in self._weights)
@@ -75,7 +76,7 @@ class FairQueue(Generic[_T]):
 
     def part(self, share: Share[_T]) -> float:
         """The part of all work that the client has now, beside those that wait."""
-        others = sum(one.weight for one in self._busy if one is not share)
+        others = sum(one.weight for one in self.busy if one is not share)
         return share.weight / (share.weight + others)
 
     def places(self, share: Share[_T]) -> int:
@@ -92,15 +93,18 @@ class FairQueue(Generic[_T]):
         """Queue an item of ``count`` judgements."""
         if not share.items:
             share.used = max(share.used, self._clock)
-            self._busy[share] = None
+            self.busy[share] = None
         share.items[item] = None
         share.waiting += count
+        self.waiting += count
 
     def next(self) -> Share[_T] | None:
         """The client whose turn it is; ``None`` where nothing waits."""
-        if len(self._busy) > 1:
-            return min(self._busy, key=lambda share: share.used)
-        return next(iter(self._busy), None)
+        if len(self.busy) > 1:
+            return min(self.busy, key=_get_used)
+        for share in self.busy:
+            return share
+        return None
 
     def take(self, share: Share[_T], item: _T, count: int, waited_s: float, whole: bool) -> None:
         """``count`` judgements of an item were begun; ``whole``: these were its last."""
@@ -109,6 +113,7 @@ class FairQueue(Generic[_T]):
         share.begun += count
         share.wait_s += count * waited_s
         share.waiting -= count
+        self.waiting -= count
         if whole:
             self._remove(share, item)
 
@@ -116,12 +121,13 @@ class FairQueue(Generic[_T]):
         """Nobody waits for an item any more, of which ``count`` judgements were left."""
         if item in share.items:
             share.waiting -= count
+            self.waiting -= count
             self._remove(share, item)
 
     def _remove(self, share: Share[_T], item: _T) -> None:
         del share.items[item]
         if not share.items:
-            del self._busy[share]
+            del self.busy[share]
 
 
 class FairSlots:
