@@ -344,7 +344,7 @@ class BackendQueue:
         if not requests:
             return []
         share = self.queue.share(client)
-        if not self.queue.has_room(share, len(requests)):
+        if share.waiting and not self.queue.has_room(share, len(requests)):
             ahead = min(self.waiting, math.ceil(share.waiting / self.queue.part(share)))
             raise QueueFull(share.waiting, self._rate.retry_after(ahead, self._loop.time()))
         if not self._arrivals:

@@ -96,30 +96,22 @@ async def read_body(
     if (content_length(headers) or 0) > limit:
         raise _body_too_large(limit)
     parts: list[bytes] = []
+    size, more = 0, True
     try:
-        await _collect_parts(parts, receive, limit, held)
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise _invalid_body(400, "the client left before its request was complete")
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            held.add(len(parts[-1]))
+            if size > limit:
+                raise _body_too_large(limit)
+            more = message.get("more_body", False)
     except BaseException:
-        held.bytes -= sum(map(len, parts))
+        held.bytes -= size
         raise
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-async def _collect_parts(
-    parts: list[bytes], receive: AsgiReceive, limit: int, held: BodyMemoryLimit
-) -> None:
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise _invalid_body(400, "the client left before its request was complete")
-        part: bytes = message.get("body", b"")
-        parts.append(part)
-        size += len(part)
-        held.add(len(part))
-        if size > limit:
-            raise _body_too_large(limit)
-        if not message.get("more_body"):
-            return
 
 
 def _body_too_large(limit: int) -> RequestRefused:

@@ -84,9 +84,10 @@ class FairQueue(Generic[_T]):
         return max(1, int(self._places * self.part(share)))
 
     def has_room(self, share: Share[_T], count: int) -> bool:
-        """Whether ``count`` more of the client may wait: free places, or within its own."""
-        if not share.waiting:
-            return True  # also a batch longer than the queue
+        """Whether ``count`` more of the client may wait: free places, or within its own.
+
+        Not asked of a client of which nothing waits: a batch may be longer than the queue.
+        """
         return self.waiting + count <= self._places or share.waiting + count <= self.places(share)
 
     def add(self, share: Share[_T], item: _T, count: int) -> None:
