@@ -101,12 +101,12 @@ async def read_body(
         while more:
             message = await receive()
             if message["type"] != "http.request":
-                raise _invalid_body(400, "the client left before its request was complete")
+                raise _invalid_body(400, "the client left before its request was complete")  # noqa: TRY301
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             held.add(len(parts[-1]))
             if size > limit:
-                raise _body_too_large(limit)
+                raise _body_too_large(limit)  # noqa: TRY301
             more = message.get("more_body", False)
     except BaseException:
         held.bytes -= size
