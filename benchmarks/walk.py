@@ -146,7 +146,7 @@ def walk_batch_judge(recorder: Recorder) -> None:
     def ready(running: RunningService) -> None:
         threading.Thread(target=ask_twice, args=(running.url,)).start()
 
-    run_service(load_backend("reward.toml", settings), settings, ready)
+    run_service(load_backend("reward.toml"), settings, ready)
 
 
 WALKS: dict[str, Callable[[Recorder], None]] = {

@@ -51,6 +51,7 @@ from adjudge.rollouts.formats.telemetry import TELEMETRY_FORMATS
 from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
 from adjudge.service.metrics import ServiceMetrics
 from adjudge.service.settings import ServiceSettings
+from adjudge.service.shares import FairQueue
 from adjudge.wire import JUDGE_KEY_VARIABLE
 
 ROOT = Path(__file__).parents[1]
@@ -239,6 +240,7 @@ def render_service_metrics() -> str:
 
 class _Idle:
     waiting = judging = 0
+    queue: FairQueue[Any] = FairQueue(1)
 
 
 _CHECK_NEEDS = {

@@ -14,7 +14,6 @@ from tests.refusals import refuses
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.rewards.spec import RewardSpec
 from adjudge.service.backends import SpecBackend, adapt_spec, load_backend
-from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 T = TypeVar("T")
@@ -297,7 +296,7 @@ def test_the_version_follows_the_spec(beside: Path) -> None:
 def test_a_backend_is_loaded_from_a_spec_file(beside: Path) -> None:
     path = beside / "reward.toml"
     path.write_text('[[graders]]\nname = "answer"\ntype = "answer"\n')
-    loaded = load_backend(str(path), ServiceSettings())
+    loaded = load_backend(str(path))
 
     async def used() -> list[JudgeResponse]:
         await loaded.start()
@@ -308,11 +307,11 @@ def test_a_backend_is_loaded_from_a_spec_file(beside: Path) -> None:
 
     assert run(used())[0].score == 1.0
     with pytest.raises(ConfigError, match="takes no arguments"):
-        load_backend(str(path), ServiceSettings(), arguments={"a": "b"})
+        load_backend(str(path), arguments={"a": "b"})
     with refuses("'reward'"):
-        load_backend("reward", ServiceSettings())
+        load_backend("reward")
     with pytest.raises(ConfigError, match="cannot be read"):
-        load_backend(str(beside / "none.toml"), ServiceSettings())
+        load_backend(str(beside / "none.toml"))
 
 
 def test_a_local_judge_is_loaded_at_the_start(beside: Path) -> None:

@@ -227,7 +227,7 @@ def test_thousands_that_leave_the_queue_leave_nothing_behind() -> None:
             await asyncio.sleep(0)
             task.cancel()
         await asyncio.sleep(0)
-        assert len(batcher._queue) < 200
+        assert len(batcher.queue) < 200
         await holding
 
     batching(Scripted(taking(50.0)), work, max_batch_size=1, batch_timeout=0.0, queue_size=10)
@@ -340,3 +340,69 @@ def test_what_is_no_answer_is_a_bug(returned: Any) -> None:
     assert answer.score is None
     assert answer.error.kind is ErrorKind.BUG
     assert answer.metadata["model_version"] == "1"
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_who_floods_waits_for_itself_alone(one_by_one: bool) -> None:
+    """One client fills the queue and asks on; the other, with a few requests, is served at once."""
+
+    async def flood(batcher: BackendQueue) -> int:
+        refused = 0
+        while True:
+            try:
+                await batcher.score(asked(*["flood"] * 8), "flooder")
+            except QueueFull as full:
+                refused += 1
+                await asyncio.sleep(full.retry_after)
+
+    async def work(batcher: BackendQueue) -> tuple[float, int]:
+        loop = asyncio.get_running_loop()
+        floods = [loop.create_task(flood(batcher)) for _ in range(40)]
+        await asyncio.sleep(5.0)
+        waiting = batcher.queue.share("flooder").waiting
+        began = loop.time()
+        for _ in range(10):
+            answers = await batcher.score(asked("a", "b"), "polite")
+            assert [one.score for one in answers] == [1.0, 1.0]
+        took = loop.time() - began
+        polite = batcher.queue.share("polite")
+        assert (polite.begun, polite.waiting) == (20, 0)
+        assert polite.wait_s / polite.begun <= 3.0
+        for one in floods:
+            one.cancel()
+        await asyncio.wait(floods)
+        return took, waiting
+
+    took, waiting = batching(
+        Scripted(taking(1.0), one_by_one), work, concurrency=2, max_batch_size=2, queue_size=100
+    )
+    assert waiting > 90  # two a second: in one line, each pair would wait for fifty seconds
+    assert took <= 40.0
+
+
+def test_weights_are_parts_of_the_work_and_of_the_places() -> None:
+    async def work(batcher: BackendQueue) -> None:
+        loop = asyncio.get_running_loop()
+        asking = [loop.create_task(batcher.score(asked(*[name] * 40), name)) for name in ("A", "B")]
+        await asyncio.sleep(0.5)
+        assert [batcher.queue.places(batcher.queue.share(name)) for name in "AB"] == [75, 25]
+        await asyncio.wait(asking)
+
+    backend = Scripted(taking(1.0))
+    batching(backend, work, client=("A=3", "B"), max_batch_size=1, queue_size=100)
+    first = [name for _, [name] in backend.calls[:40]]
+    assert 29 <= first.count("A") <= 31
+
+
+def test_runs_that_somebody_invents_do_not_grow_the_queue_without_end() -> None:
+    async def work(batcher: BackendQueue) -> int:
+        loop = asyncio.get_running_loop()
+        asking = [loop.create_task(batcher.score(asked("x"), f"run {n}")) for n in range(1000)]
+        await asyncio.sleep(0.1)
+        waiting, clients = batcher.waiting, len(batcher.queue.shares)
+        batcher.stop()
+        await asyncio.wait(asking)
+        assert clients <= 65
+        return waiting
+
+    assert batching(Scripted(taking(1.0)), work, max_batch_size=1, queue_size=20) < 100

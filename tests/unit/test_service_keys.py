@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.service.requests import ApiKeyAuth, RequestRefused, read_service_key
+from adjudge.service.requests import ApiKeyAuth, RequestRefused, read_service_keys
 from adjudge.service.settings import ServiceSettings
 
 Headers = list[tuple[bytes, bytes]]
@@ -16,8 +16,8 @@ Headers = list[tuple[bytes, bytes]]
 
 @pytest.mark.parametrize("host", [b"127.0.0.1:8888", b"localhost", b"LOCALHOST:1", b"[::1]:8888"])
 def test_without_a_key_programs_of_this_machine_may_ask(host: bytes) -> None:
-    ApiKeyAuth(None).check([(b"host", host), (b"content-type", b"text/plain")])
-    ApiKeyAuth(None).check([])
+    ApiKeyAuth({}).check([(b"host", host), (b"content-type", b"text/plain")])
+    ApiKeyAuth({}).check([])
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,12 @@ def test_without_a_key_programs_of_this_machine_may_ask(host: bytes) -> None:
 )
 def test_without_a_key_no_web_page_may_ask(headers: Headers) -> None:
     with pytest.raises(RequestRefused) as refused:
-        ApiKeyAuth(None).check(headers)
+        ApiKeyAuth({}).check(headers)
     assert (refused.value.status, refused.value.kind) == (401, ErrorKind.AUTH)
 
 
 def test_a_key_is_compared_whole() -> None:
-    auth = ApiKeyAuth("sësame")
+    auth = ApiKeyAuth({"K": "sësame"})
     auth.check([(b"authorization", "Bearer sësame".encode())])
     auth.check([(b"host", b"x"), (b"authorization", "bearer sësame".encode())])
     for wrong in (b"", b"Bearer ", b"Bearer s", "Bearer sësame2".encode(), "sësame".encode()):
@@ -55,7 +55,7 @@ def basic(text: str) -> bytes:
 
 
 def test_a_key_may_come_as_the_password_of_an_address() -> None:
-    auth = ApiKeyAuth("së:same")
+    auth = ApiKeyAuth({"K": "së:same"})
     for right in ("x:së:same", ":së:same"):
         auth.check([(b"authorization", basic(right))])
         auth.check([(b"authorization", basic(right).replace(b"Basic", b"bASIC "))])
@@ -72,36 +72,60 @@ def test_a_key_may_come_as_the_password_of_an_address() -> None:
 def test_no_header_but_the_right_one_lets_in(header: bytes) -> None:
     for start in (b"", b"Basic ", b"Bearer "):
         with pytest.raises(RequestRefused):
-            ApiKeyAuth("a long key").check([(b"authorization", start + header)])
+            ApiKeyAuth({"K": "a long key"}).check([(b"authorization", start + header)])
 
 
 def test_two_headers_with_a_key_are_refused() -> None:
     right = (b"authorization", b"Bearer k")
     with pytest.raises(RequestRefused):
-        ApiKeyAuth("k").check([(b"authorization", b"Bearer x"), right])
+        ApiKeyAuth({"K": "k"}).check([(b"authorization", b"Bearer x"), right])
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.1", "judge.example"])
 def test_a_public_address_needs_a_key(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JUDGE_MODEL_API_KEY", raising=False)
     with pytest.raises(ConfigError, match="JUDGE_MODEL_API_KEY"):
-        read_service_key(ServiceSettings(host=host))
+        read_service_keys(ServiceSettings(host=host))
     monkeypatch.setenv("JUDGE_MODEL_API_KEY", "  ")
     with pytest.raises(ConfigError, match="JUDGE_MODEL_API_KEY"):
-        read_service_key(ServiceSettings(host=host))
+        read_service_keys(ServiceSettings(host=host))
     monkeypatch.setenv("JUDGE_MODEL_API_KEY", "k")
-    assert read_service_key(ServiceSettings(host=host)) == "k"
+    assert read_service_keys(ServiceSettings(host=host)) == {"JUDGE_MODEL_API_KEY": "k"}
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.1.2.3"])
 def test_the_own_machine_needs_none(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JUDGE_MODEL_API_KEY", raising=False)
-    assert read_service_key(ServiceSettings(host=host)) is None
+    assert read_service_keys(ServiceSettings(host=host)) == {}
 
 
 def test_a_variable_that_was_named_must_hold_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_KEY", raising=False)
     with refuses("--api-key-env"):
-        read_service_key(ServiceSettings(api_key_env="MY_KEY"))
+        read_service_keys(ServiceSettings(api_key_env="MY_KEY"))
     monkeypatch.setenv("MY_KEY", "k")
-    assert read_service_key(ServiceSettings(api_key_env="MY_KEY")) == "k"
+    assert read_service_keys(ServiceSettings(api_key_env="MY_KEY")) == {"MY_KEY": "k"}
+
+
+def test_each_client_has_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JUDGE_MODEL_API_KEY", raising=False)
+    settings = ServiceSettings(client=("TEAM_A=2", "TEAM_B"))
+    monkeypatch.setenv("TEAM_A", "a")
+    with refuses("--client"):
+        read_service_keys(settings)
+    monkeypatch.setenv("TEAM_B", "a")
+    with refuses("--client"):
+        read_service_keys(settings)
+    monkeypatch.setenv("TEAM_B", "b")
+    auth = ApiKeyAuth(read_service_keys(settings))
+    assert auth.tells_clients
+    assert auth.check([(b"authorization", b"Bearer b")]) == "TEAM_B"
+    with pytest.raises(RequestRefused):
+        auth.check([(b"authorization", b"Bearer c")])
+
+
+@pytest.mark.parametrize("client", ["a key with spaces", "A=0", "A=x", "=1", "A=-1", "A=nan"])
+def test_a_client_that_cannot_be_read_is_refused_and_not_shown(client: str) -> None:
+    with refuses("client") as refused:
+        ServiceSettings(client=(client,))
+    assert client not in str(refused.value)

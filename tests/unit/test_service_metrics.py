@@ -11,9 +11,15 @@ from typing import Any
 import yaml
 
 from adjudge.service.metrics import ServiceMetrics
+from adjudge.service.shares import FairQueue
 
 DOCS = Path(__file__).parents[2] / "docs"
-SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+SUFFIXES = {
+    "counter": ("_total",),
+    "gauge": ("",),
+    "summary": ("_sum", "_count"),
+    "histogram": ("_bucket", "_sum", "_count"),
+}
 
 
 def documented() -> dict[str, tuple[str, set[str]]]:
@@ -36,7 +42,7 @@ def queries() -> Iterator[str]:
 
 async def served() -> dict[str, tuple[str, set[str]]]:
     metrics: Any = ServiceMetrics()  # the names of labels are a private part of the library
-    gauges: Any = SimpleNamespace(waiting=0, judging=0)
+    gauges: Any = SimpleNamespace(waiting=0, judging=0, queue=FairQueue(1))
     metrics.watch(gauges)
     families: Any = metrics.registry.collect()  # the names of labels have no public name
     return {

@@ -8,7 +8,6 @@ import pytest
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.service.backends import load_backend
-from adjudge.service.settings import ServiceSettings
 from adjudge_lab.judge_training.judge_file import JUDGE_VARIABLES, METHOD_DEFAULTS, JudgeFile
 from adjudge_lab.judge_training.trl_trainers import (
     training_steps,
@@ -170,8 +169,8 @@ def test_the_example_is_read() -> None:
 def test_a_trained_judges_folder_stands_for_its_spec(tmp_path: Path) -> None:
     (tmp_path / "judge.json").write_text("{}")
     with pytest.raises(ConfigError, match="trained to answer, not to judge"):
-        load_backend(str(tmp_path), ServiceSettings())
+        load_backend(str(tmp_path))
     (tmp_path / "reward.toml").write_text('[[graders]]\nname = "words"\ntype = "length_penalty"\n')
     spec = RewardSpec.load(tmp_path)
     assert [entry.name for entry in spec.graders] == ["words"]
-    assert load_backend(str(tmp_path), ServiceSettings()).name == str(tmp_path / "reward.toml")
+    assert load_backend(str(tmp_path)).name == str(tmp_path / "reward.toml")

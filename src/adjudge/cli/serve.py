@@ -28,6 +28,7 @@ _TEXTS = {
     "host": "The address; a public one needs a key.",
     "port": "The port; 0 picks a free one.",
     "api_key_env": "The variable with the clients' key.",
+    "client": "The variable of a client's own key, NAME or NAME=WEIGHT. Can be repeated.",
     "max_batch_size": "The most requests in one batch.",
     "batch_timeout": "Seconds that a batch waits.",
     "concurrency": "The most requests at once.",
@@ -40,7 +41,7 @@ _TEXTS = {
 }
 _GROUPS = {
     **dict.fromkeys(_TEXTS, "Load and limits"),
-    **dict.fromkeys(("host", "port", "api_key_env"), "Options"),
+    **dict.fromkeys(("host", "port", "api_key_env", "client"), "Options"),
 }
 """The groups of the help that these options are in; the others are in the first."""
 _GROUP_EXAMPLE = (
@@ -139,7 +140,7 @@ def serve_command(
         "arguments": _parse_arguments(arg or ()),
         "damping": None if damping is None else Damping.parse(damping),
     }
-    backend = local = load_backend(target, settings, **given)
+    backend = local = load_backend(target, **given)
     if ray:
         from adjudge.service.ray_backend import RayBackend, ReplicaSettings  # noqa: PLC0415
 

@@ -5,8 +5,8 @@ The documents are the OpenAPI document and the same in words.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from starlette.applications import Starlette
@@ -80,38 +80,38 @@ def openapi_document(service: AdminState) -> dict[str, Any]:
     types = (JudgeRequest, BatchRequest, GroupRequest, JudgeResponse, BatchResponse, ErrorBody)
     _, schemas = msgspec.json.schema_components(types, ref_template=_SCHEMA_PREFIX + "{name}")
     for schema in schemas.values():  # an example in Python is for readers of Python
-        if ">>>" in (said := schema.get("description", "")):
-            schema["description"] = said.partition(">>>")[0].rstrip()
+        schema["description"] = schema.get("description", "").partition(">>>")[0].rstrip()
     requests = schemas["BatchRequest"]["properties"]["requests"]
     requests |= {"minItems": 1, "maxItems": MAX_BATCH}
     for name in ("JudgeRequest", "GroupRequest"):
         schemas[name]["properties"]["images"]["anyOf"][0]["items"]["pattern"] = _IMAGE_PATTERN
-    components: dict[str, Any] = {"schemas": schemas}
-    judging = {
-        path: _judging_operation(summary, _schema_reference(asked), _schema_reference(answered))
-        for path, (summary, asked, answered) in _JUDGING_ROUTES.items()
+    schemes = {name: {"type": "http", "scheme": name} for name in ("bearer", "basic")}
+    key: list[dict[str, list[str]]] = [{name: []} for name in schemes]
+    shown = key if service.auth.required else []
+    paths = {
+        path: {"post": _operation(summary, asked, answered) | {"security": shown}}
+        for path, summary, asked, answered in _judging_routes(service)
     }
-    for one in service.formats:
-        judging[one.path] = _judging_operation(_format_summary(one), {"type": "object"}, {})
-    admin = {one.path: one.operation() for one in _ADMIN_ROUTES}
-    if service.auth.required:
-        components["securitySchemes"] = {
-            name: {"type": "http", "scheme": name} for name in ("bearer", "basic")
-        }
-        for operation in (*judging.values(), *(admin[o.path] for o in _ADMIN_ROUTES if o.has_key)):
-            operation["security"] = [{"bearer": []}, {"basic": []}]
-    paths = {path: {"get": operation} for path, operation in admin.items()}
-    paths |= {path: {"post": operation} for path, operation in judging.items()}
+    for path, one in _ADMIN_ROUTES.items():
+        paths[path] = {"get": one.operation() | {"security": shown if one.has_key else []}}
     return {
         "openapi": "3.1.0",
         "info": {"title": "adjudge judge service", "version": __version__},
         "paths": paths,
-        "components": components,
+        "components": {"schemas": schemas, "securitySchemes": schemes},
     }
 
 
-def _format_summary(one: WireFormat) -> str:
-    return f"As {getattr(one, 'trainer', 'a trainer')} asks for rewards"
+_Schema = dict[str, Any]
+
+
+def _judging_routes(service: AdminState) -> Iterator[tuple[str, str, _Schema, _Schema]]:
+    """Path, summary, and the schemas of request and response."""
+    for path, (summary, asked, answered) in _JUDGING_ROUTES.items():
+        yield path, summary, _schema_reference(asked), _schema_reference(answered)
+    for one in service.formats:
+        trainer = getattr(one, "trainer", "a trainer")
+        yield one.path, f"As {trainer} asks for rewards", {"type": "object"}, {}
 
 
 _IMAGE_PATTERN = "^(data:[^,]*;base64,)?[A-Za-z0-9+/=]+$"
@@ -121,9 +121,7 @@ def _schema_reference(of: type) -> dict[str, Any]:
     return {"$ref": _SCHEMA_PREFIX + of.__name__}
 
 
-def _judging_operation(
-    summary: str, asked: dict[str, Any], answered: dict[str, Any]
-) -> dict[str, Any]:
+def _operation(summary: str, asked: _Schema, answered: _Schema) -> dict[str, Any]:
     responses = {"200": _content("Judged", "application/json", answered)}
     responses |= {status: _error_content(status) for status in _STATUSES}
     return {
@@ -143,43 +141,39 @@ def _error_content(status: str) -> dict[str, Any]:
 
 def describe_service(service: AdminState) -> str:
     """The service in words, for somebody who has found its address."""
-    routes = [f"POST {path}: {summary}" for path, (summary, _, _) in _JUDGING_ROUTES.items()]
-    routes += [f"POST {one.path}: {_format_summary(one)}" for one in service.formats]
-    routes += [
-        "GET /health: alive; /ready: requests are taken; /metrics: numbers for Prometheus",
-        "GET /reverify_mode: whether NeMo-Gym may verify rows again",
-        "GET /calls: what each judge was asked, and what came of it",
-        "GET /openapi.json: all of this for programs",
-    ]
-    statuses = [f"{status}: {meaning}" for status, meaning in _STATUSES.items()]
     backend = service.backend
-    key = "\nSend Authorization: Bearer KEY with everything but /health and /ready.\n"
+    routes = [f"POST {path}: {summary}" for path, summary, _, _ in _judging_routes(service)]
+    routes += [f"GET {path}: {one.summary}" for path, one in _ADMIN_ROUTES.items()]
+    key = "Send Authorization: Bearer KEY with everything but /health and /ready.\n"
     return "\n".join([
         f"adjudge judge service: {backend.name}, version {backend.version}",
         "",
         *routes,
+        "",
         key if service.auth.required else "",
-        'curl -d \'{"prompt": "What is 2 + 2?", "completion": "4", "answer": "4"}\' ADDRESS/judge',
-        "",
-        'A response has a "score", or an "error" with "kind" and "message" and no score: a failed',
-        "judge call yields no score. In /batch_judge the status is 200 and each item has a score",
-        "or an error of its own; elsewhere a failed judge is 503.",
-        "",
-        *statuses,
+        _WORDS,
+        *(f"{status}: {meaning}" for status, meaning in _STATUSES.items()),
         "",
     ])  # fmt: skip
 
 
-class _AdminRoute(msgspec.Struct, frozen=True):
-    """One route: what it answers with, whether a key is needed, and how it may be refused."""
+_WORDS = """\
+curl -d '{"prompt": "What is 2 + 2?", "completion": "4", "answer": "4"}' ADDRESS/judge
 
-    path: str
+A response has a "score", or an "error" with "kind" and "message" and no score: a failed judge call
+yields no score. In /batch_judge the status is 200 and each item has a score or an error of its own;
+elsewhere a failed judge is 503.
+"""
+
+
+class _AdminRoute(NamedTuple):
+    """What a route answers with, whether a key is needed, and how it may be refused."""
+
     summary: str
     answer: Callable[[AdminState], bytes]
     media_type: str = "application/json"
     has_key: bool = False
     refusals: tuple[str, ...] = ()
-    is_constant: bool = False
 
     def operation(self) -> dict[str, Any]:
         """What the OpenAPI document says of it."""
@@ -214,49 +208,41 @@ def _reverify_mode(service: AdminState) -> bytes:
 
 
 _encode = msgspec.json.Encoder().encode
-_ADMIN_ROUTES = (
-    _AdminRoute("/health", "Alive: the process answers", _health),
-    _AdminRoute("/ready", "Ready: requests are taken now", _ready, refusals=("503",)),
-    _AdminRoute(
-        "/metrics",
+_TEXT = "text/plain; charset=utf-8"
+_KEY: Any = {"has_key": True, "refusals": ("401",)}
+_ADMIN_ROUTES = {
+    "/health": _AdminRoute("Alive: the process answers", _health),
+    "/ready": _AdminRoute("Ready: requests are taken now", _ready, refusals=("503",)),
+    "/metrics": _AdminRoute(
         "Numbers for Prometheus",
         lambda service: service.metrics.text(),
         "text/plain; version=0.0.4; charset=utf-8",
-        has_key=True,
-        refusals=("401",),
+        **_KEY,
     ),
-    _AdminRoute(
-        "/calls",
+    "/calls": _AdminRoute(
         "What each judge behind it was asked, and what came of it",
         lambda service: _encode(service.calls.table()),
-        has_key=True,
-        refusals=("401",),
+        **_KEY,
     ),
-    _AdminRoute("/reverify_mode", "Whether NeMo-Gym may verify rows again", _reverify_mode),
-    _AdminRoute(
-        "/docs",
-        "This service in words",
-        lambda service: describe_service(service).encode(),
-        "text/plain; charset=utf-8",
+    "/reverify_mode": _AdminRoute("Whether NeMo-Gym may verify rows again", _reverify_mode),
+    "/docs": _AdminRoute(
+        "This service in words", lambda service: describe_service(service).encode(), _TEXT
     ),
-    _AdminRoute(
-        "/openapi.json",
-        "This document",
-        lambda service: _encode(openapi_document(service)),
-        is_constant=True,
+    "/openapi.json": _AdminRoute(
+        "This document", lambda service: _encode(openapi_document(service))
     ),
-)
+}
 """``/health`` and ``/ready`` ask for no key: what watches a process has none. The documents hold
 no secret either."""
 
-ADMIN_PATHS = frozenset(one.path for one in _ADMIN_ROUTES)
+ADMIN_PATHS = frozenset(_ADMIN_ROUTES)
 """Paths that no format can have."""
 
 
 def admin_routes(service: AdminState) -> Starlette:
     """``/health /ready /metrics /calls /reverify_mode /docs /openapi.json`` of one service."""
     app = Starlette(
-        routes=[Route(one.path, _endpoint(service, one)) for one in _ADMIN_ROUTES],
+        routes=[Route(path, _endpoint(service, one)) for path, one in _ADMIN_ROUTES.items()],
         exception_handlers={RequestRefused: _refuse, HTTPException: _refuse_route},
     )
     app.router.redirect_slashes = False
@@ -264,16 +250,10 @@ def admin_routes(service: AdminState) -> Starlette:
 
 
 def _endpoint(service: AdminState, route: _AdminRoute) -> Callable[[Request], Awaitable[Response]]:
-    made: list[bytes] = []
-
     async def answer(request: Request) -> Response:
         if route.has_key:
             service.auth.check(request.scope["headers"])
-        if not route.is_constant:
-            return Response(route.answer(service), media_type=route.media_type)
-        if not made:  # anybody may ask for it, as often as they like
-            made.append(route.answer(service))
-        return Response(made[0], media_type=route.media_type)
+        return Response(route.answer(service), media_type=route.media_type)
 
     return answer
 

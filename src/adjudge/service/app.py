@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
@@ -18,7 +19,7 @@ import msgspec
 
 from adjudge.errors import PASSING_KINDS, ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.endpoint.connections import CallCounter
-from adjudge.service.admin_routes import ADMIN_PATHS, admin_routes
+from adjudge.service.admin_routes import ADMIN_PATHS, ErrorBody, admin_routes
 from adjudge.service.backend import (
     Backend,
     BackendErrorReporter,
@@ -45,7 +46,6 @@ from adjudge.wire import (
     MAX_BATCH,
     BatchRequest,
     BatchResponse,
-    ErrorInfo,
     GroupRequest,
     JudgeRequest,
     JudgeResponse,
@@ -53,6 +53,9 @@ from adjudge.wire import (
 
 AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]
 _T = TypeVar("_T")
+_MAX_RUN_ID = 256
+_client: ContextVar[str] = ContextVar("client", default="")
+"""Whose key the request showed; each request has a task, and so a context, of its own."""
 _Reply = tuple[int, bytes, int | None]
 
 _REQUEST_FAULTS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED})
@@ -86,8 +89,9 @@ class GroupRendezvous(Protocol):
 class Service:
     """A backend behind HTTP. Made on the event loop that serves it; ``await start()`` loads it.
 
-    ``key`` is what clients must show (``None``: nothing). ``formats`` and ``rendezvous`` add the
-    trainers' routes and ``/group_judge``. Raises :class:`ConfigError` for two formats on one path.
+    ``keys``: what clients must show one of, by client (none: nothing). ``formats`` and
+    ``rendezvous`` add the trainers' routes and ``/group_judge``. Raises :class:`ConfigError` for
+    two formats on one path.
     """
 
     def __init__(
@@ -95,13 +99,13 @@ class Service:
         backend: Backend,
         settings: ServiceSettings,
         *,
-        key: str | None = None,
+        keys: Mapping[str, str] | None = None,
         formats: Iterable[WireFormat] = (),
         rendezvous: GroupRendezvous | None = None,
     ) -> None:
         self.backend = backend
         self.settings = settings
-        self.auth = ApiKeyAuth(key)
+        self.auth = ApiKeyAuth(keys or {})
         self.phase = ServicePhase.LOADING
         self.formats = tuple(formats)
         self.inflight = 0
@@ -171,7 +175,8 @@ class Service:
         for request in requests:
             if not _is_plain(request):
                 check_request(request, self._max_image)
-        responses = await self._batcher.score(requests)
+        client = _client.get() or _run_of(requests)
+        responses = await self._batcher.score(requests, client)
         for response in responses:
             if response.error is not None:
                 self.metrics.failed(response.error.kind)
@@ -256,7 +261,9 @@ class Service:
         """Refuse what need not be read at all."""
         if method != "POST":
             raise RequestRefused(405, ErrorKind.UNSUPPORTED, "this route takes POST")
-        self.auth.check(headers)
+        client = self.auth.check(headers)
+        if self.auth.tells_clients:
+            _client.set(client)
         self._check_open()
 
     def _check_open(self) -> None:
@@ -267,14 +274,19 @@ class Service:
 
     async def _judge(self, body: bytes) -> _Reply:
         request = _decode_strictly(_strict_request_decoder, body)
-        [response] = await self.score((request or decode_body(_request_decoder, body),))
-        if request is None:
-            response.warnings = self._unknown_keys.warnings(_keys_decoder.decode(body), _ONE_KEYS)
+        if request is not None:
+            [response] = await self.score((request,))
+            return self._response_reply(response)
+        loose, keys = decode_body(_request_decoder, body), decode_body(_keys_decoder, body)
+        [response] = await self.score((loose,))
+        response.warnings = self._unknown_keys.warnings(keys, _ONE_KEYS)
         return self._response_reply(response)
 
     async def _batch_judge(self, body: bytes) -> _Reply:
         batch = _decode_strictly(_strict_batch_decoder, body)
         requests = (batch or decode_body(_batch_decoder, body)).requests
+        rows = [] if batch else decode_body(_raw_batch_decoder, body).requests
+        keys = {} if batch else decode_body(_keys_decoder, body)
         if not 1 <= len(requests) <= MAX_BATCH:
             raise RequestRefused(
                 422,
@@ -286,23 +298,19 @@ class Service:
                 request.request_id = str(number)
         responses = await self.score(requests)
         reply = BatchResponse(responses)
-        if batch is None:
-            reply.warnings = self._warn_batch(body, responses)
+        for response, row in zip(responses, rows, strict=False):
+            response.warnings = self._unknown_keys.warnings(row, _ONE_KEYS)
+        reply.warnings = self._unknown_keys.warnings(keys, ("requests",))
         try:
             return 200, _encode(reply), None
         except (TypeError, ValueError, RecursionError):
             reply.responses = [self._sendable(one) for one in responses]
             return 200, _encode(reply), None
 
-    def _warn_batch(self, body: bytes, responses: Sequence[JudgeResponse]) -> list[str] | None:
-        """Name the unknown keys of a batch's requests to each, and give those of the batch."""
-        for response, row in zip(responses, _raw_batch_decoder.decode(body).requests, strict=True):
-            response.warnings = self._unknown_keys.warnings(row, _ONE_KEYS)
-        return self._unknown_keys.warnings(_keys_decoder.decode(body), ("requests",))
-
     async def _group_judge(self, body: bytes) -> _Reply:
         strict = _decode_strictly(_strict_group_decoder, body)
         request = strict or decode_body(_group_decoder, body)
+        keys = {} if strict else decode_body(_keys_decoder, body)
         check_request(request, self._max_image)
         if self._rendezvous is None:
             raise RequestRefused(
@@ -314,8 +322,7 @@ class Service:
         latency = round(time.perf_counter() - began, 6)
         facts = {"latency": latency, "model_version": self.backend.version}
         response = check_response(response, request, facts)
-        if strict is None:
-            response.warnings = self._unknown_keys.warnings(_keys_decoder.decode(body), _GROUP_KEYS)
+        response.warnings = self._unknown_keys.warnings(keys, _GROUP_KEYS)
         if request.aborted:
             return 200, _encode(response), None
         if response.error is not None:
@@ -383,10 +390,6 @@ class _StrictGroupRequest(GroupRequest, forbid_unknown_fields=True):
     """The same, of a group."""
 
 
-class _ErrorReply(msgspec.Struct):
-    error: ErrorInfo
-
-
 class _StrictBatch(msgspec.Struct, forbid_unknown_fields=True):
     requests: list[_StrictRequest]
 
@@ -398,7 +401,7 @@ class _RawBatch(msgspec.Struct):
 _strict_request_decoder = msgspec.json.Decoder(_StrictRequest)
 _strict_batch_decoder = msgspec.json.Decoder(_StrictBatch)
 _strict_group_decoder = msgspec.json.Decoder(_StrictGroupRequest)
-_error_decoder = msgspec.json.Decoder(_ErrorReply)
+_error_decoder = msgspec.json.Decoder(ErrorBody)
 _keys_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_batch_decoder = msgspec.json.Decoder(_RawBatch)
 _ONE_KEYS, _GROUP_KEYS = JudgeRequest.__struct_fields__, GroupRequest.__struct_fields__
@@ -416,6 +419,14 @@ def _may_pass(reply: bytes) -> bool:
     """Whether a format's 503 is about a failure that may pass by itself."""
     error = _decode_strictly(_error_decoder, reply)
     return error is not None and error.error.passing
+
+
+def _run_of(requests: Sequence[JudgeRequest]) -> str:
+    """The run that requests are of, which has a share of the queue where no key says whose."""
+    if not requests or not (metadata := requests[0].metadata):
+        return ""
+    run = metadata.get("run_id")
+    return run[:_MAX_RUN_ID] if isinstance(run, str) else ""
 
 
 def _is_plain(request: JudgeRequest) -> bool:

@@ -15,13 +15,13 @@ import logging
 import math
 import time
 import traceback
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 from adjudge.config import suggest_name
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.service.settings import ServiceSettings
+from adjudge.service.shares import FairQueue, Share
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 
@@ -234,7 +234,7 @@ _TIMER_RESOLUTION_S = 1e-6
 
 
 class QueueFull(GradingFailure):
-    """No room to wait; ``retry_after`` in whole seconds, from the rate of the last answers."""
+    """A client has no room to wait; ``retry_after`` in seconds, from how fast answers come."""
 
     def __init__(self, waiting: int, retry_after: int) -> None:
         super().__init__(
@@ -248,10 +248,18 @@ class QueueFull(GradingFailure):
 class _Arrival:
     """Requests that came together, how many of them were handed out, and the answers so far."""
 
-    __slots__ = ("answers", "arrived", "done", "queued_at", "requests", "taken", "unanswered")
+    __slots__ = (
+        *("answers", "arrived", "done", "queued_at", "requests", "share", "taken", "unanswered"),
+    )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, requests: Sequence[JudgeRequest]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        requests: Sequence[JudgeRequest],
+        share: Share[_Arrival],
+    ) -> None:
         self.requests = requests
+        self.share = share
         self.taken = 0
         self.answers: list[JudgeResponse | None] = [None] * len(requests)
         self.unanswered = len(requests)
@@ -303,14 +311,18 @@ class BackendQueue:
         self._size = 1 if one_by_one else settings.max_batch_size
         self._max_wait_s = 0.0 if one_by_one else settings.batch_timeout
         self._arrivals: dict[_Arrival, None] = {}  # the oldest first
-        self._queue: OrderedDict[_Arrival, None] = OrderedDict()  # those with requests to hand out
+        self.queue: FairQueue[_Arrival] = FairQueue(settings.queue_size, settings.client_weights)
+        """Those with requests to hand out."""
         self._lanes: set[_Lane] = set()
-        self.waiting = 0
-        """Requests that the backend has not been given yet."""
         self._alarm: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._rate = AnswerRate(self._loop.time())
         self._error_reporter = BackendErrorReporter()
+
+    @property
+    def waiting(self) -> int:
+        """Requests that the backend has not been given yet."""
+        return self.queue.waiting
 
     @property
     def judging(self) -> int:
@@ -322,21 +334,24 @@ class BackendQueue:
             if not arrival.done.done()
         )
 
-    async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
-        """One response per request, in order; raises :class:`QueueFull`.
+    async def score(
+        self, requests: Sequence[JudgeRequest], client: str = ""
+    ) -> list[JudgeResponse]:
+        """One response per request of ``client``, in order; raises :class:`QueueFull`.
 
         Cancelling it takes the requests back, out of the queue or out of the backend's hands.
         """
         if not requests:
             return []
-        waiting = self.waiting
-        if waiting and waiting + len(requests) > self._settings.queue_size:
-            raise QueueFull(waiting, self._rate.retry_after(waiting, self._loop.time()))
+        share = self.queue.share(client)
+        if share.waiting and not self.queue.has_room(share, len(requests)):
+            ahead = min(self.waiting, math.ceil(share.waiting / self.queue.part(share)))
+            raise QueueFull(share.waiting, self._rate.retry_after(ahead, self._loop.time()))
         if not self._arrivals:
             self._rate.begin(self._loop.time())
-        arrival = _Arrival(self._loop, requests)
-        self._arrivals[arrival] = self._queue[arrival] = None
-        self.waiting += len(requests)
+        arrival = _Arrival(self._loop, requests, share)
+        self._arrivals[arrival] = None
+        self.queue.add(share, arrival, len(requests))
         if self._alarm is None:
             self._alarm = self._loop.call_later(self._settings.deadline_s, self._check_deadlines)
         self._pump()
@@ -395,24 +410,28 @@ class BackendQueue:
             await asyncio.sleep(0)  # the rest of the loop has its turn, whatever the backend does
 
     def _next_parts(self) -> list[_Part]:
-        """The next batch, the oldest requests first; none while it should wait for more."""
-        if 0 < self.waiting < self._size:
-            left = next(iter(self._queue)).queued_at + self._max_wait_s - self._loop.time()
+        """The next batch, by turns of the clients; none while it should wait for more."""
+        queue = self.queue
+        if not queue.waiting:
+            return []
+        now = self._loop.time()
+        if queue.waiting < self._size:
+            oldest = min(next(iter(share.items)).queued_at for share in queue.busy)
+            left = oldest + self._max_wait_s - now
             if left > _TIMER_RESOLUTION_S:
                 if self._timer is None:
                     self._timer = self._loop.call_later(left, self._on_timer)
                 return []
         parts: list[_Part] = []
         room = self._size
-        while room and self._queue:
-            arrival = next(iter(self._queue))
+        while room and (share := queue.next()) is not None:
+            arrival = next(iter(share.items))
             start, most = arrival.taken, len(arrival.requests)
             arrival.taken = stop = min(start + room, most)
-            if stop == most:
-                del self._queue[arrival]
+            waited_s = now - arrival.queued_at
+            queue.take(share, arrival, stop - start, waited_s, whole=stop == most)
             parts.append((arrival, start, stop))
             room -= stop - start
-        self.waiting -= self._size - room
         return parts
 
     def _on_timer(self) -> None:
@@ -490,9 +509,7 @@ class BackendQueue:
 
     def _take_back(self, arrival: _Arrival) -> None:
         """Nobody waits any more: leave the queue, and cancel batches that nobody else is in."""
-        if arrival in self._queue:
-            del self._queue[arrival]
-            self.waiting -= len(arrival.requests) - arrival.taken
+        self.queue.drop(arrival.share, arrival, len(arrival.requests) - arrival.taken)
         if not arrival.taken:
             return
         for lane in self._lanes:

@@ -6,6 +6,7 @@
 ``judge_failures_total``       judgements without a score, by ``kind``
 ``judge_inflight``             judgements in the backend's hands
 ``judge_queue_size``           judgements that wait
+``judge_client_…``             each client's share of the queue: places, waiting, seconds waited
 ``judge_batch_size``           how many requests the backend was given at once
 ``judge_cost_usd_total``       what the judges behind the spec have cost; absent without a price
 ``judge_upstream_…``           each judge's endpoint: calls, cache hits, limit, up or given up, …
@@ -17,13 +18,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Protocol
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
+    SummaryMetricFamily,
 )
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
@@ -32,6 +34,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from adjudge.judges.endpoint.connections import Connection, open_connections
+from adjudge.service.shares import FairQueue
 
 REQUEST_OUTCOMES = ("answered", "failed", "refused", "queue_full", "unavailable", "disconnected")
 """A judgement, a judge's failure, a fault of the request, no room, not now, the client left."""
@@ -62,6 +65,10 @@ class QueueGauges(Protocol):
     @property
     def waiting(self) -> int:
         """Judgements in the queue."""
+
+    @property
+    def queue(self) -> FairQueue[Any]:
+        """The queues of the clients."""
 
     @property
     def judging(self) -> int:
@@ -147,6 +154,7 @@ class _ServiceCollector(Collector):
         yield GaugeMetricFamily(
             "judge_queue_size", "judgements that wait now", self._gauges.waiting
         )
+        yield from _collect_shares(self._gauges.queue)
         yield from _collect_upstream(open_connections())
 
     def _counted(self) -> Iterator[Metric]:
@@ -175,6 +183,24 @@ class _ServiceCollector(Collector):
         )
         sizes.add_metric((), batches.buckets(), batches.sum)
         yield from (requests, seconds, failures, sizes)
+
+
+def _collect_shares(queue: FairQueue[Any]) -> Iterator[Metric]:
+    label = ("client",)
+    places = GaugeMetricFamily(
+        "judge_client_places", "places in the queue that no other client can take", labels=label
+    )
+    waiting = GaugeMetricFamily(
+        "judge_client_waiting", "a client's judgements that wait now", labels=label
+    )
+    waits = SummaryMetricFamily(
+        "judge_client_wait_seconds", "seconds that a client's judgements waited", labels=label
+    )
+    for name, share in queue.shares.items():
+        places.add_metric((name,), queue.places(share))
+        waiting.add_metric((name,), share.waiting)
+        waits.add_metric((name,), share.begun, share.wait_s)
+    yield from (places, waiting, waits)
 
 
 def _collect_upstream(connections: Sequence[Connection]) -> Iterator[Metric]:

@@ -81,7 +81,7 @@ class JudgeReplica:
                 "machines share."
             ) from error
         self._settings = settings
-        self._backend = load_backend(target, settings, arguments=arguments, damping=damping)
+        self._backend = load_backend(target, arguments=arguments, damping=damping)
         self._rendezvous: Rendezvous | None = None
         run_blocking(self._start())
 

@@ -25,6 +25,7 @@ from adjudge.service.backends.conversion import (
 )
 from adjudge.service.group_judge import GroupJudge
 from adjudge.service.settings import ServiceSettings
+from adjudge.service.shares import FairSlots
 from adjudge.types import GradedSample, Sample
 from adjudge.wire import GroupRequest, JudgeResponse
 
@@ -146,7 +147,7 @@ class Rendezvous:
     def __init__(self, function: SpecRewardFunction, settings: ServiceSettings) -> None:
         self._judging = GroupJudge(function, settings.deadline_s)
         self._settings = settings
-        self._slots = asyncio.Semaphore(settings.concurrency)
+        self._slots = FairSlots(settings.concurrency)
         self._open: dict[_GroupKey, _OpenGroup] = {}
         self._settled: dict[_GroupKey, _FinishedGroup] = {}
         self._waiting = self._remembered = self._held_bytes = 0
@@ -277,7 +278,9 @@ class Rendezvous:
 
     def _open_group(self, key: _GroupKey, size: int) -> _OpenGroup:
         most = self._settings.queue_size
-        if len(self._open) >= most or self._waiting >= _SAMPLES_PER_PLACE * most:
+        full = len(self._open) >= most or self._waiting >= _SAMPLES_PER_PLACE * most
+        runs = [run for run, _ in self._open] if full else []
+        if full and runs.count(key[0]) >= most // len({*runs, key[0]}):
             raise TooManyGroups(
                 f"{len(self._open)} groups are open with {self._waiting} samples: raise "
                 "queue_size, or send fewer groups at once",
@@ -312,7 +315,7 @@ class Rendezvous:
         self._held_bytes += member.size
         try:
             if not request.aborted:
-                member.sample = request_to_sample(request, max_image_mb=self._settings.max_image_mb)
+                member.sample = request_to_sample(request)
                 member.judging = self._task(self._judge_sample(member, member.sample, group.key))
         except GradingFailure as failure:
             member.answer = request_failure_response(request, failure)
@@ -324,7 +327,7 @@ class Rendezvous:
     async def _judge_sample(
         self, member: _GroupSample, sample: Sample, key: _GroupKey
     ) -> GradedSample:
-        async with self._slots:
+        async with self._slots.hold(key[0]):
             judged = await self._judging.judge_sample(sample, key[1])
         if member.compared or not self._judging.compares_samples:  # the text is not needed any more
             member.sample, member.request = None, _without_text(member.request)

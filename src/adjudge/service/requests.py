@@ -11,7 +11,7 @@ import base64
 import binascii
 import hmac
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -96,30 +96,22 @@ async def read_body(
     if (content_length(headers) or 0) > limit:
         raise _body_too_large(limit)
     parts: list[bytes] = []
+    size, more = 0, True
     try:
-        await _collect_parts(parts, receive, limit, held)
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise _invalid_body(400, "the client left before its request was complete")  # noqa: TRY301
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            held.add(len(parts[-1]))
+            if size > limit:
+                raise _body_too_large(limit)  # noqa: TRY301
+            more = message.get("more_body", False)
     except BaseException:
-        held.bytes -= sum(map(len, parts))
+        held.bytes -= size
         raise
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-async def _collect_parts(
-    parts: list[bytes], receive: AsgiReceive, limit: int, held: BodyMemoryLimit
-) -> None:
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise _invalid_body(400, "the client left before its request was complete")
-        part: bytes = message.get("body", b"")
-        parts.append(part)
-        size += len(part)
-        held.add(len(part))
-        if size > limit:
-            raise _body_too_large(limit)
-        if not message.get("more_body"):
-            return
 
 
 def _body_too_large(limit: int) -> RequestRefused:
@@ -173,6 +165,7 @@ async def _structure_outside_texts(marks: bytes) -> bytes:
 def decode_body(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:
     """The body as its type; raises :class:`RequestRefused`: 400 for what is no JSON, else 422."""
     try:
+        body.decode()  # msgspec does not look into what it skips
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise refusal_from_error(error) from None
@@ -247,40 +240,51 @@ def _check_image(image: str, max_image: int) -> None:
         raise _invalid_body(422, _IMAGE_ADDRESS_MESSAGE)
 
 
-def read_service_key(settings: ServiceSettings) -> str | None:
-    """The key that clients must show, ``None`` when none is set.
+def read_service_keys(settings: ServiceSettings) -> dict[str, str]:
+    """The keys that clients may show, by the variables that hold them; empty when none is set.
 
-    Raises :class:`ConfigError` when other machines could ask and there is no key, and when a
-    variable was named that holds none.
+    Raises :class:`ConfigError` when other machines could ask and there is no key, when a variable
+    was named that holds none, and when two hold the same.
     """
-    key = os.environ.get(settings.api_key_env, "").strip() or None
-    if key is None and settings.api_key_env != JUDGE_KEY_VARIABLE:
-        raise ConfigError(
-            f"--api-key-env {settings.api_key_env}: this environment variable is not set. Set it "
-            "to the key that clients must send."
-        )
-    if key is None and not is_loopback(settings.host):
+    keys: dict[str, str] = {}
+    for name in dict.fromkeys((settings.api_key_env, *settings.client_weights)):
+        key = os.environ.get(name, "").strip()
+        if key and key in keys.values():
+            raise ConfigError(
+                f"--client {name}: has the same key as another client. Give it a key of its own."
+            )
+        if key:
+            keys[name] = key
+        elif name != JUDGE_KEY_VARIABLE:
+            option = "--api-key-env" if name == settings.api_key_env else "--client"
+            raise ConfigError(
+                f"{option} {name}: this environment variable is not set. Set it to the key that "
+                "clients must send."
+            )
+    if not keys and not is_loopback(settings.host):
         raise ConfigError(
             f"--host {settings.host}: other machines could use your judges without a key. Set the "
             f"environment variable {settings.api_key_env} to a key that clients must send, or use "
             "127.0.0.1."
         )
-    return key
+    return keys
 
 
 class ApiKeyAuth:
-    """Lets requests in by their headers."""
+    """Lets requests in by their headers; ``keys`` by the names of their clients."""
 
-    def __init__(self, key: str | None) -> None:
-        self._key = None if key is None else key.encode()
+    def __init__(self, keys: Mapping[str, str]) -> None:
+        self._keys = {name: key.encode() for name, key in keys.items()}
+        self.tells_clients = len(keys) > 1
+        """Whether a key says which client asks."""
 
     @property
     def required(self) -> bool:
         """Whether there is a key."""
-        return self._key is not None
+        return bool(self._keys)
 
-    def check(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Raise :class:`RequestRefused` (401) unless the right key is there, without any detail.
+    def check(self, headers: Sequence[tuple[bytes, bytes]]) -> str:
+        """The client whose key is there; :class:`RequestRefused` (401) without any detail.
 
         As ``Bearer KEY``, or as ``Basic`` with the key for a password: trainers' clients make that
         of an address ``http://any:KEY@host`` and can send nothing else.
@@ -289,16 +293,19 @@ class ApiKeyAuth:
         from anywhere could spend the user's money by posting here, or read what is here under a
         name of its own that was pointed to this machine.
         """
-        if self._key is None:
+        if not self._keys:
             for name, value in headers:
                 if name == b"origin":
                     raise _unauthorised("requests from web pages need a key")
                 if name == b"host" and not is_loopback_header(value.decode("latin-1")):
                     raise _unauthorised("requests to another name than this machine's need a key")
-            return
+            return ""
         shown = [_presented_key(value) for name, value in headers if name == b"authorization"]
-        if len(shown) != 1 or not hmac.compare_digest(shown[0], self._key):
-            raise _unauthorised("no key or a wrong one (Authorization: Bearer …)")
+        if len(shown) == 1:
+            found = [name for name, key in self._keys.items() if hmac.compare_digest(shown[0], key)]
+            if found:
+                return found[0]
+        raise _unauthorised("no key or a wrong one (Authorization: Bearer …)")
 
 
 def _presented_key(value: bytes) -> bytes:

@@ -35,7 +35,7 @@ from adjudge.service.app import GroupRendezvous, Service
 from adjudge.service.backend import Backend
 from adjudge.service.formats import FORMATS, WireFormat
 from adjudge.service.rendezvous import Rendezvous
-from adjudge.service.requests import error_body, read_service_key
+from adjudge.service.requests import error_body, read_service_keys
 from adjudge.service.settings import ServiceSettings
 
 MAX_HEADER_BYTES = 32 * 1024
@@ -337,13 +337,13 @@ def run_service(
     Raises :class:`ConfigError` for a public address without a key, a port in use, and whatever the
     backend finds wrong when it loads.
     """
-    key = read_service_key(settings)
+    keys = read_service_keys(settings)
     _allow_connections()
     stop = _StopSignal()
 
     def make_service() -> Service:
         rendezvous = _make_rendezvous(backend, settings)
-        return Service(backend, settings, key=key, formats=formats, rendezvous=rendezvous)
+        return Service(backend, settings, keys=keys, formats=formats, rendezvous=rendezvous)
 
     with _open_listener(settings) as listener, _handle_signals(stop):
         run_blocking(_serve(make_service, listener, stop, ready, until_eof))

@@ -18,6 +18,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``host``: the address to listen on; a public one needs a key.
     ``port``: 0 picks a free one.
     ``api_key_env``: the variable that holds the clients' key; without a value, no key is asked for.
+    ``client``: variables that hold keys of further clients, ``NAME`` or ``NAME=WEIGHT``; each has a
+    share of the queue by its weight (1). Without them, each run has (``metadata.run_id``).
     ``max_batch_size``: requests in one batch, where the judge takes batches.
     ``batch_timeout``: seconds that the oldest request waits until its batch closes.
     ``concurrency``: requests that are judged at once, where they are judged one by one.
@@ -32,6 +34,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = SERVICE_PORT
     api_key_env: str = JUDGE_KEY_VARIABLE
+    client: tuple[str, ...] = ()
     max_batch_size: int = 16
     batch_timeout: float = 0.01
     concurrency: int = 64
@@ -60,11 +63,30 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
         """
         return max(1_000, int(31_250 * self.max_body_mb))
 
+    @property
+    def client_weights(self) -> dict[str, float]:
+        """The weight of each variable in ``client``; raises :class:`ConfigError`."""
+        weights: dict[str, float] = {}
+        for one in self.client:
+            name, _, weight = one.partition("=")
+            try:
+                weights[name] = float(weight or 1)
+            except ValueError:
+                weights[name] = 0.0
+            if not name.isidentifier() or not 0 < weights[name] <= _LARGEST:
+                # Not shown: this may be the key itself.
+                raise ConfigError(
+                    "client: must be the name of an environment variable, with a weight above 0 "
+                    "or without one. Write NAME or NAME=WEIGHT."
+                )
+        return weights
+
     def __post_init__(self) -> None:
         self._check("port", 0 <= self.port < 65536, "from 0 to 65535")
         if not self.api_key_env.isidentifier():
             # Not shown: this may be the key itself.
             raise ConfigError("api_key_env: must be the name of an environment variable")
+        self.client_weights  # noqa: B018  (checks them)
         for name in ("max_batch_size", "concurrency", "queue_size"):
             self._check(name, getattr(self, name) >= 1, "at least 1")
         self._check("group_size", self.group_size >= 0, "at least 0")

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,7 +28,6 @@ from adjudge.service.backends.conversion import (
     result_to_response,
 )
 from adjudge.service.backends.user import UserBackend
-from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 __all__ = ["DampedBackend", "Damping", "SpecBackend", "UserBackend", "adapt_spec", "load_backend"]
@@ -157,8 +155,7 @@ class SpecBackend:
     Raises :class:`ConfigError` for a spec that cannot be built.
     """
 
-    def __init__(self, spec: RewardSpec, settings: ServiceSettings | None = None) -> None:
-        self._settings = settings or ServiceSettings()
+    def __init__(self, spec: RewardSpec) -> None:
         spec.refuse_schedules("a judge service", "Give the grader a number.")
         self.spec = adapt_spec(spec)
         self._judges = self.spec.build_judges()
@@ -174,11 +171,6 @@ class SpecBackend:
         self._slots: contextlib.AbstractAsyncContextManager[Any] = (
             asyncio.Semaphore(spec.max_concurrency) if capped else contextlib.nullcontext()
         )
-
-    @classmethod
-    def from_file(cls, path: Path | str, settings: ServiceSettings | None = None) -> SpecBackend:
-        """The backend of a spec file; raises :class:`ConfigError`."""
-        return cls(RewardSpec.load(path), settings)
 
     def _find_group_need(self) -> str | None:
         if self.function.needs_whole_groups:
@@ -223,7 +215,7 @@ class SpecBackend:
         samples = []
         for place, request in enumerate(requests):
             try:
-                samples.append(request_to_sample(request, place, self._settings.max_image_mb))
+                samples.append(request_to_sample(request, place))
             except GradingFailure as failure:
                 found[place] = request_failure_response(request, failure)
         asked = [requests[sample.original_index] for sample in samples]
@@ -272,7 +264,6 @@ def _is_slow(grader: Any) -> bool:
 
 def load_backend(
     target: str,
-    settings: ServiceSettings,
     *,
     arguments: Mapping[str, str] | None = None,
     damping: Damping | None = None,
@@ -289,9 +280,9 @@ def load_backend(
             raise ConfigError(
                 f"{target}: a reward spec takes no arguments. Set the values in the file."
             )
-        backend = SpecBackend.from_file(target, settings)
+        backend = SpecBackend(RewardSpec.load(target))
     elif ":" in target:
-        backend = UserBackend(target, arguments, settings)
+        backend = UserBackend(target, arguments)
     else:
         raise ConfigError(
             f"{target!r}: must be a reward spec (a .toml file), the folder of a "

@@ -9,10 +9,12 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
 
 import msgspec
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from adjudge.config import suggest_name
 from adjudge.errors import ErrorKind, GradingFailure
@@ -36,8 +38,8 @@ _MAGIC_BYTES = (
 _SNIFFED_CHARACTERS = 64  # characters of base64 that are decoded to see what it is
 
 
-def to_data_uri(image: str, limit_mb: float = 8.0) -> str:
-    """``image`` as a ``data:image/…;base64,…`` URI of at most ``limit_mb`` megabytes decoded.
+def to_data_uri(image: str) -> str:
+    """``image`` as a ``data:image/…;base64,…`` URI.
 
     Plain base64 gets its type from its first bytes (PNG, JPEG, GIF, WebP). Only the beginning is
     decoded. Raises ``GradingFailure(invalid_input)`` for anything else: addresses and files are
@@ -52,8 +54,6 @@ def to_data_uri(image: str, limit_mb: float = 8.0) -> str:
         body = image[len(head) + 1 :]
         if not comma or not _is_image_head(head.lower()):
             raise _invalid_image("a data: URI must begin with data:image/TYPE;base64,")
-    if len(body) * 3 // 4 > limit_mb * 1e6:
-        raise _invalid_image(f"an image is larger than {limit_mb:g} MB (half of max_body_mb)")
     found = _media_type(body)
     if found is None:
         raise _invalid_image(
@@ -91,7 +91,7 @@ EXPLANATION_LIMIT = 4_000
 _MESSAGE_LIMIT = 500
 
 
-def request_to_sample(request: JudgeRequest, place: int = 0, max_image_mb: float = 8.0) -> Sample:
+def request_to_sample(request: JudgeRequest, place: int = 0) -> Sample:
     """A request as the sample that graders see; ``place`` is its index in batch and group.
 
     ``completion`` is ``response``, ``answer`` is ``reference``. The keys of ``metadata`` are
@@ -101,7 +101,7 @@ def request_to_sample(request: JudgeRequest, place: int = 0, max_image_mb: float
     """
     own: dict[str, Any] = {"reference": request.answer, "answer_type": request.answer_type}
     if request.images:
-        urls = ({"url": to_data_uri(image, max_image_mb)} for image in request.images)
+        urls = ({"url": to_data_uri(image)} for image in request.images)
         parts = [{"type": "image_url", "image_url": url} for url in urls]
         own["images"] = parts
         if not request.messages and "query" not in (request.metadata or {}):
@@ -229,102 +229,75 @@ def _judge_costs(judged: GradedSample, members: int) -> dict[str, Any] | None:
     return said or None
 
 
+def _read_number(value: Any) -> float:
+    """A finite number, of any library."""
+    if value is None or isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+        raise ValueError("must be a number; for a missing score raise adjudge.GradingFailure")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    except Exception as error:  # an array of several numbers, whatever its library
+        raise ValueError("must be one number") from error
+    if not math.isfinite(number):
+        raise PydanticCustomError("out_of_range", "is not a finite number")
+    return number
+
+
+def _read_text(value: Any) -> Any:
+    return _shorten(replace_surrogates(value)) if isinstance(value, str) else value
+
+
+def _check_plain(value: Any) -> Any:
+    finite = type(value) is float and math.isfinite(value)
+    if not finite and value is not None and type(value) not in (str, int, bool):
+        raise ValueError("must be text, a whole or finite number, or a boolean")
+    return value
+
+
+_Number = Annotated[float, BeforeValidator(_read_number)]
+_MaybeNumber = Annotated[
+    float | None, BeforeValidator(lambda value: None if value is None else _read_number(value))
+]
+
+
+class UserAnswer(BaseModel, extra="forbid"):
+    """What a user's judge may return for a request, other than a number."""
+
+    score: _Number
+    explanation: Annotated[str | None, BeforeValidator(_read_text)] = None
+    detailed_scores: dict[str, _MaybeNumber] | None = None
+    confidence: Annotated[_MaybeNumber, Field(ge=0, le=1)] = None
+    metadata: dict[str, Annotated[Any, AfterValidator(_check_plain)]] | None = None
+
+
+_OUT_OF_RANGE = ("out_of_range", "greater_than_equal", "less_than_equal")
+
+
 def read_answer(request: JudgeRequest, said: Any) -> JudgeResponse:
     """The response to ``request`` that ``said`` stands for.
 
-    ``said`` is a number (of any library), a mapping with ``score`` and perhaps ``explanation``
-    (text), ``detailed_scores`` (numbers by name), ``confidence`` (0 to 1) and ``metadata``, or a
+    ``said`` is a number (of any library), a mapping with the fields of :class:`UserAnswer`, or a
     ``GradingFailure`` (a batch's way to fail one). Everything else is the error ``bug``, a number
     that is not finite ``out_of_range``; there is no default.
     """
     if isinstance(said, GradingFailure):
         return request_failure_response(request, said)
     try:
-        return _read_mapping(request, said if isinstance(said, Mapping) else {"score": said})
-    except GradingFailure as failure:
-        return request_failure_response(request, failure)
-
-
-def _read_mapping(request: JudgeRequest, said: Mapping[Any, Any]) -> JudgeResponse:
-    allowed = ("score", *_READERS)
-    for key in said:
-        if key not in allowed:
-            hint = suggest_name(str(key)[:40], allowed)
-            raise _bug_failure(
-                f"the answer has the unknown key {str(key)[:40]!r}{hint} "
-                f"(allowed: {', '.join(allowed)})"
-            )
-    if "score" not in said:
-        raise _bug_failure("the answer has no 'score'")
-    score = _read_number("score", said["score"])
-    rest = {name: read(said[name]) for name, read in _READERS.items() if said.get(name) is not None}
-    try:
-        msgspec.json.encode(rest)
-    except (TypeError, ValueError, OverflowError):  # half surrogates, huge numbers
-        raise _bug_failure("detailed_scores or metadata hold what JSON cannot") from None
-    return JudgeResponse(score, request.request_id, **rest)
-
-
-def _read_number(name: str, value: Any) -> float:
-    if value is None:
-        raise _bug_failure(f"{name} is None; for a missing score raise adjudge.GradingFailure")
-    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
-        raise _bug_failure(f"{name} is a {type(value).__name__}, must be a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    except Exception as error:  # an array of several numbers, whatever its library
-        raise _bug_failure(f"{name} is a {type(value).__name__}, must be one number") from error
-    if not math.isfinite(number):
-        raise GradingFailure(ErrorKind.OUT_OF_RANGE, f"{name} {number!r} is not a finite number")
-    return number
-
-
-def _read_explanation(value: Any) -> str:
-    if not isinstance(value, str):
-        raise _bug_failure(f"explanation is a {type(value).__name__}, must be text")
-    return _shorten(replace_surrogates(value))
-
-
-def _read_detailed_scores(value: Any) -> dict[str, float | None]:
-    if not isinstance(value, Mapping):
-        raise _bug_failure(f"detailed_scores is a {type(value).__name__}, must be numbers by name")
-    named = {str(name): one for name, one in value.items()}
-    return {
-        name: None if one is None else _read_number(f"detailed_scores.{name[:40]}", one)
-        for name, one in named.items()
-    }
-
-
-def _read_confidence(value: Any) -> float:
-    confidence = _read_number("confidence", value)
-    if not 0 <= confidence <= 1:
-        raise GradingFailure(ErrorKind.OUT_OF_RANGE, f"confidence {confidence!r} is not in [0, 1]")
-    return confidence
-
-
-def _read_metadata(value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping) or not all(_is_plain(one) for one in value.values()):
-        raise _bug_failure(
-            "metadata must be text, whole numbers, finite numbers or booleans by name"
+        found = UserAnswer.model_validate(
+            dict(said) if isinstance(said, Mapping) else {"score": said}
         )
-    return {str(name): one for name, one in value.items()}
-
-
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "explanation": _read_explanation,
-    "detailed_scores": _read_detailed_scores,
-    "confidence": _read_confidence,
-    "metadata": _read_metadata,
-}
-
-
-def _is_plain(value: Any) -> bool:
-    if type(value) is float:
-        return math.isfinite(value)
-    return value is None or type(value) in (str, int, bool)
-
-
-def _bug_failure(message: str) -> GradingFailure:
-    return GradingFailure(ErrorKind.BUG, message)
+        response = JudgeResponse(request_id=request.request_id, **found.__dict__)
+        msgspec.json.encode(found.__dict__)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"]))[:80]
+        kind = ErrorKind.OUT_OF_RANGE if first["type"] in _OUT_OF_RANGE else ErrorKind.BUG
+        known = UserAnswer.model_fields
+        unknown = first["type"] == "extra_forbidden"
+        hint = suggest_name(place, known) if unknown else ""
+        return request_error_response(request, kind, f"{place}: {first['msg']}{hint}")
+    except (TypeError, ValueError, OverflowError):  # half surrogates, huge numbers
+        message = "detailed_scores or metadata hold what JSON cannot"
+        return request_error_response(request, ErrorKind.BUG, message)
+    return response

@@ -25,14 +25,13 @@ from adjudge.engine.loop import SerialThread
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.extensions import import_named
 from adjudge.service.backends.conversion import read_answer, request_failure_response, to_data_uri
-from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 REQUEST_FIELDS = JudgeRequest.__struct_fields__
 """What a ``score`` method may take, by name."""
 
 
-def extract_fields(request: JudgeRequest, max_image_mb: float) -> dict[str, Any]:
+def extract_fields(request: JudgeRequest) -> dict[str, Any]:
     """A request as the keyword arguments of :data:`REQUEST_FIELDS`.
 
     ``answer`` is as it was sent; ``metadata`` a dict, ``images`` a list of ``data:`` URIs, both
@@ -44,7 +43,7 @@ def extract_fields(request: JudgeRequest, max_image_mb: float) -> dict[str, Any]
         "answer": request.answer,
         "answer_type": request.answer_type,
         "metadata": dict(request.metadata or {}),
-        "images": [to_data_uri(image, max_image_mb) for image in request.images or ()],
+        "images": [to_data_uri(image) for image in request.images or ()],
         "messages": request.messages,
         "request_id": request.request_id,
     }
@@ -158,9 +157,7 @@ class UserBackend:
         self,
         target: str,
         arguments: Mapping[str, str] | None = None,
-        settings: ServiceSettings | None = None,
     ) -> None:
-        self._settings = settings or ServiceSettings()
         self._class = _check_class(import_named(target, where="TARGET"), target)
         self._arguments = read_constructor_arguments(self._class, arguments or {}, target)
         self.name = target
@@ -198,7 +195,7 @@ class UserBackend:
         fields: dict[int, dict[str, Any]] = {}
         for place, request in enumerate(requests):
             try:
-                fields[place] = extract_fields(request, self._settings.max_image_mb)
+                fields[place] = extract_fields(request)
             except GradingFailure as failure:
                 found[place] = request_failure_response(request, failure)
         if not self.one_by_one:
