@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from adjudge.stats import Estimate, sigmoid, z_scores
+from adjudge.stats import Estimate, z_scores
 from adjudge.stats.bootstrap import (
     bootstrap_groups,
 )
