@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import typer
 from tests.refusals import refuses
+from tests.unit.helpers.benchmark_samples import write_sample
 from typer.testing import CliRunner
 
 from adjudge.cli.grade import check_budget
@@ -37,6 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / f"{name}.toml").write_text(SPEC.format(type=kind, price=price))
     rows = [{"prompt": f"q{n}", "response": f"a{n}", "group": str(n // 2)} for n in range(6)]
     (tmp_path / "rollouts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write_sample(tmp_path / "llmbar.jsonl", "llmbar")
     return tmp_path
 
 
@@ -47,8 +49,8 @@ def run(*words: str) -> tuple[int, dict[str, Any]]:
 
 def test_a_validation_is_estimated_for_each_judge(folder: Path) -> None:
     before = sorted(folder.iterdir())
-    words = ("eval", "judge", "scores.toml", "--against", "pairs.toml", "--data", "local")
-    code, found = run(*words, "--benchmark", "llmbar")
+    words = ("eval", "judge", "scores.toml", "--against", "pairs.toml", "--data", "llmbar.jsonl")
+    code, found = run(*words)
     assert code == 0
     scores, pairs = found["judges"]["scores"], found["judges"]["pairs"]
     assert scores["calls"] == pairs["calls"] > 0
@@ -94,7 +96,7 @@ def test_an_estimate_of_a_spec_that_is_wrong_is_refused(folder: Path) -> None:
     [
         ("grade", "rollouts.jsonl", "--spec", "paid.toml"),
         ("probe", "paid.toml", "--n", "2"),
-        ("eval", "judge", "paid.toml", "--data", "local", "--benchmark", "llmbar"),
+        ("eval", "judge", "paid.toml", "--data", "llmbar.jsonl"),
         ("study", "swap", "rollouts.jsonl", "--judges", "paid.toml", "b=paid.toml"),
     ],
 )

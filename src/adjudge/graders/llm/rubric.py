@@ -433,7 +433,7 @@ class RubricGrader(ParametricJudgeGrader):
                 "[RUBRIC_CALL] policy=%s, provider=%s, model=%s",
                 # A name and nothing else: what a sample holds could forge lines.
                 policy if isinstance(policy, str) and _WORD.fullmatch(policy) else "unknown",
-                getattr(self.model, "preset", self.model.kind),
+                self.model.preset or self.model.kind,
                 self.model.model,
             )
 
