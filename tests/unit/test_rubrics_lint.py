@@ -33,6 +33,7 @@ FOUND = [
     ("unverifiable", "The summary is well-written"),
     ("unverifiable", "Is factually accurate"),
     ("unverifiable", "Agrees with the reference answer"),
+    ("long", "Names the cause of the outage. " * 40),
 ]
 SOUND = [
     "Names the cause",
@@ -92,7 +93,8 @@ def test_pairs_that_ask_the_same() -> None:
     banned = Criterion("Names the dose of the drug for adults", points=-5)
     opposite = Criterion("Does not name the dose of the drug for adults", points=5)
     assert found(base, twice) == [("overlap", "warning")]
-    assert found(base, turned) == found(base, banned) == found(base, opposite) == []
+    assert found(base, turned) == [("overlap", "note")]
+    assert found(base, banned) == found(base, opposite) == []
 
 
 def found(*criteria: Criterion) -> list[tuple[str, str]]:
@@ -102,6 +104,15 @@ def found(*criteria: Criterion) -> list[tuple[str, str]]:
 def test_pairs_that_only_look_alike() -> None:
     assert rules("Names the dose of 5 mg for adults", "Names the dose of 10 mg for adults") == set()
     assert rules("Names the benefits of swimming", "Names the risks of swimming") == set()
+    preamble = (
+        "The user is a nurse who is talking to an assistant about a patient on her ward. " * 3
+    )
+    assert rules(preamble + "It names the ward.", preamble + "It greets her kindly.") == set()
+
+
+def test_more_criteria_than_one_call_can_hold() -> None:
+    many = tuple(Criterion(f"Names item {n}", points=n) for n in range(1, 22))
+    assert [f.rule for f in lint(Rubric(many))] == ["too_many"]
 
 
 def test_a_bundle_is_all_its_parts_and_warnings_come_first() -> None:

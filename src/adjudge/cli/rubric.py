@@ -54,8 +54,9 @@ def lint_file(
 
     Example: adjudge rubric lint examples/rubric_rows.jsonl
 
-    Reports compound, presence-only, unverifiable and overlapping criteria, and points with the
-    wrong sign. The rules about wording are heuristics for English; a finding may be intended.
+    Reports compound, presence-only, unverifiable and overlapping criteria, points with the wrong
+    sign, and rubrics too long for one call. The rules about wording are heuristics for English; a
+    finding may be intended.
 
     Exit code: 1 warnings, with --strict; 2 the file cannot be read as a rubric.
     """
@@ -149,6 +150,8 @@ def _rate_table(report: dict[str, Any]) -> Table:
 
 def _criterion_label(rubric: AnyRubric, finding: LintFinding) -> str:
     """The part of a bundle, the criterion's id and the start of its text."""
+    if finding.criterion is None:
+        return finding.part
     texts = {
         (name, criterion.id): criterion.text
         for name, part in list_parts(rubric)

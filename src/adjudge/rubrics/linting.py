@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Literal, get_args
 
 import msgspec
@@ -40,17 +41,15 @@ _JOINED = re.compile(
 )
 _MODAL = re.compile(r"\b(?:should|must|needs? to|has to|have to)\b")
 _SENTENCE = re.compile(r"(?<=[a-z)\]]{2})[.!?]\s+(?=[A-Z])|\n+")
-_SAYS_WHAT = (
-    r"(?:\b(?:that|correct\w*|accurat\w*|precis\w*|exact\w*|right|true|valid|proper\w*|how|why|when|"
-    r"whether|including|instructions?|because|due to|is|are|was|were|can|may|will|needs?|phrase|"
-    r"sentence|words?|keyword\w*|as|if|in case)\b|\d|[:\"“'’‘`])"
-)
-_MENTIONS = _SUBJECT + r"(?:clearly |briefly |also )?"
 _MENTION = re.compile(
-    rf"{_MENTIONS}(?:(?:mention|discuss|address|reference|cover)(?:s|es)?|refers? to|"
-    rf"touch(?:es)? (?:on|upon)|talks? about)\b(?!.*{_SAYS_WHAT})"
+    _SUBJECT + r"(?:clearly |briefly |also )?(?:(?:mention|discuss|address|reference|cover|include|"
+    r"contain)(?:s|es)?|refers? to|touch(?:es)? (?:on|upon)|talks? about)\b"
 )
-_CONTAIN = re.compile(rf"{_MENTIONS}(?:include|contain)s?\b(?!.*{_SAYS_WHAT})")
+_SAYS_WHAT = re.compile(
+    r"\b(?:that|correct\w*|accurat\w*|precis\w*|exact\w*|right|true|valid|proper\w*|how|why|when|"
+    r"whether|including|instructions?|because|due to|is|are|was|were|can|may|will|needs?|phrase|"
+    r"sentence|words?|keyword\w*|as|if|in case)\b|\d|[:\"“'’‘`]"
+)
 _ADJECTIVES = (
     r"(?:appropriate|suitable|adequate|good|nice|great|helpful|useful|natural|engaging|interesting|"
     r"compelling|high[- ]quality|reasonable|proper|sufficient|excellent|effective|well[- ]written|"
@@ -91,38 +90,35 @@ _STOP = re.compile(
     "an?|the|of|to|in|on|for|and|or|with|by|from|as|at|is|are|be|its?|this|that|should|must|does|do|"
     "not|response|answer|assistant|model|output"
 )
-_STEPS = re.compile(r"\bstep \d.*\bstep \d")
 _ADVICE = {
     "compound": "split it, so that meeting one part earns that part only",
     "presence_only": "say what must be said about it, or that it must be correct",
     "unverifiable": "name what can be seen in the response when it is met",
     "polarity": "met must be good where points are positive and bad where they are negative",
+    "long": "one criterion is a sentence; put instructions to the judge into the prompt",
     "overlap": "keep one, with the points of both",
 }
+_LONG = 1_000
 _LIST_ITEMS = 4
 _MEMBER_WORDS = 5
+_ONE_CALL = 20
+"""Criteria that one call should ask for; rubrics of RaR (arXiv 2507.17746) have 7 to 20."""
 _ALIKE = 0.8
-
-_WORDINGS: tuple[tuple[str, Severity, re.Pattern[str], re.Pattern[str] | None, str], ...] = (
-    ("compound", "warning", _STEPS, None, "is a procedure of several steps with a verdict each"),
-    ("compound", "warning", _JOINED, _ANY_OF, "joins demands: {!r}"),
-    ("presence_only", "warning", _MENTION, None, "{!r} asks for words, not for what is right"),
-    ("presence_only", "note", _CONTAIN, None, "{!r} asks for words, not for what is right"),
-    ("unverifiable", "note", _KNOWLEDGE, None, "{!r} needs knowledge from elsewhere; give it"),
-    ("unverifiable", "warning", _VAGUE, _ANCHOR, "{!r} is left to taste"),
-)
-"""Rule, severity, what is looked for in the demand, what in the text excuses it, the message."""
+_PREAMBLE = 100
+_Complaint = tuple[str, Severity, str]
+"""A rule, how bad it is, and what is wrong."""
 
 
 class LintFinding(msgspec.Struct, frozen=True):
     """One thing that ``lint`` found.
 
-    ``criterion``: the id of the criterion. ``part``: which rubric of a bundle it is about.
-    ``severity``: ``warning`` is likely to be exploited or misjudged, ``note`` may be meant.
+    ``criterion``: the id of the criterion, ``None`` for the rubric as a whole. ``part``: which
+    rubric of a bundle it is about. ``severity``: ``warning`` is likely to be exploited or
+    misjudged, ``note`` may be meant.
     """
 
     rule: str
-    criterion: str
+    criterion: str | None
     severity: Severity
     message: str
     suggestion: str
@@ -138,14 +134,10 @@ def lint(rubric: AnyRubric) -> list[LintFinding]:
     ['compound']
     """
     found = [
-        LintFinding(rule, criterion.id, severity, message, _ADVICE[rule], name)
+        msgspec.structs.replace(finding, part=name)
         for name, part in list_parts(rubric)
         if isinstance(part, Rubric)
-        for place, criterion in enumerate(part.criteria)
-        for rule, severity, message in (
-            *_check_wording(criterion),
-            *_check_overlap(criterion, part.criteria[:place]),
-        )
+        for finding in _findings(part)
     ]
     return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
 
@@ -158,25 +150,38 @@ def list_parts(rubric: AnyRubric) -> list[tuple[str, Rubric | GlobalRubric]]:
     return [(name, part) for name, part in named if part is not None]
 
 
-def _check_wording(criterion: Criterion) -> Iterator[tuple[str, Severity, str]]:
-    """What is wrong with the text: rule, severity, message; one of each rule."""
-    demand, found = _normalize_demand(criterion.text), set[str]()
-    forgiven = {"presence_only"} if criterion.is_fault or _NEGATION.search(demand) else set()
-    for rule, severity, pattern, excuse, message in _WORDINGS:
-        match = pattern.search(demand)
-        excused = excuse is not None and excuse.search(criterion.text.lower())
-        if match and not excused and rule not in found | forgiven:
-            found.add(rule)
-            yield rule, severity, message.format(match[0].strip()[:40])
-    if "compound" not in found and not _ANY_OF.search(demand):
-        sentences = _SENTENCE.split(_ASIDE.sub(" ", criterion.text))
-        if sum(_MODAL.search(one.lower()) is not None for one in sentences) > 1:
-            yield "compound", "warning", "has several sentences that demand something"
-        elif (longest := _longest_list(demand)) >= _LIST_ITEMS:
-            yield "compound", "note", f"asks for a list of {longest}, of which a part may be there"
+def _findings(rubric: Rubric) -> Iterator[LintFinding]:
+    for place, criterion in enumerate(rubric.criteria):
+        for rule, severity, message in _check_wording(criterion):
+            yield LintFinding(rule, criterion.id, severity, message, _ADVICE[rule])
+        for rule, severity, message in _check_overlap(criterion, rubric.criteria[:place]):
+            yield LintFinding(rule, criterion.id, severity, message, _ADVICE[rule])
+    if (counting := sum(criterion.worth != 0 for criterion in rubric.criteria)) > _ONE_CALL:
+        message = f"has {counting} criteria; a judge that answers all in one call skips some"
+        advice = f"ask in chunks of at most {_ONE_CALL}"
+        yield LintFinding("too_many", None, "note", message, advice)
+
+
+def _check_wording(criterion: Criterion) -> Iterator[_Complaint]:
+    """What is wrong with the text."""
+    demand, text = _normalize_demand(criterion.text), " ".join(criterion.text.split())
+    if len(text) > _LONG:
+        yield "long", "note", f"has {len(text):,} characters; its wording was not looked at"
+        return
+    yield from _check_compound(criterion, demand)
     if (fault := _FAULT if not criterion.is_fault else _SHUNS).search(demand):
         good, costs = ("bad", "earns") if fault is _FAULT else ("good", "costs")
         yield "polarity", "warning", f"is met by a {good} response, yet meeting it {costs} points"
+    found = None if criterion.is_fault or _NEGATION.search(demand) else _MENTION.search(demand)
+    if found and not _SAYS_WHAT.search(demand[found.end() :]) and len(text) <= len(demand) + 40:
+        severity: Severity = "note" if found[0].split()[-1][:4] in ("incl", "cont") else "warning"
+        message = f"{found[0].strip()!r} asks for words, not for what is right"
+        yield "presence_only", severity, message
+    if (found := _KNOWLEDGE.search(demand)) is not None:
+        message = f"{found[0]!r} needs knowledge that is not in the criterion; give a reference"
+        yield "unverifiable", "note", message
+    elif (found := _VAGUE.search(demand)) and not _ANCHOR.search(text.lower()):
+        yield "unverifiable", "warning", f"{found[0]!r} is left to taste"
 
 
 def _normalize_demand(text: str) -> str:
@@ -185,6 +190,22 @@ def _normalize_demand(text: str) -> str:
     if colon and rest.strip() and " " not in head.strip() and len(head) < 60:
         text = rest  # a name such as Paragraphs_Constraints
     return " ".join(_EXAMPLES.sub(" ", _ASIDE.sub(" ", text)).split()).lower()
+
+
+def _check_compound(criterion: Criterion, demand: str) -> Iterator[_Complaint]:
+    sentences = _SENTENCE.split(_ASIDE.sub(" ", criterion.text))
+    asking = sum(_MODAL.search(sentence.lower()) is not None for sentence in sentences)
+    longest = _longest_list(demand)
+    if len(re.findall(r"\bstep \d", demand)) >= 2:
+        yield "compound", "warning", "is a procedure of several steps with a verdict each"
+    elif _ANY_OF.search(demand):
+        return
+    elif found := _JOINED.search(demand):
+        yield "compound", "warning", f"joins demands: {found[0].strip()[:40]!r}"
+    elif asking >= 2:
+        yield "compound", "warning", f"has {asking} sentences that demand something"
+    elif longest >= _LIST_ITEMS:
+        yield "compound", "note", f"asks for a list of {longest}, of which a part may be there"
 
 
 def _longest_list(demand: str) -> int:
@@ -197,24 +218,33 @@ def _longest_list(demand: str) -> int:
     return longest
 
 
-def _check_overlap(
-    later: Criterion, earlier: tuple[Criterion, ...]
-) -> Iterator[tuple[str, Severity, str]]:
-    """The first earlier criterion that asks nearly the same, with points of the same sign."""
+def _check_overlap(later: Criterion, earlier: tuple[Criterion, ...]) -> Iterator[_Complaint]:
+    """An earlier criterion that asks nearly the same, or its reverse; the first one only."""
     for one in earlier:
-        words, others = _words(one.text), _words(later.text)
-        differing, shared = words ^ others, len(words & others)
+        pairs = zip(one.text, later.text, strict=False)
+        start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        start = start if start >= _PREAMBLE else 0
+        words, others = (_words(text[start:]) for text in (one.text, later.text))
+        differing = words ^ others
+        shared = len(words & others)
         alike = shared >= _ALIKE * (shared + len(differing)) and (shared > 2 or not differing)
-        # Another dose is another demand.
-        if alike and one.is_fault == later.is_fault and not any(map(str.isdigit, differing)):
-            message = f"asks nearly the same as criterion {one.id!r}, which counts it twice"
-            yield "overlap", "warning", message
-            return
+        if not alike or any(word.isdigit() for word in differing):  # another dose is another one
+            continue
+        turned = bool(_NEGATION.search(_normalize_demand(one.text))) != bool(
+            _NEGATION.search(_normalize_demand(later.text))
+        )
+        if turned != (one.is_fault != later.is_fault):
+            continue  # opposites, or a demand beside its ban
+        other = f"criterion {one.id!r}"
+        if turned:
+            yield "overlap", "note", f"is {other} turned round, so the same thing counts twice"
+        else:
+            yield "overlap", "warning", f"asks nearly the same as {other}, which counts it twice"
+        return
 
 
 def _words(text: str) -> frozenset[str]:
-    """The words that carry meaning; those of a demand turned round are others."""
-    words = _WORD.findall(text.lower())
+    """The words that carry meaning, without a leading negation."""
+    words = _WORD.findall(_NEGATION.sub("", " ".join(text.lower().split())))
     singular = (word if len(word) < 4 else word.removesuffix("s") for word in words)
-    turned = {"not"} if _NEGATION.search(_normalize_demand(text)) else set()
-    return frozenset(word for word in singular if not _STOP.fullmatch(word)) | turned
+    return frozenset(word for word in singular if not _STOP.fullmatch(word))
