@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
 
+from tests.unit.helpers.benchmark_samples import write_sample
 from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line
@@ -86,8 +87,9 @@ def test_its_raw_outputs_and_its_ranks_on_another_benchmark(
     judge: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     folder, _ = judge
-    local = ("--benchmark", "rewardbench2", "--data", "local", "-o", str(tmp_path / "rb2"))
-    _, summary = validated(str(folder), *local, "--against", str(folder / "reward.toml"))
+    data = write_sample(tmp_path / "rb2.jsonl", "rewardbench2")
+    sample = ("--benchmark", "rewardbench2", "--data", str(data), "-o", str(tmp_path / "rb2"))
+    _, summary = validated(str(folder), *sample, "--against", str(folder / "reward.toml"))
     raw, ranked = summary["judges"]
     assert (raw["scale"], ranked["scale"]) == ("logits", None)
     assert raw["overall"]["missing"] == ranked["overall"]["missing"] == 0

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 
+from adjudge.stats import sigmoid
 from adjudge.stats.agreement import measure_reliability
 from adjudge.stats.estimates import np, optimize
 from adjudge.stats.predictions import (
@@ -16,7 +17,6 @@ from adjudge.stats.predictions import (
     RatingCalibration,
     Reliability,
     ScoreCalibration,
-    sigmoid,
 )
 from adjudge.text import encode_exactly
 
