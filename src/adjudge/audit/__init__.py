@@ -105,8 +105,8 @@ def audit_run(
 ) -> list[CheckOutcome]:
     """What each check says of a run, worst first.
 
-    Also of a log of metrics, where there is one, and of what each judge said (``judged``): of
-    judges those checks are asked whose answers rewards and reasons do not have.
+    Also of a log of metrics, where there is one, and of what each judge said (``judged``). Of the
+    checks of judges, those run that rewards and reasons cannot answer.
     """
     of_judges = [check for check in JUDGE_CHECKS if check.name not in SEEN_BY_AUDIT]
     others = ask_of_each(of_judges, judged or {})

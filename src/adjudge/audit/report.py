@@ -294,7 +294,7 @@ def effect_text(value: float | None, unit: str) -> str:
 
 
 def interval_text(one: Estimate, unit: str) -> str:
-    """The interval in the unit of the effect, or why there is none."""
+    """The interval in the unit of the effect, or why it is missing."""
     if one.low is None or one.high is None:
         return one.why
     return f"{effect_text(one.low, unit)} to {effect_text(one.high, unit)}"

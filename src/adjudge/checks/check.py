@@ -36,9 +36,9 @@ _HIGH, _MEDIUM = 0.10, 0.02
 class AdvantageImpact(msgspec.Struct, frozen=True, kw_only=True):
     """What the advantages would be without what was found.
 
-    ``affected``: share of the samples that it concerns; ``turned``: share of the samples with an
-    advantage whose advantage turns its sign; ``change``: mean absolute change of the advantage, in
-    standard deviations of a group. ``why``: why neither can be said.
+    ``affected``: share of the samples that it concerns; ``turned``: among the samples with
+    an advantage, the share that changes its sign; ``change``: mean absolute change of the
+    advantage, in standard deviations of a group. ``why``: why neither can be said.
     """
 
     affected: float | None = None
@@ -148,7 +148,7 @@ class NotApplicable(Exception):
 
 
 def need(condition: object, why: str) -> None:
-    """Where the condition does not hold, the check that asks does not apply: ``why`` says so."""
+    """Where the condition does not hold, the check does not apply; ``why`` is the reason."""
     if not condition:
         raise NotApplicable(why)
 
@@ -222,11 +222,11 @@ def ask_checks(questions: Sequence[Question]) -> list[CheckOutcome]:
 
 
 def decide(checks: Sequence[Check[Any]], results: Sequence[CheckResult]) -> list[CheckOutcome]:
-    """Which findings stand, worst first; then what was not found, then what does not apply.
+    """The confirmed findings, worst first; then what was not found, then what does not apply.
 
-    Holm's step-down over the p values of all checks that have one. A finding of chance that does
-    not stand becomes "nothing found"; one whose size has no interval, for want of groups, is never
-    ``high``.
+    Applies Holm's step-down to the p values of all checks that have one. Of their findings, one
+    that is not confirmed becomes "nothing found". One without an interval of its size, for want of
+    groups, is never ``high``.
     """
     level = FALSE_ALARM_RATE / max(1, sum(result.p_value is not None for result in results))
     results = [

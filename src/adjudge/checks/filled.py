@@ -1,6 +1,6 @@
 """The check for failures that were written as a number: a judge that timed out and became a 0.
 
-A number alone does not say what it stands for. What can be seen is a value that no other reward is
+A number alone does not say what it means. What can be seen is a value that no other reward is
 near, and that is said whatever made it: honest zeros of a word overlap look the same. What comes
 with it (long or cut-off answers, a stretch of whole groups, a grader's own words that something
 failed) is said beside it. A reward of few values is held to the last two alone.
@@ -93,7 +93,7 @@ def stands_apart(values: Any, counts: Any, value: float) -> bool:
 
 
 def needed_apart(values: Any, counts: Any, value: float, *, loosely: bool = False) -> float:
-    """How many rewards of ``value`` stand apart from the others; infinite where none do.
+    """How many rewards of ``value`` set it apart from the others; infinite where no number does.
 
     ``loosely``: as far as the neighbours go that there are, whatever chance has to do with it.
     """

@@ -1,8 +1,8 @@
 """Checks of what judges said in words: verdicts against their reasons, errors that became rewards.
 
-Rules, no model, and precise rather than complete: a reason counts only where a number or a plain
-statement about the answer stands in it, once and without a condition, and only the two ends of the
-scale contradict a statement.
+Rules, no model, and precise rather than complete: a reason counts only where it has a number or a
+plain statement about the answer, once and without a condition, and only the two ends of the scale
+contradict a statement.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ _LONGEST_ERROR = 600
 
 @lru_cache(maxsize=256)
 def is_judge_error(reason: str) -> bool:
-    """Whether what stands where a reason should is the error of a judge's call.
+    """Whether the text in place of a reason is the error of a judge's call.
 
     It begins as an error does, or names the number that took the score's place, and says nothing of
     the answer: a reason may say that the *answer's* code has a timeout, or forgets a rate limit.

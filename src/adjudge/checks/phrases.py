@@ -1,4 +1,4 @@
-"""Whether a phrase is paid: how responses begin or end, emoji, words to whoever grades them."""
+"""Whether a phrase is paid: how responses begin or end, emoji, words to the grader."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a judge's reason says of the answer: the score that it states, or right or wrong.
 
-Precise rather than complete: a reason counts only where a number or a plain statement about the
-answer stands in it, once and without a condition.
+Precise rather than complete: a reason counts only where it has a number or a plain
+statement about the answer, once and without a condition.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CLOSING = " \t\n*_`#|$.。!\"')\\"
 
 
 class StatedScore(NamedTuple):
-    """A score that a reason states, and what it says is the maximum, if it says so."""
+    """A score that a reason states, and the maximum that it states, if any."""
 
     score: float
     maximum: float | None = None
@@ -135,7 +135,7 @@ _HEDGED = re.compile(
 def read_polarity(reason: str) -> int:
     """1 where a reason says plainly that the answer is right, −1 that it is wrong, else 0.
 
-    Where both are said, or the statement is hedged, conditional or somebody else's, it is 0.
+    Where both are said, or the statement is hedged, conditional or another person's, it is 0.
 
     >>> read_polarity("The answer is incorrect: Lima is not in Chile.")
     -1

@@ -48,7 +48,7 @@ def measure_content(rollouts: Sequence[AuditedRollout]) -> Any:
 
 
 def measure_prompts(rollouts: Sequence[AuditedRollout]) -> Any:
-    """The hashes of prompts; NaN where there is none."""
+    """The hashes of prompts; NaN where the prompt is missing."""
     texts = list(dict.fromkeys(rollout.prompt for rollout in rollouts))
     hashes = dict(zip(texts, hash_texts(tuple(texts)), strict=True)) | {"": math.nan}
     return np.array([hashes[rollout.prompt] for rollout in rollouts])

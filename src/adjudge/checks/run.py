@@ -44,8 +44,8 @@ class AuditedRollout:
     kind of the failure where the run says it. ``components`` are the numbers that the reward was
     made of; not finite ones stay as they are. ``env_reward`` is the environment's, where a judge
     gave ``reward``; ``advantage`` is what the run recorded. ``reasons`` has what each grader said
-    in words, failures included. ``truncated``: whether it was cut off; ``None`` where nothing
-    says so. ``has_texts`` is false where the rollouts of a run folder are gone.
+    in words, failures included. ``truncated``: whether it was cut off; ``None`` where it is
+    unknown. ``has_texts`` is false where the rollouts of a run folder are gone.
     """
 
     index: int

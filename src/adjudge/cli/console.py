@@ -134,7 +134,7 @@ class StageBars:
         self._shown.close()
 
     def update(self, stage: str, done: int, total: int | None) -> None:
-        """``done`` of ``total`` steps of a stage; ``None`` where nobody knows how many."""
+        """``done`` of ``total`` steps of a stage; ``None`` where the number is unknown."""
         from adjudge.runner.progress import ProgressReading  # noqa: PLC0415
 
         if stage not in self._stages:

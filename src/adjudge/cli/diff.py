@@ -55,7 +55,7 @@ def diff(
 
     Example: adjudge diff runs/old runs/new -o diff.html --fail-if "missing > 0.05"
 
-    A and B are run folders of `adjudge grade` or `adjudge train`, or dumps whose rollouts have
+    A and B are run folders of `adjudge grade` or `adjudge train`, or dumps of rollouts with
     rewards. Samples are joined by their content. Shows what differs in the specs; how rewards,
     scores and advantages change, with intervals clustered by group; who is right where there is an
     environment's reward; what is missing; cost; and the samples that changed most.

@@ -58,7 +58,7 @@ def export_dpo(
     Example: adjudge export dpo runs/first -o pairs.jsonl --min-margin 0.2
 
     A row has prompt, chosen and rejected as messages, margin, both rewards and tools. A missing
-    reward is in no pair, nor are ties, equal answers, and groups whose prompts differ; all are
+    reward is in no pair, nor are ties, equal answers, and groups with several prompts; all are
     counted.
 
     Exit code: 0 done, 1 no row was written, 2 bad input.
@@ -86,7 +86,7 @@ def export_sft(
     form: Form = "trl",
     as_json: JsonSummary = False,
 ) -> None:
-    """Write the samples whose reward is high enough, to imitate.
+    """Write the samples with a high enough reward, to imitate.
 
     Example: adjudge export sft runs/first -o good.jsonl --min-reward 0.8
 

@@ -63,7 +63,7 @@ def init(
     Prints the command to run next. Graders are chosen by what the rollouts have: tool calls,
     reference answers, pairs of answers. The judge is the first that is found: the server of
     OPENAI_BASE_URL, a local server (vLLM on port 8000, SGLang on 30000, Ollama on 11434), or a
-    provider whose API key is set. Without one, the parts that need a judge are written as comments.
+    provider with an API key set. Without one, the parts that need a judge are written as comments.
     """
     inputs = rollouts or []
     if Path("-") in inputs:

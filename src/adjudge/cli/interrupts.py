@@ -34,7 +34,7 @@ class Terminated(KeyboardInterrupt):
 def stop_signals() -> Iterator[None]:
     """SIGTERM raises :class:`Terminated` while this lasts; a second signal ends the process.
 
-    Nothing changes outside the main thread, and where somebody else handles a signal already.
+    Nothing changes outside the main thread, or where other code handles a signal already.
     """
     numbers = []
     if threading.current_thread() is threading.main_thread():

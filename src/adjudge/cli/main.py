@@ -138,7 +138,7 @@ class _Program(CommandGroup):
     """The program: errors of the user's making are one message and an exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As click does; the words are kept, for whom is told how to go on."""
+        """As click does; keeps the words, for messages that say how to continue."""
         self._words = list(args)
         return super().parse_args(ctx, args)
 

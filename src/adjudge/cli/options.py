@@ -184,7 +184,7 @@ def map_arguments(mapping: Mapping[str, str]) -> list[str]:
 
 
 def check_value(option: str, value: str | None, allowed: Collection[str]) -> Any:
-    """``value``, if it is none or one of ``allowed``; raises :class:`ConfigError`."""
+    """``value`` if it is ``None`` or one of ``allowed``; else raises :class:`ConfigError`."""
     return None if value is None else check_allowed(option, value, allowed, "has an unknown value")
 
 

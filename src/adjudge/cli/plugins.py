@@ -45,7 +45,7 @@ class CoreCommand(NamedTuple):
 class CoreGroup(NamedTuple):
     """A group of commands.
 
-    ``default``: the command that is meant where the first word is none of the group's.
+    ``default``: the command that is meant where the first word is not a command of the group.
     """
 
     heading: str
@@ -72,7 +72,7 @@ They are listed where it is not installed, too.
 class CommandGroup(TyperGroup):
     """A group of commands; those of other packages are looked up where they may be meant.
 
-    ``default``: the command that is meant where the first word is none of the group's.
+    ``default``: the command that is meant where the first word is not a command of the group.
     """
 
     default: str | None = None

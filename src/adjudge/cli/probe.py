@@ -49,7 +49,7 @@ _UNITS = (
 
 
 def print_card(console: Console, card: Mapping[str, Any], findings: Sequence[ProbeFinding]) -> None:
-    """The table of the probes, and what it comes to."""
+    """Print the table of the probes and the counts of their verdicts."""
     grader = card["grader"]
     models = f" · {', '.join(map(clean, grader['models']))}" if grader["models"] else ""
     console.print(

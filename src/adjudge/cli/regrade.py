@@ -73,9 +73,9 @@ def regrade(
     Example: adjudge regrade runs/first --spec other.toml --offline -o runs/other
 
     Also says what happens to advantages. RUN is a run that a trainer recorded, or one of `adjudge
-    train` or `adjudge grade`. A grader whose settings are those of the run answers from its record:
+    train` or `adjudge grade`. A grader with the settings of the run answers from its record:
     other weights, another aggregate, missing policy or group step cost nothing. A failure stays
-    missing. Graders that are new, or whose prompt, parameters or judge have changed, are asked.
+    missing. Graders that are new, or have another prompt, parameters or judge, are asked.
 
     Writes a run folder as `adjudge grade` does, for `adjudge view` and `adjudge diff`.
 

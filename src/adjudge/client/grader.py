@@ -100,7 +100,7 @@ def make_service_spec(url: str) -> RewardSpec:
     """The spec of one :class:`ServedGrader` at ``url``, its scores taken as they are.
 
     Raises :class:`~adjudge.errors.ConfigError` for an address that cannot be used, and for a
-    service whose spec compares groups.
+    service with a spec that compares groups.
     """
     settings = ClientSettings.from_config({"judge_url": url})
     refuse_groups(settings.judge_url, fetch_service_info(settings.judge_url))

@@ -3,8 +3,8 @@
 :class:`BaseJudgeReward` is to be used or derived from; :class:`JudgeRewardSystem` and
 :func:`create_judge_reward` are its names in training scripts; :class:`MultiCritiqueJudge` asks
 several judges at once. A reward says where it comes from. For a judge that is away, a rule may
-stand in: the answer grader, by ``answer_type``. The logger ``JudgeReward`` says what a person who
-watches training should know, never text of a request.
+give the reward: the answer grader, by ``answer_type``. The logger ``JudgeReward`` says what a
+person who watches training should know, never text of a request.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class BaseJudgeReward:
 
     A failed judge gives no number: ``reward`` is ``None``, ``source`` is ``none`` and ``error``
     says why. Only with ``fallback_to_rule = true``, and only where the service could not be had
-    (away, failing after retries, given up, late), a rule stands in, tagged ``rule_fallback``. Where
+    (away, failing after retries, given up, late), a rule scores, tagged ``rule_fallback``. Where
     no request will do better (a refused key, a spent budget, a wrong address or model name), the
     eighth failure in a row raises :class:`~adjudge.errors.JudgeAuthError` or
     :class:`~adjudge.errors.JudgeUnavailable`: the script would learn nothing.

@@ -101,7 +101,7 @@ def check_answers(row: _T, *keys: str) -> _T:
 
 
 def check_text(value: Any, key: str, *, blank: bool = False) -> str:
-    """``value`` as text, which may be blank where ``blank`` says so."""
+    """``value`` as text; ``blank`` allows blank text."""
     if not isinstance(value, str):
         raise BrokenRow(key, describe_found(value), "text")
     _check_length(len(value), key)
@@ -150,7 +150,7 @@ def check_rating(value: Any, key: str) -> int:
 
 
 def check_margin(value: Any, key: str) -> float | None:
-    """By how much the better answer is better, if the row says so; never negative."""
+    """By how much the better answer is better, never negative; ``None`` where it is missing."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -191,7 +191,7 @@ def make_preference(
     fields: Mapping[str, Any],
     keys: tuple[str, str] = ("chosen", "rejected"),
 ) -> Preference:
-    """A preference whose sides answer the same question differently, else :class:`BrokenRow`."""
+    """A preference of two different answers to one question; else raises :class:`BrokenRow`."""
     for key, side in zip(keys, (chosen, rejected), strict=True):
         check_ends_with_answer(side, key)
     if chosen == rejected:

@@ -9,7 +9,7 @@ zip            inspect's ``.eval`` logs: each sample is a row
 =============  ====================================================================================
 
 All but Parquet and zip may be compressed (gzip; zstandard, which needs pyarrow). What a file is, is
-seen in its content; its name decides only between JSON lines whose first line is broken and the
+seen in its content; its name decides only between JSON lines with a broken first line and the
 rest.
 """
 
@@ -80,7 +80,7 @@ Container = Literal["lines", "array", "document", "table", "parquet", "zip"]
 
 
 def find_files(inputs: Iterable[Path | str]) -> list[Path]:
-    """The files that ``inputs`` (files, folders, patterns such as ``logs/*.jsonl``) stand for.
+    """The files that ``inputs`` (files, folders, patterns such as ``logs/*.jsonl``) name.
 
     Those of a folder and of a pattern come in the order of their names, numbers in them by value.
     A folder gives its files of rows, with all below it; run folders of adjudge only their rollouts.

@@ -24,7 +24,7 @@ def resolve_data_file(name: str, beside: Path) -> Path:
 
     ``hf:owner/name`` is the split ``train``, ``hf:owner/name#test`` another; what follows the name
     (``hf:owner/name/some/folder``) is a folder in it. It is fetched once and kept in the cache by
-    its content. Raises :class:`ConfigError` for a name that is none,
+    its content. Raises :class:`ConfigError` for a name that is invalid,
     for one that cannot be fetched, and where ``datasets`` is not installed.
     """
     if not is_on_hub(name):

@@ -78,7 +78,7 @@ PublishedFormat = Literal["helpsteer2", RowFormat]
 
 
 def match_formats(row: RawColumns) -> Iterator[PublishedFormat]:
-    """The formats whose columns ``row`` has.
+    """The formats of which ``row`` has the columns.
 
     ``chosen`` is a list of texts in RewardBench-2 and anything else in a preference file.
 
@@ -173,7 +173,7 @@ def _texts(value: Any, key: str) -> list[str]:
 class RatedAnswers(SourcedRow, frozen=True, kw_only=True):
     """All answers of a row, each at the end of its conversation, and how good each is.
 
-    The better answer of a pair has 1, the worse one 0, both of a tie ½; ``None``: nobody said.
+    The better answer of a pair has 1, the worse one 0, both of a tie ½; ``None``: not rated.
     ``margin`` is that of a :class:`~adjudge.datasets.rows.Preference`.
     """
 

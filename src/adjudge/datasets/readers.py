@@ -31,7 +31,7 @@ MAX_PAIRS_PER_PROMPT = 1_000
 
 
 def parse_answered_pair(row: RawColumns, where: str, *, form: Any) -> Comparison:
-    """One comparison of published pairs, both of whose answers say something."""
+    """One comparison of published pairs; both answers must say something."""
     return check_answers(parse_pair(row, where, form), *PAIR_COLUMNS[form].answers)
 
 
@@ -63,7 +63,7 @@ def parse_preferences(row: RawColumns, where: str, form: RowFormat) -> list[Pref
 
 
 def pair_ratings(rated: LoadedRows[Rating]) -> LoadedRows[Preference]:
-    """Any two answers to the same prompt whose ratings differ; the others are problems."""
+    """Any two answers to the same prompt with different ratings; other pairs are problems."""
     by_prompt: dict[str, list[Rating]] = defaultdict(list)
     for one in rated.rows:
         by_prompt[repr(one.messages[:-1])].append(one)

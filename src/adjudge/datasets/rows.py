@@ -52,7 +52,7 @@ class Preference(SourcedRow, frozen=True, kw_only=True):
     """Two conversations that begin alike and end with an assistant's turn.
 
     ``margin`` (≥ 0) says by how much ``chosen`` is better, on the scale of the data; ``None``:
-    nobody said.
+    not known.
     """
 
     chosen: ChatMessages
@@ -136,7 +136,7 @@ class RowProblem(msgspec.Struct, frozen=True):
     """Why a row cannot be used.
 
     ``where`` is ``FILE:ROW``, ``key`` the column (``messages[2].role``), ``found`` and ``allowed``
-    say what stands there and what may. Texts are measured, never quoted, short labels excepted.
+    say what it has and what it may have. Texts are measured, never quoted, short labels excepted.
     """
 
     where: str

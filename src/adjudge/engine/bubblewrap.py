@@ -12,8 +12,8 @@ The command line says what the program sees and what it may use up. It needs bub
 ``--size`` (tested with 0.8.0) and ``prlimit`` from util-linux.
 
 The program is killed at a deadline, its output capped, and it is always reaped: by ``pidfd`` and
-the loop's own readers instead of ``asyncio.create_subprocess_exec``, whose default child watcher in
-Python 3.11 starts a thread per process and whose streams have no cap.
+the loop's own readers. The streams of ``asyncio.create_subprocess_exec`` have no cap, and its
+default child watcher in Python 3.11 starts a thread per process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Time as a parameter: a clock, a timer that knows how late it is, and a loop in virtual time.
 
 A ten-minute outage is tested in milliseconds. The timer (one for all deadlines) goes by a clock
-that stands still while the event loop is busy.
+that stops while the event loop is busy.
 
 The loop in virtual time is a tool for tests (and for simulations such as ``benchmarks/tail.py``)
 that ships with the package. Whatever keeps to the loop's own clock (``loop.time()``,

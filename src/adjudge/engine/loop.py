@@ -254,7 +254,7 @@ _Job = tuple["concurrent.futures.Future[Any]", Callable[..., Any], tuple[Any, ..
 class SerialThread:
     """A thread that starts with its first job and ends by :meth:`close`.
 
-    A job that nobody waits for any more when its turn comes is left out; one that runs cannot be
+    A job is left out if no caller waits for it when its turn comes; a job that runs cannot be
     stopped. Serves any thread and loop of the process that made it.
     """
 

@@ -369,7 +369,7 @@ class WorkerPool:
         in its module runs once beforehand. ``phase`` is what it begins with; it may enter others
         (:func:`~adjudge.engine.phases.enter_phase`). ``deadline_s`` is processor time, for each
         phase. Wall time is bounded too, at ten times that or 30 s more, whichever is less: on a
-        busy machine a check takes longer and comes to the same end. Neither waiting for a free
+        busy machine a check takes longer and has the same result. Neither waiting for a free
         child nor its start counts.
 
         Raises :class:`~adjudge.GradingFailure`: ``timeout`` when the deadline passes (the child is

@@ -1,4 +1,4 @@
-"""Running code that nobody has read: a bubblewrap sandbox with limits, or a refusal.
+"""Running untrusted code: a bubblewrap sandbox with limits, or a refusal.
 
 A program sees the interpreter's own files (read-only), an empty ``/proc`` and ``/dev`` of its own,
 and one small writable folder that vanishes with it. It has no network, no environment, no

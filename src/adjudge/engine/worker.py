@@ -4,7 +4,7 @@ Started by :mod:`adjudge.engine.processes`; nothing imports it. A message is a f
 length and that many bytes of JSON, over the socket that the parent gave as standard input.
 Requests are ``{"load": "module:function"}`` and ``{"call": "module:function", "value": …,
 "phase": …, "cpu_s": …}``; a reply is ``{"ok": true, "value": …}`` or ``{"ok": false, "kind": …,
-"message": …, "exhausted": …, "foreseen": …}``. Before it stands ``{"phase": …}`` for each phase
+"message": …, "exhausted": …, "foreseen": …}``. Before it comes ``{"phase": …}`` for each phase
 that was entered (:mod:`adjudge.engine.phases`).
 
 The functions named here read hostile text. So the child drops its core dumps, caps its address

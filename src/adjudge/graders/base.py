@@ -155,7 +155,7 @@ def text_in_view(response: Any, view: View) -> str | None:
 
 
 def read_references(reference: Any) -> list[str]:
-    """The reference texts of a sample: one text, or a list of them; an empty one is none.
+    """The reference texts of a sample: one text, or a list of texts; none may be empty.
 
     Letters are composed, as :func:`compose_letters` does. Anything else is
     ``GradingFailure(invalid_input)``.
@@ -322,7 +322,7 @@ class RuleGrader(BaseGrader):
 
 @dataclass(eq=False, repr=False)
 class ParametricRule(RuleGrader):
-    """A rule whose parameters are the fields of a dataclass, checked by their types.
+    """A rule with the fields of a dataclass as parameters, checked by their types.
 
     Checked are flags, the words of a ``Literal`` and numbers with :class:`Between`; what else must
     hold is said in ``__post_init__``.

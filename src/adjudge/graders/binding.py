@@ -272,8 +272,8 @@ class ArgumentBinding:
         """The fields of the sample for lack of which a grader failed: absent, or null.
 
         The grader names them, or they are those that it needs. Empty where something else is wrong
-        (a bug, what a judge's server refuses), or where a function maps fields, so that nobody
-        knows which it looked for.
+        (a bug, what a judge's server refuses), or where a function maps fields, so that it
+        is unknown which field was looked for.
         """
         paths = {} if self._mapper is None else self._mapper
         refused = failure.suspect or "status" in failure.metadata

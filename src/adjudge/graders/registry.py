@@ -110,9 +110,9 @@ def load_grader_class(
 ) -> type[Any]:
     """The class behind a ``type``: a shipped name, ``module:Class``, or an installed name.
 
-    In Python the class or object itself may stand for its name. A function of the user's own, or
-    another callable object, is made a class of :class:`~adjudge.FunctionGrader`, whose
-    parameters ``score_range`` and ``blocking`` a spec may set. ``folder`` (the spec's) and the
+    In Python the class or object itself may replace its name. A function of the user's own, or
+    another callable object, is made a class of :class:`~adjudge.FunctionGrader`; a spec may set
+    its parameters ``score_range`` and ``blocking``. ``folder`` (the spec's) and the
     working directory are searched for own modules after the installed ones. Raises
     :class:`ConfigError` that begins with ``where``.
     """
@@ -227,8 +227,8 @@ def build_grader(
 ) -> Any:
     """A grader from a spec's entry; ``where`` opens every complaint (file and table).
 
-    Paths among the parameters are relative to ``folder``. A class whose constructor takes a
-    ``model`` asks the one of ``judges`` that ``judge`` names, or the only one; several of them, or
+    Paths among the parameters are relative to ``folder``. A class that takes a ``model``
+    asks the one of ``judges`` that ``judge`` names, or the only one; several of them, or
     one several times, make a :class:`~adjudge.graders.MultiJudge` with the ``panel``'s settings.
     Raises :class:`ConfigError`.
     """

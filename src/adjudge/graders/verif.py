@@ -64,8 +64,8 @@ class Constraints:
 def parse_constraints(value: Any, *, where: str, runs: bool) -> Constraints:
     """The constraints of ``value``: a mapping ``{checkers, functions}``, or its JSON text.
 
-    ``checkers`` are texts ``[llm] Name: text`` or ``[rule] Name: text``; ``functions`` stand beside
-    them one by one, and those of ``[llm]`` are never looked at. With ``runs`` every rule needs its
+    ``checkers`` are texts ``[llm] Name: text`` or ``[rule] Name: text``; ``functions`` has one
+    for each checker, and those of ``[llm]`` are never looked at. With ``runs`` every rule needs its
     function. Raises ``GradingFailure(invalid_input)`` that names ``where`` and what is wrong.
 
     >>> found = parse_constraints({"checkers": ["[llm] Tone: polite"]}, where="x", runs=False)

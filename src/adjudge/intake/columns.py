@@ -39,7 +39,7 @@ _TRUTH_OF_TABLES = ("True", "False", "TRUE", "FALSE")
 
 
 def is_nothing(value: Any) -> bool:
-    """Whether a value stands for none: null, NaN as tables write it, an empty text or list."""
+    """Whether a value counts as missing: null, NaN as tables write it, an empty text or list."""
     if value is None or value is MISSING:
         return True
     if isinstance(value, str | list | tuple | dict):
@@ -52,7 +52,7 @@ def find_reference(columns: Mapping[str, Any]) -> str | None:
 
     ``label`` counts only as text: as a number or a truth value it is a class or a verdict. A
     ``reference`` that is :data:`~adjudge.types.MISSING` was chosen by the user and is not there:
-    nothing stands in.
+    no other column replaces it.
     """
     for name in REFERENCE_COLUMNS:
         if name in columns:
@@ -323,7 +323,7 @@ def find_finish_reason(ids: Sequence[int], ends: Collection[int], limit: int | N
 
 
 def encode_value(value: Any) -> str:
-    """``value`` as JSON; raises :class:`RolloutError` for what is none."""
+    """``value`` as JSON; raises :class:`RolloutError` for what JSON cannot hold."""
     with suppress(TypeError, ValueError, RecursionError):
         try:
             return encode_json(value).decode()

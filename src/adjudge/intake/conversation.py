@@ -2,7 +2,7 @@
 
 OpenAI's chats and items, blocks of Anthropic and Gemini, OpenTelemetry's parts, LangChain's and
 ShareGPT's messages. What is of no known form raises :class:`~adjudge.errors.RolloutError` with the
-keys that it has: nothing stands in for a text that was not understood.
+keys that it has: nothing replaces a text that was not understood.
 """
 
 from __future__ import annotations

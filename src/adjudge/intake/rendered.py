@@ -85,7 +85,7 @@ def read_rendered_prompt(text: str) -> list[dict[str, Any]] | None:
 
 
 def decode_prompt(tokenizer: Any, ids: Sequence[int]) -> str:
-    """A prompt's text: with special tokens where they say whose turn each is, else without."""
+    """A prompt's text: with special tokens where they name the role of each turn, else without."""
     whole: str = tokenizer.decode(ids, skip_special_tokens=False)
     if read_rendered_prompt(whole) is not None:
         return whole

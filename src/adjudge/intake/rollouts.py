@@ -1,6 +1,6 @@
-"""Whose words are whose in a rollout: what stood before the policy, and what it said.
+"""Who wrote what in a rollout: what came before the policy, and what the policy said.
 
-Where a door tells prompt and completion apart, all of the prompt stands before the policy
+Where a door separates prompt and completion, all of the prompt comes before the policy
 (:func:`read_rollout`). A conversation alone does not say which of its assistant's turns are the
 policy's (:func:`read_conversation`).
 """
@@ -88,7 +88,7 @@ def read_rollout(prompt: Any, completion: Any, *, thinks: bool | None = None) ->
 
 
 def read_conversation(messages: Any, opening_turns: int | None = None) -> RolloutParts:
-    """A rollout that is one conversation, of which ``opening_turns`` stand before the policy.
+    """A rollout that is one conversation; ``opening_turns`` of it come before the policy.
 
     Without that number the response is the assistant's last turn. The prompt is what the user asked
     before the assistant's first turn where tools are called, as agents do, and else before its

@@ -23,7 +23,7 @@ def make_sample(
     *,
     thinks: bool | None = None,
 ) -> Sample:
-    """A rollout whose prompt and completion the door tells apart (:func:`.read_rollout`).
+    """A rollout from a door that separates prompt and completion (:func:`.read_rollout`).
 
     ``index`` in the batch, ``place`` in the group. A completion that is ``None`` was lost; one that
     cannot be read has no reward either, and its ``problem`` says why.
@@ -53,9 +53,9 @@ _BESIDE = ("tools", "images", "image")
 
 
 def compute_prompt_key(sample: Sample) -> str | None:
-    """What makes two samples answers to the same prompt when no column says so.
+    """The key that answers to the same prompt share, when no column names the prompt.
 
-    All that stands before the policy: every turn, tools and images. Where it is not known which
+    All that comes before the policy: every turn, tools and images. Where it is not known which
     turns do, the turns before the assistant's first; without turns the prompt's text. ``None`` for
     a sample that has neither: it is like no other.
     """

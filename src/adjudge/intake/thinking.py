@@ -60,8 +60,8 @@ def mark_thinking(text: str, opened: bool = False) -> str:
 class ThinkingWatch:
     """Says once that some texts are read as plain although the policy seems to think.
 
-    A turn that ends its thinking and never began it shows that a template opens it; a turn without
-    a tag is then perhaps one that was cut inside its thinking, which nobody can tell.
+    A turn that ends its thinking and never began it shows that a template opens the thinking. A
+    turn without a tag was then perhaps cut inside its thinking; the text does not show it.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:

@@ -1,7 +1,7 @@
 """The option letter, or the yes or no, that a text gives.
 
 A text has one reading, never several: "A or B" is a hedge, which gives no answer. What a text
-denies ("not A, but B") is none of its answers. All patterns take linear time.
+denies ("not A, but B") is not an answer. All patterns take linear time.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def read_value(text: str, start: int = 0) -> ParsedValue | None:
 
 @lru_cache(maxsize=512)
 def evaluate(text: str) -> Values | None:
-    r"""The values of all of an expression in normal form; ``None`` for what is none.
+    r"""The values of all of an expression in normal form; ``None`` for other text.
 
     Raises :class:`ExpressionTooLarge`.
 

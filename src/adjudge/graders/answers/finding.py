@@ -1,4 +1,4 @@
-r"""The answer in a response, as text: where it stands.
+r"""The answer in a response: its text and its place.
 
 The last ``<answer>`` or ``\boxed{}``, or a last line ``#### 42``; without them, for maths, the
 formula or the bold text that a response ends on. All functions are pure and take linear time: no

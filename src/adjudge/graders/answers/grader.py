@@ -153,7 +153,7 @@ COMPARATORS: dict[str, Callable[[str, Any], AnswerMatch]] = {
 
 
 def read_reference_texts(reference: Any) -> list[str]:
-    r"""The references as texts; what ``<answer>`` or ``\boxed{}`` in one holds stands for it."""
+    r"""The references as texts; what ``<answer>`` or ``\boxed{}`` in one holds replaces it."""
     return [find_last_marked(one) or one for one in _texts(reference)]
 
 

@@ -24,7 +24,7 @@ from adjudge.graders.answers.units import known_unit, scaled, unit_at, words_at
 
 
 class ParsedNumber(NamedTuple):
-    """An exact value, and where it stands.
+    """An exact value, and where it begins.
 
     ``percent``: written with a percent sign, which ``value`` includes. ``unit``: a known unit of
     measure or currency in its short form; empty without one. ``exact``: false for irrational
@@ -265,8 +265,8 @@ _DIGIT = re.compile(r"(?a)\d|\\(?:pi|sqrt)")
 def read_number(text: str, *, symbols: bool = False, prose: bool = False) -> ParsedNumber | None:
     r"""The one number that the whole of ``text`` gives; ``None`` without one.
 
-    Around it may stand a name ("x = 5"), a computation ("2 + 3 = 5"), a unit, and words that do
-    not change it. What follows the last "answer is" stands for the whole. With ``symbols`` a
+    The number may have a name ("x = 5"), a computation ("2 + 3 = 5"), a unit, and words that do
+    not change it. What follows the last "answer is" counts for the whole. With ``symbols`` a
     letter that touches a numeral is a factor ("5k", "3m"), not a scale or a unit; in ``prose`` the
     last sign of "It is 5!" is no factorial.
 

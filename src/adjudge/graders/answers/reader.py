@@ -147,7 +147,7 @@ class Reader(NumeralReader):
         return -number if self.text[place] == "-" else number
 
     def power(self) -> Any:
-        """A factor with what stands behind and above it."""
+        """A factor with the signs after it and its exponent."""
         number = self.atom()
         while (postfix := _POSTFIX.match(self.text, self.skipped())) is not None:
             self.at = postfix.end()
@@ -196,7 +196,7 @@ class Reader(NumeralReader):
         raise ExpressionSyntaxError
 
     def bracket(self, opening: str) -> Any:
-        """What stands between two brackets."""
+        """The value of what is between two brackets."""
         self.depth += 1
         if self.depth > 20:
             raise ExpressionTooLarge

@@ -3,7 +3,7 @@
 By the ``math-verify`` library with its own timeouts off, because they need the main thread and
 fail silently elsewhere. It is asked only about what it reads in full. It reads an expression
 without computing it, so each is computed alone first, reference before answer, each in its phase
-of the worker's processor time: so it is known by whose doing that is used up.
+of the worker's processor time. The phase shows which of the two used up the time.
 """
 
 from __future__ import annotations

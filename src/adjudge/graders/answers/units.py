@@ -1,4 +1,4 @@
-"""What stands beside a number: units of measure and money, scales, and numbers in words."""
+"""What is written beside a number: units of measure and money, scales, and numbers in words."""
 
 from __future__ import annotations
 

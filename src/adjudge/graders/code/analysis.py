@@ -31,7 +31,7 @@ def without_warnings() -> Iterator[None]:
 
 
 def parse_python(source: str) -> ast.Module | str:
-    """The syntax tree, or why there is none.
+    """The syntax tree, or why the source cannot be parsed.
 
     CPython bounds the parser's depth, so hostile nesting ends in one of these exceptions and not
     in a crash (tested with 3.11 to 3.13); the tree's own depth is bounded by the recursion limit.

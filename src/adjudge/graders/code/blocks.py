@@ -111,7 +111,7 @@ def _open_quotes(line: str, quotes: str) -> str:
 
 
 async def extract_python(text: str) -> list[str]:
-    """The Python code in ``text``, a source for each block; empty when there is none.
+    """The Python code in ``text``, a source for each block; empty when no code is found.
 
     Blocks marked as Python; where there are none, blocks without a language; where there are no
     blocks at all, the whole text if it is code (:func:`looks_like_code`).

@@ -6,7 +6,7 @@ more. Standard input holds requests, a line of JSON each: ``[number, operation, 
 
 - ``call``: a list of ``[function, args, kwargs]`` and the form (``json``, ``exact``, ``text``) of
   the values, from a fresh module.
-- ``test``: statements and a secret, from a fresh module. Only for tests that must stand beside the
+- ``test``: statements and a secret, from a fresh module. Only for tests that must run beside the
   code; the secret is in no reply but that of a test that did not raise.
 - ``fresh``: a fresh module. ``do``: one of ``OPERATIONS`` with its arguments, for a test that runs
   in another sandbox. Objects that are not plain stay here; the reply holds their numbers.

@@ -59,7 +59,7 @@ def parse_cases(
     ``test_cases`` is a list, a mapping with ``tests`` and perhaps ``function`` or with ``inputs``,
     ``outputs`` and perhaps ``fn_name``, or any of these as JSON text. Raises
     ``GradingFailure(invalid_input)`` for anything else, for an empty list, and for the first case
-    that is broken; ``unsupported`` for one that has to stand beside the code, unless
+    that is broken; ``unsupported`` for one that has to run beside the code, unless
     ``untrusted_tests`` allows that.
     """
     if isinstance(test_cases, str):

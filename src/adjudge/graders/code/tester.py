@@ -2,7 +2,7 @@
 
 Runs in a sandbox of its own, after the text of ``values``. No line of the candidate runs
 here. A name that a test does not define is asked for at the candidate: a plain value arrives as a
-new built-in value, anything else as a :class:`Handle`, whose calls, attributes and items are asked
+new built-in value, anything else as a :class:`Handle`. Its calls, attributes and items are asked
 for in turn. What compares or combines is Python's own, on this side. So an object that equals
 everything equals nothing here. A value of a class that derives from a plain one has the plain one's
 methods alone, unless the test names its class, and an object that answers to every name to none.
@@ -55,7 +55,7 @@ _LOOKS = frozenset({"len", "iter", "next", "has", "getitem", "bool"})
 
 
 class Session:
-    """The case that runs, and the ways to the candidate and to whoever waits for a verdict."""
+    """The case that runs, and the ways to the candidate and to the reader of verdicts."""
 
     def __init__(self, replies: IO[bytes], requests: int, verdicts: int) -> None:
         self._replies, self._requests, self._verdicts = replies, requests, verdicts

@@ -55,7 +55,7 @@ def encode_tree(value: Any, as_json: bool = False, live: Callable[[Any], Any] | 
     """``value`` as a JSON tree that tells lists, tuples, sets, dicts and bytes apart.
 
     With ``as_json`` tuples and ranges are lists and keys become text, as JSON would have it.
-    ``live`` gives the tree of every value whose type is neither exactly one of ``PLAIN_TYPES`` nor
+    ``live`` gives the tree of every value, unless its type is exactly one of ``PLAIN_TYPES`` or
     a value type of the standard library such as ``Decimal``, and dicts keep their order; without
     it the trees of equal values are equal but for numbers, and other types raise ``TypeError``.
     Very deep values raise ``RecursionError``.

@@ -198,14 +198,14 @@ def _has_title(line: str) -> bool:
 
 
 def postscript(response: str, marker: str) -> bool:
-    """The marker of a postscript stands somewhere, in any case."""
+    """The response has the marker of a postscript, in any case."""
     lowered = response.lower()
     pattern = _POSTSCRIPTS.get(marker)
     return bool(pattern.search(lowered)) if pattern else marker.lower() in lowered
 
 
 def constrained_response(response: str) -> bool:
-    """One of the three answers that the benchmark allows stands somewhere."""
+    """The response has one of the three answers that the benchmark allows."""
     return any(answer in response for answer in ANSWERS)
 
 
@@ -222,7 +222,7 @@ def json_format(response: str) -> bool:
 
 
 def unfenced(response: str) -> str:
-    """What stands in a code fence of JSON, or all."""
+    """The content of a code fence of JSON, or all."""
     text = response.strip()
     for fence in _FENCES:
         text = text.removeprefix(fence)
@@ -266,7 +266,7 @@ _ASCII_GAPS = {code: " " for code in range(128) if not (chr(code).isalnum() or c
 
 
 def keyword_existence(response: str, keywords: tuple[str, ...]) -> bool:
-    """Each keyword stands somewhere, in any case, also inside a word."""
+    """The response has each keyword, in any case, also inside a word."""
     if not response.isascii():
         return all(_anywhere(keyword).search(response) for keyword in keywords)
     lowered = response.lower()
@@ -274,7 +274,7 @@ def keyword_existence(response: str, keywords: tuple[str, ...]) -> bool:
 
 
 def keyword_frequency(response: str, keyword: str, frequency: int, relation: bool) -> bool:
-    """How often the keyword stands there, in any case, also inside words."""
+    """How often the keyword occurs, in any case, also inside words."""
     if response.isascii():
         found = response.lower().count(keyword.lower())
     else:
@@ -283,7 +283,7 @@ def keyword_frequency(response: str, keyword: str, frequency: int, relation: boo
 
 
 def forbidden_words(response: str, words: tuple[str, ...]) -> bool:
-    """None of the words stands there as a word of its own, in any case."""
+    """None of the words occurs as a word of its own, in any case."""
     if response.isascii():
         lowered = response.lower()
         words = tuple(word for word in words if word.lower() in lowered)
@@ -291,7 +291,7 @@ def forbidden_words(response: str, words: tuple[str, ...]) -> bool:
 
 
 def letter_frequency(response: str, letter: str, frequency: int, relation: bool) -> bool:
-    """How often a character stands there, in any case."""
+    """How often a character occurs, in any case."""
     return holds(response.lower().count(letter), frequency, relation)
 
 

@@ -1,13 +1,13 @@
 """Sentences, words in capitals and the language of a text, as the reference's tools count them.
 
 Words in capitals: after ``word_tokenize`` of NLTK 3.9 (Penn Treebank), as far as it decides which
-words are in capitals. Signs stand alone, clitics are cut off ("NASA's" is two words, "CAN'T" is
+words are in capitals. Signs are separate, clitics are cut off ("NASA's" is two words, "CAN'T" is
 "CA" and "N'T"), and a hyphen joins: "COVID-19" is one word.
 
 Sentences: Punkt's rules with a short list of abbreviations, no model file. After Kiss and Strunk
 (2006), "Unsupervised Multilingual Sentence Boundary Detection". The trained English model of NLTK
 is a download; without it the rules still decide all but a few breaks, and the abbreviations and
-common words here stand in for what the model has learnt. Tokens are those of NLTK 3.9. Both take
+common words here replace what the model has learnt. Tokens are those of NLTK 3.9. Both take
 time linear in the length of the text.
 
 Language: as ``langdetect`` with seed 0 says, so that it is the same on every run.

@@ -36,7 +36,7 @@ _NUMBERS = {2: "two", 3: "three"}
 class AskPolicy(NamedTuple):
     """How one question is asked again; see the module.
 
-    ``repairs``: whether a judge is told what was wrong with its reply. ``redraws``: whether the
+    ``repairs``: whether a judge is shown what was wrong with its reply. ``redraws``: whether the
     question is put once more for another reply.
     """
 
@@ -111,7 +111,7 @@ def _last_failure(
 
 
 async def ask_all(asks: Iterable[Callable[[], Awaitable[_T]]]) -> list[_T | GradingFailure]:
-    """Await all at once, in order; a failure stands in its ask's place and cancels no other.
+    """Await all at once, in order; a failure takes its ask's place and cancels no other.
 
     ``auth`` alone is raised, and cancels: with a refused key no other ask does better.
     """
@@ -138,7 +138,7 @@ def join_failures(
     answered: Sequence[Provenance | None] = (),
     otherwise: ErrorKind = ErrorKind.INCOMPLETE,
 ) -> GradingFailure:
-    """One failure for an answer whose parts failed; ``answered``: where its other parts came from.
+    """One failure for an answer with failed parts; ``answered``: where its other parts came from.
 
     Its kind: the first one's where all failed in ways that pass by themselves, so that the run asks
     again; where nothing was answered, the kind that all share; else ``otherwise``. ``suspect``

@@ -94,7 +94,7 @@ class PairJudge(ParametricJudgeGrader):
     ``template``: an own question with ``{response_a}``, ``{response_b}`` and, as a rule,
     ``{query}``; other fields are the sample's. Without ``{reply_form}`` it words the reply itself
     ("[[B]]", "Verdict: Output (b)", ``{"winner": "A"}``); ``verdict`` may then say where the choice
-    stands: ``{"line": "Verdict:"}`` or ``{"tag": "verdict"}``. The rest: see the derived
+    is: ``{"line": "Verdict:"}`` or ``{"tag": "verdict"}``. The rest: see the derived
     classes.
     """
 
@@ -282,9 +282,9 @@ _T = TypeVar("_T")
 class DistinctResponses(NamedTuple):
     """The distinct responses of a group that say something.
 
-    ``texts`` stand in an order drawn from a seed and the texts alone, so that it tells nothing of
-    the group's own. ``places``: for each response of the group its place in ``texts``, ``None`` for
-    one that says nothing (it is empty, or never ended its thinking).
+    ``texts`` are in an order drawn from a seed and the texts alone, so that it shows nothing of
+    the group's order. ``places``: for each response of the group its place in ``texts``, ``None``
+    for one that says nothing (it is empty, or never ended its thinking).
     """
 
     texts: list[str]

@@ -82,7 +82,7 @@ class CandidateView(NamedTuple):
         """``fields`` as a judge sees them; ``None`` when thinking never ended, so nothing was said.
 
         ``response`` and the assistant's turns in ``messages`` lose their thinking under ``final``.
-        A sample whose ``finish_reason`` is ``length`` was cut: the response says so, or
+        A sample with the ``finish_reason`` ``length`` was cut: the response gets a note, or
         ``GradingFailure(invalid_input)`` under ``mask``. Without ``reads_messages`` the question
         shows no ``messages``, so beside a response they are left as they are.
         """
@@ -169,7 +169,7 @@ def _turn(message: Any, place: int) -> dict[str, Any]:
 
 
 def find_answer_turn(turns: Sequence[Mapping[str, Any]]) -> int | None:
-    """Where the last assistant turn that says something stands; ``None`` when none does."""
+    """The place of the last assistant turn that says something; ``None`` without one."""
     for place in range(len(turns) - 1, -1, -1):
         if turns[place]["role"] == "assistant" and not is_blank(turn_content(turns[place])):
             return place
@@ -187,8 +187,8 @@ def turn_content(turn: Mapping[str, Any]) -> Any:
 def split_question(turns: Transcript, response: Any) -> tuple[int, Any]:
     """How many turns come before ``response`` (``None``: the last thing said), and the response.
 
-    A response of the sample's own that is not the last thing said follows the conversation, unless
-    that ends with an assistant's turn, which it then stands for. A trajectory in which the
+    A response of the sample's own that is not the last thing said follows the conversation. If the
+    conversation ends with an assistant's turn, it replaces that turn. A trajectory in which the
     assistant says nothing has the response ``""``; without an assistant's turn it is ``None``.
     """
     place = find_answer_turn(turns)
@@ -269,7 +269,7 @@ _REPAIR_REQUEST = {
 
 
 class JudgeOutcome(msgspec.Struct, frozen=True):
-    """What a judge told: its verdict, and where that came from (further asks included).
+    """A judge's verdict, and where it came from (further asks included).
 
     ``replies``: how many it took.
     """
@@ -446,7 +446,7 @@ class JudgeGrader(BaseGrader):
 
 @dataclass(eq=False, repr=False)
 class ParametricJudgeGrader(JudgeGrader):
-    """A grader with a judge whose parameters are the fields of a dataclass.
+    """A grader with a judge, and with the fields of a dataclass as parameters.
 
     Checked are flags, the words of a ``Literal`` and numbers with ``Between``; what else must hold
     is checked in ``__post_init__``.
@@ -478,7 +478,7 @@ def require_text_field(fields: Mapping[str, Any], name: str, who: str = "") -> s
 
 
 def get_group_name(fields: Mapping[str, Any]) -> str | None:
-    """The name of a sample's group, whose calls stay on one replica; ``None`` without a name."""
+    """The name of a sample's group, to keep its calls on one replica; ``None`` without a name."""
     group = fields.get("group")
     return group if isinstance(group, str) else None
 
@@ -620,7 +620,7 @@ def extract_query(fields: Mapping[str, Any]) -> Any:
 def add_query(fields: Mapping[str, Any], template: PromptTemplate) -> dict[str, Any]:
     """``fields`` with ``query`` filled in (:func:`extract_query`).
 
-    Raises ``GradingFailure(invalid_input)`` where the template asks for it and there is none.
+    Raises ``GradingFailure(invalid_input)`` where the template needs ``query`` and it is missing.
     """
     values = {**fields, "query": extract_query(fields)}
     if values["query"] is None:

@@ -78,7 +78,7 @@ class MultiJudge(BaseGrader):
 
     ``quorum``: how many answers it takes, of judges × votes; default all. With fewer it is
     ``GradingFailure(quorum)``, or of the missing ones' own kind where all of those pass by
-    themselves, or where nobody answered and all failed in one way; ``auth`` always fails.
+    themselves, or where no judge answered and all failed in one way; ``auth`` always fails.
     With enough, missing ones are left out and named in the metadata: ``members`` (score and reason
     of each), ``missing`` (why), ``asked``, ``answered``, ``spread`` (standard deviation of the
     scores; of a response's places, averaged, for rankings) and ``agreement`` (share of the most

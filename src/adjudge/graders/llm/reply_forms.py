@@ -1,8 +1,8 @@
 """What a judge's reply must look like: its schema, its words, and how it is read.
 
 A form is asked for in one of two ways. Where the server honours JSON Schemas the reply *is* the
-object. Elsewhere the object stands in a block whose name ends in digits that nobody who wrote the
-judged text can know. Replies that a template's author words himself are free text.
+object. Elsewhere the object is in a block with a name that ends in digits, which the author of the
+judged text cannot know. Replies that a template's author words himself are free text.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class JudgeReplyForm(Protocol):
 
 
 class FreeTextForm(JudgeReplyForm, Protocol):
-    """A form whose reply a template's author may word himself."""
+    """A form for replies that a template's author may word himself."""
 
     def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
         """The verdict in a reply of no form of ours."""
@@ -77,7 +77,7 @@ def describe_object(form: JudgeReplyForm, language: LanguageEnum, *, as_schema: 
 
 
 def describe_block(form: JudgeReplyForm, language: LanguageEnum, block: str) -> str:
-    """What stands after the material where there is no schema."""
+    """The text after the material where there is no schema."""
     return f"{_BLOCK[language]}\n<{block}>\n{form.example(language)}\n</{block}>"
 
 
@@ -92,10 +92,10 @@ def build_object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class KeyForm:
-    """``{"reason", key}``: the base of forms whose verdict stands under one key.
+    """``{"reason", key}``: the base of forms with the verdict under one key.
 
-    Derive, and say what stands there: :meth:`placeholder` and :meth:`value_of`. ``ending``: where
-    the verdict stands in replies that a template's author words himself.
+    Derive, and define the verdict: :meth:`placeholder` and :meth:`value_of`. ``ending``: where
+    the verdict is in replies that a template's author words himself.
     """
 
     imposed = False
@@ -113,11 +113,11 @@ class KeyForm:
         }
 
     def placeholder(self, language: LanguageEnum) -> str:
-        """What stands for the value in the example."""
+        """The text in place of the value in the example."""
         raise NotImplementedError
 
     def value_of(self, given: Any) -> Any:
-        """The verdict's value; an :class:`UnreadableReply` where ``given`` is none."""
+        """The verdict's value; an :class:`UnreadableReply` where ``given`` is invalid."""
         raise NotImplementedError
 
     def example(self, language: LanguageEnum) -> str:
@@ -302,8 +302,8 @@ class MarksForm:
     def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
         """The marks by id as ``value``: true, false, ``None`` for ``N/A``.
 
-        Ids whose mark is absent or none of the labels are absent; ``fields["reasons"]`` has the
-        reasons by id.
+        Ids without a mark, or with a mark that is not a label, are absent. ``fields["reasons"]``
+        has the reasons by id.
         """
         if found.keys() - self._marks.keys():
             return UnreadableReply(why="a mark for a number that no criterion has")
@@ -371,7 +371,7 @@ class FieldsForm:
         return f'{{"reason": "{_WHY[language]}"{fields}}}'
 
     def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
-        """See :class:`JudgeReplyForm`; keys beside the required ones may stand there, too."""
+        """See :class:`JudgeReplyForm`; the object may have keys beside the required ones."""
         if any(key not in found for key in self.required):
             return UnreadableReply(why="the object lacks a key that was asked for")
         return Verdict(value=found, reason=extract_reason(found), form="json", fields=found)

@@ -95,7 +95,7 @@ class RubricMarks:
         return [criterion for criterion in criteria if criterion.id not in self.marks]
 
     def add_marks(self, criteria: Sequence[Criterion], told: JudgeOutcome) -> None:
-        """The marks that a judge told of ``criteria``, which its reply numbers from 1."""
+        """Add a judge's marks of ``criteria``, which its reply numbers from 1."""
         reasons = told.verdict.fields.get("reasons", {})
         for number, criterion in enumerate(criteria, start=1):
             mark = told.verdict.value.get(str(number), _NO_MARK)

@@ -2,8 +2,8 @@
 
 A rubric comes from a file, an id, the spec itself, or the sample. Its judge is shown a response, a
 whole trajectory, or one event. The criteria are numbered lines of the prompt: a fixed rubric is
-ours, so it stands in the static part, where prefix caches find it; criteria that a sample brings
-are its data, so they stand in a fence like everything else of the sample.
+ours, so it is in the static part, where prefix caches find it; criteria that a sample brings
+are its data, so they are in a fence like everything else of the sample.
 """
 
 from __future__ import annotations

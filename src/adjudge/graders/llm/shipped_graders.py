@@ -8,7 +8,7 @@ are integers from 1 to 5, 5 is always best, and all take the same fields:
   ``messages``; images included), else ``prompt``;
 - where there are such, ``context`` and ``reference`` (or ``reference_response``).
 
-A response that says nothing, or whose thinking never ended, scores 1 as the candidate's fault
+A response that says nothing, or never ends its thinking, scores 1 as the candidate's fault
 (``empty``, ``unclosed_think``) and no judge is asked. All raise ``GradingFailure``:
 ``invalid_input`` naming a field that is lacking, and whatever asking a judge raises.
 
@@ -62,10 +62,10 @@ class ShippedGrader(ParametricJudgeGrader):
     """A question that ships with its prompt; derive, name the fields, write :meth:`_material`.
 
     ``candidate`` is the field that is judged and shown last; those in ``needs`` must be there, of
-    ``needs_any`` at least one, those in ``takes`` may be. A part of the prompt whose field a sample
-    lacks is left out of it.
+    ``needs_any`` at least one, those in ``takes`` may be. A part of the prompt for a field that
+    the sample lacks is left out.
 
-    A candidate whose thinking never ended (``unclosed_think`` in metadata) and one that says
+    A candidate that never ends its thinking (``unclosed_think`` in metadata) and one that says
     nothing (``empty``) have the lowest score, as the candidate's fault; no judge is asked.
     """
 
@@ -162,7 +162,7 @@ class ShippedGrader(ParametricJudgeGrader):
 def trim_shipped_prompt(
     name: str, fields: frozenset[str], trusted: tuple[str, ...] = ()
 ) -> PromptTemplate:
-    """A shipped prompt without the parts of its material whose field is none of ``fields``.
+    """A shipped prompt without the parts of its material for fields that are not in ``fields``.
 
     Parts are parted by empty lines. Its hash is that of the whole prompt.
     """
@@ -290,7 +290,7 @@ class ResponseCompletenessGrader(QualityGrader):
 
 
 class ResponseHelpfulnessGrader(QualityGrader):
-    """Does the response help whoever asked: 1 (no help, or harm) to 5 (solves what they need).
+    """Does the response help the user: 1 (no help, or harm) to 5 (solves what the user needs).
 
     Fields: ``response``, ``query``; optional ``context``, ``reference``.
     """
@@ -367,7 +367,7 @@ class _PartGrader(ShippedGrader):
 
 
 class PlanFeasibilityGrader(_PartGrader):
-    """Can the plan be carried out as it stands: 1 or 0.
+    """Can the plan be carried out unchanged: 1 or 0.
 
     Fields: ``plan``; optional ``query``, ``context``, ``observation``, ``memory``, ``history``,
     ``tool_definitions`` (or ``tools``). A plan is not taken from messages: where the response is

@@ -34,7 +34,7 @@ def fit_bradley_terry(
     ``wins[i, j]`` ≥ 0: how often i beat j; a tie is half a win for each. Every player besides has
     ``prior`` wins and as many losses against one opponent that all share, so that θ is finite and
     unique for perfect records and unconnected players too; the smaller ``prior``, the closer to
-    maximum likelihood. It favours nobody: all results reversed give −θ.
+    maximum likelihood. It favours no player: all results reversed give −θ.
 
     Maximised is Σ wᵢⱼ·log σ(θᵢ − θⱼ) (Bradley and Terry, 1952). A step sets the worth πᵢ = exp θᵢ
     to Σ wᵢⱼ·πⱼ/(πᵢ + πⱼ) ÷ Σ wⱼᵢ/(πᵢ + πⱼ), player after player (Newman, 2023, "Efficient
@@ -196,7 +196,7 @@ class _Played(NamedTuple):
     def find_suspect(self) -> int | None:
         """The one response that all failed comparisons have in common; of one pair neither.
 
-        Failures that may pass by themselves, or that no answer can bring about, blame nobody.
+        Failures that may pass by themselves, or that no answer can bring about, blame no response.
         """
         common = set.intersection(*(set(pair) for pair, _ in self.failed))
         blames = len(common) == 1 and all(failure.suspect for _, failure in self.failed)
@@ -253,7 +253,7 @@ def schedule_pairs(n: int, meetings: int | None = None) -> list[tuple[int, int]]
 
     A circulant design: on a circle everyone meets those at the same distances, 1 among them, so the
     design is regular (one meeting more where ``n`` and ``meetings`` are odd) and connected, and all
-    stand first as often as second, save those opposite each other where ``n`` is even.
+    come first as often as second, save those opposite each other where ``n`` is even.
 
     >>> schedule_pairs(4)
     [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (1, 3)]

@@ -4,8 +4,8 @@ Generative judges: their ``model`` is the judge's folder (``type = "local"``), o
 with the folder's path in ``card``. They are asked in the wording that the card has, and a reply in
 any other form than the trained one is ``unparsable``, as it earned the minimum in training; no
 repair is asked for, which they never saw: the same question is put once more. Servers part thinking
-from text and drop the tags, so that what cannot be told apart then counts as the same: no thinking
-and an empty one, and an opening tag that the chat template wrote.
+from text and drop the tags. What then looks the same counts as the same: no thinking and an empty
+one, and an opening tag that the chat template wrote.
 
 Scalar judges: their output as a rank, or as the odds against another's.
 """
@@ -60,7 +60,7 @@ from adjudge.verdicts import UnreadableReply, Verdict
 class JudgePromptConfig(msgspec.Struct, frozen=True):
     """How a judge was trained to be asked (``form``, in the wording ``template``).
 
-    ``ratings``: what its ratings are worth, if its card says so.
+    ``ratings``: what its ratings are worth, if its card has that.
     """
 
     form: JudgementForm
@@ -336,9 +336,9 @@ class ScalarPreference(ScalarGrader):
     judge's ``model`` must be the folder of a trained judge; raises :class:`ConfigError` otherwise,
     and for one without a calibration.
 
-    Equal texts are 0.5 without asking, and a response that says nothing, or whose thinking never
-    ended, loses to one that says something. Metadata: ``raw`` (both
-    outputs) and ``calibration`` (``temperature`` or ``isotonic``).
+    Equal texts are 0.5 without asking, and a response that says nothing, or never ends its
+    thinking, loses to one that says something. Metadata: ``raw`` (both outputs) and
+    ``calibration`` (``temperature`` or ``isotonic``).
     """
 
     type_name = "scalar_preference"

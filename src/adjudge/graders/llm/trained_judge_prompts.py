@@ -8,11 +8,11 @@ rewarded for, so these readers guess nothing: where :mod:`adjudge.verdicts` take
 of other words, here a reply has the form, sign by sign, or it has no verdict.
 
 - Thinking comes first, once, and closes. It may be empty: nothing is paid for reasons as such.
-- After it stands one verdict, and only blanks, tabs and line ends stand beside it.
+- After it comes one verdict, with only blanks, tabs and line ends beside it.
 - Tags are in lower case and without blanks; the verdict is one ASCII digit or one capital letter
   (``tie`` in lower case, where ties are offered). Invisible characters, full-width digits,
   decimals, signs and words are another form.
-- No tag of the form stands inside the thinking, also not quoted, in another case or with invisible
+- No tag of the form is inside the thinking, also not quoted, in another case or with invisible
   characters in it: some reader could take it for the verdict, or for where the thinking ends.
 
 Every accepted reply should be read alike once the judge serves, by
@@ -55,7 +55,7 @@ class JudgementForm(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> str:
-        """The tag that the verdict stands in: ``score`` or ``better``."""
+        """The tag of the verdict: ``score`` or ``better``."""
         return "score" if self.mode == "pointwise" else "better"
 
     def read(
@@ -117,8 +117,8 @@ def read_rating(
     Tokens that end a turn must be gone from ``reply``.
 
     Returns a :class:`~adjudge.verdicts.Verdict` with an integer from 0 to 4 and the thinking as
-    reason; else an :class:`~adjudge.verdicts.UnreadableReply` whose ``why`` is a
-    :class:`ReplyFault`. One pass; replies over :data:`MAX_REPLY_CHARACTERS` are not read. Raises
+    reason; else an :class:`~adjudge.verdicts.UnreadableReply` with a :class:`ReplyFault` as
+    ``why``. One pass; replies over :data:`MAX_REPLY_CHARACTERS` are not read. Raises
     :class:`~adjudge.errors.ConfigError` for what is no text.
 
     >>> read_rating("<think>Right, but curt.</think>\n<score>3</score>").value
@@ -293,7 +293,7 @@ def judge_prompt_template(mode: JudgeMode, *, ties: bool = False) -> PromptTempl
     """The question to a judge: rate one answer, or name the better of two.
 
     Its ``hash`` names it. Fields: ``request``, and ``response`` or ``response_a`` and
-    ``response_b``; all of it is hostile, and stands in the user's message behind fences.
+    ``response_b``; all of it is hostile, and is in the user's message behind fences.
     """
     check_allowed("mode", mode, get_args(JudgeMode), "is not allowed")
     if ties and mode == "pointwise":

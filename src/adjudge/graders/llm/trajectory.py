@@ -80,9 +80,9 @@ _WORDS = {
 class StepForm:
     """``{"reason", "steps": [{"step", "reason", "contribution", …}, …]}``, each step once.
 
-    One object serves one question: ``rated`` has those of the last reply's steps that exist, stand
-    in it once and have all four ratings. When a reply rates steps that there are not, its numbering
-    cannot be trusted, and there are none.
+    One object serves one question: ``rated`` has those of the last reply's steps that exist, occur
+    once and have all four ratings. When a reply rates steps that do not exist, its numbering
+    cannot be trusted, and ``rated`` is empty.
     """
 
     imposed = False

@@ -64,7 +64,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def decode_strict_json(text: str, *, prefix: bool = False) -> Any:
-    """The value of a JSON text (RFC 8259); with ``prefix`` what stands behind it is ignored.
+    """The value of a JSON text (RFC 8259); with ``prefix`` what follows it is ignored.
 
     Raises :class:`InvalidJson` for any other text, for ``NaN`` and ``Infinity``, and beyond two
     limits of the kind that the RFC leaves to the reader: nesting deeper than

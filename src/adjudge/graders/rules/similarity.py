@@ -36,7 +36,7 @@ SetSimilarity = Literal["jaccard", "ordered"]
 
 
 def overlap_tokens(text: str, similarity: SetSimilarity) -> Iterable[Hashable]:
-    """The tokens whose set stands for a text.
+    """The tokens of a text, which count as a set.
 
     Under ``jaccard`` the lower-case words between white space; under ``ordered`` the pairs of
     adjacent words, with a mark at either end (word 2-shingles; Broder, "On the resemblance and
@@ -193,7 +193,7 @@ class StringMatchGrader(ParametricRule):
     Fields: ``response`` and ``reference`` (text, or a list: the best counts). White space at the
     ends is ignored, and letters are composed (Unicode's form C). An empty response scores 0; an
     empty reference is ``invalid_input``. Source: ``StringMatchGrader`` of py-openjudge
-    0.2.4, whose ``overlap`` also drops stop words.
+    0.2.4, in which ``overlap`` also drops stop words.
 
     Args:
         match: ``exact``, ``prefix``, ``suffix`` and ``contains``: the response is, begins with,

@@ -327,7 +327,7 @@ class ToolCallStepSequenceMatchGrader(ParametricRule):
     reference: 1 with ``evaluable = false``.
 
     Step by step, the score is the mean over the reference steps of the match with the step at the
-    same place, 0 where there is none. Metadata: ``calls``, ``references``, ``steps``,
+    same place, 0 where it is missing. Metadata: ``calls``, ``references``, ``steps``,
     ``reference_steps``.
 
     Args:
