@@ -21,7 +21,7 @@ many texts of the same features. Where families are wanted, the first word is th
 Labels of preferences, ratings and comparisons come from the gold in three steps. For two answers x
 and y:
 
-1. with probability ``length_bias`` the longer one wins, whatever it says (none is: go on);
+1. with probability ``length_bias`` the longer one wins, whatever it says (equally long: go on);
 2. else the one with the higher gold + ``family_offset`` · [family is the first of ``families``]
    wins (equal: a coin; in comparisons with equal golds and equal offsets, the label is tie);
 3. with probability ``noise`` the label is flipped (a tie becomes A or B by a coin).
@@ -249,7 +249,7 @@ class SyntheticSet(Generic[_T]):
     """Rows, what they should say, and how far that can be learnt.
 
     ``gold`` has each row's label by the gold function alone, ``chances`` each row's probabilities
-    of labels, ``labels`` which was drawn. The winner of a preference is always ``chosen``; its labels
+    of labels, ``labels`` which was drawn. A preference's winner is always ``chosen``; its labels
     are ``A`` (the answer that was made first) and ``B``.
     """
 
