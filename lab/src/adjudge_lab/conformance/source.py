@@ -83,7 +83,7 @@ class TrainerSource:
     def load_statements(
         self, file: str, function: str, wanted: Callable[[str], bool]
     ) -> list[ast.stmt]:
-        """The outermost statements of a function that ``wanted`` accepts by their text, in order."""
+        """The outermost statements of a function that ``wanted`` accepts by text, in order."""
         found: list[ast.stmt] = []
         waiting = list(_find_node(ast.parse(self._text(file)), function).body)  # type: ignore[attr-defined]
         while waiting:
