@@ -112,11 +112,11 @@ class Resampling(msgspec.Struct, frozen=True):
     too small), and as many prompts as there are. Seeds that answered the same prompts get the same
     draw of prompts, so that what is particular to a prompt is not taken for several observations
     of it (Owen 2007, "The pigeonhole bootstrap", Annals of Applied Statistics 1: a little too wide
-    rather than too narrow). With one seed only prompts are drawn. Ends are percentiles, further out
-    for few prompts, whose resamples vary too little and have normal tails: as far as Student's t
-    would be. With fewer than ten seeds they are rough, and where three seeds differ by more than
-    chance within them, they hold in 8 of 10 cases. A prompt without a value is missing from its
-    column, never a number in it.
+    rather than too narrow). With one seed only prompts are drawn. Ends are percentiles,
+    for few prompts as far out as Student's t: their resamples vary too little and have normal
+    tails. With fewer than ten seeds the ends are rough, and where three seeds differ by more than
+    chance within them, the ends hold in 8 of 10 cases. A prompt without a value is missing from
+    its column, never a number in it.
     """
 
     draws: int = 1_000

@@ -12,7 +12,7 @@ manner    "Sure," or "Well,"                    1 or 0
 filler    0 to 4 phrases of four words          nothing: it is length and nothing else
 ========  ====================================  =======================================
 
-By ``elsewhere`` another country stands in place of "it", and a wrong fact is often its capital.
+By ``elsewhere`` another country replaces "it", and a wrong fact is often its capital.
 
 The gold is the sum, 0 to 4. The values of one feature have equally many words, so that length in
 words tells nothing about the gold. Some words are chosen freely and mean nothing, so that there are
@@ -21,9 +21,9 @@ many texts of the same features. Where families are wanted, the first word is th
 Labels of preferences, ratings and comparisons come from the gold in three steps. For two answers x
 and y:
 
-1. with probability ``length_bias`` the longer one wins, whatever it says (none is: go on);
+1. with probability ``length_bias`` the longer one wins, whatever it says (equally long: go on);
 2. else the one with the higher gold + ``family_offset`` · [family is the first of ``families``]
-   wins (equal: a coin; in comparisons whose golds are equal and offsets too, the label is tie);
+   wins (equal: a coin; in comparisons with equal golds and equal offsets, the label is tie);
 3. with probability ``noise`` the label is flipped (a tie becomes A or B by a coin).
 
 In comparisons ``position_bias`` comes before step 1: with that probability the answer shown first
@@ -213,7 +213,7 @@ class SyntheticSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``noise`` 0 to 0.5; ``length_bias`` and ``position_bias`` 0 to 1; ``family_offset`` in points of
     gold for the first of ``families`` (two or more names of one word, or none: answers are then not
-    signed); ``ties``: the share of comparisons whose answers are equally good; ``elsewhere``: the
+    signed); ``ties``: the share of comparisons with equally good answers; ``elsewhere``: the
     share of answers without the country's name that speak of another. Raises :class:`ConfigError`
     otherwise.
     """
@@ -249,7 +249,7 @@ class SyntheticSet(Generic[_T]):
     """Rows, what they should say, and how far that can be learnt.
 
     ``gold`` has each row's label by the gold function alone, ``chances`` each row's probabilities
-    of labels, ``labels`` which was drawn. For preferences, whose winner is always ``chosen``, they
+    of labels, ``labels`` which was drawn. A preference's winner is always ``chosen``; its labels
     are ``A`` (the answer that was made first) and ``B``.
     """
 
@@ -302,10 +302,10 @@ class SyntheticSet(Generic[_T]):
 
 
 def synthetic_preferences(settings: SyntheticSettings) -> SyntheticSet[Preference]:
-    """Pairs whose golds differ; ``margin`` is their difference where the better one won.
+    """Pairs with unequal golds; ``margin`` is their difference where the better one won.
 
-    Where the label is wrong (by bias, noise or offset) nobody would have noted a margin: ``None``.
-    Raises :class:`ConfigError` when ``ties`` or ``position_bias`` are wanted: it cannot say so.
+    Where the label is wrong (by bias, noise or offset) the margin is unknown: ``None``.
+    Raises :class:`ConfigError` when ``ties`` or ``position_bias`` are wanted: pairs have neither.
     """
     _check_no_positions("preferences", settings)
     made: SyntheticSet[Preference] = SyntheticSet(settings)

@@ -40,7 +40,7 @@ _MOST_JUDGES = 8
 
 
 def print_study(console: Console, summary: Mapping[str, Any]) -> None:
-    """What a study came to: each plan's cells and answer, then who sees whose gains."""
+    """Print a study's results: each plan's cells and answer, then the gains each scorer sees."""
     cells = cell_views(summary)
     for plan in summary["plans"]:
         console.print(f"[bold]{clean(plan_title(plan))}[/]")

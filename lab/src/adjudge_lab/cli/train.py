@@ -120,7 +120,7 @@ def train_judge_file(
 ) -> None:
     """Train the judge of ``path`` into ``folder``, or with ``dry_run`` say what it resolves to.
 
-    ``ray``: submit it as a job to the cluster whose dashboard is there, by default
+    ``ray``: submit it as a job to the cluster with the dashboard there, by default
     ``grpo.ray_address`` (or ``RAY_ADDRESS``) where GRPO on verl gives one; ``poll``: follow it.
     """
     judge = JudgeFile.load(path)

@@ -40,7 +40,7 @@ class CheckEnd(StrEnum):
 
 
 class TrainerVerdict(StrEnum):
-    """What a way to say "missing" comes to in a trainer, the best first.
+    """The effect of a way to say "missing" in a trainer, the best first.
 
     ``EXACT``: every check that can be made passes. ``UNBIASED``: each answer is held to the right
     ones, so the direction is right, but a missing one still counts in a normaliser, a KL term, a
@@ -90,7 +90,7 @@ class Conformance(msgspec.Struct, frozen=True, kw_only=True):
     beside_another: list[str]
 
     def judge_way(self, way: str, setting: str | None = None) -> TrainerVerdict:
-        """What a way comes to, under one setting or the worst of all."""
+        """The verdict on a way, under one setting or the worst of all."""
         seen = [one for one in self.findings if one.way == way and setting in (None, one.setting)]
         if any(one.check not in COUNTS and one.outcome is CheckEnd.FAILS for one in seen):
             return TrainerVerdict.WRONG

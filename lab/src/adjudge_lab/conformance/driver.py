@@ -71,7 +71,7 @@ class TrainerDriver(Protocol):
     batch_wide: frozenset[str]
 
     def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
-        """Rewards to advantages and gradients, a missing one told as ``way``."""
+        """Rewards to advantages and gradients; ``way`` marks a missing one."""
 
 
 def split_groups(values: Sequence[float | None], size: int) -> list[list[float | None]]:

@@ -83,7 +83,7 @@ class TrainerSource:
     def load_statements(
         self, file: str, function: str, wanted: Callable[[str], bool]
     ) -> list[ast.stmt]:
-        """The outermost statements of a function whose text ``wanted`` says yes to, in order."""
+        """The outermost statements of a function that ``wanted`` accepts by text, in order."""
         found: list[ast.stmt] = []
         waiting = list(_find_node(ast.parse(self._text(file)), function).body)  # type: ignore[attr-defined]
         while waiting:
@@ -97,7 +97,7 @@ class TrainerSource:
         return found
 
     def run_statements(self, file: str, statements: list[ast.stmt], scope: Scope) -> Scope:
-        """Run statements of ``file`` as they stand there."""
+        """Run statements of ``file``, unchanged."""
         self._run(statements, file, scope)
         return scope
 

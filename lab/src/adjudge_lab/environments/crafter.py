@@ -85,7 +85,7 @@ class CrafterEnvironment:
         self._steps = 0
 
     def reset(self, seed: int) -> str:
-        """Begin a world; what stands around the player."""
+        """Begin a world; returns what is around the player."""
         with _making:  # a group's episodes ask for the same world at the same time
             begun = _begun(self._make, self._area, self._length, seed)
         self._game = copy.deepcopy(begun)

@@ -92,8 +92,8 @@ class TaskAppConfig:
 def build_app(config: TaskAppConfig) -> web.Application:
     """The app, for any server that takes one of aiohttp; :func:`serve_task_app` is simpler.
 
-    With a key in ``ENVIRONMENT_API_KEY`` all but ``/`` and ``/health`` ask for it. Without one
-    whoever serves this keeps it to this machine.
+    With a key in ``ENVIRONMENT_API_KEY`` all but ``/`` and ``/health`` ask for it. Without a
+    key, serve the app on this machine only.
     """
     app = web.Application(client_max_size=_MAX_BODY, middlewares=[_answer_as_json])
     handlers = _Handlers(config, _read_key())

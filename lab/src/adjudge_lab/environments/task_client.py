@@ -1,6 +1,6 @@
 """A task behind HTTP: a task app plays the episodes and asks the policy for every turn.
 
-Each request to the app ends in its answer or in the reason why there is none.
+Each request to the app returns an answer, or the reason why the answer is missing.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class TaskAppTask:
         ``rewards`` are the app's, one for each reply, ``columns`` its ``outcome_score`` and
         ``events_score`` where it gives them. What ``policy`` raises goes through. Raises
         ``GradingFailure``: ``connection``, ``timeout``, ``rate_limited``, ``server_error`` (also
-        for an answer that is none), ``invalid_input`` where the app refuses the request or the
+        for an unusable answer), ``invalid_input`` where the app refuses the request or the
         policy cannot read its first prompt, and ``unsupported`` where it played something that
         cannot be trained on. Asked again only while the policy has not been. Raises
         :class:`~adjudge.errors.JudgeAuthError` where the app refuses the key.

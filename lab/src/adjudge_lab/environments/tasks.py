@@ -60,7 +60,7 @@ class Environment(Protocol):
     def step(self, reply: str) -> Step:
         """Do what ``reply`` says, a policy's hostile text.
 
-        What cannot be understood does nothing, and the observation says so.
+        A reply that cannot be understood does nothing; the observation reports it.
         """
 
 

@@ -144,7 +144,7 @@ HEALTHBENCH_RESAMPLES = 1_000
 
 
 class MarkedSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One sample: its ``score``, or ``kind`` and ``reason`` of why there is none.
+    """One sample: its ``score``, or why it has no score (``kind``, ``reason``).
 
     ``low`` and ``high``: between which the score lies where marks are missing, else the score.
     ``tags``: the score by tag (``axis:accuracy``), where its criteria are all marked and have
@@ -175,7 +175,7 @@ def build_missing_sample(
 def mark_sample(
     item: HealthbenchItem, answer: PromptResponse, detail: Mapping[str, Any]
 ) -> MarkedSample:
-    """What a rubric grader's ``detail`` of a sample comes to."""
+    """The marked sample from a rubric grader's ``detail``."""
     metadata = detail.get("metadata") or {}
     known = {criterion.id for criterion in item.rubric.criteria}
     told = metadata.get("criteria") or {}

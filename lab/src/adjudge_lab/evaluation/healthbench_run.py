@@ -219,9 +219,9 @@ _ESTIMATE_ROWS = 200
 
 @dataclass
 class HealthbenchJob:
-    """What is to be evaluated, and where it goes; ``summary`` is what it comes to.
+    """What is to be evaluated, and where it goes; ``summary`` is the result.
 
-    ``target``: ``SPEC.toml`` or ``SPEC.toml#GRADER``, whose rubric grader marks the criteria.
+    ``target``: ``SPEC.toml`` or ``SPEC.toml#GRADER``; its rubric grader marks the criteria.
     ``budget_usd``: what its judge may cost. ``startup_patience_s``: how long to wait for a judge
     that has never been reached.
     """
@@ -298,7 +298,7 @@ def _build_manifest(
 
 
 def estimate_healthbench(job: HealthbenchJob) -> JudgeCallEstimate:
-    """What the judge would be asked; nobody is asked, and nothing is kept.
+    """What the judge would be asked; no call is made, and nothing is kept.
 
     Raises as :func:`evaluate_healthbench` does for what cannot be evaluated.
     """

@@ -1,8 +1,8 @@
 """Responses to prompts: files of them read and joined, and those of one model asked for and kept.
 
-Models and judges are stopped in the middle of a line, so that what is wrong with a line is told and
-reading goes on. The log of one model's replies has a line each, so that who was killed goes on with
-what is there; what failed is kept beside the replies, and asked again.
+A model or judge may stop in the middle of a line, so a broken line is reported and reading goes on.
+The log of one model's replies has one line a reply, so that a killed run goes on with the replies
+it has. A failure is kept beside the replies, and asked again.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class ReplyLog:
         """Raise where a row is not one of this log's."""
 
     def has(self, wanted: ReplyKey) -> bool:
-        """Whether there is a reply; one that failed is none."""
+        """Whether there is a reply; a failed one does not count."""
         return isinstance(self.find(wanted).get(self._text), str)
 
     def find(self, wanted: ReplyKey) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class EvaluationFolder(RunFolder):
         self._spent.append({"model": model, **usage})
 
     def total_usage(self, model: str) -> dict[str, int]:
-        """What a policy's replies consumed in all invocations; ``{}`` where nobody said."""
+        """What a policy's replies consumed in all invocations; ``{}`` where it is unknown."""
         total: dict[str, int] = {}
         for row in _read_log(self._spent):
             if row.pop("model") == model:
@@ -145,9 +145,9 @@ _RETRIED_KINDS = PASSING_KINDS | REDRAW_KINDS
 class EvaluationJob:
     """What is to be evaluated, and where it goes.
 
-    ``targets`` are one policy, or it and a baseline. ``judged = False``: nobody asks a judge.
-    ``rows[i]`` are the episodes of ``targets[i]`` in the order of ``seeds``; ``summary`` is what
-    they come to. ``on_progress(stage, done, total)`` hears of each episode.
+    ``targets`` are one policy, or it and a baseline. ``judged = False``: no judge is asked.
+    ``rows[i]`` are the episodes of ``targets[i]`` in the order of ``seeds``; ``summary`` is
+    their result. ``on_progress(stage, done, total)`` hears of each episode.
     """
 
     run: RunFile

@@ -119,8 +119,8 @@ def parameter_changes(
 ) -> dict[str, int]:
     """Counts of weights: all, trainable, and tensors that changed since ``before``.
 
-    Raises :class:`ConfigError` where nothing was trained, or no adapter was: a run whose ``[lora]``
-    did nothing is not the run that was asked for.
+    Raises :class:`ConfigError` where nothing was trained, or no adapter was: a run in which
+    ``[lora]`` did nothing is not the run that the user asked for.
     """
     after = weight_snapshot(model)
     changed = [name for name, trace in after.items() if trace != before.get(name)]

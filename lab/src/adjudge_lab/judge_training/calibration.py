@@ -80,7 +80,7 @@ def measure_pairs(
 ) -> dict[str, float]:
     """``loss``, ``accuracy``, ``margin``, ``calibration_error`` and ``length_corr`` of pairs.
 
-    Scores are finite. ``accuracy``: the share of pairs whose chosen side has the higher score
+    Scores are finite. ``accuracy``: the share of pairs in which the chosen side scores higher
     (equal is not higher); ``margin``: the mean difference of scores; ``lengths`` in tokens. What
     cannot be computed is absent.
     """
@@ -175,9 +175,9 @@ def fit_temperature(differences: Sequence[float]) -> float | str:
     """The T > 0 with the least mean −log σ(Δ/T) over the chosen sides' ``differences`` Δ.
 
     Convex in 1/T, so there is one at most (temperature scaling, Guo et al. 2017, for two classes).
-    A text says why there is none: fewer than :data:`MIN_CALIBRATION_PAIRS`; all Δ are 0; no Δ < 0,
-    so that the smaller T the better; or their mean is not positive, so that the larger T the
-    better.
+    Returns the reason where there is no such T: fewer than :data:`MIN_CALIBRATION_PAIRS`; all Δ
+    are 0; no Δ < 0, so that the smaller T the better; or their mean is not positive, so that the
+    larger T the better.
 
     >>> round(fit_temperature([2.0, 2.0, 2.0, -2.0] * 5) * math.log(3), 9)  # σ(2/T) = 3/4
     2.0
@@ -209,8 +209,8 @@ def fit_isotonic_gaps(differences: Sequence[float]) -> IsotonicFit | str:
     """The rising probability that the higher output is right, by the distance of the two.
 
     The least-squares fit between 0.5 (at distance 0: equal outputs say nothing) and
-    1 − 1/(n + 2) for n pairs, since n that were right do not prove that all are. A text says why
-    there is none: fewer than :data:`MIN_CALIBRATION_PAIRS`, or all differences are 0.
+    1 − 1/(n + 2) for n pairs, since n that were right do not prove that all are. Returns the
+    reason where no fit exists: fewer than :data:`MIN_CALIBRATION_PAIRS`, or all differences are 0.
     """
     n = len(differences)
     if n < MIN_CALIBRATION_PAIRS:
@@ -229,8 +229,8 @@ def calibrate_ratings(
 ) -> RatingCalibration | None:
     """The mean label of each rating, rising.
 
-    ``None`` for fewer than :data:`MIN_CALIBRATION_PAIRS` rows. One entry a held-out row whose reply
-    had a verdict; ``clusters`` as for :func:`calibrate_scores`.
+    ``None`` for fewer than :data:`MIN_CALIBRATION_PAIRS` rows. One entry a held-out row with a
+    verdict; ``clusters`` as for :func:`calibrate_scores`.
     """
     if len(ratings) < MIN_CALIBRATION_PAIRS:
         return None

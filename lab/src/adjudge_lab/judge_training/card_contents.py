@@ -30,7 +30,7 @@ def reward_spec_of_card(card: JudgeCard) -> str | None:
     """A reward spec (TOML) for the judge's own folder; ``None`` for one that does not judge.
 
     A scalar judge gives its output's rank among the validation answers, a pointwise one its rating
-    0 to 4; a pairwise one compares all answers of a group, whose ranks are the rewards.
+    0 to 4; a pairwise one compares all answers of a group; their ranks are the rewards.
     """
     name = _NOT_IN_NAME.sub("_", card.label)[:60] or "judge"
     if not (name[0].isalpha() or name[0] == "_") or name in _RESERVED_NAMES:

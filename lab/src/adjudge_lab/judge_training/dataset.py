@@ -65,7 +65,7 @@ class LengthReport(msgspec.Struct, frozen=True, kw_only=True):
     """Lengths of whole conversations and of answers alone; ``None`` where there are none.
 
     For preferences ``chosen`` and ``rejected`` are apart; ``longer_chosen`` is the share of pairs
-    whose chosen answer is longer, of those whose answers are not equally long (0.5: length tells
+    with the longer answer chosen, of those with answers of unequal length (0.5: length tells
     nothing). ``unit`` is ``tokens`` or ``characters``.
     """
 
@@ -294,7 +294,7 @@ def encode_rows(
     """The rows that can be used, as ids cut to ``max_length``.
 
     Unusable is what the chat template refuses, what calls tools where it answers (judges read its
-    text alone), what has nothing of its answer left, and pairs whose sides read the same;
+    text alone), what has nothing of its answer left, and pairs with sides that read the same;
     ``problems`` are those that were found before. Raises :class:`ConfigError`, which shows them,
     for a larger share of them than ``allow_unusable``.
     """

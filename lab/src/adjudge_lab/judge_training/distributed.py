@@ -46,7 +46,7 @@ class ProcessRank:
 
 
 def distributed_rank(environ: Mapping[str, str] | None = None) -> ProcessRank | None:
-    """Where this process stands among several; ``None``: it is alone.
+    """This process's rank among several; ``None``: it is alone.
 
     By the variables that torchrun and ``accelerate launch`` set.
 
@@ -89,7 +89,7 @@ def barrier() -> None:
 def leave_process_group() -> None:
     """Return when all processes have come here, and exchange nothing from now on.
 
-    A process whose group is open may abort when another one ends first.
+    A process with an open group may abort when another one ends first.
     """
     if distributed_rank() is not None:
         group = _process_group()

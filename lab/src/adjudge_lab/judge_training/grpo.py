@@ -1,4 +1,4 @@
-"""GRPO of a judge: TRL's ``GRPOTrainer`` on questions whose labels are known.
+"""GRPO of a judge: TRL's ``GRPOTrainer`` on questions with known labels.
 
 Generation, loss, optimiser and checkpoints are the trainer's. The run's own are the order of the
 questions (both orders of a comparison in one batch, always), what replies are paid, the reference

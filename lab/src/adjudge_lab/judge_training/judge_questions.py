@@ -1,7 +1,7 @@
 """The questions that a generative judge is trained on, with the replies that it learns from.
 
 Questions are prompts about labelled rows (ratings, or comparisons in both orders) with the label of
-each. The key of their fences is drawn once for a run, kept with it, shown to nobody else. Replies
+each. The key of their fences is drawn once for a run, kept with it, and secret. Replies
 to imitate have the form that gives a row's label, after its reasons. The model reads token ids,
 none of them cut.
 """
@@ -116,7 +116,7 @@ _FENCE_KEY_BYTES = 32
 
 
 def load_fence_key(folder: Path) -> bytes:
-    """The run's key, made where there is none; a run that goes on asks with the same one.
+    """The run's key, made if it is missing; a resumed run asks with the same key.
 
     Who knows it could write an answer that closes its own fence. Raises
     :class:`~adjudge.errors.RunFolderError` for a file that holds no key.
@@ -146,7 +146,7 @@ class JudgeQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """One prompt and the ``label`` that a reply to it is held against.
 
     ``row``: the place of the row it was made from. A comparison makes two questions, next to each
-    other: as given and swapped, whose label is swapped, too. ``answer_lengths``: characters of
+    other: as given and swapped, with the label swapped, too. ``answer_lengths``: characters of
     the answers, in the order shown.
     """
 
@@ -339,7 +339,7 @@ def make_demonstrations(
 ) -> tuple[list[Demonstration], list[JudgeQuestion], RowProblems]:
     """The conversations that answer ``questions`` about ``rows``, and which questions they answer.
 
-    A comparison whose reasons are known in one order only is shown in that order: with A and B
+    A comparison with reasons for one order only is shown in that order: with A and B
     exchanged they would be wrong. Reasons with a tag of the form in them are among the problems.
     """
     made: list[Demonstration] = []

@@ -123,8 +123,8 @@ def consistent_pair_reward(
 
     From most to least: right twice 1; right and a tie 0.5625; right once, which is the same letter
     twice, 0.25, and a tie twice the same; a tie and wrong 0.0625; wrong twice 0. Consistent and
-    wrong stands below inconsistent, half of whose verdicts are right. Where the label is a tie, tie
-    twice earns 1, once 0.5625, else 0.25.
+    wrong earns less than inconsistent, which has half of the verdicts right. Where the label is a
+    tie, tie twice earns 1, once 0.5625, else 0.25.
 
     Both replies earn this, unless one has no verdict. That one earns :data:`UNPARSABLE_REWARD`, and
     the other the square of half its own closeness (right 0.25, wrong 0): more than a reply without

@@ -106,8 +106,8 @@ class TrainingMethod(ABC):
     """One way of training: its rows, its trainer, its validation, its part of the card.
 
     Made from the file before any model is there; :meth:`encode` then makes ``train`` and ``val``.
-    ``rows``: the metrics of all steps so far, which the run keeps. ``kept``: the step whose model
-    is left, once it is known.
+    ``rows``: the metrics of all steps so far, which the run keeps. ``best_step``: the step of the
+    kept model, once it is known.
     """
 
     material: JudgeDataset[Any]
@@ -143,7 +143,7 @@ class TrainingMethod(ABC):
 
     @abstractmethod
     def validate(self, model: Any) -> dict[str, Any]:
-        """Metrics of the model that is kept on held-out rows; needs ``kept``."""
+        """Metrics of the kept model on held-out rows; needs ``best_step``."""
 
     @abstractmethod
     def learning_target(self) -> str:
@@ -203,9 +203,9 @@ def validation_metrics(rows: Sequence[Mapping[str, float]], step: int) -> dict[s
 
 
 def best_step_metrics(rows: Sequence[MetricRow], step: int, judge: JudgeFile) -> dict[str, Any]:
-    """What the validation of ``step``, whose model is kept, said.
+    """The validation metrics of ``step``, the step of the kept model.
 
-    Raises :class:`~adjudge.errors.ConfigError` where it said no loss.
+    Raises :class:`~adjudge.errors.ConfigError` where the loss is missing.
     """
     found = validation_metrics(rows, step)
     if "loss" not in found:

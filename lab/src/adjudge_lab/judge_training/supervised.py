@@ -357,7 +357,7 @@ def _pair_dataset(rows: EncodedRows[Preference], judge: JudgeFile) -> Any:
 
 
 def row_margins(rows: EncodedRows[Preference], judge: JudgeFile) -> list[float] | None:
-    """Each row's margin, 0 where nobody said one; ``None``: the file wants none."""
+    """Each row's margin, 0 where it is missing; ``None``: the file asks for no margins."""
     return [row.margin or 0.0 for row in rows.rows] if judge.data.use_margin else None
 
 

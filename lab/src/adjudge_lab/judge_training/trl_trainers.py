@@ -283,10 +283,10 @@ _BATCHES_PER_GROUP = 50
 
 
 def group_by_length(lengths: Sequence[int], size: int, rng: random.Random) -> list[int]:
-    """Every place once, in an order whose consecutive batches of ``size`` have like lengths.
+    """Every place once, ordered so that consecutive batches of ``size`` have like lengths.
 
-    Rows are shuffled; of each 50 batches the rows are sorted by length and cut into batches, whose
-    order is shuffled, so that length says nothing about time. The last batch may be smaller.
+    Rows are shuffled; of each 50 batches the rows are sorted by length and cut into batches. The
+    batches are shuffled, so that length says nothing about time. The last batch may be smaller.
 
     >>> order = group_by_length([5, 1, 5, 1], 2, random.Random(0))
     >>> sorted(order), {abs(order[0] - order[1]), abs(order[2] - order[3])}
@@ -307,10 +307,10 @@ def group_by_length(lengths: Sequence[int], size: int, rng: random.Random) -> li
 
 
 class LengthGroupedSampler:
-    """A sampler whose order depends on seed and epoch alone, so that a resumed run has the same.
+    """A sampler with an order by seed and epoch alone, so that a resumed run has the same.
 
     ``size`` is what all processes compute at once: accelerate deals an order out in batches, one to
-    each process in turn, so that those of a step are alike and wait for nobody. Where the last ones
+    each process in turn, so that those of a step are alike and none waits. Where the last ones
     do not come out even, it fills them up with rows from the epoch's beginning.
     """
 

@@ -25,7 +25,7 @@ _SETTINGS: Mapping[str, tuple[Mapping[str, Any], str]] = {
 
 
 class MsSwiftDriver:
-    """ms-swift's ``compute_rewards_per_func``, ``compute_advantages`` and loss, as they stand.
+    """ms-swift's ``compute_rewards_per_func``, ``compute_advantages`` and loss, unchanged.
 
     The settings with ``multi-turn`` take ``compute_advantages_dynamic``.
     """

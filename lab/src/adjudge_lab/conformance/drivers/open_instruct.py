@@ -43,7 +43,7 @@ _PROMPT = [1, 2]
 class OpenInstructDriver:
     """open-instruct from a verifier to the loss of a pack that holds all answers of the batch.
 
-    A failed judge is its own ``LMJudgeVerifier`` whose calls raise. A verifier's score counts once,
+    A failed judge is its own ``LMJudgeVerifier``; the calls raise. A verifier's score counts once,
     not ten times as by default, so that the logged mean is one of rewards.
     """
 

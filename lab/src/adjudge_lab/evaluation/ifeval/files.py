@@ -42,7 +42,7 @@ def read_ifeval_prompts(path: Path, by: IfevalJoinBy) -> list[dict[str, Any]]:
     """IFEval's own file: ``key``, ``prompt``, ``instruction_id_list``, ``kwargs`` a row.
 
     Raises :class:`ConfigError` for a row that is broken or has no text as ``prompt``, for two rows
-    with the same prompt (or the same key, where ``by`` says so), and for an empty file: prompts
+    with the same prompt (or the same key, with ``by="key"``), and for an empty file: prompts
     are the benchmark, so none is left out in silence.
     """
     rows: list[dict[str, Any]] = []

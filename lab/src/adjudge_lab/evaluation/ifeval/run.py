@@ -215,7 +215,7 @@ class IfevalJob:
     ``candidates``: models to generate with, and files of responses. ``responses_to``: where the
     responses of the one model are kept, instead of its folder (a Parquet file: where they also go,
     as verl writes them). ``on_progress(stage, done, total)`` hears of responses; ``summary`` is
-    what all comes to.
+    the result.
     """
 
     data: Path

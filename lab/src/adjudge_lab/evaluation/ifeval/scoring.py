@@ -189,7 +189,7 @@ def compute_ifeval_metrics(
     Also ``mean``, that of ``prompt`` and ``instruction``: on model cards IFEval's average.
 
     Each has ``value``, the ends ``low`` and ``high`` of its 95 % expanded bootstrap interval over
-    prompts (those that have the category or type), or ``why`` there is none, ``n`` (prompts, or
+    prompts (those that have the category or type), or ``why`` it has none, ``n`` (prompts, or
     instructions) and ``prompts``. With several samples a prompt counts with their mean.
 
     ``least`` and ``most`` are the value if every missing response followed nothing, or everything:

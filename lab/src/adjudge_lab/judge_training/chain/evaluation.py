@@ -76,8 +76,9 @@ class CapitalGold(RuleGrader):
 
 
 class GoldAgreement(msgspec.Struct, frozen=True):
-    """Of ``pairs`` of answers to one prompt in one step whose golds differ, the ``share`` ordered
-    alike by the reward; equal rewards are half right. ``None`` without a pair.
+    """``share`` of the ``pairs`` that gold and reward order alike; ``None`` without a pair.
+
+    A pair: two answers to one prompt in one step with unequal golds. Equal rewards are half right.
     """
 
     share: float | None
@@ -99,7 +100,7 @@ def gold_agreements(
 ) -> dict[str, tuple[GoldAgreement, GoldAgreement]]:
     """By the name of a gold's grader the agreement in the first and in the last tenth of the steps.
 
-    ``path`` is a run's ``rollouts.jsonl``. Rollouts whose reward or gold is missing are left out.
+    ``path`` is a run's ``rollouts.jsonl``. Rollouts without reward or gold are left out.
     """
     rows = list(_read_rollouts(path))
     steps = sorted({row.step for row in rows})

@@ -129,7 +129,7 @@ class EvaluateStage(ConfigTable):
     """``[stages.evaluate]``: a trained ``judge`` on preferences that it has not seen.
 
     ``judge``: ``@STAGE``, or a trained judge's folder. ``synthetic``: made by these dials; or
-    ``files`` of a ``benchmark`` (by default told from the columns). ``seed``: of the intervals.
+    ``files`` of a ``benchmark`` (by default recognised by the columns). ``seed``: of the intervals.
     """
 
     judge: str
@@ -177,7 +177,7 @@ class ResolvedStage:
 
 
 class ChainFile(ConfigFile):
-    """A whole chain; :meth:`load` reads one, :meth:`stages_in` says what it comes to.
+    """A whole chain; :meth:`load` reads one, :meth:`stages_in` resolves its stages.
 
     ``label`` is for reports.
     """

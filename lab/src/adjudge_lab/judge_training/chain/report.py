@@ -42,8 +42,8 @@ def stage_summary(stage: ResolvedStage, summary: Mapping[str, Any]) -> dict[str,
     """A stage's part of the chain's ``summary.json``, from its own.
 
     ``report`` is where its page is, relative to the chain's folder; ``None`` without one. A run has
-    ``held_out``: the mean of each of its graders, and the reward, over held-out episodes ``before``
-    and ``after``, whose rewards are there; and ``agreement``: by gold how far the reward orders the
+    ``held_out``: the mean of each of its graders, and the reward, over held-out episodes with a
+    reward, ``before`` and ``after``; and ``agreement``: by gold how far the reward orders the
     policy's own answers alike, in the first and the last tenth of the steps.
     """
     told: dict[str, Any] = {

@@ -163,7 +163,7 @@ class ChainJob:
 def run_chain(job: ChainJob) -> dict[str, Any]:
     """Do the stages in order into ``job.folder``, or go on with a chain that was interrupted.
 
-    A stage whose ``summary.json`` is there is not done again; an interrupted one goes on as its own
+    A stage with a ``summary.json`` is not done again; an interrupted one goes on as its own
     kind of run does. The folder then holds a folder and a file a stage, ``summary.json`` and
     ``report.html``. Raises what a stage raises, with the stage's name in it, and
     :class:`~adjudge.errors.RunFolderError` for a folder of another chain.

@@ -270,7 +270,7 @@ def verl_judge_command(judge: JudgeFile, files: JudgeFiles, folder: Path) -> lis
     """``python -m … key=value …``: the training in verl's (Hydra's) settings.
 
     ``folder`` is where verl leaves what it makes. SFT is started by torch's own launcher, a process
-    for each GPU; GRPO by the entry point of ours that stands for verl's. Raises
+    for each GPU; GRPO by our entry point, which replaces verl's. Raises
     :class:`~adjudge.errors.ConfigError`, also for what :func:`check_verl` finds.
     """
     check_verl(judge)

@@ -1,6 +1,6 @@
 """``reward_model.reward_manager=adjudge_judgements`` in verl 0.6.1: what judges' replies earn.
 
-It gets a step's whole batch, in which both orders of each comparison stand, and reads every reply
+It gets a step's whole batch with both orders of each comparison, and reads every reply
 by the strict form. ``reward_extra_info`` always has the same columns, by the run's mode:
 
 ======================  =======================================================================
@@ -9,7 +9,7 @@ by the strict form. ``reward_extra_info`` always has the same columns, by the ru
 ``accuracy``            1 where the verdict is the label, else 0
 ``error``               pointwise: the distance to the label, 0 to 4
 ``consistency``         pairwise: the share of the other order's verdicts that name the same answer
-``first_share``         pairwise: 1 for what stood first, 0 for the other
+``first_share``         pairwise: 1 for the answer shown first, 0 for the other
 ``both_right``          pairwise: if it is right, the share of the other order's replies that are,
                         else, and without a verdict, 0
 ``judge_metrics``       in training: the batch's means in the first row, which our trainer logs
