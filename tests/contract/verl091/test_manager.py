@@ -92,7 +92,7 @@ def test_columns_go_through_verls_validation(folder: Path, spec: str) -> None:
 
 def test_in_the_sync_v1_trainer_a_missing_reward_is_an_exception(folder: Path, spec: str) -> None:
     assert run(folder, spec, [], tiny.batch(["good"]))[0]["reward_score"] == 1.0
-    with pytest.raises(GradingFailure, match="missing") as caught:
+    with pytest.raises(GradingFailure) as caught:
         run(folder, spec, [], tiny.batch(["fail"]))
     assert caught.value.kind == "unparsable"
 
