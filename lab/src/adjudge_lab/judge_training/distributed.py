@@ -46,7 +46,7 @@ class ProcessRank:
 
 
 def distributed_rank(environ: Mapping[str, str] | None = None) -> ProcessRank | None:
-    """This process's rank among several; ``None``: it is alone.
+    """The rank of this process among several; ``None``: it is alone.
 
     By the variables that torchrun and ``accelerate launch`` set.
 

@@ -66,8 +66,8 @@ class RolloutCollector:
         """The rollouts of ``step`` (from 1), their judging under way.
 
         ``version``: how many updates the policy has had. Raises
-        :class:`~adjudge.errors.RolloutError` where not one episode could be played: what nobody
-        can play now is not learned from, and a resumed run plays it again.
+        :class:`~adjudge.errors.RolloutError` where not one episode could be played: nothing is
+        learned from such a step, and a resumed run plays it again.
         """
         started = time.perf_counter()
         batch = RolloutBatch(step, version)

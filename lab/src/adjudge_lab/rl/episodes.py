@@ -259,7 +259,7 @@ def _build_payment(run: RunFile, spec: RewardSpec) -> PaymentFunction | None:
 
 
 def find_environment_problem(run: RunFile) -> str | None:
-    """Why the environment of ``run`` cannot be made, as far as can be told without making it."""
+    """Why the environment of ``run`` cannot be made, as far as is known without making it."""
     try:
         _environment_class(run)
     except ConfigError as error:

@@ -30,9 +30,9 @@ from adjudge_lab.rl.rollouts import RolloutTokens
 class EvaluatedEpisode:
     """One episode and what was said of it.
 
-    ``reward`` is ``None`` where it is missing, and ``missing`` says why; both are ``None`` where
-    nobody was to judge. An episode with an ``error`` is no rollout: it has neither official score
-    nor reward. ``usage``: what the judges' calls about it consumed, ``None`` where nobody says.
+    ``reward`` is ``None`` where it is missing, and ``missing`` says why; both are ``None``
+    without a judge. An episode with an ``error`` is no rollout: it has neither official score
+    nor reward. ``usage``: what the judges' calls about it consumed, ``None`` if unknown.
     ``report``: the scores of graders that only report, ``None`` where one is missing.
     ``kl``: how far the policy is from its first state, in nats, where that is asked for;
     ``tokens``: how many it wrote, where it is of this process.
@@ -60,7 +60,7 @@ class EvaluatedEpisode:
 
     @property
     def env_reward(self) -> float | None:
-        """The official score: the environment's return; ``None`` where there is none."""
+        """The official score: the environment's return; ``None`` where it is missing."""
         return None if self.error is not None else self.episode.env_return
 
     @property
@@ -123,7 +123,7 @@ def evaluate_policy(
     """An episode from each of ``seeds``, in their order, at most ``most`` at a time.
 
     Each is judged as it ends, while the others go on; where graders compare the episodes of a seed,
-    all at the end. Without a ``scorer`` nobody judges. ``step`` is the scorer's. ``on_episode``
+    all at the end. Without a ``scorer`` nothing is judged. ``step`` is the scorer's. ``on_episode``
     hears of each as its judgement is in, on the engine's loop.
 
     Raises what scoring raises: :class:`~adjudge.errors.JudgeUnavailable`,
@@ -163,7 +163,7 @@ async def judge_episodes(
 ) -> list[EvaluatedEpisode]:
     """What ``scorer`` says of ``episodes``, in their order; those of one seed are a group.
 
-    An episode with an error is missing for that reason, and nobody is asked about it.
+    An episode with an error is missing for that reason, and no judge is asked about it.
     """
     if scorer is None:
         return [EvaluatedEpisode(episode, missing=episode.error) for episode in episodes]
@@ -206,7 +206,7 @@ async def add_report(
 ) -> None:
     """Let the graders of ``scorer`` judge what was evaluated, beside its reward.
 
-    Each grader's score, on its own scale, comes to ``report`` and its verdict to ``details``; a
+    Each grader's score, on its own scale, goes to ``report`` and its verdict to ``details``; a
     grader that fails has ``None``. An episode with an error is not judged. Raises as
     :func:`judge_episodes`.
     """

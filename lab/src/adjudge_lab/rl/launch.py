@@ -62,7 +62,7 @@ def submit_job(
 
     ``env`` becomes variables of the job, through a file that is readable by its owner only and is
     deleted at once; the values are on no command line, and not in what ``on_line`` gets. But Ray
-    shows a job's variables to whoever can reach its dashboard: a key that the cluster's machines
+    shows a job's variables to all who can reach its dashboard: a key that the cluster's machines
     have themselves is safer.
 
     ``poll`` follows the job's output until it ends and gives its exit code (1 where it was stopped,

@@ -178,8 +178,8 @@ class ChatCodec:
     its turn and begin the policy's. ``own_prompts``: the opening messages are data of the user's
     own, a dataset, and stay as they are.
 
-    Raises :class:`~adjudge.errors.ConfigError` for a template whose turns do not end with the
-    tokenizer's end token: generation would not stop where a turn does.
+    Raises :class:`~adjudge.errors.ConfigError` for a template with turns that do not end with
+    the tokenizer's end token: generation would not stop where a turn does.
     """
 
     def __init__(self, tokenizer: Any, *, own_prompts: bool = False) -> None:
@@ -203,7 +203,7 @@ class ChatCodec:
         return self._encode(self._text(said, speak=True))
 
     def between(self, messages: Sequence[Any]) -> list[int]:
-        """What stands between a reply's end token and the next reply: ``messages``.
+        """The tokens between a reply's end token and the next reply: ``messages``.
 
         Raises ``GradingFailure(unsupported)`` for a template that writes earlier turns anew.
         """
@@ -254,8 +254,8 @@ class ChatCodec:
 class TokenConversation:
     """One episode's tokens: ``prompt``, then ``completion``.
 
-    Beside each token of the completion stand its entry in ``logprobs`` (as the policy drew it; 0
-    where it was told) and in ``turns`` (the reply it belongs to; −1 where it was told).
+    Each token of the completion has an entry in ``logprobs`` (as the policy drew it) and in
+    ``turns`` (the reply it belongs to). A token that the policy only read has 0 and −1.
     """
 
     def __init__(self, codec: ChatCodec, most: int | None) -> None:

@@ -21,7 +21,7 @@ def hash_model_files(path: str) -> dict[str, str]:
 
     The digests are those of :func:`~adjudge.judges.models.local_loading.compute_model_digest`.
     A change to 1/64 of a file's bytes in one piece is always seen.
-    ``path`` is a folder, or a name whose files the hub's cache has; else there are none.
+    ``path`` is a folder, or a name with files in the hub's cache; else no digests.
     """
     folder = Path(path)
     if not folder.is_dir():

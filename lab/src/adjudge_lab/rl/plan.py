@@ -369,8 +369,8 @@ _ROWS_TRIED = 200
 def check_run_data(run: RunFile) -> None:
     """Raise :class:`~adjudge.errors.ConfigError` for a dataset that no grader could work on.
 
-    That is one that is not there, or in whose rows (200 of them, evenly spaced) a shipped rule with
-    a weight, or a judge's prompt, finds no column. Rules of the user's own are not called.
+    That is a missing dataset, or one in which (in 200 rows, evenly spaced) a shipped rule with a
+    weight, or a judge's prompt, finds no column. Rules of the user's own are not called.
     """
     if run.rollout.dataset is None:
         return

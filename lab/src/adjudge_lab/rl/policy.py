@@ -1,7 +1,7 @@
 """The policy at the start of a run: its model, chat template and demonstrations.
 
-A model is built on the spot or loaded; a run file may name a chat template for a policy whose own
-does not fit. Demonstrations are what a tiny policy imitates before it learns from rewards. Of a
+A model is built on the spot or loaded; a run file may name a chat template where the policy's
+own does not fit. Demonstrations are what a tiny policy imitates before it learns from rewards. Of a
 dataset with rubrics half of them have a scaffold. Without one the answers are drawn at random from
 what all rubrics ask for, so the policy learns how one answers and nothing of which answer is right;
 with one they follow what is shown, so that a scaffold is of use to it.
@@ -151,7 +151,7 @@ def build_demonstrations(run: RunFile) -> list[dict[str, Any]]:
     """Rows ``{messages}`` for the run's task, the same for the same seed.
 
     For a question: right and wrong answers in three styles. For a dataset with rubrics: those of
-    :func:`generate_rubric_demonstrations`. For an environment: episodes of somebody who gives one
+    :func:`generate_rubric_demonstrations`. For an environment: episodes of a player that gives one
     of three reasons and acts at random, so that a policy learns to take part, and nothing of what
     is worth doing.
     """

@@ -98,7 +98,7 @@ def asks_judge(run: RunFile, grader: dict[str, Any]) -> bool:
 
 
 def uses_only_rules(run: RunFile) -> bool:
-    """Whether rules alone make the judge's part, so that nobody is asked and none is named."""
+    """Whether rules alone make the judge's part, so that no judge is named or asked."""
     judge = run.judge
     if not judge.enabled or judge.folders or judge.model or judge.rubric_id is not None:
         return False
@@ -348,7 +348,7 @@ def load_rubric_or_stand_in(run: RunFile) -> RubricBundle | None:
 
 
 def dry_run_spec(run: RunFile) -> RewardSpec:
-    """The reward spec of the run; nobody listens at its judge's address.
+    """The reward spec of the run; its judge's address is unreachable.
 
     Raises :class:`~adjudge.errors.ConfigError`.
     """
@@ -397,7 +397,7 @@ def dry_run_samples(
 ) -> tuple[list[Sample], list[str]]:
     """Rollouts of full length and their groups: an upper bound of what is judged.
 
-    Groups are whole where ``spec`` compares them, else one rollout stands for each. Prompts are
+    Groups are whole where ``spec`` compares them, else one rollout represents each. Prompts are
     those of ``task``; without one they have the sizes assumed above. Replies take all of
     ``max_tokens``, episodes all of ``max_turns``. ``most``: how many prompts.
     """
@@ -454,7 +454,7 @@ def _filler_message(role: str, tokens: int) -> dict[str, Any]:
 
 
 class ServedJudge(ServedGrader):
-    """A service whose spec averages normalised graders; range [0, 1]."""
+    """A service with a spec that averages normalised graders; range [0, 1]."""
 
     score_range = (0.0, 1.0)
 

@@ -161,7 +161,7 @@ _step_decoder = msgspec.msgpack.Decoder(_StoredStep)
 
 
 class FlushedJournal(Journal):
-    """A journal whose answers are with the operating system before the next reply is read.
+    """A journal that hands each answer to the operating system before it reads the next reply.
 
     A training run is killed without notice, and its judges' answers are few beside what they cost.
     A reply of no use was paid for, too: that there is no verdict in it is written down as well.
@@ -176,7 +176,7 @@ class FlushedJournal(Journal):
 
 
 class RolloutStore:
-    """Steps that were played and whose policy is not saved yet: their rollouts, and what was said.
+    """Steps that were played before their policy is saved: their rollouts and judgements.
 
     Two files a step in ``folder``. What was said of a rollout is kept with its failures: they were
     paid for, too, and the policy has perhaps learned from what they left.

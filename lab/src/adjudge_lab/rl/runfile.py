@@ -151,7 +151,7 @@ PanelAggregate = Literal["weighted_mean", "min"]
 
 
 class MockTable(ConfigTable):
-    """``[judge.mock]``: what ``adjudge mock`` is told when the run starts it."""
+    """``[judge.mock]``: the settings of ``adjudge mock`` when the run starts it."""
 
     behaviour: str = "rubric"
     keywords: list[str] = Field(default=[])
@@ -182,7 +182,7 @@ class RunJudgeTable(JudgedReward):
     run file, else asked of the task app. ``folder`` is that of a judge that ``adjudge train`` made,
     or a list of them, a panel; it says what is asked, so that ``model`` and the like are left out.
     Where all graders are rules, J is theirs and there is no judge to name. ``enabled = false``:
-    nobody is asked, and the environment's reward is the reward.
+    no judge is asked, and the environment's reward is the reward.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -247,7 +247,7 @@ class ScaffoldTable(ConfigTable):
 
     The trained prompt is the one without rubrics, unless ``participate_training``. ``correction``:
     ``truncated_is`` weighs each token by min(π(token | without) / π(token | shown),
-    ``correction_cap``); ``none`` is RuscaRL as published, whose gradient takes no notice.
+    ``correction_cap``); ``none`` is RuscaRL as published: its gradient has no correction.
     """
 
     rule: Literal["linear", "binary", "step_linear", "step_power", "step_sigmoid"] = "step_sigmoid"
@@ -268,7 +268,7 @@ class RolloutTable(ConfigTable):
 
     ``env_name``: ``capitals``, ``crafter``, a class of yours as ``module:Class``, or what a task
     app calls it; ``env_config`` goes to it. ``dataset``: a file of single-turn prompts instead;
-    ``env_grader`` names the grader (a rule of weight 0) whose score is then the environment's
+    ``env_grader`` names a grader (a rule of weight 0); its score is then the environment's
     reward. ``max_turns``: replies per episode; ``max_tokens``: tokens per reply.
     ``episodes_per_batch``: episodes played side by side (by default as many as are wanted), of
     which ``max_concurrent_rollouts`` at most. ``policy_name``: how a task app knows the policy.
@@ -363,8 +363,8 @@ class EvaluationTable(ConfigTable):
 
     Of a dataset: ``split`` is the column by which held-out prompts are reported apart;
     ``baselines`` are columns with an answer that the policy is compared with. ``report_spec``: a
-    reward spec whose graders judge the first ``report_instances`` held-out answers (by default
-    all); they are reported, and never trained on.
+    reward spec; its graders judge the first ``report_instances`` held-out answers (by default
+    all). Their scores are reported, and never trained on.
     """
 
     instances: int | None = Field(default=None, ge=1, le=_MAX_SEEDS)
@@ -526,7 +526,7 @@ class RunFile(ConfigFile):
 
     @property
     def rubric_file(self) -> Path | None:
-        """Where the rubric of ``rubric_id`` stands, if it does; a task app may have it instead."""
+        """The rubric's file by ``rubric_id``, if it exists; else a task app may have the rubric."""
         judge = self.judge
         if judge.rubric_id is None:
             return None

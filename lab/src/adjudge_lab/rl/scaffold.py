@@ -188,10 +188,10 @@ class RevealedRubrics(msgspec.Struct):
 
 
 class StepScaffold:
-    """The scaffolds of step ``step``, whose rollouts begin with the rows ``seeds``.
+    """The scaffolds of step ``step``; its rollouts begin with the rows ``seeds``.
 
     The same for the same run file, step and place; a resumed run shows what it would have shown.
-    Raises ``GradingFailure`` for a row whose rubrics cannot be read.
+    Raises ``GradingFailure`` for a row with unreadable rubrics.
     """
 
     def __init__(

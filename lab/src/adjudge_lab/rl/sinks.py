@@ -76,7 +76,7 @@ def open_sink(
     """A sink for the run in ``folder``, with the rows of its ``metrics.jsonl`` already logged.
 
     A resumed run cuts that file back to its checkpoint first, then calls this. ``to`` is one of
-    :data:`SHIPPED_SINKS`, an installed name, or ``module:Class``, which may stand in ``beside``.
+    :data:`SHIPPED_SINKS`, an installed name, or ``module:Class``, which may be in ``beside``.
     ``label`` and ``config`` name and describe the run. Raises :class:`ConfigError` for another
     ``to``, and for a sink that does not start. A failure after that is logged as a warning, once;
     the sink then does nothing, and the run goes on.

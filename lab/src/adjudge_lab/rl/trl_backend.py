@@ -36,7 +36,7 @@ def load_libraries(*, one_device: bool = True, hub: bool = False, one_thread: bo
 
     ``one_device``: hide all GPUs but the first, for a trainer that sees several would split the
     model over them. ``hub``: something is to be fetched by its name; else the hub is not asked at
-    all, unless ``HF_HUB_OFFLINE`` says so. ``one_thread``: on a CPU, compute with one thread, for
+    all, unless ``HF_HUB_OFFLINE`` allows it. ``one_thread``: on a CPU, compute with one thread, for
     models so small that a second one costs more than it computes.
     """
     for name, value in (
@@ -199,7 +199,7 @@ class TrainerHooks:
         return time.perf_counter() - self._learning
 
     def close(self) -> None:
-        """Ask no more about rollouts that nobody will learn from."""
+        """Stop judging rollouts that will not be learned from."""
         for batch in (self._batch, self._ahead):
             for job in batch.judging if batch is not None else ():
                 job.cancel()
@@ -309,7 +309,7 @@ def freeze_below(model: Any, layers: int, *, where: str) -> None:
 
     Embeddings, the output and the norm before it stay as they are: backpropagation then ends at the
     first layer that learns. Raises :class:`~adjudge.errors.ConfigError` for more layers than there
-    are, and for a model whose layers are not found.
+    are, and where the model's layers are not found.
     """
     blocks = getattr(model.get_decoder(), "layers", None)
     if blocks is None or layers > len(blocks):

@@ -266,9 +266,9 @@ _JUDGE_KEYS = ("judge", "services.judge_url")
 class Arm:
     """One training run: against ``judge``, with ``mitigation``, from ``seed``.
 
-    ``levels`` are the judge's, and the mitigation. ``data``: the run file's tables, whose relative
-    paths start at ``beside``. ``declares``: the keys (or tables) of these in which it may differ
-    from the other arms. ``given``: the name under ``[[arms]]`` of the run file that it is.
+    ``levels`` are the judge's, and the mitigation. ``data``: the run file's tables; their
+    relative paths start at ``beside``. ``declares``: the keys (or tables) of these in which it may
+    differ from the other arms. ``given``: the name under ``[[arms]]`` of the run file that it is.
     """
 
     name: str
@@ -398,6 +398,6 @@ def first_run_file_arm(study: StudyFile) -> RunFileArm | None:
 
 
 def get_table(tables: Mapping[str, Any], name: str) -> _Tables:
-    """A table by its name; empty where there is none."""
+    """A table by its name; empty where it is missing."""
     found = tables.get(name)
     return dict(found) if isinstance(found, Mapping) else {}

@@ -211,7 +211,7 @@ class DotRow(NamedTuple):
 def dot_chart(title: str, unit: str, rows: Sequence[DotRow], *, zero: bool = True) -> Drawing:
     """Values with intervals, a line each; ``zero`` keeps 0 on the scale and marks it.
 
-    At most 60 rows are drawn, and the chart says so.
+    At most 60 rows are drawn; the chart notes it.
     """
     shown = rows[:_MAX_ROWS]
     present = [

@@ -38,7 +38,7 @@ from adjudge_lab.studies.results import (
 class FeatureDrift(msgspec.Struct, frozen=True, kw_only=True):
     """A feature's change from step 0 to the end, regressed on the judges' biases.
 
-    ``left_out``: arms without mitigation whose judge's biases or whose feature is unknown.
+    ``left_out``: how many arms without mitigation have unknown biases or feature.
     """
 
     feature: str

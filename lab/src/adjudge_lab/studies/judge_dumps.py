@@ -49,7 +49,7 @@ class DumpedPrompt(msgspec.Struct, frozen=True, kw_only=True):
 
     ``messages`` is what the judge was shown, ``sha`` its SHA-256; ``item`` what it is about
     (``id``, else the sha). ``said`` is the recorded reply and ``recorded`` the recorded score, both
-    ``None`` where there is none. ``rubric``: the criteria and points of a prompt that asks for
+    ``None`` if not recorded. ``rubric``: the criteria and points of a prompt that asks for
     marks by number.
     """
 
@@ -76,7 +76,7 @@ def read_dump(
 
     ``mapping`` names columns (dots reach into them) where :data:`DUMP_FIELDS` does not find them;
     its ``rows`` is the path to the rows within a record.
-    Raises :class:`ConfigError` for a field that is none, and for a file without any prompt.
+    Raises :class:`ConfigError` for an unknown field, and for a file without any prompt.
     """
     mapping = dict(mapping or {})
     within = mapping.pop("rows", None)
@@ -172,7 +172,7 @@ def parse_points(prompt: str) -> list[float]:
     r"""The points of the numbered criteria of a prompt: ``2. (points: -3) …``; none without any.
 
     Where the prompt ends with ``</Rubrics>``, those after the last ``<Rubrics>``. Raises
-    :class:`ConfigError` where there are several lists: one may stand in the judged answer.
+    :class:`ConfigError` where there are several lists: one may be in the judged answer.
 
     >>> parse_points("1. (points: 5) Names a dose\n2. (points: -3) Alarms")
     [5.0, -3.0]

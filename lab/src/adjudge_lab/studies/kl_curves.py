@@ -1,7 +1,7 @@
 """Reward against √KL: fitted forms of training, and best-of-n.
 
 Gao's two forms are fitted by least squares: where they peak, and how sure that is. Best-of-n by a
-judge is what it comes to by the judge and by the gold, for every n at once.
+judge is measured by the judge and by the gold, for every n at once.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def fit_curves(curves: Mapping[int, KlCurve], resampling: Resampling) -> CurveFi
     """Both forms through the origin, linear in α and β: ordinary least squares over all points.
 
     R(d) − R(0) = d(α − β·d) for best-of-n and d(α − β·log d) for reinforcement learning (Gao et al.
-    2022, arXiv 2210.10760, d = √KL), whose maxima are at α/2β and e^(α/β − 1) if β > 0. Intervals
+    2022, arXiv 2210.10760, d = √KL). Maxima are at α/2β and e^(α/β − 1) if β > 0. Intervals
     resample seeds and prompts, those of α and β know of few seeds by t as well, those of a peak do
     not and are rough; distances are taken as they are. Points of one curve depend on each
     other, so R² says how well a form follows the curve, not how sure it is.

@@ -63,10 +63,10 @@ def diff_settings(left: RunFile, right: RunFile) -> list[SettingDifference]:
 
 
 def resolve_settings(run: RunFile, root: Path | None = None) -> dict[str, Any]:
-    """What a run comes to, by dotted key: no key that is not set, every default filled in.
+    """The settings of a run by dotted key, unset keys left out and defaults filled in.
 
     An address is without the name and password that may be in it. Paths below ``root`` are relative
-    to it, so that they do not tell where that lies.
+    to it, so that they do not show where that is.
     """
     data = run.model_dump(exclude={"version", "kind", "graders"})
     data["evaluation"] |= {"instances": None, "seeds": run.evaluation.held_out}
@@ -97,11 +97,11 @@ def resolve_settings(run: RunFile, root: Path | None = None) -> dict[str, Any]:
 
 
 def check_arms(study: Study, arms: Sequence[Arm]) -> None:
-    """Raise :class:`ConfigError` where what comes out could have another reason than is told.
+    """Raise :class:`ConfigError` where results could have another reason than is declared.
 
     Arms of one seed may differ in what their judge and mitigation declare (a given arm: in what it
     says under ``differs``), arms of one cell in their seed, and no two arms are the same run. Each
-    is a run by itself: one with a scaffold and no rubrics to show is none. Reads the data sets.
+    is a run by itself: a scaffold without rubrics to show is refused. Reads the data sets.
     """
     runs = {arm.name: arm.run(f"{study.where}: arm {arm.name}") for arm in arms}
     keys = {name: _compared_settings(run) for name, run in runs.items()}
@@ -235,7 +235,7 @@ _T = TypeVar("_T")
 def make_manifest(study: Study, arms: Sequence[Arm], folder: Path) -> _ManifestPart:
     """The manifest of a study in ``folder``, as JSON has it.
 
-    Hashes are of what a file comes to with every default in its place, so that comments and the
+    Hashes are of a file's settings with all defaults filled in, so that comments and the
     order of keys count for nothing; ``shared`` is the hash of all that arms of a seed have in
     common. Of a judge that is asked over a network there are host and model, never a key. Raises
     :class:`~adjudge.errors.ConfigError`.
@@ -458,8 +458,8 @@ class StudyFolder(RunFolder):
     """``path``, claimed for the study of ``source`` that ``manifest`` describes, or taken up again.
 
     ``warnings``: what is worth saying where a study is gone on with. Raises
-    :class:`~adjudge.errors.RunFolderError` for the folder of something else, or of a study whose
-    arms meant something else.
+    :class:`~adjudge.errors.RunFolderError` for the folder of something else, or of a study with
+    arms of another meaning.
     """
 
     manifest_name = "manifest.json"

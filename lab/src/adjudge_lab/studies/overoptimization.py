@@ -239,7 +239,7 @@ def find_onset(arm: ArmResult, gold: str, *, seen: float, drop: float = 0.05) ->
 
     Clearly: by more than ``drop`` of ``seen`` (the range of all the gold's scores), and by more
     than two standard errors of the difference of the two checkpoints by prompt; or as many as it
-    takes to be wrong in at most 5 % of arms whose gold stands still, whichever checkpoint was the
+    takes to be wrong in at most 5 % of arms with constant gold, whichever checkpoint was the
     highest by chance (Bonferroni, by Student's t). Differences are over prompts that both have. At
     all these checkpoints the judge's own mean is at or above what it was at the gold's maximum: a
     policy that got worse by both is not hacking. One checkpoint at the end is enough.

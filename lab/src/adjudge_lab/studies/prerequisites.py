@@ -1,6 +1,6 @@
 """The runs beside the arms: judges and first policies that are trained before, and scorers.
 
-A scorer's run is one whose reward is its word alone.
+In a scorer's run the reward is the scorer's score alone.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def policy_training_tables(study: StudyFile, seed: int) -> TrainingTables | None
 def judge_training_tables(study: StudyFile, folder: Path) -> dict[str, TrainingTables]:
     """The training of each judge that is trained, each after the one that it begins with.
 
-    References are paths in ``folder``. Raises :class:`ConfigError` for one to nobody, or around in
-    a circle.
+    References are paths in ``folder``. Raises :class:`ConfigError` for an unknown reference, or a
+    circle of them.
     """
     sources = _training_sources(study)
     ordered: dict[str, TrainingTables] = {}
@@ -197,9 +197,9 @@ class RunTables(NamedTuple):
 
 
 def first_policy_tables(study: StudyFile, seed: int) -> RunTables:
-    """The run whose base and warm start make the policy that the arms of ``seed`` begin with.
+    """The run that makes, by base and warm start, the first policy of the arms of ``seed``.
 
-    Nobody judges it but the gold, where that is a rule, so that it waits for no judge.
+    Only a gold that is a rule grades this run, so that it waits for no judge.
     """
     tables, graders, beside = (
         _gold_reward(study) if study.gold not in study.judges else _placeholder_reward(study)
@@ -210,7 +210,7 @@ def first_policy_tables(study: StudyFile, seed: int) -> RunTables:
 
 
 def scorer_tables(study: StudyFile, name: str, folder: Path) -> RunTables:
-    """The run whose reward is exactly what a judge, or the gold, says.
+    """The run rewarded by exactly the score of a judge, or of the gold.
 
     Neither mitigations nor watched graders nor the environment count in it. For a given arm's judge
     it is what the arm's own file rewards.

@@ -60,7 +60,7 @@ def find_replay_judge(
 ) -> ReplayJudge:
     """``http://HOST/v1#MODEL``, a reward spec with one judge, or ``SPEC.toml#JUDGE``.
 
-    A trained judge's folder stands for the spec in it. ``sampling`` goes over the judge's own.
+    A trained judge's folder gives the spec in it. ``sampling`` goes over the judge's own.
     Raises :class:`ConfigError`.
     """
     place, _, chosen = name.partition("#")
@@ -220,7 +220,7 @@ class ReplayJob:
 
     ``judge``: who is asked again, ``repeats`` times a prompt; without one the recorded replies are
     parsed anew. ``parse``: ``strict``, ``anywhere`` or ``either``; ``form`` and ``scale`` as in
-    :func:`~adjudge_lab.studies.judge_dumps.detect_reply_form`. ``summary`` is what all comes to.
+    :func:`~adjudge_lab.studies.judge_dumps.detect_reply_form`. ``summary`` is the result.
     """
 
     dump: Path
@@ -312,7 +312,7 @@ def _ask_missing(job: ReplayJob, dumped: Sequence[DumpedPrompt], answers: ReplyL
 
 
 def estimate_replay(job: ReplayJob) -> dict[str, JudgeCallEstimate]:
-    """What the judge would be asked, by its name; nobody is asked, and nothing is written."""
+    """What the judge would be asked, by its name; no call is made, and nothing is written."""
     _check(job)
     dumped, _ = read_dump(job.dump, job.mapping)
     if job.judge is None:

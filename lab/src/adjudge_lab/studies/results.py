@@ -144,7 +144,7 @@ def is_known(value: float | None) -> TypeGuard[float]:
 
 
 def mean_score(point: CheckpointResult, scorer: str) -> float | None:
-    """The mean over the answers with a known score; ``None`` where there is none."""
+    """The mean over the answers with a known score; ``None`` without such an answer."""
     found = point.scores.get(scorer)
     values = [] if found is None else [value for value in found.values if is_known(value)]
     return math.fsum(values) / len(values) if values else None

@@ -390,7 +390,7 @@ def _check_graders(run: RunFile) -> None:
 class Study(StudyFile):
     """A study file that was checked, with all that follows from it.
 
-    :meth:`load` reads one, :meth:`arms` says what it comes to.
+    :meth:`load` reads one, :meth:`arms` lists its runs.
     """
 
     def _check(self) -> None:
@@ -453,7 +453,7 @@ class Study(StudyFile):
         return None if found is None else found.file()
 
     def first_run(self, seed: int) -> RunFile:
-        """A run file whose base and warm start are the policy of ``seed``."""
+        """A run file that makes the policy of ``seed`` by base and warm start."""
         return first_policy_tables(self, seed).run()
 
     def policy_data(self, seed: int) -> dict[str, Any]:
@@ -462,5 +462,5 @@ class Study(StudyFile):
         return first_policy_tables(self, seed).data if found is None else found.data
 
     def scorer_run(self, name: str, folder: Path) -> RunFile:
-        """A run file whose reward is exactly what ``name``, one of :attr:`scorers`, says."""
+        """A run file rewarded by exactly the score of ``name``, one of :attr:`scorers`."""
         return scorer_tables(self, name, folder).run()

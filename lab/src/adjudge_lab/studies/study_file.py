@@ -242,8 +242,8 @@ class RunFileArmTable(ConfigTable):
 class RunFileArm:
     """An arm's run file as it is.
 
-    Arms whose reward is the same have one ``judge``, called as the first of them, and the others'
-    ``mitigation`` is their own name.
+    Arms with the same reward have one ``judge``: the first arm's name. Each later arm's
+    ``mitigation`` is its own name.
     """
 
     table: RunFileArmTable
@@ -304,7 +304,7 @@ class StudyFile(ConfigFile):
 
     @property
     def best_of_seeds(self) -> list[int]:
-        """The seeds whose first policies answer many times."""
+        """The seeds of first policies that answer many times."""
         return list(self.seeds) if self.best_of.answers else []
 
     @property

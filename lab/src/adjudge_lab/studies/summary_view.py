@@ -97,7 +97,7 @@ def length_feature(summary: _JsonObject) -> str | None:
 
 
 def format_estimate(found: _JsonObject | None) -> str:
-    """Value and interval; "–" and the reason where there is none."""
+    """Value and interval; "–" and the reason without a value."""
     if found is None or found["value"] is None:
         return "–" + _format_reason(found)
     return f"{format_number(found['value'])} {format_estimate_interval(found)}".rstrip()
@@ -191,7 +191,7 @@ def list_limits(summary: Mapping[str, Any]) -> list[str]:
 
 
 def pilot_note(summary: Mapping[str, Any]) -> str:
-    """What a pilot's stamp says; empty where it is none."""
+    """The text of a pilot's stamp; empty without a pilot."""
     if not summary.get("pilot"):
         return ""
     seeds = _format_seeds(len(summary["seeds"]))

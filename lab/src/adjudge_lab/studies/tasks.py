@@ -122,7 +122,7 @@ class TaskPool:
 def start_workers(count: int, on_progress: WorkerProgress) -> Iterator[TaskPool]:
     """``count`` fresh processes; they are killed where the caller is interrupted or fails.
 
-    ``on_progress`` is told of progress by a thread of its own.
+    A thread of its own reports progress to ``on_progress``.
     """
     # A second thread costs more than it computes where several processes share the cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -213,7 +213,7 @@ class PanelMember(NamedTuple):
 
 
 class SampledAnswer(NamedTuple):
-    """One answer: the step it is of, the seed of its prompt, its row, why it is none."""
+    """One answer: its step, the seed of its prompt, its row, and why it is missing."""
 
     step: int
     seed: int

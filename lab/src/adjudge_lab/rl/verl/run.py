@@ -1,8 +1,8 @@
 """A run file as a run of verl: its command with every setting, its files, its Ray, and the run.
 
-verl starts Ray where its process finds none: it would join a cluster that somebody started on the
-machine. With the variable ``RAY_PORT`` the run starts its own, whose control service listens there,
-so that two runs on one machine do not meet in one cluster.
+verl starts Ray if its process finds no cluster, else it joins the cluster on the machine.
+With the variable ``RAY_PORT`` the run starts its own, with the control service at that port, so
+that two runs on one machine do not meet in one cluster.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _LOWEST, _HIGHEST = 1024, 65_535
 def own_ray_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables with which Ray starts anew and listens at ``RAY_PORT``; none without it.
 
-    None either where ``RAY_ADDRESS`` names a cluster to join, as in a Ray job, whose pods may have
-    a ``RAY_PORT`` as well. Raises :class:`~adjudge.errors.ConfigError` for what is no port.
+    None either where ``RAY_ADDRESS`` names a cluster to join, as in a Ray job (its pods may have
+    a ``RAY_PORT`` as well). Raises :class:`~adjudge.errors.ConfigError` for what is no port.
 
     >>> own_ray_variables({"RAY_PORT": "6380"})
     {'RAY_ADDRESS': 'local', 'RAY_GCS_SERVER_PORT': '6380'}
@@ -114,7 +114,7 @@ def build_verl_command(
     """``python -m … key=value …``: the run in verl's (Hydra's) own settings.
 
     ``folder`` is where verl leaves what it makes. ``version``: ``0.9.1`` or ``0.6.1``, by default
-    what is installed; in 0.6.1 our entry point stands for verl's and takes the same settings.
+    what is installed; in 0.6.1 our entry point replaces verl's and takes the same settings.
     """
     version = version or verl_version()
     old = version == "0.6.1"

@@ -84,7 +84,7 @@ def merge_verl_settings(
 ) -> dict[str, Any]:
     """``ours`` with what ``[verl]`` gives, by names as Hydra takes them.
 
-    A name must be one of verl's ``configuration``, or stand under one that verl leaves open (such
+    A name must be one of verl's ``configuration``, or be under one that verl leaves open (such
     as ``…engine_kwargs.vllm``); its value must be of the kind of verl's own, where that is not
     null. ``"null"`` is null. A key that begins with ``+`` is Hydra's: added, and not checked.
     Raises :class:`ConfigError` naming ``where`` and key.
