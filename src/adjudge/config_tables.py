@@ -148,10 +148,13 @@ def _explain_all(
     model: type[BaseModel], error: ValidationError, data: Any, before: str = ""
 ) -> str:
     """Every problem on a line of its own."""
-    return "\n".join(f"{before}{_explain(model, problem, data)}" for problem in error.errors())
+    return "\n".join(
+        f"{before}{explain_problem(model, problem, data)}" for problem in error.errors()
+    )
 
 
-def _explain(model: type[BaseModel], problem: Mapping[str, Any], data: Any) -> str:
+def explain_problem(model: type[BaseModel], problem: Mapping[str, Any], data: Any) -> str:
+    """One of pydantic's ``problem``: its key, what is wrong, what was found or is allowed."""
     location = [str(part) for part in problem["loc"]]
     key = ".".join(location) or "the file"
     if problem["type"] == "extra_forbidden":

@@ -125,6 +125,7 @@ def test_an_answer_that_is_none_is_an_error(said: str, kind: str, words: str) ->
 
 def test_numbers_of_any_kind_are_scores() -> None:
     assert [one.score for one in answered("Says", ask("bool"), ask("int"))] == [1.0, 1.0]
+    assert answered("Says", ask("numbered"))[0].detailed_scores == {"1": 0.5}
 
 
 def test_what_is_raised_fails_its_request_without_its_words(

@@ -98,7 +98,7 @@ def test_a_key_is_named_and_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     ("key", "config"),
     [
         ("max_batchsize", {"max_batchsize": 8}),
-        *[("max_batch_size", {"max_batch_size": one}) for one in (129, 0, 1.5, "many")],
+        *[("max_batch_size", {"max_batch_size": one}) for one in (129, 0, 1.5, "many", True)],
         *[("timeout", {"timeout": one}) for one in ("soon", -1)],
         ("batch_timeout", {"timeout": 0.02}),
         ("timeout", {"timeout": float("nan")}),

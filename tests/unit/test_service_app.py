@@ -83,7 +83,9 @@ class Groups:
 Answer = tuple[int, Any, dict[str, str]]
 
 
-async def call(service: Service, path: str, value: Any, method: str = "POST") -> Answer:
+async def call(
+    service: Service, path: str, value: Any, method: str = "POST", key: str = ""
+) -> Answer:
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -92,7 +94,9 @@ async def call(service: Service, path: str, value: Any, method: str = "POST") ->
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "path": path, "method": method, "headers": [], "query_string": b""}
+    headers = [(b"authorization", f"Bearer {key}".encode())] if key else []
+    scope = {"type": "http", "path": path, "method": method, "headers": headers}
+    scope |= {"query_string": b""}
     await service(scope, receive, send)
     headers = {name.decode(): text.decode() for name, text in sent[0]["headers"]}
     return sent[0]["status"], json.loads(sent[1]["body"]), headers
@@ -297,3 +301,16 @@ def test_the_openapi_document_speaks_to_all_languages() -> None:
     assert status == 200
     assert "/batch_judge" in document["paths"]
     assert ">>>" not in json.dumps(document)
+
+
+def test_a_key_of_its_own_tells_a_client_and_the_shared_key_its_runs() -> None:
+    async def run() -> list[str]:
+        keys = {"SHARED": "s", "TEAM": "t"}
+        service = Service(Half(), ServiceSettings(client=("TEAM=2",)), keys=keys)
+        await service.start()
+        for key, run_id in (("s", "one"), ("s", "two"), ("t", "three")):
+            request = {**ONE, "metadata": {"run_id": run_id}}
+            assert (await call(service, "/judge", request, key=key))[0] == 200
+        return service.metrics.text().decode().split('judge_client_waiting{client="')[1:]
+
+    assert {one.partition('"')[0] for one in asyncio.run(run())} == {"one", "two", "TEAM"}

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from adjudge.config import interpolate
 from adjudge.config_tables import ConfigTable, validate_model
@@ -64,6 +64,17 @@ class ClientSettings(ConfigTable):
     max_retries: Annotated[int, Field(ge=0, le=100)] = 3
     circuit_breaker_threshold: Annotated[int, Field(ge=1, le=1_000_000)] = 10
     circuit_breaker_timeout: Annotated[float, Field(ge=0.001, le=86_400)] = 60.0
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_switch(cls, value: Any, info: ValidationInfo) -> Any:
+        """``true`` is no number, though Python counts with it."""
+        if (
+            isinstance(value, bool)
+            and cls.model_fields[str(info.field_name)].annotation is not bool
+        ):
+            raise ValueError("must be no true or false")
+        return value
 
     @field_validator("api_key_env")
     @classmethod

@@ -39,10 +39,12 @@ _TRUTH_OF_TABLES = ("True", "False", "TRUE", "FALSE")
 
 
 def is_nothing(value: Any) -> bool:
-    """Whether a value counts as missing: null, NaN as tables write it, an empty text or list."""
+    """Whether a value counts as missing: null, a table's NaN, an empty text, a list of these."""
     if value is None or value is MISSING:
         return True
-    if isinstance(value, str | list | tuple | dict):
+    if isinstance(value, list | tuple):
+        return all(map(is_nothing, value))
+    if isinstance(value, str | dict):
         return not value
     return isinstance(value, float) and math.isnan(value)
 

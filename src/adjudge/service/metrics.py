@@ -188,7 +188,9 @@ class _ServiceCollector(Collector):
 def _collect_shares(queue: FairQueue[Any]) -> Iterator[Metric]:
     label = ("client",)
     places = GaugeMetricFamily(
-        "judge_client_places", "places in the queue that no other client can take", labels=label
+        "judge_client_places",
+        "places in the queue that are the client's, beside the clients that wait now",
+        labels=label,
     )
     waiting = GaugeMetricFamily(
         "judge_client_waiting", "a client's judgements that wait now", labels=label

@@ -275,8 +275,6 @@ class ApiKeyAuth:
 
     def __init__(self, keys: Mapping[str, str]) -> None:
         self._keys = {name: key.encode() for name, key in keys.items()}
-        self.tells_clients = len(keys) > 1
-        """Whether a key says which client asks."""
 
     @property
     def required(self) -> bool:

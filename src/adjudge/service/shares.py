@@ -80,7 +80,7 @@ class FairQueue(Generic[_T]):
         return share.weight / (share.weight + others)
 
     def places(self, share: Share[_T]) -> int:
-        """The places that nobody can take from the client."""
+        """The places that are the client's, beside the clients that wait now."""
         return max(1, int(self._places * self.part(share)))
 
     def has_room(self, share: Share[_T], count: int) -> bool:

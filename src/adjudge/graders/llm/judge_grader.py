@@ -226,7 +226,7 @@ def is_blank(value: Any) -> bool:
         return not value or value.isspace()
     if isinstance(value, list | tuple):
         return all(map(is_blank, value))
-    return value is None or value == {} or is_nan(value)
+    return value is None or is_nan(value) or (isinstance(value, dict) and not value)
 
 
 def first_present(fields: Mapping[str, Any], names: Sequence[str]) -> Any:

@@ -16,7 +16,7 @@ import msgspec
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from adjudge.config import suggest_name
+from adjudge.config_tables import explain_problem
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.intake.rollouts import RolloutParts, read_rollout
 from adjudge.intake.samples import sample_of_rollout
@@ -261,12 +261,16 @@ _MaybeNumber = Annotated[
 ]
 
 
+_Name = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]
+"""A criterion's number is its name, as in JSON."""
+
+
 class UserAnswer(BaseModel, extra="forbid"):
     """What a user's judge may return for a request, other than a number."""
 
     score: _Number
     explanation: Annotated[str | None, BeforeValidator(_read_text)] = None
-    detailed_scores: dict[str, _MaybeNumber] | None = None
+    detailed_scores: dict[_Name, _MaybeNumber] | None = None
     confidence: Annotated[_MaybeNumber, Field(ge=0, le=1)] = None
     metadata: dict[str, Annotated[Any, AfterValidator(_check_plain)]] | None = None
 
@@ -283,20 +287,15 @@ def read_answer(request: JudgeRequest, said: Any) -> JudgeResponse:
     """
     if isinstance(said, GradingFailure):
         return request_failure_response(request, said)
+    given = dict(said) if isinstance(said, Mapping) else {"score": said}
     try:
-        found = UserAnswer.model_validate(
-            dict(said) if isinstance(said, Mapping) else {"score": said}
-        )
+        found = UserAnswer.model_validate(given)
         response = JudgeResponse(request_id=request.request_id, **found.__dict__)
         msgspec.json.encode(found.__dict__)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(map(str, first["loc"]))[:80]
+        first = error.errors(include_url=False, include_context=False)[0]
         kind = ErrorKind.OUT_OF_RANGE if first["type"] in _OUT_OF_RANGE else ErrorKind.BUG
-        known = UserAnswer.model_fields
-        unknown = first["type"] == "extra_forbidden"
-        hint = suggest_name(place, known) if unknown else ""
-        return request_error_response(request, kind, f"{place}: {first['msg']}{hint}")
+        return request_error_response(request, kind, explain_problem(UserAnswer, first, given))
     except (TypeError, ValueError, OverflowError):  # half surrogates, huge numbers
         message = "detailed_scores or metadata hold what JSON cannot"
         return request_error_response(request, ErrorKind.BUG, message)
