@@ -94,8 +94,8 @@ async def call(
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    headers = [(b"authorization", f"Bearer {key}".encode())] if key else []
-    scope = {"type": "http", "path": path, "method": method, "headers": headers}
+    shown = [(b"authorization", f"Bearer {key}".encode())] if key else []
+    scope = {"type": "http", "path": path, "method": method, "headers": shown}
     scope |= {"query_string": b""}
     await service(scope, receive, send)
     headers = {name.decode(): text.decode() for name, text in sent[0]["headers"]}
