@@ -95,8 +95,7 @@ async def call(
         sent.append(message)
 
     shown = [(b"authorization", f"Bearer {key}".encode())] if key else []
-    scope = {"type": "http", "path": path, "method": method, "headers": shown}
-    scope |= {"query_string": b""}
+    scope = {"type": "http", "path": path, "method": method, "query_string": b"", "headers": shown}
     await service(scope, receive, send)
     headers = {name.decode(): text.decode() for name, text in sent[0]["headers"]}
     return sent[0]["status"], json.loads(sent[1]["body"]), headers

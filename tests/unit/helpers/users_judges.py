@@ -59,7 +59,8 @@ class Says:
         "aspect": {"score": 1, "detailed_scores": {"a": float("nan")}},
         "list": [0.5], "wordless": {"score": 1, "explanation": 5}, "huge": 10**400, "bool": True,
         "int": 1, "empty": {},
-        "numbered": {"score": 1, "detailed_scores": {1: 0.5}}, "object": {"score": 1, "metadata": {"x": object()}},
+        "numbered": {"score": 1, "detailed_scores": {1: 0.5}},
+        "object": {"score": 1, "metadata": {"x": object()}},
     }
     def score(self, completion):
         return self.answers[completion]
