@@ -75,4 +75,4 @@ def test_the_same_words_under_another_ground_truth_are_another_response(tmp_path
 )
 def test_a_ground_truth_is_known_again_however_it_was_read(stored: Any, read: Any) -> None:
     assert verl_eval._key("s", "t", stored) == verl_eval._key("s", "t", read)
-    assert verl_eval._key("s", "t", stored) != verl_eval._key("s", "t", [stored])
+    assert verl_eval._key("s", "t", stored) != verl_eval._key("s", "t", [stored, 1])

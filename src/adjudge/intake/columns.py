@@ -40,11 +40,15 @@ _TRUTH_OF_TABLES = ("True", "False", "TRUE", "FALSE")
 
 def is_nothing(value: Any) -> bool:
     """Whether a value counts as missing: null, a table's NaN, an empty text, a list of these."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_gap, value))
+    return _is_gap(value)
+
+
+def _is_gap(value: Any) -> bool:
     if value is None or value is MISSING:
         return True
-    if isinstance(value, list | tuple):
-        return all(map(is_nothing, value))
-    if isinstance(value, str | dict):
+    if isinstance(value, str | list | tuple | dict):
         return not value
     return isinstance(value, float) and math.isnan(value)
 
