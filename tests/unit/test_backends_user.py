@@ -102,9 +102,9 @@ def test_score_gets_what_its_signature_takes_and_says_all_it_knows() -> None:
 @pytest.mark.parametrize(
     ("said", "kind", "words"),
     [
-        ("nan", "out_of_range", "not a finite number"),
-        ("inf", "out_of_range", "not a finite number"),
-        ("huge", "out_of_range", "not a finite number"),
+        ("nan", "out_of_range", "finite number"),
+        ("inf", "out_of_range", "finite number"),
+        ("huge", "out_of_range", "finite number"),
         ("aspect", "out_of_range", "detailed_scores.a"),
         ("unsure", "out_of_range", "confidence"),
         ("text", "bug", "score"),

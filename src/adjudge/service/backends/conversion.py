@@ -14,7 +14,6 @@ from typing import Annotated, Any
 
 import msgspec
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
-from pydantic_core import PydanticCustomError
 
 from adjudge.config_tables import explain_problem
 from adjudge.errors import ErrorKind, GradingFailure
@@ -230,18 +229,15 @@ def _judge_costs(judged: GradedSample, members: int) -> dict[str, Any] | None:
 
 
 def _read_number(value: Any) -> float:
-    """A finite number, of any library."""
+    """A number, of any library."""
     if value is None or isinstance(value, str | bytes) or not hasattr(value, "__float__"):
         raise ValueError("must be a number; for a missing score raise adjudge.GradingFailure")
     try:
-        number = float(value)
+        return float(value)
     except OverflowError:
-        number = math.inf
+        return math.inf
     except Exception as error:  # an array of several numbers, whatever its library
         raise ValueError("must be one number") from error
-    if not math.isfinite(number):
-        raise PydanticCustomError("out_of_range", "is not a finite number")
-    return number
 
 
 def _read_text(value: Any) -> Any:
@@ -255,10 +251,8 @@ def _check_plain(value: Any) -> Any:
     return value
 
 
-_Number = Annotated[float, BeforeValidator(_read_number)]
-_MaybeNumber = Annotated[
-    float | None, BeforeValidator(lambda value: None if value is None else _read_number(value))
-]
+_Number = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_read_number)]
+_MaybeNumber = _Number | None
 
 
 _Name = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]
@@ -275,7 +269,7 @@ class UserAnswer(BaseModel, extra="forbid"):
     metadata: dict[str, Annotated[Any, AfterValidator(_check_plain)]] | None = None
 
 
-_OUT_OF_RANGE = ("out_of_range", "greater_than_equal", "less_than_equal")
+_OUT_OF_RANGE = ("finite_number", "greater_than_equal", "less_than_equal")
 
 
 def read_answer(request: JudgeRequest, said: Any) -> JudgeResponse:
