@@ -69,10 +69,8 @@ class ClientSettings(ConfigTable):
     @classmethod
     def _refuse_switch(cls, value: Any, info: ValidationInfo) -> Any:
         """``true`` is no number, though Python counts with it."""
-        if (
-            isinstance(value, bool)
-            and cls.model_fields[str(info.field_name)].annotation is not bool
-        ):
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and kind is not bool:
             raise ValueError("must be no true or false")
         return value
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -66,7 +67,7 @@ class SharedFunction:
         return self.share.take(self._place, given)
 
 
-class RewardShare:
+class RewardShare(ABC):
     """Asks once for the rewards of all functions, when the first is called for a batch."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -83,9 +84,9 @@ class RewardShare:
                 self._completions = given["completions"]
             return self._parts.pop(place)
 
+    @abstractmethod
     def ask(self, given: dict[str, Any]) -> Sequence[Rewards]:
         """The rewards of each function for one call of the trainer."""
-        raise NotImplementedError
 
 
 class _FunctionShare(RewardShare):
