@@ -1,6 +1,6 @@
 # What docs/went-wrong.md works on: `bash fault ARGUMENTS` starts a judge with faults on $PORT in the
-# place of the one before; four rollouts with a spec; a run whose judge failed in steps 2 and 3; a
-# run whose policy exploits its judge.
+# place of the one before; four rollouts with a spec; a run whose judge gives each answer the same
+# score; one whose judge failed in steps 2 and 3; one whose policy exploits its judge.
 cat > fault <<'END'
 if [ -f pid ]; then kill $(cat pid); fi
 start() { adjudge mock --port $PORT --json "$@" > mock.json 2> mock.log & echo $! > pid; }
@@ -59,6 +59,11 @@ def score(scorer, step, texts):
     ]
     scorer.score(samples, [one.prompt for one in samples], step=step)
 
+
+flat = Scorer("once.toml", record="runs/flat")
+for step in range(6):
+    score(flat, step, [f"It is {40 + n}." for n in range(16)])
+flat.recorder.close()
 
 night = Scorer("once.toml", record="runs/night")
 for step in range(6):
