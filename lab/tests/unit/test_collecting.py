@@ -199,14 +199,6 @@ def test_a_step_of_which_nothing_can_be_played_ends_the_run(tmp_path: Path) -> N
     assert store.load(1) is None  # it is played when the run is taken up again
 
 
-def test_who_compares_gets_whole_groups_once() -> None:
-    one, _ = collector(grader="Longest")
-    settled = step(one)
-    texts = [f"reply {n}" for n in range(PER_STEP)]
-    assert sorted(ASKED) == [tuple(texts[:SIZE]), tuple(texts[SIZE:])]
-    assert rewards(settled) == [pytest.approx(1 - n % SIZE / 3) for n in range(PER_STEP)]
-
-
 def test_a_group_with_a_failed_episode_is_compared_without_it() -> None:
     one, _ = collector(grader="Longest", task=Questions(["reply 1"]))
     settled = step(one)
@@ -276,24 +268,6 @@ def test_a_group_is_asked_again_where_not_all_was_said(tmp_path: Path) -> None:
     again = step(collector(grader="Longest", store=store)[0])
     assert len(ASKED) == 1
     assert again.rows() == first.rows()
-
-
-def test_rollouts_that_were_played_otherwise_are_asked_about(tmp_path: Path) -> None:
-    """What was said of a step is not for other words at the same place."""
-    store = RolloutStore(tmp_path)
-    step(collector(store=store)[0])
-    (tmp_path / "step-000001.msgpack").unlink()
-    ASKED.clear()
-
-    class Other(Questions):
-        async def play(self, seed: int, policy: Policy) -> Episode:
-            episode = await super().play(seed, policy)
-            if episode.messages[-1]["content"] == "reply 3":
-                episode.messages[0] = {"role": "user", "content": "another question"}
-            return episode
-
-    step(collector(store=store, task=Other())[0])
-    assert ASKED == ["1/0/3"]
 
 
 def test_the_lag_is_what_the_policy_is_behind() -> None:

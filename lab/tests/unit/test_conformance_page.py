@@ -33,17 +33,6 @@ def declare(generator: Any) -> Any:
     return tomllib.loads(generator.TRAINERS.read_text(encoding="utf-8"))
 
 
-def test_the_tables_are_those_of_the_results(generator: Any) -> None:
-    results = json.loads(generator.RESULTS.read_text(encoding="utf-8"))
-    adapters = generator.format_adapters(TRAINERS, results)
-    tables = {generator.PAGE: adapters, generator.EVIDENCE: generator.format_table(results)}
-    for page, table in tables.items():
-        text = page.read_text(encoding="utf-8")
-        assert table in text
-        assert generator.insert_table(text, table) == text
-    assert generator.format_results(results) == generator.RESULTS.read_text(encoding="utf-8")
-
-
 def test_a_row_says_whether_its_adapter_sees_groups(generator: Any) -> None:
     """What refuses specs about whole groups is in the adapter's code (``call_holds``)."""
     for row in TRAINERS:
@@ -77,14 +66,3 @@ def test_rows_that_are_older_than_a_month_are_named(generator: Any) -> None:
     }
     [sentence] = generator.find_old_rows(results, datetime.date(2026, 11, 1))
     assert sentence.startswith("old: run on 2026-09-30")
-
-
-def test_the_page_and_the_command_name_the_same_best_way(generator: Any) -> None:
-    """A documented way comes before an undocumented one that stops the run."""
-    found = {"fails": {}, "not judged": [], "functions": 1}
-    ways = {
-        "None": {**found, "documented": False, "verdict": "stops", "settings": {"grpo": "stops"}},
-        "mask": {**found, "documented": True, "verdict": "wrong", "settings": {"grpo": "wrong"}},
-    }
-    row = {"title": "T", "version": "1", "run": "2026-11-01", "decided at": "t.py:1", "ways": ways}
-    assert "| T | 1, 2026-11-01 | `mask` | **wrong** | – |" in generator.format_table({"t": row})

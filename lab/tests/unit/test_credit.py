@@ -55,31 +55,9 @@ def shares(
     return compute_turn_shares(given, rollout(turns, list(rewards)), found)
 
 
-def test_event_rewards_belong_to_their_turns() -> None:
-    assert shares(run(), events=[0.25, 0.75]) == [0.25, 0.75]
-    assert shares(run()) is None
-
-
-def test_the_environments_rewards_do_so_when_the_run_says_it() -> None:
-    assert shares(run(stepwise=True)) == [1.0, 2.0]
-    assert shares(run(stepwise=True), events=[0.25, 0.75]) == [1.25, 2.75]
-    assert shares(run(judged=False, stepwise=True)) == [1.0, 2.0]
-    assert shares(run(judged=False)) is None
-
-
-@pytest.mark.parametrize("mode", ["multiply", "replace"])
-def test_an_environments_reward_that_is_not_added_belongs_to_no_turn(mode: str) -> None:
-    assert shares(run(mode=mode, stepwise=True)) is None
-    assert shares(run(mode=mode, stepwise=True), events=[0.5, 0.0]) == [0.5, 0.0]
-
-
 def test_nothing_is_tied_to_turns_under_stock_grpo_or_without_a_reward() -> None:
     assert shares(run(grpo=True, stepwise=True), events=[0.25, 0.75]) is None
     assert shares(run(stepwise=True), score=None, events=None) is None
-
-
-def test_turns_that_the_prompt_began_with_are_events_before_the_policys() -> None:
-    assert shares(run(), events=[9.0, 0.25, 0.75]) == [0.25, 0.75]
 
 
 def test_what_does_not_match_the_replies_is_tied_to_none() -> None:

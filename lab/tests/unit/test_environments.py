@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.messages import split_events
 from adjudge.rollouts.samples import sample_from_row
 from adjudge_lab.environments import DatasetTask, Episode, OutOfContext, Step, play, play_many
 
@@ -32,21 +31,6 @@ class Counting:
 
 def two_words(messages: Sequence[Any]) -> str:
     return f"word {len(messages)}"
-
-
-def test_an_episode_is_a_trajectory_of_messages() -> None:
-    episode = asyncio.run(play(Counting(), two_words, seed=3))
-    roles = [message["role"] for message in episode.messages]
-    assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
-    assert episode.rewards == [2.0, 2.0]
-    assert (episode.env_return, episode.done, episode.info) == (4.0, True, {"left": -1})
-    events = split_events(episode.messages)
-    assert [event["response"] for event in events] == ["word 2", "word 4"]
-
-
-def test_turns_run_out() -> None:
-    episode = asyncio.run(play(Counting(), two_words, seed=100, max_turns=3))
-    assert (len(episode.rewards), episode.done) == (3, False)
 
 
 def test_a_policy_may_be_async_and_episodes_stay_in_order() -> None:
@@ -106,14 +90,6 @@ def test_a_reward_that_cannot_be_added_up_is_no_reward(reward: Any) -> None:
         asyncio.run(play(Odd(), two_words, seed=1))
     assert caught.value.kind is ErrorKind.BUG
     assert "counting" in str(caught.value)
-
-
-def test_achievements_that_are_no_list_of_names_are_none() -> None:
-    class Odd(Counting):
-        def step(self, reply: str) -> Step:
-            return Step("go on", 0.0, False, {"achievements": 3})
-
-    assert asyncio.run(play(Odd(), two_words, seed=1, max_turns=2)).achievements == [0, 0]
 
 
 def test_rows_are_rollouts() -> None:

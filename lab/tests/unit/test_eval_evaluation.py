@@ -11,9 +11,8 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
 from adjudge.trainers.scoring import Scorer
-from adjudge.types import GraderError, GraderScore, RewardSample
+from adjudge.types import GraderError, GraderScore
 from adjudge_lab.environments import DatasetTask, EnvironmentTask, Episode, Policy, Step
-from adjudge_lab.rl.episodes import episode_to_sample
 from adjudge_lab.rl.held_out import EvaluatedEpisode, evaluate_policy, judge_episodes
 
 
@@ -161,25 +160,6 @@ def test_a_seed_is_a_group_where_graders_compare() -> None:
         most=1,
     )
     assert [one.reward for one in found] == [-1.0, 1.0, 0.0]
-
-
-def test_an_episode_as_a_sample() -> None:
-    messages = [
-        {"role": "system", "content": "rules"},
-        {"role": "user", "content": "start"},
-        {"role": "assistant", "content": "first"},
-        {"role": "user", "content": "more"},
-        {"role": "assistant", "content": "last"},
-        {"role": "user", "content": "over"},
-    ]
-    columns = {"reference": "r", "response": "not this", "env_reward": 9.0}
-    episode = Episode("x", 4, messages, rewards=[0.5, 0.25], columns=columns)
-    extra = {"reference": "r", "env_reward": 0.75}
-    assert episode_to_sample(episode, 7, 2) == RewardSample(
-        7, 2, "start", "last", messages, extra, opening_turns=2
-    )
-    silent = episode_to_sample(Episode("x", 4, messages[:2]), 0, 0)
-    assert (silent.response, (silent.extra or {})["env_reward"]) == ("", None)
 
 
 def test_an_episode_that_is_not_whole_is_shown_to_nobody() -> None:

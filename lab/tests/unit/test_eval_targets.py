@@ -34,24 +34,6 @@ def model_in(folder: Path, *, whole: bool = True) -> Path:
     return folder
 
 
-def test_a_run_stands_for_its_last_model(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    early = model_in(run / "checkpoints" / "checkpoint-5")
-    late = model_in(run / "checkpoints" / "checkpoint-40")
-    model_in(run / "checkpoints" / "checkpoint-50", whole=False)  # still being written
-    assert find_policy_target(str(run)).place == str(late)
-    assert find_policy_target(f"{run}@5").place == str(early)
-    last = model_in(run / "model")
-    found = find_policy_target(str(run))
-    assert (found.place, found.run, found.kind) == (str(last), str(run), "folder")
-    direct = find_policy_target(str(late))
-    assert (direct.place, direct.run) == (str(late), None)
-
-
-def test_a_folder_with_an_at_sign_is_a_folder(tmp_path: Path) -> None:
-    assert find_policy_target(str(model_in(tmp_path / "x@3"))).place == str(tmp_path / "x@3")
-
-
 def test_a_model_that_llama_cpp_serves_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,11 +105,6 @@ def test_endpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "hush" not in str(secret.value)
     with refuses("--api-key-env"):
         find_policy_target("org/name", api_key_env="KEY")
-
-
-def test_a_hub_name() -> None:
-    found = find_policy_target("org/some-model_1.5")
-    assert (found.kind, found.place) == ("hub", "org/some-model_1.5")
 
 
 def evaluated(said: str = "hi", **given: Any) -> EvaluatedEpisode:

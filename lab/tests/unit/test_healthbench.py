@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from tests.refusals import refuses
 
@@ -56,21 +55,6 @@ def told(item: HealthbenchItem, *met: bool | None, **more: Any) -> dict[str, Any
     return {**more, "metadata": {"criteria": marks}}
 
 
-def test_a_samples_score_is_not_clipped_and_comes_by_tag(tmp_path: Path) -> None:
-    item = item_of(tmp_path)
-    one = mark_sample(item, ANSWER, told(item, True, False, True))
-    assert one.score == pytest.approx((6 - 8) / 10)
-    assert one.tags == pytest.approx(
-        {
-            "axis:context": 1.0,
-            "axis:accuracy": -8 / 4,
-            "level:example": 1.0,
-            "level:cluster": 0.0,
-            "theme:context_seeking": -0.2,
-        }
-    )
-
-
 def test_a_missing_mark_is_an_interval_and_no_score(tmp_path: Path) -> None:
     item = item_of(tmp_path)
     detail = told(item, True, None, False, error="1 of 3 has no verdict", kind="incomplete")
@@ -82,32 +66,12 @@ def test_a_missing_mark_is_an_interval_and_no_score(tmp_path: Path) -> None:
     assert (lost.low, lost.high) == (-0.8, 1.0)
 
 
-def test_a_response_that_says_nothing_is_judged_as_any_other(tmp_path: Path) -> None:
-    item = item_of(tmp_path)
-    detail = told(item, False, False, True)
-    silent = mark_sample(
-        item, ANSWER, {**detail, "metadata": {**detail["metadata"], "empty": True}}
-    )
-    assert silent == msgspec.structs.replace(mark_sample(item, ANSWER, detail), unsaid=True)
-    assert silent.score is not None
-    assert silent.score < 0
-
-
 def sample(key: str, score: float | None, number: int = 0, **more: Any) -> MarkedSample:
     ends = {"low": score, "high": score} if score is not None else {"low": -2.0, "high": 1.0}
     kind = "" if score is not None else "timeout"
     return MarkedSample(
         **{"key": key, "sample": number, "score": score, "kind": kind, **ends, **more}
     )
-
-
-def test_the_mean_is_clipped_once_and_samples_of_a_prompt_count_together() -> None:
-    found = summarise_healthbench([sample("a", -3.0), sample("b", 1.0), sample("c", 0.4)])
-    assert (found["overall"]["mean"], found["overall"]["score"]) == (pytest.approx(-1.6 / 3), 0.0)
-    assert found["overall"]["n_samples"] == 3
-    found = summarise_healthbench([sample("a", 0.2), sample("a", 0.6, 1), sample("b", 0.8)])
-    assert found["overall"]["score"] == pytest.approx(0.6)
-    assert (found["overall"]["n_samples"], found["samples"]) == (2, 3)
 
 
 def test_what_is_missing_is_in_no_mean_and_in_the_bounds() -> None:
@@ -117,23 +81,6 @@ def test_what_is_missing_is_in_no_mean_and_in_the_bounds() -> None:
     assert found["bounds"] == pytest.approx([0.0, 2.2 / 3])
     nothing = summarise_healthbench([sample("a", None)])
     assert nothing["overall"]["score"] is None
-
-
-def test_the_bounds_are_of_the_score_and_weigh_prompts_as_it_does() -> None:
-    found = summarise_healthbench(
-        [sample("a", 1.0), *(sample("b", 0.0, number) for number in range(9))]
-    )
-    assert found["bounds"] == [found["overall"]["score"]] * 2 == [0.5, 0.5]
-    found = summarise_healthbench([sample("a", 1.0), sample("b", 0.0), sample("b", None, 1)])
-    assert found["bounds"] == pytest.approx([(1 - 1) / 2, (1 + 0.5) / 2])
-
-
-def test_the_spread_is_that_of_the_resampled_mean() -> None:
-    found = summarise_healthbench([sample(str(n), float(n % 2)) for n in range(100)])["overall"]
-    assert found["bootstrap_std"] == pytest.approx((0.25 / 100) ** 0.5, rel=0.1)
-    assert found["low"] == pytest.approx(0.4, abs=0.03)
-    assert found["high"] == pytest.approx(0.6, abs=0.03)
-    assert summarise_healthbench([sample("a", 0.5)])["overall"]["bootstrap_std"] == 0.0
 
 
 def test_answers_are_joined_by_the_whole_conversation_or_by_key(tmp_path: Path) -> None:

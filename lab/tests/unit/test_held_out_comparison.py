@@ -32,14 +32,6 @@ def test_differences_are_paired_and_what_is_missing_counts_nowhere() -> None:
     assert lacking.n == 12
 
 
-def test_a_prompt_of_several_runs_is_one_unit() -> None:
-    """The same values three times say no more about other prompts than once."""
-    rows = [(n, float(n % 3 == 0), 0.2) for n in range(30)]
-    once, thrice = paired_difference(rows), paired_difference(rows * 3)
-    assert thrice.n == once.n == 30
-    assert (thrice.low, thrice.high) == pytest.approx((once.low, once.high))
-
-
 def test_splits_and_baselines_stand_apart() -> None:
     run = [
         score(n, 0.0, 1.0 if n < 10 else 0.0, split="old" if n < 10 else "new",

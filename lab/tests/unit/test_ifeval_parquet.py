@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError
 from adjudge.rollouts.samples import read_samples
 from adjudge.types import Sample
@@ -55,16 +54,6 @@ def test_what_we_write_is_what_we_read(tmp_path: Path) -> None:
     assert rows[2].extra["kwargs"] == [{"num_words": 3, "prompt_to_repeat": None}]
 
 
-def test_each_text_of_a_list_is_a_sample_whatever_number_its_row_has(tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [
-        {"prompt": "p", "sample": 0, "responses": ["a", "b"]},
-        {"prompt": [{"role": "user", "content": "p"}], "response": "c"},
-    ]
-    found, _ = read_ifeval_responses(write(tmp_path, *rows), "prompt")
-    assert [(one.place, one.sample, one.text) for one in found] == [
-        ("p", 0, "a"), ("p", 1, "b"), ("p", 2, "c")]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     "odd",
     [
@@ -84,16 +73,3 @@ def test_prompts_that_fit_no_columns_are_refused_before_anything_is_generated(
         ConfigError, match=r"do not fit a Parquet column \(.*\)\. Give --responses a \.jsonl"
     ):
         check_parquet_prompts(tmp_path / "gen.parquet", [good, {**good, **odd}])
-
-
-def test_arguments_that_are_no_object_stay_as_they_are(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    good = {"key": 7, "prompt": "p", "instruction_id_list": ["a:b"], "kwargs": [{"num_words": 3}]}
-    path = tmp_path / "gen.parquet"
-    write_response_parquet(
-        path, [good, {**good, "key": 8, "prompt": "q", "kwargs": [None]}], [], "prompt"
-    )
-    rows = [row for _, row in read_rows([path])]
-    assert [row["kwargs"] for row in rows if isinstance(row, dict)] == [
-        [{"num_words": 3, "prompt_to_repeat": None}], [None],
-    ]  # fmt: skip

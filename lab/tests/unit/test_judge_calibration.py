@@ -14,18 +14,17 @@ import pytest
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.trained_judge import RankedScalar, ScalarPreference
-from adjudge.graders.llm.trained_judge_card import JudgeCard, read_card
+from adjudge.graders.llm.trained_judge_card import JudgeCard
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.report.elements import Fragment
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import sigmoid
 from adjudge.stats.agreement import measure_reliability
-from adjudge.stats.predictions import IsotonicFit, ScoreCalibration
+from adjudge.stats.predictions import IsotonicFit
 from adjudge_lab.judge_training.calibration import (
     MIN_CALIBRATION_PAIRS,
     calibrate_ratings,
     calibrate_scores,
-    calibration_error,
     fit_isotonic_gaps,
     fit_temperature,
 )
@@ -75,12 +74,6 @@ def test_a_judge_that_is_too_sure_is_cooled_and_measured_on_other_pairs() -> Non
     assert found.isotonic(8.0) == pytest.approx(sigmoid(2.0), abs=0.08)
 
 
-def test_what_is_as_it_is_agrees_with_the_metric_of_training() -> None:
-    pairs = too_sure(300)
-    differences = [a - b for a, b in pairs]
-    assert calibrate_scores(pairs).as_is.error == pytest.approx(calibration_error(differences))
-
-
 def test_what_is_measured_was_not_fitted_to() -> None:
     """Isotonic fits remember noise: only measured on what they saw do they look right."""
     rng = random.Random(3)
@@ -109,15 +102,6 @@ def test_pairs_of_a_prompt_stay_in_one_fold() -> None:
     strewn = calibrate_scores(copies, [str(n) for n in range(300)])
     assert strewn.with_isotonic is not None
     assert strewn.with_isotonic.brier < told.with_isotonic.brier - 0.01
-
-
-def test_a_lone_prompt_cannot_be_measured_by_others() -> None:
-    found = calibrate_scores(too_sure(50), ["the same"] * 50)
-    assert found.temperature is not None
-    assert found.with_temperature is None
-    assert "too few prompts" in found.missing["with_temperature"]
-    text = str(Fragment(*calibration_blocks(found)))
-    assert "No measure of temperature: too few prompts" in text
 
 
 @pytest.mark.parametrize(
@@ -191,16 +175,6 @@ def test_ratings_are_worth_their_mean_labels() -> None:
     alone = calibrate_ratings(ratings, labels, ["one prompt"] * 50)
     assert alone is not None
     assert alone.error_after is None
-
-
-def test_a_card_keeps_its_calibration_and_old_cards_load(tmp_path: Path) -> None:
-    calibration = calibrate_scores(too_sure(200))
-    assert read_card(written(tmp_path, card(calibration=calibration))).calibration == calibration
-    old = msgspec.json.decode(msgspec.json.encode(card()))
-    for name in ("calibration", "rating_calibration"):
-        del old[name]
-    (tmp_path / "judge.json").write_bytes(msgspec.json.encode(old))
-    assert read_card(tmp_path) == card()
 
 
 def test_a_report_shows_what_was_measured() -> None:
@@ -302,8 +276,3 @@ def test_ranks_are_as_before(tmp_path: Path) -> None:
     folder = written(tmp_path, card(normalisation=fit_normalisation([0.0, 1.0, 2.0, 3.0, 4.0])))
     found = asyncio.run(RankedScalar(scalar(folder)).aevaluate(prompt="Q?", response="good"))
     assert (found.score, found.metadata["raw"]) == (0.75, 3.0)
-
-
-def test_a_calibration_is_plain_data() -> None:
-    found = calibrate_scores(too_sure(50))
-    assert msgspec.json.decode(msgspec.json.encode(found), type=ScoreCalibration) == found

@@ -10,7 +10,6 @@ from tests.refusals import refuses
 from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line
-from adjudge.config import load_toml
 from adjudge.datasets.rows import Comparison
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.graders.llm.trained_judge_card import CARD_FILE, JudgeCard
@@ -25,7 +24,6 @@ from adjudge_lab.judge_training.chain.evaluation import (
 from adjudge_lab.judge_training.chain.file import ChainFile, EvaluateStage
 from adjudge_lab.judge_training.chain.run import ChainFolder, chain_plan
 from adjudge_lab.judge_training.judge_file import JudgeFile
-from adjudge_lab.rl.rewards import format_toml, name_judge
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import load_run_file
 from adjudge_lab.synthetic import SyntheticSettings, synthetic_preferences
@@ -63,32 +61,6 @@ def changed(stage: dict[str, Any], **values: Any) -> dict[str, Any]:
     """A stage whose table has other values."""
     (kind,) = (name for name in stage if name != "name")
     return {**stage, kind: {**stage[kind], **values}}
-
-
-def test_a_reference_is_the_folder_of_an_earlier_stage(tmp_path: Path) -> None:
-    sft, judge, check, policy = chain(SFT, JUDGE, CHECK, POLICY).stages_in(tmp_path)
-    assert isinstance(judge.file, JudgeFile)
-    assert judge.file.model.path == str(tmp_path / "sft") == str(sft.folder)
-    assert isinstance(check.file, EvaluateStage)
-    assert check.file.judge == str(tmp_path / "judge")
-    assert isinstance(policy.file, RunFile)
-    assert policy.file.judge.folder == str(tmp_path / "judge")
-    assert name_judge(policy.file) == "judge"
-    assert [one.after for one in (sft, judge, check, policy)] == [
-        (),
-        ("sft",),
-        ("judge",),
-        ("sft", "judge"),
-    ]
-
-
-def test_a_part_of_a_stage_and_an_at_that_is_none(tmp_path: Path) -> None:
-    further = {**changed(POLICY, model={"base": "@policy/model"}), "name": "further"}
-    assert chain(SFT, JUDGE, POLICY, further).stages_in(tmp_path)[-1].data["model"] == {
-        "base": f"{tmp_path}/policy/model"
-    }
-    labelled = changed(JUDGE, model={"path": "@sft", "label": "@home"})
-    assert chain(SFT, labelled).stages_in(tmp_path)[-1].data["model"]["label"] == "@home"
 
 
 @pytest.mark.parametrize(
@@ -132,25 +104,6 @@ def test_what_is_wrong_is_said_by_stage_and_key(stages: list[Any], said: str) ->
     assert said in refused(*stages)
 
 
-def test_model_path_of_the_environment_is_for_the_stages_that_begin(tmp_path: Path) -> None:
-    """Else it would take the place of what an earlier stage left."""
-    environ = {"MODEL_PATH": "other", "LR": "0.5"}
-    sft, judge = chain(SFT, JUDGE, environ=environ).stages_in(tmp_path)
-    assert isinstance(sft.file, JudgeFile)
-    assert isinstance(judge.file, JudgeFile)
-    assert sft.file.model.path == "other"
-    assert judge.file.model.path == str(tmp_path / "sft")
-    assert sft.file.optim.lr == judge.file.optim.lr == 0.5
-
-
-def test_model_path_is_for_a_stage_that_takes_only_data_from_an_earlier_one(tmp_path: Path) -> None:
-    learns = changed(JUDGE, model={"path": "tiny"}, data={"train": ["@sft/x.jsonl"]})
-    _, judge = chain(SFT, learns, environ={"MODEL_PATH": "other"}).stages_in(tmp_path)
-    assert isinstance(judge.file, JudgeFile)
-    assert judge.file.model.path == "other"
-    assert judge.file.data.train == [f"{tmp_path}/sft/x.jsonl"]
-
-
 def test_a_seed_is_added_to_each_stage_s(tmp_path: Path) -> None:
     seeded = changed(SFT, trainer={"seed": 3})
     sft, judge, check, policy = (
@@ -169,28 +122,6 @@ def claimed(path: Path, made: ChainFile, source: Path) -> bool:
     folder = ChainFolder(path, made, source)
     folder.close()
     return folder.resumed
-
-
-def test_a_folder_is_one_chain_s(tmp_path: Path) -> None:
-    source, out = tmp_path / "c.toml", tmp_path / "out"
-    source.write_text("a = 1")
-    made = chain(SFT)
-    assert not claimed(out, made, source)
-    assert claimed(out, made, source)
-    with pytest.raises(RunFolderError, match="of another seed"):
-        claimed(out, made.with_seed_offset(1), source)
-    source.write_text("a = 2")
-    with pytest.raises(RunFolderError, match="another run file"):
-        claimed(out, made, source)
-    source.write_text("a = 1")
-    (out / "summary.json").write_text("{}")
-    with pytest.raises(RunFolderError, match="is complete"):
-        claimed(out, made, source)
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "metrics.jsonl").touch()
-    with pytest.raises(RunFolderError, match="holds metrics.jsonl of another run"):
-        claimed(other, made, source)
 
 
 def test_what_another_run_left_where_a_stage_will_be_is_not_taken_for_it(tmp_path: Path) -> None:
@@ -338,22 +269,3 @@ def test_the_gold_of_a_text() -> None:
     assert grader.evaluate(asked, "Sure, it is Rome.").score == 1.0
     with pytest.raises(Exception, match="none of the known capitals"):
         grader.evaluate("Who are you?", "Lima")
-
-
-def test_a_stage_file_keeps_references_to_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CHAIN_WORD", "hunter2secret")
-    source = tmp_path / "c.toml"
-    grader = {"name": "word", "type": "answer", "pattern": "${CHAIN_WORD}", "weight": 0.0}
-    policy = changed(POLICY, graders=[grader])
-    source.write_text(format_toml({"kind": "chain", "stages": [SFT, JUDGE, policy]}))
-    read = ChainFile.load(source, environ={})
-    folder = ChainFolder(tmp_path / "out", read, source)
-    try:
-        *_, last = read.stages_in(folder.path)
-        written = folder.stage_file(last)
-    finally:
-        folder.close()
-    assert "hunter2secret" not in written.read_text()
-    assert load_toml(written)["graders"][0]["pattern"] == "hunter2secret"

@@ -72,11 +72,6 @@ def test_formats_are_known_by_their_columns(tmp_path: Path) -> None:
     assert not holds_preferences(lines(tmp_path, LLMBAR))
 
 
-@pytest.mark.parametrize("rows", [[steer("p", "r", 1) | bench()], [LLMBAR, HH], [{"a": 1}], []])
-def test_uncertain_formats_are_none(tmp_path: Path, rows: list[Any]) -> None:
-    assert find_format(lines(tmp_path, *rows)) is None
-
-
 @pytest.mark.parametrize(
     "row",
     [
@@ -228,18 +223,6 @@ def test_other_llmbar_labels_are_problems(tmp_path: Path, label: Any) -> None:
     assert (len(found.rows), found.problems.first[0].allowed) == (0, "1, 2")
 
 
-def test_equal_llmbar_outputs_are_no_preference_but_a_problem(tmp_path: Path) -> None:
-    found = read_preferences(lines(tmp_path, LLMBAR | {"output_2": "Oak."}))
-    assert (len(found.rows), found.problems.first[0].found) == (0, "the same as chosen")
-
-
-def test_dialogues_are_taken_apart(tmp_path: Path) -> None:
-    [row] = read_preferences(lines(tmp_path, HH)).require_usable()
-    assert [m["role"] for m in row.chosen] == ["user", "assistant"] * 2
-    assert answers(row) == ("Goodbye!", "No.")
-    assert row.chosen[:3] == row.rejected[:3]
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -311,16 +294,6 @@ def test_preferences_of_conversations(tmp_path: Path) -> None:
     found = read_preferences([path])
     assert [answers(row) for row in found.rows] == [("4", "5")]
     assert [one.reason[:7] for one in found.problems.first] == ["winner:"]
-
-
-def test_comparisons_keep_the_ties_of_an_arena() -> None:
-    found = read_comparisons([SAMPLES / "arena" / "battles.jsonl"])
-    assert [(row.a, row.b, row.label) for row in found.rows] == [
-        ("Trout.", "Oak.", "B"),
-        ("Carp.", "Pike.", "tie"),
-    ]
-    with pytest.raises(ConfigError, match="found ultrafeedback; allowed: llmbar, judgebench"):
-        read_comparisons([SAMPLES / "ultrafeedback" / "train.jsonl"])
 
 
 def test_all_pairs_of_one_prompt_are_drawn_together(tmp_path: Path) -> None:

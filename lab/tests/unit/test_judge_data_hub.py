@@ -55,11 +55,6 @@ def test_a_name_is_fetched_and_kept_by_its_content(asked: list[Any], tmp_path: P
     assert resolve_data_file("hf:them/pairs", Path()).name == "them--pairs-train-0123abcd.parquet"
 
 
-def test_a_file_lies_beside(asked: list[Any]) -> None:
-    assert resolve_data_file("rows.jsonl", Path("here")) == Path("here/rows.jsonl")
-    assert asked == []
-
-
 @pytest.mark.parametrize("name", ["hf:pairs", "hf:them/../x", "hf:", "hf:a/b/../../c", "hf:a b/c"])
 def test_what_is_no_name_is_not_asked_for(asked: list[Any], name: str) -> None:
     with pytest.raises(ConfigError, match="must be hf:OWNER/NAME"):

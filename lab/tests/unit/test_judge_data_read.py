@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from adjudge.datasets.columns import MAX_MESSAGES
@@ -51,18 +50,6 @@ def parquet(folder: Path, rows: Sequence[dict[str, Any]]) -> list[Path]:
     return [path]
 
 
-def test_parquet_of_sft_has_a_column_of_message_lists(tmp_path: Path) -> None:
-    [row] = read_demonstrations(parquet(tmp_path, [{"messages": CHOSEN}])).require_usable()
-    assert row.messages == CHOSEN
-    assert row.where.endswith("train.parquet:1")
-
-
-def test_parquet_of_bradley_terry_has_json_texts(tmp_path: Path) -> None:
-    columns = {"chosen": json.dumps(CHOSEN), "rejected": json.dumps(REJECTED)}
-    [row] = read_preferences(parquet(tmp_path, [columns])).require_usable()
-    assert (row.chosen, row.rejected, row.margin) == (CHOSEN, REJECTED, None)
-
-
 def test_null_fields_that_parquet_adds_are_left_out(tmp_path: Path) -> None:
     calls = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
     messages = [
@@ -75,45 +62,12 @@ def test_null_fields_that_parquet_adds_are_left_out(tmp_path: Path) -> None:
     assert row.messages == messages
 
 
-def test_conversations_of_other_makers_are_read(tmp_path: Path) -> None:
-    shared = [{"from": "human", "value": "2 + 2?"}, {"from": "gpt", "value": "4"}]
-    blocks = [{"type": "text", "text": "2 + "}, {"type": "text", "text": "2?"}]
-    parts = [{"role": "user", "content": blocks}, {"role": "model", "content": "4"}]
-    found = read_demonstrations(lines(tmp_path, {"messages": shared}, {"messages": parts}))
-    wanted = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
-    assert [row.messages for row in found.require_usable()] == [wanted, wanted]
-
-
 def test_an_empty_list_of_tool_calls_is_none(tmp_path: Path) -> None:
     filled = [ASKED, {**GOOD, "tool_calls": []}]
     silent = [ASKED, {"role": "assistant", "content": " ", "tool_calls": []}]
     found = read_demonstrations(lines(tmp_path, {"messages": filled}, {"messages": silent}))
     assert [row.messages for row in found.rows] == [[ASKED, GOOD]]
     assert [problem.found for problem in found.problems.first] == ["no text"]
-
-
-def test_preferences_with_margin(tmp_path: Path) -> None:
-    first = {"chosen": CHOSEN, "rejected": json.dumps(REJECTED), "margin": 2, "subset": "s"}
-    second = {"chosen": CHOSEN, "rejected": REJECTED, "margin": None}
-    paths = lines(tmp_path, first, second)
-    found = read_preferences(paths)
-    one, two = found.require_usable()
-    assert (one.margin, one.subset) == (2.0, "s")
-    assert (two.margin, two.subset) == (None, None)
-    assert (one.where, two.where) == (f"{paths[0]}:1", f"{paths[0]}:2")
-
-
-def test_ratings_as_messages_or_prompt_and_response(tmp_path: Path) -> None:
-    paths = lines(tmp_path, {"prompt": "Is it?", "response": "It is.", "label": 3.0})
-    [row] = read_ratings(paths).require_usable()
-    assert row.messages == [
-        {"role": "user", "content": "Is it?"},
-        {"role": "assistant", "content": "It is."},
-    ]
-    assert (row.label, type(row.label)) == (3, int)
-    paths = lines(tmp_path, {"messages": json.dumps(CHOSEN), "rating": 0})
-    [row] = read_ratings(paths).require_usable()
-    assert (row.messages, row.label) == (CHOSEN, 0)
 
 
 def test_prompts_are_text_or_conversations(tmp_path: Path) -> None:
@@ -260,18 +214,6 @@ def test_two_usual_columns_are_ambiguous(tmp_path: Path) -> None:
         read_comparisons(lines(tmp_path, row))
 
 
-def test_json_arrays_and_several_files_count_rows_apart(tmp_path: Path) -> None:
-    array = tmp_path / "rows.json"
-    array.write_text(json.dumps([{"messages": CHOSEN}, 7, {"messages": REJECTED}], indent=1))
-    found = read_demonstrations([array, *lines(tmp_path, {"messages": CHOSEN})])
-    assert [Path(row.where).name for row in found.rows] == [
-        "rows.json:1",
-        "rows.json:3",
-        "rows.jsonl:1",
-    ]
-    assert [Path(problem.where).name for problem in found.problems.first] == ["rows.json:2"]
-
-
 @pytest.mark.parametrize("content", [b"[1, ", b"[" * 200_000])
 def test_a_broken_array_gives_nothing(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "rows.json"
@@ -296,11 +238,6 @@ def test_parquet_text_that_is_not_utf8_gives_nothing(tmp_path: Path) -> None:
     pq.write_table(pa.table({"messages": bad}), path)
     with pytest.raises(ConfigError, match="cannot be read to its end"):
         read_demonstrations([path])
-
-
-def test_all_rows_beyond_those_looked_at_are_read(tmp_path: Path) -> None:
-    rows = [{"messages": CHOSEN}] * 1003
-    assert len(read_demonstrations(lines(tmp_path, *rows)).require_usable()) == 1003
 
 
 def test_files_without_a_row(tmp_path: Path) -> None:
@@ -333,18 +270,6 @@ ROWS: list[list[DatasetRow]] = [
     [Rating(messages=CHOSEN, label=4)],
     [Comparison(prompt=[ASKED], a="x", b="y", label="tie")],
 ]
-READERS: list[Any] = [read_demonstrations, read_preferences, read_ratings, read_comparisons]
-
-
-@pytest.mark.parametrize("kind", range(4))
-def test_our_own_columns_read_back(tmp_path: Path, kind: int) -> None:
-    written = [
-        {name: value for name, value in msgspec.to_builtins(row).items() if name != "where"}
-        for row in ROWS[kind]
-    ]
-    rows = READERS[kind](paths := lines(tmp_path, *written)).require_usable()
-    assert [row.where for row in rows] == [f"{paths[0]}:{n + 1}" for n in range(len(rows))]
-    assert [msgspec.structs.replace(row, where="") for row in rows] == ROWS[kind]
 
 
 def test_questions_and_answers_of_every_kind() -> None:

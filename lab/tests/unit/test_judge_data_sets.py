@@ -8,15 +8,14 @@ import pytest
 from adjudge.datasets.rows import (
     ChatMessages,
     Comparison,
-    DatasetRow,
     Preference,
     Rating,
     render_transcript,
 )
 from adjudge.errors import ConfigError
 from adjudge_lab.judge_training.dataset import LengthStatistics, find_cut_problem, measure_lengths
-from adjudge_lab.judge_training.judge_questions import preferences_as_comparisons, swap_answers
-from adjudge_lab.judge_training.repeated_rows import drop_repeated_rows, rows_seen_in
+from adjudge_lab.judge_training.judge_questions import preferences_as_comparisons
+from adjudge_lab.judge_training.repeated_rows import drop_repeated_rows
 from adjudge_lab.synthetic import SyntheticSettings, synthetic_preferences, synthetic_ratings
 
 
@@ -37,18 +36,6 @@ def compared(question: str, a: str, b: str, label: Any, **fields: Any) -> Compar
     return Comparison(prompt=prompt, a=a, b=b, label=label, **fields)
 
 
-def test_rows_of_equal_words_are_left_out() -> None:
-    rows = [
-        rated("Q?", "Paris."),
-        rated("Q?", "Rome."),
-        rated("q ?", "  PARIS\u200b."),
-        rated("Q?", "Paris!"),
-    ]
-    kept, found = drop_repeated_rows(rows)
-    assert kept == [rows[0], rows[1], rows[3]]
-    assert found == {"rows": 1, "contradicting": 0}
-
-
 @pytest.mark.parametrize(
     ("first", "second", "contradicts"),
     [
@@ -67,18 +54,6 @@ def test_repeated_rows_may_contradict(first: Any, second: Any, *, contradicts: b
     assert drop_repeated_rows([first, second]) == (
         [first], {"rows": 1, "contradicting": int(contradicts)},
     )  # fmt: skip
-
-
-def test_rows_that_share_a_prompt_and_an_answer_are_seen() -> None:
-    train: list[DatasetRow] = [preferred("Name a tree.", "Oak.", "Trout."), rated("q", "b")]
-    rows: list[DatasetRow] = [
-        rated("name a tree .", "trout ."),
-        compared("q", "other", "b", "B"),
-        rated("Name a tree.", "Elm."),
-    ]
-    assert rows_seen_in(train, rows) == {0, 1}
-    assert rows_seen_in(rows, rows) == {0, 1, 2}
-    assert rows_seen_in([], rows) == set()
 
 
 def encode(messages: ChatMessages) -> Sequence[str]:
@@ -143,13 +118,6 @@ def test_a_single_answer_that_is_cut_away_is_unusable() -> None:
     assert cut_reasons(rows, 5) == {"r:1": "cut, nothing of an answer is left"}
 
 
-def test_a_comparison_is_swapped_with_its_label() -> None:
-    one = compared("q", "x", "y", "A", where="f:1", subset="s")
-    tie = compared("q", "u", "v", "tie")
-    assert swap_answers(one) == compared("q", "y", "x", "B", where="f:1", subset="s")
-    assert swap_answers(tie) == compared("q", "v", "u", "tie")
-
-
 def test_preferences_get_a_position_by_chance_half_and_half() -> None:
     rows = [preferred("q", f"good {n}", f"bad {n}", where=f"f:{n}") for n in range(101)]
     made = preferences_as_comparisons(rows, seed=1).require_usable()
@@ -195,11 +163,6 @@ def test_preferences_that_part_early_are_no_comparisons() -> None:
 def test_dials_have_ranges(settings: Any, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         SyntheticSettings(**settings)
-
-
-def test_preferences_have_no_ties() -> None:
-    with pytest.raises(ConfigError, match="preferences have neither ties nor positions"):
-        synthetic_preferences(SyntheticSettings(n=1, ties=0.5))
 
 
 def test_what_is_held_out_is_not_in_training() -> None:

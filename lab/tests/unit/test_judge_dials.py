@@ -9,7 +9,6 @@ from adjudge.errors import ConfigError
 from adjudge_lab.judge_training.dataset import load_demonstrations
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.synthetic import (
-    COUNTRY_CAPITALS,
     SyntheticSettings,
     gold_explanation,
     gold_score,
@@ -18,11 +17,6 @@ from adjudge_lab.synthetic import (
     synthetic_preferences,
     synthetic_ratings,
 )
-
-
-def within(count: int, n: int, share: float) -> bool:
-    """Whether a count is as a share says, up to five standard deviations."""
-    return abs(count - n * share) <= 5 * math.sqrt(n * share * (1 - share)) + 1e-9
 
 
 def named_in(row: Any) -> str:
@@ -34,35 +28,6 @@ def named_in(row: Any) -> str:
 def sft(mode: str | None = None, **dials: Any) -> JudgeFile:
     data = {"synthetic": {"n": 40, **dials}, "train_batch_size": 4, "micro_batch_size": 1}
     return JudgeFile.from_dict({"method": "sft", "mode": mode, "data": data}, environ={})
-
-
-@pytest.mark.parametrize(("ties", "noise"), [(0.0, 0.0), (0.3, 0.0), (0.0, 0.2), (0.5, 0.1)])
-def test_position_bias_is_the_share_that_the_first_wins_regardless(
-    ties: float, noise: float
-) -> None:
-    bias = 0.4
-    made = synthetic_comparisons(
-        SyntheticSettings(n=4000, seed=8, position_bias=bias, ties=ties, noise=noise)
-    )
-    for gold, chances in zip(made.gold, made.chances, strict=True):
-        first = bias + (1 - bias) * (gold == "A")
-        second, tied = (1 - bias) * (gold == "B"), (1 - bias) * (gold == "tie")
-        assert chances == pytest.approx(
-            {
-                "A": (1 - noise) * first + noise * (second + tied / 2),
-                "B": (1 - noise) * second + noise * (first + tied / 2),
-                "tie": (1 - noise) * tied,
-            }
-        )
-    behind = [label for label, gold in zip(made.labels, made.gold, strict=True) if gold == "B"]
-    assert within(behind.count("A"), len(behind), (1 - noise) * bias + noise * (1 - bias))
-
-
-def test_a_place_that_always_wins_says_nothing_to_who_is_asked_in_both_orders() -> None:
-    made = synthetic_comparisons(SyntheticSettings(n=200, seed=2, position_bias=1.0))
-    assert set(made.labels) == {"A"}
-    assert made.bayes_accuracy == 1.0
-    assert made.bayes_accuracy_both_orders == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("ties", "noise"), [(0.0, 0.0), (0.2, 0.1)])
@@ -120,25 +85,6 @@ def test_dials_of_labels_do_nothing_where_answers_are_shown(dials: Any) -> None:
     with pytest.raises(ConfigError, match=rf"data\.synthetic\.{next(iter(dials))}: .*no labels"):
         sft(**dials)
     assert sft("pairwise", **dials).data.synthetic is not None
-
-
-def test_elsewhere_is_the_share_of_the_unnamed_that_name_another() -> None:
-    made = synthetic_ratings(SyntheticSettings(n=4000, seed=9, elsewhere=0.25))
-    unnamed = [row for row in made.rows if named_in(row) != row.subset]
-    others = [row for row in unnamed if named_in(row) != "it"]
-    assert within(len(others), len(unnamed), 0.25)
-    assert all(named_in(row) in COUNTRY_CAPITALS for row in others)
-    # Half of the wrong facts are the other country's capital, and some of the rest by chance.
-    wrong = [
-        row
-        for row in others
-        if COUNTRY_CAPITALS[str(row.subset)] not in row.messages[-1]["content"]
-    ]
-    its_own = sum(COUNTRY_CAPITALS[named_in(row)] in row.messages[-1]["content"] for row in wrong)
-    assert within(its_own, len(wrong), 0.5 + 0.5 / 7)
-    plain = synthetic_ratings(SyntheticSettings(n=400, seed=9))
-    assert {named_in(row) for row in plain.rows} == {*COUNTRY_CAPITALS, "it"}
-    assert all(named_in(row) in (row.subset, "it") for row in plain.rows)
 
 
 def test_another_country_changes_neither_gold_nor_length() -> None:

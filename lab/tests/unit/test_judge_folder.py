@@ -31,19 +31,6 @@ def test_a_run_that_saved_nothing_begins_anew_with_no_rows(tmp_path: Path) -> No
     folder.close()
 
 
-def test_a_run_that_saved_keeps_the_rows_up_to_there(tmp_path: Path) -> None:
-    folder = opened(tmp_path)
-    for step in range(4):
-        folder.append({"step": step, "val/loss": 1.0})
-    folder.close()
-    saved = tmp_path / "run" / "checkpoints" / "checkpoint-2"
-    saved.mkdir(parents=True)
-    (saved / "trainer_state.json").write_text('{"global_step": 2}')
-    folder = opened(tmp_path)
-    assert [row["step"] for row in folder.rows()] == [0, 1, 2]
-    folder.close()
-
-
 def test_a_run_goes_on_with_the_rows_that_it_began_with(tmp_path: Path) -> None:
     folder = opened(tmp_path)
     folder.record_data_digests({"train_sha256": "a", "val_sha256": "b"})

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 import msgspec
 import pytest
 
-from adjudge.datasets.rows import Demonstration, Preference, RowProblem, RowProblems
+from adjudge.datasets.rows import Demonstration, Preference
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_card import ScoreNormalisation
 from adjudge.stats.predictions import IsotonicFit, ScoreCalibration
@@ -20,7 +20,6 @@ from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.judge_training.judge_questions import load_labelled
 from adjudge_lab.judge_training.methods import JudgementMethod
 
-SAID = {"chosen": "yes", "rejected": "no"}
 USER = {"role": "user", "content": "Which is larger, 2 or 3?"}
 
 
@@ -95,18 +94,6 @@ def test_prompts_are_held_out_whole_and_no_more_than_wanted(
         # Seven are wanted; of prompts that all have more the smallest is taken.
         wanted = 5 if 95 in sizes else {60: 40, 5: 10, 1: 7}[sizes[-1]]
         assert len(found.val) == wanted
-
-
-def test_what_was_found_before_encoding_is_held_against_the_run(tmp_path: Path) -> None:
-    problems = RowProblems()
-    problems.add(RowProblem("f:1", "reason", "a tag", "none"))
-    rows = [Preference(chosen=talk("q", "yes"), rejected=talk("q", "no no"))]
-    encoder: Any = Words()
-    judge = judge_of(tmp_path, "bradley_terry", train="f.jsonl")
-    with pytest.raises(ConfigError, match="1 of 2 rows cannot be used"):
-        encode_rows(rows, encoder, judge, "data.train", problems)
-    allowing = judge_of(tmp_path, "bradley_terry", train="f.jsonl", allow_unusable=0.5)
-    assert encode_rows(rows, encoder, allowing, "data.train", problems).facts["unusable"] == 1
 
 
 def compared(number: int, **more: Any) -> dict[str, Any]:
@@ -217,38 +204,3 @@ def test_answers_that_call_tools_are_unusable(tmp_path: Path) -> None:
         talks, encoder, judge_of(tmp_path, "sft", train="f", allow_unusable=0.9), "t"
     )
     assert kept_talks.rows == talks[2:]
-
-
-def test_preferences_are_read_as_they_are_published(tmp_path: Path) -> None:
-    published: dict[str, list[dict[str, Any]]] = {
-        "hh": [
-            {side: f"\n\nHuman: {n}?\n\nAssistant: {said}" for side, said in SAID.items()}
-            for n in range(4)
-        ],
-        "helpsteer2": [
-            {"prompt": f"{n}?", "response": said, "helpfulness": 4 if said == "yes" else 1}
-            for n in range(4)
-            for said in SAID.values()
-        ],
-        "rewardbench2": [
-            {
-                "id": str(n),
-                "prompt": f"{n}?",
-                "chosen": ["yes"],
-                "rejected": ["no"],
-                "num_correct": 1,
-                "subset": "Math",
-            }
-            for n in range(4)
-        ],
-    }
-    for name, rows in published.items():
-        train = write(tmp_path / f"{name}.jsonl", rows)
-        found = load_preferences(judge_of(tmp_path, "bradley_terry", train=train))
-        both = sorted([*found.train, *found.val], key=lambda row: row.where)
-        assert [row.chosen for row in both] == [talk(f"{n}?", "yes") for n in range(4)], name
-        assert {row.rejected[1]["content"] for row in both} == {"no"}
-        assert {row.margin for row in both} == {3.0 if name == "helpsteer2" else None}
-    strange = write(tmp_path / "x.jsonl", [{"good": 1, "bad": 2}])
-    with pytest.raises(ConfigError, match=r"no column for chosen.*columns: good, bad"):
-        load_preferences(judge_of(tmp_path, "bradley_terry", train=strange))

@@ -11,10 +11,7 @@ from tests.refusals import refuses
 from adjudge.graders.llm.trained_judge_prompts import (
     JudgementForm,
     judge_prompt_template,
-    read_preference,
-    read_rating,
 )
-from adjudge.verdicts import Verdict
 from adjudge_lab.judge_training.judge_questions import judge_messages
 
 KEY = b"kept with the run"
@@ -24,38 +21,6 @@ CLOSING = re.compile(r"</(\w+)-([0-9a-f]{16})>")
 def of(mode: Any, *answers: Any, key: bytes = KEY, **more: Any) -> list[dict[str, Any]]:
     form = JudgementForm(mode=mode, **more)
     return list(judge_messages(form, "What is 2 + 2?", answers, key))
-
-
-def test_a_reply_in_the_form_that_is_asked_for_is_read() -> None:
-    system = of("pointwise", "4")[0]["content"]
-    form = re.search(r"<think>[^<]*</think>\n<score>N</score>", system)
-    assert form is not None
-    for rating in range(5):
-        assert str(rating) in system
-        read = read_rating(form[0].replace(">N<", f">{rating}<"))
-        assert isinstance(read, Verdict)
-        assert read.value == rating
-
-
-@pytest.mark.parametrize("ties", [False, True])
-def test_a_preference_in_the_form_that_is_asked_for_is_read(ties: bool) -> None:
-    system = of("pairwise", "4", "5", ties=ties)[0]["content"]
-    form = re.search(r"<think>[^<]*</think>\n<better>X</better>", system)
-    assert form is not None
-    assert (" tie" in system) is ties
-    for letter in ("A", "B", "tie") if ties else ("A", "B"):
-        read = read_preference(form[0].replace(">X<", f">{letter}<"), ties=ties)
-        assert isinstance(read, Verdict)
-        assert read.value == letter
-
-
-def test_the_static_part_comes_first_and_depends_on_no_answer() -> None:
-    one, other = of("pairwise", "4", "5"), of("pairwise", "five", "four")
-    assert [message["role"] for message in one] == ["system", "user"]
-    assert one[0] == other[0]
-    assert one[1] != other[1]
-    shared = one[1]["content"].index("Response A")
-    assert one[1]["content"][:shared] == other[1]["content"][:shared]
 
 
 HOSTILE = [
@@ -120,11 +85,6 @@ def test_tool_calls_of_an_answer_are_shown() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": "[2, 2]"}}
     answer = [{"role": "assistant", "content": "", "tool_calls": [call]}]
     assert "add([2, 2])" in of("pointwise", answer)[1]["content"]
-
-
-def test_one_key_makes_one_prompt() -> None:
-    assert of("pointwise", "4") == of("pointwise", "4")
-    assert of("pointwise", "4") != of("pointwise", "4", key=b"another")
 
 
 def test_the_wording_has_a_name() -> None:

@@ -6,17 +6,14 @@ from typing import Any
 
 import pytest
 
-from adjudge.errors import ConfigError, ErrorKind
+from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_prompts import (
     MAX_REPLY_CHARACTERS,
     ReplyFault,
-    read_preference,
     read_rating,
 )
 from adjudge.verdicts import UnreadableReply, Verdict
 from adjudge_lab.judge_training.judgement_rewards import (
-    consistent_pair_reward,
-    flip_preference,
     pointwise_reward,
 )
 
@@ -136,93 +133,6 @@ def test_a_rating_is_read_to_the_letter(
     assert said(read) == found
     assert tuple(pointwise_reward(reply, label) for label in range(5)) == rewards
     assert tuple(pointwise_reward(read, label) for label in range(5)) == rewards
-
-
-@pytest.mark.parametrize(("reply", "found", "rewards"), cases(PAIRWISE))
-def test_a_preference_is_read_to_the_letter(
-    reply: str, found: str | ReplyFault, rewards: tuple[float, float]
-) -> None:
-    read = read_preference(reply)
-    assert said(read) == found
-    other = reply
-    if not isinstance(found, ReplyFault):
-        other = f"{THINK}<better>{flip_preference(found)}</better>"
-    for one in (reply, read):
-        assert tuple(consistent_pair_reward(one, other, label).ab for label in "AB") == rewards
-
-
-@pytest.mark.parametrize("word", ["Tie", "TIE", "equal", "both", "neither", "A=B", "tie "])
-def test_a_tie_has_one_spelling(word: str) -> None:
-    assert said(read_preference(f"{THINK}<better>{word}</better>", ties=True)) is ReplyFault.VALUE
-
-
-def test_a_tie_is_a_verdict_only_where_one_is_offered() -> None:
-    reply = f"{THINK}<better>tie</better>"
-    assert [consistent_pair_reward(reply, reply, x, ties=True).ab for x in ("A", "tie", "B")] == [
-        0.25,
-        1.0,
-        0.25,
-    ]
-    assert consistent_pair_reward(reply, reply, "A").ab == -0.25
-
-
-@pytest.mark.parametrize(
-    ("reply", "found"),
-    [
-        ("Right.</think><score>3</score>", 3),
-        ("</think>\n<score>3</score>", 3),
-        (f"{THINK}<score>3</score>", ReplyFault.THINKING_TWICE),
-        ("Right. <score>3</score>", ReplyFault.UNCLOSED),
-        ("<score>3</score></think><score>3</score>", ReplyFault.VERDICT_INSIDE),
-    ],
-)
-def test_a_reply_may_begin_inside_thinking_that_the_prompt_opened(
-    reply: str, found: int | ReplyFault
-) -> None:
-    assert said(read_rating(reply, opened=True)) == found
-    assert pointwise_reward(reply, 3, opened=True) == (1.0 if found == 3 else -0.25)
-
-
-@pytest.mark.parametrize(
-    ("reply", "kind"),
-    [
-        ("<think>Because", ErrorKind.TRUNCATED),
-        (THINK, ErrorKind.TRUNCATED),
-        (f"{THINK}<score>3</sc", ErrorKind.TRUNCATED),
-        (f"{THINK}<score>7</score>", ErrorKind.OUT_OF_RANGE),
-        (f"{THINK}<score>-1</score>", ErrorKind.OUT_OF_RANGE),
-        (f"{THINK}<score>good</score>", ErrorKind.UNPARSABLE),
-        ("I say 3", ErrorKind.UNPARSABLE),
-        (f"{THINK}<score>3</score> and", ErrorKind.UNPARSABLE),
-    ],
-)
-def test_a_cut_and_a_scale_are_told_apart(reply: str, kind: ErrorKind) -> None:
-    read = read_rating(reply, cut=True)
-    assert isinstance(read, UnreadableReply)
-    assert read.kind is kind
-    uncut = read_rating(reply)
-    assert isinstance(uncut, UnreadableReply)
-    assert (uncut.why, uncut.kind is ErrorKind.OUT_OF_RANGE) == (
-        read.why,
-        kind is ErrorKind.OUT_OF_RANGE,
-    )
-
-
-def test_a_whole_reply_that_ends_at_the_limit_is_a_whole_reply() -> None:
-    assert said(read_rating(f"{THINK}<score>3</score>", cut=True)) == 3
-
-
-def test_the_thinking_is_the_reason() -> None:
-    read = read_rating("<think>\nRight, <b>but</b> curt.\n</think>\n<score>3</score>")
-    assert isinstance(read, Verdict)
-    assert (read.reason, read.form) == ("Right, <b>but</b> curt.", "tag")
-
-
-def test_the_longest_reply_is_read() -> None:
-    ends = "<think>", "</think><score>3</score>"
-    room = MAX_REPLY_CHARACTERS - sum(map(len, ends))
-    assert said(read_rating(("a" * room).join(ends))) == 3
-    assert said(read_rating(("a" * (room + 1)).join(ends))) is ReplyFault.TOO_LONG
 
 
 @pytest.mark.parametrize("found", [None, 3, ["x"], b"<score>3</score>", {"content": "x"}])

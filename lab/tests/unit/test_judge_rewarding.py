@@ -19,8 +19,6 @@ from adjudge_lab.judge_training.judgement_rewards import (
     JudgedQuestion,
     batch_rewards,
     consistent_pair_reward,
-    constant_baselines,
-    question_baselines,
     reply_metrics,
     selection_metric,
 )
@@ -92,11 +90,6 @@ def test_an_order_that_is_missing_or_there_twice_is_refused() -> None:
         batch_rewards([*whole, whole[0]], PAIRWISE)
 
 
-def test_ratings_earn_by_their_distance() -> None:
-    judged = [rating(4, 4, 3, None), rating(0, 4)]
-    assert batch_rewards(judged, POINTWISE) == [[1.0, 0.75, UNPARSABLE_REWARD], [0.0]]
-
-
 def test_measures_of_ratings_by_hand() -> None:
     found = reply_metrics([rating(4, 4, 2, None), rating(1, 2, length=9)], POINTWISE)
     assert found["unread"] == pytest.approx(1 / 4)
@@ -143,17 +136,6 @@ def test_the_best_step_has_the_least_error_or_the_most_right_in_both_orders() ->
         *pair(3, "B", ["A"], ["B"]),
     ]
     assert selection_metric(judged, PAIRWISE) == pytest.approx(1 / 4)
-
-
-def test_baselines_are_those_of_the_labels_as_given() -> None:
-    questions = [one.question for row in range(3) for one in pair(row, "AAB"[row], ["A"], ["A"])]
-    assert question_baselines(questions, PAIRWISE) == constant_baselines(
-        ["A", "A", "B"], ties=False
-    )
-    rated = [rating(label).question for label in (0, 4, 4)]
-    assert question_baselines(rated, POINTWISE).best == "4"
-    with pytest.raises(ConfigError):
-        question_baselines([], POINTWISE)
 
 
 def test_a_subsets_accuracy_is_of_the_replies_that_have_a_verdict() -> None:

@@ -12,14 +12,13 @@ import msgspec
 import pytest
 from tests.refusals import refuses
 
-from adjudge.datasets.rows import Comparison, Rating
+from adjudge.datasets.rows import Rating
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.trained_judge import (
     TrainedPreference,
     TrainedRating,
     TrainedTournament,
     card_prompt,
-    read_prompt_config,
 )
 from adjudge.graders.llm.trained_judge_card import JudgeCard
 from adjudge.graders.llm.trained_judge_prompts import JudgementForm
@@ -43,7 +42,6 @@ TALK = [
 ]
 A3 = "<think>Right, but curt.</think>\n<score>3</score>"
 POINTWISE, PAIRWISE = judge_form("pointwise", []), judge_form("pairwise", [])
-TIED = JudgementForm(mode="pairwise", ties=True)
 
 
 def card(form: JudgementForm | None, **more: Any) -> JudgeCard:
@@ -105,20 +103,6 @@ def test_a_rating_is_asked_for_as_in_training(
     assert untagged(listening.asked) == untagged([question.messages])
     assert (found.score, found.score_range, found.reason) == (3.0, (0.0, 4.0), "Right, but curt.")
     assert found.provenance.prompt_hash == POINTWISE.template
-
-
-@pytest.mark.parametrize("before", [ASKED, TALK])
-def test_a_comparison_is_asked_for_as_in_training(
-    tmp_path: Path, before: list[dict[str, Any]]
-) -> None:
-    row = Comparison(prompt=before, a="Lima.", b="Quito.", label="A")
-    questions, _ = make_questions([row], TIED, PROCESS_KEY)
-    listening = Listening("<think></think><better>tie</better>")
-    grader = TrainedPreference(judge(folder(tmp_path, TIED), listening), against="other")
-    found = asyncio.run(grader.aevaluate(messages=before, response="Lima.", other="Quito."))
-    assert (found.score, found.metadata["outcome"]) == (0.5, "tie")
-    shown = [untagged(one.messages) for one in questions]
-    assert sorted(map(str, untagged(listening.asked))) == sorted(map(str, shown))
 
 
 @pytest.mark.parametrize(
@@ -281,19 +265,6 @@ def test_cards_that_do_not_fit_are_refused(
         cls(judge(folder(tmp_path, form, **more), A3))
 
 
-def test_a_judge_keeps_the_wording_that_it_was_trained_with(tmp_path: Path) -> None:
-    own = card_prompt(POINTWISE)
-    own["messages"]["en"][0]["content"] += " In the words of an earlier version."
-    own["template"] = ""
-    listening = Listening(A3)
-    path = folder(tmp_path, POINTWISE, prompt=own)
-    rated(path, listening)
-    assert "In the words of an earlier version." in listening.asked[0][0]["content"]
-    assert read_prompt_config(path, "pointwise").template.hash != POINTWISE.template
-    bare = {name: value for name, value in card_prompt(POINTWISE).items() if name != "messages"}
-    assert rated(folder(tmp_path, POINTWISE, prompt=bare), A3).score == 3.0
-
-
 def test_a_served_judge_needs_its_card(tmp_path: Path) -> None:
     with refuses("judge"):
         TrainedRating(ScriptedModel(A3, model="my-judge"))
@@ -313,18 +284,6 @@ def test_the_folder_has_a_spec_that_asks_it(form: JudgementForm, tmp_path: Path)
     grader = spec.build_graders()["mine"]
     assert type(grader) is (TrainedRating if form is POINTWISE else TrainedTournament)
     assert Path(grader.model.model) == path
-
-
-def test_a_spec_of_a_server_finds_the_card_beside_itself(tmp_path: Path) -> None:
-    (tmp_path / "judge").mkdir()
-    folder(tmp_path / "judge", PAIRWISE)
-    base = "adjudge.graders.llm.trained_judge"
-    (tmp_path / "spec.toml").write_text(
-        f'[[graders]]\nname = "j"\ntype = "{base}:TrainedPreference"\ncard = "judge"\n'
-        '[judges.main]\ntype = "vllm"\nmodel = "mine"\nbase_url = "http://127.0.0.1:9/v1"\n'
-    )
-    [grader] = RewardSpec.load(tmp_path / "spec.toml").build_graders().values()
-    assert grader.template.hash == PAIRWISE.template
 
 
 LENGTHS = LengthReport(
@@ -353,7 +312,3 @@ def test_a_reply_may_be_as_long_as_in_training(
     (tmp_path / "reward.toml").write_text(text)
     judge: Any = RewardSpec.load(tmp_path / "reward.toml").judges["main"]
     assert judge.max_tokens == longest
-
-
-def test_one_that_was_taught_to_answer_has_no_spec() -> None:
-    assert reward_spec_of_card(card(None)) is None

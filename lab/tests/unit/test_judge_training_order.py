@@ -4,15 +4,12 @@ import math
 import random
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.graders.llm.trained_judge_card import ScoreNormalisation
 from adjudge_lab.judge_training.calibration import (
     bradley_terry_loss,
-    calibration_error,
     measure_pairs,
-    pair_length_correlation,
 )
 from adjudge_lab.judge_training.card_contents import fit_normalisation
 from adjudge_lab.judge_training.trl_trainers import LengthGroupedSampler, group_by_length
@@ -63,23 +60,6 @@ def test_pairs_by_hand() -> None:
     assert bradley_terry_loss([1.0], [1.0]) == pytest.approx(math.log(2))
 
 
-def test_a_sure_judge_that_is_right_half_the_time_is_half_off() -> None:
-    assert calibration_error([50.0, -50.0] * 20) == pytest.approx(0.5)
-    sure = math.log(3)  # σ = 0.75
-    assert calibration_error([sure, sure, sure, -sure]) == pytest.approx(0.0, abs=1e-12)
-
-
-@given(SCORES)
-@example([1e-160, -1e-160, 1e-160])
-@example([0.0] * 7 + [5e-324])
-def test_length_correlation_does_not_depend_on_who_is_chosen(scores: list[float]) -> None:
-    lengths = [float(n % 7 - 3) for n in range(len(scores))]
-    turned = pair_length_correlation([-s for s in scores], [-n for n in lengths])
-    plain = pair_length_correlation(scores, lengths)
-    assert turned == plain
-    assert plain is None or -1.0 <= plain <= 1.0
-
-
 @given(SCORES, SCORES)
 def test_normalised_scores_are_from_0_to_1_and_rise(known: list[float], new: list[float]) -> None:
     normalise = fit_normalisation(known)
@@ -94,13 +74,3 @@ def test_normalised_scores_are_quantiles() -> None:
     assert [normalise(score) for score in (-5.0, 0.0, 50.0, 99.0, 100.0, 7e9)] == pytest.approx(
         [0.0, 0.0, 0.5, 0.99, 1.0, 1.0]
     )
-
-
-def test_a_score_that_many_had_is_in_the_middle_of_them() -> None:
-    levels = (0.0, 0.25, 0.5, 0.75, 1.0)
-    rank = ScoreNormalisation(levels, (0.0, 1.0, 1.0, 1.0, 2.0))
-    assert [rank(score) for score in (-1.0, 0.0, 1.0, 1.5, 2.0, 3.0)] == [
-        0.0, 0.0, 0.5, 0.875, 1.0, 1.0,
-    ]  # fmt: skip
-    same = ScoreNormalisation(levels, (3.0,) * 5)
-    assert [same(score) for score in (2.9, 3.0, 3.1)] == [0.0, 0.5, 1.0]

@@ -11,7 +11,6 @@ from lab.tests.unit.helpers.verl_judges import GRPO, SFT, files_of, judge_of
 
 from adjudge.errors import ConfigError
 from adjudge.files import iter_rows
-from adjudge_lab.judge_training.methods import validation_metrics
 from adjudge_lab.judge_training.run import JudgeFolder
 from adjudge_lab.judge_training.verl import run
 
@@ -28,16 +27,6 @@ def logged(path: Path, entries: Sequence[tuple[int, Mapping[str, float]]]) -> No
     path.write_text(
         "".join(json.dumps({"step": step, "data": data}) + "\n" for step, data in entries)
     )
-
-
-def test_what_verl_logs_has_our_names(tmp_path: Path) -> None:
-    logged(tmp_path / "verl-1.jsonl", LOG)
-    assert run.read_verl_metrics(tmp_path) == [
-        {"step": 0, "val/reward_mean": 0.1, "val/accuracy": 0.5},
-        {"step": 1, "train/policy_loss": 0.2, "train/kl_divergence": 0.01,
-         "train/reward_mean": 0.3, "train/accuracy": 0.6, "lr": 1e-6},
-        {"step": 2, "train/accuracy": 0.7, "val/reward_mean": 0.4, "val/unread/no_verdict": 0.0},
-    ]  # fmt: skip
 
 
 def test_steps_that_were_done_again_count_once(tmp_path: Path) -> None:
@@ -68,13 +57,6 @@ def test_the_speed_of_a_run_that_went_on_is_that_of_its_last_start(tmp_path: Pat
     expected = {"tokens": 200, "tokens_per_s": 20.0}
     assert run._speed(files_of(), rows, latest, 5.0) == expected
     assert run._speed(replace(files_of(), tokens=50.0), rows, latest, 5.0) == expected
-
-
-def test_the_validation_on_the_card_is_that_of_the_model_that_is_left() -> None:
-    rows = [{"step": 1, "val/loss": 0.5}, {"step": 2, "train/loss": 1.0}]  # of 2 it was no number
-    assert validation_metrics(rows, 1) == {"loss": 0.5}
-    assert validation_metrics(rows, 2) == {}
-    assert validation_metrics(rows, 3) == {}
 
 
 def test_an_end_that_was_interrupted_leaves_each_row_once(

@@ -8,7 +8,7 @@ import pytest
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.service.backends import load_backend
-from adjudge_lab.judge_training.judge_file import JUDGE_VARIABLES, METHOD_DEFAULTS, JudgeFile
+from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.judge_training.trl_trainers import (
     training_steps,
     unsupported_settings,
@@ -24,64 +24,6 @@ def read(
 ) -> Any:
     tables = {"data": MADE, **tables}
     return JudgeFile.from_dict({"method": method, **tables}, environ=environ or {})
-
-
-def test_a_method_has_its_own_defaults() -> None:
-    judge = read()
-    assert judge.model.path == "./models/Qwen3-8B"
-    assert (judge.data.train_batch_size, judge.data.micro_batch_size) == (256, 1)
-    assert judge.data.max_length == 4096
-    assert judge.optim.model_dump() == {
-        "lr": 2e-6,
-        "weight_decay": 0.001,
-        "warmup_steps_ratio": 0.03,
-        "clip_grad": 2.0,
-        "lr_scheduler": "cosine",
-    }
-    assert (judge.trainer.total_epochs, judge.trainer.strategy) == (3, "fsdp2")
-
-    judge = read("sft")
-    assert judge.model.path == "./models/Qwen3-14B"
-    assert (judge.data.train_batch_size, judge.data.micro_batch_size) == (96, 12)
-    assert (judge.data.max_length, judge.data.truncation) == (4096, "right")
-    assert judge.data.multiturn.model_dump() == {"enable": True, "messages_key": "messages"}
-    assert (judge.trainer.sp_size, judge.trainer.total_epochs) == (8, 1)
-
-    judge = read("grpo")
-    assert (judge.model.path, judge.mode) == ("Qwen/Qwen3-8B", "pointwise")
-    assert (judge.data.train_batch_size, judge.trainer.n_gpus_per_node) == (96, 8)
-    assert judge.grpo.model_dump() == {
-        "rollout_n": 4,
-        "kl_loss_coef": 0.001,
-        "max_response_length": 1024,
-        "temperature": 1.0,
-        "ray_address": "http://127.0.0.1:8265",
-    }
-
-
-def test_what_the_file_says_comes_before_a_default_and_leaves_the_others() -> None:
-    judge = read(optim={"lr": 1e-3}, data={**MADE, "micro_batch_size": 4})
-    assert (judge.optim.lr, judge.optim.clip_grad) == (1e-3, 2.0)
-    assert (judge.data.train_batch_size, judge.data.micro_batch_size) == (256, 4)
-
-
-def test_the_environment_comes_before_the_file_and_is_reported() -> None:
-    environ = {
-        "MODEL_PATH": "my/model", "TRAIN_BATCH_SIZE": "8", "MICRO_BATCH_SIZE": "2",
-        "MAX_LENGTH": "64", "SP_SIZE": "2", "TOTAL_EPOCHS": "5", "LR": "1e-4",
-        "STRATEGY": "fsdp", "N_GPUS_PER_NODE": "4", "RAY_ADDRESS": "http://ray:8265",
-        "ROLLOUT_N": "6", "KL_LOSS_COEF": "0", "HOME": "/somewhere",
-    }  # fmt: skip
-    judge = read("grpo", environ, optim={"lr": 1.0}, model={"path": "other"})
-    for variable, (table, key, kind) in JUDGE_VARIABLES.items():
-        assert getattr(getattr(judge, table), key) == kind(environ[variable]), variable
-    assert judge.overrides == {name: environ[name] for name in JUDGE_VARIABLES}
-
-
-def test_variables_of_another_method_and_empty_ones_say_nothing() -> None:
-    judge = read(environ={"ROLLOUT_N": "6", "LR": " "})
-    assert judge.overrides == {}
-    assert judge.optim.lr == METHOD_DEFAULTS["bradley_terry"]["optim"]["lr"]
 
 
 @pytest.mark.parametrize(
@@ -133,15 +75,6 @@ def test_an_address_with_a_password_would_be_in_all_files_of_the_run() -> None:
         with pytest.raises(ConfigError, match=r"grpo\.ray_address: .*RAY_ADDRESS") as refused:
             read("grpo", environ, **tables)
         assert "secret" not in str(refused.value)
-
-
-def test_the_model_beside_the_file_is_meant_where_there_is_one(tmp_path: Path) -> None:
-    (tmp_path / "models" / "mine").mkdir(parents=True)
-    data = {"method": "sft", "data": MADE, "model": {"path": "models/mine"}}
-    judge = JudgeFile.from_dict(data, folder=tmp_path, environ={})
-    assert judge.base == str(tmp_path / "models" / "mine")
-    data["model"] = {"path": "org/name"}
-    assert JudgeFile.from_dict(data, folder=tmp_path, environ={}).base == "org/name"
 
 
 def test_steps_and_validations() -> None:

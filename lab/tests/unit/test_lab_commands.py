@@ -7,7 +7,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.unit.helpers.help_pages import check_help_page
 from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line
@@ -22,11 +21,6 @@ def test_the_entry_points_are_the_table() -> None:
     assert project["entry-points"][ENTRY_POINT_GROUP] == COMMANDS
     assert list(COMMANDS) == list(LAB_COMMANDS)
     assert set(LAB_COMMANDS.values()) <= {"", *project["optional-dependencies"]}
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_help_page_is_readable_and_its_examples_parse(name: str) -> None:
-    check_help_page(name.replace(".", " "), COMMANDS)
 
 
 def test_the_program_without_its_metadata(tmp_path: Path) -> None:

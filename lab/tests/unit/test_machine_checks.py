@@ -83,16 +83,6 @@ def test_a_library_user_and_a_service_are_told_so() -> None:
 
 
 @pytest.mark.usefixtures("bare")
-def test_all_that_is_lacking_is_said_at_once() -> None:
-    spec = RewardSpec.from_dict({**keyed(), "graders": keyed()["graders"] + CODE["graders"]})
-    with pytest.raises(ConfigError) as caught:
-        check_machine(spec, spec.build_graders())
-    first, second = str(caught.value).splitlines()
-    assert "export NO_SUCH_KEY" in first
-    assert "bubblewrap" in second
-
-
-@pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize("panel", [{}, {"panel": {"votes": 2}}])
 def test_a_key_that_is_not_set_is_refused(
     monkeypatch: pytest.MonkeyPatch, panel: dict[str, Any]

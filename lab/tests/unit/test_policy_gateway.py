@@ -9,12 +9,9 @@ import pytest
 from lab.tests.unit.helpers.task_apps import assistant, said, user
 from tests.refusals import refuses
 
-from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge_lab.environments import OutOfContext, PolicyGateway
+from adjudge_lab.environments import PolicyGateway
 from adjudge_lab.environments.gateway import PolicySession
-
-SYSTEM = {"role": "system", "content": "Be brief."}
 
 
 def echo(messages: Any) -> str:
@@ -31,33 +28,6 @@ def seated(
     return asyncio.run(run())
 
 
-def test_a_conversation_is_recorded_as_the_policy_saw_it() -> None:
-    async def work(seat: PolicySession) -> PolicySession:
-        _, first = await said(seat.url, SYSTEM, user("a"), temperature=0.3, max_tokens=9)
-        reply = first["choices"][0]["message"]
-        assert first["choices"][0]["finish_reason"] == "stop"
-        # Clients add empty fields to what they send back.
-        await said(seat.url, SYSTEM, user("a"), {**reply, "tool_calls": None}, user("b"))
-        return seat
-
-    seat = seated(work)
-    wanted = [SYSTEM, user("a"), assistant("heard a"), user("b"), assistant("heard b")]
-    assert [{k: v for k, v in one.items() if v is not None} for one in seat.messages] == wanted
-    assert (seat.replies, seat.was_asked, seat.failure) == (2, True, None)
-
-
-@pytest.mark.parametrize("path", ["", "/chat/completions", "/v1/chat/completions"])
-def test_the_address_may_be_taken_for_any_of_three(path: str) -> None:
-    async def work(seat: PolicySession) -> int:
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(seat.url + path, json={"messages": [user("a")]}) as answer,
-        ):
-            return answer.status
-
-    assert seated(work) == 200
-
-
 def test_only_an_open_seat_answers() -> None:
     async def work() -> None:
         gateway = PolicyGateway()
@@ -71,26 +41,6 @@ def test_only_an_open_seat_answers() -> None:
             assert (other.was_asked, len(other.url.rpartition("/")[2])) == (False, 43)
 
     asyncio.run(work())
-
-
-def test_it_listens_while_a_seat_is_open_and_no_longer() -> None:
-    async def work() -> None:
-        gateway = PolicyGateway()
-        for _ in range(2):
-            async with gateway.open_session(echo) as seat:
-                assert (await said(seat.url, user("a")))[0] == 200
-            with pytest.raises(aiohttp.ClientConnectionError):
-                await said(seat.url, user("a"))
-
-    gateway_of_two_loops = PolicyGateway()
-
-    async def once() -> str:
-        async with gateway_of_two_loops.open_session(echo) as seat:
-            _, found = await said(seat.url, user("a"))
-            return str(found["choices"][0]["message"]["content"])
-
-    asyncio.run(work())
-    assert [asyncio.run(once()), run_blocking(once())] == ["heard a", "heard a"]
 
 
 BROKEN = [
@@ -156,22 +106,6 @@ def test_hostile_bodies_are_refused_and_the_seat_lives(body: bytes) -> None:
         assert (await said(seat.url, user("a")))[0] == 200
 
     seated(work)
-
-
-def test_too_long_a_conversation_has_the_code_that_clients_know() -> None:
-    def policy(messages: Any) -> str:
-        if len(messages) > 1:
-            raise OutOfContext
-        return "one"
-
-    async def work(seat: PolicySession) -> None:
-        await said(seat.url, user("a"))
-        talk = [user("a"), assistant("one"), user("b")]
-        status, found = await said(seat.url, *talk)
-        assert (status, found["error"]["code"]) == (400, "context_length_exceeded")
-        assert (seat.failure, seat.replies, seat.messages) == (None, 1, talk)
-
-    seated(work, policy)
 
 
 def test_what_the_policy_raises_stays_here() -> None:

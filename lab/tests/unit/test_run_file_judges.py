@@ -20,7 +20,6 @@ from adjudge_lab.rl.rewards import (
     find_judge_key_env,
     name_judge,
 )
-from adjudge_lab.rl.run_folder import TrainingFolder
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
 
@@ -137,19 +136,6 @@ def test_what_the_folder_says_is_not_said_again(
         read(beside, "judges/mine", **judge)
 
 
-def test_another_judge_in_the_same_folder_is_another_run_s(beside: Path) -> None:
-    """What the first one said is not taken for what the second would say."""
-    source = beside / "run.toml"
-    source.write_text("x")
-    digests = []
-    for label in ("mine", "another"):
-        (trained(beside / label, label) / CARD_FILE).replace(beside / "judges" / "mine" / CARD_FILE)
-        folder = TrainingFolder(beside / f"out-{label}", read(beside, "judges/mine"), source)
-        digests.append(folder.digest)
-        folder.close()
-    assert digests[0] != digests[1]
-
-
 # A panel.
 
 
@@ -203,11 +189,6 @@ def test_one_that_is_not_there_yet_is_missed_when_it_is_asked_for(beside: Path) 
         build_reward_spec(run)
 
 
-def test_the_panel_of_one_is_that_judge(beside: Path) -> None:
-    alone = build_reward_spec(read(beside, ["judges/a"]))
-    assert [one.name for one in alone.graders] == ["a", "gold"]
-
-
 def test_a_member_that_is_missing_leaves_the_reward_missing(beside: Path) -> None:
     """The others are another ruler: nothing is spread over them."""
     for method in ("weighted_mean", "min"):
@@ -244,18 +225,3 @@ def test_part_behind_a_service_and_a_rule_here_make_the_same_score(method: Any) 
     served = {**said, "a": GraderScore("a", inner, score_range=(0.0, 1.0))}
     found = aggregate(served, [AggregateTerm("a", 3.0), c], method=method)
     assert found == pytest.approx(whole)
-
-
-def test_the_cards_of_all_members_are_the_runs(beside: Path) -> None:
-    source = beside / "run.toml"
-    source.write_text("x")
-    digests = []
-    for name, changed in (("one", ""), ("two", "b")):
-        if changed:
-            (trained(beside / "new", "another") / CARD_FILE).replace(
-                beside / "judges" / changed / CARD_FILE
-            )
-        folder = TrainingFolder(beside / name, read(beside, ["judges/a", "judges/b"]), source)
-        digests.append(folder.digest)
-        folder.close()
-    assert digests[0] != digests[1]

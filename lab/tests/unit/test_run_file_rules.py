@@ -7,8 +7,7 @@ import pytest
 from tests.refusals import refuses
 
 from adjudge.errors import ConfigError
-from adjudge_lab.rl.plan import plan_run
-from adjudge_lab.rl.rewards import build_reward_spec, find_judge_key_env, name_judge
+from adjudge_lab.rl.rewards import build_reward_spec
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.rl.verl.inputs import NOTHING_RUNS, build_verl_spec, find_reward_problem
@@ -26,25 +25,6 @@ def read(folder: Path | None = None, **tables: Any) -> RunFile:
     for name, table in tables.items():
         data[name] = {**data.get(name, {}), **table} if isinstance(table, dict) else table
     return resolve_run_file(data, where="run.toml", folder=folder)
-
-
-def test_nobody_is_named_asked_or_paid() -> None:
-    run = read()
-    spec = build_reward_spec(run)
-    assert [one.name for one in spec.graders] == ["short", "capital"]
-    assert not spec.judges
-    assert spec.reward.combine_mode == "replace"
-    assert spec.reward.normalise
-    assert (name_judge(run), find_judge_key_env(run), run.judge_cards) == ("rules", None, [])
-    assert not run.lacks_trained_judge
-
-
-def test_a_dry_run_says_so() -> None:
-    found = plan_run(read())
-    assert found.judge == "rules alone"
-    assert [one.calls for one in found.graders] == [0.0, 0.0]
-    assert found.in_all["calls"] == 0.0
-    assert not [one for one in found.warnings if "judge." in one]
 
 
 @pytest.mark.parametrize(
@@ -108,12 +88,3 @@ def test_verl_gets_the_rules() -> None:
         judge={"combine_mode": "weighted_sum", "aggregate": "min"},
     )
     assert "not to 'min'" in str(find_reward_problem(smallest))
-
-
-def test_several_graders_are_one_score_by_what_the_file_says() -> None:
-    both = [SHORT, {**CAPITAL, "weight": 2.0}]
-    reward = build_reward_spec(read(graders=both, judge={"aggregate": "min"})).reward
-    assert reward.aggregate == "min"
-    assert build_reward_spec(read(graders=both)).reward.aggregate == "weighted_mean"
-    with refuses("judge.aggregate"):
-        read(judge={"aggregate": "points"})

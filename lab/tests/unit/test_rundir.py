@@ -1,7 +1,6 @@
 """The folder of a training run: whose it is, where it goes on, what is cut off."""
 
 import json
-import os
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +17,6 @@ from adjudge_lab.environments import Episode
 from adjudge_lab.rl.rollouts import Rollout, RolloutBatch, RolloutStore, RolloutTokens
 from adjudge_lab.rl.run_folder import (
     TrainingFolder,
-    compute_run_digest,
     find_newest_checkpoint,
     truncate_after_step,
 )
@@ -38,32 +36,6 @@ def checkpoint(folder: Path, step: int, state: str | None = None) -> Path:
         state = json.dumps({"global_step": step, "log_history": []})
     (path / "trainer_state.json").write_text(state)
     return path
-
-
-def test_a_new_folder_is_claimed(tmp_path: Path) -> None:
-    with closing(opened(tmp_path / "run", seed=3)) as run:
-        assert not run.resumed
-        assert (run.step, run.checkpoint) == (0, None)
-    assert (run.path / "config.toml").read_bytes() == EXAMPLE.read_bytes()
-    facts = json.loads((run.path / "run.json").read_text())
-    assert (facts["kind"], facts["seed"], facts["pid"]) == ("train", 3, os.getpid())
-    assert (facts["steps_planned"], facts["batch_size"], facts["group_size"]) == (60, 64, 8)
-
-
-def test_graders_that_report_are_the_same_before_and_after(tmp_path: Path) -> None:
-    """A resume with others would compare two graders as if training had moved one."""
-    source, report = tmp_path / "run.toml", tmp_path / "report.toml"
-    source.write_text(
-        '[model]\nbase = "tiny"\n[rollout]\nenv_name = "capitals"\n[[graders]]\n'
-        'name = "rule"\ntype = "json_valid"\n[evaluation]\nreport_spec = "report.toml"\n'
-    )
-    report.write_text('[[graders]]\nname = "short"\ntype = "length"\n')
-    opened(tmp_path / "run", source=source).close()
-    with closing(opened(tmp_path / "run", source=source)) as run:
-        assert run.resumed
-    report.write_text('[[graders]]\nname = "short"\ntype = "ngram_repetition"\n')
-    with pytest.raises(RunFolderError, match="a run of another evaluation.report_spec"):
-        opened(tmp_path / "run", source=source)
 
 
 def test_a_run_whose_dataset_has_changed_is_not_gone_on_with(tmp_path: Path) -> None:
@@ -177,19 +149,6 @@ def test_rows_after_a_step_and_a_torn_one_are_cut_off(tmp_path: Path) -> None:
     assert list(iter_rows(tmp_path / "nothing", dict[str, Any])) == []
 
 
-def test_a_runs_digest_is_its_files_content(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    one.write_text("a")
-    other.write_text("a")
-    assert (
-        compute_run_digest(one, None)
-        == compute_run_digest(other, None)
-        != compute_run_digest(one, other)
-    )
-    other.write_text("b")
-    assert compute_run_digest(one) != compute_run_digest(other)
-
-
 def batch(step: int = 4) -> RolloutBatch:
     episode = Episode(
         "e", 7, [{"role": "user", "content": "?"}, {"role": "assistant", "content": "é"}],
@@ -204,16 +163,6 @@ def batch(step: int = 4) -> RolloutBatch:
             Rollout(1, "4/0", failed, RolloutTokens([9], [9], [0.0], [0])),
         ],
     )
-
-
-def test_rollouts_come_back_as_they_were(tmp_path: Path) -> None:
-    store = RolloutStore(tmp_path / "state")
-    assert store.load(4) is None
-    store.save(batch())
-    assert store.load(4) == (3, batch().rollouts)
-    path = tmp_path / "state" / "step-000004.msgpack"
-    path.write_bytes(path.read_bytes()[:-3])
-    assert store.load(4) is None
 
 
 def judged(place: int, *, score: float = 1.0, shared: bool = False) -> GradedSample:
@@ -323,30 +272,6 @@ def flip(path: Path, place: int) -> None:
     content = bytearray(path.read_bytes())
     content[place] ^= 1
     path.write_bytes(content)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda base: (base / "model.safetensors").write_bytes(bytes(range(256))[::-1] * 4000),
-         "changed: model.safetensors"),
-        (lambda base: (base / "config.json").write_text("{}"), "changed: config.json"),
-        (lambda base: (base / "config.json").unlink(), "gone: config.json"),
-        (lambda base: (base / "adapter_model.safetensors").touch(),
-         "new: adapter_model.safetensors"),
-    ],
-)  # fmt: skip
-def test_a_run_does_not_go_on_with_another_base_model(
-    tmp_path: Path, change: Any, said: str
-) -> None:
-    source = with_base(tmp_path)
-    opened(tmp_path / "run", source=source).close()
-    (tmp_path / "base" / "README.md").write_text("more words")
-    os.utime(tmp_path / "base" / "model.safetensors", (0, 0))  # copied from elsewhere
-    opened(tmp_path / "run", source=source).close()
-    change(tmp_path / "base")
-    with pytest.raises(RunFolderError, match=rf"base model has changed .*\({said}\)"):
-        opened(tmp_path / "run", source=source)
 
 
 def test_a_run_whose_base_cannot_be_compared_goes_on(tmp_path: Path) -> None:

@@ -46,16 +46,6 @@ def opened(folder: Path, to: str = "tensorboard") -> Any:
     return open_sink(to, folder, label="tiny", config={})
 
 
-def test_rows_go_on_as_numbers(library: Library, tmp_path: Path) -> None:
-    sink = opened(tmp_path)
-    sink.log(1, {"step": 1, "reward": 1, "odd": None, "named": "x", "on": True})
-    sink.close()
-    sink.close()
-    sink.log(2, {"reward": 2.0})
-    assert library.told == [(1, {"reward": 1.0})]
-    assert (sink.hint, library.closed) == ("look --here", 1)
-
-
 def test_a_resumed_run_begins_with_the_rows_of_its_file(library: Library, tmp_path: Path) -> None:
     """Up to the first that is not whole; a step that is there is not logged again."""
     file = tmp_path / "metrics.jsonl"
@@ -148,33 +138,6 @@ def test_a_named_library_that_does_not_start(
 def test_another_destination(tmp_path: Path) -> None:
     with refuses("logging.to"):
         opened(tmp_path, "trakio")
-
-
-OWN = """
-class Lines:
-    def __init__(self, folder, *, label, config):
-        self._file = (folder / "lines.txt").open("w")
-        self._file.write(f"{label} {config['steps']}\\n")
-
-    def log(self, step, row):
-        self._file.write(f"{step} {row}\\n")
-
-    def close(self):
-        self._file.close()
-"""
-
-
-def test_a_sink_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_lines_sink.py").write_text(OWN)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    check_sink("my_lines_sink:Lines", beside=tmp_path)
-    sink = open_sink(
-        "my_lines_sink:Lines", tmp_path, label="tiny", config={"steps": 2}, beside=tmp_path
-    )
-    sink.log(1, {"reward": 1})
-    sink.close()
-    assert (tmp_path / "lines.txt").read_text() == "tiny 2\n1 {'reward': 1.0}\n"
-    assert sink.hint == ""
 
 
 def test_a_sink_that_cannot_be_imported(tmp_path: Path) -> None:

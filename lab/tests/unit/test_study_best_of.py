@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from adjudge_lab.statistics import Resampling
-from adjudge_lab.studies.kl_curves import best_of_curves, best_of_n_kl, expected_best
+from adjudge_lab.studies.kl_curves import best_of_curves, expected_best
 from adjudge_lab.studies.results import AnswerScores, BestOfScores, StudyResult
 
 UNITS = {"judge": 2.0, "gold": 0.5}
@@ -25,11 +25,6 @@ def answers(
         prompts=[f"p{at // each}" for at in range(len(proxy))],
         scores={"judge": AnswerScores(list(proxy)), "gold": AnswerScores(list(gold))},
     )
-
-
-@pytest.mark.parametrize(("n", "nats"), [(1, 0.0), (4, 0.636), (16, 1.835), (64, 3.175)])
-def test_kl_of_best_of_n(n: int, nats: float) -> None:
-    assert best_of_n_kl(n) == pytest.approx(nats, abs=5e-4)
 
 
 def test_curve_is_the_mean_over_prompts_in_units_of_the_first_policy() -> None:
@@ -62,16 +57,6 @@ def test_a_change_is_over_prompts_that_have_so_many_answers() -> None:
     assert curve.rows[2].proxy.value == pytest.approx((3.0 - 1.5) / 2.0)
 
 
-def test_nothing_to_say_is_said() -> None:
-    assert best_of_curves(study(), UNITS, Resampling(50)) == []
-    (curve,) = best_of_curves(study(answers([None, None], [1.0, 1.0])), UNITS, Resampling(50))
-    assert (curve.rows, curve.fits, curve.why) == ([], {}, "no value")
-    (same,) = best_of_curves(study(answers([1.0, 2.0], [1.0, 1.0])), {"judge": 1.0}, Resampling(50))
-    assert same.rows[1].gold.value is None
-    assert "do not differ" in same.rows[1].gold.why
-    assert same.rows[1].proxy.value == 0.5
-
-
 class Counted(float):
     """A number that counts its comparisons."""
 
@@ -87,13 +72,6 @@ def comparisons(count: int) -> int:
     pairs = [(Counted((at * 7919) % count), 0.0) for at in range(count)]
     expected_best(pairs, [1 << power for power in range(count.bit_length())])
     return Counted.compared
-
-
-def test_work_grows_like_sorting() -> None:
-    # No subset is looked at: four times the answers are four times the work and a little.
-    work = [comparisons(1 << power) for power in (7, 9, 11)]
-    assert work[1] / work[0] < 6
-    assert work[2] / work[1] < 6
 
 
 def test_uniform_answers_have_the_known_maximum() -> None:

@@ -1,6 +1,5 @@
 """The study file: what may stand in it, the arms it comes to, and what it says of mistakes."""
 
-import copy
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import pytest
 from adjudge.errors import ConfigError
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.rl.rewards import build_reward_spec, format_toml
-from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.studies.cells import Arm
 from adjudge_lab.studies.prerequisites import judge_training_waves
 from adjudge_lab.studies.study import Study
@@ -88,54 +86,10 @@ def by_name(found: Study) -> dict[str, Arm]:
     return {arm.name: arm for arm in found.arms(HERE)}
 
 
-def test_plans_are_crossed_and_what_two_of_them_ask_for_is_one_arm() -> None:
-    arms = by_name(study())
-    cells = dict.fromkeys(arm.cell for arm in arms.values())
-    assert list(cells) == [
-        ("a8", "none"), ("a64", "none"), ("pair", "none"), ("pair", "shorter"), ("a8", "shorter"),
-    ]  # fmt: skip
-    assert len(arms) == 3 * len(cells)
-    assert arms["a8.none.seed-2"].plans == ("sizes", "pairs")
-    assert arms["a8.none.seed-2"].levels == {"family": "a", "size": 8, "mitigation": "none"}
-
-
-def test_an_arm_is_the_shared_run_under_its_judge_under_its_mitigation() -> None:
-    run = by_name(study())["a8.shorter.seed-1"].run()
-    assert run.judge.folder == str((HERE / "judges" / "a8").absolute())
-    assert run.judge.combine_mode == "replace"
-    assert [(one["name"], one.get("weight")) for one in run.graders] == [
-        ("short", None), ("gold", 0.0),
-    ]  # fmt: skip
-    assert run.training.learning_rate == 1e-4
-    assert run.training.seed == 1
-    assert run.training.warm_start_iterations == 0
-    assert run.model.base == str((HERE / "policies" / "seed-1").absolute())
-    assert run.evaluation.kl
-    assert run.sentinel.gold == "gold"
-
-
 def test_a_panel_asks_its_members() -> None:
     judge = by_name(study())["pair.none.seed-0"].run().judge
     assert judge.folder == [str((HERE / "judges" / name).absolute()) for name in ("a8", "b8")]
     assert judge.aggregate == "min"
-
-
-def test_arms_are_run_files_as_toml_and_leave_the_study_alone() -> None:
-    found = study()
-    before = copy.deepcopy(found.run)
-    for arm in found.arms(HERE):
-        written = resolve_run_file(tomllib.loads(format_toml(arm.data)))
-        assert written.model_dump() == arm.run().model_dump()
-    assert found.run == before
-
-
-def test_a_judge_of_rules_rewards_by_its_graders_alone() -> None:
-    found = study(**with_judge("plain", run={"graders": [RULE]}), plans=[
-        {"name": "one", "judge": ["plain"]},
-    ])  # fmt: skip
-    run = found.arms(HERE)[0].run()
-    weights = {one.name: one.weight for one in build_reward_spec(run).graders}
-    assert weights == {"format": 1.0, "gold": 0.0}
 
 
 def test_scorers_reward_exactly_what_they_say() -> None:

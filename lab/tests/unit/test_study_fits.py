@@ -84,21 +84,6 @@ def test_known_numbers_lie_in_their_intervals(
     assert inside >= 18
 
 
-def test_a_peak_beyond_what_was_seen_is_called_so() -> None:
-    form = curves(lambda d: d * (2.0 - 0.1 * d)).forms["bon"]
-    assert form.peak.value == pytest.approx(10.0)
-    assert form.extrapolated is True
-
-
-def test_no_peak_where_there_is_none() -> None:
-    rising = curves(lambda d: d * (1.0 + 0.2 * d)).forms["bon"]
-    assert (rising.peak.value, rising.extrapolated, rising.at_peak) == (None, None, None)
-    assert "not above 0" in rising.peak.why
-    falling = curves(lambda d: d * (-1.0 - 0.2 * d)).forms["bon"]
-    assert falling.peak.value is None
-    assert falling.peak.why == "it falls from the start"
-
-
 def test_too_little_for_a_fit() -> None:
     column = {"a": 1.0, "b": 2.0}
     assert "fewer than 3" in fit_curves({0: [(1.0, column), (2.0, column)]}, FEW).why
@@ -122,13 +107,6 @@ def arm(seed: int, start: float, kls: list[float], dead: int | None = None) -> A
         for step, kl in enumerate([0.0, *kls])
     ]
     return bare_arm(points, seed=seed)
-
-
-def test_each_arm_begins_at_its_own_step_0() -> None:
-    arms = [arm(0, 5.0, [0.5, 1.0, 4.0]), arm(1, -3.0, [1.0, 2.0, 9.0])]
-    found = fit_arms(arms, "gold", 0.5, FEW)
-    assert found.forms["bon"].alpha.value == pytest.approx(2.0 / 0.5)
-    assert (found.points, found.at_zero, found.seeds, found.largest) == (6, 0, 2, 3.0)
 
 
 def test_checkpoints_without_distance_or_score_are_counted() -> None:

@@ -13,8 +13,6 @@ from adjudge_lab.studies.results import (
     BestOfScores,
     CheckpointResult,
     StudyResult,
-    mean_by_prompt,
-    score_units,
 )
 
 FEW = Resampling(100)
@@ -51,28 +49,6 @@ START: dict[str, Values] = {
 }
 
 
-def test_means_by_prompt_of_common_answers() -> None:
-    nan = float("nan")
-    found = mean_by_prompt(["p", "p", "q", "r"], [[1.0, 3.0, None, nan], [1.0, 2.0, 5.0, 1.0]])
-    assert found == {"p": (2.0, 1.5)}
-
-
-def test_a_unit_is_the_spread_of_the_first_policies_answers() -> None:
-    far: dict[str, Values] = {
-        name: [None if value is None else value + 100 * seed for value in of]
-        for seed, (name, of) in enumerate(START.items())
-    }
-    arms = [arm("a", 0, [START]), arm("b", 0, [START]), arm("a", 1, [far])]
-    found = score_units(study(arms))
-    # SS = 4 of each seed with 3 degrees of freedom; two arms of a seed are the same answers.
-    assert found["a"] == pytest.approx((8 / 6) ** 0.5)
-    assert found["gold"] == pytest.approx((2 / 6) ** 0.5)
-    many = BestOfScores(seed=0, prompts=["p", "p"], scores={"a": AnswerScores([1.0, 3.0])})
-    assert score_units(study(arms[:1], [many]))["a"] == pytest.approx(2**0.5)
-    flat: dict[str, Values] = {"a": [1.0] * 4, "gold": [None] * 4}
-    assert score_units(study([arm("a", 0, [flat])])) == {}
-
-
 def test_the_gap_by_hand() -> None:
     middle: dict[str, Values] = {"a": [1, 3, 1, 3], "gold": [1.0, 1.0, 1.0, 1.0]}
     end: dict[str, Values] = {"a": [5, 5, 3, 3], "gold": [0.0, 0.0, 0.5, 0.5]}
@@ -89,15 +65,6 @@ def test_the_gap_by_hand() -> None:
     assert (found.peak.step, found.peak.gold.value) == (5.0, 1.0)
     assert found.loss_level.value == pytest.approx(0.75)
     assert found.loss.value == pytest.approx(1.5)
-
-
-def test_the_gap_is_over_answers_that_both_scored() -> None:
-    end: dict[str, Values] = {"a": [5, None, 3, 3], "gold": [0.0, 9.0, None, None]}
-    found = measure_cell_gap([arm("a", 0, [START, end])], "gold", {"a": 2.0, "gold": 0.5}, FEW)
-    assert found.end.proxy.value == pytest.approx((5 - 1) / 2)
-    assert found.end.gold.value == pytest.approx((0 - 0.5) / 0.5)
-    assert found.end.prompts_left_out == 1
-    assert found.end.gold_level.value == 4.5
 
 
 def test_a_scorer_without_values_has_no_number() -> None:
@@ -135,16 +102,3 @@ def test_transfer_by_hand() -> None:
     assert row.others == ["b", "c"]
     assert row.over_others.value == pytest.approx(3.0)
     assert row.over_gold.value == pytest.approx(5.0)
-
-
-def test_judges_that_said_nothing_are_no_others() -> None:
-    end: dict[str, Values] = {"a": [4, 6, 4, 6], "b": [None] * 4, "gold": [0.0] * 4}
-    found = transfer_matrix(
-        study([arm("a", 0, [START, end])]), {"a": 1.0, "b": 2.0, "gold": 0.5}, FEW
-    )
-    (row,) = found.rows
-    assert row.gains["b"].value is None
-    assert row.gains["b"].why == "not scored at step 0 and at the end"
-    assert (row.others, row.over_others.value) == ([], None)
-    assert row.over_others.why == "no other judge scored it"
-    assert row.over_gold.value is not None

@@ -9,20 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adjudge.config import flatten
 from adjudge.errors import ConfigError
 from adjudge_lab.rl.rewards import format_toml
-from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.studies.cells import Arm
-from adjudge_lab.studies.manifest import check_arms, diff_settings, resolve_settings
+from adjudge_lab.studies.manifest import check_arms, diff_settings
 from adjudge_lab.studies.study import Study
 from adjudge_lab.studies.study_file import merge_tables
 
 HERE = Path("study")
 GOLD = {"name": "gold", "type": "adjudge_lab.rl.tiny:CapitalGrader", "weight": 0.0}
 RULE = {"name": "format", "type": "reasoning_format"}
-RUBRICS = [{"criterion": "Names the capital", "points": 2}]
 RUN: dict[str, Any] = {
     "model": {"base": "tiny"},
     "judge": {"combine_mode": "replace"},
@@ -66,50 +63,11 @@ def test_arms_of_a_plan_differ_in_what_is_declared_alone() -> None:
     check_arms(found, found.arms(HERE))
 
 
-@pytest.mark.parametrize(
-    ("tables", "key", "values"),
-    [
-        ({"rollout": {"max_tokens": 40}}, "rollout.max_tokens", "(512, 40)"),
-        ({"training": {"group_size": 4}}, "training.group_size", "(8, 4)"),
-        ({"evaluation": {"seeds": "1-2"}}, "evaluation.seeds", "[1, 2])"),
-        ({"algorithm": {"variety": "gspo"}}, "algorithm.variety", "('grpo', 'gspo')"),
-        ({"model": {"base": "other"}}, "model.base", "'other')"),
-    ],
-)
-def test_what_nobody_declares_is_the_same(tables: dict[str, Any], key: str, values: str) -> None:
-    found = study()
-    message = told(found, altered(found.arms(HERE), "two.none.seed-1", **tables))
-    assert message.startswith("s.toml: arms one.none.seed-1 and two.none.seed-1 differ in " + key)
-    assert values in message
-    assert "no judge or mitigation of this study declares, so an effect" in message
-
-
 def test_a_key_that_one_mitigation_declares_binds_the_other_arms() -> None:
     found = study()
     arms = altered(found.arms(HERE), "two.none.seed-0", rollout={"temperature": 0.7})
     message = told(found, arms)
     assert "one.none.seed-0 and two.none.seed-0 differ in rollout.temperature (1, 0.7)" in message
-
-
-def test_a_mitigation_may_turn_a_whole_table_on(scripts: Path) -> None:
-    rows = [{"prompt": f"Capital of {one}?", "rubrics": RUBRICS} for one in "ABCD"]
-    (scripts / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    shared = {"rollout": {"dataset": "rows.jsonl"}, "evaluation": {"instances": 2}}
-    data = {
-        "kind": "study",
-        "gold": "gold",
-        "run": {**RUN, **shared},
-        "judges": {"one": {"run": {"graders": [RULE]}}},
-        "mitigations": {"ruscarl": {"run": {"rollout": {"scaffold": {}}}}},
-        "plans": [{"name": "p", "judge": ["one"], "mitigation": ["none", "ruscarl"]}],
-    }
-    found = Study.from_dict(data, where="s.toml", folder=scripts)
-    arms = found.arms(HERE)
-    check_arms(found, arms)
-    assert arms[3].run().rollout.scaffold is not None
-    assert "rollout.max_tokens" in told(
-        found, altered(arms, "one.ruscarl.seed-0", rollout={"max_tokens": 40})
-    )
 
 
 def test_seeds_of_a_cell_differ_in_their_seed_alone() -> None:
@@ -131,29 +89,6 @@ def test_two_arms_that_are_one_run_are_refused() -> None:
     assert "arms none-of-it.none.seed-0 and much.none.seed-0 are the same run" in message
 
 
-def test_differences_are_of_what_a_run_comes_to(tmp_path: Path) -> None:
-    rows = '{"prompt": "hi"}\n'
-    for name, text in {"a.jsonl": rows, "b.jsonl": rows, "c.jsonl": rows * 2}.items():
-        (tmp_path / name).write_text(text)
-
-    def run(dataset: str, folder: Path = tmp_path, **tables: Any) -> RunFile:
-        data = merge_tables({**ALONE, "rollout": {"dataset": dataset}}, tables)
-        return resolve_run_file(data, folder=folder)
-
-    plain = run("a.jsonl")
-    assert diff_settings(plain, run("b.jsonl", evaluation={"seeds": "0-15"})) == []
-    (tmp_path / "below").mkdir()
-    assert diff_settings(plain, run("../a.jsonl", tmp_path / "below")) == []
-    same = {**GOLD, "weight": 0}
-    assert diff_settings(plain, run("a.jsonl", graders=[same, RULE], training={"seed": 0})) == []
-    (other,) = diff_settings(plain, run("c.jsonl"))
-    assert other.key == "rollout.dataset.sha256"
-    more = run("a.jsonl", graders=[RULE, GOLD, {**RULE, "name": "more"}])
-    keys = [one.key for one in diff_settings(plain, more)]
-    assert "graders.more.type" in keys
-    assert all(key.startswith("graders.more.") for key in keys)
-
-
 @settings(max_examples=8)
 @given(st.floats(0.1, 2.0), st.floats(0.1, 2.0), st.integers(1, 5), st.integers(1, 5))
 def test_a_difference_has_both_values_and_turns_around(
@@ -168,16 +103,6 @@ def test_a_difference_has_both_values_and_turns_around(
     wanted: list[Any] = [("rollout.max_turns", left, right)] * (left != right)
     wanted += [("rollout.temperature", one, two)] * (one != two)
     assert [(d.key, d.left, d.right) for d in there] == wanted
-
-
-def test_resolved_runs_say_nothing_of_where_the_study_lies(tmp_path: Path) -> None:
-    judge = {"train": {"method": "bradley_terry", "data": {"synthetic": {"n": 20}}}}
-    found = study(judges={"one": judge}, plans=[{"name": "p", "judge": ["one"]}])
-    places = [tmp_path / "here", tmp_path / "there"]
-    first, second = (resolve_settings(found.arms(place)[0].run(), place) for place in places)
-    assert first == second
-    assert first["judge.folder"] == ["judges/one"]
-    assert first["model.base"] == "policies/seed-0"
 
 
 def test_passwords_are_no_difference_and_not_shown() -> None:
@@ -196,10 +121,6 @@ def test_passwords_are_no_difference_and_not_shown() -> None:
     assert [str(one) for one in diff_settings(runs[0], runs[2])] == [
         "judge.base_url ('https://one.org/v1', 'https://two.org/v1')"
     ]
-
-
-def test_keys_are_written_as_toml_has_them() -> None:
-    assert dict(flatten({"a.b": {"c": [1]}, "d": {}})) == {'"a.b".c': [1]}
 
 
 @pytest.fixture
@@ -239,25 +160,6 @@ def test_a_scaffold_without_rubrics_is_refused(scripts: Path) -> None:
     assert message.startswith("s.toml: arms.RuscaRL: ")
     assert "row 2 of" in message
     assert "has no rubrics" in message
-
-
-def test_the_pair_on_rubrics_still_differs_in_temperature(scripts: Path) -> None:
-    rows = [json.loads(line) for line in (scripts / "rows.jsonl").read_text().splitlines()]
-    text = "".join(json.dumps({**row, "rubrics": RUBRICS}) + "\n" for row in rows)
-    (scripts / "rows.jsonl").write_text(text)
-    found = pair(scripts, "rollout.scaffold")
-    assert "differ in rollout.temperature (1, 0.7)" in told(found, found.arms(HERE))
-    write(scripts, "RuscaRL", temperature=1.0, scaffold={"rule": "step_sigmoid"})
-    mended = pair(scripts, "rollout.scaffold")
-    arms = mended.arms(HERE)
-    check_arms(mended, arms)
-    assert [arm.name for arm in arms[::3]] == ["RL.seed-0", "RuscaRL.seed-0"]
-    assert [arm.cell for arm in arms[::3]] == [("RL", "none"), ("RL", "RuscaRL")]
-    assert mended.scorers == ["RL", "gold"]
-    undeclared = pair(scripts)
-    assert "differ in rollout.scaffold.add_base_when_zero (not set, False)" in told(
-        undeclared, undeclared.arms(HERE)
-    )
 
 
 def test_given_arms_that_are_one_run_or_see_other_prompts(scripts: Path) -> None:

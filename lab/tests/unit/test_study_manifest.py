@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from adjudge.errors import RunFolderError
-from adjudge.graders.llm.trained_judge_card import JudgeCard
-from adjudge_lab.judge_training.card_contents import reward_spec_of_card
 from adjudge_lab.studies.manifest import check_manifest, make_manifest
 from adjudge_lab.studies.study import Study
 from adjudge_lab.studies.study_file import merge_tables
@@ -25,10 +23,6 @@ ROWS = [
     {"prompt": "Capital of A?", "chosen": "B", "rejected": "C"},
     {"prompt": "Capital of D?", "chosen": "E", "rejected": "F"},
 ]
-CARD = JudgeCard(
-    adjudge="0", kind="scalar", method="bradley_terry", mode=None, label="other", created="",
-    base={}, data={}, config={}, validation={}, max_length=64,
-)  # fmt: skip
 
 
 def data() -> dict[str, Any]:
@@ -116,24 +110,6 @@ def test_judges_are_told_without_keys(place: Path, monkeypatch: pytest.MonkeyPat
     assert "endpoint" not in told["judges"]["rules"]
 
 
-def test_the_same_study_elsewhere_has_the_same_hashes(place: Path, tmp_path: Path) -> None:
-    found = Study.from_dict(data(), where="s.toml", folder=place)
-    here, there = (
-        make_manifest(found, found.arms(out), out) for out in (tmp_path / "x", tmp_path / "y")
-    )
-    assert here == there
-    assert check_manifest(here, there) == []
-
-
-def test_a_study_may_grow(place: Path, base: dict[str, Any]) -> None:
-    more = data()
-    more["seeds"] = [0, 1, 2]
-    more["judges"] = {"first": {"run": {"graders": [{**RULE, "name": "x"}]}}, **more["judges"]}
-    more["judges"]["rules"] = {**more["judges"]["rules"], "levels": {"size": 9}}
-    more["plans"].append({"name": "q", "judge": ["first", "rules"]})
-    assert check_manifest(base, manifest(place, more)) == []
-
-
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -172,18 +148,6 @@ def test_what_is_gone_and_what_data_have_changed(tmp_path: Path, base: dict[str,
     assert "arms.rules.none.seed-0: its settings have changed" in refused(base, manifest(place))
 
 
-def test_a_judge_that_was_trained_anew(tmp_path: Path, base: dict[str, Any]) -> None:
-    place = filled(tmp_path)
-    card = place / "out" / "judges" / "other" / "judge.json"
-    card.parent.mkdir(parents=True)
-    card.write_text("{}")
-    card.with_name("reward.toml").write_text(reward_spec_of_card(CARD) or "")
-    first = manifest(place)
-    assert check_manifest(base, first) == []
-    card.write_text('{"other": 1}')
-    assert "judges.other: it was trained anew" in refused(first, manifest(place))
-
-
 def test_other_versions_are_worth_a_warning(base: dict[str, Any]) -> None:
     new = {**base, "versions": {**base["versions"], "trl": "9"}}
     was = base["versions"]["trl"]
@@ -199,11 +163,3 @@ def test_other_versions_are_worth_a_warning(base: dict[str, Any]) -> None:
 def test_a_damaged_manifest_is_told_so(base: dict[str, Any], part: str, damaged: object) -> None:
     message = refused({**base, part: damaged}, base)
     assert message.startswith(f"manifest.json: {part}: Expected ")
-
-
-def test_best_of_n_may_be_turned_on_and_not_changed(base: dict[str, Any]) -> None:
-    off = {**base, "best_of": {"prompts": 4, "answers": 0}}
-    assert check_manifest(off, base) == check_manifest(base, off) == []
-    before = {name: value for name, value in base.items() if name != "best_of"}
-    assert check_manifest(before, base) == []
-    assert "best_of was" in refused({**base, "best_of": {"prompts": 4, "answers": 3}}, base)

@@ -11,7 +11,6 @@ from adjudge_lab.rl.rewards import format_toml
 from adjudge_lab.studies.tasks import (
     AnswerSource,
     PanelMember,
-    _scores_line,
     read_scores_by_step,
     score_sources,
 )
@@ -107,17 +106,6 @@ def test_equal_texts_are_asked_once_and_failures_stay_missing(tmp_path: Path, ju
     assert len(asked_texts(tmp_path)) == 2  # "two" of both arms and steps, and "x"
 
 
-def test_what_is_scored_is_not_scored_again(tmp_path: Path, judge: Path) -> None:
-    file = written(tmp_path / "a.jsonl", [row("two"), row("three", step=1)])
-    assert scored(tmp_path, judge, AnswerSource("a", file)) == 2
-    assert scored(tmp_path, judge, AnswerSource("a", file)) == 0
-    written(file, [row("two"), row("three", step=1), row("fo", step=2)])
-    path = tmp_path / "scores.jsonl"
-    path.write_bytes(path.read_bytes() + b'{"source": "a", "st')  # torn by a kill
-    assert scored(tmp_path, judge, AnswerSource("a", file)) == 1
-    assert {step for _, step in read_scores_by_step(path)} == {0, 1, 2}
-
-
 def test_other_answers_of_the_same_name_are_scored_anew(tmp_path: Path, judge: Path) -> None:
     file = written(tmp_path / "a.jsonl", [row("two"), row("x", step=1)])
     assert scored(tmp_path, judge, AnswerSource("a", file)) == 2
@@ -147,14 +135,6 @@ def test_what_may_have_passed_is_asked_again(tmp_path: Path, judge: Path) -> Non
     scored(tmp_path, file, source)
     assert read_scores_by_step(path)["a", 0].values == [0.3, None]
     assert read_scores_by_step(path)["a", 0].missing == {"timeout": 1}
-
-
-def test_an_episode_without_a_word_is_no_answer(tmp_path: Path, judge: Path) -> None:
-    failed = {**row(""), "messages": [], "missing": {"kind": "connection", "message": "down"}}
-    source = AnswerSource("a", written(tmp_path / "a.jsonl", [row("two"), failed]))
-    scored(tmp_path, judge, source)
-    found = read_scores_by_step(tmp_path / "scores.jsonl")["a", 0]
-    assert (found.values, found.missing) == ([0.3, None], {"connection": 1})
 
 
 def test_scores_of_another_reward_are_not_mixed_in(tmp_path: Path, judge: Path) -> None:
@@ -212,10 +192,3 @@ def test_time_outs_that_are_a_dial_are_not_waited_for(tmp_path: Path) -> None:
         assert scored(tmp_path, file, source) == 1
         found = read_scores_by_step(tmp_path / "scores.jsonl")["a", 0]
         assert found.missing == {"timeout": 40}
-
-
-def test_a_whole_number_is_a_score_like_any_other() -> None:
-    """It must not fall between the numbers and the failures."""
-    line = _scores_line("a", 0, [], [1, "timeout", 0.5])
-    assert line.values == [1.0, None, 0.5]
-    assert line.missing == {"timeout": 1}

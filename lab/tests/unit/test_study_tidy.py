@@ -1,7 +1,5 @@
 """The tidy table: a row per checkpoint, scorer and measure, with what is missing left null."""
 
-from pathlib import Path
-
 import msgspec
 from lab.tests.unit.helpers.made_study import bare_arm
 
@@ -10,7 +8,6 @@ from adjudge_lab.studies.results import (
     CheckpointResult,
     StudyResult,
     iter_study_rows,
-    write_study_rows,
 )
 
 
@@ -29,26 +26,6 @@ def result() -> StudyResult:
     return StudyResult(gold="gold", judges={}, arms=[arm], best_of=[])
 
 
-def test_rows_say_who_scored_what_as_whom() -> None:
-    rows = list(iter_study_rows(result()))
-    assert [(row["measure"], row["scorer"], row["role"]) for row in rows] == [
-        ("score", "mine", "proxy"),
-        ("score", "other", "held_out"),
-        ("score", "gold", "gold"),
-        ("words", None, None),
-    ]
-    assert [row["value"] for row in rows] == [0.5, None, 0.5, 3.0]
-    assert [row["missing"] for row in rows] == [1, 2, 0, 0]
-    assert {(row["step"], row["kl"], row["answers"]) for row in rows} == {(4, 0.25, 2)}
-    assert msgspec.json.decode(rows[0]["levels"]) == {"mitigation": "none", "size": 8}
-
-
-def test_members_of_an_arms_own_panel_are_not_held_out_from_it() -> None:
-    told: dict[str, dict[str, object]] = {"mine": {"members": ["other", "third"]}}
-    rows = iter_study_rows(msgspec.structs.replace(result(), judges=told))
-    assert [row["role"] for row in rows] == ["proxy", "member", "gold", None]
-
-
 def test_episodes_that_failed_are_missing_from_features() -> None:
     (arm,) = result().arms
     (point,) = arm.points
@@ -57,11 +34,3 @@ def test_episodes_that_failed_are_missing_from_features() -> None:
         result(), arms=[msgspec.structs.replace(arm, points=points)], judges={}
     )
     assert [row["missing"] for row in iter_study_rows(made) if row["measure"] == "words"] == [1]
-
-
-def test_the_table_reads_back(tmp_path: Path) -> None:
-    import pyarrow.parquet
-
-    path = write_study_rows(tmp_path, result())
-    assert path.name == "tidy.parquet"
-    assert pyarrow.parquet.read_table(path).to_pylist() == list(iter_study_rows(result()))

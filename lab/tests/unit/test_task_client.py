@@ -13,7 +13,6 @@ from lab.tests.unit.helpers.task_apps import (
     counting,
     failure,
     rollout,
-    said,
     seat_of,
     speaking,
     strange,
@@ -55,22 +54,6 @@ def test_an_episode_over_http_is_the_one_played_here() -> None:
     assert there.columns == {}
 
 
-def test_an_app_with_one_environment_needs_no_name_of_it() -> None:
-    episode = played(env_name=None)
-    assert episode.rewards == played().rewards
-    assert episode.env_name == "task app"
-
-
-def test_scores_of_the_app_are_columns() -> None:
-    app = {"outcome_score": lambda _: 0.5, "events_score": lambda _: 2.0}
-    assert played(app=app).columns == {"outcome_score": 0.5, "events_score": 2.0}
-
-
-def test_settings_reach_the_environment() -> None:
-    episode = played(env_config={"by": 3}, max_turns=1, seed=50)
-    assert (episode.rewards, episode.done) == ([6.0], False)
-
-
 def test_a_conversation_too_long_ends_the_episode() -> None:
     def policy(messages: Any) -> str:
         if len(messages) > 5:
@@ -83,24 +66,6 @@ def test_a_conversation_too_long_ends_the_episode() -> None:
     with pytest.raises(GradingFailure, match="longer than the policy can read") as at_once:
         played(lambda _: (_ for _ in ()).throw(OutOfContext()))
     assert at_once.value.kind is ErrorKind.INVALID_INPUT
-
-
-def test_what_the_policy_raises_goes_through_and_ends_the_episode_at_once() -> None:
-    class OwnError(Exception):
-        pass
-
-    def policy(messages: Any) -> str:
-        raise OwnError
-
-    async def slow(request: web.Request) -> web.StreamResponse:
-        await said(await seat_of(request), user("a"))
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    with pytest.raises(OwnError):
-        played(policy)
-    with pytest.raises(OwnError):
-        against(slow, policy)
 
 
 @pytest.mark.parametrize("loops", [1, 2])
@@ -229,21 +194,3 @@ def test_an_app_elsewhere_needs_a_gateway_that_it_can_reach(
     task("https://tasks.example.org", gateway=public)
     with refuses("task_url"):
         task("http://a:b@127.0.0.1")
-
-
-def test_an_advertised_address_is_what_the_app_is_told() -> None:
-    async def handler(request: web.Request) -> web.StreamResponse:
-        url = await seat_of(request)
-        assert url.startswith("http://localhost:")
-        return await speaking(rollout(1.0))(request)
-
-    async def work() -> Episode:
-        async with PolicyGateway().open_session(words) as seat:  # only to find a free port
-            port = seat.url.split(":")[2].split("/")[0]
-        gateway = PolicyGateway(port=int(port), advertise=f"http://localhost:{port}/")
-        async with strange(handler) as url:
-            return await task(url, gateway=gateway).play(1, words)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ENVIRONMENT_API_KEY", KEY)
-        assert asyncio.run(work()).rewards == [1.0]

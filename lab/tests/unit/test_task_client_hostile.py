@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 from lab.tests.unit.helpers.task_apps import (
-    assistant,
     failure,
     rollout,
     said,
@@ -19,7 +18,7 @@ from lab.tests.unit.helpers.task_apps import (
 )
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge_lab.environments import Episode, fetch_rubrics
+from adjudge_lab.environments import fetch_rubrics
 
 
 @pytest.fixture(autouse=True)
@@ -73,30 +72,6 @@ def test_every_reply_must_have_its_step(answer: Any, words: str) -> None:
     found = failure(speaking(answer))
     assert found.kind is ErrorKind.UNSUPPORTED
     assert words in str(found)
-
-
-def test_only_some_rewards_are_none() -> None:
-    async def handler(request: web.Request) -> web.StreamResponse:
-        url = await seat_of(request)
-        await said(url, user("a"))
-        await said(url, user("a"), assistant("word 1"), user("b"))
-        return web.json_response(rollout(1.0, None))
-
-    found = failure(handler)
-    assert found.kind is ErrorKind.SERVER_ERROR
-    assert "only some rewards" in str(found)
-
-
-def test_an_app_that_rewrites_the_history_is_told_and_not_trained_on() -> None:
-    async def handler(request: web.Request) -> web.StreamResponse:
-        url = await seat_of(request)
-        await said(url, user("a"))
-        await said(url, user("Summary: you said something."))
-        return web.json_response(rollout(1.0, 1.0))
-
-    found = failure(handler)
-    assert found.kind is ErrorKind.UNSUPPORTED
-    assert "rewrote the conversation" in str(found)
 
 
 def test_an_app_that_asks_nothing_played_nothing() -> None:
@@ -156,17 +131,6 @@ def test_what_was_played_is_not_played_again() -> None:
 
     assert (failure(cut).kind, calls) == (ErrorKind.CONNECTION, 1)
     assert (failure(broken).kind, calls) == (ErrorKind.SERVER_ERROR, 2)
-
-
-def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adjudge_lab.environments.task_client._PAUSE_S", 0.01)
-
-    async def work() -> Episode:
-        return await task("http://127.0.0.1:9").play(5, words)
-
-    with pytest.raises(GradingFailure) as caught:
-        asyncio.run(work())
-    assert caught.value.kind is ErrorKind.CONNECTION
 
 
 @pytest.mark.parametrize(

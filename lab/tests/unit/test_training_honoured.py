@@ -9,7 +9,7 @@ from adjudge.errors import ConfigError
 from adjudge_lab.rl.backend_checks import check_backend_support, find_unsupported_settings
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import load_run_file, resolve_run_file
-from adjudge_lab.rl.verl.inputs import verl_gpus, verl_version
+from adjudge_lab.rl.verl.inputs import verl_gpus
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 QUALITY = {"name": "quality", "type": "llm", "template": "{response}", "score_range": [0.0, 2.0]}
@@ -32,14 +32,6 @@ def keys(run: RunFile, version: str | None = None) -> list[str]:
 
 
 SPLIT = {"type": "single_node_split", "gpus_for_vllm": 4, "gpus_for_training": 3, "gpus_for_ref": 1}
-
-
-def test_an_ordinary_run_gets_all_it_asks_for() -> None:
-    for backend in ("trl", "verl"):
-        for version in ("0.6.1", "0.9.1"):
-            run = run_of(backend=backend, compute={"gpu_count": 1, "gpu_type": "H100"})
-            assert keys(run, version) == []
-            check_backend_support(run, approximate=False)
 
 
 def test_the_full_example_under_trl() -> None:
@@ -137,23 +129,6 @@ def test_other_keys_that_verl_does_otherwise() -> None:
         "sentinel.action",
     ]
     assert all(one.runs for one in find_unsupported_settings(run, "0.9.1"))
-
-
-def test_a_warm_start_is_for_the_tiny_model_and_its_default_asks_for_none() -> None:
-    assert keys(run_of(training={"warm_start_iterations": 5})) == ["training.warm_start_iterations"]
-    assert keys(run_of(training={"warm_start_iterations": 0})) == []
-    assert keys(run_of(model={"base": "tiny"}, training={"warm_start_iterations": 5})) == []
-    assert keys(run_of().with_seed(4)) == []
-
-
-def test_the_version_is_read_without_importing_verl(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = "adjudge_lab.rl.verl.inputs.installed_verl"
-    for installed, meant in (
-        (None, "0.9.1"), ("0.6.1", "0.6.1"), ("0.5.0.post1", "0.6.1"),
-        ("0.9.1", "0.9.1"), ("0.10.0.dev0", "0.9.1"), ("1.0", "0.9.1"),
-    ):  # fmt: skip
-        monkeypatch.setattr(found, lambda version=installed: version)
-        assert verl_version() == meant
 
 
 def test_verl_has_no_part_of_a_model_and_no_comparison_of_its_own() -> None:

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runner.progress import format_duration
 from adjudge.trainers.scoring import Scorer
 from adjudge.types import RewardSample
 from adjudge_lab.cli import COMMANDS
@@ -62,11 +61,6 @@ def test_the_full_example_needs_nothing_that_is_not_there(monkeypatch: pytest.Mo
     assert "torch" not in sys.modules
 
 
-def test_a_variable_that_is_set_is_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
-    assert not any("is not set" in one and "KEY" in one for one in plan_run(full()).warnings)
-
-
 @pytest.mark.parametrize(
     ("judge", "calls", "in_all"),
     [
@@ -83,17 +77,6 @@ def test_calls_of_an_episode_of_50_turns(judge: dict[str, Any], calls: int, in_a
     found = plan_run(full(judge=judge))
     assert found.episode is not None
     assert (found.episode.calls, found.in_all["calls"]) == (calls, in_all)
-
-
-def test_cost_is_by_price() -> None:
-    none, dear = plan_run(full()), plan_run(full(judge={"price": {"input": 0.15, "output": 0.6}}))
-    own = dear.episode
-    assert own is not None
-    assert none.episode is not None
-    assert own.cost_usd == pytest.approx((own.input_tokens * 0.15 + own.output_tokens * 0.6) / 1e6)
-    assert dear.in_all["cost_usd"] == pytest.approx((own.cost_usd or 0.0) * 3420)
-    assert none.episode.cost_usd is None
-    assert not any("price" in one for one in dear.warnings)
 
 
 def test_a_rubric_that_is_there_is_counted_by_how_it_is_asked(tmp_path: Path) -> None:
@@ -400,13 +383,6 @@ def test_the_learning_rate_suits_the_model_and_is_said(
     assert plan_run(said).assumed_learning_rate is None
 
 
-def test_a_folder_of_small_weights_learns_as_the_tiny_model(tmp_path: Path) -> None:
-    (tmp_path / "first").mkdir()
-    (tmp_path / "first" / "model.safetensors").write_bytes(b"0" * 100)
-    run = resolve_run_file({"model": {"base": "first"}}, folder=tmp_path)
-    assert run.learning_rate == 5e-4
-
-
 def test_the_run_is_verls_module_with_files_and_variables(tmp_path: Path) -> None:
     """A stand-in for verl records how it is started: a trainer needs a GPU."""
     # Not beside the run file, where this process would find it, too.
@@ -438,17 +414,6 @@ def test_the_run_is_verls_module_with_files_and_variables(tmp_path: Path) -> Non
     files = VerlFiles.within(tmp_path / "out")
     command = build_verl_command(run, files, tmp_path / "out")
     assert [f"{key}={value}" for key, value in seen["given"].items()] == command[3:]
-
-
-def test_the_plan_says_how_long_judging_takes_as_far_as_the_file_does() -> None:
-    judge = {"base_url": "http://127.0.0.1:9/v1", "mock": None}
-    paced = {**judge, "endpoint": {"requests_per_minute": 1.0}}
-    quick, slow = plan_run(full(judge=judge)), plan_run(full(judge=paced))
-    calls = quick.in_all["calls"]
-    assert calls is not None
-    assert f"judging about {format_duration(calls * 2 / 16)} at 2 s a call" in quick.time
-    assert f"about {format_duration(calls * 60)}" in slow.time
-    assert f"at most {format_duration(calls * 60)}" in slow.time
 
 
 DATASET = """

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
 
 from adjudge import RewardSpec
 from adjudge.checks.steps import StepAlarm, StepWatch
@@ -23,12 +22,11 @@ from adjudge_lab.cli.train import _print_summary
 from adjudge_lab.environments import Episode, Policy
 from adjudge_lab.rl.held_out import AnswerSample, build_answer_sample, judge_episodes
 from adjudge_lab.rl.report import write_training_report
-from adjudge_lab.rl.rewards import build_reward_spec, check_run_machine
+from adjudge_lab.rl.rewards import build_reward_spec
 from adjudge_lab.rl.rollouts import group_variances
 from adjudge_lab.rl.run import (
     TrainingJob,
     _TrainingRun,
-    first_and_last_means,
     summarise_training,
     train_run,
 )
@@ -69,32 +67,11 @@ def test_a_seed_is_a_country_and_pays_for_its_capital() -> None:
     assert run_blocking(CapitalsTask().play(8, lambda _: "")).messages[0] == right.messages[0]
 
 
-@pytest.mark.parametrize(
-    ("response", "score"),
-    [
-        ("Paris.", 1.0),
-        ("Sure! It is Paris.", 1.0),
-        ("Rome.", 0.0),
-        ("Paris or Rome", 0.0),
-        ("", 0.0),
-    ],
-)
-def test_the_gold_takes_one_capital_only(response: str, score: float) -> None:
-    assert CapitalGrader().evaluate(response, "Paris").score == score
-
-
 def test_variances_are_within_groups_and_leave_missing_rewards_out() -> None:
     found = group_variances([5.0, 7.0, None, 9.0, 9.0, 9.0], [0.0, 0.0, 1.0, 1.0, 0.0, 0.0], 3)
     assert found["judge/part_group_var"] == pytest.approx((2.0 + 1 / 3) / 2)
     assert found["judge/env_group_var"] == pytest.approx((0.0 + 1 / 3) / 2)
     assert group_variances([None, 1.0], [0.0, 0.0], 2) == {}
-
-
-def test_first_and_last_of_a_metric_that_is_not_always_there() -> None:
-    rows = [{"x": 1.0}, {}, {"x": 3.0}]
-    assert first_and_last_means(rows, "x") == (1.0, 3.0)
-    assert first_and_last_means(rows, "y") == (None, None)
-    assert first_and_last_means([], "x") == (None, None)
 
 
 def scripted(reply: str) -> RewardSpec:
@@ -199,21 +176,6 @@ def test_without_a_trainer_the_run_says_what_to_install(
     with pytest.raises(ConfigError, match="make demo-rl"):
         train_run(job)
     assert not job.folder.exists()
-
-
-def test_a_judge_that_only_reports_is_looked_for_before_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("GROQ_API_KEY", raising=False)
-    (tmp_path / "report.toml").write_text(
-        '[[graders]]\nname = "kind"\ntype = "helpfulness"\n'
-        '[judges.main]\ntype = "groq"\nmodel = "m"\n'
-    )
-    run = load_run_file(EXAMPLE)
-    evaluation = run.evaluation.model_copy(update={"report_spec": str(tmp_path / "report.toml")})
-    check_run_machine(run)
-    with refuses("graders.kind"):
-        check_run_machine(run.model_copy(update={"evaluation": evaluation}))
 
 
 def test_a_folder_that_holds_a_run_is_refused(

@@ -16,7 +16,6 @@ from adjudge_lab.rl.plan import list_run_warnings
 from adjudge_lab.rl.policy import resolve_base_model
 from adjudge_lab.rl.rewards import build_reward_spec, format_toml
 from adjudge_lab.rl.runfile_checks import load_run_file, resolve_run_file
-from adjudge_lab.rl.trl_backend import grpo_settings
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -48,25 +47,6 @@ def test_the_examples_are_runs(name: str) -> None:
     assert run.starts_mock
     assert run.sentinel.gold == "gold"
     assert run.training.steps == 60
-
-
-def test_defaults_and_the_keys_that_the_judge_gets() -> None:
-    run = resolve_run_file(
-        made(
-            judge={"judge_scale": 2.5, "sample_rate": 0.5, "combine_mode": "weighted_sum"},
-            training={"async_semaphore_max": 7, "judge_timeout_s": 5.0, "seed": 3},
-        )
-    )
-    spec = build_reward_spec(run, "http://127.0.0.1:1/v1")
-    assert spec.reward.judge_scale == 2.5
-    assert spec.reward.sample_rate == 0.5
-    assert spec.reward.seed == 3
-    assert spec.max_concurrency == 7
-    judge: Any = spec.judges["judge"]
-    assert judge.base_url == "http://127.0.0.1:1/v1"
-    endpoint = judge.endpoint
-    assert (endpoint.deadline_s, endpoint.max_concurrency) == (5.0, 7)
-    assert resolve_run_file(made()).judge.sample_rate == 1.0
 
 
 SERVER = {"type": "openai", "base_url": "http://127.0.0.1:9/v1", "mock": None}
@@ -146,15 +126,6 @@ def test_a_judge_of_the_users_own_gets_no_key_of_a_server(
     assert (type(model).__name__, model.model) == ("Half", "mock")
 
 
-def test_combination_is_by_weighted_sum_unless_said_otherwise() -> None:
-    data = made()
-    del data["judge"]["combine_mode"]
-    assert (
-        build_reward_spec(resolve_run_file(data), "http://h/v1").reward.combine_mode
-        == "weighted_sum"
-    )
-
-
 @pytest.mark.parametrize("changed", [
     {"judge": {"combine_mode": "replace"}},
     {"judge": {"combine_mode": "multiply"}},
@@ -168,13 +139,6 @@ def test_a_sample_rate_needs_groups_that_are_learned_from_apart(changed: dict[st
         resolve_run_file(
             made(**{**changed, "judge": {**judge, **changed.get("judge", {})}}), where="run.toml"
         )
-
-
-@pytest.mark.parametrize("named", [{}, {"env_name": "capitals"}])
-def test_a_task_app_plays_episodes_of_many_turns_whatever_they_are_called(named: Any) -> None:
-    run = resolve_run_file(made(services={"task_url": "http://127.0.0.1:1"}, rollout=named))
-    assert run.is_multi_turn
-    assert run.env_name == named.get("env_name", "task app")
 
 
 def test_mistakes_in_the_judges_server_are_told_by_the_run_files_own_keys() -> None:
@@ -198,26 +162,6 @@ def test_a_run_folders_copy_is_read_where_it_came_from(tmp_path: Path) -> None:
     assert load_run_file(copy).folder == tmp_path
     copy.with_name("run.json").write_text('{"kind": "train", "beside": "/somewhere/else"}')
     assert load_run_file(copy).folder == Path("/somewhere/else")
-
-
-def test_trainer_settings() -> None:
-    run = resolve_run_file(
-        made(
-            algorithm={"variety": "gspo"},
-            training={
-                "num_epochs": 2,
-                "iterations_per_epoch": 5,
-                "batch_size": 12,
-                "group_size": 4,
-            },
-        )
-    )
-    settings = grpo_settings(run)
-    assert settings["max_steps"] == 10
-    assert settings["per_device_train_batch_size"] == 12
-    assert settings["num_generations"] == 4
-    assert settings["importance_sampling_level"] == "sequence"
-    assert grpo_settings(resolve_run_file(made()))["importance_sampling_level"] == "token"
 
 
 def test_another_seed_changes_nothing_else() -> None:
@@ -351,13 +295,6 @@ def test_a_model_file_that_is_not_there_is_named_before_anything_starts(
         assert not run.is_tiny
         with pytest.raises(ConfigError, match=f"model.base: .*{remedy}"):
             resolve_base_model(run)
-
-
-def test_a_folder_at_hand_comes_before_a_model_of_that_name(tmp_path: Path) -> None:
-    (tmp_path / "smollm2").mkdir()
-    run = resolve_run_file(made(model={"base": "smollm2"}), folder=tmp_path)
-    assert not run.is_gguf
-    assert resolve_base_model(run) == str(tmp_path / "smollm2")
 
 
 def test_a_model_file_has_a_folder_by_its_content(

@@ -17,7 +17,6 @@ from adjudge_lab.rl.verl.inputs import VerlRows, write_parquet_rows
 from adjudge_lab.rl.verl.run import (
     VerlFiles,
     build_verl_command,
-    build_verl_environment,
     check_ray_port_free,
     own_ray_variables,
 )
@@ -90,12 +89,6 @@ def test_log_probs_are_those_after_the_temperature(tmp_path: Path) -> None:
     assert settings[mode] == "processed_logprobs"
 
 
-def test_without_a_scaffold_nothing_is_told(tmp_path: Path) -> None:
-    module, settings = told(run_of(tmp_path, rollout={"scaffold": None}), tmp_path)
-    assert module == "adjudge.trainers.verl.main_ppo"
-    assert not any("adjudge." in key or "max_model_len" in key for key in settings)
-
-
 def test_a_row_without_rubrics_is_refused_as_with_trl(tmp_path: Path) -> None:
     rows = [{"prompt": "q", "rubrics": RUBRICS}] * 3 + [{"prompt": "q"}] + [{"prompt": "q"}]
     with pytest.raises(ConfigError, match="rollout.scaffold: .*row 3"):
@@ -141,17 +134,6 @@ def test_what_is_no_template_is_refused(tmp_path: Path, content: bytes | None, w
     run = run_of(tmp_path, model={"custom_chat_template": "chat.jinja"})
     with pytest.raises(ConfigError, match=what):
         read_chat_template(run)
-
-
-def test_a_template_is_called_by_a_name_and_has_no_mark_of_its_encoding(tmp_path: Path) -> None:
-    run = run_of(tmp_path, model={"custom_chat_template": "a\0b"})
-    with pytest.raises(ConfigError, match=r"custom_chat_template: .*null byte"):
-        read_chat_template(run)
-    (tmp_path / "chat.jinja").write_bytes(b"\xef\xbb\xbf" + TEMPLATE.encode())
-    assert (
-        read_chat_template(run_of(tmp_path, model={"custom_chat_template": "chat.jinja"}))
-        == TEMPLATE
-    )
 
 
 @pytest.mark.parametrize("content", ["{# ${x} #}", "{{ a }}" * 18_000])
@@ -205,30 +187,10 @@ def test_the_tiny_policy_has_its_own_template(tmp_path: Path) -> None:
         run_of(tmp_path, model={"base": "tiny", "custom_chat_template": "chat.jinja"})
 
 
-def test_a_run_has_a_ray_of_its_own_by_its_port(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.delenv("RAY_PORT", raising=False)
-    assert "RAY_ADDRESS" not in build_verl_environment(run_of(tmp_path), tmp_path)
-    monkeypatch.setenv("RAY_PORT", "6380")
-    found = build_verl_environment(run_of(tmp_path), tmp_path)
-    assert (found["RAY_ADDRESS"], found["RAY_GCS_SERVER_PORT"]) == ("local", "6380")
-
-
 @pytest.mark.parametrize("port", ["80", "0", "70000", "6380x", "-1", "²", "6379;ls", "1" * 5000])
 def test_what_is_no_port_is_refused(port: str) -> None:
     with refuses("RAY_PORT"):
         own_ray_variables({"RAY_PORT": port})
-
-
-def test_a_cluster_that_is_named_is_joined() -> None:
-    assert own_ray_variables({"RAY_PORT": "6379", "RAY_ADDRESS": "10.0.0.1:6379"}) == {}
-    assert own_ray_variables({"RAY_PORT": " "}) == {}
-    assert (
-        own_ray_variables({"RAY_PORT": "6380", "RAY_ADDRESS": "local"})["RAY_GCS_SERVER_PORT"]
-        == "6380"
-    )
 
 
 def test_a_port_that_is_taken_is_said_before_anything_starts() -> None:
