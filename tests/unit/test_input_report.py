@@ -126,6 +126,25 @@ def test_three_commands_say_the_same(
     assert not any(note in noted for note in unsaid), said
 
 
+@pytest.mark.parametrize(
+    ("column", "ids", "noted"),
+    [
+        ("group_id", [0, 0, 1, 1], True),
+        ("task_id", ["a", "b", "a", "b"], True),
+        ("uid", [0, 1, 2, 3], False),  # of the samples
+        ("group_id", ["a", "a", "a", "a"], False),  # as the prompts say
+    ],
+)
+def test_a_column_that_tells_equal_prompts_apart_is_not_passed_over_in_silence(
+    column: str, ids: list[Any], noted: bool
+) -> None:
+    rows = [json.dumps({**PAIR, column: one}) for one in ids]
+    Path("rows.jsonl").write_text("\n".join(rows))
+    for command in (["grade", "-s", "rule.toml", "-o", "g"], ["audit", "-o", "a"]):
+        said = run(command[0], "rows.jsonl", *command[1:], "-q")
+        assert (f"-m group={column}" in said) is noted
+
+
 def test_json_has_the_same() -> None:
     say([{"output": LONG, "score": 1}])
     made = json.loads(run("init", "rows.jsonl", "--force", "--json"))["input"]

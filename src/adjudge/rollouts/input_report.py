@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from adjudge.intake.columns import REFERENCE_COLUMNS
-from adjudge.rollouts.formats.columns import fits_field
+from adjudge.rollouts.formats.columns import NAMES, fits_field
 from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.types import Sample
 
@@ -78,6 +78,7 @@ class InputReport:
         self._columns: dict[str, dict[str, None]] = {name: {} for name in (*_FIELDS, "group")}
         self._others: dict[str, None] = {}
         self._numbers: dict[str, set[Any]] = {}
+        self._other_groups: dict[str, set[tuple[str, str]]] = {}
         self._heard: dict[str, None] = {}
 
     def hear(self, note: str) -> None:
@@ -106,15 +107,18 @@ class InputReport:
         elif "env_reward" in extra:
             have["reward"] += 1
         have["response"] += bool(sample.response) or sample.ending != "empty"
+        group = self._groups.name(sample)
         if self.samples <= _LOOKED_AT:
-            self._look_at(extra)
-        return self._groups.name(sample)
+            self._look_at(extra, group)
+        return group
 
-    def _look_at(self, extra: Mapping[str, Any]) -> None:
+    def _look_at(self, extra: Mapping[str, Any], group: str) -> None:
         for name, value in islice(extra.items(), 100):
             if name in _TAKEN:
                 continue
             self._others[name] = None
+            if name in NAMES["group"]:
+                self._other_groups.setdefault(name, set()).add((group, str(value)))
             parts = value.items() if isinstance(value, Mapping) else ()
             for path, part in ((name, value), *((f"{name}.{key}", one) for key, one in parts)):
                 if part is not None and len(self._numbers) < 1000:
@@ -169,6 +173,16 @@ class InputReport:
             if path not in taken and all(map(may_be_score, path.split(".")))
         ]
         return sorted(found, key=_rank_score)
+
+    @property
+    def _unread_group(self) -> str | None:
+        """A column with a usual name whose groups are smaller than those of equal prompts."""
+        looked_at = min(self.samples, _LOOKED_AT) if self.groups_are_prompts else 0
+        for name, pairs in self._other_groups.items():
+            groups, values = ({pair[n] for pair in pairs} for n in (0, 1))
+            if len(groups) < len(pairs) and len(values) < looked_at:  # else an id of each sample
+                return name
+        return None
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """What each field was taken from, and what was passed over, in a few words."""
@@ -231,6 +245,11 @@ class InputReport:
             notes.append(
                 "no prompt in this file: graders that ask about a question will see none. "
                 "If a column has it, name it: -m prompt=COLUMN"
+            )
+        if column := self._unread_group:
+            notes.append(
+                f"rows with an equal prompt are one group, and the column {column}, which tells "
+                f"them apart, was not read. To group by it: -m group={shlex.quote(column)}"
             )
         scores = self.score_columns
         if scores and not any(note.startswith("reward:") for note in self._heard):
