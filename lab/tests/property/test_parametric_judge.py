@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from statistics import fmean
+from statistics import NormalDist, fmean, pstdev
 from typing import Any
 
 import pytest
@@ -67,6 +67,18 @@ def test_each_dial_is_linear(text: str, name: str, one: float, other: float) -> 
     assert adds(one) + adds(other) == pytest.approx(adds(one + other) + nothing, abs=1e-6)
 
 
+def test_units() -> None:
+    def feature(name: str, text: str) -> float:
+        return ParametricJudge(own=1.0, family="ann").features(text)[name]
+
+    assert feature("length", "word " * 16) == 0.5
+    assert feature("length", "word " * 1000) == MAX_FEATURE_UNITS
+    assert feature("fillers", "if you ask me, as I recall it") == 0.5
+    assert feature("markdown", "**a** **b**\n# c\n| d |") == 0.5
+    assert feature("own", "ann: hello") == 1.0
+    assert feature("own", "hello ann: there") == 0.0
+
+
 @settings(max_examples=20)
 @given(texts, st.integers(0, 9))
 def test_an_error_belongs_to_the_text(text: str, seed: int) -> None:
@@ -78,6 +90,16 @@ def test_an_error_belongs_to_the_text(text: str, seed: int) -> None:
     assert again.score == small.evaluate(text, PROMPT).score
     assert large.evaluate(text, PROMPT).score - quality == pytest.approx(2 * error, abs=1e-9)
     assert judge(noise=0.1, seed=seed + 1).evaluate(text, PROMPT).score != again.score
+
+
+def test_errors_of_different_texts_are_normal() -> None:
+    made = judge(gold="none", noise=0.5, seed=1)
+    drawn = sorted(made.evaluate(str(number)).score / 0.5 for number in range(2000))
+    assert fmean(drawn) == pytest.approx(0, abs=0.08)
+    assert pstdev(drawn) == pytest.approx(1, abs=0.05)
+    places = [NormalDist().cdf(value) for value in drawn]
+    furthest = max(abs(place - (n + 0.5) / 2000) for n, place in enumerate(places))
+    assert furthest < 1.63 / math.sqrt(2000)  # Kolmogorov and Smirnov, at 1 %
 
 
 def hit(made: ParametricJudge, text: str, rollout: str) -> bool:

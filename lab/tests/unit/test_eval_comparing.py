@@ -70,6 +70,18 @@ def test_a_correlation_is_in_its_interval_as_often_as_it_says(
     assert 0.91 <= hits / 200 <= most
 
 
+def test_no_difference_is_found_about_one_time_in_twenty() -> None:
+    rng = random.Random(6)
+    found = 0
+    for number in range(300):
+        level = [rng.gauss(0, 5) for _ in range(25)]  # seeds differ far more than policies
+        a, b = ([one + rng.gauss(0, 1) for one in level] for _ in range(2))
+        p = compare_seed_scores(of(a), of(b), seed=number).p
+        assert p is not None
+        found += p < 0.05
+    assert 0.02 <= found / 300 <= 0.09
+
+
 def test_a_real_difference_is_found_by_pairs() -> None:
     rng = random.Random(7)
     level = [rng.gauss(0, 5) for _ in range(40)]

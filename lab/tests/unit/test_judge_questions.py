@@ -24,6 +24,12 @@ from adjudge_lab.judge_training.judge_questions import (
     make_questions,
     make_reply,
 )
+from adjudge_lab.synthetic import (
+    SyntheticSettings,
+    gold_explanation,
+    gold_score,
+    synthetic_ratings,
+)
 
 SECRET = b"k" * 32
 ASKED = [{"role": "user", "content": "Which is larger, 2 or 3?"}]
@@ -107,6 +113,15 @@ def test_the_key_is_made_once_and_nobody_else_may_read_it(tmp_path: Path) -> Non
     (tmp_path / FENCE_KEY_FILE).write_bytes(b"short")
     with pytest.raises(RunFolderError, match="of 32 bytes .found 5"):
         load_fence_key(tmp_path)
+
+
+def test_reasons_say_what_the_gold_function_counts() -> None:
+    for row in synthetic_ratings(SyntheticSettings(n=60, seed=3)).rows:
+        text = row.messages[-1]["content"]
+        reason = gold_explanation(row.subset or "", text)
+        assert reason.endswith(f": {gold_score(row.subset or '', text)}.")
+        points = [int(part.split()[-1]) for part in reason.split(":")[0].split(",")[1:]]
+        assert sum(points) == row.label
 
 
 @pytest.mark.parametrize("mode", ["pointwise", "pairwise"])

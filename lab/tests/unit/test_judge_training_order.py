@@ -4,12 +4,13 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adjudge_lab.judge_training.calibration import (
     bradley_terry_loss,
     measure_pairs,
+    pair_length_correlation,
 )
 from adjudge_lab.judge_training.card_contents import fit_normalisation
 from adjudge_lab.judge_training.trl_trainers import LengthGroupedSampler, group_by_length
@@ -58,6 +59,17 @@ def test_pairs_by_hand() -> None:
     assert found["margin"] == pytest.approx(-1 / 3)
     assert found["length_corr"] == pytest.approx(2 / math.sqrt(5 * 5))
     assert bradley_terry_loss([1.0], [1.0]) == pytest.approx(math.log(2))
+
+
+@given(SCORES)
+@example([1e-160, -1e-160, 1e-160])
+@example([0.0] * 7 + [5e-324])
+def test_length_correlation_does_not_depend_on_who_is_chosen(scores: list[float]) -> None:
+    lengths = [float(n % 7 - 3) for n in range(len(scores))]
+    turned = pair_length_correlation([-s for s in scores], [-n for n in lengths])
+    plain = pair_length_correlation(scores, lengths)
+    assert turned == plain
+    assert plain is None or -1.0 <= plain <= 1.0
 
 
 @given(SCORES, SCORES)

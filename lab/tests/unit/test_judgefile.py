@@ -77,6 +77,15 @@ def test_an_address_with_a_password_would_be_in_all_files_of_the_run() -> None:
         assert "secret" not in str(refused.value)
 
 
+def test_the_model_beside_the_file_is_meant_where_there_is_one(tmp_path: Path) -> None:
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    data = {"method": "sft", "data": MADE, "model": {"path": "models/mine"}}
+    judge = JudgeFile.from_dict(data, folder=tmp_path, environ={})
+    assert judge.base == str(tmp_path / "models" / "mine")
+    data["model"] = {"path": "org/name"}
+    assert JudgeFile.from_dict(data, folder=tmp_path, environ={}).base == "org/name"
+
+
 def test_steps_and_validations() -> None:
     judge = read(data={**MADE, "train_batch_size": 32})
     assert training_steps(judge, 65) == 9  # three epochs of three, the last of which is one row

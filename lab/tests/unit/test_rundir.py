@@ -1,6 +1,7 @@
 """The folder of a training run: whose it is, where it goes on, what is cut off."""
 
 import json
+import os
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -272,6 +273,30 @@ def flip(path: Path, place: int) -> None:
     content = bytearray(path.read_bytes())
     content[place] ^= 1
     path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda base: (base / "model.safetensors").write_bytes(bytes(range(256))[::-1] * 4000),
+         "changed: model.safetensors"),
+        (lambda base: (base / "config.json").write_text("{}"), "changed: config.json"),
+        (lambda base: (base / "config.json").unlink(), "gone: config.json"),
+        (lambda base: (base / "adapter_model.safetensors").touch(),
+         "new: adapter_model.safetensors"),
+    ],
+)  # fmt: skip
+def test_a_run_does_not_go_on_with_another_base_model(
+    tmp_path: Path, change: Any, said: str
+) -> None:
+    source = with_base(tmp_path)
+    opened(tmp_path / "run", source=source).close()
+    (tmp_path / "base" / "README.md").write_text("more words")
+    os.utime(tmp_path / "base" / "model.safetensors", (0, 0))  # copied from elsewhere
+    opened(tmp_path / "run", source=source).close()
+    change(tmp_path / "base")
+    with pytest.raises(RunFolderError, match=rf"base model has changed .*\({said}\)"):
+        opened(tmp_path / "run", source=source)
 
 
 def test_a_run_whose_base_cannot_be_compared_goes_on(tmp_path: Path) -> None:

@@ -46,6 +46,21 @@ def test_the_published_run_is_a_switch_at_a_fifth(step: int, share: float) -> No
     assert round(step_share(AS_PUBLISHED, step, 350), digits) == share
 
 
+@pytest.mark.parametrize(
+    ("rule", "shares"),
+    [
+        ("linear", [1.0, 1.0, 1.0]),
+        ("binary", [1.0, 1.0, 1.0]),
+        ("step_linear", [1.0, 0.5, 0.0]),
+        ("step_power", [1.0, 0.125, 0.0]),
+        ("step_sigmoid", [0.953, 0.119, 0.001]),  # 1/(1 + e^−3), 1/(1 + e^2), 1/(1 + e^7)
+    ],
+)
+def test_what_the_rules_make_of_a_training_of_three_steps(rule: Any, shares: list[float]) -> None:
+    scaffold = ScaffoldTable(rule=rule, step_power_n=3.0)
+    assert [round(step_share(scaffold, step, 3), 3) for step in (1, 2, 3)] == shares
+
+
 def test_shares_inside_a_group() -> None:
     linear, binary = ScaffoldTable(), ScaffoldTable(rule="binary", full_reveal_count=2)
     assert [group_share(linear, place, 5) for place in range(5)] == [1.0, 0.75, 0.5, 0.25, 0.0]
@@ -54,6 +69,21 @@ def test_shares_inside_a_group() -> None:
     mixed = ScaffoldTable(rule="step_linear", group_decay_type="binary", full_reveal_count=1)
     at = {"step": 2, "steps": 3, "size": 4}
     assert [reveal_ratio(mixed, index=place, **at) for place in range(3)] == [0.5, 0.0, 0.0]
+
+
+def shown(index: int, **changed: Any) -> list[str]:
+    at: dict[str, Any] = {"step": 1, "steps": 9, "size": 8, "seed": 0, "group": "1/0", **changed}
+    found = draw_shown_rubrics(ScaffoldTable(rule="linear"), CRITERIA, index=index, **at)
+    return [one.id for one in found]
+
+
+def test_so_many_are_shown_in_their_order_and_the_same_ones_each_time() -> None:
+    found = [shown(index) for index in range(8)]
+    assert [len(one) for one in found] == [7, 6, 5, 4, 3, 2, 1, 0]
+    assert all(one == sorted(one) for one in found)
+    assert found == [shown(index) for index in range(8)]
+    others = [shown(3, **other) for other in ({"seed": 1}, {"step": 2}, {"group": "1/1"})]
+    assert any(one != found[3] for one in others)
 
 
 def test_halves_are_rounded_to_the_even_number_and_points_of_0_never_count() -> None:

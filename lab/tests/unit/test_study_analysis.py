@@ -1,5 +1,6 @@
 """Accounts, comparisons and plans of a study, and the whole analysis as JSON."""
 
+import json
 import random
 from collections.abc import Sequence
 
@@ -177,6 +178,28 @@ def test_only_common_seeds_and_prompts_count(study: StudyResult) -> None:
     assert nothing.t.why == "no seed in which both have it"
     with pytest.raises(ConfigError, match=r"no arm of \('x', 'none'\) .there are"):
         compare_cells(study, ("x", "none"), ("plain", "none"))
+
+
+def test_the_whole_analysis_is_json(study: StudyResult) -> None:
+    found = analyse(study, [PLAN], draws=60)
+    text = json.dumps(found, allow_nan=False)
+    assert json.loads(text) == json.loads(json.dumps(analyse(study, [PLAN], draws=60)))
+    assert [(one["judge"], one["mitigation"]) for one in found["cells"]] == [
+        ("long", "none"),
+        ("plain", "none"),
+        ("long", "shorter"),
+    ]
+    assert found["settings"]["rough"] is True
+    assert len(found["arms"]) == 8
+    assert found["failed"] == {"long.shorter.seed-2": "out of memory"}
+    assert found["fits"][0]["fits"]["gold"]["better"] == "bon"
+    # Gold is d(2 − d): it peaks at 1 of the 2.4 that were seen.
+    assert found["fits"][0]["fits"]["gold"]["forms"]["bon"]["peak"]["value"] == pytest.approx(
+        1.0, abs=0.2
+    )
+    onsets = {(one["judge"], one["mitigation"]): one for one in found["onset"]}
+    assert onsets["long", "none"]["hacked"] == 3
+    assert onsets["plain", "none"]["hacked"] == 0
 
 
 def test_a_plan_has_its_cells_pairs_and_trend(study: StudyResult) -> None:

@@ -1,5 +1,6 @@
 """The study file: what may stand in it, the arms it comes to, and what it says of mistakes."""
 
+import copy
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from adjudge.errors import ConfigError
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.rl.rewards import build_reward_spec, format_toml
+from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.studies.cells import Arm
 from adjudge_lab.studies.prerequisites import judge_training_waves
 from adjudge_lab.studies.study import Study
@@ -90,6 +92,15 @@ def test_a_panel_asks_its_members() -> None:
     judge = by_name(study())["pair.none.seed-0"].run().judge
     assert judge.folder == [str((HERE / "judges" / name).absolute()) for name in ("a8", "b8")]
     assert judge.aggregate == "min"
+
+
+def test_arms_are_run_files_as_toml_and_leave_the_study_alone() -> None:
+    found = study()
+    before = copy.deepcopy(found.run)
+    for arm in found.arms(HERE):
+        written = resolve_run_file(tomllib.loads(format_toml(arm.data)))
+        assert written.model_dump() == arm.run().model_dump()
+    assert found.run == before
 
 
 def test_scorers_reward_exactly_what_they_say() -> None:

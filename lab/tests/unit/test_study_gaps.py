@@ -13,6 +13,7 @@ from adjudge_lab.studies.results import (
     BestOfScores,
     CheckpointResult,
     StudyResult,
+    score_units,
 )
 
 FEW = Resampling(100)
@@ -47,6 +48,22 @@ START: dict[str, Values] = {
     "b": [0.0, 4.0, 0.0, 4.0],
     "gold": [0.0, 1.0, 1.0, 0.0],
 }
+
+
+def test_a_unit_is_the_spread_of_the_first_policies_answers() -> None:
+    far: dict[str, Values] = {
+        name: [None if value is None else value + 100 * seed for value in of]
+        for seed, (name, of) in enumerate(START.items())
+    }
+    arms = [arm("a", 0, [START]), arm("b", 0, [START]), arm("a", 1, [far])]
+    found = score_units(study(arms))
+    # SS = 4 of each seed with 3 degrees of freedom; two arms of a seed are the same answers.
+    assert found["a"] == pytest.approx((8 / 6) ** 0.5)
+    assert found["gold"] == pytest.approx((2 / 6) ** 0.5)
+    many = BestOfScores(seed=0, prompts=["p", "p"], scores={"a": AnswerScores([1.0, 3.0])})
+    assert score_units(study(arms[:1], [many]))["a"] == pytest.approx(2**0.5)
+    flat: dict[str, Values] = {"a": [1.0] * 4, "gold": [None] * 4}
+    assert score_units(study([arm("a", 0, [flat])])) == {}
 
 
 def test_the_gap_by_hand() -> None:

@@ -20,6 +20,7 @@ from adjudge_lab.studies.study_file import merge_tables
 HERE = Path("study")
 GOLD = {"name": "gold", "type": "adjudge_lab.rl.tiny:CapitalGrader", "weight": 0.0}
 RULE = {"name": "format", "type": "reasoning_format"}
+RUBRICS = [{"criterion": "Names the capital", "points": 2}]
 RUN: dict[str, Any] = {
     "model": {"base": "tiny"},
     "judge": {"combine_mode": "replace"},
@@ -160,6 +161,25 @@ def test_a_scaffold_without_rubrics_is_refused(scripts: Path) -> None:
     assert message.startswith("s.toml: arms.RuscaRL: ")
     assert "row 2 of" in message
     assert "has no rubrics" in message
+
+
+def test_the_pair_on_rubrics_still_differs_in_temperature(scripts: Path) -> None:
+    rows = [json.loads(line) for line in (scripts / "rows.jsonl").read_text().splitlines()]
+    text = "".join(json.dumps({**row, "rubrics": RUBRICS}) + "\n" for row in rows)
+    (scripts / "rows.jsonl").write_text(text)
+    found = pair(scripts, "rollout.scaffold")
+    assert "differ in rollout.temperature (1, 0.7)" in told(found, found.arms(HERE))
+    write(scripts, "RuscaRL", temperature=1.0, scaffold={"rule": "step_sigmoid"})
+    mended = pair(scripts, "rollout.scaffold")
+    arms = mended.arms(HERE)
+    check_arms(mended, arms)
+    assert [arm.name for arm in arms[::3]] == ["RL.seed-0", "RuscaRL.seed-0"]
+    assert [arm.cell for arm in arms[::3]] == [("RL", "none"), ("RL", "RuscaRL")]
+    assert mended.scorers == ["RL", "gold"]
+    undeclared = pair(scripts)
+    assert "differ in rollout.scaffold.add_base_when_zero (not set, False)" in told(
+        undeclared, undeclared.arms(HERE)
+    )
 
 
 def test_given_arms_that_are_one_run_or_see_other_prompts(scripts: Path) -> None:

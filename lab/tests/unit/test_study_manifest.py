@@ -110,6 +110,15 @@ def test_judges_are_told_without_keys(place: Path, monkeypatch: pytest.MonkeyPat
     assert "endpoint" not in told["judges"]["rules"]
 
 
+def test_the_same_study_elsewhere_has_the_same_hashes(place: Path, tmp_path: Path) -> None:
+    found = Study.from_dict(data(), where="s.toml", folder=place)
+    here, there = (
+        make_manifest(found, found.arms(out), out) for out in (tmp_path / "x", tmp_path / "y")
+    )
+    assert here == there
+    assert check_manifest(here, there) == []
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import xml.etree.ElementTree as ET
 from functools import cache
@@ -21,6 +22,7 @@ from adjudge_lab.studies.charts import (
 )
 from adjudge_lab.studies.report import (
     draw_plan,
+    fitted_points,
     render_plan_figures,
     render_study_page,
     write_figures,
@@ -168,6 +170,13 @@ def test_no_numbers_break_an_axis(values: list[float]) -> None:
     assert "nan" not in str(drawn.body)
     assert "inf" not in str(drawn.body).replace("infinite", "")
     assert xy_chart("t", ("x", "y"), [ChartSeries("s", 0, "mean", [])]) is None
+
+
+def test_a_fit_is_drawn_where_its_form_says() -> None:
+    end = fitted_points("bon", 2.0, 0.5, 2.0)[-1]
+    assert (end.x, end.y) == (2.0, 2.0 * (2.0 - 0.5 * 2.0))
+    end = fitted_points("rl", 2.0, 0.5, 2.0)[-1]
+    assert end.y == pytest.approx(2.0 * (2.0 - 0.5 * math.log(2.0)))
 
 
 # --- hostile text ---------------------------------------------------------------------------------

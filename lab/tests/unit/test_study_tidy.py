@@ -26,6 +26,20 @@ def result() -> StudyResult:
     return StudyResult(gold="gold", judges={}, arms=[arm], best_of=[])
 
 
+def test_rows_say_who_scored_what_as_whom() -> None:
+    rows = list(iter_study_rows(result()))
+    assert [(row["measure"], row["scorer"], row["role"]) for row in rows] == [
+        ("score", "mine", "proxy"),
+        ("score", "other", "held_out"),
+        ("score", "gold", "gold"),
+        ("words", None, None),
+    ]
+    assert [row["value"] for row in rows] == [0.5, None, 0.5, 3.0]
+    assert [row["missing"] for row in rows] == [1, 2, 0, 0]
+    assert {(row["step"], row["kl"], row["answers"]) for row in rows} == {(4, 0.25, 2)}
+    assert msgspec.json.decode(rows[0]["levels"]) == {"mitigation": "none", "size": 8}
+
+
 def test_episodes_that_failed_are_missing_from_features() -> None:
     (arm,) = result().arms
     (point,) = arm.points

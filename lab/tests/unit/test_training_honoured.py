@@ -9,7 +9,7 @@ from adjudge.errors import ConfigError
 from adjudge_lab.rl.backend_checks import check_backend_support, find_unsupported_settings
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import load_run_file, resolve_run_file
-from adjudge_lab.rl.verl.inputs import verl_gpus
+from adjudge_lab.rl.verl.inputs import verl_gpus, verl_version
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 QUALITY = {"name": "quality", "type": "llm", "template": "{response}", "score_range": [0.0, 2.0]}
@@ -129,6 +129,16 @@ def test_other_keys_that_verl_does_otherwise() -> None:
         "sentinel.action",
     ]
     assert all(one.runs for one in find_unsupported_settings(run, "0.9.1"))
+
+
+def test_the_version_is_read_without_importing_verl(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = "adjudge_lab.rl.verl.inputs.installed_verl"
+    for installed, meant in (
+        (None, "0.9.1"), ("0.6.1", "0.6.1"), ("0.5.0.post1", "0.6.1"),
+        ("0.9.1", "0.9.1"), ("0.10.0.dev0", "0.9.1"), ("1.0", "0.9.1"),
+    ):  # fmt: skip
+        monkeypatch.setattr(found, lambda version=installed: version)
+        assert verl_version() == meant
 
 
 def test_verl_has_no_part_of_a_model_and_no_comparison_of_its_own() -> None:

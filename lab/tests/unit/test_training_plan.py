@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
+from adjudge.runner.progress import format_duration
 from adjudge.trainers.scoring import Scorer
 from adjudge.types import RewardSample
 from adjudge_lab.cli import COMMANDS
@@ -414,6 +415,17 @@ def test_the_run_is_verls_module_with_files_and_variables(tmp_path: Path) -> Non
     files = VerlFiles.within(tmp_path / "out")
     command = build_verl_command(run, files, tmp_path / "out")
     assert [f"{key}={value}" for key, value in seen["given"].items()] == command[3:]
+
+
+def test_the_plan_says_how_long_judging_takes_as_far_as_the_file_does() -> None:
+    judge = {"base_url": "http://127.0.0.1:9/v1", "mock": None}
+    paced = {**judge, "endpoint": {"requests_per_minute": 1.0}}
+    quick, slow = plan_run(full(judge=judge)), plan_run(full(judge=paced))
+    calls = quick.in_all["calls"]
+    assert calls is not None
+    assert f"judging about {format_duration(calls * 2 / 16)} at 2 s a call" in quick.time
+    assert f"about {format_duration(calls * 60)}" in slow.time
+    assert f"at most {format_duration(calls * 60)}" in slow.time
 
 
 DATASET = """

@@ -89,6 +89,12 @@ def test_log_probs_are_those_after_the_temperature(tmp_path: Path) -> None:
     assert settings[mode] == "processed_logprobs"
 
 
+def test_without_a_scaffold_nothing_is_told(tmp_path: Path) -> None:
+    module, settings = told(run_of(tmp_path, rollout={"scaffold": None}), tmp_path)
+    assert module == "adjudge.trainers.verl.main_ppo"
+    assert not any("adjudge." in key or "max_model_len" in key for key in settings)
+
+
 def test_a_row_without_rubrics_is_refused_as_with_trl(tmp_path: Path) -> None:
     rows = [{"prompt": "q", "rubrics": RUBRICS}] * 3 + [{"prompt": "q"}] + [{"prompt": "q"}]
     with pytest.raises(ConfigError, match="rollout.scaffold: .*row 3"):
