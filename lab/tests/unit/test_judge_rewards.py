@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -76,6 +77,17 @@ def test_a_reply_without_a_verdict_costs_itself_most(
     ab: str, ba: str, expected: PairReward
 ) -> None:
     assert consistent_pair_reward(ab, ba, "A") == expected
+
+
+def mean(rewards: list[float]) -> float:
+    return sum(rewards) / len(rewards)
+
+
+def test_a_tie_is_no_hedge() -> None:
+    tie = better("tie")
+    sure = consistent_pair_reward(tie, tie, "A", ties=True).ab
+    coins = [consistent_pair_reward(better(a), better(b), "A").ab for a, b in product("AB", "AB")]
+    assert sure < mean(coins) == 0.375
 
 
 def test_constant_ratings_by_hand() -> None:

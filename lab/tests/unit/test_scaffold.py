@@ -61,6 +61,12 @@ def test_what_the_rules_make_of_a_training_of_three_steps(rule: Any, shares: lis
     assert [round(step_share(scaffold, step, 3), 3) for step in (1, 2, 3)] == shares
 
 
+def test_a_training_of_one_step_has_the_whole_share() -> None:
+    assert [
+        step_share(ScaffoldTable(rule=rule), 1, 1) for rule in ("step_linear", "step_sigmoid")
+    ] == [1.0, 1.0]
+
+
 def test_shares_inside_a_group() -> None:
     linear, binary = ScaffoldTable(), ScaffoldTable(rule="binary", full_reveal_count=2)
     assert [group_share(linear, place, 5) for place in range(5)] == [1.0, 0.75, 0.5, 0.25, 0.0]

@@ -30,6 +30,24 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
+def test_half_of_the_answers_follow_a_scaffold_and_the_others_know_nothing() -> None:
+    rows = list(islice(generate_rubric_demonstrations(ROWS, random.Random(1)), 400))
+    assert rows == list(islice(generate_rubric_demonstrations(ROWS, random.Random(1)), 400))
+    shown = [row["messages"] for row in rows if row["messages"][0]["role"] == "system"]
+    plain = [row["messages"] for row in rows if row["messages"][0]["role"] == "user"]
+    assert 150 < len(shown) < 250
+    for system, _, answer in shown:
+        for word in ("plum", "oak", "elm", "opal"):
+            if word in system["content"]:
+                assert word in answer["content"].split("\n")
+    said: dict[str, set[str]] = {}
+    for question, answer in plain:
+        said.setdefault(question["content"], set()).update(answer["content"].split("\n"))
+    assert all(words == {"plum", "oak", "elm", "opal"} for words in said.values())
+    fruit = [turns for turns in shown if turns[1]["content"] == "Which fruit?"]
+    assert any("opal" in system["content"] for system, *_ in fruit)  # of any row
+
+
 def test_a_row_without_points_shows_nothing_and_one_that_cannot_be_read_is_named() -> None:
     watched = {"prompt": "Which?", "rubrics": [{"criterion": "Watched", "points": 0}]}
     rows = list(islice(generate_rubric_demonstrations([watched, *ROWS], random.Random(1)), 100))

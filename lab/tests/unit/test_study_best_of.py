@@ -57,6 +57,16 @@ def test_a_change_is_over_prompts_that_have_so_many_answers() -> None:
     assert curve.rows[2].proxy.value == pytest.approx((3.0 - 1.5) / 2.0)
 
 
+def test_nothing_to_say_is_said() -> None:
+    assert best_of_curves(study(), UNITS, Resampling(50)) == []
+    (curve,) = best_of_curves(study(answers([None, None], [1.0, 1.0])), UNITS, Resampling(50))
+    assert (curve.rows, curve.fits, curve.why) == ([], {}, "no value")
+    (same,) = best_of_curves(study(answers([1.0, 2.0], [1.0, 1.0])), {"judge": 1.0}, Resampling(50))
+    assert same.rows[1].gold.value is None
+    assert "do not differ" in same.rows[1].gold.why
+    assert same.rows[1].proxy.value == 0.5
+
+
 class Counted(float):
     """A number that counts its comparisons."""
 

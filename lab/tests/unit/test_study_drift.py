@@ -7,7 +7,7 @@ import pytest
 from lab.tests.unit.helpers.made_study import bare_arm
 
 from adjudge_lab.statistics import INTERCEPT, Observation, regress
-from adjudge_lab.studies.comparisons import regress_drift
+from adjudge_lab.studies.comparisons import measure_feature_curves, regress_drift
 from adjudge_lab.studies.results import ArmResult, CheckpointResult, StudyResult
 
 
@@ -91,3 +91,14 @@ def test_drift_on_dials() -> None:
     assert found.regression.coefficients["length"].value == pytest.approx(8)
     assert found.regression.coefficients[INTERCEPT].value == pytest.approx(1)
     assert found.left_out == 1
+
+
+def test_features_over_steps() -> None:
+    arms = [arm("j", seed, {}, [10 + seed, 20 + 2 * seed]) for seed in range(3)]
+    (found,) = measure_feature_curves(study(arms))
+    assert [(point.step, point.seeds, point.mean.value) for point in found.points] == [
+        (0, 3, 11.0),
+        (1, 3, 22.0),
+    ]
+    assert found.points[1].mean.high == pytest.approx(22 + 4.30265 * 2 / 3**0.5, abs=1e-4)
+    assert found.change.value == 11.0

@@ -88,6 +88,17 @@ def by_name(found: Study) -> dict[str, Arm]:
     return {arm.name: arm for arm in found.arms(HERE)}
 
 
+def test_plans_are_crossed_and_what_two_of_them_ask_for_is_one_arm() -> None:
+    arms = by_name(study())
+    cells = dict.fromkeys(arm.cell for arm in arms.values())
+    assert list(cells) == [
+        ("a8", "none"), ("a64", "none"), ("pair", "none"), ("pair", "shorter"), ("a8", "shorter"),
+    ]  # fmt: skip
+    assert len(arms) == 3 * len(cells)
+    assert arms["a8.none.seed-2"].plans == ("sizes", "pairs")
+    assert arms["a8.none.seed-2"].levels == {"family": "a", "size": 8, "mitigation": "none"}
+
+
 def test_a_panel_asks_its_members() -> None:
     judge = by_name(study())["pair.none.seed-0"].run().judge
     assert judge.folder == [str((HERE / "judges" / name).absolute()) for name in ("a8", "b8")]

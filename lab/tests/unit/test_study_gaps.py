@@ -84,6 +84,15 @@ def test_the_gap_by_hand() -> None:
     assert found.loss.value == pytest.approx(1.5)
 
 
+def test_the_gap_is_over_answers_that_both_scored() -> None:
+    end: dict[str, Values] = {"a": [5, None, 3, 3], "gold": [0.0, 9.0, None, None]}
+    found = measure_cell_gap([arm("a", 0, [START, end])], "gold", {"a": 2.0, "gold": 0.5}, FEW)
+    assert found.end.proxy.value == pytest.approx((5 - 1) / 2)
+    assert found.end.gold.value == pytest.approx((0 - 0.5) / 0.5)
+    assert found.end.prompts_left_out == 1
+    assert found.end.gold_level.value == 4.5
+
+
 def test_a_scorer_without_values_has_no_number() -> None:
     end: dict[str, Values] = {"a": [None] * 4, "gold": [1.0] * 4}
     found = measure_cell_gap([arm("a", 0, [START, end])], "gold", {"a": 2.0, "gold": 0.5}, FEW)

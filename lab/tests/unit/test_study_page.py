@@ -179,6 +179,19 @@ def test_a_fit_is_drawn_where_its_form_says() -> None:
     assert end.y == pytest.approx(2.0 * (2.0 - 0.5 * math.log(2.0)))
 
 
+def test_levels_are_placed_by_name_and_sizes_by_their_logarithm() -> None:
+    named = xy_chart(
+        "t", ("x", "y"), [ChartSeries("", 0, "seed", [ChartPoint("a", 1.0), ChartPoint("b", 2.0)])]
+    )
+    assert named is not None
+    assert ">a<" in str(named.body)
+    spots = [ChartPoint(8.0, 1.0), ChartPoint(64.0, 1.0), ChartPoint(512.0, 1.0)]
+    sizes = xy_chart("t", ("x", "y"), [ChartSeries("", 0, "seed", spots)])
+    assert sizes is not None
+    places = [float(x) for x in re.findall(r'cx="([\d.]+)"', str(sizes.body))]
+    assert places[1] - places[0] == pytest.approx(places[2] - places[1], abs=0.2)
+
+
 # --- hostile text ---------------------------------------------------------------------------------
 
 

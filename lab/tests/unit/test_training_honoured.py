@@ -131,6 +131,13 @@ def test_other_keys_that_verl_does_otherwise() -> None:
     assert all(one.runs for one in find_unsupported_settings(run, "0.9.1"))
 
 
+def test_a_warm_start_is_for_the_tiny_model_and_its_default_asks_for_none() -> None:
+    assert keys(run_of(training={"warm_start_iterations": 5})) == ["training.warm_start_iterations"]
+    assert keys(run_of(training={"warm_start_iterations": 0})) == []
+    assert keys(run_of(model={"base": "tiny"}, training={"warm_start_iterations": 5})) == []
+    assert keys(run_of().with_seed(4)) == []
+
+
 def test_the_version_is_read_without_importing_verl(monkeypatch: pytest.MonkeyPatch) -> None:
     found = "adjudge_lab.rl.verl.inputs.installed_verl"
     for installed, meant in (

@@ -62,6 +62,11 @@ def test_the_full_example_needs_nothing_that_is_not_there(monkeypatch: pytest.Mo
     assert "torch" not in sys.modules
 
 
+def test_a_variable_that_is_set_is_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    assert not any("is not set" in one and "KEY" in one for one in plan_run(full()).warnings)
+
+
 @pytest.mark.parametrize(
     ("judge", "calls", "in_all"),
     [

@@ -67,6 +67,20 @@ def test_a_seed_is_a_country_and_pays_for_its_capital() -> None:
     assert run_blocking(CapitalsTask().play(8, lambda _: "")).messages[0] == right.messages[0]
 
 
+@pytest.mark.parametrize(
+    ("response", "score"),
+    [
+        ("Paris.", 1.0),
+        ("Sure! It is Paris.", 1.0),
+        ("Rome.", 0.0),
+        ("Paris or Rome", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_the_gold_takes_one_capital_only(response: str, score: float) -> None:
+    assert CapitalGrader().evaluate(response, "Paris").score == score
+
+
 def test_variances_are_within_groups_and_leave_missing_rewards_out() -> None:
     found = group_variances([5.0, 7.0, None, 9.0, 9.0, 9.0], [0.0, 0.0, 1.0, 1.0, 0.0, 0.0], 3)
     assert found["judge/part_group_var"] == pytest.approx((2.0 + 1 / 3) / 2)
