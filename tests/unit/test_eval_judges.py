@@ -154,7 +154,7 @@ def test_a_folder_is_for_one_set_of_judges_and_items(tmp_path: Path) -> None:
     assert command("good.toml", *local).exit_code == 0
     assert "other judges" in refused("poor.toml", *local)
     assert "other items" in refused("good.toml", "--data", "judgebench.jsonl", *local[2:])
-    assert "other settings" in refused("good.toml", "--mode", "pointwise", *local)
+    assert "other settings" in refused("good.toml", "--as-pairs", *local)
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "metrics.jsonl").write_text("")
     assert "metrics.jsonl of another run" in refused("good.toml", *local[:-1], "else")
@@ -273,10 +273,10 @@ def test_calibration_where_the_scale_is_stated() -> None:
 
 def test_pairs_of_rewardbench2_only_when_asked_for() -> None:
     asked = ("second.toml", "--data", "rewardbench2.jsonl")
-    assert "--mode pairwise" in refused(*asked)
-    summary = done(*asked, "--mode", "pairwise")
+    assert "--as-pairs" in refused(*asked)
+    summary = done(*asked, "--against", "good.toml", "--as-pairs")
     assert "not its own protocol" in summary["benchmark"]["title"]
-    assert summary["judges"][0]["overall"]["score"] == 0.5
+    assert [one["overall"]["score"] for one in summary["judges"]] == [0.5, 1.0]
 
 
 def test_rows_that_are_no_items_are_named() -> None:
@@ -300,13 +300,12 @@ def test_rows_that_are_no_items_are_named() -> None:
         ),
         (("good.toml", "--data", "p.jsonl", "--data", "./p.jsonl"), "same file twice"),
         (("good.toml#no", "--data", "p.jsonl"), "no grader 'no'"),
-        (("good.toml", "--data", "p.jsonl", "--mode", "listwise"), "(found 'listwise'"),
-        (("good.toml", "--data", "p.jsonl", "--mode", "pairwise"), "does not support this mode"),
+        (("good.toml", "--data", "p.jsonl", "--scale", "log"), "(found 'log'"),
         (("good.toml", "--data", "p.jsonl", "--seeds", "1"), "No such option: --seeds"),
-        (("nobody", "--data", "p.jsonl"), "nobody: there is no such file or folder"),
+        (("nobody", "--data", "p.jsonl"), "nobody: no such file, folder or pattern"),
         ((".", "--data", "p.jsonl"), "holds no judge.json"),
         (("p.jsonl", "--data", "p.jsonl"), "p.jsonl:1: is not a judgement"),
-        (("none/*/x.json", "--data", "p.jsonl"), "no file matches this name"),
+        (("none/*/x.json", "--data", "p.jsonl"), "no such file, folder or pattern"),
         (("--data", "p.jsonl"), "JUDGE: is required"),
         (("p.jsonl",), "p.jsonl:1: is not a judgement"),
     ],

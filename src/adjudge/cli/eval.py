@@ -25,7 +25,6 @@ from adjudge.cli.options import (
 )
 from adjudge.datasets.files import find_files
 from adjudge.errors import ConfigError
-from adjudge.judge_evaluation.benchmarks.judges import EvaluationMode
 from adjudge.judge_evaluation.benchmarks.page import (
     evaluation_tables,
     judge_warnings,
@@ -70,13 +69,14 @@ def eval_judge(
         list[str] | None,
         data_option("The items: files, folders or patterns. Can be repeated."),
     ] = None,
-    mode: Annotated[
-        str | None,
+    as_pairs: Annotated[
+        bool,
         typer.Option(
-            metavar="pointwise|pairwise",
-            help="How to ask a judge that can do both [default: pairwise for pairs].",
+            "--as-pairs",
+            help="Ask about RewardBench-2 in pairs of a right and a wrong answer: not its own "
+            "protocol, but a judge that compares can be asked.",
         ),
-    ] = None,
+    ] = False,
     scale: Annotated[
         str | None,
         typer.Option(
@@ -114,7 +114,7 @@ def eval_judge(
         folder=folder or new_folder("eval"),
         data=[file for name in data or () for file in _data_files(name)],
         kind=benchmark,
-        mode=check_value("--mode", mode, get_args(EvaluationMode)),
+        as_pairs=as_pairs,
         scale=check_value("--scale", scale, get_args(ScoreScale)),
         concurrency=concurrency,
         show_progress=not quiet,

@@ -33,9 +33,10 @@ class BestOfItem(msgspec.Struct, frozen=True, kw_only=True):
     correct: int
     where: str
 
-    def conversation(self, place: int) -> ChatMessages:
-        """The prompt with the answer at ``place``, as a judge of single answers sees it."""
-        return [*self.prompt, {"role": "assistant", "content": self.answers[place]}]
+    @property
+    def conversations(self) -> list[ChatMessages]:
+        """The prompt with each answer, as a judge of single answers sees it."""
+        return [[*self.prompt, {"role": "assistant", "content": one}] for one in self.answers]
 
 
 class PairItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,9 +57,10 @@ class PairItem(msgspec.Struct, frozen=True, kw_only=True):
     margin: float | None = None
     cluster: str = ""
 
-    def conversation(self, side: PairLabel) -> ChatMessages:
-        """The prompt with one side, as a judge of single answers sees it."""
-        return [*self.prompt, *(self.a if side == "A" else self.b)]
+    @property
+    def conversations(self) -> list[ChatMessages]:
+        """The prompt with each side, as a judge of single answers sees it."""
+        return [[*self.prompt, *side] for side in (self.a, self.b)]
 
     @property
     def texts(self) -> tuple[str, str] | None:
@@ -120,9 +122,6 @@ PairVerdict = PreferenceLabel
 MAX_ABSOLUTE_SCORE = 1e100
 """The largest size of a score: its square is still a number."""
 
-VERDICT_SCORES: Mapping[str, float] = {"A": 1.0, "tie": 0.5, "B": 0.0}
-"""What a verdict is worth to A."""
-
 _FLIPPED: Mapping[PairVerdict, PairVerdict] = {"A": "B", "B": "A", "tie": "tie"}
 
 
@@ -162,9 +161,12 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return not any(isinstance(one, MissingJudgement) for one in (*self.scores, *self.verdicts))
 
 
-def flip_verdict(verdict: PairVerdict) -> PairVerdict:
-    """The verdict of one who was shown the two the other way round."""
-    return _FLIPPED[verdict]
+_Said = TypeVar("_Said", PairVerdict, PairVerdict | MissingJudgement)
+
+
+def flip_verdict(verdict: _Said) -> _Said:
+    """The verdict of one who was shown the two the other way round; a missing one stays missing."""
+    return verdict if isinstance(verdict, MissingJudgement) else _FLIPPED[verdict]
 
 
 def pair_verdicts(
@@ -231,9 +233,8 @@ def judgements_by_item(
 
 def _check_judgement(judgement: Judgement, item: BenchmarkItem) -> None:
     scores, verdicts = len(judgement.scores), len(judgement.verdicts)
-    pair = isinstance(item, PairItem)
-    wanted = 2 if pair else len(item.answers) if isinstance(item, BestOfItem) else 0
-    if (scores, verdicts) not in (((2, 0), (0, 2)) if pair else ((wanted, 0),)):
+    pair, wanted = isinstance(item, PairItem), len(item.conversations)
+    if (scores, verdicts) != (wanted, 0) and not (pair and (scores, verdicts) == (0, 2)):
         allowed = "2 scores or 2 verdicts" if pair else f"{wanted} scores"
         raise ConfigError(
             f"judgement {judgement.subset}/{judgement.id[:80]}: must have {allowed} (found "
@@ -243,7 +244,7 @@ def _check_judgement(judgement: Judgement, item: BenchmarkItem) -> None:
 
 def _judgement_not_asked(item: BenchmarkItem) -> Judgement:
     missing = MissingJudgement(ErrorKind.NOT_SAMPLED, "no judgement")
-    count = 2 if isinstance(item, PairItem) else len(item.answers)
+    count = len(item.conversations)
     return Judgement(subset=item.subset, id=item.id, scores=[missing] * count)
 
 

@@ -44,7 +44,6 @@ from adjudge.judge_evaluation.benchmarks.judges import (
     EvaluationMode,
     RecordedJudgement,
     ask_judge,
-    evaluation_mode,
     find_candidate,
 )
 from adjudge.judge_evaluation.benchmarks.page import write_validation_report
@@ -75,7 +74,7 @@ ITEMS_FILE = "rewards.jsonl"
 _IDENTITY = {
     "judges": "other judges",
     "items": "other items (--data, --benchmark)",
-    "asked": "other settings (--mode)",
+    "asked": "other settings (--as-pairs)",
 }
 
 
@@ -86,16 +85,17 @@ class ValidationJob:
     ``judges``: one, or several on the same items: names as
     :func:`~adjudge.judge_evaluation.benchmarks.judges.find_candidate` takes them, or candidates.
     ``data``: files; may be left out where a judge is a recording with its items.
-    ``kind``: that of the benchmark, told from the files by default. ``mode``, ``scale`` (of scores
-    whose judge does not say) and ``concurrency`` (default: that of the judge's spec) are for judges
-    that are asked. ``summary`` and ``judgements`` (by judge) are what comes out.
+    ``kind``: that of the benchmark, told from the files by default. ``as_pairs``: of RewardBench-2
+    its right and wrong answers in pairs. ``scale`` (of scores whose judge does not say) and
+    ``concurrency`` (default: that of the judge's spec) are for judges that are asked. ``summary``
+    and ``judgements`` (by judge) are what comes out.
     """
 
     judges: Sequence[str | Candidate]
     folder: Path
     data: Sequence[str] = ()
     kind: str | None = None
-    mode: EvaluationMode | None = None
+    as_pairs: bool = False
     scale: ScoreScale | None = None
     concurrency: int | None = None
     show_progress: bool = False
@@ -139,14 +139,12 @@ def find_benchmark_data(job: ValidationJob, candidates: Sequence[Candidate]) -> 
     material = (
         read_benchmark_data(job.data, job.kind) if job.data else _recorded_items(job, candidates)
     )
-    if job.mode == "pairwise" and material.benchmark.kind == "rewardbench2":
-        pairs = benchmark_as_pairs(material.benchmark)
-        if not pairs.items:
-            raise ConfigError(
-                "--mode pairwise: the Ties subset has no pairs. Use --mode pointwise."
-            )
-        return BenchmarkData(pairs, material.files)
-    return material
+    if not job.as_pairs:
+        return material
+    pairs = benchmark_as_pairs(material.benchmark)
+    if not pairs.items:
+        raise ConfigError("--as-pairs: the Ties subset has no pairs. Leave --as-pairs out.")
+    return BenchmarkData(pairs, material.files)
 
 
 def _recorded_items(job: ValidationJob, candidates: Sequence[Candidate]) -> BenchmarkData:
@@ -171,23 +169,16 @@ def _items_hash(benchmark: Benchmark) -> str:
     return sha256("".join(map(item_digest, benchmark.items)).encode()).hexdigest()
 
 
-def candidate_mode(job: ValidationJob, one: Candidate, benchmark: Benchmark) -> EvaluationMode:
+def candidate_mode(one: Candidate, benchmark: Benchmark) -> EvaluationMode:
     """How a judge is asked, or was; raises :class:`ConfigError` where it cannot be."""
-    if one.recording is not None:
-        return "pointwise" if one.recording.scores else "pairwise"
     if one.judge is None:
-        raise ConfigError(f"judge {one.name}: can neither be asked nor has recorded answers")
-    best_of = benchmark.kind == "rewardbench2"
-    if best_of and not hasattr(one.judge, "score"):
+        return "pointwise" if one.recording and one.recording.scores else "pairwise"
+    if one.judge.mode == "pairwise" and benchmark.kind == "rewardbench2":
         raise ConfigError(
             f"judge {one.name}: compares pairs, but rewardbench2 scores every answer by itself. "
-            "Use --mode pairwise to ask about its items as pairs (not the benchmark's own "
-            "protocol)."
+            "Use --as-pairs to ask about its items as pairs (not the benchmark's own protocol)."
         )
-    try:
-        return evaluation_mode(one.judge, benchmark, job.mode)
-    except ConfigError as error:
-        raise ConfigError(f"judge {one.name}: {error}") from None
+    return one.judge.mode
 
 
 def evaluate_judge(
@@ -200,12 +191,12 @@ def evaluate_judge(
 ) -> dict[str, Any]:
     """One judge asked (or read) and scored: its entry of the summary."""
     benchmark = material.benchmark
-    tally = Tally(sum(_count_questions(item) for item in benchmark.items))
+    tally = Tally(sum(len(item.conversations) for item in benchmark.items))
     if one.recording is not None:
         known = judgements_by_item(benchmark, one.recording.judgements_for(benchmark))
         judgements = [known[item.subset, item.id] for item in benchmark.items]
     else:
-        judgements = _ask_or_resume(job, folder, benchmark, one, mode, place, tally)
+        judgements = _ask_or_resume(job, folder, benchmark, one, place, tally)
     job.judgements[one.name] = judgements
     report = score_benchmark(
         benchmark,
@@ -244,11 +235,10 @@ def _ask_or_resume(
     folder: RunFolder,
     benchmark: Benchmark,
     one: Candidate,
-    mode: EvaluationMode,
     place: int,
     tally: Tally,
 ) -> list[Judgement]:
-    assert one.judge is not None  # noqa: S101  (checked by mode_for)
+    assert one.judge is not None  # noqa: S101  (else it is a recording)
     identity = sha256(one.identity.encode()).hexdigest()[:16]
     journal = Journal(folder.path / f"answers-{place + 1}.jsonl", identity)
     try:
@@ -257,7 +247,6 @@ def _ask_or_resume(
                 ask_judge(
                     one.judge,
                     benchmark,
-                    mode=mode,
                     max_concurrency=job.concurrency or one.concurrency,
                     journal=journal,
                     tally=tally,
@@ -267,10 +256,6 @@ def _ask_or_resume(
         journal.flush()
         for model in one.local_models:
             run_blocking(model.aclose())
-
-
-def _count_questions(item: Any) -> int:
-    return 2 if isinstance(item, PairItem) else len(item.answers)
 
 
 def validate_judges(job: ValidationJob) -> dict[str, Any]:
@@ -288,7 +273,7 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
     candidates = find_candidates(job)
     material = find_benchmark_data(job, candidates)
     benchmark = material.benchmark
-    modes = [candidate_mode(job, one, benchmark) for one in candidates]
+    modes = [candidate_mode(one, benchmark) for one in candidates]
     with (
         RunFolder(job.folder, _manifest(job, candidates, material), _IDENTITY) as folder,
         FolderSpending(job.folder) as spending,
@@ -327,10 +312,10 @@ def estimate_validation(job: ValidationJob) -> dict[str, JudgeCallEstimate]:
     meters = [JudgeCallEstimate("outcome") for _ in job.judges]
     candidates = find_candidates(job, meters)
     benchmark = find_benchmark_data(job, candidates).benchmark
-    modes = [candidate_mode(job, one, benchmark) for one in candidates]
-    for one, mode in zip(candidates, modes, strict=True):
-        if one.recording is None and one.kind != "scalar" and one.judge is not None:
-            run_blocking(ask_judge(one.judge, benchmark, mode=mode))
+    for one in candidates:
+        candidate_mode(one, benchmark)
+        if one.kind != "scalar" and one.judge is not None:
+            run_blocking(ask_judge(one.judge, benchmark))
     return {one.name: meter for one, meter in zip(candidates, meters, strict=True)}
 
 
@@ -342,7 +327,7 @@ def _manifest(
         "label": " against ".join(one.name for one in candidates),
         "judges": [[one.name, one.identity] for one in candidates],
         "items": material.identity,
-        "asked": {"mode": job.mode},
+        "asked": {"as_pairs": job.as_pairs},
     }
 
 
