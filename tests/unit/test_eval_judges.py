@@ -304,10 +304,9 @@ def test_rows_that_are_no_items_are_named() -> None:
         (("good.toml", "--data", "p.jsonl", "--seeds", "1"), "No such option: --seeds"),
         (("nobody", "--data", "p.jsonl"), "nobody: no such file, folder or pattern"),
         ((".", "--data", "p.jsonl"), "holds no judge.json"),
-        (("p.jsonl", "--data", "p.jsonl"), "p.jsonl:1: is not a judgement"),
+        (("p.jsonl", "--data", "p.jsonl"), "p.jsonl:1: Object missing required field `subset`"),
         (("none/*/x.json", "--data", "p.jsonl"), "no such file, folder or pattern"),
         (("--data", "p.jsonl"), "JUDGE: is required"),
-        (("p.jsonl",), "p.jsonl:1: is not a judgement"),
     ],
 )
 def test_bad_input_is_named(arguments: tuple[str, ...], said: str) -> None:

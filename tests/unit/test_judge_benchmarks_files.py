@@ -328,9 +328,9 @@ def test_judgements_survive_the_file(tmp_path: Path) -> None:
     assert read_judgements(path, Judgement) == judged
     with path.open("a") as file:
         file.write('{"subset": "s", "id": "4", "verdicts": ["C", "A"]}\n')
-    with pytest.raises(ConfigError, match=r"judged.jsonl:4: is not a judgement: Invalid enum"):
+    with pytest.raises(ConfigError, match=r"judged.jsonl:4: verdicts.0.: Invalid enum"):
         read_judgements(path, Judgement)
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="no such file"):
         read_judgements(tmp_path / "none.jsonl", Judgement)
 
 

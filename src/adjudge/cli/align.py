@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from adjudge.cli.console import clean, errors, output, print_json
-from adjudge.cli.options import new_folder, output_option, threshold_option
+from adjudge.cli.options import new_folder, output_option, parse_numbers, threshold_option
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.alignment.label_files import (
     WHOLE_REWARD,
@@ -93,7 +93,7 @@ def align(
         )
     joined = join_labels(read_label_files(files), records)
     _check_joined(joined, run)
-    limits = _parse_thresholds(threshold or [], joined)
+    limits = _parse_thresholds(threshold, joined)
     found = measure_alignment(joined.joined, records, thresholds=limits, seed=seed)
     failed = [] if min_kappa is None else _find_failures(found, joined, min_kappa)
     summary = summarise_alignment(run, files, joined, found, failed)
@@ -130,22 +130,15 @@ def _check_joined(joined: JoinedLabels, run: Path) -> None:
         )
 
 
-def _parse_thresholds(entries: Sequence[str], joined: JoinedLabels) -> Mapping[str, float]:
+def _parse_thresholds(entries: Sequence[str] | None, joined: JoinedLabels) -> Mapping[str, float]:
     names = {one.label.grader or WHOLE_REWARD for one in joined.joined}
-    limits: dict[str, float] = {}
-    for entry in entries:
-        name, _, value = entry.rpartition("=")
-        try:
-            limit = float(value)
-        except ValueError:
-            limit = float("nan")
-        if not abs(limit) < float("inf") or (name and name not in names):
-            raise ConfigError(
-                f"--threshold {entry!r}: must be SCORE or GRADER=SCORE (found no number, or a "
-                f"grader without labels; allowed: {', '.join(sorted(names)) or 'no grader'})"
-            )
-        limits |= {name: limit} if name else dict.fromkeys(names - limits.keys(), limit)
-    return limits
+    limits = parse_numbers("--threshold", entries, "[GRADER=]SCORE")
+    if unknown := limits.keys() - names - {""}:
+        raise ConfigError(
+            f"--threshold {sorted(unknown)[0]}: is no grader with labels (allowed: "
+            f"{', '.join(sorted(names)) or 'no grader'})"
+        )
+    return dict.fromkeys(names, limits.pop("")) | limits if "" in limits else limits
 
 
 def _find_failures(

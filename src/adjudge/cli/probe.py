@@ -20,10 +20,11 @@ from adjudge.cli.options import (
     check_replay,
     new_folder,
     output_option,
+    parse_numbers,
     threshold_option,
     wait_for_judges,
 )
-from adjudge.errors import ConfigError, ErrorKind
+from adjudge.errors import ErrorKind
 from adjudge.judge_evaluation.probes.probe import ProbeFinding
 from adjudge.judge_evaluation.probes.report import (
     format_note,
@@ -35,7 +36,6 @@ from adjudge.judge_evaluation.probes.report import (
 from adjudge.judge_evaluation.probes.run import (
     ProbeJob,
     estimate_probe_calls,
-    find_probe,
     run_probes,
 )
 from adjudge.rewards.spec import RewardSpec
@@ -87,7 +87,9 @@ def probe(
     spec: Annotated[Path, typer.Argument(help="The reward spec, a TOML file.")],
     grader: Annotated[
         str | None,
-        typer.Option("--grader", "-g", help="The grader [default: the one with a judge]."),
+        typer.Option(
+            "--grader", "-g", help="The grader [default: the one with a weight, or a judge]."
+        ),
     ] = None,
     items: Annotated[
         Path | None,
@@ -174,7 +176,7 @@ def probe(
         repeats=repeats,
         seed=seed,
         language=language.value,
-        thresholds=parse_thresholds(threshold or []),
+        thresholds=parse_numbers("--threshold", threshold, "PROBE=MOST"),
         family=family,
         with_reference=reference,
         budget_usd=budget_usd,
@@ -205,18 +207,3 @@ def _report(job: ProbeJob, *, as_json: bool) -> None:
     console = output()
     print_card(console, job.card, job.findings)
     console.print(f"\n[bold]{clean(job.folder)}/[/]  {_FILES}")
-
-
-def parse_thresholds(entries: list[str]) -> dict[str, float]:
-    """``PROBE=MOST`` entries as a mapping; raises :class:`ConfigError`."""
-    limits: dict[str, float] = {}
-    for entry in entries:
-        name, equals, value = (part.strip() for part in entry.partition("="))
-        try:
-            limit = float(value) if equals else -1.0
-        except ValueError:
-            limit = -1.0
-        if not 0 <= limit < float("inf"):
-            raise ConfigError(f"--threshold {entry!r}: must be PROBE=MOST, such as position=0.1")
-        limits[find_probe(name).name] = limit
-    return limits

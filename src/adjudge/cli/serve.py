@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors
-from adjudge.cli.options import RAY, RayAddress
+from adjudge.cli.options import RAY, RayAddress, split_pairs
 from adjudge.cli.settings import settings_options
 from adjudge.errors import ConfigError
 from adjudge.installation import install_command
@@ -137,7 +137,7 @@ def serve_command(
 
     formats = load_formats(format_ or ())
     given: dict[str, Any] = {
-        "arguments": _parse_arguments(arg or ()),
+        "arguments": dict(split_pairs("--arg", arg, "KEY=VALUE")),
         "damping": None if damping is None else Damping.parse(damping),
     }
     backend = local = load_backend(target, **given)
@@ -199,16 +199,6 @@ def _replica_range(exactly: int | None, least: int | None, most: int | None) -> 
             "either --replicas N, or --max-replicas N with or without --min-replicas M."
         )
     return least or 1, most
-
-
-def _parse_arguments(given: Sequence[str]) -> dict[str, str]:
-    pairs = {}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"--arg {one[:40]!r}: must be KEY=VALUE")
-        pairs[name] = value
-    return pairs
 
 
 def _announce_json(running: RunningService) -> None:

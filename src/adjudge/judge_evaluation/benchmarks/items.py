@@ -14,6 +14,7 @@ import msgspec
 
 from adjudge.datasets.rows import ChatMessages, PreferenceLabel, RowProblem
 from adjudge.errors import ConfigError, ErrorKind
+from adjudge.judge_evaluation.rows import convert_row, read_records
 
 BenchmarkKind = Literal["rewardbench2", "llmbar", "judgebench", "preference"]
 BENCHMARK_KINDS: tuple[BenchmarkKind, ...] = ("rewardbench2", "llmbar", "judgebench", "preference")
@@ -260,19 +261,6 @@ _J = TypeVar("_J", bound=Judgement)
 def read_judgements(path: Path, kind: type[_J]) -> list[_J]:
     """Recorded judgements of a ``kind``, failures included.
 
-    Raises :class:`~adjudge.errors.ConfigError` naming the line that is none.
+    Raises :class:`~adjudge.errors.ConfigError` naming the lines that are none.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    decoder = msgspec.json.Decoder(kind)
-    found = []
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            found.append(decoder.decode(line))
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise ConfigError(f"{path}:{number}: is not a judgement: {error}") from None
-    return found
+    return read_records([path], lambda row, _: convert_row(row, kind))

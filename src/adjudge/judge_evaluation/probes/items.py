@@ -9,23 +9,28 @@ from __future__ import annotations
 import random
 import re
 import tomllib
-from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from adjudge.datasets.files import RawColumns
 from adjudge.errors import ConfigError
+from adjudge.judge_evaluation.rows import convert_row, read_records
 
 ItemLanguage = Literal["en", "zh"]
 LanguageChoice = Literal["mixed", "en", "zh"]
 """Topics in one language, or half of them in each."""
 
 
+_Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
+
+
 class ProbeItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One question and answers to it, as a row of a JSONL file.
+    """One question and answers to it, as a row of a file.
 
     ``right``, ``partial``, ``wrong``: answers of falling quality, of like length and style.
     ``reference``: the right answer in other words (needed by graders that take one). ``topic``
@@ -34,9 +39,9 @@ class ProbeItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     further fields for graders that ask for them (a ``context``, a ``rubric``).
     """
 
-    prompt: str
-    right: str
-    wrong: str
+    prompt: _Text
+    right: _Text
+    wrong: _Text
     partial: str = ""
     reference: str = ""
     topic: str = ""
@@ -44,6 +49,13 @@ class ProbeItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     answers: dict[str, str] = {}
     best: str = ""
     fields: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if self.right in (self.wrong, self.partial):
+            raise ValueError("right: is also the wrong or the partial answer")
+        if self.best and self.best not in self.answers:
+            families = ", ".join(sorted(self.answers)) or "none"
+            raise ValueError(f"best: {self.best!r} has no answer (answers: {families})")
 
     @property
     def id(self) -> str:
@@ -74,47 +86,17 @@ def shipped_items() -> list[ProbeItem]:
 
 
 def load_items(path: Path) -> list[ProbeItem]:
-    """The items of a JSONL file; raises :class:`ConfigError` naming the line and what is wrong."""
-    try:
-        lines = path.read_bytes().removeprefix(BOM_UTF8).splitlines()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    items: list[ProbeItem] = []
-    seen: set[str] = set()
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        item = _read_item(line, f"{path}:{number}")
-        if not item.topic:
-            item = msgspec.structs.replace(item, topic=f"line-{number}")
-        if item.id in seen:
-            raise ConfigError(
-                f"{path}:{number}: topic {item.topic!r} is given twice in one language"
-            )
-        seen.add(item.id)
-        items.append(item)
-    if not items:
-        raise ConfigError(
-            f"{path}: there is no item in the file. Give each row prompt, right and wrong."
-        )
+    """The items of a file; raises :class:`ConfigError` naming the row and what is wrong."""
+    items = read_records([path], _parse_item)
+    counts = Counter(item.id for item in items)
+    if again := [name for name, count in counts.items() if count > 1]:
+        raise ConfigError(f"{path}: topic: is given twice in one language (found {again[0]!r})")
     return items
 
 
-def _read_item(line: bytes, where: str) -> ProbeItem:
-    try:
-        item = _decoder.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        keys = ", ".join(ProbeItem.__struct_fields__)
-        raise ConfigError(f"{where}: is not an item: {error} (keys: {keys})") from None
-    for name in ("prompt", "right", "wrong"):
-        if not getattr(item, name).strip():
-            raise ConfigError(f"{where}: {name}: must not be empty")
-    if item.right in (item.wrong, item.partial):
-        raise ConfigError(f"{where}: right: is also the wrong or the partial answer")
-    if item.best and item.best not in item.answers:
-        families = ", ".join(sorted(item.answers)) or "none"
-        raise ConfigError(f"{where}: best: {item.best!r} has no answer (answers: {families})")
-    return item
+def _parse_item(row: RawColumns, where: str) -> ProbeItem:
+    topic = row.get("topic") or f"line-{where.rpartition(':')[2]}"
+    return convert_row({**row, "topic": topic}, ProbeItem)
 
 
 def choose_topics(

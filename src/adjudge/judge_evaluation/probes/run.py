@@ -22,6 +22,7 @@ from adjudge.config import suggest_name
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import PASSING_KINDS, ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.graders.binding import GraderConfig
+from adjudge.judge_evaluation.benchmarks.judges import choose_grader
 from adjudge.judge_evaluation.probes.bench import (
     ProbeBench,
     ProbedGrader,
@@ -126,25 +127,13 @@ class ProbeJob:
     @property
     def entry(self) -> GraderEntry:
         """The spec's entry of the grader; raises :class:`ConfigError`."""
-        where, names = self.spec.where, [entry.name for entry in self.spec.graders]
-        listed = ", ".join(names)
-        if self.grader is not None and self.grader not in names:
-            raise ConfigError(f"{where}: there is no grader {self.grader!r} (there are: {listed})")
-        found = [e for e in self.spec.graders if self.grader in (None, e.name)]
-        if len(found) > 1:
-            judged = [entry for entry in found if self.spec.asks_judge(entry)]
-            if len(judged) != 1:
-                raise ConfigError(
-                    f"{where}: exactly one grader must be chosen (there are: {listed}). Set "
-                    "--grader NAME."
-                )
-            found = judged
-        if found[0].scope == "event":
+        found = choose_grader(self.spec, self.grader)
+        if found.scope == "event":
             raise ConfigError(
-                f"{where}: graders.{found[0].name}: judges events, but probes are about whole "
-                "answers"
+                f"{self.spec.where}: graders.{found.name}: judges events, but probes are about "
+                "whole answers"
             )
-        return found[0]
+        return found
 
 
 @dataclass
@@ -179,9 +168,7 @@ def prepare_probes(job: ProbeJob, judges: Mapping[str, ChatModel] | None = None)
     for name, limit in job.thresholds.items():
         find_probe(name)
         if not 0 <= limit < math.inf:
-            raise ConfigError(f"threshold {name}: must be 0 or more (found {limit:g})")
-    if job.repeats < 1:
-        raise ConfigError(f"repeats: must be at least 1 (found {job.repeats})")
+            raise ConfigError(f"--threshold {name}: must be 0 or more (found {limit:g})")
     entry, probes = job.entry, select_probes(job.only)
     items = shipped_items() if job.items is None else load_items(job.items)
     topics = choose_topics(items, job.n, seed=job.seed, language=job.language)
