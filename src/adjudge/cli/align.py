@@ -135,7 +135,7 @@ def _parse_thresholds(entries: Sequence[str] | None, joined: JoinedLabels) -> Ma
     limits = parse_numbers("--threshold", entries, "[GRADER=]SCORE")
     if unknown := limits.keys() - names - {""}:
         raise ConfigError(
-            f"--threshold {sorted(unknown)[0]}: is no grader with labels (allowed: "
+            f"--threshold {min(unknown)}: is no grader with labels (allowed: "
             f"{', '.join(sorted(names)) or 'no grader'})"
         )
     return dict.fromkeys(names, limits.pop("")) | limits if "" in limits else limits

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -123,7 +123,7 @@ PairVerdict = PreferenceLabel
 MAX_ABSOLUTE_SCORE = 1e100
 """The largest size of a score: its square is still a number."""
 
-_FLIPPED: Mapping[PairVerdict, PairVerdict] = {"A": "B", "B": "A", "tie": "tie"}
+_FLIPPED: Mapping[Any, Any] = {"A": "B", "B": "A", "tie": "tie"}
 
 
 class MissingJudgement(msgspec.Struct, frozen=True):
@@ -167,7 +167,8 @@ _Said = TypeVar("_Said", PairVerdict, PairVerdict | MissingJudgement)
 
 def flip_verdict(verdict: _Said) -> _Said:
     """The verdict of one who was shown the two the other way round; a missing one stays missing."""
-    return verdict if isinstance(verdict, MissingJudgement) else _FLIPPED[verdict]
+    found: _Said = _FLIPPED.get(verdict, verdict)
+    return found
 
 
 def pair_verdicts(
