@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 from tests.unit.helpers.packages import Packages
 from typer.testing import CliRunner, Result
 
@@ -259,7 +258,3 @@ def test_an_installed_package_in_a_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "adjudge", "hello", "there"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     assert done.stdout == "hello there\n"
-
-
-def test_the_program_is_one_typer_application() -> None:
-    assert isinstance(command_line(), typer.Typer)

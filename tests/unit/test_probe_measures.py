@@ -1,19 +1,23 @@
 """What the probes find in judges whose biases are known."""
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.helpers.probe_graders import Referring, Scorer, count_words
+from tests.unit.helpers.probe_graders import (
+    Answering,
+    Referring,
+    Scorer,
+    count_words,
+    probed,
+    refused,
+)
 
 from adjudge.errors import ErrorKind
 from adjudge.graders import PairwiseGrader, RubricGrader, TournamentGrader
-from adjudge.graders.base import BaseGrader
 from adjudge.graders.llm.comparison import ListwiseGrader
 from adjudge.graders.llm.multi_judge import MultiJudge
 from adjudge.judge_evaluation.probes.bench import (
-    ProbeBench,
     ProbedGrader,
     ProbeQuestion,
     reorder_criteria,
@@ -29,13 +33,10 @@ from adjudge.judge_evaluation.probes.items import (
     shipped_items,
     split_sentences,
 )
-from adjudge.judge_evaluation.probes.probe import ProbeFinding, evaluate_probe
-from adjudge.judge_evaluation.probes.run import PROBES
 from adjudge.judges import ScriptedModel
 from adjudge.rubrics import Rubric
 from adjudge.types import GraderError, GraderRank, GraderResult, GraderScore
 
-Answering = Callable[[ProbeItem, ProbeQuestion], GraderResult | float]
 GOLD = {"right": 4.0, "reference": 4.0, "partial": 2.0, "wrong": 0.0}
 
 
@@ -49,29 +50,6 @@ def gold(item: ProbeItem, text: str) -> float:
 def liked(item: ProbeItem) -> float:
     """Scores differ between items too."""
     return (len(item.topic) % 5) / 10
-
-
-def probed(
-    name: str,
-    grader: BaseGrader,
-    answer: Answering,
-    topics: list[ProbeTopic] | None = None,
-    **options: Any,
-) -> ProbeFinding:
-    bench = ProbeBench(
-        ProbedGrader(grader),
-        choose_topics(shipped_items()) if topics is None else topics,
-        **options,
-    )
-    if not PROBES[name].obstacle(bench):
-        PROBES[name].measure(bench)
-    assert bench.planning
-    answers: dict[ProbeQuestion, GraderResult] = {}
-    for question in bench.questions:
-        found = answer(bench.item_of(question), question)
-        answers[question] = GraderScore("g", found) if isinstance(found, float) else found
-    bench.set_answers(answers)
-    return evaluate_probe(PROBES[name], bench)
 
 
 def honest(item: ProbeItem, question: ProbeQuestion) -> float:
@@ -222,7 +200,7 @@ def test_with_many_missing_nothing_passes() -> None:
     kept = {topic.item.id for topic in choose_topics(shipped_items())[:20]}
 
     def answer(item: ProbeItem, q: ProbeQuestion) -> GraderResult | float:
-        return honest(item, q) if item.id in kept else GraderError("g", ErrorKind.REFUSED, "no")
+        return honest(item, q) if item.id in kept else refused()
 
     assert probed("length", Scorer(), answer).verdict == "uncertain"
     faults = probed("parse_failures", Scorer(), answer)
