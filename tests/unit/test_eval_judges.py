@@ -291,7 +291,10 @@ def test_rows_that_are_no_items_are_named() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("good.toml", "--benchmark", "rewardbench"), "did you mean 'rewardbench2'"),
+        (
+            ("good.toml", "--data", "p.jsonl", "--benchmark", "rewardbench"),
+            "did you mean 'rewardbench2'",
+        ),
         (("good.toml", "--benchmark", "llmbar"), "--data: is required"),
         (("good.toml", "--data", "none.jsonl"), "none.jsonl: no such file"),
         (

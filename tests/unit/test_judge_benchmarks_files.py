@@ -222,8 +222,8 @@ def test_refusals(tmp_path: Path) -> None:
         read_benchmark([path])
     with pytest.raises(ConfigError, match=r"no row is an item .*input: found nothing"):
         read_benchmark([written(path, {**LLMBAR, "input": None})], "llmbar")
-    with refuses("benchmark"):
-        read_benchmark([path], "mtbench")  # type: ignore[arg-type]  # what is refused
+    with refuses("--benchmark"):
+        read_benchmark([path], "mtbench")
     with pytest.raises(ConfigError, match="no such file"):
         read_benchmark([tmp_path / "none.jsonl"])
     assert detect_benchmark_kind({**PREFERENCE, "subset": "s"}, "x:1") == "preference"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -74,16 +75,28 @@ class PairItem(msgspec.Struct, frozen=True, kw_only=True):
 BenchmarkItem = BestOfItem | PairItem
 
 
+def item_digest(item: BenchmarkItem) -> str:
+    """A digest of all that a judge is shown of an item, wherever the item was read."""
+    if isinstance(item, BestOfItem):
+        shown: Any = [item.prompt, item.answers, item.correct]
+    else:
+        shown = [item.prompt, item.a, item.b]
+    data = msgspec.json.encode(shown, order="deterministic")
+    return blake2b(data, digest_size=12).hexdigest()
+
+
 class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
     """Items of one kind, and the ``problems`` of the rows that could not be read.
 
-    ``title`` names it in reports. Items keep the order of the files; ``(subset, id)`` is unique.
+    ``title`` names it in reports. Items keep the order of the ``files`` (name, bytes, SHA-256) that
+    they are from; ``(subset, id)`` is unique.
     """
 
     kind: BenchmarkKind
     items: Sequence[BenchmarkItem]
     problems: list[RowProblem] = []
     title: str = ""
+    files: list[dict[str, Any]] = []
 
     @property
     def subsets(self) -> list[str]:
@@ -116,7 +129,7 @@ def benchmark_as_pairs(benchmark: Benchmark) -> Benchmark:
         for place in range(1, len(item.answers))
     ]
     title = f"{benchmark.title or benchmark.kind} as pairs, without Ties (not its own protocol)"
-    return Benchmark(kind="preference", items=pairs, problems=benchmark.problems, title=title)
+    return msgspec.structs.replace(benchmark, kind="preference", items=pairs, title=title)
 
 
 PairVerdict = PreferenceLabel

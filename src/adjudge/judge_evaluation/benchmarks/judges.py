@@ -14,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from adjudge.datasets.files import hash_content
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.graders.base import BaseGrader, GraderAnswer, GraderTraits, is_listwise, view_text
 from adjudge.graders.binding import GraderConfig
@@ -22,7 +23,6 @@ from adjudge.graders.llm.judge_grader import conversation_query, read_turns
 from adjudge.graders.llm.numeric_scores import ScalarGrader
 from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, JudgeCard, read_card
 from adjudge.intake.samples import make_sample
-from adjudge.judge_evaluation.benchmarks.benchmark_data import hash_file, item_digest
 from adjudge.judge_evaluation.benchmarks.items import (
     MAX_ABSOLUTE_SCORE,
     Benchmark,
@@ -32,6 +32,7 @@ from adjudge.judge_evaluation.benchmarks.items import (
     PairItem,
     PairVerdict,
     flip_verdict,
+    item_digest,
     judgements_by_item,
     read_judgements,
 )
@@ -327,7 +328,7 @@ def find_candidate(target: str, meter: JudgeCallEstimate | None = None) -> Candi
     files = [path] if path.is_file() else sorted(root.glob(str(path.relative_to(root))))
     if not files or files[0].suffix not in (".json", ".jsonl"):
         raise ConfigError(f"judge {target}: no such file, folder or pattern. Give {_ALLOWED}.")
-    identity = sha256("".join(hash_file(one)["sha256"] for one in files).encode()).hexdigest()
+    identity = sha256("".join(hash_content(one)["sha256"] for one in files).encode()).hexdigest()
     if files[0].suffix == ".jsonl" and not is_judgebench_recording(files[0]):
         judge, recording = _own_recording(files[0], part)
         return Candidate(judge, "recorded", f"{identity}#{part or judge}", recording=recording)

@@ -61,7 +61,7 @@ TIES_SUBSET = "Ties"
 REWARDBENCH2_SUBSETS = ("Factuality", "Precise IF", "Math", "Safety", "Focus", TIES_SUBSET)
 
 
-def read_benchmark(paths: Sequence[Path], kind: BenchmarkKind | None = None) -> Benchmark:
+def read_benchmark(paths: Sequence[Path], kind: str | None = None) -> Benchmark:
     """All items of ``paths``, and why the other rows are none.
 
     ``kind`` is told from the columns of the first whole row where it is not given. The file names
@@ -78,7 +78,7 @@ def read_benchmark(paths: Sequence[Path], kind: BenchmarkKind | None = None) -> 
 
 def benchmark_from_rows(
     rows: Iterable[tuple[str, RawColumns | RolloutError, str]],
-    kind: BenchmarkKind | None = None,
+    named: str | None = None,
     *,
     source: str = "rows",
 ) -> Benchmark:
@@ -86,8 +86,9 @@ def benchmark_from_rows(
 
     Raises as :func:`read_benchmark` does; ``source`` is what the complaint calls them.
     """
-    if kind is not None:
-        check_allowed("benchmark", kind, BENCHMARK_KINDS)
+    kind: BenchmarkKind | None = None
+    if named is not None:
+        kind = check_allowed("--benchmark", named, BENCHMARK_KINDS)
     items: dict[tuple[str, str], BenchmarkItem] = {}
     problems: list[RowProblem] = []
     rated: dict[str, list[Rating]] = {}

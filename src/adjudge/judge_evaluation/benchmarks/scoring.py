@@ -15,7 +15,6 @@ import msgspec
 
 from adjudge.datasets.rows import RowProblem
 from adjudge.errors import ConfigError
-from adjudge.judge_evaluation.benchmarks.benchmark_data import BenchmarkData
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     BestOfItem,
@@ -389,9 +388,8 @@ OFFICIAL_SCORES = {
 _MAX_PROBLEMS = 20
 
 
-def benchmark_entry(material: BenchmarkData) -> dict[str, Any]:
+def benchmark_entry(benchmark: Benchmark) -> dict[str, Any]:
     """What was asked about."""
-    benchmark = material.benchmark
     counts = dict.fromkeys(benchmark.subsets, 0)
     for item in benchmark.items:
         counts[item.subset] += 1
@@ -400,7 +398,7 @@ def benchmark_entry(material: BenchmarkData) -> dict[str, Any]:
         "kind": benchmark.kind,
         "title": benchmark.title or benchmark.kind,
         "official": OFFICIAL_SCORES[benchmark.kind],
-        "files": material.files,
+        "files": benchmark.files,
         "items": len(benchmark.items),
         "subsets": counts,
         "unusable": {

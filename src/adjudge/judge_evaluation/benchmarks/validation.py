@@ -17,15 +17,12 @@ from typing import Any
 
 import msgspec
 
+from adjudge.config import check_allowed
+from adjudge.datasets.files import hash_content
+from adjudge.datasets.hub import resolve_data_file
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import PASSING_KINDS, ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.files import JsonlLog
-from adjudge.judge_evaluation.benchmarks.benchmark_data import (
-    BenchmarkData,
-    item_digest,
-    parse_benchmark_kind,
-    read_benchmark_data,
-)
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     BenchmarkItem,
@@ -35,6 +32,7 @@ from adjudge.judge_evaluation.benchmarks.items import (
     PairVerdict,
     benchmark_as_pairs,
     first_failure_messages,
+    item_digest,
     judgements_by_item,
     pair_verdicts,
 )
@@ -47,6 +45,7 @@ from adjudge.judge_evaluation.benchmarks.judges import (
     find_candidate,
 )
 from adjudge.judge_evaluation.benchmarks.page import write_validation_report
+from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
 from adjudge.judge_evaluation.benchmarks.scoring import (
     benchmark_entry,
     compare_judges,
@@ -133,36 +132,37 @@ def _unique_name(name: str, names: set[str]) -> str:
     return free
 
 
-def find_benchmark_data(job: ValidationJob, candidates: Sequence[Candidate]) -> BenchmarkData:
+def find_benchmark(job: ValidationJob, candidates: Sequence[Candidate]) -> Benchmark:
     """The items; raises :class:`ConfigError` where there are none, or not of the kind asked for."""
-    parse_benchmark_kind(job.kind)
-    material = (
-        read_benchmark_data(job.data, job.kind) if job.data else _recorded_items(job, candidates)
-    )
-    if not job.as_pairs:
-        return material
-    pairs = benchmark_as_pairs(material.benchmark)
-    if not pairs.items:
+    found = _read_files(job) if job.data else _recorded_items(job, candidates)
+    found = benchmark_as_pairs(found) if job.as_pairs else found
+    if not found.items:
         raise ConfigError("--as-pairs: the Ties subset has no pairs. Leave --as-pairs out.")
-    return BenchmarkData(pairs, material.files)
+    return found
 
 
-def _recorded_items(job: ValidationJob, candidates: Sequence[Candidate]) -> BenchmarkData:
+def _read_files(job: ValidationJob) -> Benchmark:
+    paths = [resolve_data_file(name, Path()) for name in job.data]
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise ConfigError("--data: names the same file twice")
+    found = read_benchmark(paths, job.kind)
+    files = [{"file": str(path)} | hash_content(path) for path in paths]
+    return msgspec.structs.replace(found, files=files)
+
+
+def _recorded_items(job: ValidationJob, candidates: Sequence[Candidate]) -> Benchmark:
     """The items that a recording brings along."""
     recordings = [one.recording for one in candidates if one.recording is not None]
-    benchmark = next((one.benchmark for one in recordings if one.benchmark is not None), None)
-    if benchmark is None:
+    found = next((one.benchmark for one in recordings if one.benchmark is not None), None)
+    if found is None:
         raise ConfigError(
             "--data: is required, because only recorded verdicts of LLMBar or JudgeBench bring "
             "their items along. Give files of the benchmark."
         )
-    if job.kind not in (None, benchmark.kind):
-        raise ConfigError(
-            f"--benchmark {job.kind}: the recorded items are those of {benchmark.kind}. Leave "
-            "--benchmark out."
-        )
-    files = [{"file": "recorded", "bytes": 0, "sha256": _items_hash(benchmark)}]
-    return BenchmarkData(benchmark, files)
+    if job.kind is not None:
+        check_allowed("--benchmark", job.kind, [found.kind], "is not that of the recorded items")
+    files = [{"file": "recorded", "bytes": 0, "sha256": _items_hash(found)}]
+    return msgspec.structs.replace(found, files=files)
 
 
 def _items_hash(benchmark: Benchmark) -> str:
@@ -184,13 +184,12 @@ def candidate_mode(one: Candidate, benchmark: Benchmark) -> EvaluationMode:
 def evaluate_judge(
     job: ValidationJob,
     folder: RunFolder,
-    material: BenchmarkData,
+    benchmark: Benchmark,
     one: Candidate,
     mode: EvaluationMode,
     place: int,
 ) -> dict[str, Any]:
     """One judge asked (or read) and scored: its entry of the summary."""
-    benchmark = material.benchmark
     tally = Tally(sum(len(item.conversations) for item in benchmark.items))
     if one.recording is not None:
         known = judgements_by_item(benchmark, one.recording.judgements_for(benchmark))
@@ -271,15 +270,14 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
     """
     started = time.perf_counter()
     candidates = find_candidates(job)
-    material = find_benchmark_data(job, candidates)
-    benchmark = material.benchmark
+    benchmark = find_benchmark(job, candidates)
     modes = [candidate_mode(one, benchmark) for one in candidates]
     with (
-        RunFolder(job.folder, _manifest(job, candidates, material), _IDENTITY) as folder,
+        RunFolder(job.folder, _manifest(job, candidates, benchmark), _IDENTITY) as folder,
         FolderSpending(job.folder) as spending,
     ):
         entries = [
-            evaluate_judge(job, folder, material, one, mode, place)
+            evaluate_judge(job, folder, benchmark, one, mode, place)
             for place, (one, mode) in enumerate(zip(candidates, modes, strict=True))
         ]
         judgements = JsonlLog(folder.path / JUDGEMENTS_FILE)
@@ -290,7 +288,7 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
         job.summary = {
             "adjudge": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "benchmark": benchmark_entry(material),
+            "benchmark": benchmark_entry(benchmark),
             "judges": entries,
             "compared": [comparison_entry(one) for one in compared],
             "seconds": round(time.perf_counter() - started, 1),
@@ -311,7 +309,7 @@ def estimate_validation(job: ValidationJob) -> dict[str, JudgeCallEstimate]:
     """
     meters = [JudgeCallEstimate("outcome") for _ in job.judges]
     candidates = find_candidates(job, meters)
-    benchmark = find_benchmark_data(job, candidates).benchmark
+    benchmark = find_benchmark(job, candidates)
     for one in candidates:
         candidate_mode(one, benchmark)
         if one.kind != "scalar" and one.judge is not None:
@@ -320,13 +318,13 @@ def estimate_validation(job: ValidationJob) -> dict[str, JudgeCallEstimate]:
 
 
 def _manifest(
-    job: ValidationJob, candidates: Sequence[Candidate], material: BenchmarkData
+    job: ValidationJob, candidates: Sequence[Candidate], benchmark: Benchmark
 ) -> dict[str, Any]:
     return {
         "kind": "validation",
         "label": " against ".join(one.name for one in candidates),
         "judges": [[one.name, one.identity] for one in candidates],
-        "items": material.identity,
+        "items": {"kind": benchmark.kind, "files": [one["sha256"] for one in benchmark.files]},
         "asked": {"as_pairs": job.as_pairs},
     }
 
