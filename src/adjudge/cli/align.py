@@ -67,7 +67,6 @@ def align(
         ),
     ] = None,
     folder: Annotated[Path | None, output_option("align", "The folder of the page")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the bootstrap.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
     """Compare a run's judges with people's labels.
@@ -94,7 +93,7 @@ def align(
     joined = join_labels(read_label_files(files), records)
     _check_joined(joined, run)
     limits = _parse_thresholds(threshold, joined)
-    found = measure_alignment(joined.joined, records, thresholds=limits, seed=seed)
+    found = measure_alignment(joined.joined, records, thresholds=limits)
     failed = [] if min_kappa is None else _find_failures(found, joined, min_kappa)
     summary = summarise_alignment(run, files, joined, found, failed)
     folder = folder or new_folder("align")

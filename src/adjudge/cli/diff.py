@@ -48,7 +48,6 @@ def diff(
         list[str] | None, map_option("Of dumps: read a field from another column.")
     ] = None,
     rows: Rows = None,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the bootstrap.")] = 0,
     as_json: JsonSummary = False,
 ) -> None:
     """Compare two runs over the same rollouts.
@@ -68,7 +67,7 @@ def diff(
     require_stats()
     columns = parse_map(mapping, SAMPLE_FIELDS, rows)
     runs = PairedRuns(DiffRun(a, columns), DiffRun(b, columns))
-    summary = summarise_diff(runs, read_labels(runs), seed=seed)
+    summary = summarise_diff(runs, read_labels(runs))
     summary["verdict"] = write_verdict(summary)
     summary["worst"] = describe_worst(runs, _PAGE_SAMPLES)
     results = check_conditions(conditions, summary)

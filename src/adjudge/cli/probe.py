@@ -133,9 +133,6 @@ def probe(
     strict: Annotated[
         bool, typer.Option("--strict", help="Count uncertain probes as failed (exit code 1).")
     ] = False,
-    seed: Annotated[
-        int, typer.Option(min=0, help="The seed of topics and bootstrap.", rich_help_panel=_ITEMS)
-    ] = 0,
     folder: Annotated[Path | None, output_option("probe")] = None,
     record: Annotated[
         Path | None, cassette_option("--record", "Write the judge's replies to this file.")
@@ -174,7 +171,6 @@ def probe(
         only=[name.strip() for name in (only or "").split(",") if name.strip()],
         n=n,
         repeats=repeats,
-        seed=seed,
         language=language.value,
         thresholds=parse_numbers("--threshold", threshold, "PROBE=MOST"),
         family=family,

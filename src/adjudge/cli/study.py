@@ -78,7 +78,6 @@ def swap(
         float | None,
         budget_option("The most that each judge may cost in this folder."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the bootstrap.")] = 0,
     dry_run: DryRun = False,
     as_json: JsonSummary = False,
     quiet: Quiet = False,
@@ -106,7 +105,6 @@ def swap(
             name or column: column
             for name, column in split_pairs("--stored", stored, "[NAME=]COLUMN")
         },
-        seed=seed,
         budget_usd=budget_usd,
         show_progress=not quiet,
     )

@@ -134,7 +134,6 @@ def measure_alignment(
     records: Iterable[RunRecord],
     *,
     thresholds: Mapping[str, float] | None = None,
-    seed: int = 0,
 ) -> list[TargetAlignment]:
     """Each grader that has labels, and the reward, against people.
 
@@ -167,8 +166,8 @@ def measure_alignment(
         found.append(
             TargetAlignment(
                 target=name,
-                whole=_measure(target, labels, seed),
-                random=_measure(target, drawn, seed) if 0 < len(drawn) < len(labels) else None,
+                whole=_measure(target, labels),
+                random=_measure(target, drawn) if 0 < len(drawn) < len(labels) else None,
                 worst=_find_disputed(target, labels, notes),
             )
         )
@@ -182,7 +181,7 @@ def _score_of(record: RunRecord, name: str) -> float | None:
 # --- one judge ----------------------------------------------------------------------------------
 
 
-def _measure(target: _Target, labels: Sequence[JoinedLabel], seed: int) -> Alignment:
+def _measure(target: _Target, labels: Sequence[JoinedLabel]) -> Alignment:
     fresh = [one for one in labels if not _is_outdated(target, one)]
     opinions = _opinions(target, labels)
     judged = [
@@ -194,7 +193,7 @@ def _measure(target: _Target, labels: Sequence[JoinedLabel], seed: int) -> Align
                   for one, score in judged]  # fmt: skip
     people = [one for one, _ in judged]
     pairs = _by_group((one.record, (one.score, score)) for one, score in judged)
-    kappas, accuracy = _compare(pairs, seed)
+    kappas, accuracy = _compare(pairs)
     known = {_sample(one.record): score for one, score in judged}
     ratings = _ratings(people)
     levels = find_levels(value for group in pairs for pair in group for value in pair)
@@ -215,16 +214,16 @@ def _measure(target: _Target, labels: Sequence[JoinedLabel], seed: int) -> Align
         ),
         accuracy=accuracy,
         kappas=kappas,
-        tau_b=_tau_b(means, seed),
+        tau_b=_tau_b(means),
         auc=_auc(target, means, within=False),
         auc_within=_auc(target, means, within=True),
         preferences=_preferences(target, labels),
         alphas={
-            "people": _alpha(ratings, {}, seed),
-            "people and judge": _alpha(ratings, known, seed),
+            "people": _alpha(ratings, {}),
+            "people and judge": _alpha(ratings, known),
         },
-        ceiling=_ceiling(ratings, seed),
-        youden=_youden(target, pairs, seed),
+        ceiling=_ceiling(ratings),
+        youden=_youden(target, pairs),
         levels=levels if few else [],
         confusion=[[table[one, other] for other in levels] for one in levels] if few else [],
     )
@@ -276,7 +275,6 @@ def _share(rows: Iterable[tuple[RunRecord, float]]) -> Estimate:
 
 def _compare(
     groups: Sequence[Sequence[tuple[float, float]]],
-    seed: int,
     sides: tuple[str, str] = ("people give", "the judge gives"),
 ) -> tuple[dict[str, Estimate], Estimate]:
     """The kappas and the share of equal pairs; neither where the two have other scales."""
@@ -297,14 +295,12 @@ def _compare(
         return dict.fromkeys(_KAPPAS, Estimate(n=n, why=why)), Estimate(n=n, why=why)
     kappas = {
         str(name): msgspec.structs.replace(one, n=n)
-        for name, one in estimate_kappas(groups, seed=seed).items()
+        for name, one in estimate_kappas(groups).items()
     }
     return kappas, accuracy
 
 
-def _youden(
-    target: _Target, groups: Sequence[Sequence[tuple[float, float]]], seed: int
-) -> Estimate:
+def _youden(target: _Target, groups: Sequence[Sequence[tuple[float, float]]]) -> Estimate:
     """J, where judge and people give the same two levels, of which the higher one passes."""
     levels = set(target.levels) if target.threshold is None else {0.0, 1.0}
     if levels.issubset((0.0, 1.0)):
@@ -314,7 +310,7 @@ def _youden(
         return Estimate(n=0, why="needs a judge of two levels, and people's scores of the same two")
     top = max(levels)
     passed = [[(person == top, judge == top) for person, judge in group] for group in groups]
-    return estimate_youden(passed, seed=seed)
+    return estimate_youden(passed)
 
 
 class _SampleMean(NamedTuple):
@@ -338,7 +334,7 @@ def _group_means(target: _Target, opinions: Sequence[_Opinion]) -> list[_SampleM
     return found
 
 
-def _tau_b(means: Sequence[_SampleMean], seed: int) -> Estimate:
+def _tau_b(means: Sequence[_SampleMean]) -> Estimate:
     groups: dict[Hashable, list[_SampleMean]] = defaultdict(list)
     for one in means:
         groups[one.group].append(one)
@@ -349,7 +345,7 @@ def _tau_b(means: Sequence[_SampleMean], seed: int) -> Estimate:
     ]
     if not pairs:
         return Estimate(n=0, why="no group has two samples with a person's score")
-    found = estimate_within_agreement(pairs, seed=seed)["kendall"]
+    found = estimate_within_agreement(pairs)["kendall"]
     why = found.why
     if found.value is None:
         why = "inside groups the judge or the people give one value"
@@ -398,17 +394,17 @@ def _grouped(rows: Iterable[tuple[Hashable, Any]]) -> list[list[Any]]:
     return list(groups.values())
 
 
-def _alpha(ratings: _Ratings, judge: Mapping[Any, float], seed: int) -> Estimate:
+def _alpha(ratings: _Ratings, judge: Mapping[Any, float]) -> Estimate:
     """``judge``: one more rating by sample."""
     rows = [
         (group, [*scores, *([judge[sample]] if sample in judge else [])])
         for sample, (group, scores) in ratings.items()
     ]
     n = sum(len(scores) > 1 for _, scores in rows)
-    return msgspec.structs.replace(estimate_alpha(_grouped(rows), seed=seed), n=n)
+    return msgspec.structs.replace(estimate_alpha(_grouped(rows)), n=n)
 
 
-def _ceiling(ratings: _Ratings, seed: int) -> dict[str, Estimate]:
+def _ceiling(ratings: _Ratings) -> dict[str, Estimate]:
     """Each two people on a sample that both gave a score, in both orders."""
     groups = _grouped(
         (group, pair) for group, scores in ratings.values() for pair in permutations(scores, 2)
@@ -416,7 +412,7 @@ def _ceiling(ratings: _Ratings, seed: int) -> dict[str, Estimate]:
     if not groups:
         why = "no sample has the scores of two people"
         return dict.fromkeys(("accuracy", *_KAPPAS), Estimate(n=0, why=why))
-    kappas, accuracy = _compare(groups, seed, ("people give", "people give"))
+    kappas, accuracy = _compare(groups, ("people give", "people give"))
     return {"accuracy": accuracy, **kappas}
 
 
