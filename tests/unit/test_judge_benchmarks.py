@@ -29,7 +29,7 @@ from adjudge.judge_evaluation.benchmarks.scoring import (
     compare_judges,
     score_benchmark,
 )
-from adjudge.judge_evaluation.benchmarks.statistics import weighted_mean
+from adjudge.judge_evaluation.benchmarks.statistics import Stratum, measure_share
 
 GONE = MissingJudgement(ErrorKind.UNPARSABLE)
 
@@ -131,8 +131,9 @@ def test_the_terms_of_a_ties_prompt() -> None:
 
 def test_the_ties_score() -> None:
     # .3·1 + .3·½ + .2·½ + .2·0 + .01·(−.46211715726 − 1)/2
-    score = weighted_mean(TIES_WEIGHTS, [ties_score_unit(*FIRST), ties_score_unit(*SECOND)])
-    assert score == pytest.approx(0.54268941421)
+    units = {"1": ties_score_unit(*FIRST), "2": ties_score_unit(*SECOND)}
+    share = measure_share([Stratum(TIES_WEIGHTS, units, 2, 2)])
+    assert share.accuracy_of_answered == pytest.approx(0.54268941421)
 
 
 @pytest.mark.parametrize(

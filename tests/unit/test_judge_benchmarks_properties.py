@@ -27,8 +27,9 @@ from adjudge.judge_evaluation.benchmarks.readers import REWARDBENCH2_SUBSETS
 from adjudge.judge_evaluation.benchmarks.scoring import compare_judges, score_benchmark
 from adjudge.judge_evaluation.benchmarks.statistics import (
     ScoreShare,
+    Stratum,
     calibration_metrics,
-    weighted_mean,
+    measure_share,
 )
 
 pytestmark = pytest.mark.slow  # many examples
@@ -200,7 +201,7 @@ def test_a_ties_prompt_knows_sets_not_order_or_scale(
 
     found = unit()
     assert found == unit() == unit(2.0, -5.0)
-    score = weighted_mean(TIES_WEIGHTS, [found])
+    score = measure_share([Stratum(TIES_WEIGHTS, {"1": found}, 1, 1)]).accuracy_of_answered
     assert score is not None
     assert -0.01 <= score <= 1.01
     # The formula once more, term by term.
