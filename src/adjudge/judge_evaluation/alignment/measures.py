@@ -11,7 +11,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -140,14 +140,11 @@ def measure_alignment(
     ``thresholds``: by target, the score from which on judge and people call a sample good. Then
     classes are compared and not scores.
     """
-    by_target: dict[str, list[JoinedLabel]] = defaultdict(list)
-    notes: dict[Hashable, list[str]] = defaultdict(list)
-    for one in joined:
-        name = one.label.grader or WHOLE_REWARD
-        if one.label.kind != "note":
-            by_target[name].append(one)
-        if one.label.note:
-            notes[name, _sample(one.record)].append(one.label.note)
+    named = [(one.label.grader or WHOLE_REWARD, one) for one in joined]
+    by_target = _collect((name, one) for name, one in named if one.label.kind != "note")
+    notes = _collect(
+        ((name, _sample(one.record)), one.label.note) for name, one in named if one.label.note
+    )
     raw: dict[str, set[float]] = {name: set() for name in by_target}
     for record in records:
         for name in by_target:
@@ -192,7 +189,7 @@ def _measure(target: _Target, labels: Sequence[JoinedLabel]) -> Alignment:
         judged = [(one._replace(score=float(one.score >= limit)), float(score >= limit))
                   for one, score in judged]  # fmt: skip
     people = [one for one, _ in judged]
-    pairs = _by_group((one.record, (one.score, score)) for one, score in judged)
+    pairs = list(_collect((p.record.group_key, (p.score, score)) for p, score in judged).values())
     kappas, accuracy = _compare(pairs)
     known = {_sample(one.record): score for one, score in judged}
     ratings = _ratings(people)
@@ -208,7 +205,7 @@ def _measure(target: _Target, labels: Sequence[JoinedLabel]) -> Alignment:
         judge_missing=sum(target.score_of(one.record) is None for one in labels),
         outdated=len(labels) - len(fresh),
         right=_share(
-            (one.record, float(one.label.verdict == "right"))
+            (one.record.group_key, float(one.label.verdict == "right"))
             for one in fresh
             if one.label.verdict is not None
         ),
@@ -259,15 +256,20 @@ def _sample(record: RunRecord) -> tuple[int | None, int]:
     return record.step, record.index
 
 
-def _by_group(rows: Iterable[tuple[RunRecord, Any]]) -> list[list[Any]]:
-    groups: dict[Hashable, list[Any]] = defaultdict(list)
-    for record, row in rows:
-        groups[record.group_key].append(row)
-    return list(groups.values())
+_Key = TypeVar("_Key", bound=Hashable)
+_Row = TypeVar("_Row")
 
 
-def _share(rows: Iterable[tuple[RunRecord, float]]) -> Estimate:
-    groups = _by_group(rows)
+def _collect(rows: Iterable[tuple[_Key, _Row]]) -> dict[_Key, list[_Row]]:
+    """The rows of each key, in their order."""
+    found: dict[_Key, list[_Row]] = defaultdict(list)
+    for key, row in rows:
+        found[key].append(row)
+    return found
+
+
+def _share(rows: Iterable[tuple[Hashable, float]]) -> Estimate:
+    groups = _collect(rows).values()
     n = sum(map(len, groups))
     found = estimate_share([(math.fsum(hits), float(len(hits))) for hits in groups])
     return msgspec.structs.replace(found, n=n)
@@ -321,9 +323,7 @@ class _SampleMean(NamedTuple):
 
 def _group_means(target: _Target, opinions: Sequence[_Opinion]) -> list[_SampleMean]:
     """Each sample's judge score and the mean of the people's."""
-    scores: dict[Hashable, list[_Opinion]] = defaultdict(list)
-    for one in opinions:
-        scores[_sample(one.record)].append(one)
+    scores = _collect((_sample(one.record), one) for one in opinions)
     found = []
     for same in scores.values():
         record = same[0].record
@@ -335,12 +335,9 @@ def _group_means(target: _Target, opinions: Sequence[_Opinion]) -> list[_SampleM
 
 
 def _tau_b(means: Sequence[_SampleMean]) -> Estimate:
-    groups: dict[Hashable, list[_SampleMean]] = defaultdict(list)
-    for one in means:
-        groups[one.group].append(one)
     pairs = [
         ([one.judge for one in group], [one.people for one in group])
-        for group in groups.values()
+        for group in _collect((one.group, one) for one in means).values()
         if len(group) > 1
     ]
     if not pairs:
@@ -370,7 +367,9 @@ def _preferences(target: _Target, labels: Sequence[JoinedLabel]) -> Estimate:
         if label.kind == "preferred" and other is not None:
             better, worse = target.score_of(record), target.score_of(other)
             if better is not None and worse is not None:
-                rows.append((record, 0.5 if _is_same(better, worse) else float(better > worse)))
+                rows.append(
+                    (record.group_key, 0.5 if _is_same(better, worse) else float(better > worse))
+                )
     return _share(rows)
 
 
@@ -387,13 +386,6 @@ def _ratings(people: Sequence[_Opinion]) -> _Ratings:
     return found
 
 
-def _grouped(rows: Iterable[tuple[Hashable, Any]]) -> list[list[Any]]:
-    groups: dict[Hashable, list[Any]] = defaultdict(list)
-    for group, row in rows:
-        groups[group].append(row)
-    return list(groups.values())
-
-
 def _alpha(ratings: _Ratings, judge: Mapping[Any, float]) -> Estimate:
     """``judge``: one more rating by sample."""
     rows = [
@@ -401,14 +393,13 @@ def _alpha(ratings: _Ratings, judge: Mapping[Any, float]) -> Estimate:
         for sample, (group, scores) in ratings.items()
     ]
     n = sum(len(scores) > 1 for _, scores in rows)
-    return msgspec.structs.replace(estimate_alpha(_grouped(rows)), n=n)
+    return msgspec.structs.replace(estimate_alpha(list(_collect(rows).values())), n=n)
 
 
 def _ceiling(ratings: _Ratings) -> dict[str, Estimate]:
     """Each two people on a sample that both gave a score, in both orders."""
-    groups = _grouped(
-        (group, pair) for group, scores in ratings.values() for pair in permutations(scores, 2)
-    )
+    rows = ((group, pair) for group, scores in ratings.values() for pair in permutations(scores, 2))
+    groups = list(_collect(rows).values())
     if not groups:
         why = "no sample has the scores of two people"
         return dict.fromkeys(("accuracy", *_KAPPAS), Estimate(n=0, why=why))
@@ -420,20 +411,16 @@ def _ceiling(ratings: _Ratings) -> dict[str, Estimate]:
 
 
 def _find_disputed(
-    target: _Target, labels: Sequence[JoinedLabel], notes: Mapping[Hashable, list[str]]
+    target: _Target, labels: Sequence[JoinedLabel], notes: Mapping[Any, list[str]]
 ) -> list[Disputed]:
     """Samples on which judge and people differ, the worst first."""
     span = target.levels[-1] - target.levels[0] if target.levels else 0.0
-    opinions: dict[Hashable, list[_Opinion]] = defaultdict(list)
-    for one in _opinions(target, labels):
-        opinions[_sample(one.record)].append(one)
-    by_sample: dict[Hashable, list[JoinedLabel]] = defaultdict(list)
-    for joined in labels:
-        by_sample[_sample(joined.record)].append(joined)
+    opinions = _collect((_sample(one.record), one) for one in _opinions(target, labels))
+    by_sample = _collect((_sample(one.record), one) for one in labels)
     found = []
     for sample, same in by_sample.items():
         record = same[0].record
-        judge, scores = target.score_of(record), [one.score for one in opinions[sample]]
+        judge, scores = target.score_of(record), [one.score for one in opinions.get(sample, ())]
         verdicts = [one.label.verdict for one in same if not _is_outdated(target, one)]
         wrong = ratio([float(verdicts.count("wrong")), float(len(verdicts) - verdicts.count(None))])
         sizes = [] if wrong is None else [wrong]
