@@ -9,7 +9,13 @@ from typing import Annotated
 import typer
 
 from adjudge.cli.console import clean, errors, output, print_json
-from adjudge.cli.options import new_folder, output_option, parse_numbers, threshold_option
+from adjudge.cli.options import (
+    JsonSummary,
+    new_folder,
+    output_option,
+    parse_numbers,
+    threshold_option,
+)
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.alignment.label_files import (
     WHOLE_REWARD,
@@ -67,7 +73,7 @@ def align(
         ),
     ] = None,
     folder: Annotated[Path | None, output_option("align", "The folder of the page")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+    as_json: JsonSummary = False,
 ) -> None:
     """Compare a run's judges with people's labels.
 

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors, output, print_json
-from adjudge.cli.options import JsonSummary, Rows, map_option, parse_map
+from adjudge.cli.options import ColumnMap, JsonSummary, Rows, parse_map
 from adjudge.errors import ConfigError
 from adjudge.files import atomic_write
 from adjudge.judge_evaluation.diff.conditions import check_conditions, parse_condition
@@ -44,9 +44,7 @@ def diff(
             "-0.02'. Can be repeated.",
         ),
     ] = None,
-    mapping: Annotated[
-        list[str] | None, map_option("Of dumps: read a field from another column.")
-    ] = None,
+    mapping: ColumnMap = None,
     rows: Rows = None,
     as_json: JsonSummary = False,
 ) -> None:

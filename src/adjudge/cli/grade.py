@@ -25,15 +25,16 @@ from adjudge.cli.estimates import print_call_estimates
 from adjudge.cli.options import (
     JUDGE_CALLS,
     RAY,
+    Budget,
+    ColumnMap,
     JsonForTables,
     Quiet,
     RayAddress,
+    Record,
+    Replay,
     Rows,
     WaitForJudge,
-    budget_option,
-    cassette_option,
     check_replay,
-    map_option,
     new_folder,
     output_option,
     parse_map,
@@ -178,35 +179,15 @@ def grade(
             help="The reward spec, a TOML file, or the address of a judge service.",
         ),
     ],
-    mapping: Annotated[
-        list[str] | None,
-        map_option(
-            "Read a field from a column, such as group=task_id or reference=a.b. Can be repeated."
-        ),
-    ] = None,
+    mapping: ColumnMap = None,
     rows: Rows = None,
     folder: Annotated[Path | None, output_option("grade")] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at the first broken row [default: skip it].")
     ] = False,
-    record: Annotated[
-        Path | None,
-        cassette_option(
-            "--record",
-            "Keep replies; send only calls that are not in it.",
-        ),
-    ] = None,
-    replay: Annotated[
-        Path | None,
-        cassette_option(
-            "--replay",
-            "Answer all calls from a recorded file.",
-        ),
-    ] = None,
-    budget_usd: Annotated[
-        float | None,
-        budget_option("The most that all judges may cost in this folder."),
-    ] = None,
+    record: Record = None,
+    replay: Replay = None,
+    budget_usd: Budget = None,
     wait_for_judge: WaitForJudge = 0.0,
     draws: Annotated[
         int,

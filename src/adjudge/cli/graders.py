@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adjudge.cli.console import clean, output, print_json
+from adjudge.cli.options import JsonSummary
 from adjudge.errors import ConfigError
 from adjudge.extensions import describe_package, find_entry_points
 from adjudge.graders.binding import list_fields
@@ -60,7 +61,7 @@ def graders(
             help="Show this type in full, or your own as 'module:name' [default: list all types]."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: JsonSummary = False,
     pair: Annotated[
         tuple[str, str] | None,
         typer.Option(

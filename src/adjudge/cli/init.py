@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors, print_input, print_json
-from adjudge.cli.options import Rows, map_arguments, map_option, parse_map
+from adjudge.cli.options import ColumnMap, JsonSummary, Rows, map_arguments, parse_map
 from adjudge.datasets.files import RawColumns, find_files, read_rows
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, RolloutError
@@ -46,15 +46,12 @@ def init(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="The spec to write.")
     ] = _DEFAULT_OUTPUT,
-    mapping: Annotated[
-        list[str] | None,
-        map_option("Read a field from a column with another name, as adjudge grade does."),
-    ] = None,
+    mapping: ColumnMap = None,
     rows: Rows = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite the spec if it exists.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: JsonSummary = False,
 ) -> None:
     """Write a first reward spec that fits your rollouts.
 

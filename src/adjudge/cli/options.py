@@ -26,7 +26,7 @@ RAY = "Ray"
 """Headings of options in a help page."""
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
-JsonSummary = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
+JsonSummary = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 JsonForTables = Annotated[
     bool, typer.Option("--json", help="Print the summary as JSON instead of tables.")
 ]
@@ -98,6 +98,12 @@ def map_option(text: str) -> Any:
     return typer.Option("--map", "-m", metavar="FIELD=COLUMN", help=text)
 
 
+ColumnMap = Annotated[
+    list[str] | None,
+    map_option(
+        "Read a field from a column, such as group=task_id or messages=a.b. Can be repeated."
+    ),
+]
 Rows = Annotated[
     str | None,
     typer.Option(
@@ -142,14 +148,33 @@ def parse_numbers(option: str, entries: Iterable[str] | None, form: str) -> dict
     return numbers
 
 
-def cassette_option(name: str, text: str) -> Any:
-    """``--record`` or ``--replay``; :func:`~adjudge.runs.job.open_cassette` opens it."""
-    return typer.Option(name, metavar="CASSETTE", help=text, rich_help_panel=JUDGE_CALLS)
+Record = Annotated[
+    Path | None,
+    typer.Option(
+        "--record",
+        metavar="CASSETTE",
+        help="Keep replies; send only calls that are not in it.",
+        rich_help_panel=JUDGE_CALLS,
+    ),
+]
+Replay = Annotated[
+    Path | None,
+    typer.Option(
+        "--replay",
+        metavar="CASSETTE",
+        help="Answer all calls from a recorded file, without network.",
+        rich_help_panel=JUDGE_CALLS,
+    ),
+]
+"""What :func:`~adjudge.runs.job.open_cassette` opens."""
 
 
 def budget_option(text: str) -> Any:
     """``--budget-usd``."""
     return typer.Option("--budget-usd", min=0.0, help=text, rich_help_panel=JUDGE_CALLS)
+
+
+Budget = Annotated[float | None, budget_option("The most that the judges may cost in this folder.")]
 
 
 def _load_environment(path: Path | None) -> Path | None:

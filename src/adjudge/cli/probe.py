@@ -13,10 +13,12 @@ from rich.console import Console
 from adjudge.cli.console import clean, errors, output, print_json, resumable_work
 from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
+    Budget,
+    JsonSummary,
     Quiet,
+    Record,
+    Replay,
     WaitForJudge,
-    budget_option,
-    cassette_option,
     check_replay,
     new_folder,
     output_option,
@@ -134,20 +136,12 @@ def probe(
         bool, typer.Option("--strict", help="Count uncertain probes as failed (exit code 1).")
     ] = False,
     folder: Annotated[Path | None, output_option("probe")] = None,
-    record: Annotated[
-        Path | None, cassette_option("--record", "Write the judge's replies to this file.")
-    ] = None,
-    replay: Annotated[
-        Path | None,
-        cassette_option("--replay", "Answer all calls from this file, without network."),
-    ] = None,
-    budget_usd: Annotated[
-        float | None,
-        budget_option("The most that the judge may cost in this folder."),
-    ] = None,
+    record: Record = None,
+    replay: Replay = None,
+    budget_usd: Budget = None,
     wait_for_judge: WaitForJudge = 0.0,
     dry_run: DryRun = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
+    as_json: JsonSummary = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure the known biases of one judge, each with a threshold.

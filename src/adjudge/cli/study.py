@@ -11,11 +11,11 @@ from typer.core import TyperCommand
 from adjudge.cli.console import clean, errors, output, print_json, print_problems, resumable_work
 from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
+    ColumnMap,
     JsonSummary,
     Quiet,
     Rows,
     budget_option,
-    map_option,
     new_folder,
     output_option,
     parse_map,
@@ -70,13 +70,10 @@ def swap(
         ),
     ] = None,
     folder: Annotated[Path | None, output_option("swap", "The study's folder")] = None,
-    mapping: Annotated[
-        list[str] | None, map_option("Read a field from another column, as for `adjudge grade`.")
-    ] = None,
+    mapping: ColumnMap = None,
     rows: Rows = None,
     budget_usd: Annotated[
-        float | None,
-        budget_option("The most that each judge may cost in this folder."),
+        float | None, budget_option("The most that each judge may cost in this folder.")
     ] = None,
     dry_run: DryRun = False,
     as_json: JsonSummary = False,
