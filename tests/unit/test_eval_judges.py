@@ -79,8 +79,12 @@ def test_a_judge_that_knows_all_scores_one(kind: BenchmarkKind) -> None:
     assert sum(one["items"] for one in judge["subsets"].values()) == summary["benchmark"]["items"]
     rows = Path("out/judgements.jsonl").read_text().splitlines()
     assert len(rows) == summary["benchmark"]["items"]
-    html = Path("out/report.html").read_text()
-    assert "<script" not in html
+    assert "<script" not in Path("out/report.html").read_text()
+    record = next(iter(RunRecords(Path("out"))))  # each item can be looked at, several answers too
+    assert record.messages is not None
+    labelled = [one["role"] for one in record.messages if "labelled" in one["role"]]
+    assert len(labelled) == 1
+    assert len((record.details or {})["good"]["metadata"]["scores"]) >= 2
 
 
 def test_the_score_is_the_share_that_it_gets_right() -> None:
@@ -212,16 +216,6 @@ def test_a_preferred_place_is_said_in_words_and_each_pair_can_be_read() -> None:
     ]
     assert mumble["failure"]["kind"] == "unparsable"
     assert [one["failure"] for one in mumble["orders"]] == ["unparsable"] * 2
-
-
-def test_items_with_several_answers_can_be_read_too() -> None:
-    done("poor.toml", "--data", "rewardbench2.jsonl")
-    records = list(RunRecords(Path("out")))
-    assert {record.reward for record in records} > {0.0, 1.0} - {None}
-    assert records[0].messages is not None
-    assert records[0].messages[-4]["role"] == "answer 1 (labelled right)"
-    assert records[0].details is not None
-    assert len(records[0].details["poor"]["metadata"]["scores"]) == 4
 
 
 def test_several_judges_on_the_same_items() -> None:
