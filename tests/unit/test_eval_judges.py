@@ -303,7 +303,7 @@ def test_rows_that_are_no_items_are_named() -> None:
         ((".", "--data", "p.jsonl"), "holds no judge.json"),
         (("p.jsonl", "--data", "p.jsonl"), "p.jsonl:1: Object missing required field `subset`"),
         (("none/*/x.json", "--data", "p.jsonl"), "no such file, folder or pattern"),
-        (("--data", "p.jsonl"), "JUDGE: is required"),
+        (("--data", "p.jsonl"), "Missing argument 'JUDGE'"),
     ],
 )
 def test_bad_input_is_named(arguments: tuple[str, ...], said: str) -> None:

@@ -118,7 +118,7 @@ def test_without_rollouts_it_is_a_spec_to_start_from() -> None:
     ("words", "said"),
     [
         (["odd.jsonl"], "columns: x"),
-        (["-"], "reads files"),
+        (["-"], "-: no such file"),
         (["\udcff\udcfe.jsonl"], "name is not UTF-8"),
         (["-o", "odd.jsonl"], "exists already"),
     ],

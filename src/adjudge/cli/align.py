@@ -16,6 +16,7 @@ from adjudge.cli.options import (
     parse_numbers,
     threshold_option,
 )
+from adjudge.config import check_allowed
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.alignment.label_files import (
     WHOLE_REWARD,
@@ -138,11 +139,8 @@ def _check_joined(joined: JoinedLabels, run: Path) -> None:
 def _parse_thresholds(entries: Sequence[str] | None, joined: JoinedLabels) -> Mapping[str, float]:
     names = {one.label.grader or WHOLE_REWARD for one in joined.joined}
     limits = parse_numbers("--threshold", entries, "[GRADER=]SCORE")
-    if unknown := limits.keys() - names - {""}:
-        raise ConfigError(
-            f"--threshold {min(unknown)}: is no grader with labels (allowed: "
-            f"{', '.join(sorted(names)) or 'no grader'})"
-        )
+    for name in limits.keys() - {""}:
+        check_allowed("--threshold", name, sorted(names), "is no grader with labels")
     return dict.fromkeys(names, limits.pop("")) | limits if "" in limits else limits
 
 

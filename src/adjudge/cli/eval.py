@@ -24,7 +24,6 @@ from adjudge.cli.options import (
     wait_for_judges,
 )
 from adjudge.datasets.files import find_files
-from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.page import (
     evaluation_tables,
     judge_warnings,
@@ -47,13 +46,13 @@ def _data_files(name: str) -> list[str]:
 
 def eval_judge(
     target: Annotated[
-        str | None,
+        str,
         typer.Argument(
             metavar="JUDGE",
             help="A reward spec (SPEC.toml, SPEC.toml#GRADER), the folder of a trained judge, "
             "judgements.jsonl (or FILE#JUDGE), or recorded verdicts of LLMBar or JudgeBench.",
         ),
-    ] = None,
+    ],
     against: Annotated[
         list[str] | None,
         against_option("Compare with this judge on the same items. Can be repeated."),
@@ -102,11 +101,6 @@ def eval_judge(
     Writes judgements.jsonl, summary.json and report.html. The same command with the same -o resumes
     and asks only what is not answered yet.
     """
-    if target is None:
-        raise ConfigError(
-            "JUDGE: is required. Give a reward spec (.toml), the folder of a trained judge, or "
-            "recorded judgements."
-        )
     if not dry_run:
         require_stats()
     job = ValidationJob(

@@ -293,15 +293,10 @@ def _load_spec(address: str) -> RewardSpec:
 def _make_engine(
     name: EngineName, address: str | None, workers: int | None
 ) -> GradingEngine | None:
-    if name is EngineName.RAY:
+    if name is EngineName.RAY or address is not None or workers is not None:
         from adjudge.runs.ray_engine import RayEngine  # noqa: PLC0415  (few grade on a cluster)
 
         return RayEngine(address, workers)
-    for option, value in (("--ray-address", address), ("--ray-workers", workers)):
-        if value is not None:
-            raise ConfigError(
-                f"{option}: needs --engine ray. Add --engine ray, or remove {option}."
-            )
     return None
 
 

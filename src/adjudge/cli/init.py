@@ -63,10 +63,6 @@ def init(
     provider with an API key set. Without one, the parts that need a judge are written as comments.
     """
     inputs = rollouts or []
-    if Path("-") in inputs:
-        raise ConfigError(
-            "adjudge init: reads files (found -, standard input). Save the rollouts to a file."
-        )
     if output.exists() and not force:
         raise ConfigError(f"{output}: exists already. Use --force to overwrite it.")
     facts = (

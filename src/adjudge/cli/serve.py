@@ -138,17 +138,13 @@ def serve_command(
         "damping": None if damping is None else Damping.parse(damping),
     }
     backend = local = load_backend(target, **given)
-    if ray:
+    if ray or replicas or replica_gpus or ray_address:
         from adjudge.service.ray_backend import RayBackend, ReplicaSettings  # noqa: PLC0415
 
         least, most = _replica_range(replicas or "1")
         there = ReplicaSettings(least, most, gpus=replica_gpus, address=ray_address)
         backend = RayBackend(target, settings, there, **given)
         settings = msgspec.structs.replace(settings, concurrency=settings.concurrency * most)
-    elif replicas or replica_gpus or ray_address:
-        raise ConfigError(
-            "--replicas, --replica-gpus and --ray-address: need --ray. Add --ray, or remove them."
-        )
     for line in _list_lost_fields(target, local, formats):
         errors().print(f"[yellow]{clean(line)}[/]", soft_wrap=True)
     if not as_json:

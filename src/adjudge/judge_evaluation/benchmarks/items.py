@@ -238,23 +238,23 @@ def judgements_by_item(
     found: dict[tuple[str, str], Judgement] = {}
     for judgement in judgements:
         key = (judgement.subset, judgement.id)
-        if key not in items or key in found:
-            why = "was judged twice" if key in found else "is not an item of this benchmark"
+        why = "is not an item of this benchmark"
+        if key in items:
+            why = "was judged twice" if key in found else _misfit(judgement, items[key])
+        if why:
             raise ConfigError(f"judgement {key[0]}/{key[1][:80]}: {why}")
-        _check_judgement(judgement, items[key])
         found[key] = judgement
     return {key: found.get(key) or _judgement_not_asked(item) for key, item in items.items()}
 
 
-def _check_judgement(judgement: Judgement, item: BenchmarkItem) -> None:
+def _misfit(judgement: Judgement, item: BenchmarkItem) -> str:
+    """What a judgement lacks that is not of the item's kind; empty where it fits."""
     scores, verdicts = len(judgement.scores), len(judgement.verdicts)
     pair, wanted = isinstance(item, PairItem), len(item.conversations)
-    if (scores, verdicts) != (wanted, 0) and not (pair and (scores, verdicts) == (0, 2)):
-        allowed = "2 scores or 2 verdicts" if pair else f"{wanted} scores"
-        raise ConfigError(
-            f"judgement {judgement.subset}/{judgement.id[:80]}: must have {allowed} (found "
-            f"{scores} scores and {verdicts} verdicts)"
-        )
+    if (scores, verdicts) == (wanted, 0) or (pair and (scores, verdicts) == (0, 2)):
+        return ""
+    allowed = "2 scores or 2 verdicts" if pair else f"{wanted} scores"
+    return f"must have {allowed} (found {scores} scores and {verdicts} verdicts)"
 
 
 def _judgement_not_asked(item: BenchmarkItem) -> Judgement:

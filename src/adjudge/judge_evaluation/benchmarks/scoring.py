@@ -14,10 +14,8 @@ from typing import Any
 import msgspec
 
 from adjudge.datasets.rows import RowProblem
-from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
-    BestOfItem,
     Judgement,
     MissingJudgement,
     PairItem,
@@ -221,8 +219,6 @@ def _judgements_by_subset(
     if benchmark.kind == "rewardbench2":
         judged = {name: [] for name in split_present_subsets(benchmark.subsets)[0]}
     for item in benchmark.items:
-        if isinstance(item, BestOfItem) != (benchmark.kind == "rewardbench2"):
-            raise ConfigError(f"{item.where}: is not an item of {benchmark.kind}")
         judged[item.subset].append((item, found[item.subset, item.id]))
     return judged
 
