@@ -14,6 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from adjudge.datasets.files import hash_content
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.graders.base import BaseGrader, GraderAnswer, GraderTraits, is_listwise, view_text
@@ -236,7 +238,7 @@ class Recording:
         self.scores = any(judgement.scores for _, judgement in self._records)
 
     def judgements_for(self, benchmark: Benchmark) -> list[Judgement]:
-        """The judgements of ``benchmark``'s items that were recorded.
+        """The judgements of ``benchmark``'s items, ``not_sampled`` where none was recorded.
 
         Raises :class:`~adjudge.errors.ConfigError` where none was.
         """
@@ -248,17 +250,14 @@ class Recording:
             records = known.get(item_digest(item)) or known.get(_item_key(item.subset, item.id))
             if records:
                 said = records.popleft()
-                scores, verdicts = said.scores, said.verdicts
-                found.append(
-                    Judgement(subset=item.subset, id=item.id, scores=scores, verdicts=verdicts)
-                )
+                found.append(msgspec.structs.replace(said, subset=item.subset, id=item.id))
         if not found:
             raise ConfigError(
                 f"{self.where}: none of its {len(self._records):,} judgements is about an item of "
                 f"{benchmark.title or benchmark.kind}"
             )
-        judgements_by_item(benchmark, found)  # of the right shape
-        return found
+        complete = judgements_by_item(benchmark, found)
+        return [complete[item.subset, item.id] for item in benchmark.items]
 
 
 def _own_recording(path: Path, judge: str | None) -> tuple[str, Recording]:

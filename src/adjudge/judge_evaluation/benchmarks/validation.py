@@ -33,7 +33,6 @@ from adjudge.judge_evaluation.benchmarks.items import (
     benchmark_as_pairs,
     first_failure_messages,
     item_digest,
-    judgements_by_item,
     pair_verdicts,
 )
 from adjudge.judge_evaluation.benchmarks.judges import (
@@ -64,7 +63,6 @@ from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import RunFolder
 from adjudge.runs.judge_calls import JudgeCallEstimate
 from adjudge.runs.spending import FolderSpending
-from adjudge.stats.bootstrap import DEFAULT_RESAMPLES
 from adjudge.version import __version__
 
 ITEMS_FILE = "rewards.jsonl"
@@ -82,7 +80,7 @@ class ValidationJob:
     """Which judges are validated on what, and where it goes.
 
     ``judges``: one, or several on the same items: names as
-    :func:`~adjudge.judge_evaluation.benchmarks.judges.find_candidate` takes them, or candidates.
+    :func:`~adjudge.judge_evaluation.benchmarks.judges.find_candidate` takes them.
     ``data``: files; may be left out where a judge is a recording with its items.
     ``kind``: that of the benchmark, told from the files by default. ``as_pairs``: of RewardBench-2
     its right and wrong answers in pairs. ``scale`` (of scores whose judge does not say) and
@@ -90,7 +88,7 @@ class ValidationJob:
     and ``judgements`` (by judge) are what comes out.
     """
 
-    judges: Sequence[str | Candidate]
+    judges: Sequence[str]
     folder: Path
     data: Sequence[str] = ()
     kind: str | None = None
@@ -98,7 +96,6 @@ class ValidationJob:
     scale: ScoreScale | None = None
     concurrency: int | None = None
     show_progress: bool = False
-    resamples: int = DEFAULT_RESAMPLES
     summary: dict[str, Any] = field(default_factory=dict)
     judgements: dict[str, list[Judgement]] = field(default_factory=dict)
 
@@ -111,7 +108,7 @@ def find_candidates(
     ``meters``: one for each of them, where their calls are only counted.
     """
     found = [
-        find_candidate(one, meter) if isinstance(one, str) else one
+        find_candidate(one, meter)
         for one, meter in zip(job.judges, meters or repeat(None), strict=False)
     ]
     seen: dict[str, str] = {}
@@ -192,25 +189,18 @@ def evaluate_judge(
     """One judge asked (or read) and scored: its entry of the summary."""
     tally = Tally(sum(len(item.conversations) for item in benchmark.items))
     if one.recording is not None:
-        known = judgements_by_item(benchmark, one.recording.judgements_for(benchmark))
-        judgements = [known[item.subset, item.id] for item in benchmark.items]
+        judgements = one.recording.judgements_for(benchmark)
     else:
         judgements = _ask_or_resume(job, folder, benchmark, one, place, tally)
     job.judgements[one.name] = judgements
-    report = score_benchmark(
-        benchmark,
-        judgements,
-        judge=one.name,
-        scale=one.scale or job.scale,
-        resamples=job.resamples,
-    )
+    scale = one.scale or job.scale
     return judge_entry(
-        report,
+        score_benchmark(benchmark, judgements, judge=one.name, scale=scale),
         benchmark,
         calibrated=_card_calibration(one, benchmark, judgements),
         kind=one.kind,
         mode=mode,
-        scale=one.scale or job.scale,
+        scale=scale,
         folder=None if one.folder is None else str(one.folder),
         questions=tally.total,
         resumed=tally.resumed,
@@ -280,11 +270,10 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
             evaluate_judge(job, folder, benchmark, one, mode, place)
             for place, (one, mode) in enumerate(zip(candidates, modes, strict=True))
         ]
-        judgements = JsonlLog(folder.path / JUDGEMENTS_FILE)
-        judgements.rewrite(_recorded_judgements(benchmark, job.judgements))
-        items = JsonlLog(folder.path / ITEMS_FILE)
-        items.rewrite(_item_rows(benchmark, job.judgements))
-        compared = compare_judges(benchmark, job.judgements, resamples=job.resamples)
+        said = _recorded_judgements(benchmark, job.judgements)
+        JsonlLog(folder.path / JUDGEMENTS_FILE).rewrite(said)
+        JsonlLog(folder.path / ITEMS_FILE).rewrite(_item_rows(benchmark, job.judgements))
+        compared = compare_judges(benchmark, job.judgements)
         job.summary = {
             "adjudge": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -333,18 +322,11 @@ def _recorded_judgements(
     benchmark: Benchmark, judgements: Mapping[str, Sequence[Judgement]]
 ) -> Iterator[RecordedJudgement]:
     """One an item and judge, items in order."""
-    digests = [item_digest(item) for item in benchmark.items]
-    for place, digest in enumerate(digests):
+    for place, item in enumerate(benchmark.items):
+        digest = item_digest(item)
         for name, own in judgements.items():
-            said = own[place]
-            yield RecordedJudgement(
-                judge=name,
-                item=digest,
-                subset=said.subset,
-                id=said.id,
-                scores=said.scores,
-                verdicts=said.verdicts,
-            )
+            said = {**msgspec.structs.asdict(own[place]), "judge": name, "item": digest}
+            yield RecordedJudgement(**said)
 
 
 def _item_rows(
