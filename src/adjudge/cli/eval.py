@@ -13,7 +13,6 @@ from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     EnvFile,
     JsonForTables,
-    QuestionsInFlight,
     Quiet,
     WaitForJudge,
     against_option,
@@ -84,7 +83,6 @@ def eval_judge(
         ),
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,
-    concurrency: QuestionsInFlight = None,
     env_file: EnvFile = None,  # noqa: ARG001  (loaded as the command line is read)
     folder: Annotated[Path | None, output_option("eval")] = None,
     dry_run: DryRun = False,
@@ -110,7 +108,6 @@ def eval_judge(
         kind=benchmark,
         as_pairs=as_pairs,
         scale=check_value("--scale", scale, get_args(ScoreScale)),
-        concurrency=concurrency,
         show_progress=not quiet,
     )
     if dry_run:

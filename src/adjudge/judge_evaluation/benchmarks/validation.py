@@ -83,9 +83,8 @@ class ValidationJob:
     :func:`~adjudge.judge_evaluation.benchmarks.judges.find_candidate` takes them.
     ``data``: files; may be left out where a judge is a recording with its items.
     ``kind``: that of the benchmark, told from the files by default. ``as_pairs``: of RewardBench-2
-    its right and wrong answers in pairs. ``scale`` (of scores whose judge does not say) and
-    ``concurrency`` (default: that of the judge's spec) are for judges that are asked. ``summary``
-    and ``judgements`` (by judge) are what comes out.
+    its right and wrong answers in pairs. ``scale``: of scores whose judge does not say.
+    ``summary`` and ``judgements`` (by judge) are what comes out.
     """
 
     judges: Sequence[str]
@@ -94,7 +93,6 @@ class ValidationJob:
     kind: str | None = None
     as_pairs: bool = False
     scale: ScoreScale | None = None
-    concurrency: int | None = None
     show_progress: bool = False
     summary: dict[str, Any] = field(default_factory=dict)
     judgements: dict[str, list[Judgement]] = field(default_factory=dict)
@@ -236,7 +234,7 @@ def _ask_or_resume(
                 ask_judge(
                     one.judge,
                     benchmark,
-                    max_concurrency=job.concurrency or one.concurrency,
+                    max_concurrency=one.concurrency,
                     journal=journal,
                     tally=tally,
                 )
