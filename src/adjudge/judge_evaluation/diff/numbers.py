@@ -179,7 +179,7 @@ def differ_by_rounding(x: float, y: float) -> bool:
 
 
 def _mean_change(rows: Sequence[ItemColumns]) -> Estimate:
-    """Scores have no bounds: where no group differs from another, nothing tells how far they may."""
+    """Scores have no bounds: where all groups change alike, nothing says how far they may."""
     if len(rows) > 1 and len({change / n for change, n in rows}) == 1:
         return Estimate(
             ratio([math.fsum(of) for of in zip(*rows, strict=True)]), why=NOTHING_VARIED
