@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from tests.refusals import refuses
 from tests.unit.helpers.benchmark_samples import write_sample
 
-from adjudge.datasets.published import parse_preference
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.judge_evaluation.benchmarks.items import (
     BENCHMARK_KINDS,
@@ -26,7 +24,6 @@ from adjudge.judge_evaluation.benchmarks.items import (
 from adjudge.judge_evaluation.benchmarks.readers import (
     REWARDBENCH2_SUBSETS,
     detect_benchmark_kind,
-    pair_item,
     read_benchmark,
     read_judgebench_judge,
     read_llmbar_judge,
@@ -99,25 +96,6 @@ def test_llmbar_json_arrays_name_their_elements(tmp_path: Path) -> None:
     assert found.problems[1].reason == "label: found 3; allowed: 1, 2"
 
 
-def test_parquet(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    rows: list[dict[str, Any]] = [
-        {**PREFERENCE, "id": "1", "margin": 2.0},
-        {**PREFERENCE, "id": "2", "margin": None},
-        {**PREFERENCE, "id": "2", "margin": None},
-    ]
-    as_text = [{**row, "chosen": json.dumps(row["chosen"])} for row in rows]
-    for number, table in enumerate((rows, as_text)):
-        path = tmp_path / f"{number}.parquet"
-        parquet.write_table(pyarrow.Table.from_pylist(table), path)
-        found = read_benchmark([path])
-        assert [one.margin for one in found.items if isinstance(one, PairItem)] == [2.0, None]
-        assert [str(one) for one in found.problems] == [
-            f"{path}:3: id: found '2' again; allowed: another than at {path}:2"
-        ]
-
-
 @pytest.mark.parametrize(
     ("good", "changed", "key"),
     [
@@ -163,48 +141,12 @@ def test_a_broken_row_is_named(tmp_path: Path, good: Any, changed: Any, key: str
     assert problem.reason.startswith(key)
 
 
-@pytest.mark.parametrize(
-    "sides",
-    [
-        {"prompt": "q", "chosen": "r", "rejected": "s"},
-        {"prompt": [ASKED], "chosen": "r", "rejected": "s"},
-        {"prompt": "q", "chosen": [SAID], "rejected": [{"role": "assistant", "content": "s"}]},
-        {"prompt": "another", **PREFERENCE},
-        {side: json.dumps(turns) for side, turns in PREFERENCE.items()},
-        {"prompt": json.dumps([ASKED]), "chosen": json.dumps([SAID]), "rejected": "s"},
-        {"chosen": "\n\nHuman: q\n\nAssistant: r", "rejected": "\n\nHuman: q\n\nAssistant: s"},
-        {
-            side: [ASKED, {**turns[1], "content": [{"type": "text", "text": turns[1]["content"]}]}]
-            for side, turns in PREFERENCE.items()
-        },
-    ],
-)
-def test_ways_to_write_a_preference(tmp_path: Path, sides: dict[str, Any]) -> None:
-    [item] = read_benchmark([written(tmp_path / "x.jsonl", sides)]).items
-    assert isinstance(item, PairItem)
-    assert (item.prompt, item.texts) == ([ASKED], ("r", "s"))
-
-
-def test_what_parquet_and_pandas_fill_in_is_nothing() -> None:
-    filled: dict[str, Any] = {**SAID, "tool_calls": [], "name": None}
-    row = {**PREFERENCE, "chosen": [ASKED, filled], "subset": None, "margin": math.nan}
-    item = pair_item(parse_preference(row, "x:1"), None, "mine")
-    assert (item.texts, item.subset, item.margin) == (("r", "s"), "mine", None)
-
-
 def test_tool_calls_before_the_answer_are_kept(tmp_path: Path) -> None:
     called = {"role": "assistant", "content": "", "tool_calls": [CALL]}
     found = {"role": "tool", "content": "42"}
     sides = {side: [ASKED, called, found, turns[1]] for side, turns in PREFERENCE.items()}
     [item] = read_benchmark([written(tmp_path / "x.jsonl", sides)]).items
     assert item.prompt == [ASKED, called, found]
-
-
-def test_a_text_may_begin_like_a_list(tmp_path: Path) -> None:
-    row = {"prompt": "q", "chosen": "[Verse 1] la", "rejected": "no"}
-    [item] = read_benchmark([written(tmp_path / "x.jsonl", row)]).items
-    assert isinstance(item, PairItem)
-    assert item.texts == ("[Verse 1] la", "no")
 
 
 def test_conversations_that_part_early_have_no_texts(tmp_path: Path) -> None:
@@ -228,13 +170,6 @@ def test_refusals(tmp_path: Path) -> None:
         read_benchmark([tmp_path / "none.jsonl"])
     assert detect_benchmark_kind({**PREFERENCE, "subset": "s"}, "x:1") == "preference"
     assert detect_benchmark_kind({**BON, "subset": "s"}, "x:1") == "rewardbench2"
-
-
-def test_a_file_given_twice_has_its_items_once(tmp_path: Path) -> None:
-    path = write_sample(tmp_path / "p.jsonl", "preference", 3)
-    found = read_benchmark([path, path])
-    assert (len(found.items), len(found.problems)) == (3, 3)
-    assert "allowed: another than at" in found.problems[0].reason
 
 
 def test_judgements_survive_the_file(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from adjudge.judge_evaluation.benchmarks.scoring import compare_judges, score_be
 from adjudge.judge_evaluation.benchmarks.statistics import (
     ScoreShare,
     Stratum,
-    calibration_metrics,
     measure_share,
 )
 
@@ -225,13 +224,3 @@ def test_two_judges_change_places(case: Any, rng: random.Random) -> None:
     assert (one.score_a, one.items) == (back.score_b, back.items)
     if one.difference is not None:
         assert back.difference == pytest.approx(-one.difference)
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
-def test_calibration_is_bounded(probabilities: list[float]) -> None:
-    found = calibration_metrics(probabilities)
-    assert found.brier is not None
-    assert found.ece is not None
-    assert 0 <= found.brier <= 1
-    assert 0 <= found.ece <= 1
-    assert sum(count for count, _, _ in found.bins) == len(probabilities)

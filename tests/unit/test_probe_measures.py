@@ -16,7 +16,6 @@ from tests.unit.helpers.probe_graders import (
 from adjudge.errors import ErrorKind
 from adjudge.graders import PairwiseGrader, RubricGrader, TournamentGrader
 from adjudge.graders.llm.comparison import ListwiseGrader
-from adjudge.graders.llm.multi_judge import MultiJudge
 from adjudge.judge_evaluation.probes.bench import (
     ProbedGrader,
     ProbeQuestion,
@@ -397,16 +396,3 @@ def test_self_preference_needs_a_family_and_both_kinds_of_items() -> None:
         found = probed("self_preference", Scorer(), own, topics, family=family)
         assert found.verdict == "not applicable"
         assert why in found.why
-
-
-def test_a_panel_is_probed_for_what_it_tells() -> None:
-    judges = {name: PairwiseGrader(ScriptedModel("{}")) for name in ("a", "b")}
-    subject = ProbedGrader(MultiJudge(judges, "panel"))
-    assert subject.kind == "compares"
-    assert not subject.tells_orders
-
-
-def test_few_items_decide_nothing() -> None:
-    topics = choose_topics(shipped_items(), 7)
-    found = probed("length", Scorer(), biased(lambda *_: True), topics)
-    assert (found.verdict, found.why) == ("uncertain", "7 items answered; 8 are needed")
