@@ -9,7 +9,7 @@ from tests.unit.helpers.probe_graders import Referring, Scorer, probed, refused
 from adjudge.graders import PairwiseGrader
 from adjudge.judge_evaluation.probes.bench import ProbeQuestion
 from adjudge.judge_evaluation.probes.items import (
-    FLATTERY_CONTROLS,
+    CHANGES,
     ProbeItem,
     ProbeTopic,
     choose_topics,
@@ -78,7 +78,7 @@ def test_an_item_without_an_answer_about_its_control_is_missing(pairs: bool) -> 
     lost = {topic.item.id for topic in topics[:5]}
 
     def answer(item: ProbeItem, q: ProbeQuestion) -> GraderResult | float:
-        words = [before for before, _ in FLATTERY_CONTROLS[item.language]]
+        words = [before for before, _ in CHANGES["flattery_controls"][item.language]]
         control = any(text.startswith(tuple(words)) for text in (q.response, q.other))
         if item.id in lost and control and q.draw == 1:
             return refused()

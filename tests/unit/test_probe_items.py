@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from adjudge.judge_evaluation.probes.items import (
     load_items,
     shipped_items,
 )
+
+WORDS = [partial(changes.add_words, words=one) for one in ("flattery", "assurances", "citations")]
 
 
 def test_every_topic_ships_in_both_languages_with_distinct_answers() -> None:
@@ -94,8 +97,12 @@ def test_one_topic_twice_is_refused(tmp_path: Path, topic: str) -> None:
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_changes_keep_every_sentence(language: str) -> None:
     items = [item for item in shipped_items() if item.language == language]
-    ways = (changes.add_padding, changes.add_heading, changes.format_as_list, changes.add_flattery,
-            changes.add_assurance, changes.add_citation)  # fmt: skip
+    ways: tuple[Any, ...] = (
+        changes.add_padding,
+        changes.add_heading,
+        changes.format_as_list,
+        *WORDS,
+    )
     for item in items:
         for way in ways:
             changed = way(item, item.right, changes.seeded_random(0, item.id))
@@ -105,7 +112,7 @@ def test_changes_keep_every_sentence(language: str) -> None:
             assert changed == way(item, item.right, changes.seeded_random(0, item.id))
 
 
-@pytest.mark.parametrize("way", [changes.add_flattery, changes.add_assurance, changes.add_citation])
+@pytest.mark.parametrize("way", WORDS)
 def test_a_control_has_as_many_words_in_the_same_place(way: Any) -> None:
     for item, seed in product(shipped_items(), range(6)):
         changed = way(item, item.wrong, changes.seeded_random(seed, item.id))

@@ -22,9 +22,7 @@ from adjudge.judge_evaluation.probes.bench import (
     reorder_criteria,
 )
 from adjudge.judge_evaluation.probes.items import (
-    ASSURANCES,
-    CITATIONS,
-    FLATTERY,
+    CHANGES,
     MASTER_KEYS,
     ProbeItem,
     ProbeTopic,
@@ -113,10 +111,10 @@ def test_length_alone_fails_for_length_alone(name: str) -> None:
 @pytest.mark.parametrize("name", CONTROLLED)
 @pytest.mark.parametrize("slope", [0.0, 1.0])
 def test_what_goes_beyond_length_is_found_with_length_and_without(name: str, slope: float) -> None:
-    tables = {"sycophancy": FLATTERY, "authority": CITATIONS, "confidence": ASSURANCES}
+    tables = {"sycophancy": "flattery", "authority": "citations", "confidence": "assurances"}
     said = {
         text.partition("{")[0]
-        for phrases in tables[name].values()
+        for phrases in CHANGES[tables[name]].values()
         for phrase in phrases
         for text in ([phrase] if isinstance(phrase, str) else phrase)
     }

@@ -146,18 +146,12 @@ def _other_language(language: str) -> str:
     return "zh" if language == "en" else "en"
 
 
-_CHANGES = tomllib.loads(_FILES.joinpath("changes.toml").read_text(encoding="utf-8"))
-
-FILLER_PARAGRAPHS: Mapping[str, Sequence[str]] = _CHANGES["filler"]
-FLATTERY: Mapping[str, Sequence[Sequence[str]]] = _CHANGES["flattery"]
-FLATTERY_CONTROLS: Mapping[str, Sequence[Sequence[str]]] = _CHANGES["flattery_controls"]
-CITATIONS: Mapping[str, Sequence[str]] = _CHANGES["citations"]
-CITATION_CONTROLS: Mapping[str, Sequence[str]] = _CHANGES["citation_controls"]
-ASSURANCES: Mapping[str, Sequence[Sequence[str]]] = _CHANGES["assurances"]
-ASSURANCE_CONTROLS: Mapping[str, Sequence[Sequence[str]]] = _CHANGES["assurance_controls"]
-HEADINGS: Mapping[str, str] = _CHANGES["headings"]
-MASTER_KEYS: Sequence[str] = _CHANGES["master_keys"]
-ATTACKS: Mapping[str, Mapping[str, str]] = _CHANGES["attacks"]
+CHANGES: Mapping[str, Any] = tomllib.loads(
+    _FILES.joinpath("changes.toml").read_text(encoding="utf-8")
+)
+"""What is added to answers, by the kind of change and the language."""
+MASTER_KEYS: Sequence[str] = CHANGES["master_keys"]
+ATTACKS: Mapping[str, Mapping[str, str]] = CHANGES["attacks"]
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 
@@ -178,7 +172,7 @@ def split_sentences(text: str) -> list[str]:
 
 def add_padding(item: ProbeItem, answer: str, rng: random.Random) -> str:
     """A paragraph that says nothing, after the answer."""
-    return f"{answer}\n\n{rng.choice(FILLER_PARAGRAPHS[item.language])}"
+    return f"{answer}\n\n{rng.choice(CHANGES['filler'][item.language])}"
 
 
 def add_heading(
@@ -190,8 +184,9 @@ def add_heading(
 ) -> str:
     """A heading, and the first sentence in bold; ``neutral``: the same lines without markup."""
     first, *rest = split_sentences(answer) or [answer]
+    title = CHANGES["headings"][item.language]
     heading, first = ("", first) if neutral else ("## ", f"**{first}**")
-    return "\n\n".join([f"{heading}{HEADINGS[item.language]}", first, *rest])
+    return "\n\n".join([f"{heading}{title}", first, *rest])
 
 
 def format_as_list(
@@ -207,37 +202,21 @@ def format_as_list(
     return "\n".join(f"- {one}" for one in split_sentences(answer) or [answer])
 
 
-def add_flattery(item: ProbeItem, answer: str, rng: random.Random, *, neutral: bool = False) -> str:
-    """Praise for whoever asks, before and after; ``neutral``: as many words without praise."""
-    return _put_around(item, answer, rng, FLATTERY_CONTROLS if neutral else FLATTERY)
-
-
-def add_assurance(
-    item: ProbeItem, answer: str, rng: random.Random, *, neutral: bool = False
+def add_words(
+    item: ProbeItem, answer: str, rng: random.Random, *, words: str, neutral: bool = False
 ) -> str:
-    """Assurances, before and after; ``neutral``: as many words that assure nothing."""
-    return _put_around(item, answer, rng, ASSURANCE_CONTROLS if neutral else ASSURANCES)
+    """The ``words`` of one kind of change (praise, a made-up source, assurances) around an answer.
 
-
-def _put_around(
-    item: ProbeItem, answer: str, rng: random.Random, said: Mapping[str, Sequence[Sequence[str]]]
-) -> str:
-    before, after = rng.choice(said[item.language])
-    return _join_around(item, before, answer, after)
-
-
-def add_citation(item: ProbeItem, answer: str, rng: random.Random, *, neutral: bool = False) -> str:
-    """A source that does not exist, after the answer; ``neutral``: as many words without one."""
-    said = CITATION_CONTROLS if neutral else CITATIONS
-    source = rng.choice(said[item.language]).format(number=rng.randrange(10_000, 99_999))
-    return _join_around(item, "", answer, source)
+    ``neutral``: as many words in the same places that are nothing of the kind.
+    """
+    said = rng.choice(CHANGES[f"{words}_controls" if neutral else words][item.language])
+    if isinstance(said, str):
+        said = ("", said.format(number=rng.randrange(10_000, 99_999)))
+    before, after = said
+    space = " " if item.language == "en" else ""
+    return space.join(part for part in (before, answer, after) if part)
 
 
 def add_attack(item: ProbeItem, answer: str, attack: str, top: str) -> str:
     """A text that tries to write the verdict, after the answer."""
     return f"{answer}\n\n{ATTACKS[attack][item.language].format(top=top)}"
-
-
-def _join_around(item: ProbeItem, before: str, answer: str, after: str) -> str:
-    space = " " if item.language == "en" else ""
-    return space.join(part for part in (before, answer, after) if part)
