@@ -11,7 +11,6 @@ import typer
 
 from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.cli.options import ColumnMap, JsonSummary, Rows, parse_map
-from adjudge.errors import ConfigError
 from adjudge.files import atomic_write
 from adjudge.judge_evaluation.diff.conditions import check_conditions, parse_condition
 from adjudge.judge_evaluation.diff.numbers import summarise_diff
@@ -60,8 +59,6 @@ def diff(
     Exit code: 0 done, 1 a condition of --fail-if holds or has no value, 2 bad input.
     """
     conditions = [parse_condition(one) for one in fail_if or []]
-    if page is not None and page.suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(f"-o {page}: must be an HTML file (found {page.name!r})")
     require_stats()
     columns = parse_map(mapping, SAMPLE_FIELDS, rows)
     runs = PairedRuns(DiffRun(a, columns), DiffRun(b, columns))

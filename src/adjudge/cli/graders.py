@@ -14,7 +14,7 @@ import typer
 
 from adjudge.cli.console import clean, output, print_json
 from adjudge.cli.options import JsonSummary
-from adjudge.errors import ConfigError
+from adjudge.config import check_allowed
 from adjudge.extensions import describe_package, find_entry_points
 from adjudge.graders.binding import list_fields
 from adjudge.graders.registry import (
@@ -97,8 +97,7 @@ def graders(
 def _print_tried(name: str | None, reference: str, answer: str, as_json: bool) -> None:
     from adjudge.graders.answers.grader import try_answer  # noqa: PLC0415 (slow to load)
 
-    if name != "answer":
-        raise ConfigError(f"--try: belongs to the type answer (found {name}). Name answer.")
+    check_allowed("--try", name or "answer", ["answer"], "belongs to another type")
     steps = asyncio.run(try_answer(reference, answer))
     if as_json:
         print_json(steps)

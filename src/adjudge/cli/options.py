@@ -215,9 +215,7 @@ def parse_map(
             raise ConfigError(f"--rows {rows!r}: must be a path, such as results.results, or .")
         mapping["rows"] = rows
     for field, column in split_pairs("--map", entries, "FIELD=COLUMN, such as messages=traj"):
-        if field == "rows":
-            raise ConfigError(f"--map {field!r}: is no field. Use --rows {column}")
-        if field not in fields and (hint := suggest_name(field, fields)):
+        if field not in {*fields, "rows"} and (hint := suggest_name(field, fields)):
             errors().print(f"[yellow]--map {clean(field)}[/]: an extra field{clean(hint)}")
         mapping[field] = column
     return mapping
