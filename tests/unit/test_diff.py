@@ -334,6 +334,13 @@ def test_runs_alike_say_what_else_differs(tmp_path: Path) -> None:
     assert "2.00 ×" in said
 
 
+def test_agreement_over_all_pairs_says_so(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", {"x": [1.0], "y": [2.0]})
+    b = write_run(tmp_path / "b", {"x": [2.0], "y": [1.0]})
+    LabelLog(a).append(*(Label(**stamp_label(), author="ada", index=at, score=at) for at in (0, 1)))
+    assert "over all pairs" in json.loads(run(a, b, "--json").stdout)["verdict"]
+
+
 @pytest.mark.slow
 def test_hostile_text_stays_text(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
