@@ -30,8 +30,8 @@ from adjudge.cli.options import (
     JsonForTables,
     Quiet,
     RayAddress,
-    Record,
-    Replay,
+    RecordTape,
+    ReplayTape,
     Rows,
     WaitForJudge,
     check_replay,
@@ -185,8 +185,8 @@ def grade(
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at the first broken row [default: skip it].")
     ] = False,
-    record: Record = None,
-    replay: Replay = None,
+    record: RecordTape = None,
+    replay: ReplayTape = None,
     budget_usd: Budget = None,
     wait_for_judge: WaitForJudge = 0.0,
     draws: Annotated[

@@ -148,7 +148,7 @@ def parse_numbers(option: str, entries: Iterable[str] | None, form: str) -> dict
     return numbers
 
 
-Record = Annotated[
+RecordTape = Annotated[
     Path | None,
     typer.Option(
         "--record",
@@ -157,7 +157,7 @@ Record = Annotated[
         rich_help_panel=JUDGE_CALLS,
     ),
 ]
-Replay = Annotated[
+ReplayTape = Annotated[
     Path | None,
     typer.Option(
         "--replay",
