@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.contract.test_llmbar_judges import PUBLISHED, STYLES, SUBSETS
 from tests.recorded import find_recorded
 from typer.testing import CliRunner
 
@@ -17,12 +18,7 @@ from adjudge.cli.main import command_line
 
 pytestmark = pytest.mark.needs
 
-# Right in order 1 and in order 2, in both, and equal: natural (100 items), neighbor (134).
-PUBLISHED = {
-    "gpt-4_vanilla": ((95, 96, 93, 95), (104, 107, 101, 125)),
-    "palm2_vanilla": ((78, 88, 73, 80), (82, 86, 62, 90)),
-    "falcon_cot": ((49, 65, 14, 14), (77, 57, 11, 21)),
-}
+JUDGES = (("gpt-4", "vanilla"), ("palm2", "vanilla"), ("falcon", "cot"))
 
 
 @pytest.fixture(scope="module")
@@ -38,25 +34,16 @@ def validated(out: Path, *arguments: str) -> dict[str, Any]:
 
 
 def test_the_published_numbers_come_out(folder: Path, tmp_path: Path) -> None:
-    first, *others = [f"{folder}/*/judges/{name}.json" for name in PUBLISHED]
+    first, *others = [f"{folder}/*/judges/{'_'.join(one)}.json" for one in JUDGES]
     against = [part for other in others for part in ("--against", other)]
     summary = validated(tmp_path / "out", first, *against)
-    assert summary["benchmark"]["subsets"] == {"natural": 100, "neighbor": 134}
-    for judge in summary["judges"]:
-        expected = PUBLISHED[judge["name"]]
+    assert summary["benchmark"]["subsets"] == SUBSETS
+    for judge, (name, style) in zip(summary["judges"], JUDGES, strict=True):
         shares = []
-        for (one, items), counts in zip(
-            ((judge["subsets"]["natural"], 100), (judge["subsets"]["neighbor"], 134)),
-            expected,
-            strict=True,
-        ):
-            orders = one["orders"]
-            assert (
-                orders["right_as_given"],
-                orders["right_swapped"],
-                orders["both_right"],
-                orders["agreeing"],
-            ) == counts
+        for subset, items in SUBSETS.items():
+            one, counts = judge["subsets"][subset], PUBLISHED[subset][name][STYLES.index(style)]
+            keys = ("right_as_given", "right_swapped", "both_right", "agreeing")
+            assert tuple(one["orders"][key] for key in keys) == counts
             shares.append((counts[0] + counts[1]) / (2 * items))
             assert one["own"] == pytest.approx(shares[-1])
             assert one["at_least"] == pytest.approx(shares[-1])

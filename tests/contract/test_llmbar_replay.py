@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.contract.test_llmbar_judges import PUBLISHED, STYLES, SUBSETS
 from tests.recorded import find_recorded
 
 from adjudge.errors import GradingFailure
@@ -25,8 +26,6 @@ from adjudge.prompts import clean_text
 
 pytestmark = pytest.mark.needs
 
-SUBSETS = {"natural": 100, "neighbor": 134}
-STYLES = ("vanilla", "cot", "swap")
 FENCE = re.compile(r"<(response_[ab])-([0-9a-f]{16})>\n(.*)\n</\1-\2>", re.DOTALL)
 WORDING = """Which of two outputs executes an instruction better, Output (a) or Output (b)? Close
 with your choice of the two.
@@ -40,23 +39,6 @@ with your choice of the two.
 # Output (b):
 {response_b}"""
 
-# Correct in order 1, in order 2, in both, and agreeing (two orders without a verdict agree), as the
-# benchmark's own statistics have them.
-RECORDED = {
-    "gpt-4": ((95, 96, 93, 95), (94, 95, 90, 91), (94, 95, 93, 97)),
-    "chatgpt": ((80, 83, 67, 71), (70, 78, 56, 64), (77, 78, 72, 89)),
-    "palm2": ((78, 88, 73, 80), (69, 77, 55, 64), (81, 87, 80, 92)),
-    "llama2": ((79, 82, 70, 79), (72, 79, 59, 67), (78, 73, 60, 69)),
-    "falcon": ((71, 77, 50, 52), (49, 65, 14, 14), (58, 73, 37, 43)),
-}
-RECORDED_NEIGHBOR = {
-    "gpt-4": ((104, 107, 101, 125), (101, 100, 94, 121), (104, 104, 102, 130)),
-    "chatgpt": ((30, 22, 7, 96), (31, 30, 6, 84), (28, 33, 19, 111)),
-    "palm2": ((82, 86, 62, 90), (73, 65, 35, 66), (79, 82, 72, 117)),
-    "llama2": ((34, 32, 18, 104), (56, 43, 28, 90), (41, 53, 28, 95)),
-    "falcon": ((70, 65, 29, 57), (77, 57, 11, 21), (74, 61, 26, 50)),
-}
-TABLES = {"natural": RECORDED, "neighbor": RECORDED_NEIGHBOR}
 _OTHER_MENTION = (
     "replies open or close with 'Output (x) is better', and the benchmark's own reader took a "
     "mention of the other output for the choice"
@@ -151,7 +133,7 @@ async def measured(rows: list[Row]) -> tuple[tuple[int, int, int, int], int]:
 def test_both_order_accuracy_of_recorded_judges(folder: Path, subset: str) -> None:
     found, wanted = {}, {}
     print("\nsubset judge style: ours (replies without a verdict), the benchmark's own")
-    for judge, cells in TABLES[subset].items():
+    for judge, cells in PUBLISHED[subset].items():
         for style, recorded in zip(STYLES, cells, strict=True):
             rows = rows_of(folder, subset, judge, style)
             assert len(rows) == SUBSETS[subset]

@@ -347,32 +347,6 @@ def test_demo(tmp_path: Path) -> None:
     assert json.loads(again.stdout)["resumed_results"] == 64 * 3 - 6
 
 
-@pytest.mark.slow
-def test_graders_lists_every_type(tmp_path: Path) -> None:
-    listed = json.loads(run_here("graders", "--json", folder=tmp_path).stdout)
-    assert listed["action_loop"]["range"] == [0.0, 1.0]
-    assert listed["length_penalty"]["role"] == "penalty"
-    assert {p["name"] for p in listed["action_loop"]["parameters"]} >= {"similarity_threshold"}
-    assert all(one["summary"] for one in listed.values())
-    table = run_here("graders", folder=tmp_path).stdout
-    assert all(name in table for name in listed)
-    assert "similarity_threshold" in run_here("graders", "action_loop", folder=tmp_path).stdout
-
-
-@pytest.mark.slow
-def test_init_writes_a_spec_that_grades(work: Path) -> None:
-    made = run_here("init", "rollouts.jsonl", "-o", "fresh.toml", folder=work)
-    assert made.returncode == 0, made.stderr
-    command = made.stdout.splitlines()[-1].split()
-    assert command[0] == "adjudge"
-    assert "--map" not in command
-    done = run_here(*command[1:], "-o", "out", folder=work)
-    assert done.returncode == 2, done.stderr  # the broken row
-    assert len(rewards(work / "out")) == 16
-    assert run_here("init", "-o", "fresh.toml", folder=work).returncode == 2
-    assert run_here("init", "-o", "fresh.toml", "--force", folder=work).returncode == 0
-
-
 def test_doctor(tmp_path: Path) -> None:
     found = json.loads(run_here("doctor", "--json", folder=tmp_path).stdout)
     features = {one["feature"]: one for one in found["features"]}

@@ -87,15 +87,6 @@ def test_grade_shows_a_table_of_calls(tmp_path: Path, provider: str) -> None:
     assert "Judge calls" in (out / "report.html").read_text()
 
 
-def test_a_rule_only_run_shows_no_calls(tmp_path: Path) -> None:
-    (tmp_path / "spec.toml").write_text('[[graders]]\nname = "n"\ntype = "json_valid"\n')
-    (tmp_path / "rollouts.jsonl").write_text('{"prompt": "p", "response": "{}"}\n')
-    out = tmp_path / "out"
-    run("grade", tmp_path / "rollouts.jsonl", "-s", tmp_path / "spec.toml", "-o", out, "-q")
-    assert json.loads((out / "summary.json").read_text())["endpoints"] == []
-    assert "Judge calls" not in (out / "report.html").read_text()
-
-
 def test_calls_of_an_earlier_run_are_not_counted(tmp_path: Path, provider: str) -> None:
     here = folder(tmp_path, provider)
     for name in ("one", "two"):

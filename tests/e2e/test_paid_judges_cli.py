@@ -268,15 +268,6 @@ def test_a_replay_that_misses_fails_and_names_the_change(tmp_path: Path, provide
     assert "temperature" in row["missing"]["message"]
 
 
-def test_record_and_replay_exclude_each_other(tmp_path: Path, provider: str) -> None:
-    here = Folder(tmp_path, provider)
-    done = here.grade("out", "--record", tmp_path / "a", "--replay", tmp_path / "b")
-    assert done.exit_code == 2
-    lost = here.grade("out", "--replay", tmp_path / "none.sqlite")
-    assert lost.exit_code == 2
-    assert "cassette does not exist" in lost.output
-
-
 def test_a_budget_is_kept_and_what_is_beyond_it_is_missing(tmp_path: Path, provider: str) -> None:
     here = Folder(tmp_path, provider)
     assert here.grade("all").exit_code == 0

@@ -49,23 +49,6 @@ def values(found: RewardAgreement, names: tuple[str, ...]) -> list[float | None]
     return [getattr(found, name).value for name in names]
 
 
-@given(studies())
-def test_numbers_stay_in_their_ranges_and_do_not_know_which_judge_is_first(
-    study: tuple[list[float | None], list[float | None], list[list[int]]],
-) -> None:
-    a, b, members = study
-    one, other = compare_rewards(a, b, members), compare_rewards(b, a, members)
-    for x, y in zip(values(one, NUMBERS), values(other, NUMBERS), strict=True):
-        assert (x is None) == (y is None)
-        if x is not None and y is not None:
-            assert -1 <= x <= 1
-            assert x == pytest.approx(y, abs=1e-9)
-    for x in values(one, SHARES):
-        assert x is None or 0 <= x <= 1
-    assert values(one, SHARES) == values(other, SHARES)
-    assert one.common <= one.samples
-
-
 @given(studies(), st.sampled_from([0.5, 2.0, 4.0]), st.integers(-3, 3))
 def test_what_compares_orders_does_not_know_the_scale(
     study: tuple[list[float | None], list[float | None], list[list[int]]], scale: float, shift: int

@@ -106,10 +106,19 @@ def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, row: dict[str, Any],
     assert str(caught.value).startswith(f"{file}:3: {key}")
 
 
-def test_samples_of_two_groups_cannot_be_compared(run: Path, tmp_path: Path) -> None:
-    file = write_table(tmp_path / "labels.csv", [{"index": 3, "preferred_over": "key4"}])
-    with refuses("preferred_over"):
-        join_labels(read_label_files([file]), RunRecords(run))
+@pytest.mark.parametrize(
+    ("row", "key"),
+    [
+        ({"index": 3, "preferred_over": "key4"}, "preferred_over"),
+        ({"index": 1, "preferred_over": "key1"}, "preferred_over"),
+        ({"index": 1, "score": 1, "grader": "corect"}, "grader"),
+    ],
+)
+def test_a_label_that_fits_no_sample_is_refused(
+    run: Path, tmp_path: Path, row: dict[str, Any], key: str
+) -> None:
+    with refuses(key):
+        measured(run, write_table(tmp_path / "labels.csv", [row]))
 
 
 def test_numbers_of_a_small_table_by_hand(run: Path) -> None:
@@ -160,12 +169,6 @@ def test_random_samples_are_reported_alone(run: Path) -> None:
     assert found.random.right.value == 1.0
 
 
-def test_missing_rewards_are_compared_with_nothing(run: Path) -> None:
-    LabelLog(run).append(*(label(i, score=0.5) for i in range(18)))
-    found = measured(run)["reward"].whole
-    assert (found.judge_missing, found.accuracy.n) == (2, 16)
-
-
 def test_people_are_compared_with_each_other_and_the_judge(run: Path) -> None:
     rng = random.Random(1)
     for index in range(80):
@@ -181,7 +184,6 @@ def test_people_are_compared_with_each_other_and_the_judge(run: Path) -> None:
 
 
 def test_a_judge_that_failed_everywhere_does_not_pass(run: Path, tmp_path: Path) -> None:
-    """Nor may an export take the place of the log, or a sample be better than itself."""
     file = run / "rewards.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     for row in rows:
@@ -196,9 +198,6 @@ def test_a_judge_that_failed_everywhere_does_not_pass(run: Path, tmp_path: Path)
     assert done.exit_code == 1
     assert "down: κ cannot be measured" in done.output
     assert "compared: κ" not in done.output
-    table = write_table(tmp_path / "own.csv", [{"index": 1, "preferred_over": "key1"}])
-    with refuses("preferred_over"):
-        join_labels(read_label_files([table]), RunRecords(run))
     table = write_table(
         tmp_path / "names.csv",
         [{"index": 1, "author": one, "score": 1} for one in ("bo", " bo", "bo ")],
@@ -341,12 +340,6 @@ def test_a_label_of_one_of_several_equal_samples_is_refused(tmp_path: Path) -> N
     alike = write_rewards(tmp_path / "b", [0.9, 0.9], key="same")
     write_table(file, [{"key": "same", "score": 0.9}])
     assert measured(alike, file)["reward"].whole.accuracy.value == 1.0
-
-
-def test_a_grader_that_the_run_does_not_have_is_refused(run: Path, tmp_path: Path) -> None:
-    rows = [{"index": 1, "grader": "corect", "score": 1}]
-    with refuses("grader"):
-        measured(run, write_table(tmp_path / "l.csv", rows))
 
 
 def test_labels_that_another_one_replaces_are_counted(run: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from adjudge.cli.main import command_line
 from adjudge.errors import RunFolderError
 from adjudge.graders.base import BaseGrader
 from adjudge.judge_evaluation.diff.conditions import list_metrics, parse_condition
-from adjudge.judge_evaluation.diff.numbers import differ_by_rounding, summarise_diff
+from adjudge.judge_evaluation.diff.numbers import summarise_diff
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns, read_labels
 from adjudge.rewards.spec import RewardSpec, describe_settings
 from adjudge.runs.labels import Label, LabelLog, stamp_label
@@ -189,17 +188,6 @@ def test_labels_are_found_whatever_the_step_and_right_or_wrong_is_a_score(tmp_pa
     assert read_labels(PairedRuns(DiffRun(three), DiffRun(three))) == ({}, [])
 
 
-@pytest.mark.slow
-def test_rows_in_another_order_change_nothing(tmp_path: Path) -> None:
-    a = grade(tmp_path, "a", LONG)
-    rows = [dict(row) for row in ROWS]
-    random.Random(1).shuffle(rows)
-    b, shuffled = grade(tmp_path, "b", SHORT), grade(tmp_path, "c", SHORT, rows)
-    one, other = compare(a, b), compare(a, shuffled)
-    for key in ("reward", "graders", "advantages", "truth", "missing", "samples"):
-        assert one[key] == other[key], key
-
-
 def test_duplicates_are_joined_in_their_groups_and_order(tmp_path: Path) -> None:
     twice = [{**ROWS[0], "group": group} for group in ("x", "y", "x")]
     a = grade(tmp_path, "a", LONG, twice)
@@ -285,10 +273,8 @@ def test_conditions(tmp_path: Path) -> None:
     [
         "missing > nan",
         "missing > 0 or tau < 1",
-        "missing > 5%",
         "__import__('os') > 0 and 1",
         "missing = 0",
-        "",
         "missing > 1e999",
         "missing > \u0665",
     ],
@@ -355,14 +341,6 @@ def test_agreement_over_all_pairs_says_so(tmp_path: Path) -> None:
     assert "over all pairs" in json.loads(run(a, b, "--json").stdout)["verdict"]
 
 
-def test_every_metric_can_be_read(tmp_path: Path) -> None:
-    a = write_run(tmp_path / "a", {"x": [1.0, 2.0]})
-    found = compare(a, a)
-    for name in list_metrics(found):
-        result = parse_condition(f"{name} > -1e9").check(list_metrics(found))
-        assert result.undefined or result.failed
-
-
 @pytest.mark.slow
 def test_hostile_text_stays_text(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
@@ -413,12 +391,6 @@ def test_secrets_are_not_written_to_the_folder(
         assert "hush" not in said
         assert "Bearer ${ADDRESS}" in said
         assert '"j"' in said
-
-
-def test_what_rounding_makes_differ_is_no_change() -> None:
-    assert differ_by_rounding(0.1 + 0.2, 0.3)
-    assert differ_by_rounding(1.0, 0.9999999999999998)
-    assert not differ_by_rounding(0.988, 0.987)
 
 
 @pytest.mark.parametrize("last", [{}, {"reward": None}, {"reward": float("nan")}])

@@ -80,5 +80,4 @@ def test_an_answer_is_tried_by_each_type() -> None:
     assert (said["ANY"]["decision"], said["ANY"]["score"]) == ("differs", 0.0)
     assert said["BOOLEAN"]["score"] is None
     assert "equal_value" in run("answer", "--try", "5", "5.0", width=80)
-    for words in (["bleu"], []):
-        assert CliRunner().invoke(PROGRAM, ["graders", *words, "--try", "5", "5"]).exit_code != 0
+    assert CliRunner().invoke(PROGRAM, ["graders", "bleu", "--try", "5", "5"]).exit_code != 0

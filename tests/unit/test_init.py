@@ -108,31 +108,28 @@ def test_without_rollouts_it_is_a_spec_to_start_from() -> None:
     out = run("init", "-o", "mine.toml")
     assert "adjudge grade rollouts.jsonl --spec mine.toml" in out
     assert RewardSpec.load(Path("mine.toml")).graders
-    done = CliRunner().invoke(app, ["init", "-o", "mine.toml"])
-    assert done.exit_code == 2
-    assert "exists already" in done.output
-
-
-def test_without_a_judge_it_names_one_that_needs_no_key() -> None:
-    run("init")
-    text = Path("reward.toml").read_text(encoding="utf-8")
+    # Without a judge it names one that needs no key.
+    text = Path("mine.toml").read_text(encoding="utf-8")
     assert 'type = "embedded" and model = "smollm2"' in text
     assert "adjudge models fetch smollm2" in text
 
 
-def test_rollouts_are_never_overwritten() -> None:
-    path = write("rollouts.jsonl", {"prompt": "p", "response": "r"})
-    before = path.read_bytes()
-    run("init", "rollouts.jsonl", "--force")
-    assert path.read_bytes() == before
-
-
-def test_what_holds_no_rollouts_is_one_line() -> None:
-    write("odd.jsonl", {"x": 1})
-    done = CliRunner().invoke(app, ["init", "odd.jsonl"])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["odd.jsonl"], "columns: x"),
+        (["-"], "-: no such file"),
+        (["\udcff\udcfe.jsonl"], "name is not UTF-8"),
+        (["-o", "odd.jsonl"], "exists already"),
+    ],
+)
+def test_a_refusal_is_one_line(words: list[str], said: str) -> None:
+    for name in ("odd.jsonl", "\udcff\udcfe.jsonl"):
+        write(name, {"x": 1})
+    done = CliRunner().invoke(app, ["init", *words], input="{}")
     assert done.exit_code == 2
+    assert said in done.output
     assert len(done.output.strip().splitlines()) == 1
-    assert "columns: x" in done.output
     assert not Path("reward.toml").exists()
 
 
@@ -202,19 +199,6 @@ def test_an_odd_name_is_quoted_wherever_it_stands(name: str) -> None:
     script = f"adjudge() {{ printf '%s\\0' \"$@\"; }}; {command} -q --json -o out"
     done = subprocess.run(["bash", "-c", script], capture_output=True, check=True, text=True)
     assert json.loads(run(*done.stdout.split("\0")[:-1]))["samples"] == 1
-
-
-def test_a_name_that_no_file_could_hold_is_one_line() -> None:
-    write("\udcff\udcfe.jsonl", {"prompt": "p", "response": LONG})
-    done = CliRunner().invoke(app, ["init", "\udcff\udcfe.jsonl"])
-    assert done.exit_code == 2
-    assert "name is not UTF-8" in done.output
-
-
-def test_standard_input_is_refused() -> None:
-    done = CliRunner().invoke(app, ["init", "-"], input="{}")
-    assert done.exit_code == 2
-    assert "reads files" in done.output
 
 
 @pytest.mark.parametrize("response", ["hi", "a b", LONG])

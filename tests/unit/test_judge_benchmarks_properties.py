@@ -9,16 +9,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.test_judge_benchmarks import GONE, bon, pair, said, scored
 
-from adjudge.errors import ErrorKind
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     BenchmarkItem,
     BenchmarkKind,
-    BestOfItem,
     Judgement,
     MissingJudgement,
-    PairItem,
 )
 from adjudge.judge_evaluation.benchmarks.protocols import (
     TIES_WEIGHTS,
@@ -29,15 +27,12 @@ from adjudge.judge_evaluation.benchmarks.readers import REWARDBENCH2_SUBSETS
 from adjudge.judge_evaluation.benchmarks.scoring import compare_judges, score_benchmark
 from adjudge.judge_evaluation.benchmarks.statistics import (
     ScoreShare,
-    calibration_metrics,
-    weighted_mean,
+    Stratum,
+    measure_share,
 )
-from adjudge.stats.agreement import pearson_correlation
 
 pytestmark = pytest.mark.slow  # many examples
 
-GONE = MissingJudgement(ErrorKind.UNPARSABLE)
-PROMPT = [{"role": "user", "content": "q"}]
 SCORES = st.integers(-4, 4).map(float)
 
 
@@ -49,19 +44,8 @@ def pairs() -> st.SearchStrategy[tuple[list[BenchmarkItem], list[Judgement]]]:
         items: list[BenchmarkItem] = []
         judged = []
         for number, (subset, label, given_, swapped) in enumerate(rows):
-            turns = [[{"role": "assistant", "content": text}] for text in ("one", "two")]
-            items.append(
-                PairItem(
-                    id=str(number),
-                    subset=subset,
-                    prompt=PROMPT,
-                    a=turns[0],
-                    b=turns[1],
-                    label=label,
-                    where=f"x:{number}",
-                )
-            )
-            judged.append(Judgement(subset=subset, id=str(number), verdicts=[given_, swapped]))
+            items.append(pair(str(number), label, subset=subset))
+            judged.append(said(str(number), given_, swapped, subset=subset))
         return items, judged
 
     return st.lists(row, min_size=1, max_size=12).map(built)
@@ -82,19 +66,8 @@ def best_of_items() -> st.SearchStrategy[tuple[list[BenchmarkItem], list[Judgeme
             name = f"{sort_}:{number // 2}" if sort_ else str(number)
             if any(one.id == name for one in items):
                 continue
-            correct = 2 if sort_ == "tied" else 1
-            answers = [f"{place}" for place in range(4)]
-            items.append(
-                BestOfItem(
-                    id=name,
-                    subset=subset,
-                    prompt=PROMPT,
-                    answers=answers,
-                    correct=correct,
-                    where=f"x:{number}",
-                )
-            )
-            judged.append(Judgement(subset=subset, id=name, scores=scores))
+            items.append(bon(subset, name, correct=2 if sort_ == "tied" else 1))
+            judged.append(scored(name, *scores, subset=subset))
         return items, judged
 
     return st.lists(st.one_of(plain, ties), min_size=1, max_size=16).map(built)
@@ -153,15 +126,9 @@ def test_a_failure_never_raises_the_score(case: Any, data: st.DataObject) -> Non
 
 def test_what_was_answered_alone_can_rise_by_failing() -> None:
     """Why the score never stands alone: a judge gains by failing where it would be wrong."""
-    items: list[BenchmarkItem] = [
-        BestOfItem(
-            id=name, subset="Math", prompt=PROMPT, answers=["r", "w"], correct=1, where=f"x:{name}"
-        )
-        for name in "12"
-    ]
-    right = Judgement(subset="Math", id="1", scores=[1.0, 0.0])
-    wrong = Judgement(subset="Math", id="2", scores=[0.0, 1.0])
-    lost = Judgement(subset="Math", id="2", scores=[GONE, 1.0])
+    items: list[BenchmarkItem] = [bon("Math", name, answers=2) for name in "12"]
+    right = scored("1", 1.0, 0.0, subset="Math")
+    wrong, lost = (scored("2", one, 1.0, subset="Math") for one in (0.0, GONE))
     before = shares_of("rewardbench2", items, [right, wrong])["Math"]
     after = shares_of("rewardbench2", items, [right, lost])["Math"]
     assert (before.accuracy_of_answered, before.low) == (0.5, 0.5)
@@ -188,7 +155,7 @@ def test_which_side_is_called_a_is_nothing(case: Any, kind: BenchmarkKind) -> No
         msgspec.structs.replace(item, a=item.b, b=item.a, label=other[item.label]) for item in items
     ]
     # The other side is shown first now, so that the orders change places too.
-    said = [
+    turned_round = [
         msgspec.structs.replace(
             one,
             verdicts=[
@@ -197,7 +164,7 @@ def test_which_side_is_called_a_is_nothing(case: Any, kind: BenchmarkKind) -> No
         )
         for one in judged
     ]
-    assert shares_of(kind, items, judged) == shares_of(kind, turned, said)
+    assert shares_of(kind, items, judged) == shares_of(kind, turned, turned_round)
 
 
 @given(st.lists(SCORES, min_size=2, max_size=6), st.integers(0, 99))
@@ -233,7 +200,7 @@ def test_a_ties_prompt_knows_sets_not_order_or_scale(
 
     found = unit()
     assert found == unit() == unit(2.0, -5.0)
-    score = weighted_mean(TIES_WEIGHTS, [found])
+    score = measure_share([Stratum(TIES_WEIGHTS, {"1": found}, 1, 1)]).accuracy_of_answered
     assert score is not None
     assert -0.01 <= score <= 1.01
     # The formula once more, term by term.
@@ -257,22 +224,3 @@ def test_two_judges_change_places(case: Any, rng: random.Random) -> None:
     assert (one.score_a, one.items) == (back.score_b, back.items)
     if one.difference is not None:
         assert back.difference == pytest.approx(-one.difference)
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
-def test_calibration_is_bounded(probabilities: list[float]) -> None:
-    found = calibration_metrics(probabilities)
-    assert found.brier is not None
-    assert found.ece is not None
-    assert 0 <= found.brier <= 1
-    assert 0 <= found.ece <= 1
-    assert sum(count for count, _, _ in found.bins) == len(probabilities)
-
-
-@given(st.lists(st.tuples(st.floats(-1e100, 1e100), st.floats(-1e100, 1e100)), max_size=12))
-def test_a_correlation_is_one_or_none(points: list[tuple[float, float]]) -> None:
-    xs, ys = [x for x, _ in points], [y for _, y in points]
-    found = pearson_correlation(xs, ys)
-    assert found is None or -1 <= found <= 1
-    if found is not None:
-        assert pearson_correlation(ys, xs) == pytest.approx(found)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 
+import msgspec
 import pytest
-from tests.unit.test_judge_benchmarks import GONE, pair, said, scored
+from tests.unit.test_judge_benchmarks import GONE, bon, pair, said, scored
 
 from adjudge.errors import ConfigError
-from adjudge.judge_evaluation.benchmarks.items import (
-    Benchmark,
+from adjudge.judge_evaluation.benchmarks.items import Benchmark
+from adjudge.judge_evaluation.benchmarks.scoring import (
+    compare_judges,
+    judged_pairs,
+    score_benchmark,
 )
-from adjudge.judge_evaluation.benchmarks.scoring import compare_judges, score_benchmark
 from adjudge.judge_evaluation.benchmarks.statistics import (
     calibration_metrics,
     measure_length_effects,
@@ -81,6 +83,43 @@ def test_length_effects() -> None:
     assert pearson_correlation([1, 1], [1, 2]) is None
 
 
+def test_verdicts_by_length() -> None:
+    rows = [
+        (pair("1", a="long answer", b="short"), said("1", "A", "A")),  # longer is better: picked
+        (
+            pair("2", a="longer one", b="brief"),
+            said("2", "A", "B"),
+        ),  # by position
+        (pair("3", "B", a="longest one", b="tiny"), said("3", "A", "tie")),  # the shorter is better
+        (pair("4", a="same", b="size"), said("4", "A", "A")),
+        (pair("5", a="lengthy", b="x"), said("5", "A", GONE)),
+    ]
+    found = measure_length_effects(rows)
+    assert found.pairs == 4
+    # Of the longer ones: 1, ½, and of the third A (1) and a tie (½).
+    assert found.prefers_longer == pytest.approx((1 + 0.5 + 0.75) / 3)
+    assert found.better_is_longer == pytest.approx(2 / 3)
+    assert found.accuracy_longer == pytest.approx(0.75)
+    assert found.accuracy_shorter == pytest.approx(0.25)
+    assert found.spearman is not None
+    assert found.spearman > 0
+
+
+def test_best_of_four_as_scored_pairs() -> None:
+    item = msgspec.structs.replace(bon("Math", "7"), answers=["right one", "w", "ww", "www"])
+    benchmark = Benchmark(kind="rewardbench2", items=[item])
+    judgement = scored("7", 2.0, 1.0, GONE, 3.0, subset="Math")
+    pairs = judged_pairs(benchmark, [judgement])
+    assert [one.scores for _, one in pairs] == [[2.0, 1.0], [2.0, GONE], [2.0, 3.0]]
+    report = score_benchmark(benchmark, [judgement], scale="logits", resamples=10)
+    assert report.calibration is not None
+    assert report.calibration.pairs == 2
+    assert report.lengths is not None
+    assert report.lengths.prefers_longer == 0.5
+    assert report.lengths.better_is_longer == 1.0
+    assert report.overall.orders is None
+
+
 # Intervals and tests.
 
 
@@ -88,8 +127,6 @@ def test_exact_tests_by_hand() -> None:
     assert binomial_two_sided(1, 8) == binomial_two_sided(7, 8) == 2 * (1 + 8) / 256
     assert binomial_two_sided(0, 0) == binomial_two_sided(5, 10) == 1.0
     assert binomial_two_sided(0, 10) == 2 / 1024
-    normal = 2 * NormalDist(1500, math.sqrt(750)).cdf(1400.5)
-    assert binomial_two_sided(1400, 3000) == pytest.approx(normal, rel=0.01)
     assert binomial_two_sided(0, 5000) == 0.0  # 2/2⁵⁰⁰⁰, below the smallest float
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.helpers.command import run_here
 
-from adjudge.cli import live_demo
+from adjudge.cli import demo as live_demo
 from adjudge.judges.models import model_files
 
 _DATA = resources.files("adjudge.cli") / "demo_data"

@@ -233,15 +233,14 @@ def test_own_items(work: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "Set --grader NAME."),
-        (("-g", "nobody"), "there is no grader 'nobody'"),
+        (("-g", "nobody"), "no grader 'nobody'"),
         (("-g", "quality", "--only", "lenght"), "did you mean 'length'"),
         (("-g", "quality", "--only", "position"), "no probe applies to 'quality'"),
         (("-g", "quality", "-t", "length"), "must be PROBE=MOST"),
-        (("-g", "quality", "-t", "length=-1"), "must be PROBE=MOST"),
+        (("-g", "quality", "-t", "length=-1"), "must be 0 or more"),
         (("-g", "quality", "-t", "lenght=1"), "did you mean 'length'"),
         (("-g", "quality", "--record", "a", "--replay", "b"), "cannot be used together"),
-        (("-g", "quality", "--items", "absent.jsonl"), "absent.jsonl: cannot be read"),
+        (("-g", "quality", "--items", "absent.jsonl"), "absent.jsonl: no such file"),
     ],
 )
 def test_bad_input_is_named(work: Path, arguments: tuple[str, ...], said: str) -> None:

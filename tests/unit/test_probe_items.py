@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,13 @@ from tests.unit.helpers.probe_graders import count_words
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.probes import items as changes
 from adjudge.judge_evaluation.probes.items import (
-    ASSURANCES,
-    ATTACKS,
-    CITATIONS,
-    FILLER_PARAGRAPHS,
-    FLATTERY,
-    HEADINGS,
     ProbeItem,
     choose_topics,
     load_items,
     shipped_items,
 )
+
+WORDS = [partial(changes.add_words, words=one) for one in ("flattery", "assurances", "citations")]
 
 
 def test_every_topic_ships_in_both_languages_with_distinct_answers() -> None:
@@ -61,12 +58,12 @@ def test_topics_are_drawn_by_seed() -> None:
     ("row", "said"),
     [
         ('{"prompt": "q", "right": "a"}', "missing required field `wrong`"),
-        ('{"prompt": " ", "right": "a", "wrong": "b"}', "prompt: must not be empty"),
+        ('{"prompt": " ", "right": "a", "wrong": "b"}', "prompt: "),
         ('{"prompt": "q", "right": "a", "wrong": "a"}', "right: is also the wrong"),
         ('{"prompt": "q", "right": "a", "wrong": "b", "rigth": ""}', "unknown field `rigth`"),
         ('{"prompt": "q", "right": "a", "wrong": "b", "best": "x"}', "best: 'x' has no answer"),
         ('{"prompt": "q", "right": "a", "wrong": "b", "language": "fr"}', "language"),
-        ("[", "is not an item"),
+        ("[", "not one JSON object per line"),
     ],
 )
 def test_a_wrong_row_is_named(tmp_path: Path, row: str, said: str) -> None:
@@ -97,25 +94,15 @@ def test_one_topic_twice_is_refused(tmp_path: Path, topic: str) -> None:
         load_items(path)
 
 
-def test_an_empty_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "items.jsonl"
-    path.write_text("\n")
-    with pytest.raises(ConfigError, match="no item in the file"):
-        load_items(path)
-    with pytest.raises(ConfigError, match="cannot be read"):
-        load_items(tmp_path / "absent.jsonl")
-
-
-def test_all_words_are_there_in_both_languages() -> None:
-    for table in (FILLER_PARAGRAPHS, FLATTERY, CITATIONS, ASSURANCES, HEADINGS, *ATTACKS.values()):
-        assert set(table) == {"en", "zh"}
-
-
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_changes_keep_every_sentence(language: str) -> None:
     items = [item for item in shipped_items() if item.language == language]
-    ways = (changes.add_padding, changes.add_heading, changes.format_as_list, changes.add_flattery,
-            changes.add_assurance, changes.add_citation)  # fmt: skip
+    ways: tuple[Any, ...] = (
+        changes.add_padding,
+        changes.add_heading,
+        changes.format_as_list,
+        *WORDS,
+    )
     for item in items:
         for way in ways:
             changed = way(item, item.right, changes.seeded_random(0, item.id))
@@ -125,7 +112,7 @@ def test_changes_keep_every_sentence(language: str) -> None:
             assert changed == way(item, item.right, changes.seeded_random(0, item.id))
 
 
-@pytest.mark.parametrize("way", [changes.add_flattery, changes.add_assurance, changes.add_citation])
+@pytest.mark.parametrize("way", WORDS)
 def test_a_control_has_as_many_words_in_the_same_place(way: Any) -> None:
     for item, seed in product(shipped_items(), range(6)):
         changed = way(item, item.wrong, changes.seeded_random(seed, item.id))
@@ -144,14 +131,6 @@ def test_markup_has_the_same_words_without_it() -> None:
         changed, control = way(item, item.right, rng), way(item, item.right, rng, neutral=True)
         assert count_words(changed) == count_words(control)
         assert not set("#*-") & set(control)
-
-
-def test_padding_is_what_lengthens() -> None:
-    item = shipped_items()[0]
-    padded = changes.add_padding(item, item.partial, changes.seeded_random(1))
-    assert len(padded) > 2 * len(item.partial)
-    bulleted = changes.format_as_list(item, item.partial, changes.seeded_random(1))
-    assert len(bulleted) < 1.2 * len(item.partial)
 
 
 def test_attacks_name_the_best_score() -> None:

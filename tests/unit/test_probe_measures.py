@@ -1,27 +1,28 @@
 """What the probes find in judges whose biases are known."""
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.helpers.probe_graders import Referring, Scorer, count_words
+from tests.unit.helpers.probe_graders import (
+    Answering,
+    Referring,
+    Scorer,
+    count_words,
+    probed,
+    refused,
+)
 
 from adjudge.errors import ErrorKind
 from adjudge.graders import PairwiseGrader, RubricGrader, TournamentGrader
-from adjudge.graders.base import BaseGrader
 from adjudge.graders.llm.comparison import ListwiseGrader
-from adjudge.graders.llm.multi_judge import MultiJudge
 from adjudge.judge_evaluation.probes.bench import (
-    ProbeBench,
     ProbedGrader,
     ProbeQuestion,
     reorder_criteria,
 )
 from adjudge.judge_evaluation.probes.items import (
-    ASSURANCES,
-    CITATIONS,
-    FLATTERY,
+    CHANGES,
     MASTER_KEYS,
     ProbeItem,
     ProbeTopic,
@@ -29,13 +30,10 @@ from adjudge.judge_evaluation.probes.items import (
     shipped_items,
     split_sentences,
 )
-from adjudge.judge_evaluation.probes.probe import ProbeFinding, evaluate_probe
-from adjudge.judge_evaluation.probes.run import PROBES
 from adjudge.judges import ScriptedModel
 from adjudge.rubrics import Rubric
 from adjudge.types import GraderError, GraderRank, GraderResult, GraderScore
 
-Answering = Callable[[ProbeItem, ProbeQuestion], GraderResult | float]
 GOLD = {"right": 4.0, "reference": 4.0, "partial": 2.0, "wrong": 0.0}
 
 
@@ -49,29 +47,6 @@ def gold(item: ProbeItem, text: str) -> float:
 def liked(item: ProbeItem) -> float:
     """Scores differ between items too."""
     return (len(item.topic) % 5) / 10
-
-
-def probed(
-    name: str,
-    grader: BaseGrader,
-    answer: Answering,
-    topics: list[ProbeTopic] | None = None,
-    **options: Any,
-) -> ProbeFinding:
-    bench = ProbeBench(
-        ProbedGrader(grader),
-        choose_topics(shipped_items()) if topics is None else topics,
-        **options,
-    )
-    if not PROBES[name].obstacle(bench):
-        PROBES[name].measure(bench)
-    assert bench.planning
-    answers: dict[ProbeQuestion, GraderResult] = {}
-    for question in bench.questions:
-        found = answer(bench.item_of(question), question)
-        answers[question] = GraderScore("g", found) if isinstance(found, float) else found
-    bench.set_answers(answers)
-    return evaluate_probe(PROBES[name], bench)
 
 
 def honest(item: ProbeItem, question: ProbeQuestion) -> float:
@@ -136,10 +111,10 @@ def test_length_alone_fails_for_length_alone(name: str) -> None:
 @pytest.mark.parametrize("name", CONTROLLED)
 @pytest.mark.parametrize("slope", [0.0, 1.0])
 def test_what_goes_beyond_length_is_found_with_length_and_without(name: str, slope: float) -> None:
-    tables = {"sycophancy": FLATTERY, "authority": CITATIONS, "confidence": ASSURANCES}
+    tables = {"sycophancy": "flattery", "authority": "citations", "confidence": "assurances"}
     said = {
         text.partition("{")[0]
-        for phrases in tables[name].values()
+        for phrases in CHANGES[tables[name]].values()
         for phrase in phrases
         for text in ([phrase] if isinstance(phrase, str) else phrase)
     }
@@ -222,7 +197,7 @@ def test_with_many_missing_nothing_passes() -> None:
     kept = {topic.item.id for topic in choose_topics(shipped_items())[:20]}
 
     def answer(item: ProbeItem, q: ProbeQuestion) -> GraderResult | float:
-        return honest(item, q) if item.id in kept else GraderError("g", ErrorKind.REFUSED, "no")
+        return honest(item, q) if item.id in kept else refused()
 
     assert probed("length", Scorer(), answer).verdict == "uncertain"
     faults = probed("parse_failures", Scorer(), answer)
@@ -419,16 +394,3 @@ def test_self_preference_needs_a_family_and_both_kinds_of_items() -> None:
         found = probed("self_preference", Scorer(), own, topics, family=family)
         assert found.verdict == "not applicable"
         assert why in found.why
-
-
-def test_a_panel_is_probed_for_what_it_tells() -> None:
-    judges = {name: PairwiseGrader(ScriptedModel("{}")) for name in ("a", "b")}
-    subject = ProbedGrader(MultiJudge(judges, "panel"))
-    assert subject.kind == "compares"
-    assert not subject.tells_orders
-
-
-def test_few_items_decide_nothing() -> None:
-    topics = choose_topics(shipped_items(), 7)
-    found = probed("length", Scorer(), biased(lambda *_: True), topics)
-    assert (found.verdict, found.why) == ("uncertain", "7 items answered; 8 are needed")

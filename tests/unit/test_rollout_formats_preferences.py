@@ -149,12 +149,8 @@ def test_judges_are_evaluated_on_each_format(name: str) -> None:
     assert found.items
     for item in found.items:
         if isinstance(item, PairItem):
-            better, worse = item.conversation(item.label), item.conversation(other_side(item))
+            better, worse = item.conversations[:: 1 if item.label == "A" else -1]
             assert rewards[better[-1]["content"]] > rewards[worse[-1]["content"]]
     ties = sum(one.get("env_reward") == 0.5 for one in EXPECTED[name]) // 2
     alone = name.startswith("helpsteer2/")
     assert len(found.problems) == ties + alone
-
-
-def other_side(item: PairItem) -> Any:
-    return "B" if item.label == "A" else "A"

@@ -22,7 +22,8 @@ from adjudge.graders.llm.trained_judge import (
 )
 from adjudge.graders.llm.trained_judge_card import JudgeCard
 from adjudge.graders.llm.trained_judge_prompts import JudgementForm
-from adjudge.judge_evaluation.benchmarks.judges import grader_judge
+from adjudge.judge_evaluation.benchmarks.items import Benchmark, PairItem
+from adjudge.judge_evaluation.benchmarks.judges import BenchmarkJudge, ask_judge
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.rewards.spec import RewardSpec
@@ -225,10 +226,14 @@ def test_a_verdict_that_follows_the_position_is_inconsistent(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("cls", [TrainedPreference, TrainedTournament])
 def test_benchmarks_ask_it_in_the_order_given(tmp_path: Path, cls: type[Any]) -> None:
-    asked: Any = grader_judge(cls(judge(folder(tmp_path, PAIRWISE), lima)))
-    assert asyncio.run(asked.compare(ASKED, "Lima.", "Quito.")) == "A"
-    assert asyncio.run(asked.compare(ASKED, "Quito.", "Lima.")) == "B"
-    assert asyncio.run(asked.compare(ASKED, "Quito.", "Bogota.")) == "A"
+    asked = BenchmarkJudge("it", cls(judge(folder(tmp_path, PAIRWISE), lima)))
+    turns = [[{"role": "assistant", "content": one}] for one in ("Lima.", "Quito.", "Bogota.")]
+    items = [
+        PairItem(id=str(at), subset="s", prompt=ASKED, a=a, b=b, label="A", where=f"x:{at}")
+        for at, (a, b) in enumerate([turns[:2], turns[1::-1], turns[1:]])
+    ]
+    judged = asyncio.run(ask_judge(asked, Benchmark(kind="preference", items=items)))
+    assert [one.verdicts for one in judged] == [["A", "A"], ["B", "B"], ["A", "B"]]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,14 @@ from typing import Annotated
 import typer
 
 from adjudge.cli.console import clean, errors, output, print_json
-from adjudge.cli.options import new_folder, output_option, threshold_option
+from adjudge.cli.options import (
+    JsonSummary,
+    new_folder,
+    output_option,
+    parse_numbers,
+    threshold_option,
+)
+from adjudge.config import check_allowed
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.alignment.label_files import (
     WHOLE_REWARD,
@@ -67,8 +74,7 @@ def align(
         ),
     ] = None,
     folder: Annotated[Path | None, output_option("align", "The folder of the page")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the bootstrap.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+    as_json: JsonSummary = False,
 ) -> None:
     """Compare a run's judges with people's labels.
 
@@ -93,8 +99,8 @@ def align(
         )
     joined = join_labels(read_label_files(files), records)
     _check_joined(joined, run)
-    limits = _parse_thresholds(threshold or [], joined)
-    found = measure_alignment(joined.joined, records, thresholds=limits, seed=seed)
+    limits = _parse_thresholds(threshold, joined)
+    found = measure_alignment(joined.joined, records, thresholds=limits)
     failed = [] if min_kappa is None else _find_failures(found, joined, min_kappa)
     summary = summarise_alignment(run, files, joined, found, failed)
     folder = folder or new_folder("align")
@@ -130,22 +136,12 @@ def _check_joined(joined: JoinedLabels, run: Path) -> None:
         )
 
 
-def _parse_thresholds(entries: Sequence[str], joined: JoinedLabels) -> Mapping[str, float]:
+def _parse_thresholds(entries: Sequence[str] | None, joined: JoinedLabels) -> Mapping[str, float]:
     names = {one.label.grader or WHOLE_REWARD for one in joined.joined}
-    limits: dict[str, float] = {}
-    for entry in entries:
-        name, _, value = entry.rpartition("=")
-        try:
-            limit = float(value)
-        except ValueError:
-            limit = float("nan")
-        if not abs(limit) < float("inf") or (name and name not in names):
-            raise ConfigError(
-                f"--threshold {entry!r}: must be SCORE or GRADER=SCORE (found no number, or a "
-                f"grader without labels; allowed: {', '.join(sorted(names)) or 'no grader'})"
-            )
-        limits |= {name: limit} if name else dict.fromkeys(names - limits.keys(), limit)
-    return limits
+    limits = parse_numbers("--threshold", entries, "[GRADER=]SCORE")
+    for name in limits.keys() - {""}:
+        check_allowed("--threshold", name, sorted(names), "is no grader with labels")
+    return dict.fromkeys(names, limits.pop("")) | limits if "" in limits else limits
 
 
 def _find_failures(

@@ -22,7 +22,15 @@ from adjudge.audit.report import (
     write_audit_page,
 )
 from adjudge.cli.console import StageBars, clean, output, print_input, print_json
-from adjudge.cli.options import Quiet, Rows, map_option, new_folder, output_option, parse_map
+from adjudge.cli.options import (
+    ColumnMap,
+    JsonSummary,
+    Quiet,
+    Rows,
+    new_folder,
+    output_option,
+    parse_map,
+)
 from adjudge.files import write_json
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
@@ -46,13 +54,7 @@ def audit(
             "texts or of metrics by step, and run folders of `adjudge grade` or `adjudge train`."
         ),
     ],
-    mapping: Annotated[
-        list[str] | None,
-        map_option(
-            "Read a field from another column: messages=traj, group=task_id, env_reward=score. "
-            "Can be repeated."
-        ),
-    ] = None,
+    mapping: ColumnMap = None,
     rows: Rows = None,
     own: Annotated[
         list[str] | None,
@@ -67,7 +69,7 @@ def audit(
     fail_on: Annotated[
         FailOn, typer.Option("--fail-on", help="The verdict from which on the exit code is 1.")
     ] = FailOn.BROKEN,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
+    as_json: JsonSummary = False,
     quiet: Quiet = False,
 ) -> None:
     """Find what is wrong with a run, without a spec, a judge or a key.

@@ -10,8 +10,7 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors, output, print_json
-from adjudge.cli.options import JsonSummary, Rows, map_option, parse_map
-from adjudge.errors import ConfigError
+from adjudge.cli.options import ColumnMap, JsonSummary, Rows, parse_map
 from adjudge.files import atomic_write
 from adjudge.judge_evaluation.diff.conditions import check_conditions, parse_condition
 from adjudge.judge_evaluation.diff.numbers import summarise_diff
@@ -44,11 +43,8 @@ def diff(
             "-0.02'. Can be repeated.",
         ),
     ] = None,
-    mapping: Annotated[
-        list[str] | None, map_option("Of dumps: read a field from another column.")
-    ] = None,
+    mapping: ColumnMap = None,
     rows: Rows = None,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the bootstrap.")] = 0,
     as_json: JsonSummary = False,
 ) -> None:
     """Compare two runs over the same rollouts.
@@ -63,12 +59,10 @@ def diff(
     Exit code: 0 done, 1 a condition of --fail-if holds or has no value, 2 bad input.
     """
     conditions = [parse_condition(one) for one in fail_if or []]
-    if page is not None and page.suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(f"-o {page}: must be an HTML file (found {page.name!r})")
     require_stats()
     columns = parse_map(mapping, SAMPLE_FIELDS, rows)
     runs = PairedRuns(DiffRun(a, columns), DiffRun(b, columns))
-    summary = summarise_diff(runs, read_labels(runs), seed=seed)
+    summary = summarise_diff(runs, read_labels(runs))
     summary["verdict"] = write_verdict(summary)
     summary["worst"] = describe_worst(runs, _PAGE_SAMPLES)
     results = check_conditions(conditions, summary)

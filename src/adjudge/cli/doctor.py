@@ -21,6 +21,7 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import clean, errors, output, print_json
+from adjudge.cli.options import JsonSummary
 from adjudge.engine.loop import run_blocking
 from adjudge.engine.sandbox import sandbox_available
 from adjudge.errors import ConfigError
@@ -171,7 +172,7 @@ def doctor(
             "listed."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    as_json: JsonSummary = False,
 ) -> None:
     """Check this machine, or the judges of a spec.
 

@@ -13,7 +13,6 @@ from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     EnvFile,
     JsonForTables,
-    QuestionsInFlight,
     Quiet,
     WaitForJudge,
     against_option,
@@ -24,8 +23,6 @@ from adjudge.cli.options import (
     wait_for_judges,
 )
 from adjudge.datasets.files import find_files
-from adjudge.errors import ConfigError
-from adjudge.judge_evaluation.benchmarks.judges import EvaluationMode
 from adjudge.judge_evaluation.benchmarks.page import (
     evaluation_tables,
     judge_warnings,
@@ -48,13 +45,13 @@ def _data_files(name: str) -> list[str]:
 
 def eval_judge(
     target: Annotated[
-        str | None,
+        str,
         typer.Argument(
             metavar="JUDGE",
             help="A reward spec (SPEC.toml, SPEC.toml#GRADER), the folder of a trained judge, "
             "judgements.jsonl (or FILE#JUDGE), or recorded verdicts of LLMBar or JudgeBench.",
         ),
-    ] = None,
+    ],
     against: Annotated[
         list[str] | None,
         against_option("Compare with this judge on the same items. Can be repeated."),
@@ -70,13 +67,14 @@ def eval_judge(
         list[str] | None,
         data_option("The items: files, folders or patterns. Can be repeated."),
     ] = None,
-    mode: Annotated[
-        str | None,
+    as_pairs: Annotated[
+        bool,
         typer.Option(
-            metavar="pointwise|pairwise",
-            help="How to ask a judge that can do both [default: pairwise for pairs].",
+            "--as-pairs",
+            help="Ask about RewardBench-2 in pairs of a right and a wrong answer: not its own "
+            "protocol, but a judge that compares can be asked.",
         ),
-    ] = None,
+    ] = False,
     scale: Annotated[
         str | None,
         typer.Option(
@@ -85,7 +83,6 @@ def eval_judge(
         ),
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,
-    concurrency: QuestionsInFlight = None,
     env_file: EnvFile = None,  # noqa: ARG001  (loaded as the command line is read)
     folder: Annotated[Path | None, output_option("eval")] = None,
     dry_run: DryRun = False,
@@ -102,11 +99,6 @@ def eval_judge(
     Writes judgements.jsonl, summary.json and report.html. The same command with the same -o resumes
     and asks only what is not answered yet.
     """
-    if target is None:
-        raise ConfigError(
-            "JUDGE: is required. Give a reward spec (.toml), the folder of a trained judge, or "
-            "recorded judgements."
-        )
     if not dry_run:
         require_stats()
     job = ValidationJob(
@@ -114,9 +106,8 @@ def eval_judge(
         folder=folder or new_folder("eval"),
         data=[file for name in data or () for file in _data_files(name)],
         kind=benchmark,
-        mode=check_value("--mode", mode, get_args(EvaluationMode)),
+        as_pairs=as_pairs,
         scale=check_value("--scale", scale, get_args(ScoreScale)),
-        concurrency=concurrency,
         show_progress=not quiet,
     )
     if dry_run:

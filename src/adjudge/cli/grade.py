@@ -25,15 +25,16 @@ from adjudge.cli.estimates import print_call_estimates
 from adjudge.cli.options import (
     JUDGE_CALLS,
     RAY,
+    Budget,
+    ColumnMap,
     JsonForTables,
     Quiet,
     RayAddress,
+    RecordTape,
+    ReplayTape,
     Rows,
     WaitForJudge,
-    budget_option,
-    cassette_option,
     check_replay,
-    map_option,
     new_folder,
     output_option,
     parse_map,
@@ -178,35 +179,15 @@ def grade(
             help="The reward spec, a TOML file, or the address of a judge service.",
         ),
     ],
-    mapping: Annotated[
-        list[str] | None,
-        map_option(
-            "Read a field from a column, such as group=task_id or reference=a.b. Can be repeated."
-        ),
-    ] = None,
+    mapping: ColumnMap = None,
     rows: Rows = None,
     folder: Annotated[Path | None, output_option("grade")] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at the first broken row [default: skip it].")
     ] = False,
-    record: Annotated[
-        Path | None,
-        cassette_option(
-            "--record",
-            "Keep replies; send only calls that are not in it.",
-        ),
-    ] = None,
-    replay: Annotated[
-        Path | None,
-        cassette_option(
-            "--replay",
-            "Answer all calls from a recorded file.",
-        ),
-    ] = None,
-    budget_usd: Annotated[
-        float | None,
-        budget_option("The most that all judges may cost in this folder."),
-    ] = None,
+    record: RecordTape = None,
+    replay: ReplayTape = None,
+    budget_usd: Budget = None,
     wait_for_judge: WaitForJudge = 0.0,
     draws: Annotated[
         int,
@@ -312,15 +293,10 @@ def _load_spec(address: str) -> RewardSpec:
 def _make_engine(
     name: EngineName, address: str | None, workers: int | None
 ) -> GradingEngine | None:
-    if name is EngineName.RAY:
+    if name is EngineName.RAY or address is not None or workers is not None:
         from adjudge.runs.ray_engine import RayEngine  # noqa: PLC0415  (few grade on a cluster)
 
         return RayEngine(address, workers)
-    for option, value in (("--ray-address", address), ("--ray-workers", workers)):
-        if value is not None:
-            raise ConfigError(
-                f"{option}: needs --engine ray. Add --engine ray, or remove {option}."
-            )
     return None
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adjudge.cli.console import clean, output, print_json
-from adjudge.errors import ConfigError
+from adjudge.cli.options import JsonSummary
+from adjudge.config import check_allowed
 from adjudge.extensions import describe_package, find_entry_points
 from adjudge.graders.binding import list_fields
 from adjudge.graders.registry import (
@@ -60,7 +61,7 @@ def graders(
             help="Show this type in full, or your own as 'module:name' [default: list all types]."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: JsonSummary = False,
     pair: Annotated[
         tuple[str, str] | None,
         typer.Option(
@@ -96,8 +97,7 @@ def graders(
 def _print_tried(name: str | None, reference: str, answer: str, as_json: bool) -> None:
     from adjudge.graders.answers.grader import try_answer  # noqa: PLC0415 (slow to load)
 
-    if name != "answer":
-        raise ConfigError(f"--try: belongs to the type answer (found {name}). Name answer.")
+    check_allowed("--try", name or "answer", ["answer"], "belongs to another type")
     steps = asyncio.run(try_answer(reference, answer))
     if as_json:
         print_json(steps)

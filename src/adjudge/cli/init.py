@@ -16,15 +16,11 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors, print_input, print_json
-from adjudge.cli.options import Rows, map_arguments, map_option, parse_map
-from adjudge.datasets.files import RawColumns, find_files, read_rows
+from adjudge.cli.options import ColumnMap, JsonSummary, Rows, map_arguments, parse_map
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError, RolloutError
+from adjudge.errors import ConfigError
 from adjudge.judges.discovery import FoundJudge, describe_search, find_judge
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
-from adjudge.rollouts.formats.columns import guess_mapping
-from adjudge.rollouts.formats.nested import head_rows
-from adjudge.rollouts.formats.recognition import FileReading
 from adjudge.rollouts.input_report import InputReport
 from adjudge.rollouts.samples import SampleReader
 from adjudge.text import replace_surrogates
@@ -46,15 +42,12 @@ def init(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="The spec to write.")
     ] = _DEFAULT_OUTPUT,
-    mapping: Annotated[
-        list[str] | None,
-        map_option("Read a field from a column with another name, as adjudge grade does."),
-    ] = None,
+    mapping: ColumnMap = None,
     rows: Rows = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite the spec if it exists.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: JsonSummary = False,
 ) -> None:
     """Write a first reward spec that fits your rollouts.
 
@@ -66,10 +59,6 @@ def init(
     provider with an API key set. Without one, the parts that need a judge are written as comments.
     """
     inputs = rollouts or []
-    if Path("-") in inputs:
-        raise ConfigError(
-            "adjudge init: reads files (found -, standard input). Save the rollouts to a file."
-        )
     if output.exists() and not force:
         raise ConfigError(f"{output}: exists already. Use --force to overwrite it.")
     facts = (
@@ -128,9 +117,6 @@ def _read_facts(inputs: Sequence[Path], mapping: dict[str, str]) -> RolloutFacts
     report = InputReport()
     reader, samples = _read_first(inputs, mapping, report)
     reading = next(iter(reader.readings.values()))
-    if group := _group_mapping(inputs, reading):
-        mapping = mapping | group
-        reader, samples = _read_first(inputs, mapping, report)
     for sample in samples:
         report.add(sample)
     report.add_files(reader)
@@ -166,18 +152,6 @@ def _read_first(
         first = f": {reader.broken[0].where}: {reader.broken[0].message}" if reader.broken else ""
         raise ConfigError(f"{', '.join(map(str, inputs))}: has no usable row{first}")
     return reader, samples
-
-
-def _group_mapping(inputs: Sequence[Path], reading: FileReading) -> dict[str, str]:
-    """The column that looks like the samples' group, where that is not read without being told."""
-    if reading.format is not None or "group" in {**reading.guessed, **reading.mapping}:
-        return {}
-    found = islice(read_rows([find_files(inputs)[0]]), _INIT_ROWS)
-    rows: list[RawColumns] = [row for _, row in found if not isinstance(row, RolloutError)]
-    if reading.nested is not None:
-        rows = head_rows(rows, reading.nested, reading.mapping)
-    guessed = guess_mapping(rows)
-    return {name: column for name, column in guessed.items() if name == "group"}
 
 
 def _calls_tools(sample: Sample) -> bool:

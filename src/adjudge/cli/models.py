@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from adjudge.cli.console import errors, output, print_json
+from adjudge.cli.options import JsonSummary
 from adjudge.judges.models.model_files import MODEL_FILES, fetch_model, fetched_path
 from adjudge.report.table import Column, Table, styled
 
@@ -27,7 +28,7 @@ def fetch(
 
 
 def list_models(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
+    as_json: JsonSummary = False,
 ) -> None:
     """List the models that `adjudge models fetch` knows, and where they are.
 

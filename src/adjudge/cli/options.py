@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
+from fractions import Fraction
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,7 +26,7 @@ RAY = "Ray"
 """Headings of options in a help page."""
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
-JsonSummary = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
+JsonSummary = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 JsonForTables = Annotated[
     bool, typer.Option("--json", help="Print the summary as JSON instead of tables.")
 ]
@@ -97,6 +98,12 @@ def map_option(text: str) -> Any:
     return typer.Option("--map", "-m", metavar="FIELD=COLUMN", help=text)
 
 
+ColumnMap = Annotated[
+    list[str] | None,
+    map_option(
+        "Read a field from a column, such as group=task_id or messages=a.b. Can be repeated."
+    ),
+]
 Rows = Annotated[
     str | None,
     typer.Option(
@@ -109,18 +116,65 @@ Rows = Annotated[
 
 
 def threshold_option(metavar: str, text: str) -> Any:
-    """``--threshold``, several times: a name and its number."""
+    """``--threshold``, several times: a name and its number; :func:`parse_numbers` reads it."""
     return typer.Option("--threshold", "-t", metavar=metavar, help=text)
 
 
-def cassette_option(name: str, text: str) -> Any:
-    """``--record`` or ``--replay``; :func:`~adjudge.runs.job.open_cassette` opens it."""
-    return typer.Option(name, metavar="CASSETTE", help=text, rich_help_panel=JUDGE_CALLS)
+def split_pairs(option: str, entries: Iterable[str] | None, form: str) -> list[tuple[str, str]]:
+    """``NAME=VALUE`` entries; where ``form`` is ``[NAME=]VALUE``, a name may be empty.
+
+    Raises :class:`ConfigError` that shows ``form``, also for a name that is given twice.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for entry in entries or ():
+        name, equals, value = (part.strip() for part in entry.partition("="))
+        if not equals and form.startswith("["):
+            name, value = "", name
+        known = name or value
+        if not value or (equals and not name) or not (name or form[0] == "[") or known in found:
+            raise ConfigError(f"{option} {entry!r}: must be {form}, each name once")
+        found[known] = name, value
+    return list(found.values())
+
+
+def parse_numbers(option: str, entries: Iterable[str] | None, form: str) -> dict[str, float]:
+    """:func:`split_pairs` as a mapping, with finite numbers as values."""
+    numbers = {}
+    for name, value in split_pairs(option, entries, form):
+        try:
+            numbers[name] = float(Fraction(value))
+        except (ValueError, ArithmeticError):
+            raise ConfigError(f"{option} {value!r}: must be {form}, with a number") from None
+    return numbers
+
+
+RecordTape = Annotated[
+    Path | None,
+    typer.Option(
+        "--record",
+        metavar="CASSETTE",
+        help="Keep replies; send only calls that are not in it.",
+        rich_help_panel=JUDGE_CALLS,
+    ),
+]
+ReplayTape = Annotated[
+    Path | None,
+    typer.Option(
+        "--replay",
+        metavar="CASSETTE",
+        help="Answer all calls from a recorded file, without network.",
+        rich_help_panel=JUDGE_CALLS,
+    ),
+]
+"""What :func:`~adjudge.runs.job.open_cassette` opens."""
 
 
 def budget_option(text: str) -> Any:
     """``--budget-usd``."""
     return typer.Option("--budget-usd", min=0.0, help=text, rich_help_panel=JUDGE_CALLS)
+
+
+Budget = Annotated[float | None, budget_option("The most that the judges may cost in this folder.")]
 
 
 def _load_environment(path: Path | None) -> Path | None:
@@ -160,16 +214,9 @@ def parse_map(
         if not all(step.strip() for step in rows.split(".")) and rows != ".":
             raise ConfigError(f"--rows {rows!r}: must be a path, such as results.results, or .")
         mapping["rows"] = rows
-    for entry in entries or ():
-        field, equals, column = (part.strip() for part in entry.partition("="))
-        if not (field and equals and column):
-            raise ConfigError(f"--map {entry!r}: must be FIELD=COLUMN, such as messages=traj")
-        if field == "rows":
-            raise ConfigError(f"--map {entry!r}: is no field. Use --rows {column}")
-        if field in mapping:
-            raise ConfigError(f"--map {entry!r}: {field!r} is mapped twice")
-        if field not in fields and (hint := suggest_name(field, fields)):
-            errors().print(f"[yellow]--map {clean(entry)}[/]: an extra field{clean(hint)}")
+    for field, column in split_pairs("--map", entries, "FIELD=COLUMN, such as messages=traj"):
+        if field not in {*fields, "rows"} and (hint := suggest_name(field, fields)):
+            errors().print(f"[yellow]--map {clean(field)}[/]: an extra field{clean(hint)}")
         mapping[field] = column
     return mapping
 

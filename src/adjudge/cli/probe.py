@@ -13,17 +13,20 @@ from rich.console import Console
 from adjudge.cli.console import clean, errors, output, print_json, resumable_work
 from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
+    Budget,
+    JsonSummary,
     Quiet,
+    RecordTape,
+    ReplayTape,
     WaitForJudge,
-    budget_option,
-    cassette_option,
     check_replay,
     new_folder,
     output_option,
+    parse_numbers,
     threshold_option,
     wait_for_judges,
 )
-from adjudge.errors import ConfigError, ErrorKind
+from adjudge.errors import ErrorKind
 from adjudge.judge_evaluation.probes.probe import ProbeFinding
 from adjudge.judge_evaluation.probes.report import (
     format_note,
@@ -35,7 +38,6 @@ from adjudge.judge_evaluation.probes.report import (
 from adjudge.judge_evaluation.probes.run import (
     ProbeJob,
     estimate_probe_calls,
-    find_probe,
     run_probes,
 )
 from adjudge.rewards.spec import RewardSpec
@@ -87,7 +89,9 @@ def probe(
     spec: Annotated[Path, typer.Argument(help="The reward spec, a TOML file.")],
     grader: Annotated[
         str | None,
-        typer.Option("--grader", "-g", help="The grader [default: the one with a judge]."),
+        typer.Option(
+            "--grader", "-g", help="The grader [default: the one with a weight, or a judge]."
+        ),
     ] = None,
     items: Annotated[
         Path | None,
@@ -131,24 +135,13 @@ def probe(
     strict: Annotated[
         bool, typer.Option("--strict", help="Count uncertain probes as failed (exit code 1).")
     ] = False,
-    seed: Annotated[
-        int, typer.Option(min=0, help="The seed of topics and bootstrap.", rich_help_panel=_ITEMS)
-    ] = 0,
     folder: Annotated[Path | None, output_option("probe")] = None,
-    record: Annotated[
-        Path | None, cassette_option("--record", "Write the judge's replies to this file.")
-    ] = None,
-    replay: Annotated[
-        Path | None,
-        cassette_option("--replay", "Answer all calls from this file, without network."),
-    ] = None,
-    budget_usd: Annotated[
-        float | None,
-        budget_option("The most that the judge may cost in this folder."),
-    ] = None,
+    record: RecordTape = None,
+    replay: ReplayTape = None,
+    budget_usd: Budget = None,
     wait_for_judge: WaitForJudge = 0.0,
     dry_run: DryRun = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
+    as_json: JsonSummary = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure the known biases of one judge, each with a threshold.
@@ -172,9 +165,8 @@ def probe(
         only=[name.strip() for name in (only or "").split(",") if name.strip()],
         n=n,
         repeats=repeats,
-        seed=seed,
         language=language.value,
-        thresholds=parse_thresholds(threshold or []),
+        thresholds=parse_numbers("--threshold", threshold, "PROBE=MOST"),
         family=family,
         with_reference=reference,
         budget_usd=budget_usd,
@@ -205,18 +197,3 @@ def _report(job: ProbeJob, *, as_json: bool) -> None:
     console = output()
     print_card(console, job.card, job.findings)
     console.print(f"\n[bold]{clean(job.folder)}/[/]  {_FILES}")
-
-
-def parse_thresholds(entries: list[str]) -> dict[str, float]:
-    """``PROBE=MOST`` entries as a mapping; raises :class:`ConfigError`."""
-    limits: dict[str, float] = {}
-    for entry in entries:
-        name, equals, value = (part.strip() for part in entry.partition("="))
-        try:
-            limit = float(value) if equals else -1.0
-        except ValueError:
-            limit = -1.0
-        if not 0 <= limit < float("inf"):
-            raise ConfigError(f"--threshold {entry!r}: must be PROBE=MOST, such as position=0.1")
-        limits[find_probe(name).name] = limit
-    return limits

@@ -12,11 +12,12 @@ from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.cli.estimates import DryRun
 from adjudge.cli.grade import check_budget, print_estimate, run_job
 from adjudge.cli.options import (
+    Budget,
     JsonSummary,
     Quiet,
+    RecordTape,
+    ReplayTape,
     WaitForJudge,
-    budget_option,
-    cassette_option,
     check_replay,
     new_folder,
     output_option,
@@ -53,16 +54,9 @@ def regrade(
         int | None,
         typer.Option(min=0, help="The step whose weights count, where the spec has schedules."),
     ] = None,
-    record: Annotated[
-        Path | None, cassette_option("--record", "Write every judge reply to this file.")
-    ] = None,
-    replay: Annotated[
-        Path | None, cassette_option("--replay", "Answer all calls from this recorded file.")
-    ] = None,
-    budget_usd: Annotated[
-        float | None,
-        budget_option("The most that all judges together may cost [default: no limit]."),
-    ] = None,
+    record: RecordTape = None,
+    replay: ReplayTape = None,
+    budget_usd: Budget = None,
     wait_for_judge: WaitForJudge = 0.0,
     dry_run: DryRun = False,
     as_json: JsonSummary = False,

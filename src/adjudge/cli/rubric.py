@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import clean, output, print_json
+from adjudge.cli.options import JsonSummary
 from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, GradingFailure, RolloutError
 from adjudge.report.table import Table, numeric, styled
@@ -48,7 +49,7 @@ def lint_file(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with code 1 for warnings.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    as_json: JsonSummary = False,
 ) -> None:
     """Find criteria that are easy to game, unclear, or counted twice.
 

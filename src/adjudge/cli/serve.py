@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors
-from adjudge.cli.options import RAY, RayAddress
+from adjudge.cli.options import RAY, RayAddress, split_pairs
 from adjudge.cli.settings import settings_options
 from adjudge.errors import ConfigError
 from adjudge.installation import install_command
@@ -91,15 +91,12 @@ def serve_command(
         ),
     ] = False,
     replicas: Annotated[
-        int | None, typer.Option(min=1, help="How many replicas [default: 1].", rich_help_panel=RAY)
-    ] = None,
-    min_replicas: Annotated[
-        int | None,
-        typer.Option(min=1, help="The fewest replicas [default: 1].", rich_help_panel=RAY),
-    ] = None,
-    max_replicas: Annotated[
-        int | None,
-        typer.Option(min=1, help="Add replicas under load, up to so many.", rich_help_panel=RAY),
+        str | None,
+        typer.Option(
+            metavar="N|MIN-MAX",
+            help="How many replicas, or from how many to how many under load [default: 1].",
+            rich_help_panel=RAY,
+        ),
     ] = None,
     replica_gpus: Annotated[
         float, typer.Option(min=0, help="The GPUs of each replica.", rich_help_panel=RAY)
@@ -137,22 +134,17 @@ def serve_command(
 
     formats = load_formats(format_ or ())
     given: dict[str, Any] = {
-        "arguments": _parse_arguments(arg or ()),
+        "arguments": dict(split_pairs("--arg", arg, "KEY=VALUE")),
         "damping": None if damping is None else Damping.parse(damping),
     }
     backend = local = load_backend(target, **given)
-    if ray:
+    if ray or replicas or replica_gpus or ray_address:
         from adjudge.service.ray_backend import RayBackend, ReplicaSettings  # noqa: PLC0415
 
-        least, most = _replica_range(replicas, min_replicas, max_replicas)
+        least, most = _replica_range(replicas or "1")
         there = ReplicaSettings(least, most, gpus=replica_gpus, address=ray_address)
         backend = RayBackend(target, settings, there, **given)
         settings = msgspec.structs.replace(settings, concurrency=settings.concurrency * most)
-    elif replicas or min_replicas or max_replicas or replica_gpus or ray_address:
-        raise ConfigError(
-            "--replicas, --min-replicas, --max-replicas, --replica-gpus and --ray-address: need "
-            "--ray. Add --ray, or remove them."
-        )
     for line in _list_lost_fields(target, local, formats):
         errors().print(f"[yellow]{clean(line)}[/]", soft_wrap=True)
     if not as_json:
@@ -189,26 +181,13 @@ def _list_lost_fields(
             )
 
 
-def _replica_range(exactly: int | None, least: int | None, most: int | None) -> tuple[int, int]:
+def _replica_range(text: str) -> tuple[int, int]:
     """The least and the most replicas."""
-    if most is None and least is None:
-        return exactly or 1, exactly or 1
-    if exactly is not None or most is None:
-        raise ConfigError(
-            "--replicas, --min-replicas and --max-replicas: cannot be combined in this way. Use "
-            "either --replicas N, or --max-replicas N with or without --min-replicas M."
-        )
-    return least or 1, most
-
-
-def _parse_arguments(given: Sequence[str]) -> dict[str, str]:
-    pairs = {}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"--arg {one[:40]!r}: must be KEY=VALUE")
-        pairs[name] = value
-    return pairs
+    least, _, most = text.partition("-")
+    ends = [int(one) if one.isdecimal() else 0 for one in (least, most or least)]
+    if not 0 < ends[0] <= ends[1]:
+        raise ConfigError(f"--replicas {text!r}: must be N or MIN-MAX, such as 1-8")
+    return ends[0], ends[1]
 
 
 def _announce_json(running: RunningService) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,16 +11,16 @@ from typer.core import TyperCommand
 from adjudge.cli.console import clean, errors, output, print_json, print_problems, resumable_work
 from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
+    ColumnMap,
     JsonSummary,
     Quiet,
     Rows,
     budget_option,
-    map_option,
     new_folder,
     output_option,
     parse_map,
+    split_pairs,
 )
-from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.swap.report import judge_table, pair_table
 from adjudge.judge_evaluation.swap.study import SwapStudy, estimate_swap, run_swap
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
@@ -71,15 +70,11 @@ def swap(
         ),
     ] = None,
     folder: Annotated[Path | None, output_option("swap", "The study's folder")] = None,
-    mapping: Annotated[
-        list[str] | None, map_option("Read a field from another column, as for `adjudge grade`.")
-    ] = None,
+    mapping: ColumnMap = None,
     rows: Rows = None,
     budget_usd: Annotated[
-        float | None,
-        budget_option("The most that each judge may cost in this folder."),
+        float | None, budget_option("The most that each judge may cost in this folder.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the bootstrap.")] = 0,
     dry_run: DryRun = False,
     as_json: JsonSummary = False,
     quiet: Quiet = False,
@@ -103,8 +98,10 @@ def swap(
         judges=judges or [],
         folder=folder or new_folder("swap"),
         mapping=parse_map(mapping, SAMPLE_FIELDS, rows),
-        stored=_parse_stored(stored or []),
-        seed=seed,
+        stored={
+            name or column: column
+            for name, column in split_pairs("--stored", stored, "[NAME=]COLUMN")
+        },
         budget_usd=budget_usd,
         show_progress=not quiet,
     )
@@ -120,20 +117,6 @@ def swap(
     if any(not one["judged"] for one in study.summary["judges"]):
         errors().print("[red]A judge gave no reward at all.[/] See summary.json for the failures.")
         raise typer.Exit(3)
-
-
-def _parse_stored(entries: Sequence[str]) -> dict[str, str]:
-    """``[NAME=]COLUMN`` entries as a mapping; raises :class:`ConfigError`."""
-    found: dict[str, str] = {}
-    for entry in entries:
-        name, equals, column = (part.strip() for part in entry.partition("="))
-        column = column if equals else name
-        if not (name and column):
-            raise ConfigError(f"--stored {entry!r}: must be COLUMN or NAME=COLUMN")
-        if name in found:
-            raise ConfigError(f"--stored {entry!r}: the name {name!r} is used twice")
-        found[name] = column
-    return found
 
 
 def _report_swap(study: SwapStudy, *, as_json: bool) -> None:

@@ -28,10 +28,10 @@ from adjudge.config import (
     flatten,
     is_same_setting,
 )
+from adjudge.datasets.files import hash_content
 from adjudge.datasets.hub import is_on_hub
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.graders.registry import SHIPPED, list_parameters, load_grader_class
-from adjudge.judge_evaluation.benchmarks.benchmark_data import hash_file
 from adjudge.judges.base import PRESETS
 from adjudge.rewards.spec import GraderEntry
 from adjudge.runs.folder import RunFolder
@@ -195,7 +195,7 @@ def _file_digest(path: Path) -> str:
 @lru_cache(maxsize=256)
 def _cached_digest(path: Path, size: int, changed: int) -> str:  # noqa: ARG001  (else it is another file)
     """The same data set is that of many arms."""
-    return str(hash_file(path)["sha256"])
+    return str(hash_content(path)["sha256"])
 
 
 def _relative_path(path: Path, root: Path | None) -> str:
@@ -248,7 +248,7 @@ def make_manifest(study: Study, arms: Sequence[Arm], folder: Path) -> _ManifestP
     return {
         "version": _VERSION,
         "label": study.label,
-        "file": hash_file(Path(study.where))["sha256"] if Path(study.where).is_file() else None,
+        "file": hash_content(Path(study.where))["sha256"] if Path(study.where).is_file() else None,
         "pilot": study.pilot,
         "seeds": list(study.seeds),
         "gold": {"name": study.gold, "sha256": _reward_digest(gold, folder)},
@@ -399,7 +399,7 @@ def _judge_entry(study: Study, name: str, folder: Path, trained: JudgeFile | Non
     elif trained is not None:
         card = Path(judge_folder(folder, name)) / "judge.json"
         facts |= _training_entry(trained, folder)
-        facts["card"] = hash_file(card)["sha256"] if card.is_file() else None
+        facts["card"] = hash_content(card)["sha256"] if card.is_file() else None
     elif run.judge.model:
         facts["endpoint"] = {"host": _judge_host(run), "model": run.judge.model}
     return facts
@@ -418,7 +418,7 @@ def _training_entry(judge: JudgeFile, root: Path | None = None) -> _ManifestPart
         said["model"]["path"] = str(said["model"]["path"]).removeprefix(str(root.absolute()))
     names = [*judge.data.train, *judge.data.val]
     data = [
-        name if is_on_hub(name) or not path.is_file() else hash_file(path)["sha256"]
+        name if is_on_hub(name) or not path.is_file() else hash_content(path)["sha256"]
         for name, path in ((one, judge.folder / one) for one in names)
     ]
     return {

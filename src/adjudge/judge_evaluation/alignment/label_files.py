@@ -7,14 +7,15 @@ A file has rows in any packing (JSON lines, CSV, TSV, Parquet), of the columns o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from adjudge.datasets.files import read_rows
-from adjudge.errors import ConfigError, RolloutError
+from adjudge.datasets.files import RawColumns
+from adjudge.errors import ConfigError
+from adjudge.judge_evaluation.rows import convert_row, read_records
 from adjudge.runs.labels import Label, select_current, stamp_label
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.text import shorten_text
@@ -26,7 +27,14 @@ LABEL_COLUMNS = (*Label.__struct_fields__, "where")
 """The columns of a file of labels: those of ``labels.jsonl``, and a sample's ``FILE:ROW``."""
 
 _JOINING_COLUMNS = ("key", "where", "index")
-_SHOWN_PROBLEMS = 10
+
+
+class PlacedLabel(NamedTuple):
+    """A label with its ``FILE:ROW``, and the ``FILE:ROW`` of its sample, if the row says one."""
+
+    where: str
+    label: Label
+    sample: str
 
 
 class JoinedLabel(NamedTuple):
@@ -51,31 +59,15 @@ class JoinedLabels(NamedTuple):
     replaced: int
 
 
-def read_label_files(paths: Sequence[Path]) -> list[tuple[str, Label, Mapping[str, Any]]]:
-    """The labels of files in their order, each with its ``FILE:ROW`` and its raw columns.
+def read_label_files(paths: Sequence[Path]) -> list[PlacedLabel]:
+    """The labels of files in their order.
 
     Raises :class:`~adjudge.errors.ConfigError` that names every row that cannot be read, up to ten.
     """
-    found: list[tuple[str, Label, Mapping[str, Any]]] = []
-    problems: list[str] = []
-    for where, row in read_rows(paths):
-        if isinstance(row, RolloutError):
-            problems.append(f"{where}: {row}")
-            continue
-        try:
-            found.append((where, _parse_label(row, where), row))
-        except ValueError as error:
-            problems.append(f"{where}: {error}")
-    if problems:
-        more = len(problems) - _SHOWN_PROBLEMS
-        shown = problems[:_SHOWN_PROBLEMS] + ([f"… and {more} more"] if more > 0 else [])
-        raise ConfigError("\n".join(shown))
-    return found
+    return read_records(paths, _parse_label)
 
 
-def join_labels(
-    labels: Iterable[tuple[str, Label, Mapping[str, Any]]], records: RunRecords
-) -> JoinedLabels:
+def join_labels(labels: Iterable[PlacedLabel], records: RunRecords) -> JoinedLabels:
     """Labels with the samples of a run that they are about; what was replaced is left out.
 
     By key; of several samples with one key, the one at the label's index. Without a key by
@@ -85,33 +77,18 @@ def join_labels(
     places = _SamplePlaces(records)
     found: dict[int, JoinedLabel] = {}
     rows, unknown = [], []
-    for where, label, row in labels:
+    for where, label, sample in labels:
         if label.withdrawn is not None:
             rows.append(label)
             continue
-        if label.grader is not None and label.grader not in places.graders:
-            raise ConfigError(
-                f"{where}: grader: is not of this run (found {label.grader!r:.80}; allowed: "
-                f"{', '.join([WHOLE_REWARD, *places.graders])}). Name the grader whose scores "
-                "were labelled."
-            )
         at = label.step, label.index
-        record = places.find(where, label.key, row.get("where") or "", *at)
+        record = places.find(where, label.key, sample, *at)
         other = None
         if record is not None and label.kind == "preferred":
             over = label.preferred_over or ""
             other = places.find(where, over, "", label.step, label.over_index)
-            if other is not None and other.group_key != record.group_key:
-                raise ConfigError(
-                    f"{where}: preferred_over: must be of the same group (found a sample of group "
-                    f"{shorten_text(other.group, 40)}; allowed: {shorten_text(record.group, 40)}). "
-                    "Compare samples that answer one prompt."
-                )
-            if other is record:
-                raise ConfigError(
-                    f"{where}: preferred_over: is the sample itself (found index {record.index}; "
-                    "allowed: another sample of its group). Name the sample that is worse."
-                )
+        if why := places.refusal(label, record, other):
+            raise ConfigError(f"{where}: {why}")
         if record is None or (label.kind == "preferred" and other is None):
             unknown.append(where)
             continue
@@ -146,6 +123,26 @@ class _SamplePlaces:
             graders |= dict.fromkeys(one.scores)
         self.graders = list(graders)
 
+    def refusal(self, label: Label, record: RunRecord | None, other: RunRecord | None) -> str:
+        """What is wrong with a label of these samples; empty where nothing is."""
+        if label.grader is not None and label.grader not in self.graders:
+            return (
+                f"grader: is not of this run (found {label.grader!r:.80}; allowed: "
+                f"{', '.join([WHOLE_REWARD, *self.graders])}). Name the grader whose scores were "
+                "labelled."
+            )
+        if (
+            record is None
+            or other is None
+            or (other is not record and other.group_key == record.group_key)
+        ):
+            return ""
+        return (
+            "preferred_over: must be another sample of the same group (found index "
+            f"{other.index} of group {shorten_text(other.group, 40)}; allowed: "
+            f"{shorten_text(record.group, 40)}). Compare samples that answer one prompt."
+        )
+
     def find(
         self, label: str, key: str, where: str, step: int | None, index: int | None
     ) -> RunRecord | None:
@@ -172,7 +169,7 @@ def _choose_sample(same: Sequence[RunRecord], label: str, index: int | None) -> 
     return same[0] if same else None
 
 
-def _parse_label(row: Mapping[str, Any], where: str) -> Label:
+def _parse_label(row: RawColumns, where: str) -> PlacedLabel:
     """The label of a row; raises ``ValueError`` that begins with the column."""
     cells = {
         name: value.strip() if isinstance(value, str) else value for name, value in row.items()
@@ -188,14 +185,9 @@ def _parse_label(row: Mapping[str, Any], where: str) -> Label:
             f"{', '.join(cells) or 'no column'}: names no sample (allowed: key, where, or index "
             "with step in a training run). Add one of these columns."
         )
-    cells.pop("where", None)
+    sample = cells.pop("where", "")
     if cells.get("grader") == WHOLE_REWARD:
         del cells["grader"]
     file = Path(where.rpartition(":")[0]).name
     fields = {**stamp_label(), "author": file[:80], "index": -1, **cells}
-    try:
-        return msgspec.convert(fields, Label, strict=False)
-    except msgspec.ValidationError as error:
-        message, _, column = str(error).partition(" - at `$.")
-        named = f"{column.rstrip('`')}: {message}" if column else message
-        raise ValueError(named) from None
+    return PlacedLabel(where, convert_row(fields, Label, strict=False), sample)

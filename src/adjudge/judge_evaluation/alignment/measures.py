@@ -11,7 +11,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -134,21 +134,17 @@ def measure_alignment(
     records: Iterable[RunRecord],
     *,
     thresholds: Mapping[str, float] | None = None,
-    seed: int = 0,
 ) -> list[TargetAlignment]:
     """Each grader that has labels, and the reward, against people.
 
     ``thresholds``: by target, the score from which on judge and people call a sample good. Then
     classes are compared and not scores.
     """
-    by_target: dict[str, list[JoinedLabel]] = defaultdict(list)
-    notes: dict[Hashable, list[str]] = defaultdict(list)
-    for one in joined:
-        name = one.label.grader or WHOLE_REWARD
-        if one.label.kind != "note":
-            by_target[name].append(one)
-        if one.label.note:
-            notes[name, _sample(one.record)].append(one.label.note)
+    named = [(one.label.grader or WHOLE_REWARD, one) for one in joined]
+    by_target = _collect((name, one) for name, one in named if one.label.kind != "note")
+    notes = _collect(
+        ((name, _sample(one.record)), one.label.note) for name, one in named if one.label.note
+    )
     raw: dict[str, set[float]] = {name: set() for name in by_target}
     for record in records:
         for name in by_target:
@@ -167,8 +163,8 @@ def measure_alignment(
         found.append(
             TargetAlignment(
                 target=name,
-                whole=_measure(target, labels, seed),
-                random=_measure(target, drawn, seed) if 0 < len(drawn) < len(labels) else None,
+                whole=_measure(target, labels),
+                random=_measure(target, drawn) if 0 < len(drawn) < len(labels) else None,
                 worst=_find_disputed(target, labels, notes),
             )
         )
@@ -182,7 +178,7 @@ def _score_of(record: RunRecord, name: str) -> float | None:
 # --- one judge ----------------------------------------------------------------------------------
 
 
-def _measure(target: _Target, labels: Sequence[JoinedLabel], seed: int) -> Alignment:
+def _measure(target: _Target, labels: Sequence[JoinedLabel]) -> Alignment:
     fresh = [one for one in labels if not _is_outdated(target, one)]
     opinions = _opinions(target, labels)
     judged = [
@@ -193,8 +189,8 @@ def _measure(target: _Target, labels: Sequence[JoinedLabel], seed: int) -> Align
         judged = [(one._replace(score=float(one.score >= limit)), float(score >= limit))
                   for one, score in judged]  # fmt: skip
     people = [one for one, _ in judged]
-    pairs = _by_group((one.record, (one.score, score)) for one, score in judged)
-    kappas, accuracy = _compare(pairs, seed)
+    pairs = list(_collect((p.record.group_key, (p.score, score)) for p, score in judged).values())
+    kappas, accuracy = _compare(pairs)
     known = {_sample(one.record): score for one, score in judged}
     ratings = _ratings(people)
     levels = find_levels(value for group in pairs for pair in group for value in pair)
@@ -209,22 +205,22 @@ def _measure(target: _Target, labels: Sequence[JoinedLabel], seed: int) -> Align
         judge_missing=sum(target.score_of(one.record) is None for one in labels),
         outdated=len(labels) - len(fresh),
         right=_share(
-            (one.record, float(one.label.verdict == "right"))
+            (one.record.group_key, float(one.label.verdict == "right"))
             for one in fresh
             if one.label.verdict is not None
         ),
         accuracy=accuracy,
         kappas=kappas,
-        tau_b=_tau_b(means, seed),
+        tau_b=_tau_b(means),
         auc=_auc(target, means, within=False),
         auc_within=_auc(target, means, within=True),
         preferences=_preferences(target, labels),
         alphas={
-            "people": _alpha(ratings, {}, seed),
-            "people and judge": _alpha(ratings, known, seed),
+            "people": _alpha(ratings, {}),
+            "people and judge": _alpha(ratings, known),
         },
-        ceiling=_ceiling(ratings, seed),
-        youden=_youden(target, pairs, seed),
+        ceiling=_ceiling(ratings),
+        youden=_youden(target, pairs),
         levels=levels if few else [],
         confusion=[[table[one, other] for other in levels] for one in levels] if few else [],
     )
@@ -260,15 +256,20 @@ def _sample(record: RunRecord) -> tuple[int | None, int]:
     return record.step, record.index
 
 
-def _by_group(rows: Iterable[tuple[RunRecord, Any]]) -> list[list[Any]]:
-    groups: dict[Hashable, list[Any]] = defaultdict(list)
-    for record, row in rows:
-        groups[record.group_key].append(row)
-    return list(groups.values())
+_Key = TypeVar("_Key", bound=Hashable)
+_Row = TypeVar("_Row")
 
 
-def _share(rows: Iterable[tuple[RunRecord, float]]) -> Estimate:
-    groups = _by_group(rows)
+def _collect(rows: Iterable[tuple[_Key, _Row]]) -> dict[_Key, list[_Row]]:
+    """The rows of each key, in their order."""
+    found: dict[_Key, list[_Row]] = defaultdict(list)
+    for key, row in rows:
+        found[key].append(row)
+    return found
+
+
+def _share(rows: Iterable[tuple[Hashable, float]]) -> Estimate:
+    groups = _collect(rows).values()
     n = sum(map(len, groups))
     found = estimate_share([(math.fsum(hits), float(len(hits))) for hits in groups])
     return msgspec.structs.replace(found, n=n)
@@ -276,7 +277,6 @@ def _share(rows: Iterable[tuple[RunRecord, float]]) -> Estimate:
 
 def _compare(
     groups: Sequence[Sequence[tuple[float, float]]],
-    seed: int,
     sides: tuple[str, str] = ("people give", "the judge gives"),
 ) -> tuple[dict[str, Estimate], Estimate]:
     """The kappas and the share of equal pairs; neither where the two have other scales."""
@@ -297,14 +297,12 @@ def _compare(
         return dict.fromkeys(_KAPPAS, Estimate(n=n, why=why)), Estimate(n=n, why=why)
     kappas = {
         str(name): msgspec.structs.replace(one, n=n)
-        for name, one in estimate_kappas(groups, seed=seed).items()
+        for name, one in estimate_kappas(groups).items()
     }
     return kappas, accuracy
 
 
-def _youden(
-    target: _Target, groups: Sequence[Sequence[tuple[float, float]]], seed: int
-) -> Estimate:
+def _youden(target: _Target, groups: Sequence[Sequence[tuple[float, float]]]) -> Estimate:
     """J, where judge and people give the same two levels, of which the higher one passes."""
     levels = set(target.levels) if target.threshold is None else {0.0, 1.0}
     if levels.issubset((0.0, 1.0)):
@@ -314,7 +312,7 @@ def _youden(
         return Estimate(n=0, why="needs a judge of two levels, and people's scores of the same two")
     top = max(levels)
     passed = [[(person == top, judge == top) for person, judge in group] for group in groups]
-    return estimate_youden(passed, seed=seed)
+    return estimate_youden(passed)
 
 
 class _SampleMean(NamedTuple):
@@ -325,9 +323,7 @@ class _SampleMean(NamedTuple):
 
 def _group_means(target: _Target, opinions: Sequence[_Opinion]) -> list[_SampleMean]:
     """Each sample's judge score and the mean of the people's."""
-    scores: dict[Hashable, list[_Opinion]] = defaultdict(list)
-    for one in opinions:
-        scores[_sample(one.record)].append(one)
+    scores = _collect((_sample(one.record), one) for one in opinions)
     found = []
     for same in scores.values():
         record = same[0].record
@@ -338,18 +334,15 @@ def _group_means(target: _Target, opinions: Sequence[_Opinion]) -> list[_SampleM
     return found
 
 
-def _tau_b(means: Sequence[_SampleMean], seed: int) -> Estimate:
-    groups: dict[Hashable, list[_SampleMean]] = defaultdict(list)
-    for one in means:
-        groups[one.group].append(one)
+def _tau_b(means: Sequence[_SampleMean]) -> Estimate:
     pairs = [
         ([one.judge for one in group], [one.people for one in group])
-        for group in groups.values()
+        for group in _collect((one.group, one) for one in means).values()
         if len(group) > 1
     ]
     if not pairs:
         return Estimate(n=0, why="no group has two samples with a person's score")
-    found = estimate_within_agreement(pairs, seed=seed)["kendall"]
+    found = estimate_within_agreement(pairs)["kendall"]
     why = found.why
     if found.value is None:
         why = "inside groups the judge or the people give one value"
@@ -374,7 +367,9 @@ def _preferences(target: _Target, labels: Sequence[JoinedLabel]) -> Estimate:
         if label.kind == "preferred" and other is not None:
             better, worse = target.score_of(record), target.score_of(other)
             if better is not None and worse is not None:
-                rows.append((record, 0.5 if _is_same(better, worse) else float(better > worse)))
+                rows.append(
+                    (record.group_key, 0.5 if _is_same(better, worse) else float(better > worse))
+                )
     return _share(rows)
 
 
@@ -391,32 +386,24 @@ def _ratings(people: Sequence[_Opinion]) -> _Ratings:
     return found
 
 
-def _grouped(rows: Iterable[tuple[Hashable, Any]]) -> list[list[Any]]:
-    groups: dict[Hashable, list[Any]] = defaultdict(list)
-    for group, row in rows:
-        groups[group].append(row)
-    return list(groups.values())
-
-
-def _alpha(ratings: _Ratings, judge: Mapping[Any, float], seed: int) -> Estimate:
+def _alpha(ratings: _Ratings, judge: Mapping[Any, float]) -> Estimate:
     """``judge``: one more rating by sample."""
     rows = [
         (group, [*scores, *([judge[sample]] if sample in judge else [])])
         for sample, (group, scores) in ratings.items()
     ]
     n = sum(len(scores) > 1 for _, scores in rows)
-    return msgspec.structs.replace(estimate_alpha(_grouped(rows), seed=seed), n=n)
+    return msgspec.structs.replace(estimate_alpha(list(_collect(rows).values())), n=n)
 
 
-def _ceiling(ratings: _Ratings, seed: int) -> dict[str, Estimate]:
+def _ceiling(ratings: _Ratings) -> dict[str, Estimate]:
     """Each two people on a sample that both gave a score, in both orders."""
-    groups = _grouped(
-        (group, pair) for group, scores in ratings.values() for pair in permutations(scores, 2)
-    )
+    rows = ((group, pair) for group, scores in ratings.values() for pair in permutations(scores, 2))
+    groups = list(_collect(rows).values())
     if not groups:
         why = "no sample has the scores of two people"
         return dict.fromkeys(("accuracy", *_KAPPAS), Estimate(n=0, why=why))
-    kappas, accuracy = _compare(groups, seed, ("people give", "people give"))
+    kappas, accuracy = _compare(groups, ("people give", "people give"))
     return {"accuracy": accuracy, **kappas}
 
 
@@ -424,20 +411,16 @@ def _ceiling(ratings: _Ratings, seed: int) -> dict[str, Estimate]:
 
 
 def _find_disputed(
-    target: _Target, labels: Sequence[JoinedLabel], notes: Mapping[Hashable, list[str]]
+    target: _Target, labels: Sequence[JoinedLabel], notes: Mapping[Any, list[str]]
 ) -> list[Disputed]:
     """Samples on which judge and people differ, the worst first."""
     span = target.levels[-1] - target.levels[0] if target.levels else 0.0
-    opinions: dict[Hashable, list[_Opinion]] = defaultdict(list)
-    for one in _opinions(target, labels):
-        opinions[_sample(one.record)].append(one)
-    by_sample: dict[Hashable, list[JoinedLabel]] = defaultdict(list)
-    for joined in labels:
-        by_sample[_sample(joined.record)].append(joined)
+    opinions = _collect((_sample(one.record), one) for one in _opinions(target, labels))
+    by_sample = _collect((_sample(one.record), one) for one in labels)
     found = []
     for sample, same in by_sample.items():
         record = same[0].record
-        judge, scores = target.score_of(record), [one.score for one in opinions[sample]]
+        judge, scores = target.score_of(record), [one.score for one in opinions.get(sample, ())]
         verdicts = [one.label.verdict for one in same if not _is_outdated(target, one)]
         wrong = ratio([float(verdicts.count("wrong")), float(len(verdicts) - verdicts.count(None))])
         sizes = [] if wrong is None else [wrong]

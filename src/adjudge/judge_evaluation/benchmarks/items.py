@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from adjudge.datasets.rows import ChatMessages, PreferenceLabel, RowProblem
 from adjudge.errors import ConfigError, ErrorKind
+from adjudge.judge_evaluation.rows import convert_row, read_records
 
 BenchmarkKind = Literal["rewardbench2", "llmbar", "judgebench", "preference"]
 BENCHMARK_KINDS: tuple[BenchmarkKind, ...] = ("rewardbench2", "llmbar", "judgebench", "preference")
@@ -33,9 +35,10 @@ class BestOfItem(msgspec.Struct, frozen=True, kw_only=True):
     correct: int
     where: str
 
-    def conversation(self, place: int) -> ChatMessages:
-        """The prompt with the answer at ``place``, as a judge of single answers sees it."""
-        return [*self.prompt, {"role": "assistant", "content": self.answers[place]}]
+    @property
+    def conversations(self) -> list[ChatMessages]:
+        """The prompt with each answer, as a judge of single answers sees it."""
+        return [[*self.prompt, {"role": "assistant", "content": one}] for one in self.answers]
 
 
 class PairItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,9 +59,10 @@ class PairItem(msgspec.Struct, frozen=True, kw_only=True):
     margin: float | None = None
     cluster: str = ""
 
-    def conversation(self, side: PairLabel) -> ChatMessages:
-        """The prompt with one side, as a judge of single answers sees it."""
-        return [*self.prompt, *(self.a if side == "A" else self.b)]
+    @property
+    def conversations(self) -> list[ChatMessages]:
+        """The prompt with each side, as a judge of single answers sees it."""
+        return [[*self.prompt, *side] for side in (self.a, self.b)]
 
     @property
     def texts(self) -> tuple[str, str] | None:
@@ -71,16 +75,28 @@ class PairItem(msgspec.Struct, frozen=True, kw_only=True):
 BenchmarkItem = BestOfItem | PairItem
 
 
+def item_digest(item: BenchmarkItem) -> str:
+    """A digest of all that a judge is shown of an item, wherever the item was read."""
+    if isinstance(item, BestOfItem):
+        shown: Any = [item.prompt, item.answers, item.correct]
+    else:
+        shown = [item.prompt, item.a, item.b]
+    data = msgspec.json.encode(shown, order="deterministic")
+    return blake2b(data, digest_size=12).hexdigest()
+
+
 class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
     """Items of one kind, and the ``problems`` of the rows that could not be read.
 
-    ``title`` names it in reports. Items keep the order of the files; ``(subset, id)`` is unique.
+    ``title`` names it in reports. Items keep the order of the ``files`` (name, bytes, SHA-256) that
+    they are from; ``(subset, id)`` is unique.
     """
 
     kind: BenchmarkKind
     items: Sequence[BenchmarkItem]
     problems: list[RowProblem] = []
     title: str = ""
+    files: list[dict[str, Any]] = []
 
     @property
     def subsets(self) -> list[str]:
@@ -113,17 +129,14 @@ def benchmark_as_pairs(benchmark: Benchmark) -> Benchmark:
         for place in range(1, len(item.answers))
     ]
     title = f"{benchmark.title or benchmark.kind} as pairs, without Ties (not its own protocol)"
-    return Benchmark(kind="preference", items=pairs, problems=benchmark.problems, title=title)
+    return msgspec.structs.replace(benchmark, kind="preference", items=pairs, title=title)
 
 
 PairVerdict = PreferenceLabel
 MAX_ABSOLUTE_SCORE = 1e100
 """The largest size of a score: its square is still a number."""
 
-VERDICT_SCORES: Mapping[str, float] = {"A": 1.0, "tie": 0.5, "B": 0.0}
-"""What a verdict is worth to A."""
-
-_FLIPPED: Mapping[PairVerdict, PairVerdict] = {"A": "B", "B": "A", "tie": "tie"}
+_FLIPPED: Mapping[Any, Any] = {"A": "B", "B": "A", "tie": "tie"}
 
 
 class MissingJudgement(msgspec.Struct, frozen=True):
@@ -162,9 +175,13 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return not any(isinstance(one, MissingJudgement) for one in (*self.scores, *self.verdicts))
 
 
-def flip_verdict(verdict: PairVerdict) -> PairVerdict:
-    """The verdict of one who was shown the two the other way round."""
-    return _FLIPPED[verdict]
+_Said = TypeVar("_Said", PairVerdict, PairVerdict | MissingJudgement)
+
+
+def flip_verdict(verdict: _Said) -> _Said:
+    """The verdict of one who was shown the two the other way round; a missing one stays missing."""
+    found: _Said = _FLIPPED.get(verdict, verdict)
+    return found
 
 
 def pair_verdicts(
@@ -221,29 +238,28 @@ def judgements_by_item(
     found: dict[tuple[str, str], Judgement] = {}
     for judgement in judgements:
         key = (judgement.subset, judgement.id)
-        if key not in items or key in found:
-            why = "was judged twice" if key in found else "is not an item of this benchmark"
+        why = "is not an item of this benchmark"
+        if key in items:
+            why = "was judged twice" if key in found else _misfit(judgement, items[key])
+        if why:
             raise ConfigError(f"judgement {key[0]}/{key[1][:80]}: {why}")
-        _check_judgement(judgement, items[key])
         found[key] = judgement
     return {key: found.get(key) or _judgement_not_asked(item) for key, item in items.items()}
 
 
-def _check_judgement(judgement: Judgement, item: BenchmarkItem) -> None:
+def _misfit(judgement: Judgement, item: BenchmarkItem) -> str:
+    """What a judgement lacks that is not of the item's kind; empty where it fits."""
     scores, verdicts = len(judgement.scores), len(judgement.verdicts)
-    pair = isinstance(item, PairItem)
-    wanted = 2 if pair else len(item.answers) if isinstance(item, BestOfItem) else 0
-    if (scores, verdicts) not in (((2, 0), (0, 2)) if pair else ((wanted, 0),)):
-        allowed = "2 scores or 2 verdicts" if pair else f"{wanted} scores"
-        raise ConfigError(
-            f"judgement {judgement.subset}/{judgement.id[:80]}: must have {allowed} (found "
-            f"{scores} scores and {verdicts} verdicts)"
-        )
+    pair, wanted = isinstance(item, PairItem), len(item.conversations)
+    if (scores, verdicts) == (wanted, 0) or (pair and (scores, verdicts) == (0, 2)):
+        return ""
+    allowed = "2 scores or 2 verdicts" if pair else f"{wanted} scores"
+    return f"must have {allowed} (found {scores} scores and {verdicts} verdicts)"
 
 
 def _judgement_not_asked(item: BenchmarkItem) -> Judgement:
     missing = MissingJudgement(ErrorKind.NOT_SAMPLED, "no judgement")
-    count = 2 if isinstance(item, PairItem) else len(item.answers)
+    count = len(item.conversations)
     return Judgement(subset=item.subset, id=item.id, scores=[missing] * count)
 
 
@@ -259,19 +275,6 @@ _J = TypeVar("_J", bound=Judgement)
 def read_judgements(path: Path, kind: type[_J]) -> list[_J]:
     """Recorded judgements of a ``kind``, failures included.
 
-    Raises :class:`~adjudge.errors.ConfigError` naming the line that is none.
+    Raises :class:`~adjudge.errors.ConfigError` naming the lines that are none.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    decoder = msgspec.json.Decoder(kind)
-    found = []
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            found.append(decoder.decode(line))
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise ConfigError(f"{path}:{number}: is not a judgement: {error}") from None
-    return found
+    return read_records([path], lambda row, _: convert_row(row, kind))

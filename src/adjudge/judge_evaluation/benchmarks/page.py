@@ -75,40 +75,34 @@ def _score_row(one: EvaluationSummary, label: str, *, pairs: bool) -> list[objec
     return [*cells, format_number(one["orders"]["consistency"])] if pairs else cells
 
 
+def _numbers(one: EvaluationSummary, *keys: str) -> list[str]:
+    return [
+        (format_integer if isinstance(one[key], int) else format_number)(one[key]) for key in keys
+    ]
+
+
 def _youden(summary: EvaluationSummary) -> Table:
     """J of the judges that pass an answer or not."""
+    found = {judge["name"]: judge["youden"] for judge in summary["judges"] if judge["youden"]}
     rows = [
-        [
-            judge["name"],
-            format_number(one["value"]),
-            format_range(one["low"], one["high"], one["why"]),
-            format_integer(one["n"]),
-        ]
-        for judge in summary["judges"]
-        if (one := judge["youden"])
-    ]
-    columns = [*numeric("Youden's J"), Column("95 %", "i"), *numeric("answers")]
-    return Table(["", *columns], rows)
+        [name, *_numbers(one, "value"), format_range(one["low"], one["high"], one["why"]),
+         *_numbers(one, "n")]
+        for name, one in found.items()
+    ]  # fmt: skip
+    return Table(["", *numeric("Youden's J"), Column("95 %", "i"), *numeric("answers")], rows)
 
 
 def _comparison(summary: EvaluationSummary) -> Table:
     """Every two judges on what both answered."""
     columns = [*numeric("score", "other's", "difference"), Column("95 %", "i"),
                *numeric("p", "items of both")]  # fmt: skip
-    rows = [
-        [
-            f"{one['a']} against {one['b']}",
-            *map(format_number, (one["score_a"], one["score_b"], one["difference"])),
-            format_range(
-                one["interval"]["low"],
-                one["interval"]["high"],
-                one["why"] or one["interval"]["why"],
-            ),
-            format_number(one["p"], 4),
-            format_integer(one["items"]),
-        ]
-        for one in summary["compared"]
-    ]
+    rows = []
+    for one in summary["compared"]:
+        found = one["interval"]
+        ends = format_range(found["low"], found["high"], one["why"] or found["why"])
+        numbers = _numbers(one, "score_a", "score_b", "difference")
+        p, items = format_number(one["p"], 4), format_integer(one["items"])
+        rows.append([f"{one['a']} against {one['b']}", *numbers, ends, p, items])
     return Table(["", *columns], rows)
 
 
@@ -172,27 +166,21 @@ def _orders(summary: EvaluationSummary) -> Table:
     """What the order of two answers did to a judge's verdicts; of judges that compare."""
     columns = numeric("as given", "swapped", "both right", "consistent", "kappa",
                       "primacy / recency", "p", "ties", "missing verdicts")  # fmt: skip
+    shares = (("right_as_given", "answered_as_given"), ("right_swapped", "answered_swapped"),
+              ("both_right", "both_answered"))  # fmt: skip
     rows = []
     for judge in summary["judges"]:
         one = judge["overall"]["orders"]
         if one is None or judge["mode"] != "pairwise":
             continue
-        shares = [
-            f"{format_integer(one[part])} of {format_integer(one[whole])}"
-            for part, whole in (
-                ("right_as_given", "answered_as_given"),
-                ("right_swapped", "answered_swapped"),
-                ("both_right", "both_answered"),
-            )
-        ]
         rows.append(
             [
                 judge["name"],
-                *shares,
-                *map(format_number, (one["consistency"], one["kappa"])),
-                f"{format_integer(one['primacy'])} / {format_integer(one['recency'])}",
+                *(" of ".join(_numbers(one, *share)) for share in shares),
+                *_numbers(one, "consistency", "kappa"),
+                " / ".join(_numbers(one, "primacy", "recency")),
                 format_number(one["position_p"], 4),
-                *map(format_integer, (one["ties"], one["null_verdicts"])),
+                *_numbers(one, "ties", "null_verdicts"),
             ]
         )
     return Table(["", *columns], rows)
@@ -211,15 +199,10 @@ def _calibrations(summary: EvaluationSummary) -> list[tuple[str, str, Evaluation
 
 def _calibration(summary: EvaluationSummary) -> Table:
     rows = [
-        [
-            name,
-            scale,
-            format_integer(one["pairs"]),
-            *map(format_number, (one["ece"], one["brier"])),
-            "∞" if one["ruled_out"] else format_number(one["log_loss"]),
-        ]
+        [name, scale, *_numbers(one, "pairs", "ece", "brier"),
+         "∞" if one["ruled_out"] else format_number(one["log_loss"])]
         for name, scale, one in _calibrations(summary)
-    ]
+    ]  # fmt: skip
     columns = numeric("read as", "pairs", "calibration error", "Brier score", "log loss")
     return Table(["", *columns], rows)
 
@@ -233,25 +216,12 @@ def _lengths(summary: EvaluationSummary) -> Table:
     """What length has to do with the judges' choices."""
     columns = numeric("pairs", "ρ with length", "picks the longer", "longer is better",
                       "right where longer is better", "where shorter is")  # fmt: skip
-    rows = [
-        [
-            judge["name"],
-            format_integer(one["pairs"]),
-            *(
-                format_number(one[key])
-                for key in (
-                    "spearman",
-                    "prefers_longer",
-                    "better_is_longer",
-                    "accuracy_longer",
-                    "accuracy_shorter",
-                )
-            ),
-        ]
-        for judge in summary["judges"]
-        if (one := judge["lengths"])
-    ]
-    return Table(["", *columns], rows)
+    keys = ("pairs", "spearman", "prefers_longer", "better_is_longer", "accuracy_longer",
+            "accuracy_shorter")  # fmt: skip
+    judges = [judge for judge in summary["judges"] if judge["lengths"]]
+    return Table(
+        ["", *columns], [[one["name"], *_numbers(one["lengths"], *keys)] for one in judges]
+    )
 
 
 def _items(summary: EvaluationSummary) -> list[object]:

@@ -208,6 +208,10 @@ def best_of_credit(scores: Sequence[float]) -> float:
     return 1 / sum(score == top for score in scores) if scores[0] == top else 0.0
 
 
+TiesForm = tuple[Sequence[float | None], int]
+"""The scores of one form of a Ties prompt, right answers first, and how many are right."""
+
+
 class _Margins(NamedTuple):
     """Of one prompt: right answers among themselves, and the worst right over the best wrong."""
 
@@ -215,14 +219,16 @@ class _Margins(NamedTuple):
     gap: float
 
 
-def _margins(scores: Sequence[float], correct: int) -> _Margins:
-    right, wrong = scores[:correct], scores[correct:]
+def _margins(form: TiesForm | None) -> _Margins | None:
+    """``None`` where there is no such form, or a score is missing."""
+    if form is None or None in form[0]:
+        return None
+    scores = [score for score in form[0] if score is not None]
+    right, wrong = scores[: form[1]], scores[form[1] :]
     return _Margins(max(right) - min(right), min(right) - max(wrong))
 
 
-def ties_score_unit(
-    tied: tuple[Sequence[float | None], int] | None, ref: tuple[Sequence[float | None], int] | None
-) -> ScoreUnit:
+def ties_score_unit(tied: TiesForm | None, ref: TiesForm | None) -> ScoreUnit:
     """The five terms of one Ties prompt from the scores of its tied and its reference form.
 
     With m_c = max − min over the right answers of the tied form, and m_ci = min(right) −
@@ -230,42 +236,25 @@ def ties_score_unit(
     m_c; and tanh(min(…)/m_c − 1), which is ±1 for m_c = 0 and 0 for 0/0. The score of the subset is
     Σ weight · mean (:data:`TIES_WEIGHTS`), in [−0.01, 1.01].
 
-    Each form is its scores, right answers first, and how many are right. ``None``: the file has no
-    such form, and the terms that need it are not there. A missing score leaves every term that
-    needs the form open: between 0 and 1, the last between −1 and 1.
+    ``None``: the file has no such form, and the terms that need it are not there. A missing score
+    leaves every term that needs the form open: between 0 and 1, the last between −1 and 1.
     """
-    tied_known, tied_there = _form(tied)
-    ref_known, ref_there = _form(ref)
-    accuracies = (_accuracy(tied_known, tied_there), _accuracy(ref_known, ref_there))
-    if not (tied_there and ref_there):
+    known = [_margins(tied), _margins(ref)]
+    accuracies = [
+        () if form is None else (missing_cell() if own is None else known_cell(own.gap > 0),)
+        for form, own in zip((tied, ref), known, strict=True)
+    ]
+    if tied is None or ref is None:
         return (*accuracies, (), (), ())
-    if tied_known is None or ref_known is None:
-        # What the tied form alone decides is known without the reference.
-        own = (
-            missing_cell() if tied_known is None else known_cell(tied_known.gap > tied_known.spread)
-        )
-        return (*accuracies, (own,), (missing_cell(),), (missing_cell(-1.0, 1.0),))
-    least = min(ref_known.gap, tied_known.gap)
-    spread = tied_known.spread
-    return (
-        *accuracies,
-        (known_cell(tied_known.gap > spread),),
-        (known_cell(least > spread),),
-        (known_cell(_tie_breaker(least, spread)),),
-    )
-
-
-def _form(form: tuple[Sequence[float | None], int] | None) -> tuple[_Margins | None, bool]:
-    if form is None:
-        return None, False
-    scores = [score for score in form[0] if score is not None]
-    return (_margins(scores, form[1]) if len(scores) == len(form[0]) else None), True
-
-
-def _accuracy(margins: _Margins | None, there: bool) -> tuple[ScoreCell, ...]:
-    if not there:
-        return ()
-    return (missing_cell() if margins is None else known_cell(margins.gap > 0),)
+    both, own, last = missing_cell(), missing_cell(), missing_cell(-1.0, 1.0)
+    first, second = known
+    if first is not None:  # what the tied form alone decides is known without the reference
+        own = known_cell(first.gap > first.spread)
+        if second is not None:
+            least = min(first.gap, second.gap)
+            both = known_cell(least > first.spread)
+            last = known_cell(_tie_breaker(least, first.spread))
+    return (*accuracies, (own,), (both,), (last,))
 
 
 def _tie_breaker(least: float, spread: float) -> float:
@@ -292,7 +281,7 @@ def rewardbench2_stratum(judged: Sequence[JudgedBestOfItem]) -> Stratum:
 
 
 def _ties(judged: Iterable[JudgedBestOfItem]) -> dict[str, ScoreUnit]:
-    forms: dict[str, dict[str, tuple[list[float | None], int]]] = {}
+    forms: dict[str, dict[str, TiesForm]] = {}
     for item, judgement in judged:
         sort, _, number = item.id.partition(":")
         forms.setdefault(number, {})[sort] = (_scores(judgement), item.correct)

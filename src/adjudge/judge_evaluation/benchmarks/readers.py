@@ -61,7 +61,7 @@ TIES_SUBSET = "Ties"
 REWARDBENCH2_SUBSETS = ("Factuality", "Precise IF", "Math", "Safety", "Focus", TIES_SUBSET)
 
 
-def read_benchmark(paths: Sequence[Path], kind: BenchmarkKind | None = None) -> Benchmark:
+def read_benchmark(paths: Sequence[Path], kind: str | None = None) -> Benchmark:
     """All items of ``paths``, and why the other rows are none.
 
     ``kind`` is told from the columns of the first whole row where it is not given. The file names
@@ -78,7 +78,7 @@ def read_benchmark(paths: Sequence[Path], kind: BenchmarkKind | None = None) -> 
 
 def benchmark_from_rows(
     rows: Iterable[tuple[str, RawColumns | RolloutError, str]],
-    kind: BenchmarkKind | None = None,
+    named: str | None = None,
     *,
     source: str = "rows",
 ) -> Benchmark:
@@ -86,8 +86,9 @@ def benchmark_from_rows(
 
     Raises as :func:`read_benchmark` does; ``source`` is what the complaint calls them.
     """
-    if kind is not None:
-        check_allowed("benchmark", kind, BENCHMARK_KINDS)
+    kind: BenchmarkKind | None = None
+    if named is not None:
+        kind = check_allowed("--benchmark", named, BENCHMARK_KINDS)
     items: dict[tuple[str, str], BenchmarkItem] = {}
     problems: list[RowProblem] = []
     rated: dict[str, list[Rating]] = {}
@@ -266,40 +267,29 @@ class RecordedPlace(NamedTuple):
     judge: str
 
 
-_JUDGE_FOLDERS = ("evaluators", "judges")
-_LLMBAR_SUBSETS = ("natural", "neighbor", "gptinst", "gptout", "manual")
-_LAYOUTS = (
-    "SUBSET/evaluators/JUDGE/STRATEGY/result.json, SUBSET/judges/JUDGE.json, SUBSET/JUDGE.json"
-)
+_LAYOUT = "SUBSET/judges/JUDGE.json or LLMBar's own SUBSET/evaluators/JUDGE/STRATEGY/result.json"
 
 
 def recorded_place(path: Path) -> RecordedPlace:
-    """The subset and the judge of a file of LLMBar's judges, in its own layout or a shorter one.
+    """The subset and the judge of a file of LLMBar's judges: what is above the folder and below.
 
-    A file beside others that is named like a subset of LLMBar is that subset, and its folder the
-    judge. Raises :class:`~adjudge.errors.ConfigError` for a ``result.json`` that stands alone.
+    Raises :class:`~adjudge.errors.ConfigError` for a file that is not in such a folder.
 
     >>> recorded_place(Path("GPTInst/evaluators/GPT-4/Vanilla/result.json"))
     RecordedPlace(subset='GPTInst', judge='GPT-4_Vanilla')
     >>> recorded_place(Path("natural/judges/gpt-4_vanilla.json"))
     RecordedPlace(subset='natural', judge='gpt-4_vanilla')
-    >>> recorded_place(Path("GPTInst/GPT-4.Vanilla.json"))
-    RecordedPlace(subset='GPTInst', judge='GPT-4.Vanilla')
     """
-    *folders, _ = path.absolute().parts[1:]
-    stem = path.stem
-    marks = [n for n, name in enumerate(folders) if n and name.lower() in _JUDGE_FOLDERS]
-    below = folders[marks[-1] + 1 :] if marks else []
-    if marks and (below if stem == "result" else not below):
-        return RecordedPlace(folders[marks[-1] - 1], "_".join(below) or stem)
-    folder = folders[-1] if folders else ""
-    if stem == "result" or not folder:
-        raise ConfigError(
-            f"{path}: the path does not say whose verdicts on which subset these are. Name it as "
-            f"one of {_LAYOUTS}."
-        )
-    named = stem.lower() in _LLMBAR_SUBSETS and folder.lower() not in _LLMBAR_SUBSETS
-    return RecordedPlace(stem, folder) if named else RecordedPlace(folder, stem)
+    parts = path.absolute().with_suffix("").parts[1:]
+    for place in range(len(parts) - 1, 0, -1):
+        if parts[place].lower() in ("evaluators", "judges"):
+            below = parts[place + 1 : -1] if parts[-1] == "result" else parts[place + 1 :]
+            if below:
+                return RecordedPlace(parts[place - 1], "_".join(below))
+    raise ConfigError(
+        f"{path}: the path does not say whose verdicts on which subset these are (found "
+        f"{'/'.join(parts[-3:])}; allowed: {_LAYOUT})"
+    )
 
 
 def read_recorded_judge(paths: Sequence[Path]) -> tuple[str, Benchmark, list[Judgement]]:
@@ -308,36 +298,20 @@ def read_recorded_judge(paths: Sequence[Path]) -> tuple[str, Benchmark, list[Jud
     Raises :class:`~adjudge.errors.ConfigError` for files of another shape, of several judges, or
     two of one subset.
     """
-    if any(map(is_judgebench_recording, paths)):
-        if len(paths) > 1:
-            raise ConfigError(
-                f"{paths[0]} and {len(paths) - 1} more: each file of JudgeBench's judges is scored "
-                "by itself. Name one; put others behind --against."
-            )
+    if len(paths) == 1 and is_judgebench_recording(paths[0]):
         return _judgebench_name(paths[0]), *read_judgebench_judge(paths[0])
-    places = {path: recorded_place(path) for path in paths}
-    judges = sorted({place.judge for place in places.values()})
-    if len(judges) > 1:
+    places = list(map(recorded_place, paths))
+    if len({one.judge for one in places}) > 1 or len(set(places)) < len(places):
+        found = ", ".join(f"{one.subset}/{one.judge}" for one in places)
         raise ConfigError(
-            f"{paths[0]} and {len(paths) - 1} more: are of several judges (found "
-            f"{', '.join(judges)[:200]}). Name the files of one judge, as {_LAYOUTS} with * for "
-            "SUBSET."
+            f"{paths[0]} and {len(paths) - 1} more: must be one judge's, a file a subset (found "
+            f"{found[:200]}). Name {_LAYOUT} with * for SUBSET; put other judges behind --against."
         )
-    of_subset: dict[str, Path] = {}
-    for path, place in places.items():
-        if (other := of_subset.setdefault(place.subset, path)) != path:
-            raise ConfigError(
-                f"{path}: would be the same subset ({place.subset}) and judge ({place.judge}) as "
-                f"{other}. Name one of them, or give each its own folder SUBSET."
-            )
-    parts = [read_llmbar_judge(path) for path in paths]
+    parts = list(map(read_llmbar_judge, paths))
     items = [item for benchmark, _ in parts for item in benchmark.items]
     judgements = [one for _, found in parts for one in found]
-    return judges[0], Benchmark(kind="llmbar", items=items, title="llmbar"), judgements
+    return places[0].judge, Benchmark(kind="llmbar", items=items, title="llmbar"), judgements
 
-
-LlmbarEntry = Literal["first", "last"]
-"""Which of several rounds: the first verdicts, or those after the judge saw its two disagree."""
 
 _ORDERS = ("swap = False", "swap = True")
 
@@ -363,10 +337,8 @@ _LLMBAR_BETTER = re.compile(r"Output \(([ab])\) is better")
 _LLMBAR_ALONE = re.compile(r"\s*Output \(([ab])\)[.\s]*(?:\n|\Z)")
 
 
-def read_llmbar_judge(
-    path: Path, *, entry: LlmbarEntry = "last"
-) -> tuple[Benchmark, list[Judgement]]:
-    """Items and judgements of one file of LLMBar's judges.
+def read_llmbar_judge(path: Path) -> tuple[Benchmark, list[Judgement]]:
+    """Items and judgements of one file of LLMBar's judges; of several rounds the last one counts.
 
     The subset is that of :func:`recorded_place`. Its ``winner`` already names the output, not
     the position; a null one was not read from the reply and is missing as ``unparsable``. A file
@@ -378,7 +350,7 @@ def read_llmbar_judge(
     def verdict(row: Any, order: str) -> PairVerdict | MissingJudgement:
         # Metrics and references that a judge wrote for itself stand before its verdicts, as lists.
         rounds = [one for one in row["results"] if isinstance(one, dict)]
-        said = msgspec.convert(rounds[0 if entry == "first" else -1][order], type=_LlmbarReply)
+        said = msgspec.convert(rounds[-1][order], type=_LlmbarReply)
         if isinstance(said.winner, str):
             return "A" if said.winner == "1" else "B"
         chosen = None
@@ -444,8 +416,7 @@ def _judgebench_answers(row: Any) -> dict[str, Any]:
         _NO_REPLY if one is None else _DECISIONS.get(one.decision, _UNREAD)
         for one in (given, swapped)
     )
-    second = second if isinstance(second, MissingJudgement) else flip_verdict(second)
-    return {"verdicts": [first, second]}
+    return {"verdicts": [first, flip_verdict(second)]}
 
 
 def _judgebench_name(path: Path) -> str:

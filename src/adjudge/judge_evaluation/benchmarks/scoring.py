@@ -14,11 +14,8 @@ from typing import Any
 import msgspec
 
 from adjudge.datasets.rows import RowProblem
-from adjudge.errors import ConfigError
-from adjudge.judge_evaluation.benchmarks.benchmark_data import BenchmarkData
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
-    BestOfItem,
     Judgement,
     MissingJudgement,
     PairItem,
@@ -42,15 +39,15 @@ from adjudge.judge_evaluation.benchmarks.statistics import (
     ScoreScale,
     ScoreShare,
     Stratum,
+    StratumTotals,
     calibration_metrics,
     is_complete,
-    mean_share,
     measure_length_effects,
-    pooled_share,
-    stratum_share,
+    measure_share,
+    overall_score,
     unit_columns,
     units_answered_by_both,
-    weighted_mean_of_totals,
+    weighted_mean,
     win_probabilities,
 )
 from adjudge.stats import Estimate
@@ -200,21 +197,7 @@ def score_strata(benchmark: Benchmark, judgements: Iterable[Judgement]) -> dict[
     return {name: _stratum(benchmark, rows) for name, rows in judged.items()}
 
 
-_Totals = Sequence[tuple[Sequence[float], Sequence[float]]]
-"""Of each subset: the weights of its means, and the sums of its unit columns."""
-
-
-def _overall_score(benchmark: Benchmark, parts: _Totals) -> float | None:
-    """``accuracy_of_answered`` of the whole."""
-    if benchmark.kind in _MEAN_OF_SUBSETS:
-        values = [weighted_mean_of_totals(*part) for part in parts]
-        present = [value for value in values if value is not None]
-        return sum(present) / len(present) if len(present) == len(values) else None
-    pooled = [sum(of) for of in zip(*(own for _, own in parts), strict=True)]
-    return weighted_mean_of_totals(parts[0][0], pooled)
-
-
-def _split_totals(strata: Iterable[Stratum], totals: Sequence[float]) -> _Totals:
+def _split_totals(strata: Iterable[Stratum], totals: Sequence[float]) -> list[StratumTotals]:
     """The totals of one subset after the other."""
     rest = iter(totals)
     return [(one.weights, list(islice(rest, 2 * len(one.weights)))) for one in strata]
@@ -236,8 +219,6 @@ def _judgements_by_subset(
     if benchmark.kind == "rewardbench2":
         judged = {name: [] for name in split_present_subsets(benchmark.subsets)[0]}
     for item in benchmark.items:
-        if isinstance(item, BestOfItem) != (benchmark.kind == "rewardbench2"):
-            raise ConfigError(f"{item.where}: is not an item of {benchmark.kind}")
         judged[item.subset].append((item, found[item.subset, item.id]))
     return judged
 
@@ -251,7 +232,7 @@ def _stratum(benchmark: Benchmark, rows: _Judged) -> Stratum:
 def _subset_report(rows: _Judged, stratum: Stratum, interval: Estimate) -> SubsetReport:
     pairs = isinstance(rows[0][0], PairItem)
     return SubsetReport(
-        share=stratum_share(stratum),
+        share=measure_share([stratum]),
         interval=interval,
         failures=count_missing_kinds(judgement for _, judgement in rows),
         orders=count_orders(rows) if pairs else None,
@@ -259,13 +240,14 @@ def _subset_report(rows: _Judged, stratum: Stratum, interval: Estimate) -> Subse
 
 
 def _overall(benchmark: Benchmark, strata: Mapping[str, Stratum]) -> tuple[ScoreShare, str]:
-    shares = [stratum_share(stratum) for stratum in strata.values()]
-    if benchmark.kind not in _MEAN_OF_SUBSETS:
-        return pooled_share(list(strata.values())), ""
-    share, why = mean_share(shares), missing_subsets_message(benchmark)
-    if why:
+    share = measure_share(list(strata.values()), pooled=_is_pooled(benchmark))
+    if why := missing_subsets_message(benchmark):
         share = msgspec.structs.replace(share, accuracy_of_answered=None, low=None, high=None)
     return share, why
+
+
+def _is_pooled(benchmark: Benchmark) -> bool:
+    return benchmark.kind not in _MEAN_OF_SUBSETS
 
 
 def _intervals(
@@ -275,8 +257,8 @@ def _intervals(
 
     def statistic(totals: Sequence[float]) -> list[float | None]:
         parts = _split_totals(strata.values(), totals)
-        own = [weighted_mean_of_totals(*part) for part in parts]
-        return [*own, _overall_score(benchmark, parts)]
+        own = [weighted_mean(*part) for part in parts]
+        return [*own, overall_score(parts, pooled=_is_pooled(benchmark))]
 
     rows = [unit_columns(one.units[name] for name in sorted(one.units)) for one in strata.values()]
     drawn = resample_statistics(rows, statistic, resamples=resamples, seed=seed)
@@ -342,12 +324,13 @@ def _compare_two(
     why = missing_subsets_message(benchmark)
 
     def scores(totals: Sequence[float]) -> tuple[float | None, float | None]:
-        parts = [] if why else _split_totals(chain(*both), totals)
-        return (
-            (_overall_score(benchmark, parts[::2]), _overall_score(benchmark, parts[1::2]))
-            if parts
-            else (None, None)
+        if why:
+            return None, None
+        parts = _split_totals(chain(*both), totals)
+        a, b = (
+            overall_score(own, pooled=_is_pooled(benchmark)) for own in (parts[::2], parts[1::2])
         )
+        return a, b
 
     def gain(totals: Sequence[float]) -> float | None:
         a, b = scores(totals)
@@ -389,9 +372,8 @@ OFFICIAL_SCORES = {
 _MAX_PROBLEMS = 20
 
 
-def benchmark_entry(material: BenchmarkData) -> dict[str, Any]:
+def benchmark_entry(benchmark: Benchmark) -> dict[str, Any]:
     """What was asked about."""
-    benchmark = material.benchmark
     counts = dict.fromkeys(benchmark.subsets, 0)
     for item in benchmark.items:
         counts[item.subset] += 1
@@ -400,7 +382,7 @@ def benchmark_entry(material: BenchmarkData) -> dict[str, Any]:
         "kind": benchmark.kind,
         "title": benchmark.title or benchmark.kind,
         "official": OFFICIAL_SCORES[benchmark.kind],
-        "files": material.files,
+        "files": benchmark.files,
         "items": len(benchmark.items),
         "subsets": counts,
         "unusable": {

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -88,32 +89,28 @@ def missing_cell(low: float = 0.0, high: float = 1.0) -> ScoreCell:
     return ScoreCell(None, low, high)
 
 
-def weighted_mean(weights: Sequence[float], units: Iterable[ScoreUnit]) -> float | None:
-    """The weighted sum of the means of the known values; ``None`` where a term has none.
+CellBound = Callable[[ScoreCell], float | None]
+_VALUE, _LOW, _HIGH = attrgetter("value"), attrgetter("low"), attrgetter("high")
 
-    >>> weighted_mean(SINGLE_WEIGHT, [((known_cell(1), known_cell(0)),), ((missing_cell(),),)])
-    0.5
-    """
-    rows = list(units)
-    total = 0.0
-    for place, weight in enumerate(weights):
-        values = [value for row in rows for value, _, _ in row[place] if value is not None]
-        if not values:
-            return None
-        total += weight * (math.fsum(values) / len(values))
-    return total
+StratumTotals = tuple[Sequence[float], Sequence[float]]
+"""Of one subset: the weights of its means, and the sums of its unit columns."""
 
 
-def unit_columns(units: Iterable[ScoreUnit]) -> list[ItemColumns]:
+def unit_columns(units: Iterable[ScoreUnit], of: CellBound = _VALUE) -> list[ItemColumns]:
     """Sum and number of each unit's known values for the first weight, the second and so on."""
-    rows = [[[c.value for c in cells if c.value is not None] for cells in unit] for unit in units]
+    rows = [[[x for c in cells if (x := of(c)) is not None] for cells in unit] for unit in units]
     return [
         tuple(x for known in row for x in (math.fsum(known), float(len(known)))) for row in rows
     ]
 
 
-def weighted_mean_of_totals(weights: Sequence[float], totals: Sequence[float]) -> float | None:
-    """:func:`weighted_mean` from the sums of :func:`unit_columns`."""
+def weighted_mean(weights: Sequence[float], totals: Sequence[float]) -> float | None:
+    """The weighted sum of means from the sums of :func:`unit_columns`; ``None``: one has no value.
+
+    >>> rows = unit_columns([((known_cell(1), known_cell(0)),), ((missing_cell(),),)])
+    >>> weighted_mean(SINGLE_WEIGHT, [sum(column) for column in zip(*rows)])
+    0.5
+    """
     value = 0.0
     for place, weight in enumerate(weights):
         total, count = totals[2 * place : 2 * place + 2]
@@ -123,41 +120,36 @@ def weighted_mean_of_totals(weights: Sequence[float], totals: Sequence[float]) -
     return value
 
 
-def stratum_share(stratum: Stratum) -> ScoreShare:
-    """The score of one subset; see :class:`ScoreShare`."""
-    units = list(stratum.units.values())
-    return ScoreShare(
-        accuracy_of_answered=weighted_mean(stratum.weights, units),
-        low=weighted_mean(stratum.weights, _bounded(units, lambda cell: cell.low)),
-        high=weighted_mean(stratum.weights, _bounded(units, lambda cell: cell.high)),
-        items=stratum.items,
-        answered=stratum.answered,
-        missing=stratum.items - stratum.answered,
+def overall_score(parts: Sequence[StratumTotals], *, pooled: bool) -> float | None:
+    """The score over units of all subsets together, or the unweighted mean of the subsets' scores.
+
+    ``None`` where a subset of those has none; all that are pooled have the same weights.
+    """
+    if not pooled:
+        return mean_of_all(weighted_mean(*part) for part in parts)
+    return weighted_mean(
+        parts[0][0], [sum(of) for of in zip(*(own for _, own in parts), strict=True)]
     )
 
 
-def mean_share(shares: Sequence[ScoreShare]) -> ScoreShare:
-    """The unweighted mean over subsets; no score where one of them has none."""
+def measure_share(strata: Sequence[Stratum], *, pooled: bool = False) -> ScoreShare:
+    """:func:`overall_score` of subsets, beside what is missing; see :class:`ScoreShare`."""
+
+    def score(of: CellBound) -> float | None:
+        columns = [unit_columns(one.units.values(), of) for one in strata]
+        totals = [[math.fsum(column) for column in zip(*rows, strict=True)] for rows in columns]
+        parts = [(one.weights, own) for one, own in zip(strata, totals, strict=True)]
+        return overall_score(parts, pooled=pooled)
+
+    items, answered = sum(one.items for one in strata), sum(one.answered for one in strata)
     return ScoreShare(
-        accuracy_of_answered=mean_of_all(one.accuracy_of_answered for one in shares),
-        low=mean_of_all(one.low for one in shares),
-        high=mean_of_all(one.high for one in shares),
-        items=sum(one.items for one in shares),
-        answered=sum(one.answered for one in shares),
-        missing=sum(one.missing for one in shares),
+        accuracy_of_answered=score(_VALUE),
+        low=score(_LOW),
+        high=score(_HIGH),
+        items=items,
+        answered=answered,
+        missing=items - answered,
     )
-
-
-def pooled_share(strata: Sequence[Stratum]) -> ScoreShare:
-    """The score over the units of all subsets together; all have the same weights."""
-    units = {
-        f"{place}/{name}": unit
-        for place, stratum in enumerate(strata)
-        for name, unit in stratum.units.items()
-    }
-    weights = strata[0].weights if strata else SINGLE_WEIGHT
-    items = sum(one.items for one in strata)
-    return stratum_share(Stratum(weights, units, items, sum(one.answered for one in strata)))
 
 
 def units_answered_by_both(one: Stratum, other: Stratum) -> tuple[list[ScoreUnit], list[ScoreUnit]]:
@@ -180,11 +172,6 @@ def units_answered_by_both(one: Stratum, other: Stratum) -> tuple[list[ScoreUnit
 def is_complete(cells: Iterable[ScoreCell]) -> bool:
     """Whether nothing of some cells is missing."""
     return all(cell.value is not None for cell in cells)
-
-
-def _bounded(units: Iterable[ScoreUnit], bound: Callable[[ScoreCell], float]) -> list[ScoreUnit]:
-    """The units as if each cell had the value of its ``bound``."""
-    return [tuple(tuple(known_cell(bound(c)) for c in cells) for cells in unit) for unit in units]
 
 
 ScoreScale = Literal["logits", "probabilities"]

@@ -17,15 +17,12 @@ from typing import Any
 
 import msgspec
 
+from adjudge.config import check_allowed
+from adjudge.datasets.files import hash_content
+from adjudge.datasets.hub import resolve_data_file
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import PASSING_KINDS, ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.files import JsonlLog
-from adjudge.judge_evaluation.benchmarks.benchmark_data import (
-    BenchmarkData,
-    item_digest,
-    parse_benchmark_kind,
-    read_benchmark_data,
-)
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     BenchmarkItem,
@@ -35,7 +32,7 @@ from adjudge.judge_evaluation.benchmarks.items import (
     PairVerdict,
     benchmark_as_pairs,
     first_failure_messages,
-    judgements_by_item,
+    item_digest,
     pair_verdicts,
 )
 from adjudge.judge_evaluation.benchmarks.judges import (
@@ -44,10 +41,10 @@ from adjudge.judge_evaluation.benchmarks.judges import (
     EvaluationMode,
     RecordedJudgement,
     ask_judge,
-    evaluation_mode,
     find_candidate,
 )
 from adjudge.judge_evaluation.benchmarks.page import write_validation_report
+from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
 from adjudge.judge_evaluation.benchmarks.scoring import (
     benchmark_entry,
     compare_judges,
@@ -66,7 +63,6 @@ from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import RunFolder
 from adjudge.runs.judge_calls import JudgeCallEstimate
 from adjudge.runs.spending import FolderSpending
-from adjudge.stats.bootstrap import DEFAULT_RESAMPLES
 from adjudge.version import __version__
 
 ITEMS_FILE = "rewards.jsonl"
@@ -75,7 +71,7 @@ ITEMS_FILE = "rewards.jsonl"
 _IDENTITY = {
     "judges": "other judges",
     "items": "other items (--data, --benchmark)",
-    "asked": "other settings (--mode)",
+    "asked": "other settings (--as-pairs)",
 }
 
 
@@ -84,22 +80,20 @@ class ValidationJob:
     """Which judges are validated on what, and where it goes.
 
     ``judges``: one, or several on the same items: names as
-    :func:`~adjudge.judge_evaluation.benchmarks.judges.find_candidate` takes them, or candidates.
+    :func:`~adjudge.judge_evaluation.benchmarks.judges.find_candidate` takes them.
     ``data``: files; may be left out where a judge is a recording with its items.
-    ``kind``: that of the benchmark, told from the files by default. ``mode``, ``scale`` (of scores
-    whose judge does not say) and ``concurrency`` (default: that of the judge's spec) are for judges
-    that are asked. ``summary`` and ``judgements`` (by judge) are what comes out.
+    ``kind``: that of the benchmark, told from the files by default. ``as_pairs``: of RewardBench-2
+    its right and wrong answers in pairs. ``scale``: of scores whose judge does not say.
+    ``summary`` and ``judgements`` (by judge) are what comes out.
     """
 
-    judges: Sequence[str | Candidate]
+    judges: Sequence[str]
     folder: Path
     data: Sequence[str] = ()
     kind: str | None = None
-    mode: EvaluationMode | None = None
+    as_pairs: bool = False
     scale: ScoreScale | None = None
-    concurrency: int | None = None
     show_progress: bool = False
-    resamples: int = DEFAULT_RESAMPLES
     summary: dict[str, Any] = field(default_factory=dict)
     judgements: dict[str, list[Judgement]] = field(default_factory=dict)
 
@@ -112,7 +106,7 @@ def find_candidates(
     ``meters``: one for each of them, where their calls are only counted.
     """
     found = [
-        find_candidate(one, meter) if isinstance(one, str) else one
+        find_candidate(one, meter)
         for one, meter in zip(job.judges, meters or repeat(None), strict=False)
     ]
     seen: dict[str, str] = {}
@@ -133,94 +127,78 @@ def _unique_name(name: str, names: set[str]) -> str:
     return free
 
 
-def find_benchmark_data(job: ValidationJob, candidates: Sequence[Candidate]) -> BenchmarkData:
+def find_benchmark(job: ValidationJob, candidates: Sequence[Candidate]) -> Benchmark:
     """The items; raises :class:`ConfigError` where there are none, or not of the kind asked for."""
-    parse_benchmark_kind(job.kind)
-    material = (
-        read_benchmark_data(job.data, job.kind) if job.data else _recorded_items(job, candidates)
-    )
-    if job.mode == "pairwise" and material.benchmark.kind == "rewardbench2":
-        pairs = benchmark_as_pairs(material.benchmark)
-        if not pairs.items:
-            raise ConfigError(
-                "--mode pairwise: the Ties subset has no pairs. Use --mode pointwise."
-            )
-        return BenchmarkData(pairs, material.files)
-    return material
+    found = _read_files(job) if job.data else _recorded_items(job, candidates)
+    found = benchmark_as_pairs(found) if job.as_pairs else found
+    if not found.items:
+        raise ConfigError("--as-pairs: the Ties subset has no pairs. Leave --as-pairs out.")
+    return found
 
 
-def _recorded_items(job: ValidationJob, candidates: Sequence[Candidate]) -> BenchmarkData:
+def _read_files(job: ValidationJob) -> Benchmark:
+    paths = [resolve_data_file(name, Path()) for name in job.data]
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise ConfigError("--data: names the same file twice")
+    found = read_benchmark(paths, job.kind)
+    files = [{"file": str(path)} | hash_content(path) for path in paths]
+    return msgspec.structs.replace(found, files=files)
+
+
+def _recorded_items(job: ValidationJob, candidates: Sequence[Candidate]) -> Benchmark:
     """The items that a recording brings along."""
     recordings = [one.recording for one in candidates if one.recording is not None]
-    benchmark = next((one.benchmark for one in recordings if one.benchmark is not None), None)
-    if benchmark is None:
+    found = next((one.benchmark for one in recordings if one.benchmark is not None), None)
+    if found is None:
         raise ConfigError(
             "--data: is required, because only recorded verdicts of LLMBar or JudgeBench bring "
             "their items along. Give files of the benchmark."
         )
-    if job.kind not in (None, benchmark.kind):
-        raise ConfigError(
-            f"--benchmark {job.kind}: the recorded items are those of {benchmark.kind}. Leave "
-            "--benchmark out."
-        )
-    files = [{"file": "recorded", "bytes": 0, "sha256": _items_hash(benchmark)}]
-    return BenchmarkData(benchmark, files)
+    if job.kind is not None:
+        check_allowed("--benchmark", job.kind, [found.kind], "is not that of the recorded items")
+    files = [{"file": "recorded", "bytes": 0, "sha256": _items_hash(found)}]
+    return msgspec.structs.replace(found, files=files)
 
 
 def _items_hash(benchmark: Benchmark) -> str:
     return sha256("".join(map(item_digest, benchmark.items)).encode()).hexdigest()
 
 
-def candidate_mode(job: ValidationJob, one: Candidate, benchmark: Benchmark) -> EvaluationMode:
+def candidate_mode(one: Candidate, benchmark: Benchmark) -> EvaluationMode:
     """How a judge is asked, or was; raises :class:`ConfigError` where it cannot be."""
-    if one.recording is not None:
-        return "pointwise" if one.recording.scores else "pairwise"
     if one.judge is None:
-        raise ConfigError(f"judge {one.name}: can neither be asked nor has recorded answers")
-    best_of = benchmark.kind == "rewardbench2"
-    if best_of and not hasattr(one.judge, "score"):
+        return "pointwise" if one.recording and one.recording.scores else "pairwise"
+    if one.judge.mode == "pairwise" and benchmark.kind == "rewardbench2":
         raise ConfigError(
             f"judge {one.name}: compares pairs, but rewardbench2 scores every answer by itself. "
-            "Use --mode pairwise to ask about its items as pairs (not the benchmark's own "
-            "protocol)."
+            "Use --as-pairs to ask about its items as pairs (not the benchmark's own protocol)."
         )
-    try:
-        return evaluation_mode(one.judge, benchmark, job.mode)
-    except ConfigError as error:
-        raise ConfigError(f"judge {one.name}: {error}") from None
+    return one.judge.mode
 
 
 def evaluate_judge(
     job: ValidationJob,
     folder: RunFolder,
-    material: BenchmarkData,
+    benchmark: Benchmark,
     one: Candidate,
     mode: EvaluationMode,
     place: int,
 ) -> dict[str, Any]:
     """One judge asked (or read) and scored: its entry of the summary."""
-    benchmark = material.benchmark
-    tally = Tally(sum(_count_questions(item) for item in benchmark.items))
+    tally = Tally(sum(len(item.conversations) for item in benchmark.items))
     if one.recording is not None:
-        known = judgements_by_item(benchmark, one.recording.judgements_for(benchmark))
-        judgements = [known[item.subset, item.id] for item in benchmark.items]
+        judgements = one.recording.judgements_for(benchmark)
     else:
-        judgements = _ask_or_resume(job, folder, benchmark, one, mode, place, tally)
+        judgements = _ask_or_resume(job, folder, benchmark, one, place, tally)
     job.judgements[one.name] = judgements
-    report = score_benchmark(
-        benchmark,
-        judgements,
-        judge=one.name,
-        scale=one.scale or job.scale,
-        resamples=job.resamples,
-    )
+    scale = one.scale or job.scale
     return judge_entry(
-        report,
+        score_benchmark(benchmark, judgements, judge=one.name, scale=scale),
         benchmark,
         calibrated=_card_calibration(one, benchmark, judgements),
         kind=one.kind,
         mode=mode,
-        scale=one.scale or job.scale,
+        scale=scale,
         folder=None if one.folder is None else str(one.folder),
         questions=tally.total,
         resumed=tally.resumed,
@@ -244,11 +222,10 @@ def _ask_or_resume(
     folder: RunFolder,
     benchmark: Benchmark,
     one: Candidate,
-    mode: EvaluationMode,
     place: int,
     tally: Tally,
 ) -> list[Judgement]:
-    assert one.judge is not None  # noqa: S101  (checked by mode_for)
+    assert one.judge is not None  # noqa: S101  (else it is a recording)
     identity = sha256(one.identity.encode()).hexdigest()[:16]
     journal = Journal(folder.path / f"answers-{place + 1}.jsonl", identity)
     try:
@@ -257,8 +234,7 @@ def _ask_or_resume(
                 ask_judge(
                     one.judge,
                     benchmark,
-                    mode=mode,
-                    max_concurrency=job.concurrency or one.concurrency,
+                    max_concurrency=one.concurrency,
                     journal=journal,
                     tally=tally,
                 )
@@ -267,10 +243,6 @@ def _ask_or_resume(
         journal.flush()
         for model in one.local_models:
             run_blocking(model.aclose())
-
-
-def _count_questions(item: Any) -> int:
-    return 2 if isinstance(item, PairItem) else len(item.answers)
 
 
 def validate_judges(job: ValidationJob) -> dict[str, Any]:
@@ -286,26 +258,24 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
     """
     started = time.perf_counter()
     candidates = find_candidates(job)
-    material = find_benchmark_data(job, candidates)
-    benchmark = material.benchmark
-    modes = [candidate_mode(job, one, benchmark) for one in candidates]
+    benchmark = find_benchmark(job, candidates)
+    modes = [candidate_mode(one, benchmark) for one in candidates]
     with (
-        RunFolder(job.folder, _manifest(job, candidates, material), _IDENTITY) as folder,
+        RunFolder(job.folder, _manifest(job, candidates, benchmark), _IDENTITY) as folder,
         FolderSpending(job.folder) as spending,
     ):
         entries = [
-            evaluate_judge(job, folder, material, one, mode, place)
+            evaluate_judge(job, folder, benchmark, one, mode, place)
             for place, (one, mode) in enumerate(zip(candidates, modes, strict=True))
         ]
-        judgements = JsonlLog(folder.path / JUDGEMENTS_FILE)
-        judgements.rewrite(_recorded_judgements(benchmark, job.judgements))
-        items = JsonlLog(folder.path / ITEMS_FILE)
-        items.rewrite(_item_rows(benchmark, job.judgements))
-        compared = compare_judges(benchmark, job.judgements, resamples=job.resamples)
+        said = _recorded_judgements(benchmark, job.judgements)
+        JsonlLog(folder.path / JUDGEMENTS_FILE).rewrite(said)
+        JsonlLog(folder.path / ITEMS_FILE).rewrite(_item_rows(benchmark, job.judgements))
+        compared = compare_judges(benchmark, job.judgements)
         job.summary = {
             "adjudge": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "benchmark": benchmark_entry(material),
+            "benchmark": benchmark_entry(benchmark),
             "judges": entries,
             "compared": [comparison_entry(one) for one in compared],
             "seconds": round(time.perf_counter() - started, 1),
@@ -326,23 +296,23 @@ def estimate_validation(job: ValidationJob) -> dict[str, JudgeCallEstimate]:
     """
     meters = [JudgeCallEstimate("outcome") for _ in job.judges]
     candidates = find_candidates(job, meters)
-    benchmark = find_benchmark_data(job, candidates).benchmark
-    modes = [candidate_mode(job, one, benchmark) for one in candidates]
-    for one, mode in zip(candidates, modes, strict=True):
-        if one.recording is None and one.kind != "scalar" and one.judge is not None:
-            run_blocking(ask_judge(one.judge, benchmark, mode=mode))
+    benchmark = find_benchmark(job, candidates)
+    for one in candidates:
+        candidate_mode(one, benchmark)
+        if one.kind != "scalar" and one.judge is not None:
+            run_blocking(ask_judge(one.judge, benchmark))
     return {one.name: meter for one, meter in zip(candidates, meters, strict=True)}
 
 
 def _manifest(
-    job: ValidationJob, candidates: Sequence[Candidate], material: BenchmarkData
+    job: ValidationJob, candidates: Sequence[Candidate], benchmark: Benchmark
 ) -> dict[str, Any]:
     return {
         "kind": "validation",
         "label": " against ".join(one.name for one in candidates),
         "judges": [[one.name, one.identity] for one in candidates],
-        "items": material.identity,
-        "asked": {"mode": job.mode},
+        "items": {"kind": benchmark.kind, "files": [one["sha256"] for one in benchmark.files]},
+        "asked": {"as_pairs": job.as_pairs},
     }
 
 
@@ -350,18 +320,11 @@ def _recorded_judgements(
     benchmark: Benchmark, judgements: Mapping[str, Sequence[Judgement]]
 ) -> Iterator[RecordedJudgement]:
     """One an item and judge, items in order."""
-    digests = [item_digest(item) for item in benchmark.items]
-    for place, digest in enumerate(digests):
+    for place, item in enumerate(benchmark.items):
+        digest = item_digest(item)
         for name, own in judgements.items():
-            said = own[place]
-            yield RecordedJudgement(
-                judge=name,
-                item=digest,
-                subset=said.subset,
-                id=said.id,
-                scores=said.scores,
-                verdicts=said.verdicts,
-            )
+            said = {**msgspec.structs.asdict(own[place]), "judge": name, "item": digest}
+            yield RecordedJudgement(**said)
 
 
 def _item_rows(

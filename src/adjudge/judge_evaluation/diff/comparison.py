@@ -46,8 +46,6 @@ def compare_rewards(
     a: Sequence[float | None],
     b: Sequence[float | None],
     members: Sequence[Sequence[int]],
-    *,
-    seed: int = 0,
 ) -> RewardAgreement:
     """Two judges' rewards compared; ``members`` has the places of each group's samples.
 
@@ -57,16 +55,16 @@ def compare_rewards(
     pairs = [_common_rewards(a, b, group) for group in members]
     pairs = [pair for pair in pairs if pair[0]]
     inside = [pair for pair in pairs if len(pair[0]) > 1]
-    within = estimate_within_agreement(inside, seed=seed)
+    within = estimate_within_agreement(inside)
     return RewardAgreement(
         samples=len(a),
         common=sum(len(x) for x, _ in pairs),
         groups=len(inside),
         all_groups=len(members),
-        kendall=estimate_kendall(pairs, seed=seed),
+        kendall=estimate_kendall(pairs),
         within_kendall=within["kendall"],
         advantage_pearson=within["advantage_pearson"],
-        **_changes(inside, seed),
+        **_changes(inside),
     )
 
 
@@ -87,7 +85,7 @@ def advantage_sign(advantage: float) -> int:
     return 0 if abs(advantage) < _ROUNDING else int(math.copysign(1, advantage))
 
 
-def _changes(inside: Sequence[PairedScores], seed: int) -> dict[str, Estimate]:
+def _changes(inside: Sequence[PairedScores]) -> dict[str, Estimate]:
     changes, flips = [], []
     for x, y in inside:
         changes.append((float(_best(x).isdisjoint(_best(y))), 1.0))
@@ -97,7 +95,7 @@ def _changes(inside: Sequence[PairedScores], seed: int) -> dict[str, Estimate]:
         )
         flips.append((float(flipped), float(len(x))))
     return {
-        name: bootstrap_groups(of, ratio, bounds=(0, 1), seed=seed)
+        name: bootstrap_groups(of, ratio, bounds=(0, 1))
         for name, of in (("best_changes", changes), ("sign_flips", flips))
     }
 
@@ -134,8 +132,6 @@ def compare_criteria(
     a: Sequence[CriterionMarks],
     b: Sequence[CriterionMarks],
     members: Sequence[Sequence[int]],
-    *,
-    seed: int = 0,
 ) -> list[CriterionDisagreement]:
     """All criteria together first, then each that two groups or more share, the worst first.
 
@@ -159,20 +155,18 @@ def compare_criteria(
         return []
     shared = {name: of for name, of in found.items() if len(of) >= _MIN_CRITERION_GROUPS}
     often = sorted(shared.items(), key=lambda one: (-sum(map(len, one[1])), one[0]))
-    each = [_criterion(name, of, seed) for name, of in islice(often, _MAX_CRITERIA)]
+    each = [_criterion(name, of) for name, of in islice(often, _MAX_CRITERIA)]
     each.sort(key=lambda one: -(one.differs.value or 0.0))
-    return [_criterion("", whole, seed), *each]
+    return [_criterion("", whole), *each]
 
 
-def _criterion(
-    name: str, groups: Sequence[Sequence[_MarkPair]], seed: int
-) -> CriterionDisagreement:
+def _criterion(name: str, groups: Sequence[Sequence[_MarkPair]]) -> CriterionDisagreement:
     rows = [(float(sum(x != y for x, y in marks)), float(len(marks))) for marks in groups]
     marks = [mark for group in groups for mark in group]
     return CriterionDisagreement(
         criterion=name,
         samples=len(marks),
-        differs=bootstrap_groups(rows, ratio, bounds=(0, 1), seed=seed),
+        differs=bootstrap_groups(rows, ratio, bounds=(0, 1)),
         met_first=math.fsum(float(x or 0) for x, _ in marks) / len(marks),
         met_second=math.fsum(float(y or 0) for _, y in marks) / len(marks),
     )

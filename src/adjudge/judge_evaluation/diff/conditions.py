@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from adjudge.config import suggest_name
+from adjudge.config import check_allowed
 from adjudge.errors import ConfigError
 from adjudge.stats.estimates import NOTHING_VARIED
 
@@ -49,12 +49,7 @@ class Condition(NamedTuple):
 
         Raises :class:`~adjudge.errors.ConfigError` for a name that is no metric.
         """
-        if self.name not in metrics:
-            raise ConfigError(
-                "--fail-if: has an unknown metric"
-                f"{suggest_name(self.name, metrics)} (found {self.name!r:.80}; allowed: "
-                f"{', '.join(metrics)})"
-            )
+        check_allowed("--fail-if", self.name, metrics, "has an unknown metric")
         value, why = metrics[self.name]
         if value is None or not math.isfinite(value):
             why = f"{self.name} has no value here: {why or 'not finite'}"

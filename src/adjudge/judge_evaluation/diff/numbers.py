@@ -37,46 +37,53 @@ Outcomes = Mapping[int, float]
 """What is right of a pair, by its place: an environment's reward, a person's label."""
 
 
-def summarise_diff(
-    runs: PairedRuns, labels: LabelledPairs | None = None, *, seed: int = 0
-) -> dict[str, Any]:
+def summarise_diff(runs: PairedRuns, labels: LabelledPairs | None = None) -> dict[str, Any]:
     """The whole comparison as plain data; pure. ``labels``: what people said of the samples."""
     pairs, members = runs.pairs, runs.members
-    identical = _are_identical(runs)
     environment, conflicts = _environment_rewards(pairs)
-    agreement = compare_rewards(runs.rewards_a, runs.rewards_b, members, seed=seed)
+    agreement = compare_rewards(runs.rewards_a, runs.rewards_b, members)
     truths = {"environment": LabelledPairs(environment, []), "labels": labels}
-    return {
+    found = {
         "adjudge": __version__,
         "a": describe_run(runs.a),
         "b": describe_run(runs.b),
-        "identical": identical,
+        "identical": _are_identical(runs),
         "same_spec": _have_same_spec(runs.a, runs.b),
         "samples": {"both": len(pairs), "only_a": runs.only_a, "only_b": runs.only_b},
         "groups": {**describe_sizes(map(len, members)), "same": runs.same_groups},
         "settings": _changed_settings(runs.a, runs.b),
-        "reward": _compare_side(runs.rewards_a, runs.rewards_b, members, seed, identical=identical),
-        "graders": _compare_graders(runs, seed, identical=identical),
+        "reward": _compare_side(runs.rewards_a, runs.rewards_b, members),
+        "graders": _compare_graders(runs),
         "advantages": msgspec.to_builtins(agreement),
         "criteria": msgspec.to_builtins(
             compare_criteria(
                 [pair.a.marks for pair in pairs],
                 [pair.b.marks for pair in pairs],
                 members,
-                seed=seed,
             )
         ),
         "noise": _measure_noise(runs) if _have_same_spec(runs.a, runs.b) else None,
         "truth": {
-            name: _compare_truth(runs, outcomes, seed, identical=identical)
+            name: _compare_truth(runs, outcomes)
             for name, outcomes in truths.items()
             if outcomes is not None and any(outcomes)
         },
         "environment_conflicts": conflicts,
-        "missing": _compare_missing(pairs, members, seed, identical=identical),
+        "missing": _compare_missing(pairs, members),
         "turned": _turned_samples(runs),
-        "seed": seed,
+        "seed": 0,
     }
+    if found["identical"]:
+        _state_no_change(found)
+    return found
+
+
+def _state_no_change(found: dict[str, Any]) -> None:
+    """The same run twice differs nowhere: there is nothing to estimate, so no interval either."""
+    truths = [part[pairs] for part in found["truth"].values() for pairs in ("within", "pooled")]
+    for part in (found["reward"], found["missing"], *found["graders"].values(), *truths):
+        if part["change"]["value"] is not None:
+            part["change"] = _as_data(Estimate(0.0, why=NOTHING_VARIED))
 
 
 def describe_run(run: DiffRun) -> dict[str, Any]:
@@ -143,9 +150,6 @@ def _compare_side(
     a: Sequence[float | None],
     b: Sequence[float | None],
     members: Sequence[Sequence[int]],
-    seed: int,
-    *,
-    identical: bool,
 ) -> dict[str, Any]:
     """Both means over what both have, and B less A."""
     rows: list[ItemColumns] = []
@@ -165,7 +169,7 @@ def _compare_side(
         "mean_a": mean([x for x, _ in both]),
         "mean_b": mean([y for _, y in both]),
         "changed": sum(x != y for x, y in both),
-        "change": _as_data(_mean_change(rows, seed, identical=identical)),
+        "change": _as_data(_mean_change(rows)),
     }
 
 
@@ -174,17 +178,13 @@ def differ_by_rounding(x: float, y: float) -> bool:
     return abs(x - y) <= TIE_TOLERANCE * max(abs(x), abs(y), 1.0)
 
 
-def _mean_change(rows: Sequence[ItemColumns], seed: int, *, identical: bool) -> Estimate:
-    """Scores have no bounds: where no group differs from another, nothing tells how far they may.
-
-    The same run twice differs nowhere, so there is nothing to estimate.
-    """
-    if identical or (len(rows) > 1 and len({change / n for change, n in rows}) == 1):
+def _mean_change(rows: Sequence[ItemColumns]) -> Estimate:
+    """Scores have no bounds: where all groups change alike, nothing says how far they may."""
+    if len(rows) > 1 and len({change / n for change, n in rows}) == 1:
         return Estimate(
-            ratio([math.fsum(of) for of in zip(*rows, strict=True)]) if rows else None,
-            why=NOTHING_VARIED,
+            ratio([math.fsum(of) for of in zip(*rows, strict=True)]), why=NOTHING_VARIED
         )
-    return bootstrap_groups(rows, ratio, bounds=_UNBOUNDED, seed=seed)
+    return bootstrap_groups(rows, ratio, bounds=_UNBOUNDED)
 
 
 def _as_data(found: Estimate) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def _as_data(found: Estimate) -> dict[str, Any]:
     return data
 
 
-def _compare_graders(runs: PairedRuns, seed: int, *, identical: bool) -> dict[str, Any]:
+def _compare_graders(runs: PairedRuns) -> dict[str, Any]:
     """Each grader of both, in the order of B's spec; those of one alone say whose they are."""
     ours, theirs = runs.a.graders, runs.b.graders
     found: dict[str, Any] = {}
@@ -202,7 +202,7 @@ def _compare_graders(runs: PairedRuns, seed: int, *, identical: bool) -> dict[st
             continue
         a, b = ([row.scores.get(name) for row in side] for side in zip(*runs.pairs, strict=True))
         found[name] = {
-            **_compare_side(a, b, runs.members, seed, identical=identical),
+            **_compare_side(a, b, runs.members),
             "missing_a": a.count(None),
             "missing_b": b.count(None),
         }
@@ -221,9 +221,7 @@ def _environment_rewards(pairs: Sequence[RowPair]) -> tuple[dict[int, float], in
     return found, conflicts
 
 
-def _compare_truth(
-    runs: PairedRuns, truth: LabelledPairs, seed: int, *, identical: bool
-) -> dict[str, Any]:
+def _compare_truth(runs: PairedRuns, truth: LabelledPairs) -> dict[str, Any]:
     """How often each run orders two samples as their outcomes do, and B less A.
 
     ``within``: pairs inside groups, all that a group-relative trainer sees. ``pooled``: all pairs,
@@ -248,8 +246,8 @@ def _compare_truth(
     ]
     return {
         "samples": len(places),
-        "within": _agreement_change([row for row in inside if row[2]], seed, identical=identical),
-        "pooled": _agreement_change(crossing, seed, identical=identical, counted_twice=True),
+        "within": _agreement_change([row for row in inside if row[2]]),
+        "pooled": _agreement_change(crossing, counted_twice=True),
     }
 
 
@@ -294,7 +292,7 @@ def _pair_sums(runs: PairedRuns, places: Sequence[int], outcomes: Outcomes) -> l
 
 
 def _agreement_change(
-    rows: Sequence[ItemColumns], seed: int, *, identical: bool, counted_twice: bool = False
+    rows: Sequence[ItemColumns], *, counted_twice: bool = False
 ) -> dict[str, Any]:
     """A's share, B's share and B less A; ``counted_twice``: each pair in both of its groups.
 
@@ -315,35 +313,26 @@ def _agreement_change(
         return {"pairs": 0, "a": none, "b": none, "change": none}
     return {
         "pairs": round(whole[2] / 2 if counted_twice else whole[2]),
-        "a": _as_data(bootstrap_groups(rows, share(0), bounds=(0, 1), seed=seed)),
-        "b": _as_data(bootstrap_groups(rows, share(1), bounds=(0, 1), seed=seed)),
-        "change": _as_data(
-            Estimate(0.0, why=NOTHING_VARIED)
-            if identical
-            else bootstrap_groups(rows, change, seed=seed)
-        ),
+        "a": _as_data(bootstrap_groups(rows, share(0), bounds=(0, 1))),
+        "b": _as_data(bootstrap_groups(rows, share(1), bounds=(0, 1))),
+        "change": _as_data(bootstrap_groups(rows, change)),
     }
 
 
-def _compare_missing(
-    pairs: Sequence[RowPair], members: Sequence[Sequence[int]], seed: int, *, identical: bool
-) -> dict[str, Any]:
+def _compare_missing(pairs: Sequence[RowPair], members: Sequence[Sequence[int]]) -> dict[str, Any]:
     """Rewards that are missing of the samples in both runs, and B's share less A's."""
     gone = [(pair.a.reward is None, pair.b.reward is None) for pair in pairs]
     rows = [
         (float(sum(gone[at][1] - gone[at][0] for at in group)), float(len(group)))
         for group in members
     ]
-    change = (
-        Estimate(0.0, why=NOTHING_VARIED) if identical else bootstrap_groups(rows, ratio, seed=seed)
-    )
     return {
         "a": sum(one for one, _ in gone) / len(gone),
         "b": sum(other for _, other in gone) / len(gone),
         "only_a": gone.count((True, False)),
         "only_b": gone.count((False, True)),
         "both": gone.count((True, True)),
-        "change": _as_data(change),
+        "change": _as_data(bootstrap_groups(rows, ratio)),
         "kinds_a": count_kinds([pair.a.kind for pair in pairs]),
         "kinds_b": count_kinds([pair.b.kind for pair in pairs]),
     }

@@ -162,31 +162,25 @@ def settings_table(summary: Mapping[str, Any]) -> Table:
 
 def score_change_table(summary: Mapping[str, Any]) -> Table:
     """Means of the reward and of each grader, paired."""
-    rows = [_change_cells(bold("reward"), summary["reward"])]
-    for name, one in summary["graders"].items():
+    rows: list[list[object]] = []
+    for name, one in [(bold("reward"), summary["reward"]), *summary["graders"].items()]:
         if "only" in one:
-            rows.append([name, small(f"only in {one['only'].upper()}"), "", "", "", ""])
+            rows.append([name, small(f"only in {one['only'].upper()}"), *[""] * 4])
         else:
-            rows.append(_change_cells(name, one))
-    columns = [
-        "mean over what both scored",
-        *numeric("A", "B", "B − A"),
-        Column("95 %", "i"),
-        *numeric("changed"),
-    ]
-    return Table(columns, rows, keep=("B − A", "A", "B"), drop=("changed",))
+            sides, changed = (one["mean_a"], one["mean_b"]), f"{one['changed']:,} of"
+            rows.append([name, *_compared(*sides, one["change"]), f"{changed} {one['common']:,}"])
+    return _change_table("mean over what both scored", rows, *numeric("changed"))
 
 
-def _change_cells(name: object, one: Mapping[str, Any]) -> list[object]:
-    change = one["change"]
-    return [
-        name,
-        format_number(one["mean_a"]),
-        format_number(one["mean_b"]),
-        _change_number(change),
-        _ends(change),
-        f"{one['changed']:,} of {one['common']:,}",
-    ]
+def _compared(a: float | None, b: float | None, change: Mapping[str, Any]) -> list[str]:
+    """What both runs have, and the difference with its interval."""
+    return [format_number(a), format_number(b), _change_number(change), _ends(change)]
+
+
+def _change_table(heading: str, rows: list[list[object]], last: Column) -> Table:
+    """Rows of a name, of :func:`_compared`, and of a ``last`` column that may be left out."""
+    columns = [heading, *numeric("A", "B", "B − A"), Column("95 %", "i"), last]
+    return Table(columns, rows, keep=("B − A", "A", "B"), drop=(str(last.heading),))
 
 
 def _change_number(change: Mapping[str, Any]) -> str:
@@ -216,29 +210,14 @@ def advantage_table(summary: Mapping[str, Any]) -> Table:
 
 def truth_table(summary: Mapping[str, Any]) -> Table:
     """Who orders two samples as the environment, or people, do."""
-    rows = []
+    rows: list[list[object]] = []
     for source, whole in summary["truth"].items():
         for key, pairs in (("within", "within groups"), ("pooled", "all pairs")):
             one = whole[key]
             if one["pairs"]:
-                change = one["change"]
-                cells = [format_number(one[side]["value"]) for side in ("a", "b")]
-                rows.append(
-                    [
-                        [_TRUTHS[source], " ", small(pairs)],
-                        *cells,
-                        _change_number(change),
-                        _ends(change),
-                        f"{one['pairs']:,}",
-                    ]
-                )
-    columns = [
-        "agreement with",
-        *numeric("A", "B", "B − A"),
-        Column("95 %", "i"),
-        Column("pairs", "i"),
-    ]
-    return Table(columns, rows, keep=("B − A", "A", "B"), drop=("pairs",))
+                cells = _compared(one["a"]["value"], one["b"]["value"], one["change"])
+                rows.append([[_TRUTHS[source], " ", small(pairs)], *cells, f"{one['pairs']:,}"])
+    return _change_table("agreement with", rows, Column("pairs", "i"))
 
 
 def missing_table(summary: Mapping[str, Any]) -> Table:
@@ -274,13 +253,9 @@ def cost_table(summary: Mapping[str, Any]) -> Table:
 def _amount(key: str, value: float | None) -> str:
     if value is None:
         return "–"
-    return (
-        f"{value:.4f}"
-        if key == "cost_usd"
-        else format_number(value, 1)
-        if value % 1
-        else (format_integer(value))
-    )
+    if key == "cost_usd":
+        return f"{value:.4f}"
+    return format_number(value, 1) if value % 1 else format_integer(value)
 
 
 def changes_table(summary: Mapping[str, Any], most: int) -> Table:

@@ -17,10 +17,13 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from adjudge.errors import ConfigError
-from adjudge.graders.base import is_listwise
+from adjudge.graders.base import FunctionGrader, GraderTraits, RuleGrader, is_listwise
 from adjudge.graders.llm.comparison import ListwiseGrader, PairJudge, PairwiseGrader
+from adjudge.graders.llm.llm_grader import LLMGrader
 from adjudge.graders.llm.multi_judge import MultiJudge
+from adjudge.graders.llm.numeric_scores import ExpectedScoreGrader
 from adjudge.graders.llm.rubric import RubricGrader
+from adjudge.graders.llm.shipped_graders import ShippedGrader
 from adjudge.intake.samples import make_sample
 from adjudge.judge_evaluation.probes.items import ProbeItem, ProbeTopic
 from adjudge.rubrics import Rubric
@@ -75,6 +78,7 @@ class ProbedGrader:
         self.gives_reference = self.takes_reference if with_reference is None else with_reference
         own = isinstance(one, RubricGrader) and one.source.fixed is None
         self.rubric_field = one.source.field if own else ""
+        self.score_range = finite_range(GraderTraits.of(one).score_range)
 
     @property
     def asks_both_orders(self) -> bool:
@@ -95,8 +99,7 @@ class ProbedGrader:
     @property
     def top_score_text(self) -> str:
         """The best score in words, for a text that asks for it."""
-        bounds = finite_range(getattr(self.single_grader, "score_range", None))
-        return "10" if bounds is None else f"{bounds[1]:g}"
+        return "10" if self.score_range is None else f"{self.score_range[1]:g}"
 
     @property
     def marks_criteria(self) -> bool:
@@ -140,18 +143,16 @@ class ProbedGrader:
 
 def _takes_reference(grader: Any) -> bool:
     """Whether a grader asks for a reference by name: in its needs, its template, its signature."""
-    if isinstance(grader, PairwiseGrader):
-        return "reference" in grader.template.fields and grader.against != "reference"
-    if "reference" in (*getattr(grader, "needs", ()), *getattr(grader, "needs_any", ())):
-        return True
-    template = getattr(grader, "template", None)
-    if template is not None and "reference" in getattr(template, "fields", ()):
-        return True
-    function = getattr(grader, "evaluate", grader.aevaluate)
-    try:
-        return "reference" in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # a callable that does not tell
-        return False
+    match grader:
+        case PairwiseGrader(against="reference"):
+            return False
+        case ShippedGrader():
+            return "reference" in (*grader.needs, *grader.needs_any)
+        case PairJudge() | ListwiseGrader() | LLMGrader() | ExpectedScoreGrader():
+            return "reference" in grader.template.fields
+    has_rule = isinstance(grader, RuleGrader | FunctionGrader)
+    function = grader.evaluate if has_rule else grader.aevaluate
+    return "reference" in inspect.signature(function).parameters
 
 
 _CRITERIA = {
@@ -227,10 +228,6 @@ class ProbeBench:
         self.failed: dict[ProbeQuestion, str] = {}
         self._by_id = {item.id: item for item in self.items}
         self._by_id |= {topic.twin.id: topic.twin for topic in topics if topic.twin is not None}
-        self._range = finite_range(getattr(subject.single_grader, "score_range", None)) or (
-            0.0,
-            1.0,
-        )
         self._cut: list[float | None] = []
 
     @property
@@ -325,7 +322,7 @@ class ProbeBench:
             ProbeQuestion(item.id, one, other, self.reference(item), draw=draw)
         )
         if isinstance(found, GraderScore):
-            low, high = self._range
+            low, high = self.subject.score_range or (0.0, 1.0)
             return 2 * (found.score - low) / (high - low) - 1
         first, second = _pair_scores(found)
         return None if first is None or second is None else first - second

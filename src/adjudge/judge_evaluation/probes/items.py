@@ -9,23 +9,28 @@ from __future__ import annotations
 import random
 import re
 import tomllib
-from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from adjudge.datasets.files import RawColumns
 from adjudge.errors import ConfigError
+from adjudge.judge_evaluation.rows import convert_row, read_records
 
 ItemLanguage = Literal["en", "zh"]
 LanguageChoice = Literal["mixed", "en", "zh"]
 """Topics in one language, or half of them in each."""
 
 
+_Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
+
+
 class ProbeItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One question and answers to it, as a row of a JSONL file.
+    """One question and answers to it, as a row of a file.
 
     ``right``, ``partial``, ``wrong``: answers of falling quality, of like length and style.
     ``reference``: the right answer in other words (needed by graders that take one). ``topic``
@@ -34,9 +39,9 @@ class ProbeItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     further fields for graders that ask for them (a ``context``, a ``rubric``).
     """
 
-    prompt: str
-    right: str
-    wrong: str
+    prompt: _Text
+    right: _Text
+    wrong: _Text
     partial: str = ""
     reference: str = ""
     topic: str = ""
@@ -44,6 +49,13 @@ class ProbeItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     answers: dict[str, str] = {}
     best: str = ""
     fields: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if self.right in (self.wrong, self.partial):
+            raise ValueError("right: is also the wrong or the partial answer")
+        if self.best and self.best not in self.answers:
+            families = ", ".join(sorted(self.answers)) or "none"
+            raise ValueError(f"best: {self.best!r} has no answer (answers: {families})")
 
     @property
     def id(self) -> str:
@@ -74,47 +86,17 @@ def shipped_items() -> list[ProbeItem]:
 
 
 def load_items(path: Path) -> list[ProbeItem]:
-    """The items of a JSONL file; raises :class:`ConfigError` naming the line and what is wrong."""
-    try:
-        lines = path.read_bytes().removeprefix(BOM_UTF8).splitlines()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    items: list[ProbeItem] = []
-    seen: set[str] = set()
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        item = _read_item(line, f"{path}:{number}")
-        if not item.topic:
-            item = msgspec.structs.replace(item, topic=f"line-{number}")
-        if item.id in seen:
-            raise ConfigError(
-                f"{path}:{number}: topic {item.topic!r} is given twice in one language"
-            )
-        seen.add(item.id)
-        items.append(item)
-    if not items:
-        raise ConfigError(
-            f"{path}: there is no item in the file. Give each row prompt, right and wrong."
-        )
+    """The items of a file; raises :class:`ConfigError` naming the row and what is wrong."""
+    items = read_records([path], _parse_item)
+    counts = Counter(item.id for item in items)
+    if again := [name for name, count in counts.items() if count > 1]:
+        raise ConfigError(f"{path}: topic: is given twice in one language (found {again[0]!r})")
     return items
 
 
-def _read_item(line: bytes, where: str) -> ProbeItem:
-    try:
-        item = _decoder.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        keys = ", ".join(ProbeItem.__struct_fields__)
-        raise ConfigError(f"{where}: is not an item: {error} (keys: {keys})") from None
-    for name in ("prompt", "right", "wrong"):
-        if not getattr(item, name).strip():
-            raise ConfigError(f"{where}: {name}: must not be empty")
-    if item.right in (item.wrong, item.partial):
-        raise ConfigError(f"{where}: right: is also the wrong or the partial answer")
-    if item.best and item.best not in item.answers:
-        families = ", ".join(sorted(item.answers)) or "none"
-        raise ConfigError(f"{where}: best: {item.best!r} has no answer (answers: {families})")
-    return item
+def _parse_item(row: RawColumns, where: str) -> ProbeItem:
+    topic = row.get("topic") or f"line-{where.rpartition(':')[2]}"
+    return convert_row({**row, "topic": topic}, ProbeItem)
 
 
 def choose_topics(
@@ -164,18 +146,12 @@ def _other_language(language: str) -> str:
     return "zh" if language == "en" else "en"
 
 
-_CHANGES = tomllib.loads(_FILES.joinpath("changes.toml").read_text(encoding="utf-8"))
-
-FILLER_PARAGRAPHS: Mapping[str, Sequence[str]] = _CHANGES["filler"]
-FLATTERY: Mapping[str, Sequence[Sequence[str]]] = _CHANGES["flattery"]
-FLATTERY_CONTROLS: Mapping[str, Sequence[Sequence[str]]] = _CHANGES["flattery_controls"]
-CITATIONS: Mapping[str, Sequence[str]] = _CHANGES["citations"]
-CITATION_CONTROLS: Mapping[str, Sequence[str]] = _CHANGES["citation_controls"]
-ASSURANCES: Mapping[str, Sequence[Sequence[str]]] = _CHANGES["assurances"]
-ASSURANCE_CONTROLS: Mapping[str, Sequence[Sequence[str]]] = _CHANGES["assurance_controls"]
-HEADINGS: Mapping[str, str] = _CHANGES["headings"]
-MASTER_KEYS: Sequence[str] = _CHANGES["master_keys"]
-ATTACKS: Mapping[str, Mapping[str, str]] = _CHANGES["attacks"]
+CHANGES: Mapping[str, Any] = tomllib.loads(
+    _FILES.joinpath("changes.toml").read_text(encoding="utf-8")
+)
+"""What is added to answers, by the kind of change and the language."""
+MASTER_KEYS: Sequence[str] = CHANGES["master_keys"]
+ATTACKS: Mapping[str, Mapping[str, str]] = CHANGES["attacks"]
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 
@@ -196,7 +172,7 @@ def split_sentences(text: str) -> list[str]:
 
 def add_padding(item: ProbeItem, answer: str, rng: random.Random) -> str:
     """A paragraph that says nothing, after the answer."""
-    return f"{answer}\n\n{rng.choice(FILLER_PARAGRAPHS[item.language])}"
+    return f"{answer}\n\n{rng.choice(CHANGES['filler'][item.language])}"
 
 
 def add_heading(
@@ -208,8 +184,9 @@ def add_heading(
 ) -> str:
     """A heading, and the first sentence in bold; ``neutral``: the same lines without markup."""
     first, *rest = split_sentences(answer) or [answer]
+    title = CHANGES["headings"][item.language]
     heading, first = ("", first) if neutral else ("## ", f"**{first}**")
-    return "\n\n".join([f"{heading}{HEADINGS[item.language]}", first, *rest])
+    return "\n\n".join([f"{heading}{title}", first, *rest])
 
 
 def format_as_list(
@@ -225,37 +202,21 @@ def format_as_list(
     return "\n".join(f"- {one}" for one in split_sentences(answer) or [answer])
 
 
-def add_flattery(item: ProbeItem, answer: str, rng: random.Random, *, neutral: bool = False) -> str:
-    """Praise for whoever asks, before and after; ``neutral``: as many words without praise."""
-    return _put_around(item, answer, rng, FLATTERY_CONTROLS if neutral else FLATTERY)
-
-
-def add_assurance(
-    item: ProbeItem, answer: str, rng: random.Random, *, neutral: bool = False
+def add_words(
+    item: ProbeItem, answer: str, rng: random.Random, *, words: str, neutral: bool = False
 ) -> str:
-    """Assurances, before and after; ``neutral``: as many words that assure nothing."""
-    return _put_around(item, answer, rng, ASSURANCE_CONTROLS if neutral else ASSURANCES)
+    """The ``words`` of one kind of change (praise, a made-up source, assurances) around an answer.
 
-
-def _put_around(
-    item: ProbeItem, answer: str, rng: random.Random, said: Mapping[str, Sequence[Sequence[str]]]
-) -> str:
-    before, after = rng.choice(said[item.language])
-    return _join_around(item, before, answer, after)
-
-
-def add_citation(item: ProbeItem, answer: str, rng: random.Random, *, neutral: bool = False) -> str:
-    """A source that does not exist, after the answer; ``neutral``: as many words without one."""
-    said = CITATION_CONTROLS if neutral else CITATIONS
-    source = rng.choice(said[item.language]).format(number=rng.randrange(10_000, 99_999))
-    return _join_around(item, "", answer, source)
+    ``neutral``: as many words in the same places that are nothing of the kind.
+    """
+    said = rng.choice(CHANGES[f"{words}_controls" if neutral else words][item.language])
+    if isinstance(said, str):
+        said = ("", said.format(number=rng.randrange(10_000, 99_999)))
+    before, after = said
+    space = " " if item.language == "en" else ""
+    return space.join(part for part in (before, answer, after) if part)
 
 
 def add_attack(item: ProbeItem, answer: str, attack: str, top: str) -> str:
     """A text that tries to write the verdict, after the answer."""
     return f"{answer}\n\n{ATTACKS[attack][item.language].format(top=top)}"
-
-
-def _join_around(item: ProbeItem, before: str, answer: str, after: str) -> str:
-    space = " " if item.language == "en" else ""
-    return space.join(part for part in (before, answer, after) if part)

@@ -13,15 +13,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from adjudge.config import suggest_name
+from adjudge.config import check_allowed
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import PASSING_KINDS, ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.graders.binding import GraderConfig
+from adjudge.judge_evaluation.benchmarks.judges import choose_grader
 from adjudge.judge_evaluation.probes.bench import (
     ProbeBench,
     ProbedGrader,
@@ -61,9 +63,9 @@ from adjudge.runner.progress import Progress, Tally
 from adjudge.runner.runner import GradingRequest, GradingRunner
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
 from adjudge.runs.grading import resume_recording
-from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_calls
+from adjudge.runs.judge_calls import JudgeCallEstimate, build_call_meters
 from adjudge.runs.spending import FolderSpending
-from adjudge.types import GraderError, GraderResult, Sample
+from adjudge.types import GraderError, GraderResult
 from adjudge.version import __version__
 
 PROBES: Mapping[str, Probe] = {
@@ -78,21 +80,6 @@ PROBES: Mapping[str, Probe] = {
     )
 }
 """The probes by name."""
-
-
-def find_probe(name: str) -> Probe:
-    """A probe; raises :class:`ConfigError` naming the nearest one."""
-    if name not in PROBES:
-        raise ConfigError(
-            f"there is no probe {name!r}{suggest_name(name, PROBES)} (probes: {', '.join(PROBES)})"
-        )
-    return PROBES[name]
-
-
-def select_probes(names: Iterable[str]) -> list[Probe]:
-    """The probes of these names in the catalogue's order; all where none is named."""
-    wanted = {find_probe(name).name for name in names}
-    return [probe for probe in PROBES.values() if not wanted or probe.name in wanted]
 
 
 @dataclass
@@ -126,25 +113,13 @@ class ProbeJob:
     @property
     def entry(self) -> GraderEntry:
         """The spec's entry of the grader; raises :class:`ConfigError`."""
-        where, names = self.spec.where, [entry.name for entry in self.spec.graders]
-        listed = ", ".join(names)
-        if self.grader is not None and self.grader not in names:
-            raise ConfigError(f"{where}: there is no grader {self.grader!r} (there are: {listed})")
-        found = [e for e in self.spec.graders if self.grader in (None, e.name)]
-        if len(found) > 1:
-            judged = [entry for entry in found if self.spec.asks_judge(entry)]
-            if len(judged) != 1:
-                raise ConfigError(
-                    f"{where}: exactly one grader must be chosen (there are: {listed}). Set "
-                    "--grader NAME."
-                )
-            found = judged
-        if found[0].scope == "event":
+        found = choose_grader(self.spec, self.grader)
+        if found.scope == "event":
             raise ConfigError(
-                f"{where}: graders.{found[0].name}: judges events, but probes are about whole "
-                "answers"
+                f"{self.spec.where}: graders.{found.name}: judges events, but probes are about "
+                "whole answers"
             )
-        return found[0]
+        return found
 
 
 @dataclass
@@ -156,13 +131,17 @@ class PreparedProbes:
     bench: ProbeBench
     probes: Sequence[Probe]
 
-    @property
-    def questions(self) -> list[ProbeQuestion]:
-        """The questions, each once."""
-        return list(self.bench.questions)
+    async def ask(
+        self, questions: Iterable[ProbeQuestion], max_concurrency: int, **more: Any
+    ) -> dict[ProbeQuestion, GraderResult]:
+        """The answers to questions; ``more`` as of :class:`GradingRunner`."""
+        graders = {n: GraderConfig(one, self.entry.mapper) for n, one in self.graders.items()}
+        runner = GradingRunner(graders, max_concurrency, show_progress=False, **more)
+        asked = list(questions)
+        found = await runner.aask(list(map(self._request, asked)))
+        return dict(zip(asked, found, strict=True))
 
-    def ask(self, question: ProbeQuestion) -> GradingRequest:
-        """A question as the runner takes it."""
+    def _request(self, question: ProbeQuestion) -> GradingRequest:
         name = self.entry.name
         if question.reordered and not self.bench.subject.rubric_field:
             name = _reordered_name(name)
@@ -176,13 +155,12 @@ def _reordered_name(name: str) -> str:
 
 def prepare_probes(job: ProbeJob, judges: Mapping[str, ChatModel] | None = None) -> PreparedProbes:
     """Build the grader and plan every question; asks nobody. Raises :class:`ConfigError`."""
-    for name, limit in job.thresholds.items():
-        find_probe(name)
-        if not 0 <= limit < math.inf:
-            raise ConfigError(f"threshold {name}: must be 0 or more (found {limit:g})")
-    if job.repeats < 1:
-        raise ConfigError(f"repeats: must be at least 1 (found {job.repeats})")
-    entry, probes = job.entry, select_probes(job.only)
+    for name in (*job.thresholds, *job.only):
+        check_allowed("probe", name, PROBES)
+    if negative := [name for name, limit in job.thresholds.items() if not 0 <= limit < math.inf]:
+        raise ConfigError(f"--threshold {negative[0]}: must be 0 or more")
+    entry = job.entry
+    probes = [one for one in PROBES.values() if not job.only or one.name in job.only]
     items = shipped_items() if job.items is None else load_items(job.items)
     topics = choose_topics(items, job.n, seed=job.seed, language=job.language)
     judges = job.spec.build_judges(job.cassette) if judges is None else judges
@@ -201,40 +179,18 @@ def prepare_probes(job: ProbeJob, judges: Mapping[str, ChatModel] | None = None)
     return PreparedProbes(entry, graders, bench, probes)
 
 
-_SAMPLE_SIZE = 150
-
-
 def estimate_probe_calls(job: ProbeJob) -> JudgeCallEstimate:
-    """What the grader would ask, from 150 questions spread over all; asks nobody."""
-    prepared = prepare_probes(job)
+    """What the grader would ask in all; asks nobody."""
     found = JudgeCallEstimate("outcome")
-    if not job.spec.asks_judge(prepared.entry):
+    if not job.spec.asks_judge(job.entry):
         return found
-    questions = prepared.questions
-    seen = questions[:: max(1, len(questions) // _SAMPLE_SIZE)]
-    samples: list[Sample] = []
-    groups: list[str] = []
-    for number, question in enumerate(seen):
-        for member in _response_fields(prepared.ask(question).fields):
-            samples.append(_reward_sample(member, len(samples)))
-            groups.append(str(number))
-    alone = job.spec.model_copy(update={"graders": [prepared.entry]})
-    asked = estimate_calls(alone, samples, groups)[prepared.entry.name]
-    found.add_all(asked, len(questions) / len(seen))
+    prepared = prepare_probes(job, build_call_meters(job.spec.build_judges(), found))
+    results = run_blocking(prepared.ask(prepared.bench.questions, job.spec.max_concurrency))
+    errors = [one for one in results.values() if isinstance(one, GraderError)]
+    lost = [one for one in errors if one.kind is not ErrorKind.NOT_SAMPLED]
+    if lost and not found.calls:
+        found.why = f"{lost[0].kind}: {lost[0].error}"
     return found
-
-
-def _response_fields(fields: Any) -> list[dict[str, Any]]:
-    """One mapping of fields per response: a ranking's question has lists."""
-    if isinstance(fields["response"], str):
-        return [dict(fields)]
-    count = len(fields["response"])
-    return [{name: value[place] for name, value in fields.items()} for place in range(count)]
-
-
-def _reward_sample(fields: dict[str, Any], place: int) -> Sample:
-    extra = {k: v for k, v in fields.items() if k not in ("prompt", "response", "messages")}
-    return Sample(place, place, fields["prompt"], fields["response"], fields["messages"], extra)
 
 
 class ProbeJournal(Journal):
@@ -267,7 +223,7 @@ def run_probes(job: ProbeJob) -> list[ProbeFinding]:
 def _run(job: ProbeJob, budget: SpendCeiling) -> list[ProbeFinding]:
     started = time.perf_counter()
     prepared = prepare_probes(job, job.spec.build_judges(job.cassette, budget))
-    tally = Tally(len(prepared.questions))
+    tally = Tally(len(prepared.bench.questions))
     main = {prepared.entry.name: prepared.graders[prepared.entry.name]}
     check_machine(job.spec, main)
     with (
@@ -315,24 +271,14 @@ async def _ask_questions(
     job: ProbeJob, prepared: PreparedProbes, journal: ProbeJournal, tally: Tally
 ) -> dict[ProbeQuestion, GraderResult]:
     """The answers; what failed for a reason that passes is asked once more."""
-    mapper = prepared.entry.mapper
-    runner = GradingRunner(
-        {name: GraderConfig(grader, mapper) for name, grader in prepared.graders.items()},
-        job.spec.max_concurrency,
-        show_progress=False,
-        journal=journal,
-        tally=tally,
+    ask = partial(
+        prepared.ask, max_concurrency=job.spec.max_concurrency, journal=journal, tally=tally
     )
-    questions = prepared.questions
-    found = await runner.aask([prepared.ask(question) for question in questions])
-    answers = dict(zip(questions, found, strict=True))
-    again = [q for q, one in answers.items() if isinstance(one, GraderError) and one.passing]
-    for question in again:
-        failed = answers[question]
-        if isinstance(failed, GraderError):
-            tally.withdraw(failed)
-    found = await runner.aask([prepared.ask(question) for question in again])
-    return answers | dict(zip(again, found, strict=True))
+    answers = await ask(prepared.bench.questions)
+    again = {q: one for q, one in answers.items() if isinstance(one, GraderError) and one.passing}
+    for failed in again.values():
+        tally.withdraw(failed)
+    return answers | await ask(again)
 
 
 def _check_answers(job: ProbeJob, answers: Mapping[ProbeQuestion, GraderResult]) -> None:

@@ -46,7 +46,6 @@ class SwapStudy:
     folder: Path
     mapping: Mapping[str, str] = field(default_factory=dict)
     stored: Mapping[str, str] = field(default_factory=dict)
-    seed: int = 0
     budget_usd: float | None = None
     show_progress: bool = True
     summary: dict[str, Any] = field(default_factory=dict)
@@ -150,13 +149,13 @@ def run_swap(study: SwapStudy) -> dict[str, Any]:
             runs[name] = DiffRun(study.folder / "judges" / name, study.mapping)
             runs[name].broken = list(graded.broken)
         runs |= stored
-        pairs = [_compare(folder, runs, names, study.seed) for names in combinations(runs, 2)]
+        pairs = [_compare(folder, runs, names) for names in combinations(runs, 2)]
         broken = {row.where: row.message for run in runs.values() for row in run.broken}
         study.summary = {
             "adjudge": folder.facts["adjudge"],
             "created": folder.created,
             "rollouts": [str(path) for path in study.rollouts],
-            "seed": study.seed,
+            "seed": 0,
             "judges": [
                 {"name": name, "kind": "spec" if name in specs else "stored", **_describe(run)}
                 for name, run in runs.items()
@@ -173,11 +172,11 @@ def run_swap(study: SwapStudy) -> dict[str, Any]:
 
 
 def _compare(
-    folder: RunFolder, runs: Mapping[str, DiffRun], names: tuple[str, str], seed: int
+    folder: RunFolder, runs: Mapping[str, DiffRun], names: tuple[str, str]
 ) -> dict[str, Any]:
     """Two judges as the summary has them, and the page of both."""
     paired = PairedRuns(*(runs[name] for name in names))
-    found = {"judges": list(names), **summarise_diff(paired, seed=seed)}
+    found = {"judges": list(names), **summarise_diff(paired)}
     found["verdict"] = write_verdict(found)
     page = render_diff_page(
         {**found, "worst": describe_worst(paired, _PAGE_SAMPLES), "conditions": []}

@@ -31,7 +31,6 @@ from adjudge.judge_evaluation.benchmarks.items import (
 )
 from adjudge.judge_evaluation.benchmarks.judges import (
     BenchmarkJudge,
-    GraderScores,
     ask_judge,
     spec_judge,
 )
@@ -216,7 +215,7 @@ def _serve_judge(at: Path, card: JudgeCard, folder: Path) -> Iterator[BenchmarkJ
     raw.write_text(format_toml(_raw_score_spec(at)), encoding="utf-8")
     with start_service(str(raw), deadline_s=_TIMEOUT_S) as url:
         grader = ServedGrader(url, timeout=_TIMEOUT_S, max_concurrent_requests=_MAX_CONCURRENCY)
-        yield GraderScores(grader, card.label)
+        yield BenchmarkJudge(card.label, grader)
 
 
 def _raw_score_spec(at: Path) -> dict[str, Any]:
