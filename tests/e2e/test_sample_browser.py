@@ -88,29 +88,6 @@ def judged_run(folder: Path) -> None:
     (folder / "report.html").write_text("<title>A report</title><p>of this run</p>")
 
 
-def what_stands_out(page: Page) -> None:
-    """The run's pairs change with the order; a button goes through them."""
-    section = page.locator("#judge-findings")
-    expect(section).to_contain_text("8 of 8 pairs change with the order; the first place")
-    line = section.locator("li", has_text="pairs change")
-    line.get_by_role("button", name="Show the first").click()
-    title(page, "Sample 0, group g0")
-    line.get_by_role("button", name="Next such (now 1 of").click()
-    title(page, "Sample 1, group g0")
-
-
-def test_what_stands_out_leads_to_its_samples(browser: Browser, tmp_path: Path) -> None:
-    judged_run(tmp_path / "run")
-    options = {"viewport": {"width": 390, "height": 900}}
-    with served(tmp_path / "run") as (url, _), opened(browser, url, **options) as watched:
-        page = watched.page
-        title(page, "Sample 0, group g0")
-        what_stands_out(page)
-        assert layout_faults(page) == []
-        page.locator("nav").get_by_role("link", name="Report").click()
-        expect(page.locator("p")).to_have_text("of this run")
-
-
 def title(page: Page, text: str) -> None:
     expect(page.locator("#story-title")).to_contain_text(text)
 
@@ -232,8 +209,6 @@ def test_the_report_has_the_same_sample(
         read_whole(page)
         expect(page.locator("#story")).to_contain_text("This page has 7 of 8 samples in full")
         assert width > 600 or layout_faults(page) == []
-        what_stands_out(page)
-        page.go_back()
         title(page, "Sample 0, group g0")
         page.keyboard.press("d")
         title(page, "Sample 1, group g0")

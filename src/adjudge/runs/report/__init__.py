@@ -15,7 +15,7 @@ from typing import Any, Self
 import msgspec
 
 from adjudge.files import atomic_write
-from adjudge.report.elements import Element, format_integer
+from adjudge.report.elements import format_integer
 from adjudge.report.page import (
     SafeHtml,
     Section,
@@ -95,9 +95,7 @@ def write_grading_report(
         _sections(summary, series, len(rows), stories or {}),
         tiles=summary_tiles(summary, series.unevaluable),
         styles=[(_FRAME, "sample.css"), (_PACKAGE, "grading.css")],
-        script=read_script(
-            _PACKAGE, "page.js", shared=("findings", "transcript", "verdicts", "sample")
-        ),
+        script=read_script(_PACKAGE, "page.js", shared=("transcript", "verdicts", "sample")),
         rows=embed_json({**_columns(summary, names, rows), "stories": stories or {}}),
     )
     atomic_write(path, html.encode())
@@ -118,7 +116,6 @@ def _sections(
         forest=forest_table(summary),
     )
     return [
-        Section("judge-findings", "What stands out", _standing_out(stories), "Stands out"),
         Section("agreement", "What a GRPO group sees", agreement, "Agreement"),
         Section("graders", "Reward and graders", grader_panels(summary, reward, scores), "Graders"),
         Section("missing", "Missing rewards", missing_tables(summary), "Missing"),
@@ -128,12 +125,6 @@ def _sections(
         Section("samples", "Samples", _samples(summary, shown), "Samples"),
         notes_section(_PACKAGE, metrics=metrics_table(summary)),
     ]
-
-
-def _standing_out(stories: Mapping[str, Any]) -> Element | None:
-    """The place of what stands out about the judges; the script fills it, as on the live page."""
-    found = stories.get("findings") or {}
-    return Element("div", id="judge-findings-list") if found.get("graders") else None
 
 
 def _in_full(summary: Mapping[str, Any], stories: Mapping[str, Any]) -> SafeHtml | None:

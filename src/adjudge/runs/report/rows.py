@@ -21,12 +21,7 @@ import msgspec
 from adjudge.errors import AdjudgeError
 from adjudge.report.page import embed_json
 from adjudge.runs.summary import RewardedSample
-from adjudge.runs.view.answers import (
-    describe_sample,
-    find_row,
-    list_disagreements,
-    list_judge_findings,
-)
+from adjudge.runs.view.answers import describe_sample, list_disagreements
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.types import GraderError
 
@@ -44,12 +39,11 @@ MAX_STORY_BYTES = 1_300_000
 """What the samples in full may take in the page."""
 MAX_INDEXED_SAMPLES = 200_000
 """Of a run with more samples none is in full: finding the worst would take longer than reading."""
-_FULL_EXTREMES, _FULL_EACH_KIND, _FULL_EACH_FINDING = 8, 4, 2
+_FULL_EXTREMES, _FULL_EACH_KIND = 8, 4
 STORY_CHOICE = (
-    f"the worst disagreements, {_FULL_EACH_FINDING} of each finding, "
-    f"{_FULL_EACH_KIND} of each kind of missing reward, the {_FULL_EXTREMES} lowest and the "
-    f"{_FULL_EXTREMES} highest rewards; of these, {MAX_STORIES} or as many as fit into "
-    f"{MAX_STORY_BYTES / 1e6:.1f} MB"
+    f"the worst disagreements, {_FULL_EACH_KIND} of each kind of missing reward, the "
+    f"{_FULL_EXTREMES} lowest and the {_FULL_EXTREMES} highest rewards; of these, "
+    f"{MAX_STORIES} or as many as fit into {MAX_STORY_BYTES / 1e6:.1f} MB"
 )
 _GROUP_CHARS, _MESSAGE_CHARS, _NOTES_CHARS, _NOTE_CHARS = 200, 1_200, 6_000, 120
 _NUMBER_BYTES = 12
@@ -217,8 +211,8 @@ def cut_text(text: str, most: int = _MESSAGE_CHARS) -> str:
 def read_stories(folder: Path, *, most: int = MAX_STORIES) -> dict[str, Any]:
     """What the page of a finished grading run has of its samples in full.
 
-    ``samples`` by link, as the live page gets them; ``disagreements``: the worst; ``findings``:
-    what stands out about the judges. Empty where the folder cannot be read, or has too many.
+    ``samples`` by link, as the live page gets them; ``disagreements``: the worst. Empty where the
+    folder cannot be read, or has too many.
     """
     reading = RunReader(folder)
     reading.refresh()
@@ -227,14 +221,8 @@ def read_stories(folder: Path, *, most: int = MAX_STORIES) -> dict[str, Any]:
     if not reading.rollouts or len(reading.rollouts) > MAX_INDEXED_SAMPLES:
         return {}
     worst = list_disagreements(reading)
-    findings = list_judge_findings(folder)
     left, samples = MAX_STORY_BYTES, dict[str, Any]()
-    firsts = (
-        int(link) for one in findings["findings"] for link in one["links"][:_FULL_EACH_FINDING]
-    )
-    found_rows = (find_row(reading, index=index) for index in firsts)
-    standing = [one["row"] for one in found_rows if one is not None]
-    for row in _choose_rows(reading, [one["row"] for one in worst["worst"]], standing):
+    for row in _choose_rows(reading, [one["row"] for one in worst["worst"]]):
         if len(samples) == most:
             break
         try:
@@ -245,12 +233,10 @@ def read_stories(folder: Path, *, most: int = MAX_STORIES) -> dict[str, Any]:
         if found is not None and size <= left:
             left -= size
             samples[found["link"]] = found
-    return {"disagreements": worst, "findings": findings, "samples": samples}
+    return {"disagreements": worst, "samples": samples}
 
 
-def _choose_rows(
-    reading: RunReader, worst: Sequence[int], standing: Sequence[int]
-) -> Iterator[int]:
+def _choose_rows(reading: RunReader, worst: Sequence[int]) -> Iterator[int]:
     """Rows of each sort in turns, each once; the first is the worst disagreement."""
     rollouts = reading.rollouts
     kinds: dict[int, list[int]] = {}
@@ -262,7 +248,7 @@ def _choose_rows(
     low, high = (
         end(_FULL_EXTREMES, present, rollouts.reward.__getitem__) for end in (nsmallest, nlargest)
     )
-    turns = zip_longest(worst, standing, *kinds.values(), low, high)
+    turns = zip_longest(worst, *kinds.values(), low, high)
     rest = range(min(len(rollouts), MAX_STORIES))
     chosen = chain((row for turn in turns for row in turn if row is not None), rest)
     yield from dict.fromkeys(chosen)
