@@ -49,7 +49,8 @@ class JudgedSample(msgspec.Struct, kw_only=True):
     """What one grader said of one sample, and what its judge was asked.
 
     ``row``: the place of the sample in the run; ``sources``: model and source of each reply;
-    ``shown``: the share of the answer that is in one of the prompts. ``length`` and ``shown`` are ``None`` where no rollouts or prompts are kept.
+    ``shown``: the share of the answer that is in one of the prompts. ``length`` and ``shown`` are
+    ``None`` where no rollouts or prompts are kept.
     """
 
     row: int

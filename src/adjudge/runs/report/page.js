@@ -290,7 +290,7 @@
   }
 
   broken();
-  showStories();
+  const storyPage = showStories();
   $("table").hidden = false;
   select();
   // Fold the texts for searching while nobody waits.
