@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from adjudge.runs.report import ReportRow, write_grading_report
+from adjudge.runs.report.page import write_grading_report
+from adjudge.runs.report.rows import ReportRow
 
 HOSTILE = "</script><script>alert(1)</script>&<img src=x onerror=alert(2)>\u2028\u2029\x00\ud800"
 

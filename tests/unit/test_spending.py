@@ -24,7 +24,7 @@ from adjudge.mock.server import start_mock
 from adjudge.runs import spending
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
-from adjudge.runs.judge_calls import describe_spending, endpoint_tables
+from adjudge.runs.report.tables import describe_spending, endpoint_tables
 from adjudge.runs.spending import SPENDING_FILE, FolderSpending
 
 SPEC = """

@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import AdjudgeError
+from adjudge.graders.base import GraderTraits
 from adjudge.intake.rollouts import last_said
 from adjudge.judges.call_log import JudgeCall
 from adjudge.report.page import to_browser_json
 from adjudge.rewards.spec import GraderEntry, RewardSpec, hide_variables
 from adjudge.rubrics import Rubric, parse_rubric
-from adjudge.types import MISSING, Role, Sample, get_path
+from adjudge.types import MISSING, Sample, get_path
 
 MAX_PLACES = 20
 """Places of a transcript that a grader's card points at."""
@@ -56,29 +57,34 @@ def describe_graders(spec: RewardSpec, graders: Mapping[str, Any]) -> list[Grade
 
 
 def _describe_grader(spec: RewardSpec, entry: GraderEntry, grader: Any) -> GraderFacts:
-    source = getattr(grader, "source", None)
-    fixed = getattr(source, "fixed", None)
+    traits, fixed, field = GraderTraits.of(grader), None, ""
+    if entry.type == "rubric":
+        from adjudge.graders.llm.rubric import RubricGrader  # noqa: PLC0415  (loaded with it)
+
+        if isinstance(grader, RubricGrader):
+            fixed = grader.source.fixed
+            field = "" if fixed else grader.source.field
     judges = [entry.judge] if isinstance(entry.judge, str) else entry.judge or []
     return GraderFacts(
         name=entry.name,
         type=entry.type,
         asks_judge=spec.asks_judge(entry),
         judges=judges,
-        role=str(Role(getattr(grader, "role", Role.SCORE))),
+        role=str(traits.role),
         weight=entry.weight_at(0),  # a schedule's first
         scope=entry.scope,
-        range=getattr(grader, "score_range", None),
+        range=traits.score_range,
         mapper=hide_variables(spec, entry.mapper),
         parameters=to_browser_json(
             hide_variables(spec, msgspec.to_builtins(entry.model_extra or {}, enc_hook=str))
         ),
         criteria=hide_variables(spec, _list_criteria(fixed)),
-        rubric_field=getattr(source, "field", "") if fixed is None else "",
+        rubric_field=field,
     )
 
 
-def _list_criteria(rubric: Any) -> list[dict[str, Any]]:
-    if not isinstance(rubric, Rubric):
+def _list_criteria(rubric: Rubric | None) -> list[dict[str, Any]]:
+    if rubric is None:
         return []
     return [{"name": one.id, "text": one.text, "points": one.worth} for one in rubric.criteria]
 
