@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from adjudge.runs.page_rows import ReportRow
 from adjudge.runs.report.page import write_grading_report
-from adjudge.runs.report.rows import ReportRow
 from adjudge.stats import group_spread, mean, missing_by_bin, missing_by_value, std
 from adjudge.stats.predictions import concordance, within_group_concordance
 

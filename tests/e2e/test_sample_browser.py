@@ -16,8 +16,8 @@ from adjudge.judges.call_log import JudgeCall
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
+from adjudge.runs.page_rows import ReportRow
 from adjudge.runs.report.page import read_stories, write_grading_report
-from adjudge.runs.report.rows import ReportRow
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.types import Sample, Usage
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from adjudge.runs.page_rows import ReportRow
 from adjudge.runs.report.page import write_grading_report
-from adjudge.runs.report.rows import ReportRow
 
 HOSTILE = "</script><script>alert(1)</script>&<img src=x onerror=alert(2)>\u2028\u2029\x00\ud800"
 

@@ -9,10 +9,12 @@ from typing import Any, Self
 
 from adjudge.files import UNENCODABLE
 from adjudge.rollouts.samples import BrokenInputRow
-from adjudge.runs.report.rows import ReportRow, ReportSeries
+from adjudge.runs.page_rows import ReportRow, ReportSeries
 from adjudge.runs.summary import RewardedSample
 from adjudge.text import encode_json
 from adjudge.types import GraderError, RewardResult
+
+_SHOWN_ROWS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +151,22 @@ class GradedRun:
 
     def _repr_html_(self) -> str:
         """For notebooks: the run in numbers, and its first samples."""
-        from adjudge.runs.report.tables import render_run  # noqa: PLC0415  (few runs are shown)
+        from adjudge.runs.report.tables import (  # noqa: PLC0415  (few runs are shown)
+            FirstSample,
+            render_run,
+        )
 
-        return render_run(repr(self), self.summary, self.rows)
+        first = [
+            FirstSample(
+                row.index,
+                row.group,
+                "" if row.missing is None else str(row.missing.kind),
+                row.reward,
+                row.scores,
+            )
+            for row in self.rows[:_SHOWN_ROWS]
+        ]
+        return render_run(repr(self), self.summary, first, len(self.rows))
 
 
 def encode_row(row: GradedRow) -> bytes:

@@ -32,7 +32,7 @@ from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
 from adjudge.runs.graded_run import GradedRow, GradedRun, encode_row
 from adjudge.runs.job import GradingJob, RolloutGrader
-from adjudge.runs.report.rows import ReportRows, ReportSeries
+from adjudge.runs.page_rows import ReportRows, ReportSeries
 from adjudge.runs.spending import FolderSpending
 from adjudge.runs.summary import GradingTotals, RewardedSample, RunObserver, SampleFacts
 from adjudge.text import encode_json

@@ -30,7 +30,7 @@ from adjudge.report.page import (
     render_page,
     render_prose,
 )
-from adjudge.runs.report.rows import CHOICE, ReportRow, ReportSeries, cut_text, present_finite
+from adjudge.runs.page_rows import CHOICE, ReportRow, ReportSeries, cut_text, present_finite
 from adjudge.runs.report.sections import (
     ScoreSeries,
     facts_list,

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from adjudge.report.elements import Element, bold, paragraph, small
 from adjudge.report.page import Section, render_output
 from adjudge.report.table import Column, Table, lost, numeric
 
-if TYPE_CHECKING:
-    from adjudge.runs.graded_run import GradedRow
-
-_SHOWN_ROWS = 10
 _GROUP_CHARS = 80
 
 
-def render_run(text: str, summary: Mapping[str, Any], rows: Sequence[GradedRow]) -> str:
-    """A run in a notebook: its numbers, and its first samples."""
+class FirstSample(NamedTuple):
+    """One of the first samples of a run; ``kind``: of its failure, where it has no reward."""
+
+    index: int
+    group: str
+    kind: str
+    reward: float | None
+    scores: Mapping[str, float | None]
+
+
+def render_run(
+    text: str, summary: Mapping[str, Any], rows: Sequence[FirstSample], total: int
+) -> str:
+    """A run of ``total`` samples in a notebook: its numbers, and its first samples."""
     calls: list[object] = [calls_table(one) for one in endpoint_tables(summary)]
     calls += [paragraph(describe_calls(summary))] if calls else []
     return render_output(
@@ -26,22 +34,22 @@ def render_run(text: str, summary: Mapping[str, Any], rows: Sequence[GradedRow])
         [paragraph(lost("warning: "), one) for one in summary["warnings"]],
         agreement_table(summary) if summary["env_reward"] else None,
         Element("details", Element("summary", "Judge calls"), calls) if calls else None,
-        _first_rows(rows),
+        _first_rows(rows, total),
     )
 
 
-def _first_rows(rows: Sequence[GradedRow]) -> Table:
+def _first_rows(rows: Sequence[FirstSample], total: int) -> Table:
     names = list(rows[0].scores) if rows else []
     cells = [
         [
             str(row.index),
             row.group[:_GROUP_CHARS],
-            lost(str(row.missing.kind)) if row.missing else _number_cell(row.reward),
+            lost(row.kind) if row.kind else _number_cell(row.reward),
             *(_number_cell(row.scores.get(name)) for name in names),
         ]
-        for row in rows[:_SHOWN_ROWS]
+        for row in rows
     ]
-    more = len(rows) - len(cells)
+    more = total - len(cells)
     caption = f"The first {len(cells)} samples; {more:,} more are in rows." if more else None
     columns = ["index", "group", *(Column(name, "n") for name in ("reward", *names))]
     return Table(columns, cells, caption=caption)

@@ -13,8 +13,8 @@ from typing import Any, Self
 
 import msgspec
 
-from adjudge.report.page import embed_json
 from adjudge.runs.summary import RewardedSample
+from adjudge.text import escape_json
 from adjudge.types import GraderError, GraderScore
 
 MAX_BYTES = 3_000_000
@@ -164,7 +164,7 @@ class _Room:
         texts = [row.group, row.prompt, row.response, *row.notes]
         texts += [text for text in (row.missing_kind, row.missing_message) if text]
         new = set(texts) - self._texts
-        size = len(embed_json({"": list(new)}).encode())
+        size = len(escape_json(list(new)).encode())
         size += _NUMBER_BYTES * (4 + len(texts) + len(row.scores))
         if size > self._left:
             return False
