@@ -18,7 +18,6 @@ from adjudge.intake.rollouts import last_said
 from adjudge.judges.call_log import JudgeCall
 from adjudge.report.page import to_browser_json
 from adjudge.rewards.spec import GraderEntry, RewardSpec, hide_variables
-from adjudge.rubrics import Rubric, parse_rubric
 from adjudge.types import MISSING, Sample, get_path
 
 MAX_PLACES = 20
@@ -83,8 +82,12 @@ def _describe_grader(spec: RewardSpec, entry: GraderEntry, grader: Any) -> Grade
     )
 
 
-def _list_criteria(rubric: Rubric | None) -> list[dict[str, Any]]:
+def _list_criteria(rubric: object) -> list[dict[str, Any]]:
     if rubric is None:
+        return []
+    from adjudge.rubrics import Rubric  # noqa: PLC0415  (loaded where one is)
+
+    if not isinstance(rubric, Rubric):
         return []
     return [{"name": one.id, "text": one.text, "points": one.worth} for one in rubric.criteria]
 
@@ -384,6 +387,8 @@ def _votes(
 
 def _own_criteria(sample: Sample, field: str) -> list[dict[str, Any]]:
     """The criteria that the sample brought; none where they are no rubric."""
+    from adjudge.rubrics import parse_rubric  # noqa: PLC0415  (loaded where a rubric is)
+
     try:
         return _list_criteria(parse_rubric(get_path(sample.fields(), field)))
     except (AdjudgeError, ValueError, TypeError, RecursionError):

@@ -37,7 +37,6 @@ from adjudge.runs.report.sections import (
     findings_list,
     forest_table,
     grader_panels,
-    metrics_table,
     missing_tables,
     summary_tiles,
 )
@@ -74,9 +73,6 @@ def write_grading_report(
     than samples, ``series`` has the numbers of all. ``stories`` are the samples in full.
     """
     names = list(summary.get("graders") or {})
-    for row in rows:
-        if not len(names) == len(row.scores) == len(row.notes) == len(row.evaluable):
-            raise ValueError(f"sample {row.index} has scores for other graders than the summary")
     series = series or ReportSeries.of_rows(rows, len(names))
     html = render_page(
         "Grading report",
@@ -112,7 +108,7 @@ def _sections(
         judge_calls_section(summary),
         Section("story", "", _in_full(summary, stories), "In full"),
         Section("samples", "Samples", _samples(summary, shown), "Samples"),
-        notes_section(_PACKAGE, metrics=metrics_table(summary)),
+        notes_section(_PACKAGE),
     ]
 
 

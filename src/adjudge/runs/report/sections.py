@@ -373,14 +373,3 @@ def _bars(title: str, what: str, counted: str, rows: Sequence[tuple[str, int, in
         kind="bars",
     )
 
-
-def metrics_table(summary: Mapping[str, Any]) -> Table:
-    """The metrics that a trainer would log."""
-    return Table(
-        ["", *numeric("")],
-        [
-            [code(name), format_number(x, 4) if isinstance(x, int | float) else x]
-            for name, x in (summary.get("metrics") or {}).items()
-        ],
-        kind="metrics",
-    )

@@ -15,7 +15,7 @@ _GROUP_CHARS = 80
 class FirstSample(NamedTuple):
     """One of the first samples of a run; ``kind``: of its failure, where it has no reward."""
 
-    index: int
+    number: int
     group: str
     kind: str
     reward: float | None
@@ -42,7 +42,7 @@ def _first_rows(rows: Sequence[FirstSample], total: int) -> Table:
     names = list(rows[0].scores) if rows else []
     cells = [
         [
-            str(row.index),
+            str(row.number),
             row.group[:_GROUP_CHARS],
             lost(row.kind) if row.kind else _number_cell(row.reward),
             *(_number_cell(row.scores.get(name)) for name in names),
