@@ -184,23 +184,6 @@ def test_columns_hold_every_row_in_order(tmp_path: Path) -> None:
     assert data["scores"][0][0] is None
 
 
-def test_a_bare_summary_and_no_rows_still_make_a_page(tmp_path: Path) -> None:
-    page = written(tmp_path, {}, [])
-    parsed(page)
-    assert rows_of(page)["count"] == 0
-    assert "no environment reward" in page
-
-
-def test_repeated_texts_are_stored_once(tmp_path: Path) -> None:
-    prompt, reason = "p" * 1000, "r" * 200
-    few = [made_row(i, prompt=prompt, notes=[reason]) for i in range(100)]
-    many = [made_row(i, prompt=prompt, notes=[reason]) for i in range(1100)]
-    grown = len(written(tmp_path, made_summary(), many)) - len(
-        written(tmp_path, made_summary(), few)
-    )
-    assert grown / 1000 < 120  # bytes a further row, of which its own response takes about 15
-
-
 def test_findings_say_what_a_group_sees(tmp_path: Path) -> None:
     def figure(value: float, low: float, high: float) -> dict[str, float]:
         return {"value": value, "low": low, "high": high, "pairs": 9}
