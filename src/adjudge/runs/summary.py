@@ -163,27 +163,20 @@ class _GraderTotals:
         self._kinds: Counter[str] = Counter()
         self._causes: Counter[Cause] = Counter()
         self._untrusted = 0
-        self._calls = _CallTotals()
+        self.calls = _CallTotals()
 
     def add(self, score: float | None, results: Sequence[GraderResult]) -> None:
         """One sample's: its score, and what that was made from (several of events)."""
         self.scores.append(score)
-        causes = {result.cause for result in results if isinstance(result, GraderScore)}
+        causes = {one.cause if isinstance(one, GraderScore) else None for one in results}
         for result in results:
-            self._calls.add(result)
+            self.calls.add(result)
             if isinstance(result, GraderError):
                 _count_kind(self._kinds, result)
-                causes.add(None)
             elif isinstance(result, GraderScore):
                 self._untrusted += not result.trusted
-            else:
-                causes.add(None)
         if len(causes) == 1 and (cause := causes.pop()) is not None:
             self._causes[cause] += 1
-
-    def add_call(self, result: GraderResult) -> None:
-        """Count where a further draw came from; a rule's answer came from no judge."""
-        self._calls.add(result)
 
     def summarise(
         self,
@@ -211,7 +204,7 @@ class _GraderTotals:
             "not_evaluable": self._causes[Cause.NOT_APPLICABLE],
             "candidate_fault": self._causes[Cause.CANDIDATE],
             "untrusted": self._untrusted,
-            "judge": self._calls.summarise(),
+            "judge": self.calls.summarise(),
             **_agreements(self.scores, env, groups),
         }
 
@@ -272,7 +265,7 @@ class GradingTotals:
             totals.add(result.reward_info[f"{name}_score"], said[name])
         for repeat in judged.repeats:
             for name, again in repeat.results():
-                self._graders[name].add_call(again)
+                self._graders[name].calls.add(again)
         self._suspects += any(
             isinstance(answer, GraderError) and answer.suspect
             for name in self._spec.counting
