@@ -95,7 +95,6 @@ def _read_transcripts(
             left -= len(answer)
             for rows in judged.values():
                 if (one := rows.get(places[index])) is not None:
-                    one.length = len(answer)
                     one.states_score = _STATED.search(answer[-2000:]) is not None
         for index, grader, call in store.iter_calls(_MAX_CALLS):
             if (one := judged.get(grader, {}).get(places.get(index, -1))) is not None:

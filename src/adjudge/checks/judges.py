@@ -49,8 +49,8 @@ class JudgedSample(msgspec.Struct, kw_only=True):
     """What one grader said of one sample, and what its judge was asked.
 
     ``row``: the place of the sample in the run; ``sources``: model and source of each reply;
-    ``shown``: the share of the answer that is in one of the prompts. ``length`` and ``shown`` are
-    ``None`` where no rollouts or prompts are kept.
+    ``shown``: the share of the answer that is in one of the prompts. ``states_score`` and
+    ``shown`` are ``None`` where no rollouts or prompts are kept.
     """
 
     row: int
@@ -63,8 +63,7 @@ class JudgedSample(msgspec.Struct, kw_only=True):
     calls: int = 0
     sources: tuple[tuple[str, str], ...] = ()
     shown: float | None = None
-    length: int | None = None
-    states_score: bool = False
+    states_score: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +195,7 @@ def _check_shown(run: JudgedRun) -> CheckResult:
 
 
 def _check_stated(run: JudgedRun) -> CheckResult:
-    if all(one.length is None for one in run.samples):
+    if all(one.states_score is None for one in run.samples):
         return not_applicable("no rollouts are kept")
     stating = [one for one in run.scored if one.states_score]
     return _compare(run, stating, run.scored, "answers state a score themselves", higher=True)
