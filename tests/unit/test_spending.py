@@ -44,6 +44,7 @@ model = "mock"
 base_url = "{url}"
 max_tokens = 100
 price = {{ input = 1.0, output = 2.0 }}
+endpoint = {{ hedge = false }}
 """
 
 
@@ -201,7 +202,7 @@ def test_a_reservation_that_cannot_be_kept_stops_the_send(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_after_a_signal_the_cost_is_known(tmp_path: Path, number: signal.Signals) -> None:
     with start_mock(latency=("fixed:0.2",), port=0) as url:
-        spec = SPEC.format(url=url) + "endpoint = { max_concurrency = 2, hedge = false }\n"
+        spec = SPEC.format(url=url).replace("hedge", "max_concurrency = 2, hedge")
         (tmp_path / "spec.toml").write_text(spec)
         rows = [{"prompt": f"p{i // 4}", "response": f"r{i}"} for i in range(60)]
         (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, rows)))
