@@ -1,4 +1,4 @@
-"""The parts of a grading report: findings, tiles, graders, missing rewards, metrics."""
+"""The parts of a grading report: findings, tiles, graders and missing rewards."""
 
 from __future__ import annotations
 
@@ -372,4 +372,3 @@ def _bars(title: str, what: str, counted: str, rows: Sequence[tuple[str, int, in
         caption=title,
         kind="bars",
     )
-
