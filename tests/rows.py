@@ -8,7 +8,7 @@ from typing import Any
 
 from adjudge.datasets.files import read_rows
 from adjudge.errors import RolloutError
-from adjudge.rollouts.formats.recognition import FORMATS
+from adjudge.rollouts.formats.catalog import FORMATS
 
 DATA = Path(__file__).parent / "data" / "rollouts"
 NAMED = {one.name: one for one in FORMATS}

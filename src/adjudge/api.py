@@ -20,8 +20,7 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.samples import GroupNames, sample_from_row
 from adjudge.runs.graded_run import GradedRun
 from adjudge.runs.grading import grade_rollouts
-from adjudge.runs.job import GradingJob
-from adjudge.runs.noise import MOST_DRAWS
+from adjudge.runs.job import MOST_DRAWS, GradingJob
 from adjudge.types import Sample
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ byte where a digest tells texts apart.
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Callable
@@ -183,3 +184,12 @@ def printable(text: object) -> str:
     'red\\x1b[31m'
     """
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in str(text))
+
+
+def escape_json(data: object) -> str:
+    """``data`` as JSON that holds no markup character and no character that UTF-8 lacks."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    # Of what UTF-8 lacks there are only lone surrogates: each becomes its escape.
+    return text.encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""The report in a real browser: search, sort, 50,000 rows, hostile text, both colour schemes."""
+"""The report in a real browser: search, sort, samples that open, both colour schemes."""
 
 from __future__ import annotations
 
@@ -6,32 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from playwright.sync_api import Browser, Dialog, Page, expect
-from tests.e2e.helpers.colours import contrast, luminance
+from tests.e2e.helpers.colours import contrast
 from tests.e2e.helpers.layout import layout_faults
 
 from adjudge.report.charts import bar_chart
 from adjudge.report.page import Section, Tile, render_page
 from adjudge.report.table import Column, Table, numeric
-from adjudge.runs.report import ReportRow, write_grading_report
+from adjudge.runs.page_rows import ReportRow
+from adjudge.runs.report.page import write_grading_report
 
 pytestmark = pytest.mark.slow
 
 Made = tuple[Path, list[ReportRow]]
-
-HOSTILE = (
-    "</script><script>alert('out of the data block')</script>",
-    "<img src=x onerror=alert(1)>",
-    "</textarea></style><svg onload=alert(2)>",
-    "{{7*7}} ${alert(3)} @@SCRIPT@@ \\u003cscript\\u003e",
-    "line\u2028separator\u2029and NUL\x00 and bell\x07",
-    "abc\u202egnp.exe\u202c and \u200bzero width",
-    "lone \ud800 surrogates \udfff here",
-    "javascript:alert(4) <a href='http://example.com/leak'>x</a>",
-    "<!--<script>",
-)
 
 
 class Watched:
@@ -224,62 +212,6 @@ def test_a_page_of_wide_tables_fits_a_phone(browser: Browser, tmp_path: Path) ->
         assert page.evaluate(label) == '"0"'
 
 
-def test_fifty_thousand_rows_filter_and_leave_the_page_small(watched: Watched, large: Made) -> None:
-    page = watched.open(large[0])
-    nodes = "document.querySelectorAll('*').length"
-    status(page, "50,000 of 50,000 samples")
-    assert page.evaluate(nodes) < 3_000
-    page.fill("#search", "answer 49999.")
-    status(page, "1 of 50,000")
-    page.fill("#search", "answer 4")
-    status(page, " of 50,000 samples, 1 to 50 shown")
-    page.get_by_role("button", name="loop", exact=True).click()
-    page.fill("#page", "100")
-    page.press("#page", "Enter")
-    status(page, "4,951 to 5,000")
-    page.select_option("#show", "missing")
-    status(page, " of 50,000 samples, 1 to 50 shown")
-    assert page.evaluate(nodes) < 3_000
-
-
-def test_hostile_text_is_inert_and_shown(
-    watched: Watched, tmp_path: Path, made_run: tuple[list[ReportRow], dict[str, Any]]
-) -> None:
-    made, summary = made_run
-    rows = [
-        msgspec.structs.replace(
-            row,
-            group=text,
-            prompt=text,
-            response=text,
-            notes=[text] * 3,
-            reward=None,
-            missing_kind="timeout",
-            missing_message=text,
-        )
-        for text, row in zip(HOSTILE, made, strict=False)
-    ]
-    write_grading_report(tmp_path / "report.html", summary, rows)
-    page = watched.open(tmp_path / "report.html")
-    page.evaluate("for (let i = 0; i < 9; i++) document.querySelectorAll('.toggle')[i].click()")
-    page.select_option("#grader", "0")
-    page.locator(".detail button").first.click()
-    expect(page.locator("#group")).to_contain_text(HOSTILE[0])
-    page.locator("#group").click()
-    page.fill("#search", "onerror")
-    status(page, "1 of ")
-    page.fill("#search", "")
-    status(page, f"{len(rows)} of ")
-    shown = page.locator(".detail pre").all_text_contents()
-    for text in (HOSTILE[0], HOSTILE[1], HOSTILE[3], HOSTILE[7], HOSTILE[8]):
-        assert text in shown
-    everything = page.locator("#table").inner_text()
-    for mark in ("U+202E", "U+0000", "U+D800", "U+DFFF", "U+2028", "U+200B"):
-        assert mark in everything
-    assert page.locator("#table img, #table a, #table svg, #broken script").count() == 0
-    page.wait_for_timeout(100)
-
-
 def test_the_policy_stops_script_style_and_network_even_if_text_got_in(
     watched: Watched, small: Made
 ) -> None:
@@ -300,29 +232,12 @@ def test_the_policy_stops_script_style_and_network_even_if_text_got_in(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_both_schemes_are_readable_and_fit_the_window(
-    browser: Browser, small: Made, scheme: Any, width: int
+def test_marks_of_charts_stand_out_in_both_schemes(
+    browser: Browser, small: Made, scheme: Any
 ) -> None:
-    with browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme
-    ) as context:
-        watched = Watched(context.new_page())
-        page = watched.open(small[0])
-        page.locator(".toggle").nth(0).click()
+    with browser.new_context(color_scheme=scheme) as context:
+        page = Watched(context.new_page()).open(small[0])
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (luminance(ground) > 0.5) == (scheme == "light")
-        for selector in (
-            "body",
-            "small",
-            ".facts dt",
-            ".tiles .alarm dd",
-            ".text",
-            "nav a",
-            "#status",
-        ):
-            ink = page.evaluate("s => getComputedStyle(document.querySelector(s)).color", selector)
-            assert contrast(ink, ground) >= 4.5, selector
         for mark in ("rect.one", "rect.two", "circle.within", "circle.pooled"):
             fills = page.evaluate(
                 "s => { const c = getComputedStyle(document.querySelector(s));"
@@ -330,9 +245,6 @@ def test_both_schemes_are_readable_and_fit_the_window(
                 mark,
             )
             assert max(contrast(c, ground) for c in fills if c.startswith("rgb")) >= 3, mark
-        assert page.evaluate("document.documentElement.scrollWidth") == width
-        assert width > 600 or layout_faults(page) == []
-        assert watched.said == []
 
 
 def test_without_script_the_numbers_remain(browser: Browser, small: Made) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.e2e.conftest import made_summary
 from tests.e2e.helpers.layout import layout_faults
 from tests.e2e.helpers.live_page import opened, served, write
 
@@ -16,8 +15,8 @@ from adjudge.judges.call_log import JudgeCall
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
-from adjudge.runs.report import ReportRow, write_grading_report
-from adjudge.runs.report.rows import read_stories
+from adjudge.runs.page_rows import ReportRow
+from adjudge.runs.report.page import read_stories, write_grading_report
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.types import Sample, Usage
 
@@ -86,29 +85,6 @@ def judged_run(folder: Path) -> None:
     write(folder, "rewards.jsonl", rows)
     (folder / "summary.json").write_text('{"samples": 8}')
     (folder / "report.html").write_text("<title>A report</title><p>of this run</p>")
-
-
-def what_stands_out(page: Page) -> None:
-    """The run's pairs change with the order; a button goes through them."""
-    section = page.locator("#judge-findings")
-    expect(section).to_contain_text("8 of 8 pairs change with the order; the first place")
-    line = section.locator("li", has_text="pairs change")
-    line.get_by_role("button", name="Show the first").click()
-    title(page, "Sample 0, group g0")
-    line.get_by_role("button", name="Next such (now 1 of").click()
-    title(page, "Sample 1, group g0")
-
-
-def test_what_stands_out_leads_to_its_samples(browser: Browser, tmp_path: Path) -> None:
-    judged_run(tmp_path / "run")
-    options = {"viewport": {"width": 390, "height": 900}}
-    with served(tmp_path / "run") as (url, _), opened(browser, url, **options) as watched:
-        page = watched.page
-        title(page, "Sample 0, group g0")
-        what_stands_out(page)
-        assert layout_faults(page) == []
-        page.locator("nav").get_by_role("link", name="Report").click()
-        expect(page.locator("p")).to_have_text("of this run")
 
 
 def title(page: Page, text: str) -> None:
@@ -222,8 +198,7 @@ def test_the_report_has_the_same_sample(
     made_run: tuple[list[ReportRow], dict[str, Any]],
 ) -> None:
     judged_run(tmp_path / "run")
-    rows = made_run[0][:8]
-    summary = made_summary(made_run[0]) | {"samples": 8}
+    rows, summary = made_run[0][:8], made_run[1] | {"samples": 8}
     path = tmp_path / "report.html"
     write_grading_report(path, summary, rows, stories=read_stories(tmp_path / "run", most=7))
     options = {"viewport": {"width": width, "height": 900}}
@@ -232,8 +207,6 @@ def test_the_report_has_the_same_sample(
         read_whole(page)
         expect(page.locator("#story")).to_contain_text("This page has 7 of 8 samples in full")
         assert width > 600 or layout_faults(page) == []
-        what_stands_out(page)
-        page.go_back()
         title(page, "Sample 0, group g0")
         page.keyboard.press("d")
         title(page, "Sample 1, group g0")

@@ -75,15 +75,6 @@ def test_a_loop_is_followed_to_its_beginning() -> None:
     assert not has_loop("".join(f"Line {n}. " for n in range(90_000)) + loop)
 
 
-def test_what_is_too_little_to_be_found_is_less_than_what_would_be_seen() -> None:
-    texts = [varied(index) for index in range(24)]
-    texts[1] = texts[0]
-    found = outcomes([rollout(i, text, i % 2) for i, text in enumerate(texts)])
-    result = found["duplicates"].result
-    assert result.finding is None
-    assert (result.effect.value or 1.0) < (result.detectable or 0.0)
-
-
 def test_short_answers_are_no_copies() -> None:
     rollouts = [rollout(index, "It is 42.", index % 2) for index in range(40)]
     assert outcomes(rollouts)["duplicates"].state == "not_applicable"

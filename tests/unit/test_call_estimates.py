@@ -76,21 +76,6 @@ def test_a_swap_is_estimated_as_grade_estimates(folder: Path) -> None:
     assert sorted(folder.iterdir()) == before
 
 
-def test_people_get_a_table(folder: Path) -> None:
-    words = ["study", "swap", "rollouts.jsonl", "--judges", "scores.toml", "b=scores.toml"]
-    found = CliRunner().invoke(command_line(), [*words, "--dry-run"])
-    assert found.exit_code == 0
-    assert "in all" in found.stdout
-    assert "Nobody was asked" in found.stdout
-
-
-def test_an_estimate_of_a_spec_that_is_wrong_is_refused(folder: Path) -> None:
-    spec = '[[graders]]\nname = "a"\ntype = "answer"\nanswer_type = "NUMBR"\n'
-    (folder / "wrong.toml").write_text(spec)
-    words = ["grade", "rollouts.jsonl", "--spec", "wrong.toml", "--dry-run"]
-    assert CliRunner().invoke(command_line(), words).exit_code == 2
-
-
 @pytest.mark.parametrize(
     "words",
     [

@@ -1,16 +1,12 @@
 """What predicts a missing reward."""
 
 import random
-from collections.abc import Callable
 
 import pytest
 
 from adjudge.checks.missing import MissingCounts, answer_properties, check_missing
 
 NONE: frozenset[str] = frozenset()
-
-
-Rows = list[tuple[frozenset[str], float, str]]
 
 
 def predictors(counts: MissingCounts) -> list[str]:
@@ -24,10 +20,6 @@ def sentence(counts: MissingCounts) -> str:
 
 def none(_: int) -> frozenset[str]:
     return NONE
-
-
-def columns(rows: Rows) -> tuple[Callable[[int], frozenset[str]], list[float], list[str]]:
-    return lambda place: rows[place][0], [row[1] for row in rows], [row[2] for row in rows]
 
 
 def watched(
@@ -75,18 +67,6 @@ def test_length_is_watched_inside_groups_and_among_lone_samples() -> None:
     assert predictors(alone) == ["shorter than the median"]
     assert "unless their prompts are the reason" in sentence(alone)
     assert "same prompts" not in sentence(alone)
-
-
-def test_batches_add_up() -> None:
-    one, two = MissingCounts(), MissingCounts()
-    kinds = (NONE, frozenset({"LaTeX"}))
-    rows: Rows = [(kinds[i % 2], float(i), str(i // 4)) for i in range(64)]
-    missing = [i % 3 == 0 for i in range(64)]
-    for start in range(0, 64, 4):
-        part = rows[start : start + 4]
-        one.add(*columns(part), missing[start : start + 4])
-    two.add(*columns(rows), missing)
-    assert one.table() == two.table()
 
 
 def test_nothing_is_said_without_missing_rewards_or_with_nothing_else() -> None:

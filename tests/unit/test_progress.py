@@ -86,14 +86,6 @@ def test_what_was_resumed_is_no_speed(lines: Callable[[], list[str]]) -> None:
     assert "grading 500/1,000 (50%), 0.0/s; 500 resumed" in lines()[0]
 
 
-def test_a_judge_that_went_away_is_named_while_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "describe_outages", lambda: "the circuit breaker is open")
-    tally = Tally(4)
-    assert Progress(tally, show=True)._read().details == "the circuit breaker is open"
-    tally.note = "measuring"
-    assert Progress(tally, show=True)._read().details == "measuring"
-
-
 class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -152,25 +152,16 @@ def test_reports_of_a_dead_attempt_come_too_late(ledger: Ledger) -> None:
     assert ledger.begin(3)[1] == [entry, ("other", "g", 0, encode_result(failure))]
 
 
-def test_rows_of_several_responses_are_not_graded_in_parts(ledger: Ledger, tmp_path: Path) -> None:
-    one = worker(ledger, tmp_path)
-    path = tmp_path / "lists.jsonl"
-    path.write_text(json.dumps({"prompt": "p", "responses": ["a", "b"]}) + "\n")
-    [shard] = cut_files([path], 10)
-    with pytest.raises(ConfigError, match="by the local engine only"):
-        list(one._samples(shard))
-
-
 def test_rows_that_belong_together_are_not_graded_in_parts(ledger: Ledger, tmp_path: Path) -> None:
     one = worker(ledger, tmp_path)
     body = {"object": "chat.completion", "choices": [{"message": {"content": "a"}}]}
     result = {"id": "b", "custom_id": "c", "response": {"status_code": 200, "body": body}}
     line = {"type": "user", "message": {"role": "user", "content": "q"}, "uuid": "1"}
-    for number, row in enumerate((result, line)):
-        path = tmp_path / f"{number}.jsonl"
+    for row in (result, line, {"prompt": "p", "responses": ["a", "b"]}):
+        path = tmp_path / "rows.jsonl"
         path.write_text(json.dumps(row) + "\n")
         [shard] = cut_files([path], 10)
-        with pytest.raises(ConfigError, match="joined by the local engine"):
+        with pytest.raises(ConfigError, match="by the local engine only"):
             list(one._samples(shard))
 
 

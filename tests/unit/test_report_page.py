@@ -174,7 +174,7 @@ def test_a_section_without_content_is_neither_shown_nor_linked() -> None:
     sections = [
         Section("a", "A", [None, "", Table(["x"], [])], "A"),
         Section("b", "B", "b"),
-        notes_section("adjudge.runs.report", link="How", metrics=None),
+        notes_section("adjudge.runs.report", link="How"),
     ]
     html = render_page("Run", [], sections, above=Element("p", "first"))
     assert 'id="a"' not in html

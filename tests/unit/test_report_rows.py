@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from adjudge.runs.report import ReportRow, ReportRows, ReportSeries, write_grading_report
-from adjudge.runs.report import rows as report_rows
+from adjudge.runs import page_rows as report_rows
+from adjudge.runs.page_rows import ReportRow, ReportRows, ReportSeries
+from adjudge.runs.report.page import write_grading_report
 
 GRADERS = 50
 

@@ -20,7 +20,8 @@ from adjudge.datasets.files import find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.judges import discovery
 from adjudge.rollouts.formats.base import RolloutFormat
-from adjudge.rollouts.formats.recognition import FORMATS, FileReading, find_reading
+from adjudge.rollouts.formats.catalog import FORMATS
+from adjudge.rollouts.formats.recognition import FileReading, find_reading
 from adjudge.rollouts.samples import SampleReader, sample_from_row
 
 FILES = find_files([DUMPS])

@@ -57,13 +57,6 @@ def test_results_of_who_knows_what_are_not_written_over(tmp_path: Path, name: st
     assert not (tmp_path / "run.json").exists()
 
 
-def test_a_broken_manifest_is_said(tmp_path: Path) -> None:
-    opened(tmp_path)
-    (tmp_path / "run.json").write_text("{")
-    with pytest.raises(RunFolderError, match=r"run\.json: cannot be read"):
-        opened(tmp_path)
-
-
 def test_a_runs_file_is_part_of_it_and_comes_last(tmp_path: Path) -> None:
     how = {"config": b"a = 1"}
     opened(tmp_path, how)

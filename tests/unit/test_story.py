@@ -10,7 +10,7 @@ from typing import Any
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
-from adjudge.runs.story import GraderFacts, StoryTeller, read_grader_facts
+from adjudge.runs.story import GraderFacts, StoryTeller
 from adjudge.runs.view.answers import describe_sample
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.types import Sample
@@ -109,31 +109,12 @@ def test_a_rubric_that_the_sample_brought_and_one_that_is_none() -> None:
         assert [one["text"] for one in told["criteria"]] == [text]
 
 
-def test_turns_have_their_own_verdicts_and_the_last_ones_where_there_are_fewer() -> None:
-    messages = [{"role": "user"}, {"role": "assistant"}, {"role": "tool"}, {"role": "assistant"}]
-    row = {
-        "messages": messages,
-        "turn_rewards": [0.0, 1.0],
-        "details": {"events": [{"g": {"score": 0.5, "reason": "last"}}]},
-    }
-    turns = StoryTeller({"g": GraderFacts(name="g", scope="event")}).tell(row)["turns"]
-    assert [(one["message"], one["env_reward"], len(one["graders"])) for one in turns] == [
-        (1, 0.0, 0),
-        (3, 1.0, 1),
-    ]
-    assert turns[1]["graders"][0]["reason"] == "last"
-
-
 def test_whatever_stands_in_a_row_is_json_for_a_browser() -> None:
     hostile: list[Any] = [None, 3, "<script>", [1], {"score": math.nan, "metadata": [2**80]}]
     for said in hostile:
         row = {"index": 2**80, "details": {"g": said, "events": said}, "messages": [said, "x"]}
         told = StoryTeller({}).tell(row)
         assert json.loads(json.dumps(told, allow_nan=False)) == told
-
-
-def test_graders_that_cannot_be_read_are_none() -> None:
-    assert read_grader_facts({"graders": [{"name": 3}]}) == read_grader_facts({}) == {}
 
 
 def _places(type_: str, sample: Sample, metadata: dict[str, Any], **facts: Any) -> list[Any]:
@@ -148,8 +129,3 @@ def test_the_answer_is_a_span_as_a_browser_counts() -> None:
     [answer] = _places("math", Sample(response=text), {"answer": "4"})
     assert units[2 * answer["start"] : 2 * answer["end"]].decode("utf-16-le") == "4"
     assert (answer["kind"], answer["message"]) == ("cited", None)
-
-
-def test_places_of_an_own_grader_are_tables() -> None:
-    sample = Sample(messages=[{"role": "assistant", "content": "x"}])
-    assert _places("house:Grader", sample, {"places": [{"message": 3}, 7]}) == [{"message": 3}]

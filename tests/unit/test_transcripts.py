@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.unit.helpers.mock_provider import start_mock_here
 
 from adjudge.errors import ErrorKind, GradingFailure, RunFolderError
 from adjudge.judges.base import ChatCall, ChatModel
@@ -347,38 +346,18 @@ def test_two_questions_with_one_reply_are_both_kept_and_what_is_huge_is_not(
         assert store.read_sample(0) is None
 
 
-@pytest.mark.slow
 def test_a_real_server_with_a_cache_and_no_key_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
-    reply = '{"reason": "clear", "score": 1}'
-    command = [sys.executable, "-m", "adjudge", "mock", "--port", "0", "--reply", reply]
-    mock = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        assert mock.stdout is not None
-        line = ""
-        deadline = time.monotonic() + 30
-        while "http" not in line and time.monotonic() < deadline:
-            line = mock.stdout.readline()
-        base = "http" + line.partition("http")[2].split()[0].rstrip(".,)")
-        judge = {
-            "type": "openai",
-            "model": "m",
-            "base_url": base if base.endswith("/v1") else base.rstrip("/") + "/v1",
-            "cache": str(tmp_path / "cache.sqlite"),
-            "temperature": 0.0,
-        }
+    with start_mock_here(reply=READABLE) as url:
+        judge = {"type": "openai", "model": "m", "base_url": url, "temperature": 0.0,
+                 "cache": str(tmp_path / "cache.sqlite")}  # fmt: skip
         for source in ("live", "cache"):
             (place := tmp_path / source).mkdir()
             _, store = _grade(place, LLM, judge, ROWS)
             [call] = store.read_calls(0)["q"]
-            assert (call.source, call.reply, call.attempts is not None) == (source, reply, True)
+            assert (call.source, call.reply, call.attempts is not None) == (source, READABLE, True)
             assert call.usage is not None
             store.close()
             assert b"sk-very-secret" not in (place / "run" / FILE).read_bytes()
-    finally:
-        os.kill(mock.pid, signal.SIGTERM)
-        mock.wait()
-        if mock.stdout is not None:
-            mock.stdout.close()

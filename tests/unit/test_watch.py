@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from adjudge.checks.steps import StepWatch
 from adjudge.cli import watch as watch_command
 from adjudge.cli.main import command_line
 from adjudge.runs.records import STOP_FILE, RecorderRow
@@ -54,16 +53,6 @@ def test_a_run_that_is_over_is_read_to_its_last_step(tmp_path: Path) -> None:
     found = json.loads(calm.stdout)
     assert found.pop("unchecked")["divergence"] == "gold"
     assert found == {"steps": 40, "alarms": [], "dropped": {}, "stopped": False}
-
-
-def test_it_sees_what_the_checks_inside_would(tmp_path: Path) -> None:
-    write(tmp_path, hacked())
-    inside = StepWatch(gold="gold")
-    for row in hacked():
-        inside.observe(int(row["step"]), row)
-    watching = RunWatch(tmp_path, gold="gold")
-    watching.read(to_the_end=True)
-    assert watching.checks.alarms == inside.alarms != []
 
 
 def test_steps_of_several_processes_are_one(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from adjudge.checks.check import (
 )
 from adjudge.checks.filled import FILLED_CHECKS
 from adjudge.checks.judge_texts import JUDGE_TEXT_CHECKS
-from adjudge.checks.judges import JUDGE_CHECKS, SEEN_BY_AUDIT, JudgedRun
+from adjudge.checks.judges import JUDGE_CHECKS, JudgedRun
 from adjudge.checks.phrases import PHRASE_CHECKS
 from adjudge.checks.responses import RESPONSE_CHECKS, TOOL_CHECKS
 from adjudge.checks.rewards import DRIFT_CHECKS, REWARD_CHECKS
@@ -105,11 +105,9 @@ def audit_run(
 ) -> list[CheckOutcome]:
     """What each check says of a run, worst first.
 
-    Also of a log of metrics, where there is one, and of what each judge said (``judged``). Of the
-    checks of judges, those run that rewards and reasons cannot answer.
+    Also of a log of metrics, where there is one, and of what each judge said (``judged``).
     """
-    of_judges = [check for check in JUDGE_CHECKS if check.name not in SEEN_BY_AUDIT]
-    others = ask_of_each(of_judges, judged or {})
+    others = ask_of_each(JUDGE_CHECKS, judged or {})
     others += [(check, read_steps(run.metrics)) for check in LOG_CHECKS if run.metrics]
     results = [_ask(check, run) for check in checks]
     return decide(

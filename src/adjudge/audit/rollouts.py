@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from adjudge.audit.judges import MAX_SAMPLES, read_judged
 from adjudge.audit.steps import merge_logs
 from adjudge.checks.judges import JudgedRun
 from adjudge.checks.run import NOT_A_NUMBER, REWARD_COPIES, AuditedRollout, AuditedRun
@@ -18,7 +19,6 @@ from adjudge.errors import RunFolderError
 from adjudge.intake.columns import is_reward, read_env_reward
 from adjudge.rollouts.input_report import RUN_FOLDER, may_be_score
 from adjudge.rollouts.samples import SampleReader
-from adjudge.runs.judge_findings import MAX_SAMPLES, read_judged
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.types import Sample
 
@@ -121,11 +121,11 @@ def read_judges(paths: Sequence[Path], run: AuditedRun) -> dict[str, JudgedRun]:
     if len(paths) != 1 or not _is_run_folder(paths[0]):
         return {}
     try:
-        judged, links, _ = read_judged(paths[0])
+        judged, count = read_judged(paths[0])
     except RunFolderError as error:
         run.notes.append(f"{error} What its judges said is not audited.")
         return {}
-    return judged if len(links) in {len(run), MAX_SAMPLES} else {}
+    return judged if count in {len(run), MAX_SAMPLES} else {}
 
 
 def from_sample(sample: Sample, group: str) -> AuditedRollout:

@@ -23,28 +23,23 @@ from adjudge.checks.check import (
     make_result,
     not_applicable,
 )
-from adjudge.checks.reasons import (
-    READING_ERRORS,
-    is_opposed,
-    read_polarity,
-    read_stated_score,
-)
+from adjudge.checks.reasons import read_stated_score
 from adjudge.rewards.groups import group_step
 from adjudge.stats import mean, mean_and_std
 
 _FEW = 3
 """Samples that a finding must have at least."""
 _MIN_SAMPLES = 8
-_MISSING_SHARE, _ORDER_SHARE = 0.2, 0.25
-"""From here on missing scores are more than a note; of pairs, no place needs to be preferred."""
+_ORDER_SHARE = 0.25
+"""From here on of pairs no place needs to be preferred."""
 _APART = 0.2
 """Two means that are further apart than this share of the scale differ."""
 _SHOWN_SHARE = 0.02
 """Samples whose answer the judge was not shown whole."""
 _WIDE = 0.5
 """Scores of equal reasons that are further apart than this share of the scale contradict them."""
-_AGAINST, _BY_LENGTH = -0.3, 0.7
-"""Rank correlations within groups."""
+_AGAINST = -0.3
+"""A rank correlation within groups."""
 _FLAT_GROUPS = 0.5
 """Of the groups whose environment's rewards differ, those with equal scores."""
 _MAX_ROWS = 200
@@ -53,25 +48,22 @@ _MAX_ROWS = 200
 class JudgedSample(msgspec.Struct, kw_only=True):
     """What one grader said of one sample, and what its judge was asked.
 
-    ``row``: the place of the sample in the run; ``kind``: of the failure, where there is no score;
-    ``sources``: model and source of each reply; ``shown``: the share of the answer that is in one
-    of the prompts. ``length`` and ``shown`` are ``None`` where no rollouts or prompts are kept.
+    ``row``: the place of the sample in the run; ``sources``: model and source of each reply;
+    ``shown``: the share of the answer that is in one of the prompts. ``states_score`` and
+    ``shown`` are ``None`` where no rollouts or prompts are kept.
     """
 
     row: int
     group: Hashable
     env: float | None
     score: float | None
-    kind: str = ""
     reason: str = ""
     orders: tuple[str, str] | None = None
     is_repaired: bool = False
     calls: int = 0
-    is_unread_again: bool = False
     sources: tuple[tuple[str, str], ...] = ()
     shown: float | None = None
-    length: int | None = None
-    states_score: bool = False
+    states_score: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,18 +106,6 @@ def _found(
     """The result that ``some`` samples are a finding, as a share of ``of``."""
     rows = [one.row for one in some[:_MAX_ROWS]]
     return make_result(sentence, len(some) / len(of), rows=rows, affected=len(some), **more)
-
-
-def _check_missing(run: JudgedRun) -> CheckResult:
-    lost = [one for one in run.samples if one.kind]
-    if not lost:
-        return _NOTHING
-    each = ", ".join(f"{kind} {n:,}" for kind, n in Counter(one.kind for one in lost).most_common())
-    again = sum(one.is_unread_again for one in lost)
-    after = f"; {again:,} of them unreadable at a second ask, too" if again else ""
-    what = f"samples have no score and count as missing ({each}{after})."
-    severity = None if len(lost) >= _MISSING_SHARE * len(run.samples) else "low"
-    return _found(lost, run.samples, f"{_of(lost, run.samples)} {what}", severity=severity)
 
 
 def _check_repaired(run: JudgedRun) -> CheckResult:
@@ -197,13 +177,6 @@ def _check_orders(run: JudgedRun) -> CheckResult:
     return _found(changed, pairs, sentence, p_value=None if is_many else p_value)
 
 
-def _check_constant(run: JudgedRun) -> CheckResult:
-    if not run.is_constant:
-        return _NOTHING
-    sentence = f"All {len(run.scored):,} scores are {_number(run.scored[0].score)}."
-    return _found(run.scored, run.scored, sentence)
-
-
 def _check_shown(run: JudgedRun) -> CheckResult:
     asked = [(one, one.shown) for one in run.samples if one.shown is not None]
     if not asked:
@@ -222,22 +195,10 @@ def _check_shown(run: JudgedRun) -> CheckResult:
 
 
 def _check_stated(run: JudgedRun) -> CheckResult:
-    if all(one.length is None for one in run.samples):
+    if all(one.states_score is None for one in run.samples):
         return not_applicable("no rollouts are kept")
     stating = [one for one in run.scored if one.states_score]
     return _compare(run, stating, run.scored, "answers state a score themselves", higher=True)
-
-
-def _check_reasons(run: JudgedRun) -> CheckResult:
-    read = [(one, side) for one in run.scored if (side := read_polarity(one.reason))]
-    if not read or run.width <= 0 or run.is_constant:
-        return not_applicable("no reason says plainly that its answer is right or wrong")
-    opposed = [one for one, side in read if is_opposed(side, one.score or 0.0, *run.ends)]
-    if len(opposed) < _FEW:
-        return _BY_CHANCE
-    what = "reasons call the answer wrong beside the top score, or right beside the lowest."
-    p_value = binomial_tail(len(opposed), len(read), READING_ERRORS)
-    return _found(opposed, read, f"{_of(opposed, read)} {what}", p_value=p_value)
 
 
 _NUMBER = re.compile(r"(?<![\d.,/])\d{2,}(?![\d/%]|[.,]\d)")
@@ -278,17 +239,6 @@ def _check_environment(run: JudgedRun) -> CheckResult:
     r = f"rank correlation {_number(found[0])}"
     sentence = f"The scores go against the environment’s reward ({r}): is the scale turned round?"
     return _found(worst, run.samples, sentence, p_value=found[1])
-
-
-def _check_length(run: JudgedRun) -> CheckResult:
-    found = correlate_ranks((one.group, one.score, one.length) for one in run.scored)
-    if found is None:
-        return not_applicable("scores and lengths that are known do not differ within groups")
-    if found[0] < _BY_LENGTH:
-        return _BY_CHANCE
-    longest = sorted(run.scored, key=lambda one: -(one.length or 0))
-    sentence = f"The longer an answer, the higher its score (rank correlation {_number(found[0])})."
-    return _found(longest, run.samples, sentence, p_value=found[1], severity="medium")
 
 
 def _check_flat_groups(run: JudgedRun) -> CheckResult:
@@ -389,17 +339,5 @@ JUDGE_CHECKS: tuple[Check[JudgedRun], ...] = tuple(
         ("against_environment", _check_environment, "scores against the environment’s reward",
          "A grader may judge what the environment does not pay, such as brevity.",
          "Compare the best and the worst sample of a group."),
-        ("missing_scores", _check_missing, "missing scores",
-         "A server that was down loses samples of all kinds.",
-         "Read some replies. Raise the limit of tokens or the deadline that they exceed."),
-        ("constant", _check_constant, "one score for all samples",
-         "Samples may all be as good as it can say.", "Read some reasons."),
-        ("reasons", _check_reasons, "scores against their reasons",
-         "The rules that read reasons may misread some. Read the samples.",
-         "See whether the scale is turned round, or the parser takes another number."),
-        ("judge_length", _check_length, "scores that follow the length",
-         "Longer answers can be better.", "`adjudge probe` compares lengths at one quality."),
     )
 )  # fmt: skip
-SEEN_BY_AUDIT = frozenset({"missing_scores", "constant", "reasons", "judge_length"})
-"""What an audit sees in rewards and reasons."""

@@ -164,16 +164,6 @@ READING_ERRORS = 0.02
 """Reasons that the rules may misread: fewer contradictions than this share are no finding."""
 
 
-def is_opposed(polarity: int, score: float, low: float, high: float) -> bool:
-    """Whether a score says the opposite of a reason, by its end of the scale.
-
-    >>> is_opposed(-1, 4.8, 0.0, 5.0), is_opposed(1, 2.5, 0.0, 5.0)
-    (True, False)
-    """
-    margin = END_OF_SCALE * (high - low)
-    return score >= high - margin if polarity < 0 else polarity > 0 and score <= low + margin
-
-
 def _sentence_around(text: str, start: int, end: int) -> str:
     left = max(text.rfind(mark, 0, start + 1) for mark in (". ", "! ", "? ", "\n"))
     rights = [at for mark in (". ", "! ", "? ") if (at := text.find(mark, end - 1)) >= 0]

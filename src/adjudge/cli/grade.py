@@ -21,7 +21,6 @@ from adjudge.cli.console import (
     print_resume_command,
     resumable_work,
 )
-from adjudge.cli.estimates import print_call_estimates
 from adjudge.cli.options import (
     JUDGE_CALLS,
     RAY,
@@ -46,18 +45,18 @@ from adjudge.report.elements import format_sample_rate
 from adjudge.rewards.spec import RewardSpec, check_machine
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.runner.progress import format_duration
-from adjudge.runs.graded_run import GradedRun, agreement_table, score_table
+from adjudge.runs.graded_run import GradedRun
 from adjudge.runs.grading import grade_rollouts, read_first_samples
-from adjudge.runs.job import GradingEngine, GradingJob
-from adjudge.runs.judge_calls import (
+from adjudge.runs.job import MOST_DRAWS, GradingEngine, GradingJob
+from adjudge.runs.report.tables import (
+    NOISE_NOTE,
+    agreement_table,
     calls_table,
     describe_calls,
     endpoint_tables,
-    estimate_calls,
-    estimate_times,
-    scale_estimates,
+    noise_table,
+    score_table,
 )
-from adjudge.runs.noise import MOST_DRAWS, NOISE_NOTE, noise_table
 from adjudge.runs.summary import UNSCALED
 
 _ESTIMATE_ROWS = 200
@@ -66,6 +65,13 @@ _STDIN = Path("-")
 
 def print_estimate(job: GradingJob, *, as_json: bool) -> None:
     """Estimate from the first samples, and print what each grader would ask in all."""
+    from adjudge.cli.estimates import print_call_estimates  # noqa: PLC0415  (a dry run's alone)
+    from adjudge.runs.judge_calls import (  # noqa: PLC0415  (a dry run's alone)
+        estimate_calls,
+        estimate_times,
+        scale_estimates,
+    )
+
     graders = _shipped_graders(job.spec)
     try:
         check_machine(job.spec, graders)

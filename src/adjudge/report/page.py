@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adjudge.report.elements import Element, Fragment, format_times, paragraph
-from adjudge.text import replace_surrogates
+from adjudge.text import escape_json, replace_surrogates
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -179,11 +178,7 @@ def to_browser_json(value: Any, depth: int = 0) -> Any:
 
 def embed_json(data: Mapping[str, Any]) -> SafeHtml:
     """``data`` as JSON that holds no markup character and no character that UTF-8 lacks."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    # Of what UTF-8 lacks there are only lone surrogates: each becomes its escape.
-    return SafeHtml(text.encode(errors="backslashreplace").decode())
+    return SafeHtml(escape_json(data))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What grading gave: a row a sample, the run in numbers, and both as a table and as a page."""
+"""What grading gave: a row a sample, and the run in numbers."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from adjudge.files import UNENCODABLE
-from adjudge.report.elements import Element, bold, paragraph, small
-from adjudge.report.page import render_output
-from adjudge.report.table import Column, Table, lost, numeric
 from adjudge.rollouts.samples import BrokenInputRow
-from adjudge.runs.judge_calls import calls_table, describe_calls, endpoint_tables
-from adjudge.runs.report import ReportRow, ReportSeries, write_grading_report
-from adjudge.runs.report.rows import read_stories
+from adjudge.runs.page_rows import ReportRow, ReportSeries
 from adjudge.runs.summary import RewardedSample
 from adjudge.text import encode_json
 from adjudge.types import GraderError, RewardResult
 
 _SHOWN_ROWS = 10
-_GROUP_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +129,11 @@ class GradedRun:
 
     def report(self, path: Path | str) -> Path:
         """Write the page that ``adjudge grade`` writes to ``path``: one HTML file, no network."""
+        from adjudge.runs.report.page import (  # noqa: PLC0415  (slow to load; few want a page)
+            read_stories,
+            write_grading_report,
+        )
+
         rows, series = self._page
         stories = None if self.folder is None else read_stories(self.folder)
         write_grading_report(Path(path), self.summary, rows, series, stories)
@@ -152,110 +151,22 @@ class GradedRun:
 
     def _repr_html_(self) -> str:
         """For notebooks: the run in numbers, and its first samples."""
-        summary = self.summary
-        calls: list[object] = [calls_table(one) for one in endpoint_tables(summary)]
-        calls += [paragraph(describe_calls(summary))] if calls else []
-        return render_output(
-            paragraph(repr(self)),
-            score_table(summary),
-            [paragraph(lost("warning: "), one) for one in summary["warnings"]],
-            agreement_table(summary) if summary["env_reward"] else None,
-            Element("details", Element("summary", "Judge calls"), calls) if calls else None,
-            _first_rows(self.rows),
+        from adjudge.runs.report.tables import (  # noqa: PLC0415  (few runs are shown)
+            FirstSample,
+            render_run,
         )
 
-
-def _first_rows(rows: Sequence[GradedRow]) -> Table:
-    names = list(rows[0].scores) if rows else []
-    cells = [
-        [
-            str(row.index),
-            row.group[:_GROUP_CHARS],
-            lost(str(row.missing.kind)) if row.missing else _number_cell(row.reward),
-            *(_number_cell(row.scores.get(name)) for name in names),
+        first = [
+            FirstSample(
+                row.index,
+                row.group,
+                "" if row.missing is None else str(row.missing.kind),
+                row.reward,
+                row.scores,
+            )
+            for row in self.rows[:_SHOWN_ROWS]
         ]
-        for row in rows[:_SHOWN_ROWS]
-    ]
-    more = len(rows) - len(cells)
-    caption = f"The first {len(cells)} samples; {more:,} more are in rows." if more else None
-    columns = ["index", "group", *(Column(name, "n") for name in ("reward", *names))]
-    return Table(columns, cells, caption=caption)
-
-
-def score_table(summary: Mapping[str, Any]) -> Table:
-    """Each grader's scores and the reward: mean, spread, what is missing."""
-    samples, reward = summary["samples"], summary["reward"]
-    headings = ("mean", "std", "std in group", "zero spread", "missing", "not evaluable")
-    columns = [Column(heading, "n") for heading in headings]
-    rows: list[list[object]] = [
-        [
-            name,
-            f"{grader['weight']:g}" if grader["weight"] else "report",
-            *_spread_cells(grader),
-            *(_count_cell(grader[key], samples) for key in ("missing", "not_evaluable")),
-        ]
-        for name, grader in summary["graders"].items()
-    ]
-    if before := reward.get("before_step"):
-        cells = [_number_cell(before[key]) for key in ("mean", "std")]
-        rows.append([f"before {before['step']}", "", *cells, "", "", "", ""])
-    missing = _count_cell(reward["missing"], samples)
-    rows.append([bold("reward"), "", *_spread_cells(reward), missing, ""])
-    return Table(
-        ["grader", Column("weight", "n"), *columns],
-        rows,
-        drop=("zero spread", "std in group", "std", "weight"),
-        keep=("mean", "missing"),
-    )
-
-
-def agreement_table(summary: Mapping[str, Any]) -> Table:
-    """Graders, reward and baselines against the environment's reward, which the run must have."""
-    kind = "AUC" if summary["env_reward"]["binary"] else "concordance"
-    pooled, within = f"{kind}, pooled", "within group"
-    columns = ["against the environment's reward", *numeric(pooled), Column("95 %", "i"),
-               *numeric(within), Column("95 %", "i"), Column("pairs", "i")]  # fmt: skip
-    entries: list[tuple[object, Mapping[str, Any]]] = list(summary["graders"].items())
-    if summary["reward"]["auc"]:
-        entries.append((bold("reward"), summary["reward"]))
-    entries += [
-        (small(f"baseline: {name.replace('_', ' ')}"), figures)
-        for name, figures in summary["baselines"].items()
-    ]
-    rows = []
-    for label, figures in entries:
-        inside = figures["concordance"]
-        pairs = f"{inside['pairs']:,}" if inside else "0"
-        rows.append([label, *_estimate_cells(figures["auc"]), *_estimate_cells(inside), pairs])
-    return Table(columns, rows, keep=(pooled, within))
-
-
-def _estimate_cells(figures: Mapping[str, Any] | None) -> tuple[str, str]:
-    if figures is None:
-        return "–", ""
-    low, high = figures["low"], figures["high"]
-    interval = "" if low is None or high is None else f"{low:.2f}-{high:.2f}"
-    return f"{figures['value']:.3f}", interval
-
-
-def _spread_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    share = row["zero_spread_frac"]
-    return (
-        _number_cell(row["mean"]),
-        _number_cell(row["std"]),
-        _number_cell(row["within_group_std"]),
-        "–" if share is None else f"{share:.0%}",
-    )
-
-
-def _number_cell(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}".replace("-0.000", "0.000")
-
-
-def _count_cell(count: int, total: int) -> Element | str:
-    if not count:
-        return "0"
-    return lost(f"{count} ({count / total:.1%})")
+        return render_run(repr(self), self.summary, first, len(self.rows))
 
 
 def encode_row(row: GradedRow) -> bytes:

@@ -32,15 +32,9 @@ from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
 from adjudge.runs.graded_run import GradedRow, GradedRun, encode_row
 from adjudge.runs.job import GradingJob, RolloutGrader
-from adjudge.runs.noise import DrawTotals
-from adjudge.runs.report import ReportRows, ReportSeries
+from adjudge.runs.page_rows import ReportRows, ReportSeries
 from adjudge.runs.spending import FolderSpending
-from adjudge.runs.story import describe_graders
 from adjudge.runs.summary import GradingTotals, RewardedSample, RunObserver, SampleFacts
-from adjudge.runs.transcripts import (
-    TranscriptKeeper,
-    TranscriptStore,
-)
 from adjudge.text import encode_json
 from adjudge.types import GradedSample, Sample
 from adjudge.version import __version__
@@ -48,6 +42,7 @@ from adjudge.version import __version__
 if TYPE_CHECKING:
     from adjudge.judges.cassette.cache import ReplyCache
     from adjudge.judges.endpoint.settings import SpendCeiling
+    from adjudge.runs.transcripts import TranscriptKeeper
 
 _log = logging.getLogger("adjudge")
 
@@ -127,6 +122,8 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
         kept: list[GradedRow] = []
         observers: list[RunObserver] = [totals, page]
         if function.draws > 1:
+            from adjudge.runs.noise import DrawTotals  # noqa: PLC0415  (few runs draw again)
+
             observers.append(DrawTotals(names, function.asked_again, function.draws))
         if keeper is not None:
             observers.append(keeper)
@@ -194,6 +191,8 @@ def resume_recording(
 
 
 def _open_folder(job: GradingJob, path: Path, graders: Mapping[str, Any]) -> RunFolder:
+    from adjudge.runs.story import describe_graders  # noqa: PLC0415  (not without a folder)
+
     facts = {
         **spec_facts(job.spec, graders, job.paths, job.mapping),
         "reward": job.spec.reward.model_dump(mode="json"),  # these two are for `adjudge view`
@@ -209,6 +208,11 @@ def _open_keeper(
     job: GradingJob, folder: RunFolder, sizes: Mapping[str, int], opened: ExitStack
 ) -> TranscriptKeeper | None:
     """Who keeps transcripts; ``None`` on a file system that cannot, as one without locks."""
+    from adjudge.runs.transcripts import (  # noqa: PLC0415  (not without a folder)
+        TranscriptKeeper,
+        TranscriptStore,
+    )
+
     claim = f"{folder.facts['spec_hash']} {folder.created}"
     try:
         store = opened.enter_context(TranscriptStore(folder.path, run=claim))

@@ -16,11 +16,15 @@ from adjudge.rollouts.input_report import InputReport
 from adjudge.rollouts.samples import SampleReader
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
-from adjudge.runs.transcripts import DEFAULT_SAMPLES, DEFAULT_WITHOUT_JUDGE
 from adjudge.types import GradedSample, Sample
 
 if TYPE_CHECKING:
     from adjudge.judges.cassette.cache import ReplyCache
+
+MOST_DRAWS = 100
+_DEFAULT_TRANSCRIPTS, _DEFAULT_WITHOUT_JUDGE = 20_000, 2_000
+"""Samples whose transcripts are kept, unless the user says otherwise. Where no judge is asked these
+are rollouts that the input has too, and keeping many would take longer than grading them."""
 
 _log = logging.getLogger("adjudge")
 
@@ -98,7 +102,7 @@ class GradingJob:
         """Of how many samples transcripts are kept."""
         if self.keep_transcripts is not None:
             return self.keep_transcripts
-        return DEFAULT_SAMPLES if self.asks_judge else DEFAULT_WITHOUT_JUDGE
+        return _DEFAULT_TRANSCRIPTS if self.asks_judge else _DEFAULT_WITHOUT_JUDGE
 
     def use_cassette(self, *, record: Path | None, replay: Path | None) -> None:
         """Record all judge calls to a file, or answer them from one; ``None`` twice does neither.

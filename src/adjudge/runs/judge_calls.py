@@ -1,229 +1,23 @@
-"""What a run's judges were asked, and what a run would ask and cost.
-
-After a run: what each grader's replies came to, and each endpoint's table in words. Before it:
-calls, tokens and money, with nothing sent.
-"""
+"""What a run would ask its judges: calls, tokens and money, with nothing sent."""
 
 from __future__ import annotations
 
 import math
-from array import array
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.judges.endpoint.settings import EndpointSettings
 from adjudge.judges.table import AddressedTable
-from adjudge.report.elements import Element
-from adjudge.report.page import Section
-from adjudge.report.table import Table, lost, numeric
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import MissingSettings, RewardSettings, RewardSpec
-from adjudge.types import GraderError, GraderResult, Sample
+from adjudge.types import GraderError, Sample
 
 if TYPE_CHECKING:
     from adjudge.judges.endpoint.settings import Price
-
-
-class GraderCallTotals:
-    """Where one grader's results came from, gathered result by result."""
-
-    def __init__(self) -> None:
-        self._sources: Counter[str] = Counter()
-        self._models: Counter[str] = Counter()
-        self._input_tokens = self._output_tokens = self._hedge_wins = 0
-        self._costs = array("d")
-
-    def add(self, result: GraderResult) -> None:
-        """Count one result; it is none of a judge's without ``provenance``."""
-        where = result.provenance
-        if where is None:
-            return
-        self._sources[where.source or "unknown"] += 1
-        self._models[where.model or "unknown"] += 1
-        self._hedge_wins += where.hedged
-        if where.paid is not None:
-            self._input_tokens += where.paid.input_tokens
-            self._output_tokens += where.paid.output_tokens
-            if where.paid.cost_usd is not None:
-                self._costs.append(where.paid.cost_usd)
-
-    def summarise(self) -> dict[str, Any] | None:
-        """Plain data; ``None`` when no judge was asked."""
-        if not self._sources:
-            return None
-        return {
-            "sources": dict(self._sources.most_common()),
-            "models": dict(self._models.most_common()),
-            "input_tokens": self._input_tokens,
-            "output_tokens": self._output_tokens,
-            "cost_usd": sum(self._costs) if self._costs else None,
-            "hedge_wins": self._hedge_wins,
-        }
-
-
-def endpoint_name(entry: Mapping[str, Any]) -> str:
-    """Models and address of an endpoint, as a heading."""
-    urls = [url.partition("://")[2] for url in entry["base_urls"]]
-    more = f" and {len(urls) - 1} more" if len(urls) > 1 else ""
-    return f"{', '.join(entry['models'])} @ {urls[0]}{more}"
-
-
-def _counter_rows(entry: Mapping[str, Any]) -> dict[str, str]:
-    """What may be added up over invocations, as label and text; empty where it says nothing."""
-    return {
-        "calls": f"{entry['calls']:,}",
-        "answered": f"{entry['answered']:,}",
-        "from the cache": _format_count(entry["cache_hits"]),
-        "shared with an equal call": _format_count(entry["deduplicated"]),
-        "failed": _format_counts(entry["failures"]),
-        "sends": f"{entry['sends']:,}",
-        "sends that failed": _format_counts(entry["send_failures"]),
-        "sent again after a failure": _format_count(entry["retries"]),
-        "sent again for silence": _format_count(entry["timeouts"]),
-        "hedges": _format_hedges(entry),
-        "tokens in / out": _format_tokens(entry),
-        "cost": _format_cost(entry),
-        "limit cut": _format_count(entry["limit_cuts"]),
-        "circuit opened": _format_count(entry["circuit_opened"]),
-    }
-
-
-def _gauge_rows(entry: Mapping[str, Any]) -> dict[str, str]:
-    """What is measured in one process."""
-    return {
-        "latency p50 / p95 / p99": _format_latency(entry),
-        "in flight: peak, limit now": f"{entry['peak_in_flight']:,}, {entry['limit']:,}",
-        "longest loop lag": f"{entry['loop_lag_max_s'] * 1e3:.0f} ms",
-        "scores": "; ".join(
-            f"{found['route']}: {found['output']}, template: {found['template']}; "
-            f"found by {found['probes']} of the calls"
-            for found in entry.get("classifiers", {}).values()
-        ),
-    }
-
-
-class EndpointTable(NamedTuple):
-    """An endpoint's calls: a row is a label and a text for each of ``columns``."""
-
-    name: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-def endpoint_tables(summary: Mapping[str, Any]) -> list[EndpointTable]:
-    """What each endpoint was asked; of a resumed run now, and in all invocations of its folder."""
-    now = {endpoint_name(one): one for one in summary.get("endpoints") or []}
-    spending = summary.get("spending") or {}
-    if spending.get("invocations", 1) == 1:
-        return [
-            EndpointTable(name, [""], _filled_rows([_counter_rows(one) | _gauge_rows(one)]))
-            for name, one in now.items()
-        ]
-    columns = ["this invocation", f"all {spending['invocations']:,}"]
-    found = []
-    for one in spending["endpoints"]:
-        name = endpoint_name(one)
-        ours = _counter_rows(now[name]) | _gauge_rows(now[name]) if name in now else {}
-        found.append(EndpointTable(name, columns, _filled_rows([ours, _counter_rows(one)])))
-    return found
-
-
-def _filled_rows(columns: Sequence[Mapping[str, str]]) -> list[list[str]]:
-    labels = dict.fromkeys(label for one in columns for label in one)
-    rows = [[label, *(one.get(label, "") for one in columns)] for label in labels]
-    return [row for row in rows if any(row[1:])]
-
-
-def describe_spending(summary: Mapping[str, Any]) -> str:
-    """What a resumed run has cost in all, and what is left of a budget; empty for other runs."""
-    found = summary.get("spending") or {}
-    budget, count = found.get("budget_usd"), found.get("invocations", 1)
-    if count == 1 and budget is None:
-        return ""
-    parts = []
-    if count > 1:
-        tokens = f"{found['input_tokens']:,} / {found['output_tokens']:,} tokens in / out"
-        parts.append(f"all {count:,} invocations: {found['calls']:,} calls, {tokens}")
-    if found["cost_usd"] is None:
-        parts.append("cost unknown: no price")
-    elif count > 1:
-        before, now = found["earlier_usd"], found["this_invocation_usd"]
-        parts.append(f"{found['cost_usd']:.4f} USD ({before:.4f} before, {now:.4f} now)")
-    if budget is not None:
-        parts.append(f"{found['left_usd']:.4f} USD of the budget of {budget:g} USD are left")
-    if killed := found["killed"]:
-        parts.append(f"{killed:,} earlier killed")
-    return "; ".join(parts)
-
-
-def describe_calls(summary: Mapping[str, Any]) -> str:
-    """Why judges were asked, and what a resumed run has cost in all."""
-    asks = summary.get("asks") or {}
-    why = f"calls by reason: {_format_counts(asks)}" if asks.keys() - {"first", "draw"} else ""
-    return "; ".join(filter(None, (why, describe_spending(summary))))
-
-
-def calls_table(found: EndpointTable) -> Table:
-    """An endpoint's numbers under its name; what failed is marked."""
-    rows = [
-        [label, *(lost(text) if label in ("failed", "circuit opened") and text else text
-                  for text in texts)]
-        for label, *texts in found.rows
-    ]  # fmt: skip
-    return Table([found.name, *found.columns], rows)
-
-
-def judge_calls_section(summary: Mapping[str, Any]) -> Section:
-    """A page's table per endpoint; empty for a run without judges."""
-    tables = [
-        Table(["", *numeric(*one.columns)], one.rows, caption=one.name, kind="metrics")
-        for one in endpoint_tables(summary)
-    ]
-    note = describe_calls(summary)
-    found = [Element("div", tables, class_="calls"), note and f"{note}."]
-    return Section("calls", "Judge calls", found if tables else [])
-
-
-def _format_count(number: int) -> str:
-    return f"{number:,}" if number else ""
-
-
-def _format_counts(kinds: Mapping[str, int]) -> str:
-    return ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items()))
-
-
-def _format_hedges(entry: Mapping[str, Any]) -> str:
-    return f"{entry['hedges']:,}, {entry['hedge_wins']:,} won" if entry["hedges"] else ""
-
-
-def _format_tokens(entry: Mapping[str, Any]) -> str:
-    if not entry["input_tokens"] and not entry["output_tokens"]:
-        return ""
-    cached = f" ({entry['cached_tokens']:,} cached)" if entry["cached_tokens"] else ""
-    return f"{entry['input_tokens']:,}{cached} / {entry['output_tokens']:,}"
-
-
-def _format_cost(entry: Mapping[str, Any]) -> str:
-    if not entry["cost_usd"] and not entry["assumed_usd"]:
-        return "unknown: no price" if entry["unpriced"] else ""
-    notes = []
-    if entry["assumed_usd"]:
-        notes.append(f"{entry['assumed_usd']:.4f} of it assumed")
-    if entry["unpriced"]:
-        notes.append(f"{entry['unpriced']:,} replies without a price")
-    return f"{entry['cost_usd']:.4f} USD" + (f" ({', '.join(notes)})" if notes else "")
-
-
-def _format_latency(entry: Mapping[str, Any]) -> str:
-    quantiles = [entry["p50_s"], entry["p95_s"], entry["p99_s"]]
-    if None in quantiles:
-        return ""
-    return " / ".join(f"{seconds:.3g}" for seconds in quantiles) + " s"
 
 
 COST_UNIT_EPISODES = 1_000

@@ -28,10 +28,9 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from heapq import nsmallest
 from itertools import combinations, pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from adjudge.rewards.groups import group_step
-from adjudge.runs.labels import QueueReason
 from adjudge.stats import snap_ties
 
 MOST = 20
@@ -40,6 +39,7 @@ MOST = 20
 LEAST = 0.5
 """The least distance of two ranks that is a disagreement."""
 
+QueueReason = Literal["random", "disagreement", "near tie"]
 QUEUE_SHARES: Mapping[QueueReason, float] = {"random": 0.5, "disagreement": 0.3, "near tie": 0.2}
 """The share of each reason in the queue, as long as there are samples for it."""
 

@@ -25,6 +25,7 @@ import msgspec
 
 from adjudge.errors import RunFolderError
 from adjudge.files import warn_damaged_lines
+from adjudge.runs.label_queue import QueueReason
 from adjudge.text import encode_json
 
 LABELS_FILE = "labels.jsonl"
@@ -32,7 +33,6 @@ MAX_NOTE, MAX_NAME = 4_000, 80
 """Characters of a note, and of the name of an author or a grader."""
 
 LabelKind = Literal["verdict", "score", "preferred", "note"]
-QueueReason = Literal["random", "disagreement", "near tie"]
 
 
 class Label(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

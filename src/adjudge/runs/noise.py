@@ -14,14 +14,9 @@ from typing import Any
 
 import msgspec
 
-from adjudge.report.elements import bold, paragraph, small
-from adjudge.report.page import Section
-from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.summary import NumberColumn, RewardedSample
 from adjudge.stats.noise import NoiseShare, noise_share, votes_to_halve
 
-MOST_DRAWS = 100
-_NO_BOUND = "∞"
 DrawColumns = Mapping[str, Sequence[Sequence[float | None]]]
 """By grader, and under :data:`REWARD`, a column a draw, with a number a sample."""
 REWARD = ""
@@ -81,60 +76,3 @@ def _share_fields(found: NoiseShare) -> dict[str, Any]:
         "pairs_right": found.pairs_right,
         "to_halve": None if found.value is None else halve,
     }
-
-
-def noise_table(noise: Mapping[str, Any]) -> Table:
-    """Each grader's noise, how it orders pairs, and the votes that would halve it."""
-    share, votes = "noise share", "votes to halve it"
-    columns = ["asked again", *numeric(share), Column("95 %", "i"),
-               *numeric("noise std", "pairs right", votes), Column("95 %", "i")]  # fmt: skip
-    entries = [*noise["graders"].items(), (bold("reward"), noise["reward"])]
-    rows = [
-        [[name, _lost_draws(found)], *(_cells(found) if found else _once_cells())]
-        for name, found in entries
-    ]
-    return Table(columns, rows, drop=("noise std", "pairs right"), keep=(share, votes))
-
-
-def _lost_draws(found: Mapping[str, Any] | None) -> object:
-    """How many draws have no score, and are left out of the share."""
-    return small(f" ({found['missing']:,} draws missing)") if found and found["missing"] else None
-
-
-def _once_cells() -> list[object]:
-    return ["0", small("a rule"), "", "", "", ""]
-
-
-def _cells(found: Mapping[str, Any]) -> list[object]:
-    if found["value"] is None:
-        return ["–", small("nothing differs"), "", "", "", ""]
-    low, high, halve = found["low"], found["high"], found["to_halve"]
-    bounds = "" if low is None else f"{low:.1%}-{high:.1%}"
-    ends = "" if low is None else f"{_votes_cell(halve['low'])}-{_votes_cell(halve['high'])}"
-    return [
-        f"{found['value']:.1%}",
-        bounds,
-        f"{found['noise_std']:.3f}",
-        f"{found['pairs_right']:.0%}",
-        _votes_cell(halve["votes"]),
-        ends,
-    ]
-
-
-def _votes_cell(votes: int | None) -> str:
-    return _NO_BOUND if votes is None else str(votes)
-
-
-NOISE_NOTE = (
-    "Noise share: how much of the variance inside groups, and so of the advantages, is the judge's "
-    "own, another each time it is asked (95 % intervals, clustered by group). Pairs right: how "
-    "often one draw puts the better of two samples first, were scores normal. Votes: so many times "
-    "as many as now, averaged, if they are independent."
-)
-
-
-def noise_section(summary: Mapping[str, Any]) -> Section:
-    """A page's part; empty for a run with one draw."""
-    noise = summary.get("noise")
-    content = [noise_table(noise), paragraph(small(NOISE_NOTE))] if noise else []
-    return Section("noise", "Signal and noise", content, "Noise")

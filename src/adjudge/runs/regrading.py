@@ -13,7 +13,7 @@ from typing import Any
 
 from adjudge.config import compare_settings, flatten, format_setting
 from adjudge.errors import ErrorKind, RunFolderError
-from adjudge.graders.base import is_listwise
+from adjudge.graders.base import GraderTraits, is_listwise
 from adjudge.judges.table import NOT_ABOUT_REPLIES
 from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.function import SpecRewardFunction
@@ -244,14 +244,15 @@ class RecordedAnswers:
                 "Give a run with its files as adjudge wrote them."
             )
         grader = self._function.graders[name]
-        role = Role(getattr(grader, "role", Role.SCORE))
+        traits = GraderTraits.of(grader)
         score = detail.get("score")
         if type(score) is not int and type(score) is not float:
-            return _make_error(name, detail, role)
+            return _make_error(name, detail, traits.role)
         metadata = dict(detail.get("metadata") or {})
         spread = is_listwise(grader) and "rank" in metadata
-        bounds = (0.0, 1.0) if spread else getattr(grader, "score_range", None)
-        return GraderScore(name, score, str(detail.get("reason", "")), metadata, bounds, role)
+        bounds = (0.0, 1.0) if spread else traits.score_range
+        reason = str(detail.get("reason", ""))
+        return GraderScore(name, score, reason, metadata, bounds, traits.role)
 
 
 def _undrawn_kind(details: Mapping[str, Any]) -> str:

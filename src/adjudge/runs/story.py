@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import AdjudgeError
+from adjudge.graders.base import GraderTraits
 from adjudge.intake.rollouts import last_said
 from adjudge.judges.call_log import JudgeCall
 from adjudge.report.page import to_browser_json
 from adjudge.rewards.spec import GraderEntry, RewardSpec, hide_variables
-from adjudge.rubrics import Rubric, parse_rubric
-from adjudge.types import MISSING, Role, Sample, get_path
+from adjudge.types import MISSING, Sample, get_path
 
 MAX_PLACES = 20
 """Places of a transcript that a grader's card points at."""
@@ -56,28 +56,37 @@ def describe_graders(spec: RewardSpec, graders: Mapping[str, Any]) -> list[Grade
 
 
 def _describe_grader(spec: RewardSpec, entry: GraderEntry, grader: Any) -> GraderFacts:
-    source = getattr(grader, "source", None)
-    fixed = getattr(source, "fixed", None)
+    traits, fixed, field = GraderTraits.of(grader), None, ""
+    if entry.type == "rubric":
+        from adjudge.graders.llm.rubric import RubricGrader  # noqa: PLC0415  (loaded with it)
+
+        if isinstance(grader, RubricGrader):
+            fixed = grader.source.fixed
+            field = "" if fixed else grader.source.field
     judges = [entry.judge] if isinstance(entry.judge, str) else entry.judge or []
     return GraderFacts(
         name=entry.name,
         type=entry.type,
         asks_judge=spec.asks_judge(entry),
         judges=judges,
-        role=str(Role(getattr(grader, "role", Role.SCORE))),
+        role=str(traits.role),
         weight=entry.weight_at(0),  # a schedule's first
         scope=entry.scope,
-        range=getattr(grader, "score_range", None),
+        range=traits.score_range,
         mapper=hide_variables(spec, entry.mapper),
         parameters=to_browser_json(
             hide_variables(spec, msgspec.to_builtins(entry.model_extra or {}, enc_hook=str))
         ),
         criteria=hide_variables(spec, _list_criteria(fixed)),
-        rubric_field=getattr(source, "field", "") if fixed is None else "",
+        rubric_field=field,
     )
 
 
-def _list_criteria(rubric: Any) -> list[dict[str, Any]]:
+def _list_criteria(rubric: object) -> list[dict[str, Any]]:
+    if rubric is None:
+        return []
+    from adjudge.rubrics import Rubric  # noqa: PLC0415  (loaded where one is)
+
     if not isinstance(rubric, Rubric):
         return []
     return [{"name": one.id, "text": one.text, "points": one.worth} for one in rubric.criteria]
@@ -378,6 +387,8 @@ def _votes(
 
 def _own_criteria(sample: Sample, field: str) -> list[dict[str, Any]]:
     """The criteria that the sample brought; none where they are no rubric."""
+    from adjudge.rubrics import parse_rubric  # noqa: PLC0415  (loaded where a rubric is)
+
     try:
         return _list_criteria(parse_rubric(get_path(sample.fields(), field)))
     except (AdjudgeError, ValueError, TypeError, RecursionError):

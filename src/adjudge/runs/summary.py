@@ -13,10 +13,10 @@ import msgspec
 
 from adjudge.checks.missing import MissingCounts, answer_properties
 from adjudge.errors import Cause, ErrorKind
+from adjudge.graders.base import GraderTraits
 from adjudge.graders.registry import SHIPPED
 from adjudge.rewards.spec import GraderEntry, RewardSpec, find_unscaled
 from adjudge.rollouts.samples import compute_rollout_key
-from adjudge.runs.judge_calls import GraderCallTotals
 from adjudge.stats import describe_sizes, group_spread, mean, missing_by_bin, missing_by_value, std
 from adjudge.types import (
     GradedSample,
@@ -24,7 +24,6 @@ from adjudge.types import (
     GraderResult,
     GraderScore,
     RewardResult,
-    Role,
     Sample,
 )
 
@@ -118,36 +117,66 @@ class NumberColumn(Sequence[float | None]):
         return array("d", (value for value in self._values if value == value))  # noqa: PLR0124
 
 
+class _CallTotals:
+    """Where one grader's results came from, gathered result by result."""
+
+    def __init__(self) -> None:
+        self._sources: Counter[str] = Counter()
+        self._models: Counter[str] = Counter()
+        self._input_tokens = self._output_tokens = self._hedge_wins = 0
+        self._costs = array("d")
+
+    def add(self, result: GraderResult) -> None:
+        """Count one result; it is none of a judge's without ``provenance``."""
+        where = result.provenance
+        if where is None:
+            return
+        self._sources[where.source or "unknown"] += 1
+        self._models[where.model or "unknown"] += 1
+        self._hedge_wins += where.hedged
+        if where.paid is not None:
+            self._input_tokens += where.paid.input_tokens
+            self._output_tokens += where.paid.output_tokens
+            if where.paid.cost_usd is not None:
+                self._costs.append(where.paid.cost_usd)
+
+    def summarise(self) -> dict[str, Any] | None:
+        """Plain data; ``None`` when no judge was asked."""
+        if not self._sources:
+            return None
+        return {
+            "sources": dict(self._sources.most_common()),
+            "models": dict(self._models.most_common()),
+            "input_tokens": self._input_tokens,
+            "output_tokens": self._output_tokens,
+            "cost_usd": sum(self._costs) if self._costs else None,
+            "hedge_wins": self._hedge_wins,
+        }
+
+
 class _GraderTotals:
     """What one grader has said so far: a score a sample, and counts of the rest."""
 
     def __init__(self, entry: GraderEntry, grader: Any) -> None:
-        self._entry, self._grader = entry, grader
+        self._entry, self._traits = entry, GraderTraits.of(grader)
         self.scores = NumberColumn()
         self._kinds: Counter[str] = Counter()
         self._causes: Counter[Cause] = Counter()
         self._untrusted = 0
-        self._calls = GraderCallTotals()
+        self.calls = _CallTotals()
 
     def add(self, score: float | None, results: Sequence[GraderResult]) -> None:
         """One sample's: its score, and what that was made from (several of events)."""
         self.scores.append(score)
-        causes = {result.cause for result in results if isinstance(result, GraderScore)}
+        causes = {one.cause if isinstance(one, GraderScore) else None for one in results}
         for result in results:
-            self._calls.add(result)
+            self.calls.add(result)
             if isinstance(result, GraderError):
                 _count_kind(self._kinds, result)
-                causes.add(None)
             elif isinstance(result, GraderScore):
                 self._untrusted += not result.trusted
-            else:
-                causes.add(None)
         if len(causes) == 1 and (cause := causes.pop()) is not None:
             self._causes[cause] += 1
-
-    def add_call(self, result: GraderResult) -> None:
-        """Count where a further draw came from; a rule's answer came from no judge."""
-        self._calls.add(result)
 
     def summarise(
         self,
@@ -157,13 +186,13 @@ class _GraderTotals:
         beside: Sequence[str] | None,
     ) -> dict[str, Any]:
         """The grader's part of ``summary.json``; ``beside`` is of one that is not scaled."""
-        score_range = getattr(self._grader, "score_range", None)
+        role, score_range = self._traits.role, self._traits.score_range
         spread = _spread(self.scores, groups)
         present = spread.pop("present")
         type_ = self._entry.type
         return {
             "type": type_ if type_ in SHIPPED else f"{type_} (own)",
-            "role": str(Role(getattr(self._grader, "role", Role.SCORE))),
+            "role": str(role),
             "weight": self._entry.weight_at(0),  # a schedule's first
             "score_range": list(score_range) if score_range else None,
             "unscaled": beside is not None,
@@ -175,7 +204,7 @@ class _GraderTotals:
             "not_evaluable": self._causes[Cause.NOT_APPLICABLE],
             "candidate_fault": self._causes[Cause.CANDIDATE],
             "untrusted": self._untrusted,
-            "judge": self._calls.summarise(),
+            "judge": self.calls.summarise(),
             **_agreements(self.scores, env, groups),
         }
 
@@ -236,7 +265,7 @@ class GradingTotals:
             totals.add(result.reward_info[f"{name}_score"], said[name])
         for repeat in judged.repeats:
             for name, again in repeat.results():
-                self._graders[name].add_call(again)
+                self._graders[name].calls.add(again)
         self._suspects += any(
             isinstance(answer, GraderError) and answer.suspect
             for name in self._spec.counting
@@ -245,7 +274,8 @@ class GradingTotals:
         if result.missing is not None:
             self._add_missing(result.missing)
         self.unevaluable += any(
-            not getattr(answer, "evaluable", True) for answer in judged.outcome.values()
+            isinstance(answer, GraderScore) and not answer.evaluable
+            for answer in judged.outcome.values()
         )
 
     def _add_missing(self, missing: GraderError) -> None:

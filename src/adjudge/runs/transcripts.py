@@ -33,9 +33,6 @@ from adjudge.types import Sample
 FILE = "transcripts.sqlite"
 MAX_BYTES = 2**30
 """Bytes of texts, compressed where they are long, after which nothing more is kept."""
-DEFAULT_SAMPLES, DEFAULT_WITHOUT_JUDGE = 20_000, 2_000
-"""Samples whose transcripts are kept, unless the user says otherwise. Where no judge is asked these
-are rollouts that the input has too, and keeping many would take longer than grading them."""
 _FAILURE_SHARE = 0.1
 """Of the samples that may be kept, those for failures outside the chosen groups."""
 

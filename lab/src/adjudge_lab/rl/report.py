@@ -21,7 +21,7 @@ from adjudge.report.elements import (
 )
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Table
-from adjudge.runs.judge_calls import judge_calls_section
+from adjudge.runs.report.tables import judge_calls_section
 from adjudge_lab.rl.held_out import AnswerSample
 
 _MetricRows = Sequence[Mapping[str, float]]

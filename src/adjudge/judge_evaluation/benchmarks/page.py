@@ -22,7 +22,7 @@ from adjudge.report.elements import (
 )
 from adjudge.report.page import Section, notes_section, render_page
 from adjudge.report.table import Column, Table, lost, numeric
-from adjudge.runs.judge_calls import judge_calls_section
+from adjudge.runs.report.tables import judge_calls_section
 from adjudge.stats import Estimate
 from adjudge.stats.raters import describe_youden
 

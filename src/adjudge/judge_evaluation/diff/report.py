@@ -21,8 +21,8 @@ from adjudge.report.elements import (
 )
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, lost, numeric
-from adjudge.runs.noise import NOISE_NOTE, noise_table
 from adjudge.runs.records import RunRecord
+from adjudge.runs.report.tables import NOISE_NOTE, noise_table
 from adjudge.types import Sample
 
 _TEXT_CHARS, _REASON_CHARS = 3_000, 1_500

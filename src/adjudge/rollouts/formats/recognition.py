@@ -13,8 +13,6 @@ from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.columns import REFERENCE_COLUMNS, RewardColumns, is_nothing
 from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.intake.rollouts import first_turn
-from adjudge.rollouts.formats.agents import AGENT_FORMATS
-from adjudge.rollouts.formats.api_results import API_FORMATS, EXCHANGE_FORMATS
 from adjudge.rollouts.formats.base import RolloutFormat, Row, SplitLines
 from adjudge.rollouts.formats.columns import (
     find_column,
@@ -29,9 +27,6 @@ from adjudge.rollouts.formats.columns import (
     list_columns,
     split_responses,
 )
-from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
-from adjudge.rollouts.formats.harbor import HARBOR_FORMATS
-from adjudge.rollouts.formats.logs import LOG_FORMATS, OPENHANDS_FORMATS
 from adjudge.rollouts.formats.metrics import find_log, is_step_table, read_log
 from adjudge.rollouts.formats.nested import (
     OF_ATTEMPTS,
@@ -42,24 +37,10 @@ from adjudge.rollouts.formats.nested import (
     list_row_paths,
     rows_at,
 )
-from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
-from adjudge.rollouts.formats.telemetry import TELEMETRY_FORMATS
-from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
 from adjudge.types import MISSING, get_path
 
-FORMATS: tuple[RolloutFormat, ...] = (
-    *AGENT_FORMATS,
-    *HARBOR_FORMATS,
-    *EVALUATION_FORMATS,
-    *TRAINER_FORMATS,
-    *API_FORMATS,
-    *PREFERENCE_FORMATS,
-    *OPENHANDS_FORMATS,
-    *LOG_FORMATS,
-    *TELEMETRY_FORMATS,
-    *EXCHANGE_FORMATS,
-)
-"""All formats, the more special before the more general."""
+_PLAIN_COLUMNS = frozenset({"prompt", "response", "reference", "group", "env_reward", "step"})
+"""adjudge's own columns, which no format has alone: of such records no format is asked."""
 
 _PARTS_LOOKED_AT = 1000
 
@@ -234,6 +215,17 @@ def _has_format(record: Mapping[str, Any], form: RolloutFormat) -> bool:
     return form.matches(record) and find_own_columns(record) <= set(form.own)
 
 
+def _list_formats() -> Sequence[RolloutFormat]:
+    from adjudge.rollouts.formats.catalog import FORMATS  # noqa: PLC0415  (many modules)
+
+    return FORMATS
+
+
+def _is_plain(record: Mapping[str, Any]) -> bool:
+    texts = record.get("prompt"), record.get("response")
+    return record.keys() <= _PLAIN_COLUMNS and all(isinstance(one, str) for one in texts)
+
+
 def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str]) -> FileReading:
     """How to read a file that begins with these records.
 
@@ -325,9 +317,9 @@ def _find_reading(
 ) -> FileReading | None:
     """The reading of records; ``None`` where neither conversation nor response is found."""
     mapped = any(name in mapping for name in CONTENT_FIELDS)
-    for one in FORMATS:
+    for one in () if mapped or all(map(_is_plain, records)) else _list_formats():
         fits = all if one.conversations is None else any
-        if records and not mapped and fits(_has_format(record, one) for record in records):
+        if fits(_has_format(record, one) for record in records):
             rewards = _find_rewards(records, one, mapping)
             guessed = {} if rewards.column is None else {"env_reward": rewards.column}
             return FileReading(one, mapping, guessed, rewards=rewards)

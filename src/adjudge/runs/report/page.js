@@ -291,10 +291,6 @@
 
   broken();
   const storyPage = showStories();
-  if ($("judge-findings-list")) {
-    const standing = stories.findings.findings.map((one) => ({ ...one, gone: one.links.filter((link) => !Object.hasOwn(inFull, link)) }));
-    $("judge-findings-list").replaceChildren(...findingsList({ ...stories.findings, findings: standing }, (link) => storyPage.visit(link)));
-  }
   $("table").hidden = false;
   select();
   // Fold the texts for searching while nobody waits.

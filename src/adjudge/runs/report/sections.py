@@ -1,4 +1,4 @@
-"""The parts of a grading report: findings, tiles, graders, missing rewards, metrics."""
+"""The parts of a grading report: findings, tiles, graders and missing rewards."""
 
 from __future__ import annotations
 
@@ -371,16 +371,4 @@ def _bars(title: str, what: str, counted: str, rows: Sequence[tuple[str, int, in
         ],
         caption=title,
         kind="bars",
-    )
-
-
-def metrics_table(summary: Mapping[str, Any]) -> Table:
-    """The metrics that a trainer would log."""
-    return Table(
-        ["", *numeric("")],
-        [
-            [code(name), format_number(x, 4) if isinstance(x, int | float) else x]
-            for name, x in (summary.get("metrics") or {}).items()
-        ],
-        kind="metrics",
     )

@@ -10,14 +10,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from adjudge.report.charts import ChartLine, line_chart, merge_equal_lines
 from adjudge.report.elements import format_integer, format_number, format_percent, format_times
-from adjudge.report.page import Tile, to_browser_json
+from adjudge.report.page import Tile
 from adjudge.rewards.groups import group_step
-from adjudge.runs.judge_findings import find_judge_problems
 from adjudge.runs.label_queue import MOST, Disagreements, find_disagreements
 from adjudge.runs.view.index import (
     AdvantageComparison,
@@ -526,11 +524,6 @@ def list_disagreements(reading: RunReader) -> dict[str, Any]:
             for one in found.worst
         ],
     }
-
-
-def list_judge_findings(folder: Path) -> dict[str, Any]:
-    """What stands out about the judges of the run in ``folder``, as plain data."""
-    return dict(to_browser_json(find_judge_problems(folder)))
 
 
 def _name(reading: RunReader, row: int) -> str:

@@ -17,11 +17,16 @@ from typing import Any, Literal
 
 import msgspec
 
-from adjudge.runs.label_queue import QUEUE_SIZE, QueueEntry, QueueSample, build_queue
+from adjudge.runs.label_queue import (
+    QUEUE_SIZE,
+    QueueEntry,
+    QueueReason,
+    QueueSample,
+    build_queue,
+)
 from adjudge.runs.labels import (
     Label,
     LabelLog,
-    QueueReason,
     check_author,
     select_current,
     stamp_label,

@@ -64,7 +64,7 @@ _ASSETS = {
     **{
         f"/{name}.js": ("text/javascript", [f"adjudge.{room}/{name}.js"])
         for room, names in (
-            ("report", ("elements", "findings", "transcript", "verdicts", "sample")),
+            ("report", ("elements", "transcript", "verdicts", "sample")),
             ("runs.view", ("page", "ask", "charts", "explorer", "story", "labels")),
         )
         for name in names
@@ -146,8 +146,6 @@ class ViewServer:
         self.reading = RunReader(settings.folder)
         self.desk = LabelDesk(self.reading, settings.author, read_only=settings.read_only)
         self._lock = asyncio.Lock()
-        self._findings: tuple[str, bytes] = "", b""
-        self._findings_lock = asyncio.Lock()
         self._runner: web.AppRunner | None = None
 
     @property
@@ -161,7 +159,6 @@ class ViewServer:
         for path, (kind, files) in _ASSETS.items():
             app.router.add_get(path, partial(_asset, body=_read_assets(files), kind=kind))
         app.router.add_get("/api/overview", self._overview)
-        app.router.add_get("/api/findings", self._judge_findings)
         app.router.add_get("/report.html", self._report)
         for name in _QUESTIONS:
             app.router.add_get(f"/api/{name}", partial(self._answered, name=name))
@@ -198,18 +195,6 @@ class ViewServer:
                 return web.Response(status=204, headers=_HEADERS)
             find = partial(answers.build_overview, self.reading)
             return _response(await asyncio.to_thread(_json, find))
-
-    async def _judge_findings(self, _: web.Request) -> web.Response:
-        """What stands out, made once for each state of the folder.
-
-        It reads the folder by itself, and other questions are answered meanwhile.
-        """
-        async with self._findings_lock:
-            version = self.reading.version
-            if self._findings[0] != version:
-                find = partial(answers.list_judge_findings, self.reading.folder)
-                self._findings = version, await asyncio.to_thread(_json, find)
-            return _response(self._findings[1])
 
     async def _report(self, _: web.Request) -> web.Response:
         """The folder's report, in an origin of its own: it can ask this server nothing."""

@@ -1,7 +1,6 @@
 // A sample of a run that may still grow: asked for by its link, drawn by the page that the report has, too.
 import { ask } from "./ask.js";
 import { $, make } from "./elements.js";
-import { findingsList } from "./findings.js";
 import { mountLabels } from "./labels.js";
 import { SamplePage, describeFound, disagreementsList } from "./sample.js";
 
@@ -33,7 +32,7 @@ export class Story {
   }
 
   reset() {
-    $("labels").hidden = $("judge-findings").hidden = true;
+    $("labels").hidden = true;
     this.page.reset();
     this.worst = [];
     this.counted = 0;
@@ -65,14 +64,6 @@ export class Story {
     this.worst = found.worst;
     $("disagreements").hidden = !found.worst.length;
     $("disagreements-list").replaceChildren(...disagreementsList(found, (link) => this.guard(this.page.visit(link))));
-    this.guard(this.findings());
-  }
-
-  async findings() {
-    const found = await ask("/api/findings", {});
-    const parts = found ? findingsList(found, (link) => this.guard(this.page.visit(link))) : [];
-    $("judge-findings").hidden = !parts.length;
-    $("judge-findings-list").replaceChildren(...parts);
   }
 
   // By its row, as groups name it.

@@ -1,4 +1,4 @@
-"""What stands out about the judges of a run: the checks of judges, over all its samples.
+"""What the judges of a run folder said, as the checks of judges look at it.
 
 Only graders of whole samples that ask a judge count.
 """
@@ -13,9 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from adjudge.checks.check import CheckOutcome, Finding, ask_checks, ask_of_each, list_found
-from adjudge.checks.judges import JUDGE_CHECKS, JudgedRun, JudgedSample
-from adjudge.errors import RunFolderError
+from adjudge.checks.judges import JudgedRun, JudgedSample
 from adjudge.judges.call_log import JudgeCall
 from adjudge.messages import content_text
 from adjudge.runs.records import RunRecord, RunRecords
@@ -29,69 +27,25 @@ MAX_SAMPLES = 20_000
 _MAX_CALLS = 60_000
 _MAX_CHARS = 300_000_000
 """Characters of prompts that are searched for answers."""
-_MAX_LINKS = 20
-
-Links = dict[int, str]
-"""The link of each sample of a run, by its place."""
 
 
-def find_judge_problems(folder: Path) -> dict[str, Any]:
-    """What stands out in the run of ``folder``, whose samples may still be coming, for its page.
-
-    * ``findings``: ``grader``, ``kind`` (the check), ``level`` (``warning`` or ``note``), ``text``,
-      ``otherwise``, ``advice``, ``count`` and ``links`` of samples;
-    * ``graders`` and ``samples`` that were looked at; ``trouble``: why not all;
-    * ``checked``: the titles of the checks that could be made, ``unchecked``: why others could not.
-    """
-    try:
-        judged, links, trouble = read_judged(folder)
-    except RunFolderError as error:
-        judged, links, trouble = {}, {}, str(error)
-    outcomes = ask_checks(ask_of_each(JUDGE_CHECKS, judged))
-    skipped = [one for one in outcomes if one.state == "not_applicable"]
-    made = (one.title for one in outcomes if one.state != "not_applicable")
-    return {
-        "findings": [_as_row(*one, links) for one in list_found(outcomes)],
-        "graders": list(judged),
-        "samples": len(links),
-        "trouble": trouble,
-        "checked": list(dict.fromkeys(title.partition(": ")[2] for title in made)),
-        "unchecked": [f"{one.title}: {one.result.skipped}" for one in skipped],
-    }
-
-
-def _as_row(one: CheckOutcome, found: Finding, links: Links) -> dict[str, Any]:
-    kind, _, grader = one.name.partition(".")
-    return {
-        "grader": grader,
-        "kind": kind,
-        "level": "note" if found.severity == "low" else "warning",
-        "text": found.sentence,
-        "otherwise": found.otherwise,
-        "advice": found.advice,
-        "count": found.affected,
-        "links": [links[row] for row in found.rows[:_MAX_LINKS]],
-    }
-
-
-def read_judged(folder: Path) -> tuple[dict[str, JudgedRun], Links, str]:
-    """What each grader that asks a judge said of a run; with the links of the samples that were
-    looked at by their place in the run, and why some have no prompts and replies.
-    """
+def read_judged(folder: Path) -> tuple[dict[str, JudgedRun], int]:
+    """What each grader that asks a judge said of a run, and how many samples were looked at."""
     records = RunRecords(folder)
     facts = read_grader_facts(records.facts)
     if facts and not any(one.asks_judge for one in facts.values()):
-        return {}, {}, ""
+        return {}, 0
     judged: dict[str, dict[int, JudgedSample]] = {}
-    links: Links = {}
     places: dict[int, int] = {}
+    count = 0
     for row, record in enumerate(islice(records, MAX_SAMPLES)):
-        links[row] = f"{record.step}/{record.index}" if records.is_training else str(record.index)
+        count += 1
         places[record.index] = row
         for name, said in (record.details or {}).items():
             if isinstance(said, Mapping):
                 judged.setdefault(name, {})[row] = _judged_sample(row, record, said)
-    trouble = "" if records.is_training else _read_transcripts(folder, judged, places)
+    if not records.is_training:
+        _read_transcripts(folder, judged, places)
     found = {}
     for name, rows in judged.items():
         fact = facts.get(name)
@@ -101,7 +55,7 @@ def read_judged(folder: Path) -> tuple[dict[str, JudgedRun], Links, str]:
                 range=(fact and fact.range) or (None, None),
                 judges=max(1, len(fact.judges) if fact else 0),
             )
-    return found, links, trouble
+    return found, count
 
 
 def _judged_sample(row: int, record: RunRecord, said: Mapping[str, Any]) -> JudgedSample:
@@ -111,7 +65,6 @@ def _judged_sample(row: int, record: RunRecord, said: Mapping[str, Any]) -> Judg
         group=record.group_key,
         env=record.env_reward,
         score=float(score) if isinstance(score, int | float) else None,
-        kind=str(said.get("kind") or "missing") if "error" in said or "kind" in said else "",
         reason=str(said.get("reason") or ""),
     )
     if isinstance(metadata, Mapping):
@@ -130,8 +83,8 @@ _THINKING = re.compile(r"<(think|thinking|reasoning)>.*?(?:</\1>|$)", re.DOTALL)
 
 def _read_transcripts(
     folder: Path, judged: Mapping[str, Mapping[int, JudgedSample]], places: Mapping[int, int]
-) -> str:
-    """Add what the transcripts have; returns what they do not have."""
+) -> None:
+    """Add what the transcripts have."""
     answers: dict[int, str] = {}
     left = _MAX_CHARS
     with TranscriptStore(folder, read_only=True) as store:
@@ -142,15 +95,10 @@ def _read_transcripts(
             left -= len(answer)
             for rows in judged.values():
                 if (one := rows.get(places[index])) is not None:
-                    one.length = len(answer)
                     one.states_score = _STATED.search(answer[-2000:]) is not None
         for index, grader, call in store.iter_calls(_MAX_CALLS):
             if (one := judged.get(grader, {}).get(places.get(index, -1))) is not None:
                 left -= _add_call(one, call, answers.get(index, "") if left > 0 else "")
-    kept = len(answers)
-    if kept == len(places):
-        return ""
-    return f"of {kept:,} of them prompts and replies are kept"
 
 
 def _answer_of(sample: Sample) -> str:
@@ -167,7 +115,6 @@ def _add_call(one: JudgedSample, call: JudgeCall, answer: str) -> int:
     """Note one call; returns how many characters were searched."""
     one.calls += 1
     if call.why in ("repair", "redraw"):
-        one.is_unread_again |= bool(call.unread)
         one.is_repaired |= call.reply is not None and not call.unread
     if call.reply is not None:
         source = "live" if call.source == "shared" else call.source or "live"

@@ -2,33 +2,20 @@
 
 A page of a million samples would take a browser minutes to open. So the table is bounded in bytes,
 whatever the samples hold, and the choice is the same whenever the same results come in.
-
-Some samples stand in full beside the table, with transcript, verdicts and what the judges were
-shown: those that a reader would look for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from heapq import nlargest, nsmallest
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain, zip_longest
-from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 
-from adjudge.errors import AdjudgeError
-from adjudge.report.page import embed_json
 from adjudge.runs.summary import RewardedSample
-from adjudge.runs.view.answers import (
-    describe_sample,
-    find_row,
-    list_disagreements,
-    list_judge_findings,
-)
-from adjudge.runs.view.run_reader import RunReader
-from adjudge.types import GraderError
+from adjudge.text import escape_json
+from adjudge.types import GraderError, GraderScore
 
 MAX_BYTES = 3_000_000
 """What the table's data may take in the page."""
@@ -38,18 +25,6 @@ CHOICE = (
     f"the first {FIRST}, {SPREAD:,} spread evenly over the input, and {EACH_KIND} of each kind of "
     "missing reward, of each kind of failure of a grader, and of what a grader had nothing to "
     f"judge in; of these, as many as fit into {MAX_BYTES // 1_000_000} MB"
-)
-MAX_STORIES = 60
-MAX_STORY_BYTES = 1_300_000
-"""What the samples in full may take in the page."""
-MAX_INDEXED_SAMPLES = 200_000
-"""Of a run with more samples none is in full: finding the worst would take longer than reading."""
-_FULL_EXTREMES, _FULL_EACH_KIND, _FULL_EACH_FINDING = 8, 4, 2
-STORY_CHOICE = (
-    f"the worst disagreements, {_FULL_EACH_FINDING} of each finding, "
-    f"{_FULL_EACH_KIND} of each kind of missing reward, the {_FULL_EXTREMES} lowest and the "
-    f"{_FULL_EXTREMES} highest rewards; of these, {MAX_STORIES} or as many as fit into "
-    f"{MAX_STORY_BYTES / 1e6:.1f} MB"
 )
 _GROUP_CHARS, _MESSAGE_CHARS, _NOTES_CHARS, _NOTE_CHARS = 200, 1_200, 6_000, 120
 _NUMBER_BYTES = 12
@@ -101,7 +76,7 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
                 f"{of.get('kind')}: {of['error']}" if of.get("error") else str(of.get("reason", ""))
                 for of in said
             ],
-            evaluable=[getattr(one.judged.outcome.get(name), "evaluable", True) for name in names],
+            evaluable=[_is_evaluable(one.judged.outcome.get(name)) for name in names],
             prompt=facts.prompt,
             response=facts.response,
         )
@@ -169,8 +144,12 @@ def _failure_kinds(names: Sequence[str], one: RewardedSample) -> Iterator[str]:
         answer = one.judged.outcome.get(name)
         if isinstance(answer, GraderError):
             yield f"{name}: {answer.kind}"
-        elif not getattr(answer, "evaluable", True):
+        elif not _is_evaluable(answer):
             yield f"{name}: not evaluable"
+
+
+def _is_evaluable(answer: object) -> bool:
+    return not isinstance(answer, GraderScore) or answer.evaluable
 
 
 class _Room:
@@ -185,7 +164,7 @@ class _Room:
         texts = [row.group, row.prompt, row.response, *row.notes]
         texts += [text for text in (row.missing_kind, row.missing_message) if text]
         new = set(texts) - self._texts
-        size = len(embed_json({"": list(new)}).encode())
+        size = len(escape_json(list(new)).encode())
         size += _NUMBER_BYTES * (4 + len(texts) + len(row.scores))
         if size > self._left:
             return False
@@ -211,58 +190,31 @@ def cut_text(text: str, most: int = _MESSAGE_CHARS) -> str:
     return text if len(text) <= most else f"{text[:most]} …"
 
 
-# --- samples in full ------------------------------------------------------------------------------
+class ReportSeries(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of all samples, from which the charts are drawn; one entry a sample each.
 
-
-def read_stories(folder: Path, *, most: int = MAX_STORIES) -> dict[str, Any]:
-    """What the page of a finished grading run has of its samples in full.
-
-    ``samples`` by link, as the live page gets them; ``disagreements``: the worst; ``findings``:
-    what stands out about the judges. Empty where the folder cannot be read, or has too many.
+    ``scores``: a sequence a grader. ``unevaluable``: how many samples a grader had nothing to
+    judge in.
     """
-    reading = RunReader(folder)
-    reading.refresh()
-    while reading.unindexed_bytes and len(reading.rollouts) <= MAX_INDEXED_SAMPLES:
-        reading.refresh()
-    if not reading.rollouts or len(reading.rollouts) > MAX_INDEXED_SAMPLES:
-        return {}
-    worst = list_disagreements(reading)
-    findings = list_judge_findings(folder)
-    left, samples = MAX_STORY_BYTES, dict[str, Any]()
-    firsts = (
-        int(link) for one in findings["findings"] for link in one["links"][:_FULL_EACH_FINDING]
-    )
-    found_rows = (find_row(reading, index=index) for index in firsts)
-    standing = [one["row"] for one in found_rows if one is not None]
-    for row in _choose_rows(reading, [one["row"] for one in worst["worst"]], standing):
-        if len(samples) == most:
-            break
-        try:
-            found = describe_sample(reading, row)
-        except AdjudgeError:  # the folder's transcripts are damaged; the page goes without
-            continue
-        size = len(embed_json({"": found}).encode())
-        if found is not None and size <= left:
-            left -= size
-            samples[found["link"]] = found
-    return {"disagreements": worst, "findings": findings, "samples": samples}
+
+    reward: Sequence[float | None]
+    scores: Sequence[Sequence[float | None]]
+    outcomes: Sequence[float | None]
+    groups: Sequence[Hashable]
+    unevaluable: int
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[ReportRow], graders: int) -> Self:
+        """Those of a page that has all samples in its table."""
+        return cls(
+            reward=[present_finite(row.reward) for row in rows],
+            scores=[[present_finite(row.scores[g]) for row in rows] for g in range(graders)],
+            outcomes=[present_finite(row.env_reward) for row in rows],
+            groups=[row.group for row in rows],
+            unevaluable=sum(not all(row.evaluable) for row in rows),
+        )
 
 
-def _choose_rows(
-    reading: RunReader, worst: Sequence[int], standing: Sequence[int]
-) -> Iterator[int]:
-    """Rows of each sort in turns, each once; the first is the worst disagreement."""
-    rollouts = reading.rollouts
-    kinds: dict[int, list[int]] = {}
-    for row, failed in enumerate(rollouts.failed):
-        of_kind = kinds.setdefault(rollouts.kind_of[row], []) if failed else []
-        if failed and len(of_kind) < _FULL_EACH_KIND:
-            of_kind.append(row)
-    present = [row for row, value in enumerate(rollouts.reward) if not math.isnan(value)]
-    low, high = (
-        end(_FULL_EXTREMES, present, rollouts.reward.__getitem__) for end in (nsmallest, nlargest)
-    )
-    turns = zip_longest(worst, standing, *kinds.values(), low, high)
-    rest = range(min(len(rollouts), MAX_STORIES))
-    chosen = chain((row for turn in turns for row in turn if row is not None), rest)
-    yield from dict.fromkeys(chosen)
+def present_finite(value: float | None) -> float | None:
+    """``value``; ``None`` for NaN and infinities, which a page cannot show."""
+    return value if value is not None and math.isfinite(value) else None

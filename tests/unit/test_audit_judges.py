@@ -1,4 +1,4 @@
-"""What stands out about the judges of a run: planted defects, and runs where nothing is wrong."""
+"""An audit of what the judges of a run said: planted defects, and runs where nothing is wrong."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from adjudge.audit.report import make_audit
+from adjudge.audit.report import AuditReport, make_audit
+from adjudge.checks.check import Finding
+from adjudge.checks.judges import JUDGE_CHECKS
 from adjudge.judges.call_log import JudgeCall
-from adjudge.runs.judge_findings import find_judge_problems
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.types import Sample
 
@@ -36,7 +37,7 @@ class Case:
         self.calls: list[dict[str, Any]] = [{"model": "judge-8b", "source": "live"}]
 
 
-def make_run(folder: Path, change: Callable[[Case], None], samples: int = 32) -> dict[str, Any]:
+def make_run(folder: Path, change: Callable[[Case], None], samples: int = 32) -> AuditReport:
     folder.mkdir()
     rng = random.Random(7)
     facts = {"name": "quality", "asks_judge": True, "judges": ["main"], "range": [0, 5]}
@@ -57,14 +58,14 @@ def make_run(folder: Path, change: Callable[[Case], None], samples: int = 32) ->
             calls = [JudgeCall(messages=prompt, **{"reply": "{}", **one}) for one in case.calls]
             store.add_calls(index, "quality", calls)
     (folder / "rewards.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return find_judge_problems(folder)
+    return make_audit([folder])
 
 
-def lose(case: Case) -> None:
-    if case.index % 3 == 0:
-        case.said = {"kind": "unparsable", "error": "no verdict"}
-        lost = {"unread": "no", "model": "judge-8b", "source": "cache"}  # no mean of these
-        case.calls = [lost, {**lost, "why": "repair", "reply": "again"}]
+def found_by_judges(report: AuditReport) -> list[tuple[str, Finding]]:
+    """The findings of the checks of judges, worst first."""
+    names = {check.name for check in JUDGE_CHECKS}
+    found = ((one.name.partition(".")[0], finding) for one, finding in report.findings)
+    return [(name, finding) for name, finding in found if name in names]
 
 
 def repair(case: Case) -> None:
@@ -99,12 +100,6 @@ def state_a_score(case: Case) -> None:
         case.said["score"] *= 0.8
 
 
-def contradict_plainly(case: Case) -> None:
-    case.said["reason"] = "The answer is correct." if case.env else "The answer is incorrect."
-    if case.index % 6 == 0:
-        case.said["score"] = 5
-
-
 def contradict_itself(case: Case) -> None:
     case.said |= {"reason": f"The result {case.index + 10} is right.", "score": 5}
     if case.index % 7 == 0:
@@ -115,98 +110,61 @@ def turn_round(case: Case) -> None:
     case.said["score"] = 5 - case.said["score"]
 
 
-def follow_the_length(case: Case) -> None:
-    case.said["score"] = len(case.answer) / 50
-    case.env = 0.0
-
-
-def say_the_same(case: Case) -> None:
-    case.said["score"] = 4
-
-
 def say_the_same_in_groups(case: Case) -> None:
     case.said["score"] = case.index // 4 % 5
 
 
 PLANTED = [
-    (
-        lose,
-        "missing_scores",
-        "11 of 32 samples have no score and count as missing (unparsable 11",
-    ),
     (repair, "repaired", "all of these are 3."),
     (answer_from_a_cache, "sources", "judge-1b (cache) in 12 of 32, mean "),
     (prefer_the_first, "orders", "32 of 32 pairs change with the order; the first place is pref"),
     (cut_the_answer, "answer_shown", "has only a part of it in 8 of 32 samples"),
-    (
-        hide_the_answer,
-        "answer_shown",
-        "has nothing of the answer in 32 of 32 samples",
-    ),
+    (hide_the_answer, "answer_shown", "has nothing of the answer in 32 of 32 samples"),
     (state_a_score, "stated_scores", "8 of 32 answers state a score themselves; their mean"),
-    (contradict_plainly, "reasons", "6 of 32 reasons call the answer wrong"),
     (contradict_itself, "same_reasons", "5 of 32 scores are far from what the same"),
     (turn_round, "against_environment", "is the scale turned round?"),
-    (follow_the_length, "judge_length", "The longer an answer, the higher its score"),
-    (say_the_same, "constant", "All 32 scores are 4."),
     (say_the_same_in_groups, "flat_groups", "In 8 of 8 groups all scores are equal"),
 ]
 
 
 @pytest.mark.parametrize(("change", "kind", "text"), PLANTED, ids=lambda one: str(one)[:20])
-def test_a_planted_defect_is_a_warning(
+def test_a_planted_defect_is_found(
     tmp_path: Path, change: Callable[[Case], None], kind: str, text: str
 ) -> None:
-    found = make_run(tmp_path / "run", change)
-    warnings = [one for one in found["findings"] if one["level"] == "warning"]
-    assert warnings[0]["kind"] == kind
-    assert {one["kind"] for one in warnings[1:]} <= {"flat_groups"}
-    assert text in warnings[0]["text"]
-    assert warnings[0]["links"]
-    assert found["samples"] == 32
+    (name, finding), *more = found_by_judges(make_run(tmp_path / "run", change))
+    assert name == kind
+    assert {one for one, _ in more} <= {"flat_groups"}
+    assert text in finding.sentence
+    assert finding.rows
 
 
-def test_nothing_stands_out_where_nothing_is_wrong(tmp_path: Path) -> None:
+def test_nothing_is_found_where_nothing_is_wrong(tmp_path: Path) -> None:
+    """Also of a judge without skill: chance gives no direction and no repeated reason."""
+
     def change(case: Case) -> None:
         if case.index == 5:
             case.said = {"kind": "timeout", "error": "late"}
             case.calls = [{"reply": None, "kind": "timeout"}]
 
-    found = make_run(tmp_path / "run", change)
-    assert [(one["level"], one["text"]) for one in found["findings"]] == [
-        ("note", "1 of 32 samples have no score and count as missing (timeout 1).")
-    ]
-    assert "missing scores" in found["checked"]
-    assert any("in both orders" in one for one in found["unchecked"])
-
-
-def test_a_judge_without_skill_is_no_warning(tmp_path: Path) -> None:
-    """Chance alone gives no direction, no length and no repeated reason."""
-    for seed in range(12):
+    report = make_run(tmp_path / "run", change)
+    assert found_by_judges(report) == []
+    assert "orders.quality" in [one.name for one in report.in_state("not_applicable")]
+    for seed in range(6):
         rng = random.Random(seed)
 
-        def change(case: Case, rng: random.Random = rng) -> None:
+        def guess(case: Case, rng: random.Random = rng) -> None:
             case.said["score"] = rng.randint(0, 5)
 
-        found = make_run(tmp_path / str(seed), change)
-        assert [one["text"] for one in found["findings"] if one["level"] == "warning"] == []
+        assert found_by_judges(make_run(tmp_path / str(seed), guess)) == []
 
 
-def test_a_folder_without_transcripts_or_samples_says_so(tmp_path: Path) -> None:
-    assert "has neither" in find_judge_problems(tmp_path)["trouble"]
+def test_a_folder_without_transcripts_is_checked_without_prompts(tmp_path: Path) -> None:
     make_run(tmp_path / "run", turn_round)
     (tmp_path / "run" / "transcripts.sqlite").unlink()
-    found = find_judge_problems(tmp_path / "run")
-    assert [one["kind"] for one in found["findings"]] == ["against_environment"]
-    assert found["trouble"] == "of 0 of them prompts and replies are kept"
-
-
-def test_an_audit_of_the_folder_asks_the_same_checks_of_each_judge(tmp_path: Path) -> None:
-    make_run(tmp_path / "run", prefer_the_first)
     report = make_audit([tmp_path / "run"])
-    [(check, found)] = report.findings
-    assert (check.name, found.affected, found.rows[:2]) == ("orders.quality", 32, (0, 1))
-    assert [one.name for one in report.in_state("not_applicable")][-1] == "same_reasons.quality"
+    assert [name for name, _ in found_by_judges(report)] == ["against_environment"]
+    skipped = [one.name for one in report.in_state("not_applicable")]
+    assert {"answer_shown.quality", "stated_scores.quality"} <= set(skipped)
 
 
 def test_an_answer_is_looked_for_as_a_judge_sees_it(tmp_path: Path) -> None:
@@ -217,4 +175,4 @@ def test_an_answer_is_looked_for_as_a_judge_sees_it(tmp_path: Path) -> None:
         case.answer = f"<think>Hm, {'let me see. ' * 20}</think>{text}"
         case.shown = json.dumps({"answer": text}) if case.index % 2 else text.replace(" ", "  ")
 
-    assert make_run(tmp_path / "run", change)["findings"] == []
+    assert found_by_judges(make_run(tmp_path / "run", change)) == []

@@ -1,0 +1,354 @@
+"""The tables of a graded run, for terminal, notebook and page: graders, noise, judge calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from adjudge.report.elements import Element, bold, paragraph, small
+from adjudge.report.page import Section, render_output
+from adjudge.report.table import Column, Table, lost, numeric
+
+_GROUP_CHARS = 80
+
+
+class FirstSample(NamedTuple):
+    """One of the first samples of a run; ``kind``: of its failure, where it has no reward."""
+
+    number: int
+    group: str
+    kind: str
+    reward: float | None
+    scores: Mapping[str, float | None]
+
+
+def render_run(
+    text: str, summary: Mapping[str, Any], rows: Sequence[FirstSample], total: int
+) -> str:
+    """A run of ``total`` samples in a notebook: its numbers, and its first samples."""
+    calls: list[object] = [calls_table(one) for one in endpoint_tables(summary)]
+    calls += [paragraph(describe_calls(summary))] if calls else []
+    return render_output(
+        paragraph(text),
+        score_table(summary),
+        [paragraph(lost("warning: "), one) for one in summary["warnings"]],
+        agreement_table(summary) if summary["env_reward"] else None,
+        Element("details", Element("summary", "Judge calls"), calls) if calls else None,
+        _first_rows(rows, total),
+    )
+
+
+def _first_rows(rows: Sequence[FirstSample], total: int) -> Table:
+    names = list(rows[0].scores) if rows else []
+    cells = [
+        [
+            str(row.number),
+            row.group[:_GROUP_CHARS],
+            lost(row.kind) if row.kind else _number_cell(row.reward),
+            *(_number_cell(row.scores.get(name)) for name in names),
+        ]
+        for row in rows
+    ]
+    more = total - len(cells)
+    caption = f"The first {len(cells)} samples; {more:,} more are in rows." if more else None
+    columns = ["index", "group", *(Column(name, "n") for name in ("reward", *names))]
+    return Table(columns, cells, caption=caption)
+
+
+def score_table(summary: Mapping[str, Any]) -> Table:
+    """Each grader's scores and the reward: mean, spread, what is missing."""
+    samples, reward = summary["samples"], summary["reward"]
+    headings = ("mean", "std", "std in group", "zero spread", "missing", "not evaluable")
+    columns = [Column(heading, "n") for heading in headings]
+    rows: list[list[object]] = [
+        [
+            name,
+            f"{grader['weight']:g}" if grader["weight"] else "report",
+            *_spread_cells(grader),
+            *(_count_cell(grader[key], samples) for key in ("missing", "not_evaluable")),
+        ]
+        for name, grader in summary["graders"].items()
+    ]
+    if before := reward.get("before_step"):
+        cells = [_number_cell(before[key]) for key in ("mean", "std")]
+        rows.append([f"before {before['step']}", "", *cells, "", "", "", ""])
+    missing = _count_cell(reward["missing"], samples)
+    rows.append([bold("reward"), "", *_spread_cells(reward), missing, ""])
+    return Table(
+        ["grader", Column("weight", "n"), *columns],
+        rows,
+        drop=("zero spread", "std in group", "std", "weight"),
+        keep=("mean", "missing"),
+    )
+
+
+def agreement_table(summary: Mapping[str, Any]) -> Table:
+    """Graders, reward and baselines against the environment's reward, which the run must have."""
+    kind = "AUC" if summary["env_reward"]["binary"] else "concordance"
+    pooled, within = f"{kind}, pooled", "within group"
+    columns = ["against the environment's reward", *numeric(pooled), Column("95 %", "i"),
+               *numeric(within), Column("95 %", "i"), Column("pairs", "i")]  # fmt: skip
+    entries: list[tuple[object, Mapping[str, Any]]] = list(summary["graders"].items())
+    if summary["reward"]["auc"]:
+        entries.append((bold("reward"), summary["reward"]))
+    entries += [
+        (small(f"baseline: {name.replace('_', ' ')}"), figures)
+        for name, figures in summary["baselines"].items()
+    ]
+    rows = []
+    for label, figures in entries:
+        inside = figures["concordance"]
+        pairs = f"{inside['pairs']:,}" if inside else "0"
+        rows.append([label, *_estimate_cells(figures["auc"]), *_estimate_cells(inside), pairs])
+    return Table(columns, rows, keep=(pooled, within))
+
+
+def _estimate_cells(figures: Mapping[str, Any] | None) -> tuple[str, str]:
+    if figures is None:
+        return "–", ""
+    low, high = figures["low"], figures["high"]
+    interval = "" if low is None or high is None else f"{low:.2f}-{high:.2f}"
+    return f"{figures['value']:.3f}", interval
+
+
+def _spread_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    share = row["zero_spread_frac"]
+    return (
+        _number_cell(row["mean"]),
+        _number_cell(row["std"]),
+        _number_cell(row["within_group_std"]),
+        "–" if share is None else f"{share:.0%}",
+    )
+
+
+def _number_cell(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}".replace("-0.000", "0.000")
+
+
+def _count_cell(count: int, total: int) -> Element | str:
+    if not count:
+        return "0"
+    return lost(f"{count} ({count / total:.1%})")
+
+
+# --- noise ----------------------------------------------------------------------------------------
+
+
+def noise_table(noise: Mapping[str, Any]) -> Table:
+    """Each grader's noise, how it orders pairs, and the votes that would halve it."""
+    share, votes = "noise share", "votes to halve it"
+    columns = ["asked again", *numeric(share), Column("95 %", "i"),
+               *numeric("noise std", "pairs right", votes), Column("95 %", "i")]  # fmt: skip
+    entries = [*noise["graders"].items(), (bold("reward"), noise["reward"])]
+    rows = [
+        [[name, _lost_draws(found)], *(_noise_cells(found) if found else _once_cells())]
+        for name, found in entries
+    ]
+    return Table(columns, rows, drop=("noise std", "pairs right"), keep=(share, votes))
+
+
+def _lost_draws(found: Mapping[str, Any] | None) -> object:
+    """How many draws have no score, and are left out of the share."""
+    return small(f" ({found['missing']:,} draws missing)") if found and found["missing"] else None
+
+
+def _once_cells() -> list[object]:
+    return ["0", small("a rule"), "", "", "", ""]
+
+
+def _noise_cells(found: Mapping[str, Any]) -> list[object]:
+    if found["value"] is None:
+        return ["–", small("nothing differs"), "", "", "", ""]
+    low, high, halve = found["low"], found["high"], found["to_halve"]
+    bounds = "" if low is None else f"{low:.1%}-{high:.1%}"
+    ends = "" if low is None else f"{_votes_cell(halve['low'])}-{_votes_cell(halve['high'])}"
+    return [
+        f"{found['value']:.1%}",
+        bounds,
+        f"{found['noise_std']:.3f}",
+        f"{found['pairs_right']:.0%}",
+        _votes_cell(halve["votes"]),
+        ends,
+    ]
+
+
+def _votes_cell(votes: int | None) -> str:
+    return "∞" if votes is None else str(votes)
+
+
+NOISE_NOTE = (
+    "Noise share: how much of the variance inside groups, and so of the advantages, is the judge's "
+    "own, another each time it is asked (95 % intervals, clustered by group). Pairs right: how "
+    "often one draw puts the better of two samples first, were scores normal. Votes: so many times "
+    "as many as now, averaged, if they are independent."
+)
+
+
+def noise_section(summary: Mapping[str, Any]) -> Section:
+    """A page's part; empty for a run with one draw."""
+    noise = summary.get("noise")
+    content = [noise_table(noise), paragraph(small(NOISE_NOTE))] if noise else []
+    return Section("noise", "Signal and noise", content, "Noise")
+
+
+# --- judge calls ----------------------------------------------------------------------------------
+
+
+def endpoint_name(entry: Mapping[str, Any]) -> str:
+    """Models and address of an endpoint, as a heading."""
+    urls = [url.partition("://")[2] for url in entry["base_urls"]]
+    more = f" and {len(urls) - 1} more" if len(urls) > 1 else ""
+    return f"{', '.join(entry['models'])} @ {urls[0]}{more}"
+
+
+def _counter_rows(entry: Mapping[str, Any]) -> dict[str, str]:
+    """What may be added up over invocations, as label and text; empty where it says nothing."""
+    return {
+        "calls": f"{entry['calls']:,}",
+        "answered": f"{entry['answered']:,}",
+        "from the cache": _format_count(entry["cache_hits"]),
+        "shared with an equal call": _format_count(entry["deduplicated"]),
+        "failed": _format_counts(entry["failures"]),
+        "sends": f"{entry['sends']:,}",
+        "sends that failed": _format_counts(entry["send_failures"]),
+        "sent again after a failure": _format_count(entry["retries"]),
+        "sent again for silence": _format_count(entry["timeouts"]),
+        "hedges": _format_hedges(entry),
+        "tokens in / out": _format_tokens(entry),
+        "cost": _format_cost(entry),
+        "limit cut": _format_count(entry["limit_cuts"]),
+        "circuit opened": _format_count(entry["circuit_opened"]),
+    }
+
+
+def _gauge_rows(entry: Mapping[str, Any]) -> dict[str, str]:
+    """What is measured in one process."""
+    return {
+        "latency p50 / p95 / p99": _format_latency(entry),
+        "in flight: peak, limit now": f"{entry['peak_in_flight']:,}, {entry['limit']:,}",
+        "longest loop lag": f"{entry['loop_lag_max_s'] * 1e3:.0f} ms",
+        "scores": "; ".join(
+            f"{found['route']}: {found['output']}, template: {found['template']}; "
+            f"found by {found['probes']} of the calls"
+            for found in entry.get("classifiers", {}).values()
+        ),
+    }
+
+
+class EndpointTable(NamedTuple):
+    """An endpoint's calls: a row is a label and a text for each of ``columns``."""
+
+    name: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def endpoint_tables(summary: Mapping[str, Any]) -> list[EndpointTable]:
+    """What each endpoint was asked; of a resumed run now, and in all invocations of its folder."""
+    now = {endpoint_name(one): one for one in summary.get("endpoints") or []}
+    spending = summary.get("spending") or {}
+    if spending.get("invocations", 1) == 1:
+        return [
+            EndpointTable(name, [""], _filled_rows([_counter_rows(one) | _gauge_rows(one)]))
+            for name, one in now.items()
+        ]
+    columns = ["this invocation", f"all {spending['invocations']:,}"]
+    found = []
+    for one in spending["endpoints"]:
+        name = endpoint_name(one)
+        ours = _counter_rows(now[name]) | _gauge_rows(now[name]) if name in now else {}
+        found.append(EndpointTable(name, columns, _filled_rows([ours, _counter_rows(one)])))
+    return found
+
+
+def _filled_rows(columns: Sequence[Mapping[str, str]]) -> list[list[str]]:
+    labels = dict.fromkeys(label for one in columns for label in one)
+    rows = [[label, *(one.get(label, "") for one in columns)] for label in labels]
+    return [row for row in rows if any(row[1:])]
+
+
+def describe_spending(summary: Mapping[str, Any]) -> str:
+    """What a resumed run has cost in all, and what is left of a budget; empty for other runs."""
+    found = summary.get("spending") or {}
+    budget, count = found.get("budget_usd"), found.get("invocations", 1)
+    if count == 1 and budget is None:
+        return ""
+    parts = []
+    if count > 1:
+        tokens = f"{found['input_tokens']:,} / {found['output_tokens']:,} tokens in / out"
+        parts.append(f"all {count:,} invocations: {found['calls']:,} calls, {tokens}")
+    if found["cost_usd"] is None:
+        parts.append("cost unknown: no price")
+    elif count > 1:
+        before, now = found["earlier_usd"], found["this_invocation_usd"]
+        parts.append(f"{found['cost_usd']:.4f} USD ({before:.4f} before, {now:.4f} now)")
+    if budget is not None:
+        parts.append(f"{found['left_usd']:.4f} USD of the budget of {budget:g} USD are left")
+    if killed := found["killed"]:
+        parts.append(f"{killed:,} earlier killed")
+    return "; ".join(parts)
+
+
+def describe_calls(summary: Mapping[str, Any]) -> str:
+    """Why judges were asked, and what a resumed run has cost in all."""
+    asks = summary.get("asks") or {}
+    why = f"calls by reason: {_format_counts(asks)}" if asks.keys() - {"first", "draw"} else ""
+    return "; ".join(filter(None, (why, describe_spending(summary))))
+
+
+def calls_table(found: EndpointTable) -> Table:
+    """An endpoint's numbers under its name; what failed is marked."""
+    rows = [
+        [label, *(lost(text) if label in ("failed", "circuit opened") and text else text
+                  for text in texts)]
+        for label, *texts in found.rows
+    ]  # fmt: skip
+    return Table([found.name, *found.columns], rows)
+
+
+def judge_calls_section(summary: Mapping[str, Any]) -> Section:
+    """A page's table per endpoint; empty for a run without judges."""
+    tables = [
+        Table(["", *numeric(*one.columns)], one.rows, caption=one.name, kind="metrics")
+        for one in endpoint_tables(summary)
+    ]
+    note = describe_calls(summary)
+    found = [Element("div", tables, class_="calls"), note and f"{note}."]
+    return Section("calls", "Judge calls", found if tables else [])
+
+
+def _format_count(number: int) -> str:
+    return f"{number:,}" if number else ""
+
+
+def _format_counts(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items()))
+
+
+def _format_hedges(entry: Mapping[str, Any]) -> str:
+    return f"{entry['hedges']:,}, {entry['hedge_wins']:,} won" if entry["hedges"] else ""
+
+
+def _format_tokens(entry: Mapping[str, Any]) -> str:
+    if not entry["input_tokens"] and not entry["output_tokens"]:
+        return ""
+    cached = f" ({entry['cached_tokens']:,} cached)" if entry["cached_tokens"] else ""
+    return f"{entry['input_tokens']:,}{cached} / {entry['output_tokens']:,}"
+
+
+def _format_cost(entry: Mapping[str, Any]) -> str:
+    if not entry["cost_usd"] and not entry["assumed_usd"]:
+        return "unknown: no price" if entry["unpriced"] else ""
+    notes = []
+    if entry["assumed_usd"]:
+        notes.append(f"{entry['assumed_usd']:.4f} of it assumed")
+    if entry["unpriced"]:
+        notes.append(f"{entry['unpriced']:,} replies without a price")
+    return f"{entry['cost_usd']:.4f} USD" + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _format_latency(entry: Mapping[str, Any]) -> str:
+    quantiles = [entry["p50_s"], entry["p95_s"], entry["p99_s"]]
+    if None in quantiles:
+        return ""
+    return " / ".join(f"{seconds:.3g}" for seconds in quantiles) + " s"
