@@ -25,6 +25,9 @@ from pydantic import (
 from adjudge.config import load_toml, unknown_key
 from adjudge.errors import ConfigError
 
+UNNAMED = "<>"
+"""What the tag of a union's alternative begins with: messages have no name for it."""
+
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -155,7 +158,7 @@ def _explain_all(
 
 def explain_problem(model: type[BaseModel], problem: Mapping[str, Any], data: Any) -> str:
     """One of pydantic's ``problem``: its key, what is wrong, what was found or is allowed."""
-    location = [str(part) for part in problem["loc"]]
+    location = [part for part in map(str, problem["loc"]) if not part.startswith(UNNAMED)]
     key = ".".join(location) or "the file"
     if problem["type"] == "extra_forbidden":
         known = _keys_at(model, problem["loc"][:-1], data)
@@ -181,7 +184,7 @@ def _keys_at(model: type[BaseModel], location: tuple[int | str, ...], data: Any)
             here = here.table_for(data)
         with suppress(LookupError, TypeError):  # a part may name an alternative of a type
             data = data[part]
-        if isinstance(part, int) or names:
+        if isinstance(part, int) or names or part.startswith(UNNAMED):
             names = False
             continue
         field = here.model_fields.get(part)

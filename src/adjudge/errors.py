@@ -26,6 +26,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+Metadata = dict[str, Any]
+"""What else is known of an answer or a failure, by name: plain data."""
+
 
 class Cause(StrEnum):
     """Whose doing it is that a grader has no ordinary answer.

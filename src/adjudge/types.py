@@ -33,9 +33,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from adjudge.errors import Cause, ErrorKind, is_final, is_passing, is_suspect
+from adjudge.errors import Cause, ErrorKind, Metadata, is_final, is_passing, is_suspect
 
 _log = logging.getLogger("adjudge")
+
+Fields = Mapping[str, Any]
+"""What graders may ask for by name: a sample as one flat mapping."""
 
 Message = Mapping[str, Any]
 """One chat message: ``role``, ``content`` (text, content parts or null), ``tool_calls``, …"""
@@ -139,7 +142,7 @@ class GraderScore(msgspec.Struct, frozen=True, tag_field="type", tag="score", om
     name: str
     score: float
     reason: str = ""
-    metadata: dict[str, Any] = {}
+    metadata: Metadata = {}
     score_range: ScoreRange | None = None
     role: Role = Role.SCORE
     provenance: Provenance | None = None
@@ -197,7 +200,7 @@ class GraderRank(msgspec.Struct, frozen=True, tag_field="type", tag="rank", omit
     name: str
     rank: Sequence[float | None]
     reason: str = ""
-    metadata: dict[str, Any] = {}
+    metadata: Metadata = {}
     role: Role = Role.SCORE
     provenance: Provenance | None = None
     failure: GraderError | None = None
@@ -239,7 +242,7 @@ class GraderError(msgspec.Struct, frozen=True, tag_field="type", tag="error", om
     name: str
     kind: ErrorKind
     error: str
-    metadata: dict[str, Any] = {}
+    metadata: Metadata = {}
     role: Role = Role.SCORE
     provenance: Provenance | None = None
 
@@ -297,7 +300,7 @@ def finite_range(score_range: ScoreRange | None) -> tuple[float, float] | None:
     return low, high
 
 
-def finite_number(value: Any) -> float | None:
+def finite_number(value: object) -> float | None:
     """``value`` as a float where it is a finite number of any library; else ``None``."""
     if value.__class__ is float:
         return value if math.isfinite(value) else None
@@ -348,8 +351,8 @@ class Sample(msgspec.Struct):
     group_index: int = 0
     prompt: str | None = None
     response: str | None = None
-    messages: list[dict[str, Any]] | None = None
-    extra: Mapping[str, Any] = {}
+    messages: list[Metadata] | None = None
+    extra: Fields = {}
     is_lost: bool = False
     opening_turns: int | None = None
     group: str | None = None
@@ -484,7 +487,7 @@ class RewardResult:
     group_index: int
     score: float | None
     reward_info: dict[str, float | None] = field(default_factory=dict)
-    details: dict[str, Any] | None = None
+    details: Metadata | None = None
     missing: GraderError | None = None
     event_rewards: list[float] | None = None
     imputed: Sequence[GraderError] = ()

@@ -11,11 +11,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeGuard
 
-from adjudge.errors import BLAMED, FINAL, Cause, ErrorKind
-from adjudge.types import GraderError, GraderResult, GraderScore, RewardPart, Role
+from msgspec import structs
+
+from adjudge.errors import BLAMED, FINAL, LACKED, LOST, Cause, ErrorKind
+from adjudge.types import (
+    GradedSample,
+    GraderError,
+    GraderResult,
+    GraderScore,
+    RewardPart,
+    Role,
+)
 
 AggregateMethod = Literal["weighted_mean", "points", "min"]
 
@@ -69,17 +79,13 @@ def aggregate(
         # Gates alone: open is 1, closed is 0; penalties alone start from 0.
         total = _METHODS[method](scores) if scores else float(bool(gates))
         if gates or penalties:
-            total = apply_gates(total, gates, penalties)
+            shift = math.fsum([term.weight * penalty for term, penalty in penalties])
+            total = total * math.prod(gates) + shift
     except ArithmeticError as error:
         return GraderError("aggregate", ErrorKind.OUT_OF_RANGE, f"does not compute: {error}")
     if not math.isfinite(total):
         return GraderError("aggregate", ErrorKind.OUT_OF_RANGE, f"overflows to {total}")
     return total
-
-
-def apply_gates(total: float, gates: Sequence[float], penalties: _TermValues) -> float:
-    """Total · Π gates + Σ w · penalty."""
-    return total * math.prod(gates) + math.fsum([term.weight * one for term, one in penalties])
 
 
 def normalise_score(result: GraderScore, normalise: bool) -> float:
@@ -165,23 +171,96 @@ def _join_failures(failures: Sequence[GraderError]) -> GraderError:
 
 
 def _weighted_mean(values: _TermValues) -> float:
-    return math.fsum([t.weight * v for t, v in values]) / math.fsum([t.weight for t, _ in values])
-
-
-def _points(values: _TermValues) -> float:
-    possible = math.fsum(t.weight for t, _ in values if t.weight > 0)
-    return math.fsum(t.weight * v for t, v in values) / possible
-
-
-def _minimum(values: _TermValues) -> float:
-    return min(value for _, value in values)
+    possible = math.fsum([term.weight for term, _ in values if term.weight > 0])
+    return math.fsum([term.weight * value for term, value in values]) / possible
 
 
 _METHODS: Mapping[AggregateMethod, Callable[[_TermValues], float]] = {
     "weighted_mean": _weighted_mean,
-    "points": _points,
-    "min": _minimum,
+    "points": _weighted_mean,  # the points that there are are those above 0
+    "min": lambda values: min(value for _, value in values),
 }
+
+
+def aggregate_active(
+    results: Mapping[str, GraderResult],
+    terms: Sequence[AggregateTerm],
+    idle: AbstractSet[str],
+    *,
+    all_idle: bool,
+    method: AggregateMethod,
+    normalise: bool,
+) -> RewardPart:
+    """:func:`aggregate` of the graders that are not ``idle``.
+
+    Where none is left: missing if no other scope makes the reward (``all_idle``), else 0. For lack
+    of a field it is missing for what the sample is: ``invalid_input``.
+    """
+    number: RewardPart = 0.0
+    active = active_terms(terms, results, idle)
+    failures = [one for one in results.values() if isinstance(one, GraderError)]
+    if active or not (idle and terms):
+        number = aggregate(results, active, method=method, normalise=normalise)
+    elif all_idle:
+        lacking = (one for one in failures if one.kind is ErrorKind.NOT_APPLICABLE)
+        why = "no grader had anything to judge"
+        number = next(lacking, GraderError("group", ErrorKind.NOT_APPLICABLE, why))
+    if has_kind(number, ErrorKind.NOT_APPLICABLE) and any(LACKED in f.metadata for f in failures):
+        number = structs.replace(number, kind=ErrorKind.INVALID_INPUT)
+    return number
+
+
+def active_terms(
+    terms: Sequence[AggregateTerm], results: Mapping[str, GraderResult], idle: AbstractSet[str]
+) -> Sequence[AggregateTerm]:
+    """The terms that count in a group; a failed grader counts, as it might have had an answer."""
+    if not idle:
+        return terms
+
+    def has_failed(result: GraderResult) -> bool:
+        return isinstance(result, GraderError) and result.kind is not ErrorKind.NOT_APPLICABLE
+
+    return [term for term in terms if term.name not in idle or has_failed(results[term.name])]
+
+
+def find_idle_graders(
+    judged: Sequence[GradedSample], *, imputes: bool = False
+) -> dict[str, set[str]]:
+    """By group, the graders that had nothing to judge in all of its samples.
+
+    Failures say neither that there was something nor that there was nothing; but where the spec
+    ``imputes`` suspect ones, their grader counts, and so it counts for the whole group. A rollout
+    that was lost says nothing of the others.
+    """
+    found: dict[str, dict[str, set[str]]] = {}
+    for one in judged:
+        states = found.setdefault(one.group, {})
+        for name, result in one.results():
+            if not (isinstance(result, GraderError) and LOST in result.metadata):
+                states.setdefault(name, set()).add(_judging_state(result, imputes=imputes))
+    idle = {
+        group: {name for name, seen in states.items() if seen in _IDLE_STATES}
+        for group, states in found.items()
+    }
+    return {group: names for group, names in idle.items() if names}
+
+
+_IDLE_STATES = ({"lacking"}, {"idle"}, {"idle", "failed"})
+
+
+def _judging_state(result: GraderResult, *, imputes: bool) -> str:
+    if isinstance(result, GraderScore):
+        return "judged" if not result.metadata or result.evaluable else "idle"
+    if not isinstance(result, GraderError):
+        return "failed"
+    if result.kind is ErrorKind.NOT_APPLICABLE:
+        return "lacking"
+    return "judged" if imputes and result.suspect else "failed"
+
+
+def has_kind(part: GraderResult | RewardPart, kind: ErrorKind) -> TypeGuard[GraderError]:
+    """Whether a result, or a part of a reward, is a failure of this kind."""
+    return isinstance(part, GraderError) and part.kind is kind
 
 
 CombineMode = Literal["replace", "weighted_sum", "multiply"]

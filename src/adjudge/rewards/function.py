@@ -11,8 +11,10 @@ from adjudge.engine.clock import Clock
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.rewards.batch_grader import BatchGrader, TranscriptListener
+from adjudge.rewards.fingerprint import compute_fingerprint
 from adjudge.rewards.reducer import RewardReducer
-from adjudge.rewards.spec import RewardSpec, check_machine, compute_fingerprint
+from adjudge.rewards.spec import RewardSpec
+from adjudge.rewards.spec_checks import check_machine
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
 from adjudge.text import encode_exactly

@@ -22,9 +22,10 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, RolloutError, RunFolderError
 from adjudge.files import atomic_write
 from adjudge.judges.endpoint.connections import own_calls
+from adjudge.rewards.chain import RewardChecks
+from adjudge.rewards.fingerprint import describe_settings
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.reducer import RewardChecks
-from adjudge.rewards.spec import check_machine, describe_settings
+from adjudge.rewards.spec_checks import check_machine
 from adjudge.rollouts.input_report import InputReport
 from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.runner.journal import Journal
@@ -258,7 +259,7 @@ def _rewarded_samples(
         whole = [one for group in closed for one in open_groups.pop(group)]
         whole.sort(key=lambda one: one.facts.index)
         judged = [one.judged for one in whole]
-        results = function.reward_part(judged, found)
+        results = function.reward(judged, found=found)
         draws = function.draw_values(judged) if function.draws > 1 else repeat(())
         for one, result, drawn in zip(whole, results, draws, strict=False):
             done[one.facts.index] = RewardedSample(*one, result, drawn)
