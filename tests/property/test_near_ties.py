@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from tests.unit.helpers.reward_functions import build
 
 from adjudge import FunctionGrader, GraderScore, Role
-from adjudge.rewards import group_step
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.groups import GroupStep
+from adjudge.rewards.groups import GroupStep, group_step
 from adjudge.stats import TIE_TOLERANCE, snap_ties
 from adjudge.types import GradedSample, GraderResult
 

@@ -1,6 +1,5 @@
 """What must hold for every spec, every failure and every order."""
 
-import math
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -19,7 +18,7 @@ from adjudge import (
     RewardSpec,
     SpecRewardFunction,
 )
-from adjudge.rewards import AggregateTerm, aggregate, group_step
+from adjudge.rewards.aggregate import AggregateTerm, aggregate
 from adjudge.rewards.groups import GroupStep
 from adjudge.stats import TIE_TOLERANCE
 from adjudge.types import GradedSample, GraderResult
@@ -176,25 +175,6 @@ def test_aggregates_stay_between_the_extremes(pairs: list[tuple[float, float]]) 
         assert low - 1e-9 <= value <= high + 1e-9
 
 
-@given(st.lists(maybe, min_size=1, max_size=6), st.data())
-def test_one_failure_that_counts_makes_the_aggregate_missing(
-    answers: list[float | ErrorKind], data: st.DataObject
-) -> None:
-    results: dict[str, GraderResult] = {
-        f"g{i}": GraderError(f"g{i}", a, "x")
-        if isinstance(a, ErrorKind)
-        else GraderScore(f"g{i}", a, score_range=(0, 1))
-        for i, a in enumerate(answers)
-    }
-    counts = [data.draw(st.booleans()) for _ in answers]
-    terms = [AggregateTerm(f"g{i}", float(c)) for i, c in enumerate(counts)]
-    if not any(counts):
-        return
-    value = aggregate(results, terms)
-    failing = any(c and isinstance(a, ErrorKind) for c, a in zip(counts, answers, strict=True))
-    assert isinstance(value, GraderError) == failing
-
-
 NAMES = {"a": 2.0, "b": 1.0}
 hundredths = st.integers(0, 100).map(lambda percent: percent / 100)
 cells = st.tuples(hundredths, st.booleans()) | st.sampled_from(FINAL_KINDS)
@@ -268,17 +248,3 @@ def test_only_a_grader_with_nothing_to_judge_in_the_whole_group_is_left_out(
             total = sum(weight for weight, _ in scores)
             mean = sum(weight * score for weight, score in scores) / total
             assert result.score == pytest.approx(mean)
-
-
-@given(st.lists(st.one_of(st.none(), units), max_size=8), st.sampled_from(STEPS))
-def test_group_steps_keep_what_is_missing_missing(
-    rewards: list[float | None], step: GroupStep
-) -> None:
-    stepped = group_step(rewards, step)
-    present = [r for r in rewards if r is not None]
-    for before, after in zip(rewards, stepped, strict=True):
-        assert after is None or before is not None
-        if before is not None and not (step == "rank" and len(present) == 1):
-            assert after is not None
-    if step in ("centre", "rloo", "z_score", "gdpo") and present:
-        assert math.fsum(s for s in stepped if s is not None) == pytest.approx(0, abs=1e-6)

@@ -3,7 +3,6 @@
 import asyncio
 import doctest
 import json
-import math
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ from tests.refusals import refuses
 import adjudge
 from adjudge import api
 from adjudge.errors import ConfigError, ErrorKind, RolloutError, RunFolderError
-from adjudge.rewards.spec import RewardSpec
 from adjudge.types import Sample
 
 RULE = {"graders": [{"name": "right", "type": "string_match"}], "reward": {"group": "centre"}}
@@ -244,14 +242,6 @@ def test_each_name_has_an_example(name: str) -> None:
 EXACT = {"graders": [{"name": "right", "type": "string_match", "match": "exact"}]}
 
 
-def test_a_completion_that_did_not_come_is_missing() -> None:
-    reward = adjudge.make_reward(EXACT)
-    said = [{"role": "assistant", "content": "yes"}]
-    opening = [{"role": "assistant", "content": "yes"}, {"role": "user", "content": "?"}]
-    found = reward([opening, opening, "q"], [said, [], None], reference=["yes"] * 3)
-    assert found == [1.0, None, None]
-
-
 class Column:
     """As an array of numbers: sized, indexable and no sequence."""
 
@@ -320,13 +310,6 @@ def test_rows_that_are_no_samples_are_warned_of(caplog: pytest.LogCaptureFixture
     run = adjudge.grade([{"x": 1}, {"response": "a", "reference": "a"}], EXACT)
     assert (run.rewards, [row.index for row in run.rows]) == ([1.0], [1])
     assert "1 rows are no samples" in caplog.text
-
-
-def test_an_env_reward_that_is_no_number_is_none() -> None:
-    reward = {"combine_mode": "weighted_sum"}
-    function = adjudge.SpecRewardFunction(RewardSpec.from_dict({**EXACT, "reward": reward}))
-    [found] = function.compute({"q": [Sample(response="a", extra={"env_reward": math.nan})]})
-    assert found.score is None
 
 
 def test_a_summary_warns_of_products_with_a_negative_environments_reward() -> None:

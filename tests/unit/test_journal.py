@@ -1,7 +1,5 @@
-import json
 import os
 import tracemalloc
-import zlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,7 +10,6 @@ from hypothesis import strategies as st
 
 from adjudge import FunctionGrader, GraderScore, GradingRunner, Journal, Sample
 from adjudge.errors import RunFolderError
-from adjudge.files import add_checksum, is_intact
 from adjudge.runner import journal as journal_module
 from adjudge.runner.journal import sample_key
 
@@ -194,14 +191,3 @@ def test_no_flipped_bit_changes_an_answer(tmp_path: Path, caplog: pytest.LogCapt
             assert read.take("b", "g", 0) in (second, None), flipped
     assert f"{path}:2: the line is damaged" in caplog.text
     assert f"{path}:3: the line is damaged" in caplog.text
-
-
-@given(st.dictionaries(st.text(), st.text() | st.floats(allow_nan=False)), st.data())
-def test_a_checksum_is_part_of_the_object(row: dict[str, Any], data: st.DataObject) -> None:
-    line = add_checksum(json.dumps({"k": 0, **row}).encode())
-    assert is_intact(line)
-    assert json.loads(line)["c"] == f"{zlib.crc32(line[:-16]):08x}"
-    place = data.draw(st.integers(0, len(line) - 17))
-    flipped = bytearray(line)
-    flipped[place] ^= 1 << data.draw(st.integers(0, 7))
-    assert not is_intact(bytes(flipped))

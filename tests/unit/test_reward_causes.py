@@ -56,19 +56,6 @@ def loops_and_answer(**settings: Any) -> Any:
     return build({"answer": answer(), "loops": Loops()}, **settings)
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_a_grader_without_anything_to_judge_in_a_whole_group_is_left_out_there(size: int) -> None:
-    made = loops_and_answer()
-    found = made.compute(samples(*({"right": 0.0, "calls": None} for _ in range(size))))
-    assert values(found) == [0.0] * size
-
-
-def test_in_part_of_a_group_the_stated_score_counts() -> None:
-    made = loops_and_answer()
-    found = made.compute(samples({"right": 0.0, "calls": None}, {"right": 0.0, "calls": 0.5}))
-    assert values(found) == [0.5, 0.25]
-
-
 def test_trajectories_without_a_call_have_no_reward_from_graders_of_calls() -> None:
     spec = {"graders": [{"name": "loop", "type": "action_loop"},
                         {"name": "gain", "type": "information_gain"}]}  # fmt: skip
@@ -92,15 +79,6 @@ def test_a_sample_in_which_nothing_was_judged_has_no_reward_without_its_group() 
     judged = _judged(made, {"calls": None}, {"calls": 0.25})
     assert [one.score for one in made.reward(judged, whole_groups=False)] == [None, 0.25]
     assert [one.score for one in made.reward(judged)] == [1.0, 0.25]
-
-
-def test_what_failed_counts_as_a_grader_that_applies() -> None:
-    made = build({"answer": answer(), "judge": Fails()})
-    found = made.compute(samples({"right": 1.0, "said": "timeout"}, {"right": 1.0, "said": 0.0}))
-    assert values(found) == [None, 0.5]
-    made = loops_and_answer()
-    found = made.compute(samples({"right": 1.0}, {"right": 1.0, "calls": None}))
-    assert values(found) == [None, 1.0]  # the first has no such field: invalid_input
 
 
 @pytest.mark.parametrize("kind", sorted(SUSPECT_KINDS))
@@ -176,16 +154,6 @@ def test_silence_does_not_escape_negative_points() -> None:
     assert values(found) == [pytest.approx(-0.6), pytest.approx(-1.6)]
 
 
-def test_only_negative_points_left_are_no_reward() -> None:
-    made = build(
-        {"loops": Loops(), "judge": Fails()},
-        entries={"loops": {"weight": 5.0}, "judge": {"weight": -8.0}},
-        reward={"aggregate": "points"},
-    )
-    found = made.compute(samples({"calls": None, "said": 1.0}, {"calls": None, "said": 0.0}))
-    assert [one.missing and one.missing.kind for one in found] == [ErrorKind.NOT_APPLICABLE] * 2
-
-
 class Lost(BaseGrader):
     async def aevaluate(self) -> float:
         raise GradingFailure("incomplete", "calls were lost", {"suspect": False})
@@ -243,13 +211,6 @@ def test_an_imputed_failure_counts_its_grader_for_the_whole_group() -> None:
 def test_an_environments_reward_that_is_no_number_is_missing(env: Any) -> None:
     made = build({"answer": answer()}, reward={"combine_mode": "weighted_sum"})
     assert values(made.compute(samples({"right": 1.0, "env_reward": env}))) == [None]
-
-
-def test_an_open_range_has_no_minimum() -> None:
-    made = build(
-        {"judge": Fails((None, 1.0))}, reward={"normalise": False}, missing={"suspect": "min"}
-    )
-    assert values(made.compute(samples({"said": "refused"}, {"said": 1.0}))) == [None, 1.0]
 
 
 def _judged(made: Any, *rows: dict[str, Any]) -> Any:

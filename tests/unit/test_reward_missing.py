@@ -244,23 +244,6 @@ def test_a_ranking_that_nobody_can_read_counts_as_one_question() -> None:
         made.compute(numbered(32, 36))
 
 
-def test_a_rule_without_its_reference_is_no_outage_beside_a_judge_that_works() -> None:
-    clock = FakeClock()
-
-    def rule(n: int) -> float:
-        if n:
-            raise GradingFailure("unparsable", "no reference")
-        return 1.0
-
-    graders = {"rule": FunctionGrader(rule, score_range=(0, 1)), "j": scored()}
-    graders["rule"].is_rule = True
-    made = build(graders, clock=clock)
-    made.compute(numbered(0, 1))
-    for start in (32, 64):
-        assert values(made.compute(numbered(start, start + 32))) == [None] * 32
-    assert clock.now == 0
-
-
 def test_an_outage_is_seen_across_small_calls() -> None:
     clock = FakeClock()
     made = build({"j": scored()}, missing={"patience_s": 5}, clock=clock)

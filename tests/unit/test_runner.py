@@ -103,6 +103,7 @@ def test_booleans_from_a_grader_are_wrapped() -> None:
     [
         (ZeroDivisionError("oops"), ErrorKind.BUG),
         (KeyError("x"), ErrorKind.BUG),
+        (SystemExit(3), ErrorKind.BUG),
         (TimeoutError(), ErrorKind.TIMEOUT),
         (ConnectionResetError(), ErrorKind.CONNECTION),
         (GradingFailure("refused", "policy"), ErrorKind.REFUSED),
@@ -286,7 +287,7 @@ def test_failures_are_counted_in_a_warning_and_not_in_each_call(
         show_progress=False,
     )
     clock = FakeClock()
-    runner._warnings._limiter._clock = clock
+    runner._limiter._clock = clock
     said = []
     for kinds, seconds in (
         (["timeout", "well", "timeout"], 4),
@@ -300,15 +301,15 @@ def test_failures_are_counted_in_a_warning_and_not_in_each_call(
         said.append([one.getMessage() for one in caplog.records])
         clock.now += seconds
     assert said == [
-        ["a: 2 of 3 failed (timeout): the judge is away"],
-        ["a: 1 of 5 failed (auth): the judge is away"],
+        ["a: 2 answers failed (timeout): the judge is away"],
+        ["a: 1 answers failed (auth): the judge is away"],
         [],
         [],
         [],
     ]
     runner.run([{"response": "timeout"}])
     # Also the one of the second call, and that of the third.
-    assert caplog.messages[-1] == "a: 3 of 7 failed (timeout): the judge is away"
+    assert caplog.messages[-1] == "a: 3 answers failed (timeout): the judge is away"
 
 
 def test_a_missing_key_is_said_before_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -243,13 +243,6 @@ def test_a_child_that_exits_is_a_bug_with_its_exit_code(
     assert ask(runner, pool, "builtins:len", "ab") == 2
 
 
-def test_a_child_that_crashes_is_unsupported_input(
-    runner: asyncio.Runner, pool: WorkerPool
-) -> None:
-    error = failure(runner, pool, "ctypes:string_at", 1)
-    assert (error.kind, error.metadata["exit_code"]) == (ErrorKind.UNSUPPORTED, -11)
-
-
 def test_a_child_killed_while_idle_is_replaced(runner: asyncio.Runner, pool: WorkerPool) -> None:
     pid = ask(runner, pool, PID, 0)
     os.kill(pid, 9)

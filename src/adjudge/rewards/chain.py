@@ -47,7 +47,7 @@ class RewardChain:
 
     @property
     def source(self) -> str:
-        """Who made the reward: ``graders``, ``rule_fallback``, or ``none`` where it was not drawn."""
+        """Who made the reward: ``graders``, ``rule_fallback``, or ``none``: it was not drawn."""
         if not self.sample.sampled:
             return "none"
         return "rule_fallback" if self.fell_back else "graders"

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from adjudge.engine.clock import LogLimiter
@@ -75,7 +75,7 @@ class WorkerPool:
 
     With a ``journal``, what it knows is not asked, and what is asked is written to it. With
     ``show_progress``, and without a ``tally`` of the caller's, progress is shown. ``stop_on_auth``:
-    a refused key ends the run. ``on_failure`` hears of each result that is a failure.
+    a refused key ends the run.
     """
 
     workers: int
@@ -83,7 +83,6 @@ class WorkerPool:
     tally: Tally | None = None
     show_progress: bool = False
     stop_on_auth: bool = False
-    on_failure: Callable[[GraderError], None] | None = None
 
     async def run(
         self, items: Iterable[WorkItem], total: int, listener: CallListener | None = None
@@ -144,8 +143,6 @@ class WorkerPool:
                 tally.cost_usd += result.provenance.paid.cost_usd or 0.0
             if type(result) is GraderError:
                 tally.failures[result.kind] += 1
-                if self.on_failure is not None:
-                    self.on_failure(result)
                 if self.stop_on_auth and result.kind is ErrorKind.AUTH:
                     raise JudgeAuthError(f"{grader.name}: {result.error}")
             if journal is not None and key is not None:  # what becomes of failures is its affair
@@ -180,66 +177,6 @@ class _CooperativeYield:
                 turn.set_result(None)
         if self._waiting:
             loop.call_soon(self._wake_waiting, loop)
-
-
-_GATHER_S = 0.5
-"""Failures that come together are one warning."""
-
-_Columns = Sequence[Mapping[str, Sequence[Any]]]
-
-
-class FailureWarnings:
-    """Warns of each grader and kind at once, then at most every ten seconds, with counts.
-
-    One object for all calls of a runner; used on the engine's loop alone.
-    """
-
-    def __init__(self) -> None:
-        self._limiter = LogLimiter()
-        self._done: Counter[str] = Counter()
-        """Answers by grader, of calls that have ended."""
-        self._done_before: dict[tuple[str, ErrorKind], int] = {}
-        """The same at the last warning."""
-
-    @contextmanager
-    def watch(self, columns: _Columns) -> Iterator[Callable[[GraderError], None]]:
-        """Takes a call's failures while it fills ``columns``, each grader's results by its name."""
-        new: dict[tuple[str, ErrorKind], list[GraderError]] = {}
-        loop = asyncio.get_running_loop()
-        timer: asyncio.TimerHandle | None = None
-
-        def take(error: GraderError) -> None:
-            nonlocal timer
-            if error.kind is not ErrorKind.NOT_APPLICABLE:
-                new.setdefault((error.name, error.kind), []).append(error)
-                timer = timer or loop.call_later(_GATHER_S, report)
-
-        def report() -> None:
-            nonlocal timer
-            timer = None
-            for key, errors in new.items():
-                if failed := self._limiter.count(key, len(errors)):
-                    self._warn(key, failed, self._count_done(key[0], columns), errors[0])
-            new.clear()
-
-        try:
-            yield take
-        finally:
-            if timer is not None:
-                timer.cancel()
-                report()
-            for name in {name for column in columns for name in column}:
-                self._done[name] = self._count_done(name, columns)
-
-    def _count_done(self, name: str, columns: _Columns) -> int:
-        results = [column[name] for column in columns]
-        return self._done[name] + sum(len(one) - one.count(None) for one in results)
-
-    def _warn(self, key: tuple[str, ErrorKind], failed: int, done: int, first: GraderError) -> None:
-        asked = done - self._done_before.get(key, 0)
-        self._done_before[key] = done
-        problem = shorten_text(first.error)
-        _log.warning("%s: %d of %d failed (%s): %s", key[0], failed, asked, key[1], problem)
 
 
 Dataset = Sequence[Mapping[str, Any] | Sample]
@@ -304,16 +241,16 @@ class GradingRunner:
         self.show_progress = show_progress
         self.journal = journal
         self.tally = tally
-        self._warnings = FailureWarnings()
+        self._limiter = LogLimiter()
         self._checked = False
 
     async def arun(self, dataset: Dataset) -> RunnerResult:
         """Grade one dataset.
 
-        What failed is a ``GraderError`` in its place; warnings say how many there are, of which
-        kinds. Only :class:`~adjudge.errors.ConfigError` goes through, as it is, and stops the run:
-        what the user wrote (an endpoint's settings, say) is as wrong for every other item. A key or
-        a package that is missing is said before the first call.
+        What failed is a ``GraderError`` in its place; at the end warnings say how many there are,
+        of which kinds. Only :class:`~adjudge.errors.ConfigError` goes through, as it is, and stops
+        the run: what the user wrote (an endpoint's settings, say) is as wrong for every other item.
+        A key or a package that is missing is said before the first call.
         """
         [result] = await self.arun_multiple_datasets([dataset])
         return result
@@ -359,10 +296,22 @@ class GradingRunner:
             {grader.name: [None] * len(dataset) for grader in graders} for dataset in datasets
         ]
         total = len(graders) * sum(len(dataset) for dataset in datasets)
-        with self._warnings.watch(columns) as on_failure:
-            pool = self._pool(on_failure=on_failure)
-            await pool.run(self._items(datasets, columns, graders), total)
-        return [self._aggregated(_check_complete(one)) for one in columns]
+        await self._pool().run(self._items(datasets, columns, graders), total)
+        results = [_check_complete(one) for one in columns]
+        self._warn_of_failures(results)
+        return [self._aggregated(one) for one in results]
+
+    def _warn_of_failures(self, results: Sequence[RunnerResult]) -> None:
+        """Name each grader and kind of failure, at most every ten seconds, with counts."""
+        failed: dict[tuple[str, ErrorKind], list[str]] = {}
+        for name, found in chain.from_iterable(one.items() for one in results):
+            for error in found:
+                if type(error) is GraderError and error.kind is not ErrorKind.NOT_APPLICABLE:
+                    failed.setdefault((name, error.kind), []).append(error.error)
+        for key, errors in failed.items():
+            if count := self._limiter.count(key, len(errors)):
+                problem = shorten_text(errors[0])
+                _log.warning("%s: %d answers failed (%s): %s", key[0], count, key[1], problem)
 
     def _items(
         self,
