@@ -68,7 +68,7 @@ class _Call:
     graded: list[GradedSample] = field(default_factory=list)
     items: list[WorkItem] = field(default_factory=list)
     rankings: list[tuple[dict[str, GraderResult], Subject, Ask]] = field(default_factory=list)
-    asked: set[int] = field(default_factory=set)
+    asked: list[GradedSample] = field(default_factory=list)
     listener: CallListener | None = None
     counting: Collection[str] = ()
 
@@ -94,20 +94,14 @@ class _Call:
             if type(error := item.results[item.place]) is GraderError:
                 yield at, error
 
-    def leave_resumed(self, known: Sequence[WorkItem]) -> None:
-        """Keep in ``asked`` only samples about which a journal did not have every answer.
-
-        ``known``: the items that the journal answered, in the order of all.
-        """
-        self.asked.clear()
-        resumed = iter(known)
-        following = next(resumed, None)
-        for item in self.items:
-            was_known = item is following
-            following = next(resumed, None) if was_known else following
+    def find_asked(self, known: Collection[int]) -> list[GradedSample]:
+        """The samples that were asked about; ``known``: the questions that a journal answered."""
+        asked: set[int] = set()
+        for at, item in enumerate(self.items):
             failed = isinstance(item.results[item.place], GraderError)
-            if not item.ask.draw and (failed or not was_known):
-                self.asked.update(item.subject.samples)
+            if not item.ask.draw and (failed or at not in known):
+                asked.update(item.subject.samples)
+        return [self.graded[place] for place in sorted(asked)]
 
 
 class TranscriptListener(Protocol):
@@ -206,8 +200,7 @@ class BatchGrader:
         self._watch.check_fields(call.items)
         if self._listener is not None:
             call.listen(self._listener)
-        if known := await self._run(call, call.items):
-            call.leave_resumed(known)
+        call.asked = call.find_asked(await self._run(call, call.items))
         await self._ask_again(call, "again")
         try:
             await self._outlast_outage(call)
@@ -278,8 +271,6 @@ class BatchGrader:
                 one.events = self._add_events(call, event, fields, ask, place)
             if group:
                 members.setdefault(one.group, []).append(place)
-            if outcome or group or (one.events and isinstance(one.events, list)):
-                call.asked.add(place)
         for several in members.values():
             ranks: dict[str, GraderResult] = {}
             subject = Subject(several)
@@ -334,7 +325,7 @@ class BatchGrader:
 
     # --- asking ---------------------------------------------------------------------------------
 
-    async def _run(self, call: _Call, items: Sequence[WorkItem]) -> list[WorkItem]:
+    async def _run(self, call: _Call, items: Sequence[WorkItem]) -> set[int]:
         """Ask in one round, in which equal calls to a recorded judge end alike."""
         before = call_round.set(object())
         try:
@@ -388,8 +379,7 @@ class BatchGrader:
 
     async def _outlast_outage(self, call: _Call) -> None:
         """Ask again, less and less often, until the judges are back or patience is at its end."""
-        asked = [call.graded[place] for place in sorted(call.asked)]
-        watched = self._watch.begin_call(asked, call.counting)
+        watched = self._watch.begin_call(call.asked, call.counting)
         started, asks = self._clock.time(), 0
         while (outage := self._watch.find_outage(call.graded, watched)) is not None:
             left = outage.patience_s - (self._clock.time() - started)
@@ -405,7 +395,7 @@ class BatchGrader:
             if outage.never_reached and not (now and now.never_reached):
                 # It came up while the others of this round still failed at once.
                 await self._ask_again(call, "outage")
-            self._watch.update(watched, asked, call.counting)
+            self._watch.update(watched, call.asked, call.counting)
 
     async def _ask_lost(self, call: _Call) -> None:
         """Ask a few questions again to which judges gave no verdict; all, once one is answered."""

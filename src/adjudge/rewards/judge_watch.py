@@ -222,24 +222,21 @@ class JudgeWatch:
 
     def _report_unapplied(self, graded: Sequence[GradedSample], samples: Sequence[Sample]) -> None:
         """Say once of a grader that had nothing to judge in any sample so far."""
-        for one, sample in zip(graded, samples, strict=True) if self._unapplied else ():
-            for name, result in one.results():
-                if name not in self._unapplied:
-                    continue
-                if not isinstance(result, GraderError):
+        for at, name, result in _iter_results(graded, self._unapplied):
+            if not isinstance(result, GraderError):
+                del self._unapplied[name]
+            elif result.kind is ErrorKind.NOT_APPLICABLE:
+                seen = self._unapplied[name]
+                seen.add(_sample_content(samples[at]))
+                if len(seen) >= MIN_FAILED_SAMPLES:
                     del self._unapplied[name]
-                elif result.kind is ErrorKind.NOT_APPLICABLE:
-                    seen = self._unapplied[name]
-                    seen.add(_sample_content(sample))
-                    if len(seen) >= MIN_FAILED_SAMPLES:
-                        del self._unapplied[name]
-                        _log.warning(
-                            "graders.%s: none of the first %d samples has its field (%s), so the "
-                            "rewards are made without it. Correct its mapper if that is misspelt.",
-                            name,
-                            len(seen),
-                            ", ".join(result.metadata[LACKED]),
-                        )
+                    _log.warning(
+                        "graders.%s: none of the first %d samples has its field (%s), so the "
+                        "rewards are made without it. Correct its mapper if that is misspelt.",
+                        name,
+                        len(seen),
+                        ", ".join(result.metadata[LACKED]),
+                    )
 
     # --- answers --------------------------------------------------------------------------------
 
@@ -251,19 +248,14 @@ class JudgeWatch:
         ones, refused requests, rows without what it needs, or an exception. Nothing that passes by
         itself, and no failure of a local deadline, counts.
         """
-        if not self._unanswered:
-            return
         failures: dict[str, list[GraderError]] = {}
-        for one, sample in zip(graded, samples, strict=True):
-            for name, result in one.results():
-                if name not in self._unanswered:
-                    continue
-                if _is_answer(result):
-                    self._unanswered.discard(name)
-                    failures.pop(name, None)
-                elif isinstance(result, GraderError) and _is_permanent(result):
-                    failures.setdefault(name, []).append(result)
-                    self._failed[name].add(_sample_content(sample))
+        for at, name, result in _iter_results(graded, self._unanswered):
+            if _is_answer(result):
+                self._unanswered.discard(name)
+                failures.pop(name, None)
+            elif isinstance(result, GraderError) and _is_permanent(result):
+                failures.setdefault(name, []).append(result)
+                self._failed[name].add(_sample_content(samples[at]))
         for name, errors in failures.items():
             if final := next((error for error in errors if error.final), None):
                 raise ConfigError(
@@ -373,21 +365,29 @@ class JudgeWatch:
         """The failure of a grader that has never answered because nobody listens; else ``None``."""
         found: dict[str, GraderError] = {}
         listening: set[str] = set()
-        for one in graded if self._unanswered else ():
-            for name, result in one.results():
-                if name not in self._unanswered:
-                    continue
-                if not isinstance(result, GraderError):
-                    listening.add(name) if _is_answer(result) else None
-                elif result.kind is ErrorKind.CONNECTION:
-                    found.setdefault(name, result)
-                elif result.kind not in (ErrorKind.NOT_SAMPLED, ErrorKind.NOT_APPLICABLE):
-                    listening.add(name)
+        for _, name, result in _iter_results(graded, self._unanswered):
+            if isinstance(result, GraderError) and result.kind is ErrorKind.CONNECTION:
+                found.setdefault(name, result)
+            elif _is_answer(result) or (
+                isinstance(result, GraderError)
+                and result.kind not in (ErrorKind.NOT_SAMPLED, ErrorKind.NOT_APPLICABLE)
+            ):
+                listening.add(name)
         return next((error for name, error in found.items() if name not in listening), None)
 
 
 def _describe(failure: GraderError) -> str:
     return f"{failure.name}: {failure.kind}: {failure.error.removeprefix(f'{failure.name}: ')}"
+
+
+def _iter_results(
+    graded: Sequence[GradedSample], names: Collection[str]
+) -> Iterator[tuple[int, str, GraderResult]]:
+    """What the graders with these names said, each with its sample's place."""
+    for at, one in enumerate(graded if names else ()):
+        for name, result in one.results():
+            if name in names:
+                yield at, name, result
 
 
 def _list_results(graded: Iterable[GradedSample]) -> Iterator[dict[str, GraderResult]]:

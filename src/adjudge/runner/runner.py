@@ -86,14 +86,14 @@ class WorkerPool:
 
     async def run(
         self, items: Iterable[WorkItem], total: int, listener: CallListener | None = None
-    ) -> list[WorkItem]:
-        """Ask ``total`` items, on the engine loop; returns those that the journal answered.
+    ) -> set[int]:
+        """Ask ``total`` items, on the engine loop; the places of those that the journal answered.
 
         ``listener`` hears of the judge calls of each item that made any. Raises a grader's
         ``ConfigError``, and ``JudgeAuthError`` where that is asked for.
         """
-        tally, known = self.tally or Tally(total), list[WorkItem]()
-        asks, breather = iter(items), _CooperativeYield()
+        tally, known = self.tally or Tally(total), set[int]()
+        asks, breather = enumerate(items), _CooperativeYield()
         with Progress(tally, show=self.show_progress and self.tally is None and total > 1):
             try:
                 await run_all(
@@ -107,22 +107,22 @@ class WorkerPool:
 
     async def _work(
         self,
-        asks: Iterator[WorkItem],
+        asks: Iterator[tuple[int, WorkItem]],
         tally: Tally,
         breather: _CooperativeYield,
-        known: list[WorkItem],
+        known: set[int],
         listener: CallListener | None,
     ) -> None:
         journal, clock = self.journal, time.perf_counter
         ask_counts.set(tally.asks)  # the context is this worker's own
-        for item in asks:
+        for number, item in asks:
             grader, fields, ask, results, place, key, _ = item
             draw = ask.draw
             if journal is not None and key is not None:
                 resumed = journal.take(key, grader.name, draw)
                 if resumed is not None:
                     results[place] = resumed
-                    known.append(item)
+                    known.add(number)
                     tally.done += 1
                     tally.resumed += 1
                     continue
