@@ -66,7 +66,7 @@ def test_defaults(tmp_path: Path) -> None:
 def test_complaints_name_file_key_and_remedy(tmp_path: Path, text: str, complaint: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(ConfigError, match=complaint) as caught:
-        SpecRewardFunction.from_file(path)
+        SpecRewardFunction(RewardSpec.load(path))
     assert str(path) in str(caught.value)
 
 

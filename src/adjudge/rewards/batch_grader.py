@@ -437,40 +437,37 @@ def _group_fields(members: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {name: [member[name] for member in members] for name in sorted(shared)}
 
 
-def _rank_scores(result: GraderResult, n: int, role: Role) -> Sequence[GraderResult]:
+def _rank_scores(result: GraderResult, n: int, role: Role) -> list[GraderResult]:
     """Each member's share of one answer, of which only the first was paid for."""
-    if n > 1 and (source := result.provenance) is not None and source.usage is not None:
-        unpaid = structs.replace(result, provenance=structs.replace(source, usage=None))
-        first, *others = _rank_scores(unpaid, n, role)
-        return [structs.replace(first, provenance=source), *others]
-    if not isinstance(result, GraderRank):
-        return [result] * n
-    if len(result.rank) != n:
-        message, kind = f"{len(result.rank)} ranks for {n} samples", ErrorKind.INCOMPLETE
-        return [
-            GraderError(result.name, kind, message, role=role, provenance=result.provenance)
-        ] * n
-    scores = result.as_scores()
-    if scores is None:
-        message = "fewer than two samples have a rank"
-        return [GraderError(result.name, ErrorKind.INVALID_INPUT, message, role=role)] * n
-    reason, source = result.reason, result.provenance
-    spread: list[GraderResult] = [
-        GraderScore(result.name, score, reason, {"rank": place}, (0.0, 1.0), role, source)
-        if score is not None
-        else _blame(result, role)
-        for score, place in zip(scores, result.rank, strict=True)
-    ]
-    return spread
+    shares = _share_ranks(result, n, role) if isinstance(result, GraderRank) else [result] * n
+    if (source := result.provenance) is not None and source.usage is not None:
+        unpaid = structs.replace(source, usage=None)
+        shares[1:] = [structs.replace(one, provenance=unpaid) for one in shares[1:]]
+    return shares
 
 
-def _blame(result: GraderRank, role: Role) -> GraderError:
-    """The failure of the one sample that could not be ranked."""
-    failure = result.failure
-    assert failure is not None  # noqa: S101  (GraderRank checks that)
-    metadata = {**failure.metadata, BLAMED: True}
-    source = result.provenance
-    return GraderError(result.name, failure.kind, failure.error, metadata, role, source)
+def _share_ranks(result: GraderRank, n: int, role: Role) -> list[GraderResult]:
+    """Ranks as rewards in [0, 1]; a sample that could not be ranked has the failure, and blame."""
+    source, scores, failure = result.provenance, result.as_scores(), result.failure
+    shares: list[GraderResult] = []
+    if len(result.rank) != n or scores is None:
+        kind, why = ErrorKind.INVALID_INPUT, "fewer than two samples have a rank"
+        if len(result.rank) != n:
+            kind, why = ErrorKind.INCOMPLETE, f"{len(result.rank)} ranks for {n} samples"
+        return [GraderError(result.name, kind, why, role=role, provenance=source)] * n
+    for score, place in zip(scores, result.rank, strict=True):
+        if score is not None:
+            ends, place_of = (0.0, 1.0), {"rank": place}
+            share = GraderScore(result.name, score, result.reason, place_of, ends, role, source)
+            shares.append(share)
+        elif failure is not None:  # GraderRank has one where a rank is missing
+            blamed = {**failure.metadata, BLAMED: True}
+            shares.append(
+                structs.replace(
+                    failure, name=result.name, metadata=blamed, role=role, provenance=source
+                )
+            )
+    return shares
 
 
 def _no_events_error(why: str) -> GraderError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 from adjudge.engine.clock import Clock
@@ -74,11 +73,6 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
             columns=columns,
         )
         self._steps = 0
-
-    @classmethod
-    def from_file(cls, path: Path | str) -> SpecRewardFunction:
-        """The reward function of a spec file; raises :class:`~adjudge.errors.ConfigError`."""
-        return cls(RewardSpec.load(path))
 
     @property
     def fingerprint(self) -> str:
