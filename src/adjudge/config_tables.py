@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from adjudge.config import load_toml, unknown_key
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, Fields, Metadata
 
 UNNAMED = "<>"
 """What the tag of a union's alternative begins with: messages have no name for it."""
@@ -37,7 +37,7 @@ class ConfigTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     @classmethod
-    def table_for(cls, data: Mapping[str, Any]) -> type[ConfigTable]:  # noqa: ARG003  (its own)
+    def table_for(cls, data: Fields) -> type[ConfigTable]:  # noqa: ARG003  (its own)
         """The class that reads ``data``: this one, where a key does not choose another."""
         return cls
 
@@ -45,7 +45,7 @@ class ConfigTable(BaseModel):
 class CheckedTable(ConfigTable):
     """A table that code makes, too: a wrong value is a :class:`ConfigError` there as well."""
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **given: object) -> None:
         try:
             super().__init__(**given)
         except ValidationError as error:
@@ -79,9 +79,7 @@ class ConfigFile(ConfigTable):
         return cls.from_dict(data, where=str(path), folder=path.parent, **options)
 
     @classmethod
-    def from_dict(
-        cls, data: Mapping[str, Any], *, where: str = "", folder: Path | None = None
-    ) -> Self:
+    def from_dict(cls, data: Fields, *, where: str = "", folder: Path | None = None) -> Self:
         """The same from plain data; ``where`` opens every complaint.
 
         Relative paths start at ``folder`` (default: the working directory). Raises
@@ -92,7 +90,7 @@ class ConfigFile(ConfigTable):
         return file
 
     @classmethod
-    def read_tables(cls, data: Mapping[str, Any], where: str, folder: Path | None) -> Self:
+    def read_tables(cls, data: Fields, where: str, folder: Path | None) -> Self:
         """The file with its tables checked one by one, not yet whether they go together."""
         file = validate_model(cls, dict(data), where or cls.unnamed)
         file._where, file._folder = where, folder  # noqa: SLF001  (its own)
@@ -121,7 +119,7 @@ class ConfigFile(ConfigTable):
         raise ConfigError(f"{self.where}: {key}: {message}")
 
 
-def validate_model(model: type[_Model], data: dict[str, Any], where: str) -> _Model:
+def validate_model(model: type[_Model], data: Metadata, where: str) -> _Model:
     """``data`` as ``model``; raises one :class:`ConfigError` that lists every problem."""
     try:
         return model.model_validate(data)
@@ -129,7 +127,7 @@ def validate_model(model: type[_Model], data: dict[str, Any], where: str) -> _Mo
         raise ConfigError(_explain_all(model, error, data, f"{where}: ")) from None
 
 
-def check_setting(kind: Any, value: Any, key: str) -> None:
+def check_setting(kind: Any, value: object, key: str) -> None:
     """``value`` is of the type ``kind``; raises :class:`ConfigError` about ``key``.
 
     What pydantic has no schema for is not checked.
@@ -148,7 +146,7 @@ def check_setting(kind: Any, value: Any, key: str) -> None:
 
 
 def _explain_all(
-    model: type[BaseModel], error: ValidationError, data: Any, before: str = ""
+    model: type[BaseModel], error: ValidationError, data: object, before: str = ""
 ) -> str:
     """Every problem on a line of its own."""
     return "\n".join(
@@ -156,7 +154,7 @@ def _explain_all(
     )
 
 
-def explain_problem(model: type[BaseModel], problem: Mapping[str, Any], data: Any) -> str:
+def explain_problem(model: type[BaseModel], problem: Fields, data: object) -> str:
     """One of pydantic's ``problem``: its key, what is wrong, what was found or is allowed."""
     location = [part for part in map(str, problem["loc"]) if not part.startswith(UNNAMED)]
     key = ".".join(location) or "the file"
@@ -197,7 +195,7 @@ def _keys_at(model: type[BaseModel], location: tuple[int | str, ...], data: Any)
     return [field.alias or name for name, field in here.model_fields.items()]
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def _model_in(annotation: object) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for argument in getattr(annotation, "__args__", ()):

@@ -33,14 +33,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from adjudge.errors import Cause, ErrorKind, Metadata, is_final, is_passing, is_suspect
+from adjudge.errors import Cause, ErrorKind, Fields, Metadata, is_final, is_passing, is_suspect
 
 _log = logging.getLogger("adjudge")
 
-Fields = Mapping[str, Any]
-"""What graders may ask for by name: a sample as one flat mapping."""
-
-Message = Mapping[str, Any]
+Message = Fields
 """One chat message: ``role``, ``content`` (text, content parts or null), ``tool_calls``, …"""
 
 ScoreRange = tuple[float | None, float | None]
@@ -206,7 +203,7 @@ class GraderRank(msgspec.Struct, frozen=True, tag_field="type", tag="rank", omit
     failure: GraderError | None = None
 
     def __post_init__(self) -> None:
-        places: Sequence[Any] = self.rank
+        places: Sequence[object] = self.rank
         for place in places:
             if isinstance(place, bool) or not isinstance(place, int | float):
                 if place is not None or self.failure is None:
@@ -392,7 +389,7 @@ class Sample(msgspec.Struct):
         called = bool(turns and (turns[-1].get("tool_calls") or turns[-1].get("function_call")))
         return "ended_in_tool_call" if called else "empty"
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> Metadata:
         """The sample as one flat mapping, which graders pick their arguments from.
 
         ``ending`` is a field where the policy's last turn in a conversation has no words.
@@ -556,7 +553,7 @@ MISSING: Any = _Missing()
 """What :func:`get_path` returns where there is nothing; a stored ``null`` is ``None``."""
 
 
-def get_path(data: Any, path: str) -> Any:
+def get_path(data: object, path: str) -> Any:
     """The value at ``path`` in nested mappings and lists, or :data:`MISSING`.
 
     A key that contains dots is found first, so flat columns named ``a.b`` work too.

@@ -23,6 +23,7 @@ from adjudge.errors import (
     LOST,
     REDRAW_KINDS,
     ErrorKind,
+    Fields,
     GradingFailure,
     JudgeUnavailable,
 )
@@ -129,7 +130,7 @@ class BatchGrader:
     def __init__(
         self,
         spec: RewardSpec,
-        graders: Mapping[str, Any],
+        graders: Mapping[str, object],
         *,
         clock: Clock | None = None,
         journal: Journal | None = None,
@@ -227,7 +228,7 @@ class BatchGrader:
         self, samples: Sequence[Sample], groups: Sequence[str], sampled: Sequence[bool]
     ) -> _Call:
         call = _Call()
-        contents: dict[int, Mapping[str, Any]] = {}
+        contents: dict[int, Fields] = {}
         for place, (sample, group, drawn) in enumerate(zip(samples, groups, sampled, strict=True)):
             at, env_reward = sample.original_index, sample.env_reward
             one = GradedSample(at, sample.group_index, group, env_reward, {}, [], drawn)
@@ -254,7 +255,7 @@ class BatchGrader:
         call.items.sort(key=order)
         return call
 
-    def _add_draw(self, call: _Call, contents: Mapping[int, Mapping[str, Any]], ask: Ask) -> None:
+    def _add_draw(self, call: _Call, contents: Mapping[int, Fields], ask: Ask) -> None:
         """Ask about all samples: every grader at first, then those that take a draw."""
         outcome, event, group = (
             [grader for grader in graders if grader.takes_draw or not ask.draw]
@@ -282,7 +283,7 @@ class BatchGrader:
         self,
         call: _Call,
         graders: Sequence[BoundGrader],
-        fields: Mapping[str, Any],
+        fields: Fields,
         results: dict[str, GraderResult],
         ask: Ask,
         subject: Subject,
@@ -296,7 +297,7 @@ class BatchGrader:
         self,
         call: _Call,
         graders: Sequence[BoundGrader],
-        fields: Mapping[str, Any],
+        fields: Fields,
         ask: Ask,
         place: int,
     ) -> list[dict[str, GraderResult]] | GraderError:
@@ -431,7 +432,7 @@ def _fill_repeat(repeat: GradedSample, first: GradedSample) -> None:
 _UNANSWERED = GraderError("grader", ErrorKind.CANCELLED, "was not answered")
 
 
-def _group_fields(members: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def _group_fields(members: Sequence[Fields]) -> dict[str, list[Any]]:
     """A group as one item: the fields that all its samples have, as lists."""
     shared = set(members[0]).intersection(*members[1:])
     return {name: [member[name] for member in members] for name in sorted(shared)}
@@ -439,7 +440,9 @@ def _group_fields(members: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 def _rank_scores(result: GraderResult, n: int, role: Role) -> list[GraderResult]:
     """Each member's share of one answer, of which only the first was paid for."""
-    shares = _share_ranks(result, n, role) if isinstance(result, GraderRank) else [result] * n
+    shares: list[GraderResult] = [result] * n
+    if isinstance(result, GraderRank):
+        shares = _share_ranks(result, n, role)
     if (source := result.provenance) is not None and source.usage is not None:
         unpaid = structs.replace(source, usage=None)
         shares[1:] = [structs.replace(one, provenance=unpaid) for one in shares[1:]]

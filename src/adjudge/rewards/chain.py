@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from adjudge.errors import ErrorKind
+from adjudge.errors import ErrorKind, Metadata
 from adjudge.rewards.spec import GraderEntry, GraderScope, RewardSpec
 from adjudge.stats import mean_of_all
 from adjudge.types import (
@@ -18,7 +18,6 @@ from adjudge.types import (
     GraderError,
     GraderResult,
     GraderScore,
-    Metadata,
     RewardPart,
     RewardResult,
 )

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.config import find_references
+from adjudge.errors import Metadata
 from adjudge.graders.base import GraderTraits
 from adjudge.graders.registry import describe_object
 from adjudge.judges.base import digest_source
 from adjudge.rewards.spec import RewardSpec
-from adjudge.types import Metadata
 from adjudge.version import __version__
 
 

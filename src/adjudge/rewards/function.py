@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
 
 from adjudge.engine.clock import Clock
 from adjudge.engine.loop import run_blocking
@@ -48,7 +47,7 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
         self,
         spec: RewardSpec,
         *,
-        graders: Mapping[str, Any] | None = None,
+        graders: Mapping[str, object] | None = None,
         clock: Clock | None = None,
         journal: Journal | None = None,
         tally: Tally | None = None,

@@ -29,11 +29,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import structs
 
-from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, ConfigError, ErrorKind, Fields, GradingFailure
 from adjudge.graders.base import GraderTraits, is_listwise
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.journal import sample_key
@@ -127,7 +127,7 @@ class WatchedCall:
     losses: list[_Loss | None] = field(default_factory=list)
     last: dict[_Loss, GraderError] = field(default_factory=dict)
     questions: Counter[_Loss] = field(default_factory=Counter)
-    groups: set[Any] = field(default_factory=set)
+    groups: set[object] = field(default_factory=set)
 
     @property
     def is_lost(self) -> bool:
@@ -156,7 +156,7 @@ class JudgeWatch:
     def __init__(
         self,
         spec: RewardSpec,
-        graders: Mapping[str, Any],
+        graders: Mapping[str, object],
         startup_patience_s: float | None = None,
         columns: Collection[str] = (),
     ) -> None:
@@ -166,9 +166,9 @@ class JudgeWatch:
         self._unanswered = watched if spec.missing.max_missing < 1.0 else set[str]()
         self._traits = {name: GraderTraits.of(grader) for name, grader in graders.items()}
         self._unchecked = {one for one in self._unanswered if self._traits[one].check_fields}
-        self._failed: dict[str, set[Any]] = {name: set() for name in self._unanswered}
+        self._failed: dict[str, set[object]] = {name: set() for name in self._unanswered}
         self._columns = columns
-        self._unapplied: dict[str, set[Any]] = {name: set() for name in watched}
+        self._unapplied: dict[str, set[object]] = {name: set() for name in watched}
         self._calls: deque[WatchedCall] = deque()
         self._begun = 0
 
@@ -205,7 +205,7 @@ class JudgeWatch:
         Not where the field may be misspelt: where no sample has such a column, not even a null in
         it. That stays ``invalid_input``.
         """
-        rows: list[Mapping[str, Any]] = []
+        rows: list[Fields] = []
         known: dict[str, bool] = {}
         for table in _list_results(graded):
             for name, result in table.items():
@@ -288,7 +288,7 @@ class JudgeWatch:
     ) -> None:
         """Note what took the rewards of a call as of now."""
         call.losses, call.last = [], {}
-        questions: dict[Any, _Loss] = {}
+        questions: dict[object, _Loss] = {}
         for place, one in enumerate(asked):
             results = [pair for pair in one.results() if pair[0] in counting]
             failed = [(name, error) for name, error in results if isinstance(error, GraderError)]
@@ -348,7 +348,7 @@ class JudgeWatch:
 
     def _count_lost(self, call: WatchedCall) -> int:
         """How many questions of calls in a row, this one included, are open; 0: too few."""
-        open_ones, groups, seen = Counter[_Loss](), set[Any](), False
+        open_ones, groups, seen = Counter[_Loss](), set[object](), False
         for entry in reversed(self._calls):
             seen |= entry is call
             if entry.is_lost:
@@ -397,7 +397,7 @@ def _list_results(graded: Iterable[GradedSample]) -> Iterator[dict[str, GraderRe
             yield from () if isinstance(draw.events, GraderError) else draw.events
 
 
-def _is_column(name: str, rows: Iterable[Mapping[str, Any]]) -> bool:
+def _is_column(name: str, rows: Iterable[Fields]) -> bool:
     return any(get_path(row, name) is not MISSING for row in rows)
 
 
@@ -416,7 +416,7 @@ def _is_permanent(error: GraderError) -> bool:
     return loss in (_Loss.FINAL, _Loss.UNREAD, _Loss.SETUP)
 
 
-def _sample_content(sample: Sample) -> Any:
+def _sample_content(sample: Sample) -> object:
     """What tells rollouts apart; equal ones are one observation, whatever their ids."""
     texts = {"prompt": sample.prompt, "response": sample.response, "messages": sample.messages}
     if not any(texts.values()):
@@ -424,7 +424,7 @@ def _sample_content(sample: Sample) -> Any:
     return sample_key(texts) or sample.original_index
 
 
-def _describe_judge(grader: Any) -> str:
+def _describe_judge(grader: object) -> str:
     """A grader's judge as its user knows it."""
     model = GraderTraits.of(grader).model
     urls = ", ".join(getattr(model, "base_urls", ()))

@@ -22,7 +22,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from adjudge.errors import ErrorKind, MissingRewardError
 from adjudge.graders.base import GraderTraits, is_listwise
@@ -70,7 +70,8 @@ class RewardReducer:
     """
 
     def __init__(self, spec: RewardSpec, graders: Mapping[str, object]) -> None:
-        self.spec, self.graders = spec, dict(graders)
+        self.spec = spec
+        self.graders: dict[str, Any] = dict(graders)
         check_graders(spec, self.graders)
         scopes: tuple[GraderScope, ...] = ("outcome", "event")
         # What weighs 0 is reported only.

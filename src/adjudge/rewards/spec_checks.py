@@ -158,12 +158,12 @@ def _check_unscaled(spec: RewardSpec, entry: GraderEntry, grader: object) -> _Pr
         )
         yield key, why
     worst = (GraderTraits.of(grader).score_range or (None, None))[min(entry.weights) < 0]
-    why = None
+    why = ""
     if entry.name == spec.missing.fallback:
         why = "missing.fallback, whose scores take the place of rewards"
     elif spec.missing.suspect == "min" and (worst is None or math.isinf(worst)):
         why = "missing.suspect = 'min', which gives a failure the lowest score"
-    if why is not None:
+    if why:
         yield f"{key}.score_range", f"is required by {why}. Give [low, high]."
 
 

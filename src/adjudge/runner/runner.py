@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from adjudge.engine.clock import LogLimiter
 from adjudge.engine.loop import run_all, run_blocking, run_on_engine
-from adjudge.errors import ConfigError, ErrorKind, JudgeAuthError
+from adjudge.errors import ConfigError, ErrorKind, Fields, JudgeAuthError
 from adjudge.graders.binding import BoundGrader, GraderConfig, aggregate_row, check_machines
 from adjudge.judges.ask import Ask, ask_counts, current_ask
 from adjudge.judges.call_log import JudgeCall, call_log
@@ -57,7 +57,7 @@ class WorkItem(NamedTuple):
     """
 
     grader: BoundGrader
-    fields: Mapping[str, Any]
+    fields: Fields
     ask: Ask
     results: Answers
     place: str | int
@@ -179,13 +179,13 @@ class _CooperativeYield:
             loop.call_soon(self._wake_waiting, loop)
 
 
-Dataset = Sequence[Mapping[str, Any] | Sample]
+Dataset = Sequence[Fields | Sample]
 """Items to grade: samples, or mappings of field names to values."""
 
 RunnerResult = dict[str, list[GraderResult]]
 """Per grader (and aggregator) one result per item, in input order."""
 
-Aggregator = Callable[[Mapping[str, GraderResult]], Any]
+Aggregator = Callable[[Mapping[str, GraderResult]], object]
 """From one item's results by grader name to a result or a number."""
 
 
@@ -193,7 +193,7 @@ class GradingRequest(NamedTuple):
     """One question to one grader: the grader's name, an item's fields, the number of the draw."""
 
     grader: str
-    fields: Mapping[str, Any]
+    fields: Fields
     draw: int = 0
 
 
@@ -217,7 +217,7 @@ class GradingRunner:
 
     def __init__(
         self,
-        grader_configs: Mapping[str, Any],
+        grader_configs: Mapping[str, object],
         max_concurrency: int = 32,
         aggregators: Mapping[str, Aggregator] | Sequence[Aggregator] | Aggregator | None = None,
         show_progress: bool = True,
@@ -285,9 +285,9 @@ class GradingRunner:
             self._checked = True
         return [BoundGrader(name, config) for name, config in self.grader_configs.items()]
 
-    def _pool(self, **options: Any) -> WorkerPool:
+    def _pool(self, *, stop_on_auth: bool = False) -> WorkerPool:
         return WorkerPool(
-            self.max_concurrency, self.journal, self.tally, self.show_progress, **options
+            self.max_concurrency, self.journal, self.tally, self.show_progress, stop_on_auth
         )
 
     async def _grade(self, datasets: Sequence[Dataset]) -> list[RunnerResult]:
@@ -336,7 +336,7 @@ class GradingRunner:
         results: list[GraderResult | None] = [None] * len(asks)
 
         def items() -> Iterator[WorkItem]:
-            last: Mapping[str, Any] | None = None
+            last: Fields | None = None
             key: str | None = None
             for place, (name, fields, draw) in enumerate(asks):
                 if self.journal is not None and fields is not last:
