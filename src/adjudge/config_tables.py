@@ -156,7 +156,8 @@ def _explain_all(
 
 def explain_problem(model: type[BaseModel], problem: Fields, data: object) -> str:
     """One of pydantic's ``problem``: its key, what is wrong, what was found or is allowed."""
-    location = [part for part in map(str, problem["loc"]) if not part.startswith(UNNAMED)]
+    parts = map(str, problem["loc"])
+    location = [part for part in parts if not part.startswith((UNNAMED, "[key]"))]
     key = ".".join(location) or "the file"
     if problem["type"] == "extra_forbidden":
         known = _keys_at(model, problem["loc"][:-1], data)

@@ -151,11 +151,3 @@ def test_the_order_of_a_sum_changes_no_advantage(
     for before, after in zip(one, other, strict=True):
         assert before is not None
         assert after == pytest.approx(before, abs=1e-6)
-
-
-@given(st.lists(st.one_of(st.none(), near), max_size=10), st.sampled_from(STEPS))
-def test_a_missing_reward_changes_no_tie(group: list[float | None], step: GroupStep) -> None:
-    present = [reward for reward in group if reward is not None]
-    stepped = iter(group_step(present, step))
-    expected = [None if reward is None else next(stepped) for reward in group]
-    assert group_step(group, step) == expected
