@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Protocol
 
 from msgspec import structs
@@ -56,27 +55,34 @@ _NOTE_CHARS = 120
 _PROBED = 4
 
 
+class _SharedAnswers(dict[str, GraderResult]):
+    """What listwise graders say of a group: each member gets its share, as a reward in [0, 1]."""
+
+    def __init__(self, members: Sequence[GradedSample], roles: Mapping[str, Role]) -> None:
+        super().__init__()
+        self._members, self._roles = members, roles
+
+    def __setitem__(self, name: str, result: GraderResult) -> None:
+        super().__setitem__(name, result)
+        shares = _rank_scores(result, len(self._members), self._roles[name])
+        for one, share in zip(self._members, shares, strict=True):
+            one.outcome[name] = share
+
+
 @dataclass
 class _Call:
-    """What one call asks: its samples, every question, and the listwise answers of its groups.
+    """What one call asks: its samples, and every question.
 
-    An answer goes straight to its place: a sample's ``outcome``, an event of it, or a group's
-    ranks. Samples are known by their places in ``graded``: ``asked`` are those that are asked
-    about; ``rankings`` has a group's ranks of one draw with the places of its members.
-    ``counting``: the graders without which a reward is missing.
+    An answer goes straight to its place: a sample's ``outcome``, an event of it, or the members of
+    a group. Samples are known by their places in ``graded``; ``asked`` are those that were asked
+    about. ``counting``: the graders without which a reward is missing.
     """
 
     graded: list[GradedSample] = field(default_factory=list)
     items: list[WorkItem] = field(default_factory=list)
-    rankings: list[tuple[dict[str, GraderResult], Subject, Ask]] = field(default_factory=list)
     asked: list[GradedSample] = field(default_factory=list)
     listener: CallListener | None = None
     counting: Collection[str] = ()
-
-    def draw_of(self, place: int, ask: Ask) -> GradedSample:
-        """A sample's answers of one draw."""
-        first = self.graded[place]
-        return first.repeats[ask.draw - 1] if ask.draw else first
 
     def listen(self, listener: TranscriptListener) -> None:
         """Tell ``listener`` of the judge calls of each question from now on."""
@@ -234,11 +240,13 @@ class BatchGrader:
             one = GradedSample(at, sample.group_index, group, env_reward, {}, [], drawn)
             call.graded.append(one)
             if not drawn or sample.is_lost:
-                lost = sample.is_lost  # the environment pays nothing for it, drawn or not
-                failed = partial(_lost_error, sample.problem) if lost else _not_sampled_error
-                names = [grader.name for grader in (*self._outcome, *self._group)]
-                one.outcome = {name: failed(name) for name in names}
-                one.events = failed("events")
+                kind, why = ErrorKind.NOT_SAMPLED, "this group was not drawn (sample_rate)"
+                if sample.is_lost:  # the environment pays nothing for it, drawn or not
+                    kind, why = ErrorKind.INVALID_INPUT, sample.problem or _NO_RESPONSE
+                marks = {LOST: True} if sample.is_lost else {}
+                for grader in (*self._outcome, *self._group):
+                    one.outcome[grader.name] = GraderError(grader.name, kind, why, marks)
+                one.events = GraderError("events", kind, why, marks)
                 continue
             contents[place] = sample.fields()
         for draw in range(self.draws):
@@ -261,7 +269,7 @@ class BatchGrader:
             [grader for grader in graders if grader.takes_draw or not ask.draw]
             for graders in (self._outcome, self._event, self._group)
         )
-        members: dict[str, list[int]] = {}
+        members: dict[str, dict[int, GradedSample]] = {}
         for place, fields in contents.items():
             one = first = call.graded[place]
             if ask.draw:
@@ -271,13 +279,12 @@ class BatchGrader:
             if event:
                 one.events = self._add_events(call, event, fields, ask, place)
             if group:
-                members.setdefault(one.group, []).append(place)
+                members.setdefault(one.group, {})[place] = one
+        roles = {grader.name: grader.role for grader in group}
         for several in members.values():
-            ranks: dict[str, GraderResult] = {}
-            subject = Subject(several)
-            call.rankings.append((ranks, subject, ask))
             shared = _group_fields([contents[place] for place in several])
-            self._add(call, group, shared, ranks, ask, subject)
+            answers = _SharedAnswers(list(several.values()), roles)
+            self._add(call, group, shared, answers, ask, Subject(list(several)))
 
     def _add(
         self,
@@ -350,9 +357,6 @@ class BatchGrader:
         for at in again:
             items[at] = items[at]._replace(ask=Ask(items[at].ask.draw, 1, "redraw"))
         await self._repeat(call, again, "redraw")
-        for ranks, subject, ask in call.rankings:
-            members = [call.draw_of(place, ask) for place in subject.samples]
-            self._spread_ranks(ranks, members)
 
     async def _repeat(self, call: _Call, places: Sequence[int], why: AskReason) -> None:
         """Ask these questions again, the same attempts at the same draws."""
@@ -364,17 +368,6 @@ class BatchGrader:
             await self._run(
                 call, [one._replace(ask=structs.replace(one.ask, why=why)) for one in asked]
             )
-
-    def _spread_ranks(
-        self, ranks: Mapping[str, GraderResult], members: Sequence[GradedSample]
-    ) -> None:
-        """Give each member of a group its share of the listwise results, as rewards in [0, 1]."""
-        for grader in self._group:
-            if grader.name not in ranks:  # in a repeat, of graders that take no draw
-                continue
-            scores = _rank_scores(ranks[grader.name], len(members), grader.role)
-            for one, score in zip(members, scores, strict=True):
-                one.outcome[grader.name] = score
 
     # --- outages --------------------------------------------------------------------------------
 
@@ -430,6 +423,7 @@ def _fill_repeat(repeat: GradedSample, first: GradedSample) -> None:
 
 
 _UNANSWERED = GraderError("grader", ErrorKind.CANCELLED, "was not answered")
+_NO_RESPONSE = "the rollout has no response"
 
 
 def _group_fields(members: Sequence[Fields]) -> dict[str, list[Any]]:
@@ -480,12 +474,3 @@ def _no_events_error(why: str) -> GraderError:
         "graders with scope = 'event' need a list in the sample's 'events' field, or messages; "
         + why,
     )
-
-
-def _lost_error(problem: str, name: str) -> GraderError:
-    problem = problem or "the rollout has no response"
-    return GraderError(name, ErrorKind.INVALID_INPUT, problem, {LOST: True})
-
-
-def _not_sampled_error(name: str) -> GraderError:
-    return GraderError(name, ErrorKind.NOT_SAMPLED, "this group was not drawn (sample_rate)")

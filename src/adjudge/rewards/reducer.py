@@ -318,11 +318,7 @@ class RewardReducer:
         rounding alone are made equal.
         """
         self.spec.refuse_schedules("this call", "Use RewardSpec.at_step.")
-        idle = (
-            self._leave_out_idle(judged, whole_groups=True)
-            if whole_groups
-            else [_NO_GRADERS] * len(judged)
-        )
+        idle = self._leave_out_idle(judged, whole_groups=whole_groups)
         found = [self._components(one, names) for one, names in zip(judged, idle, strict=True)]
         groups: dict[str, list[dict[str, float]]] = {}
         for one, components in zip(judged, found, strict=True):
