@@ -544,12 +544,7 @@ def check_results(
     return found
 
 
-class _Missing:
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-MISSING: Any = _Missing()
+MISSING: Any = msgspec.UNSET
 """What :func:`get_path` returns where there is nothing; a stored ``null`` is ``None``."""
 
 

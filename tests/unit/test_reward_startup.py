@@ -143,7 +143,8 @@ def test_a_template_with_a_field_that_no_row_has_is_refused_before_anything_is_a
     for rows in (batch(), batch(messages=message)):
         with refuses("spec.graders.quality.template"):
             made.compute(rows)
-    assert values(made.compute(batch(**{column: "there"}))) == [1.0] * 16
+    there: dict[str, Any] = {column: "there"}
+    assert values(made.compute(batch(**there))) == [1.0] * 16
 
 
 def test_a_field_that_some_rows_have_leaves_the_others_missing(provider: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, Unpack
 
 from msgspec import structs
 
@@ -124,33 +124,41 @@ class TranscriptListener(Protocol):
         """
 
 
+class AskOptions(TypedDict, total=False):
+    """How a batch is asked about.
+
+    ``journal``: where answers are kept, and found again. ``tally``: a caller's count of results.
+    ``startup_patience_s``: how long to wait for a judge that has never been reached, by default
+    ``patience_s`` of the spec. ``draws``: how often each grader that takes a draw is asked, of
+    which the first makes the reward. ``listener`` hears of judge calls. ``columns``: those of the
+    samples of all calls, where they are known.
+    """
+
+    clock: Clock | None
+    journal: Journal | None
+    tally: Tally | None
+    startup_patience_s: float | None
+    draws: int
+    listener: TranscriptListener | None
+    columns: Collection[str]
+
+
 class BatchGrader:
     """The graders of a spec, and how they are asked.
 
     ``graders`` are the built objects by name. The same object serves call after call; the outage
-    watch looks back over calls. ``startup_patience_s``: how long to wait for a judge that has never
-    been reached; by default ``patience_s`` of the spec. ``draws``: how often each is asked.
-    ``listener``: who hears of judge calls. ``columns``: those of the samples of all calls.
+    watch looks back over calls.
     """
 
     def __init__(
-        self,
-        spec: RewardSpec,
-        graders: Mapping[str, object],
-        *,
-        clock: Clock | None = None,
-        journal: Journal | None = None,
-        tally: Tally | None = None,
-        startup_patience_s: float | None = None,
-        draws: int = 1,
-        listener: TranscriptListener | None = None,
-        columns: Collection[str] = (),
+        self, spec: RewardSpec, graders: Mapping[str, object], **options: Unpack[AskOptions]
     ) -> None:
-        self.draws = draws
-        self._listener = listener
-        self._clock = clock or SystemClock()
+        self.draws = options.get("draws", 1)
+        self._listener = options.get("listener")
+        self._clock = options.get("clock") or SystemClock()
         self._counting = spec.counting
-        self._watch = JudgeWatch(spec, graders, startup_patience_s, columns)
+        patience_s, columns = options.get("startup_patience_s"), options.get("columns", ())
+        self._watch = JudgeWatch(spec, graders, patience_s, columns)
         self._waits = LogLimiter(_REPORT_EVERY_S, self._clock)
         # What is asked about each sample, each event and each group.
         self._outcome: list[BoundGrader] = []
@@ -163,6 +171,7 @@ class BatchGrader:
             bound.append(BoundGrader(entry.name, config))
         self._names = [entry.name for entry in spec.graders]
         # All questions of a call are one stream, so the concurrency is the call's.
+        journal, tally = options.get("journal"), options.get("tally")
         self._pool = WorkerPool(spec.max_concurrency, journal, tally, stop_on_auth=True)
 
     @property

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
+from typing import Unpack
 
-from adjudge.engine.clock import Clock
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
-from adjudge.rewards.batch_grader import BatchGrader, TranscriptListener
+from adjudge.rewards.batch_grader import AskOptions, BatchGrader
 from adjudge.rewards.fingerprint import compute_fingerprint
 from adjudge.rewards.reducer import RewardReducer
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rewards.spec_checks import check_machine
-from adjudge.runner.journal import Journal
-from adjudge.runner.progress import Tally
 from adjudge.text import encode_exactly
 from adjudge.types import (
     GradedSample,
@@ -28,11 +26,8 @@ from adjudge.types import (
 class SpecRewardFunction(RewardReducer, RewardFunction):
     """Rewards as a :class:`~adjudge.rewards.RewardSpec` says.
 
-    ``graders`` gives grader objects by name instead of building the spec's types; ``tally`` is a
-    caller's count of results; ``startup_patience_s``: how long to wait for a judge that has never
-    been reached, by default the spec's ``patience_s``; ``draws``: how often each grader that takes
-    a draw is asked, of which the first makes the reward; ``listener`` hears of judge calls;
-    ``columns``: those of the samples of all calls, where they are known. Holds configuration, and
+    ``graders`` gives grader objects by name instead of building the spec's types; the other options
+    are those of :class:`~adjudge.rewards.batch_grader.AskOptions`. Holds configuration, and
     what looks back over calls (the outage watch, who has answered); one object serves any thread,
     loop and process.
 
@@ -48,29 +43,13 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
         spec: RewardSpec,
         *,
         graders: Mapping[str, object] | None = None,
-        clock: Clock | None = None,
-        journal: Journal | None = None,
-        tally: Tally | None = None,
-        startup_patience_s: float | None = None,
-        draws: int = 1,
-        listener: TranscriptListener | None = None,
-        columns: Collection[str] = (),
+        **options: Unpack[AskOptions],
     ) -> None:
         super().__init__(spec, graders or spec.build_graders())
         if graders is None:  # callers that pass graders check the machine themselves
             check_machine(spec, self.graders)
-        self.listener, self.columns = listener, columns
-        self._grader = BatchGrader(
-            spec,
-            self.graders,
-            clock=clock,
-            journal=journal,
-            tally=tally,
-            startup_patience_s=startup_patience_s,
-            draws=draws,
-            listener=listener,
-            columns=columns,
-        )
+        self.listener, self.columns = options.get("listener"), options.get("columns", ())
+        self._grader = BatchGrader(spec, self.graders, **options)
         self._steps = 0
 
     @property

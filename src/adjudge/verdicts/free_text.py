@@ -14,7 +14,7 @@ more question, a wrong verdict a reward.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -200,11 +200,14 @@ def _distinct(
         "the verdict is inside a sentence": not reply.is_alone(mark),
         "the mark is announced as somebody else's words": reply.is_announced(mark.start),
     }
-    for why, wrong in faults.items():
-        if wrong:
-            return reply.refuse(why)
+    if why := _first_fault(faults):
+        return reply.refuse(why)
     around = reply.text[: mark.start].strip(_BLANK) or reply.text[mark.end :].strip(_BLANK)
     return Verdict(value=value, reason=around, form=mark.form)
+
+
+def _first_fault(faults: Mapping[str, bool]) -> str | None:
+    return next((why for why, wrong in faults.items() if wrong), None)
 
 
 def _read_json(
@@ -233,9 +236,8 @@ def _read_json(
         "the JSON is announced as somebody else's words": reply.is_announced(len(before)),
         "several verdicts": not all(map(reply.is_quoted, marks)),
     }
-    for why, wrong in faults.items():
-        if wrong:
-            return UnreadableReply(why=why)
+    if why := _first_fault(faults):
+        return UnreadableReply(why=why)
     reason = extract_reason(found) or before.strip(_BLANK)
     return Verdict(value=value, reason=reason, form="json", fields=found)
 
