@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
@@ -117,6 +117,11 @@ class ConfigFile(ConfigTable):
     def refuse(self, key: str, message: str) -> NoReturn:
         """Raise :class:`ConfigError` about one key of the file."""
         raise ConfigError(f"{self.where}: {key}: {message}")
+
+    def refuse_first(self, problems: Iterable[tuple[str, str]]) -> None:
+        """Raise :class:`ConfigError` for the first of some keys, each with what is wrong."""
+        for key, message in problems:
+            self.refuse(key, message)
 
 
 def validate_model(model: type[_Model], data: Metadata, where: str) -> _Model:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -20,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from adjudge.config import suggest_name
 from adjudge.config_tables import UNNAMED, ConfigFile, ConfigTable
 from adjudge.errors import ConfigError
 from adjudge.graders.registry import (
@@ -45,7 +48,6 @@ from adjudge.rewards.aggregate import (
     EventReduce,
 )
 from adjudge.rewards.groups import GroupStep
-from adjudge.rewards.spec_checks import check_spec
 from adjudge.types import Reduce
 
 if TYPE_CHECKING:
@@ -57,6 +59,9 @@ MissingPolicy = Literal["mask", "drop_group", "fallback", "raise"]
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$")]
 """Letters, digits, ``_ . -``."""
+Problems = Iterator[tuple[str, str]]
+"""Keys that are wrong, and why."""
+
 _RESERVED = ("source", "events")  # keys of a result's details beside the graders' names
 # How a run is driven, not what it says: changing these resumes.
 _NOT_HASHED: dict[str, Any] = {
@@ -414,4 +419,75 @@ class RewardSpec(ConfigFile):
         return any(parameter.is_judge for parameter in list_parameters(cls))
 
     def _check(self) -> None:
-        check_spec(self)
+        by_entry = map(self._check_entry, self.graders)
+        self.refuse_first(
+            chain.from_iterable([self._check_counting(), self._check_fallback(), *by_entry])
+        )
+
+    def _check_counting(self) -> Problems:
+        """Each scope that has a weight has a grader with one, at both ends of each schedule."""
+        names = Counter(entry.name for entry in self.graders)
+        if repeated := [name for name, count in names.items() if count > 1]:
+            yield "graders", f"the name {repeated[0]!r} is used twice"
+        if not any(entry.counts for entry in self.graders):
+            yield "graders", "every weight is 0, so no grader makes a reward. Set a weight."
+        if self.reward.group != "none" and self.reward.outcome_weight == 0:
+            why = "compares outcomes, but outcome_weight is 0. Set it, or group = 'none'."
+            yield "reward.group", why
+        if self.reward.aggregate != "points":
+            for entry in self.graders:
+                if (lowest := min(entry.weights)) < 0:
+                    why = (
+                        f"must be at least 0 with aggregate = {self.reward.aggregate!r} (found "
+                        f"{lowest}). Use aggregate = 'points' for signed points. Give a penalty "
+                        "grader a positive weight; its score is negative."
+                    )
+                    yield f"graders.{entry.name}.weight", why
+        for scope, weight in (
+            ("event", self.reward.event_weight),
+            ("outcome", self.reward.outcome_weight),
+        ):
+            counting = [g for g in self.graders if g.scope == scope and g.counts]
+            if counting and scope == "event" and "event_weight" not in self.reward.model_fields_set:
+                why = (
+                    "is 'event', but reward.event_weight is not set. Set it; 0 asks about every "
+                    "event for the report only."
+                )
+                yield f"graders.{counting[0].name}.scope", why
+            if weight != 0 and not counting:
+                why = (
+                    f"is {weight}, but no grader has scope = {scope!r} and a weight. Set it to 0, "
+                    "or add such a grader."
+                )
+                yield f"reward.{scope}_weight", why
+            for step in self.schedule_ends if counting else ():
+                if not any(one.weight_at(step) for one in counting):
+                    why = (
+                        f"at step {step} no grader of scope = {scope!r} has a weight, so there is "
+                        "no reward. Let one keep a weight above 0."
+                    )
+                    yield f"graders.{counting[0].name}.weight", why
+
+    def _check_fallback(self) -> Problems:
+        wanted, names = self.missing.fallback, [entry.name for entry in self.graders]
+        if (self.missing.policy == "fallback") != (wanted is not None):
+            why = "must name a rule grader where policy = 'fallback', and be absent elsewhere"
+            yield "missing.fallback", why
+        if wanted is not None and wanted not in names:
+            hint, allowed = suggest_name(wanted, names), ", ".join(names)
+            why = f"no grader has this name{hint} (found {wanted!r}; allowed: {allowed})"
+            yield "missing.fallback", why
+
+    def _check_entry(self, entry: GraderEntry) -> Problems:
+        key = f"graders.{entry.name}"
+        named = [entry.judge] if isinstance(entry.judge, str) else entry.judge or []
+        for name in named:
+            if name not in self.judges:
+                yield (
+                    f"{key}.judge",
+                    f"there is no [judges.{name}]{suggest_name(name, self.judges)}",
+                )
+        if len({*named}) < len(named):
+            yield f"{key}.judge", "must name each judge once. Use panel.votes to ask one again."
+        if entry.panel is not None and len(named) < 2 and entry.panel.votes < 2:
+            yield f"{key}.panel", "needs several judges, or votes of 2 or more. Leave it out."

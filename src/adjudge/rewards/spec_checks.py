@@ -1,47 +1,25 @@
-"""Whether a spec's tables go together, and whether its built graders fit it.
-
-A check yields the key that is wrong, and why; the first problem is raised.
-"""
+"""Whether a spec's built graders fit it, which the spec alone cannot tell."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from itertools import chain, product
-from typing import TYPE_CHECKING
 
-from adjudge.config import suggest_name
 from adjudge.graders.base import GraderTraits, is_listwise
 from adjudge.graders.binding import check_machines
+from adjudge.rewards.spec import GraderEntry, Problems, RewardSpec
 from adjudge.types import Role, finite_range
 
-if TYPE_CHECKING:
-    from adjudge.rewards.spec import GraderEntry, RewardSpec
-
-_Problems = Iterator[tuple[str, str]]
 _Graders = Mapping[str, object]
-
-
-def _raise_first(spec: RewardSpec, problems: Iterable[tuple[str, str]]) -> None:
-    for key, why in problems:
-        spec.refuse(key, why)
-
-
-def check_spec(spec: RewardSpec) -> None:
-    """Raise :class:`~adjudge.errors.ConfigError` where the tables do not go together."""
-    by_entry = (_check_entry(spec, entry) for entry in spec.graders)
-    problems = chain(_check_counting(spec), _check_fallback(spec), chain.from_iterable(by_entry))
-    _raise_first(spec, problems)
 
 
 def check_graders(spec: RewardSpec, graders: _Graders) -> None:
     """What only built graders can tell; raises :class:`~adjudge.errors.ConfigError`."""
-    lacking = (entry.name for entry in spec.graders if entry.name not in graders)
-    _raise_first(spec, ((f"graders.{name}", "the grader object is missing") for name in lacking))
+    if lacking := [entry.name for entry in spec.graders if entry.name not in graders]:
+        spec.refuse(f"graders.{lacking[0]}", "the grader object is missing")
     by_entry = (_check_grader(spec, entry, graders[entry.name]) for entry in spec.graders)
-    problems = chain(chain.from_iterable(by_entry), _check_scores(spec, graders))
-    _raise_first(spec, problems)
+    spec.refuse_first(chain.from_iterable([*by_entry, _check_scores(spec, graders)]))
 
 
 def check_machine(spec: RewardSpec, graders: _Graders) -> None:
@@ -49,75 +27,7 @@ def check_machine(spec: RewardSpec, graders: _Graders) -> None:
     check_machines(graders, f"{spec.where}: ")
 
 
-def _check_counting(spec: RewardSpec) -> _Problems:
-    """Each scope that has a weight has a grader with one, at both ends of each schedule."""
-    names = Counter(entry.name for entry in spec.graders)
-    if repeated := [name for name, count in names.items() if count > 1]:
-        yield "graders", f"the name {repeated[0]!r} is used twice"
-    if not any(entry.counts for entry in spec.graders):
-        yield "graders", "every weight is 0, so no grader makes a reward. Set a weight."
-    if spec.reward.group != "none" and spec.reward.outcome_weight == 0:
-        why = "compares outcomes, but outcome_weight is 0. Set it, or group = 'none'."
-        yield "reward.group", why
-    if spec.reward.aggregate != "points":
-        for entry in spec.graders:
-            if (lowest := min(entry.weights)) < 0:
-                why = (
-                    f"must be at least 0 with aggregate = {spec.reward.aggregate!r} (found "
-                    f"{lowest}). Use aggregate = 'points' for signed points. Give a penalty grader "
-                    "a positive weight; its score is negative."
-                )
-                yield f"graders.{entry.name}.weight", why
-    for scope, weight in (
-        ("event", spec.reward.event_weight),
-        ("outcome", spec.reward.outcome_weight),
-    ):
-        counting = [g for g in spec.graders if g.scope == scope and g.counts]
-        if counting and scope == "event" and "event_weight" not in spec.reward.model_fields_set:
-            why = (
-                "is 'event', but reward.event_weight is not set. Set it; 0 asks about every event "
-                "for the report only."
-            )
-            yield f"graders.{counting[0].name}.scope", why
-        if weight != 0 and not counting:
-            why = (
-                f"is {weight}, but no grader has scope = {scope!r} and a weight. Set it to 0, or "
-                "add such a grader."
-            )
-            yield f"reward.{scope}_weight", why
-        for step in spec.schedule_ends if counting else ():
-            if not any(one.weight_at(step) for one in counting):
-                why = (
-                    f"at step {step} no grader of scope = {scope!r} has a weight, so there is no "
-                    "reward. Let one keep a weight above 0."
-                )
-                yield f"graders.{counting[0].name}.weight", why
-
-
-def _check_fallback(spec: RewardSpec) -> _Problems:
-    wanted, names = spec.missing.fallback, [entry.name for entry in spec.graders]
-    if (spec.missing.policy == "fallback") != (wanted is not None):
-        why = "must name a rule grader where policy = 'fallback', and be absent elsewhere"
-        yield "missing.fallback", why
-    if wanted is not None and wanted not in names:
-        hint, allowed = suggest_name(wanted, names), ", ".join(names)
-        why = f"no grader has this name{hint} (found {wanted!r}; allowed: {allowed})"
-        yield "missing.fallback", why
-
-
-def _check_entry(spec: RewardSpec, entry: GraderEntry) -> _Problems:
-    key = f"graders.{entry.name}"
-    named = [entry.judge] if isinstance(entry.judge, str) else entry.judge or []
-    for name in named:
-        if name not in spec.judges:
-            yield f"{key}.judge", f"there is no [judges.{name}]{suggest_name(name, spec.judges)}"
-    if len({*named}) < len(named):
-        yield f"{key}.judge", "must name each judge once. Use panel.votes to ask one again."
-    if entry.panel is not None and len(named) < 2 and entry.panel.votes < 2:
-        yield f"{key}.panel", "needs several judges, or votes of 2 or more. Leave it out."
-
-
-def _check_grader(spec: RewardSpec, entry: GraderEntry, grader: object) -> _Problems:
+def _check_grader(spec: RewardSpec, entry: GraderEntry, grader: object) -> Problems:
     key = f"graders.{entry.name}"
     traits, ranks = GraderTraits.of(grader), is_listwise(grader)
     try:
@@ -148,7 +58,7 @@ def _check_grader(spec: RewardSpec, entry: GraderEntry, grader: object) -> _Prob
         yield "missing.fallback", f"{entry.name!r} must score whole samples, one at a time"
 
 
-def _check_unscaled(spec: RewardSpec, entry: GraderEntry, grader: object) -> _Problems:
+def _check_unscaled(spec: RewardSpec, entry: GraderEntry, grader: object) -> Problems:
     """A grader without a finite range counts as it is, but where a scale is needed."""
     key = f"graders.{entry.name}"
     if entry.type == "rubric":
@@ -199,7 +109,7 @@ def find_unscaled(spec: RewardSpec, graders: _Graders) -> dict[str, list[str]]:
     }
 
 
-def _check_scores(spec: RewardSpec, graders: _Graders) -> _Problems:
+def _check_scores(spec: RewardSpec, graders: _Graders) -> Problems:
     """What the scores of a scope are together."""
     if spec.reward.aggregate == "points":
         for scope, step in product(("outcome", "event"), spec.schedule_ends):
