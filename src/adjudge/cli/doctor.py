@@ -31,8 +31,8 @@ from adjudge.judges.models.http import HttpChatModel
 from adjudge.judges.table import JudgeTable
 from adjudge.report.elements import small
 from adjudge.report.table import Table, lost, styled
+from adjudge.rewards.built_graders import check_graders, check_machine
 from adjudge.rewards.spec import RewardSpec
-from adjudge.rewards.spec_checks import check_graders, check_machine
 from adjudge.version import __version__
 
 _MARKS = {

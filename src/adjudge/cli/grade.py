@@ -42,8 +42,8 @@ from adjudge.datasets.files import read_stdin
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.graders.registry import SHIPPED
 from adjudge.report.elements import format_sample_rate
+from adjudge.rewards.built_graders import check_machine
 from adjudge.rewards.spec import RewardSpec
-from adjudge.rewards.spec_checks import check_machine
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.runner.progress import format_duration
 from adjudge.runs.graded_run import GradedRun, agreement_table, score_table

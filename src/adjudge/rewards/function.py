@@ -9,10 +9,9 @@ from typing import Unpack
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.rewards.batch_grader import AskOptions, BatchGrader
-from adjudge.rewards.fingerprint import compute_fingerprint
+from adjudge.rewards.built_graders import check_machine, compute_fingerprint
 from adjudge.rewards.reducer import RewardReducer
 from adjudge.rewards.spec import RewardSpec
-from adjudge.rewards.spec_checks import check_machine
 from adjudge.text import encode_exactly
 from adjudge.types import (
     GradedSample,

@@ -38,10 +38,10 @@ from adjudge.rewards.aggregate import (
     has_kind,
     reduce_events,
 )
+from adjudge.rewards.built_graders import check_graders
 from adjudge.rewards.chain import ResultWriter, RewardChain, RewardChecks
 from adjudge.rewards.groups import gdpo_step, group_step
 from adjudge.rewards.spec import GraderScope, RewardSpec
-from adjudge.rewards.spec_checks import check_graders
 from adjudge.stats import snap_ties
 from adjudge.types import (
     GradedSample,

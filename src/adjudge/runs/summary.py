@@ -14,8 +14,8 @@ import msgspec
 from adjudge.checks.missing import MissingCounts, answer_properties
 from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.registry import SHIPPED
+from adjudge.rewards.built_graders import find_unscaled
 from adjudge.rewards.spec import GraderEntry, RewardSpec
-from adjudge.rewards.spec_checks import find_unscaled
 from adjudge.rollouts.samples import compute_rollout_key
 from adjudge.runs.judge_calls import GraderCallTotals
 from adjudge.stats import describe_sizes, group_spread, mean, missing_by_bin, missing_by_value, std
