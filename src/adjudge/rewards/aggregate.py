@@ -45,6 +45,7 @@ class AggregateTerm:
     suspect_is_worst: bool = False
 
 
+_RoleValues = list[tuple[AggregateTerm, Role, float]]
 _TermValues = list[tuple[AggregateTerm, float]]
 
 
@@ -69,18 +70,21 @@ def aggregate(
     as any other.
     """
     values = _collect_values(results, terms, normalise)
-    if not isinstance(values, tuple):
+    if isinstance(values, GraderError):
         return values
-    scores, gates, penalties = values
+    scores = [(term, value) for term, role, value in values if role is Role.SCORE]
+    gates = [value for _, role, value in values if role is Role.GATE]
     if method == "points" and scores and all(term.weight <= 0 for term, _ in scores):
         why = "no grader of positive points had anything to judge"
         return GraderError("aggregate", ErrorKind.NOT_APPLICABLE, why)
     try:
         # Gates alone: open is 1, closed is 0; penalties alone start from 0.
         total = _METHODS[method](scores) if scores else float(bool(gates))
-        if gates or penalties:
-            shift = math.fsum([term.weight * penalty for term, penalty in penalties])
-            total = total * math.prod(gates) + shift
+        if len(scores) < len(values):
+            penalties = [
+                term.weight * value for term, role, value in values if role is Role.PENALTY
+            ]
+            total = total * math.prod(gates) + math.fsum(penalties)
     except ArithmeticError as error:
         return GraderError("aggregate", ErrorKind.OUT_OF_RANGE, f"does not compute: {error}")
     if not math.isfinite(total):
@@ -105,20 +109,16 @@ def component_values(
     component leaves the sample without any. A gate multiplies and is no component.
     """
     values = _collect_values(results, terms, normalise)
-    if not isinstance(values, tuple):
+    if isinstance(values, GraderError):
         return values
-    scores, _, penalties = values
-    found = {term.name: value for term, value in (*scores, *penalties)}
-    return {term.name: found[term.name] for term in terms if term.name in found}
+    return {term.name: value for term, role, value in values if role is not Role.GATE}
 
 
 def _collect_values(
     results: Mapping[str, GraderResult], terms: Sequence[AggregateTerm], normalise: bool
-) -> tuple[_TermValues, list[float], _TermValues] | GraderError:
-    """The scores, gates and penalties that count; or the failure that makes the sample missing."""
-    scores: _TermValues = []
-    gates: list[float] = []
-    penalties: _TermValues = []
+) -> _RoleValues | GraderError:
+    """What counts, in the order of ``terms``; or the failure that makes the sample missing."""
+    values: _RoleValues = []
     failures: list[GraderError] = []
     for term in terms:
         if term.weight == 0:
@@ -128,15 +128,11 @@ def _collect_values(
             value: float | GraderError = normalise_score(result, normalise)
         else:
             value = _term_value(term, result, normalise)
-        if not isinstance(value, float):
+        if isinstance(value, GraderError):
             failures.append(value)
-        elif result.role is Role.SCORE:
-            scores.append((term, value))
-        elif result.role is Role.GATE:
-            gates.append(value)
         else:
-            penalties.append((term, value))
-    return _join_failures(failures) if failures else (scores, gates, penalties)
+            values.append((term, result.role, value))
+    return _join_failures(failures) if failures else values
 
 
 def _term_value(term: AggregateTerm, result: GraderResult, normalise: bool) -> float | GraderError:
@@ -160,13 +156,13 @@ def _join_failures(failures: Sequence[GraderError]) -> GraderError:
     first = failures[0]
     others = ", ".join(f"{failure.name} ({failure.kind})" for failure in failures[1:])
     message = f"{first.name}: {first.error}" + (f"; also failed: {others}" if others else "")
+    local = any(failure.metadata.get("local") for failure in failures)
+    said = {
+        "local": local and not any(failure.passing for failure in failures),
+        FINAL: any(failure.final for failure in failures),
+    }
     marks = {"suspect": any(failure.suspect for failure in failures)}
-    if any(one.metadata.get("local") for one in failures) and not any(
-        one.passing for one in failures
-    ):
-        marks["local"] = True
-    if any(failure.final for failure in failures):
-        marks[FINAL] = True
+    marks |= {mark: True for mark, holds in said.items() if holds}
     return GraderError(first.name, first.kind, message, marks)
 
 
