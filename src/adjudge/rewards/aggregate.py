@@ -45,6 +45,7 @@ class AggregateTerm:
     suspect_is_worst: bool = False
 
 
+_SCORE = Role.SCORE  # looked up for each grader of each sample
 _RoleValues = list[tuple[AggregateTerm, Role, float]]
 _TermValues = list[tuple[AggregateTerm, float]]
 
@@ -72,15 +73,16 @@ def aggregate(
     values = _collect_values(results, terms, normalise)
     if isinstance(values, GraderError):
         return values
-    scores = [(term, value) for term, role, value in values if role is Role.SCORE]
-    gates = [value for _, role, value in values if role is Role.GATE]
+    scores = [(term, value) for term, role, value in values if role is _SCORE]
     if method == "points" and scores and all(term.weight <= 0 for term, _ in scores):
         why = "no grader of positive points had anything to judge"
         return GraderError("aggregate", ErrorKind.NOT_APPLICABLE, why)
     try:
         # Gates alone: open is 1, closed is 0; penalties alone start from 0.
-        total = _METHODS[method](scores) if scores else float(bool(gates))
+        total = _METHODS[method](scores) if scores else 0.0
         if len(scores) < len(values):
+            gates = [value for _, role, value in values if role is Role.GATE]
+            total = total if scores else float(bool(gates))
             penalties = [
                 term.weight * value for term, role, value in values if role is Role.PENALTY
             ]
@@ -94,7 +96,7 @@ def aggregate(
 
 def normalise_score(result: GraderScore, normalise: bool) -> float:
     """(s − low) / (high − low), where the score has a finite range and a share is wanted."""
-    if result.role is not Role.SCORE or not normalise:
+    if result.role is not _SCORE or not normalise:
         return result.score
     value = result.normalized
     return result.score if value is None else value
@@ -192,16 +194,19 @@ def aggregate_active(
     Where none is left: missing if no other scope makes the reward (``all_idle``), else 0. For lack
     of a field it is missing for what the sample is: ``invalid_input``.
     """
-    number: RewardPart = 0.0
-    active = active_terms(terms, results, idle)
-    failures = [one for one in results.values() if isinstance(one, GraderError)]
+    active = active_terms(terms, results, idle) if idle else terms
     if active or not (idle and terms):
-        number = aggregate(results, active, method=method, normalise=normalise)
-    elif all_idle:
-        lacking = (one for one in failures if one.kind is ErrorKind.NOT_APPLICABLE)
+        number: RewardPart = aggregate(results, active, method=method, normalise=normalise)
+    else:
         why = "no grader had anything to judge"
-        number = next(lacking, GraderError("group", ErrorKind.NOT_APPLICABLE, why))
-    if has_kind(number, ErrorKind.NOT_APPLICABLE) and any(LACKED in f.metadata for f in failures):
+        nothing = GraderError("group", ErrorKind.NOT_APPLICABLE, why)
+        lacking = (one for one in results.values() if has_kind(one, ErrorKind.NOT_APPLICABLE))
+        number = next(lacking, nothing) if all_idle else 0.0
+    if isinstance(number, float):
+        return number
+    if number.kind is ErrorKind.NOT_APPLICABLE and any(
+        isinstance(one, GraderError) and LACKED in one.metadata for one in results.values()
+    ):
         number = structs.replace(number, kind=ErrorKind.INVALID_INPUT)
     return number
 
@@ -210,8 +215,6 @@ def active_terms(
     terms: Sequence[AggregateTerm], results: Mapping[str, GraderResult], idle: AbstractSet[str]
 ) -> Sequence[AggregateTerm]:
     """The terms that count in a group; a failed grader counts, as it might have had an answer."""
-    if not idle:
-        return terms
 
     def has_failed(result: GraderResult) -> bool:
         return isinstance(result, GraderError) and result.kind is not ErrorKind.NOT_APPLICABLE

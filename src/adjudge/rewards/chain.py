@@ -149,7 +149,8 @@ def _format_part(part: RewardPart | None) -> str:
 def _find_score(one: GradedSample, entry: GraderEntry) -> float | None:
     """A grader's score of a sample, or the mean over its events where all have one."""
     if entry.scope == "outcome":
-        return _score_of(one.outcome.get(entry.name))
+        result = one.outcome.get(entry.name)
+        return result.score if isinstance(result, GraderScore) else None
     if isinstance(one.events, GraderError):
         return None
     return mean_of_all(_score_of(event[entry.name]) for event in one.events)
@@ -160,19 +161,21 @@ def _score_of(result: GraderResult | None) -> float | None:
 
 
 def _details(one: GradedSample, source: str) -> Metadata:
-    def describe(results: Mapping[str, GraderResult], event: int | None = None) -> Metadata:
-        return {
-            name: _detail(result, one.list_draws(name, event) if one.repeats else ())
-            for name, result in results.items()
-        }
-
-    details: Metadata = {"source": source, **describe(one.outcome)}
+    details: Metadata = {"source": source, **_describe(one, one.outcome)}
     if isinstance(one.events, GraderError):
         if one.sampled:
             details["events"] = _detail(one.events)
     elif one.events:
-        details["events"] = [describe(event, place) for place, event in enumerate(one.events)]
+        details["events"] = [_describe(one, event, at) for at, event in enumerate(one.events)]
     return details
+
+
+def _describe(
+    one: GradedSample, results: Mapping[str, GraderResult], event: int | None = None
+) -> Metadata:
+    if not one.repeats:
+        return {name: _detail(result) for name, result in results.items()}
+    return {name: _detail(result, one.list_draws(name, event)) for name, result in results.items()}
 
 
 def _detail(result: GraderResult, draws: Sequence[GraderResult] = ()) -> Metadata:
