@@ -144,23 +144,16 @@ def test_recorded_replies_are_replayed(tmp_path: Path) -> None:
 
 
 def test_a_notebook_shows_escaped_tables() -> None:
-    hostile = [row | {"group": "<script>alert(1)</script>"} for row in ROWS * 4]
-    shown = adjudge.grade(hostile, RULE)._repr_html_()
-    assert "<script" not in shown
-    assert "&lt;script&gt;" in shown
-    assert "The first 10 samples; 6 more" in shown
-    assert "http" not in shown
-
-
-def test_a_notebook_shows_what_failed_the_calls_and_the_agreement() -> None:
     judge = {"type": "scripted", "script": "no <b>verdict</b>"}
     spec = {"graders": [{"name": "good", "type": "helpfulness"}], "judges": {"main": judge}}
-    assert "against the environment" in adjudge.grade(ROWS, RULE)._repr_html_()
-    run = adjudge.grade([row | {"group": "\ud800"} for row in ROWS], spec)
-    shown = run._repr_html_()
+    hostile = [row | {"group": "<script>alert(1)\ud800</script>"} for row in ROWS * 4]
+    shown = adjudge.grade(hostile, spec)._repr_html_()
+    assert not [tag for tag in ("<script", "<b>verdict", "http") if tag in shown]
+    assert "&lt;script&gt;" in shown
+    assert "The first 10 samples; 6 more" in shown
     assert shown.count("unparsable") >= len(ROWS)
-    assert "<b>verdict" not in shown
     shown.encode()
+    assert "against the environment" in adjudge.grade(ROWS, RULE)._repr_html_()
 
 
 def test_what_stops_grading_says_how_to_resume(
