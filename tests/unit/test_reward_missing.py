@@ -193,7 +193,7 @@ def test_a_judge_that_gives_verdicts_again_ends_the_outage(beside: dict[str, Any
 @pytest.mark.parametrize("kind", ["unparsable", "invalid_input"])
 def test_what_other_graders_lack_does_not_hide_that_judges_answer(kind: str) -> None:
     """A grader for each task, and a rule that fails for all; one of eight judgements fails."""
-    metadata = {"status": 404} if kind != "unparsable" else {}
+    metadata: dict[str, Any] = {"status": 404} if kind != "unparsable" else {}
     task = judging(lambda n: kind if n % 8 == 7 else None, **metadata)
     graders = {"a": task, "b": task, "rule": judging(lambda n: "invalid_input" if n else None)}
     entries = {name: {"mapper": {"n": name}} for name in "ab"}
