@@ -10,6 +10,7 @@ import json
 import typing
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
@@ -118,9 +119,9 @@ class ConfigFile(ConfigTable):
         """Raise :class:`ConfigError` about one key of the file."""
         raise ConfigError(f"{self.where}: {key}: {message}")
 
-    def refuse_first(self, problems: Iterable[tuple[str, str]]) -> None:
-        """Raise :class:`ConfigError` for the first of some keys, each with what is wrong."""
-        for key, message in problems:
+    def refuse_first(self, *checks: Iterable[tuple[str, str]]) -> None:
+        """Raise :class:`ConfigError` for the first key that checks find, with what is wrong."""
+        for key, message in chain.from_iterable(checks):
             self.refuse(key, message)
 
 

@@ -15,7 +15,7 @@ from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError
 from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.models.local import LocalChatModel
-from adjudge.rewards.built_graders import check_machine
+from adjudge.rewards.function import check_machine
 from adjudge.service.backends import SpecBackend
 from adjudge_lab.cli import COMMANDS
 from adjudge_lab.rl.run import TrainingJob, train_run

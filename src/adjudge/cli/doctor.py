@@ -31,7 +31,8 @@ from adjudge.judges.models.http import HttpChatModel
 from adjudge.judges.table import JudgeTable
 from adjudge.report.elements import small
 from adjudge.report.table import Table, lost, styled
-from adjudge.rewards.built_graders import check_graders, check_machine
+from adjudge.rewards.function import check_machine
+from adjudge.rewards.reducer import check_graders
 from adjudge.rewards.spec import RewardSpec
 from adjudge.version import __version__
 

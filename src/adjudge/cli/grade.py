@@ -42,7 +42,7 @@ from adjudge.datasets.files import read_stdin
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.graders.registry import SHIPPED
 from adjudge.report.elements import format_sample_rate
-from adjudge.rewards.built_graders import check_machine
+from adjudge.rewards.function import check_machine
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.runner.progress import format_duration

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -420,9 +419,7 @@ class RewardSpec(ConfigFile):
 
     def _check(self) -> None:
         by_entry = map(self._check_entry, self.graders)
-        self.refuse_first(
-            chain.from_iterable([self._check_counting(), self._check_fallback(), *by_entry])
-        )
+        self.refuse_first(self._check_counting(), self._check_fallback(), *by_entry)
 
     def _check_counting(self) -> Problems:
         """Each scope that has a weight has a grader with one, at both ends of each schedule."""

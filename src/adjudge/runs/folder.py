@@ -19,7 +19,7 @@ import msgspec
 
 from adjudge.errors import RunFolderError
 from adjudge.files import atomic_write, write_json
-from adjudge.rewards.built_graders import compute_fingerprint
+from adjudge.rewards.function import compute_fingerprint
 from adjudge.rewards.spec import RewardSpec
 from adjudge.version import __version__
 

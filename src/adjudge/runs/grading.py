@@ -22,9 +22,8 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, RolloutError, RunFolderError
 from adjudge.files import atomic_write
 from adjudge.judges.endpoint.connections import own_calls
-from adjudge.rewards.built_graders import check_machine, describe_settings
 from adjudge.rewards.chain import RewardChecks
-from adjudge.rewards.function import SpecRewardFunction
+from adjudge.rewards.function import SpecRewardFunction, check_machine, describe_settings
 from adjudge.rollouts.input_report import InputReport
 from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.runner.journal import Journal

@@ -16,7 +16,7 @@ from adjudge.errors import AdjudgeError
 from adjudge.intake.rollouts import last_said
 from adjudge.judges.call_log import JudgeCall
 from adjudge.report.page import to_browser_json
-from adjudge.rewards.built_graders import hide_variables
+from adjudge.rewards.function import hide_variables
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.rubrics import Rubric, parse_rubric
 from adjudge.types import MISSING, Role, Sample, get_path

@@ -14,7 +14,7 @@ import msgspec
 from adjudge.checks.missing import MissingCounts, answer_properties
 from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.registry import SHIPPED
-from adjudge.rewards.built_graders import find_unscaled
+from adjudge.rewards.reducer import find_unscaled
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.rollouts.samples import compute_rollout_key
 from adjudge.runs.judge_calls import GraderCallTotals

@@ -28,7 +28,7 @@ import msgspec
 
 from adjudge.errors import RunFolderError, TrainingStopped
 from adjudge.files import write_json
-from adjudge.rewards.built_graders import describe_settings
+from adjudge.rewards.function import describe_settings
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.folder import read_json_object
 from adjudge.trainers.progress import RecordedCall

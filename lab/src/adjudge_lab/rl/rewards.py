@@ -31,7 +31,7 @@ from adjudge.judges.base import PRESETS
 from adjudge.judges.endpoint.settings import BYTES_PER_TOKEN
 from adjudge.judges.table import SHIPPED_JUDGES
 from adjudge.mock import start_mock
-from adjudge.rewards.built_graders import check_machine
+from adjudge.rewards.function import check_machine
 from adjudge.rewards.spec import JudgedReward, RewardSpec, is_trained_judge
 from adjudge.rubrics import GlobalRubric, RubricBundle, load_bundle
 from adjudge.rubrics.parsing import find_bundle

@@ -24,7 +24,7 @@ from adjudge.errors import ErrorKind
 from adjudge.files import JsonlLog
 from adjudge.judges.endpoint.connections import own_calls
 from adjudge.judges.endpoint.settings import SpendCeiling
-from adjudge.rewards.built_graders import describe_settings
+from adjudge.rewards.function import describe_settings
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.spending import FolderSpending
 from adjudge.runs.story import describe_graders

@@ -40,7 +40,7 @@ from adjudge.judge_evaluation.benchmarks.readers import is_judgebench_recording,
 from adjudge.judge_evaluation.benchmarks.statistics import ScoreScale
 from adjudge.judges.base import ChatModel
 from adjudge.judges.models.local import LocalScalarModel
-from adjudge.rewards.built_graders import check_machine
+from adjudge.rewards.function import check_machine
 from adjudge.rewards.spec import GraderEntry, RewardSpec, is_trained_judge
 from adjudge.runner import GraderConfig
 from adjudge.runner.journal import Journal

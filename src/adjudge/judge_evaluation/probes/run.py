@@ -55,7 +55,7 @@ from adjudge.judges.base import ChatModel
 from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.endpoint.connections import own_calls
 from adjudge.judges.endpoint.settings import SpendCeiling
-from adjudge.rewards.built_graders import check_machine
+from adjudge.rewards.function import check_machine
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally

@@ -18,8 +18,7 @@ import msgspec
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.graders.binding import ArgumentBinding
 from adjudge.judges.endpoint.connections import aclose_all
-from adjudge.rewards.built_graders import check_machine
-from adjudge.rewards.function import SpecRewardFunction
+from adjudge.rewards.function import SpecRewardFunction, check_machine
 from adjudge.rewards.spec import MissingSettings, RewardSpec, is_trained_judge
 from adjudge.service.backend import Backend
 from adjudge.service.backends.conversion import (
