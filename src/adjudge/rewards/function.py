@@ -11,7 +11,6 @@ from adjudge.config import find_references
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, Metadata
 from adjudge.graders.base import GraderTraits
-from adjudge.graders.binding import check_machines
 from adjudge.graders.registry import describe_object
 from adjudge.judges.base import digest_source
 from adjudge.rewards.batch_grader import AskOptions, BatchGrader
@@ -52,7 +51,7 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
     ) -> None:
         super().__init__(spec, graders or spec.build_graders())
         if graders is None:  # callers that pass graders check the machine themselves
-            check_machine(spec, self.graders)
+            spec.check_machine(self.graders)
         self.listener, self.columns = options.get("listener"), options.get("columns", ())
         self._grader = BatchGrader(spec, self.graders, **options)
         self._steps = 0
@@ -146,11 +145,6 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
 
 
 # --- what a built spec depends on outside it ------------------------------------------------------
-
-
-def check_machine(spec: RewardSpec, graders: Mapping[str, object]) -> None:
-    """:func:`~adjudge.graders.binding.check_machines`, which names the spec's file."""
-    check_machines(graders, f"{spec.where}: ")
 
 
 def compute_fingerprint(spec: RewardSpec, graders: Mapping[str, object]) -> str:

@@ -24,6 +24,7 @@ from pydantic import (
 from adjudge.config import suggest_name
 from adjudge.config_tables import UNNAMED, ConfigFile, ConfigTable
 from adjudge.errors import ConfigError
+from adjudge.graders.binding import check_machines
 from adjudge.graders.registry import (
     build_grader,
     is_grader,
@@ -410,6 +411,10 @@ class RewardSpec(ConfigFile):
             judge=entry.judge,
             panel=None if entry.panel is None else entry.panel.model_dump(),
         )
+
+    def check_machine(self, graders: Mapping[str, object]) -> None:
+        """:func:`~adjudge.graders.binding.check_machines`, which names the file."""
+        check_machines(graders, f"{self.where}: ")
 
     def asks_judge(self, entry: GraderEntry) -> bool:
         """Whether an entry's class takes a chat model; raises :class:`ConfigError`."""

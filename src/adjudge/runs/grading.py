@@ -23,7 +23,7 @@ from adjudge.errors import ConfigError, RolloutError, RunFolderError
 from adjudge.files import atomic_write
 from adjudge.judges.endpoint.connections import own_calls
 from adjudge.rewards.chain import RewardChecks
-from adjudge.rewards.function import SpecRewardFunction, check_machine, describe_settings
+from adjudge.rewards.function import SpecRewardFunction, describe_settings
 from adjudge.rollouts.input_report import InputReport
 from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.runner.journal import Journal
@@ -81,7 +81,7 @@ def grade_rollouts(job: GradingJob, *, keep_rows: bool = True) -> GradedRun:
 
 def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: bool) -> GradedRun:
     graders = job.spec.build_graders(job.spec.build_judges(job.cassette, budget))
-    check_machine(job.spec, graders)
+    job.spec.check_machine(graders)
     tally = Tally(None)
     with ExitStack() as opened:
         opened.enter_context(Progress(tally, show=job.show_progress))

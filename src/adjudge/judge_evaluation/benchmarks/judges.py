@@ -40,7 +40,6 @@ from adjudge.judge_evaluation.benchmarks.readers import is_judgebench_recording,
 from adjudge.judge_evaluation.benchmarks.statistics import ScoreScale
 from adjudge.judges.base import ChatModel
 from adjudge.judges.models.local import LocalScalarModel
-from adjudge.rewards.function import check_machine
 from adjudge.rewards.spec import GraderEntry, RewardSpec, is_trained_judge
 from adjudge.runner import GraderConfig
 from adjudge.runner.journal import Journal
@@ -167,7 +166,7 @@ def spec_grader(
         )
     [entry] = chosen
     built = spec.build_grader(entry, spec.build_judges() if judges is None else judges)
-    check_machine(spec, {entry.name: built})
+    spec.check_machine({entry.name: built})
     return entry, built
 
 
