@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from adjudge.datasets.files import FileRow
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
+from adjudge.errors import ConfigError, Fields, JudgeAuthError, JudgeUnavailable, Metadata
 from adjudge.graders.base import BaseGrader
 from adjudge.graders.registry import is_grader, name_grader
 from adjudge.hosts import is_address
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("adjudge")
 
-AnySpec = RewardSpec | Mapping[str, Any] | Path | str | Callable[..., Any] | BaseGrader
+AnySpec = RewardSpec | Fields | Path | str | Callable[..., object] | BaseGrader
 """A reward spec, the tables of one, its file, or the address of a judge service; or one grader: its
 table, a function, a class or object of :class:`~adjudge.BaseGrader`, another callable object."""
 
 
 def grade(
-    rollouts: Path | str | Iterable[Any],
+    rollouts: Path | str | Iterable[object],
     spec: AnySpec,
     *,
     mapping: Mapping[str, str] | None = None,
@@ -186,19 +186,19 @@ class SpecReward:
         self.scorer = Scorer(spec)
 
     def __call__(
-        self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
+        self, prompts: Sequence[object], completions: Sequence[object], **columns: object
     ) -> list[float | None]:
         """The rewards; ``None`` is missing, never a number."""
         return run_blocking(self.acall(prompts, completions, **columns))
 
     async def acall(
-        self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
+        self, prompts: Sequence[object], completions: Sequence[object], **columns: object
     ) -> list[float | None]:
         """The same from a coroutine."""
         return (await self.ascore(prompts, completions, **columns)).rewards
 
     async def ascore(
-        self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
+        self, prompts: Sequence[object], completions: Sequence[object], **columns: object
     ) -> ScorerResult:
         """The rewards with what is behind them: each grader's score and reason, and metrics."""
         samples, groups = _make_batch(prompts, completions, columns)
@@ -206,7 +206,7 @@ class SpecReward:
 
 
 def _make_batch(
-    prompts: Iterable[Any], completions: Sequence[Any], columns: Mapping[str, Any]
+    prompts: Iterable[object], completions: Sequence[Any], columns: Mapping[str, Any]
 ) -> tuple[list[Sample], list[str]]:
     """A call's samples, and the name of each one's group."""
     count = len(completions)
@@ -249,7 +249,7 @@ def _path(value: Path | str | None) -> Path | None:
 
 
 def _split_input(
-    rollouts: Path | str | Iterable[Any],
+    rollouts: Path | str | Iterable[object],
 ) -> tuple[list[Path], list[FileRow] | None, bool]:
     """Files, or rows in memory, and whether their columns are adjudge's own for certain."""
     if isinstance(rollouts, str | os.PathLike):
@@ -277,7 +277,7 @@ def _iter_records(table: Any) -> Any:
     return table
 
 
-def _row_of(record: Any, place: int) -> dict[str, Any]:
+def _row_of(record: object, place: int) -> Metadata:
     if isinstance(record, Sample):
         return record.fields()
     if not isinstance(record, Mapping):
@@ -287,13 +287,13 @@ def _row_of(record: Any, place: int) -> dict[str, Any]:
     return {str(name): _plain_value(value) for name, value in record.items()}
 
 
-def _plain_value(value: Any) -> Any:
+def _plain_value(value: object) -> object:
     """A table's value as JSON has it: its arrays are lists, and NaN stands for nothing."""
     value = _without_arrays(value)
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _without_arrays(value: Any) -> Any:
+def _without_arrays(value: object) -> object:
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, list | tuple):

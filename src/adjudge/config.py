@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, Fields, Metadata
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -41,7 +41,7 @@ class InterpolatedText(str):
         return found
 
 
-def load_toml(path: Path | str, *, keep_references: bool = False) -> dict[str, Any]:
+def load_toml(path: Path | str, *, keep_references: bool = False) -> Metadata:
     """The parsed file with environment variables filled in; raises :class:`ConfigError`.
 
     ``keep_references``: texts that had one are :class:`InterpolatedText`, for files made from this
@@ -58,14 +58,14 @@ def load_toml(path: Path | str, *, keep_references: bool = False) -> dict[str, A
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: is not valid TOML: {error}") from error
-    filled: dict[str, Any] = interpolate(data, str(path), "", keep_references=keep_references)
+    filled: Metadata = interpolate(data, str(path), "", keep_references=keep_references)
     return filled
 
 
 def interpolate(value: Any, file: str, key: str, *, keep_references: bool = False) -> Any:
     """``value`` with every ``${NAME}`` in its strings filled in; a complaint names file and key."""
     if isinstance(value, dict | list):
-        below: Iterable[tuple[Any, Any]] = (
+        below: Iterable[tuple[object, object]] = (
             value.items() if isinstance(value, dict) else enumerate(value)
         )
         filled = {
@@ -99,7 +99,7 @@ def suggest_name(name: str, allowed: Iterable[str]) -> str:
 
 
 def check_allowed(
-    key: str, found: Any, allowed: Collection[str], problem: str = "is unknown"
+    key: str, found: object, allowed: Collection[str], problem: str = "is unknown"
 ) -> Any:
     """``found``, which must be one of ``allowed``; raises :class:`ConfigError` about ``key``."""
     if found in allowed:
@@ -110,7 +110,7 @@ def check_allowed(
     )
 
 
-def check_keys(given: Iterable[Any], allowed: Collection[str], where: str) -> None:
+def check_keys(given: Iterable[object], allowed: Collection[str], where: str) -> None:
     """Raise :class:`ConfigError` for the first key that is not ``allowed``, after ``where``."""
     for key in given:
         if key not in allowed:
@@ -136,7 +136,7 @@ def dotted_key(*parts: str) -> str:
     )
 
 
-def flatten(data: Mapping[str, Any], *above: str) -> Iterator[tuple[str, Any]]:
+def flatten(data: Fields, *above: str) -> Iterator[tuple[str, Any]]:
     """Every value by its dotted key; a list is a value, an empty table is nothing."""
     for name, value in data.items():
         if isinstance(value, Mapping):
@@ -156,7 +156,7 @@ class SettingDifference(NamedTuple):
         return f"{self.key} ({format_setting(self.left)}, {format_setting(self.right)})"
 
 
-def compare_settings(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[SettingDifference]:
+def compare_settings(left: Fields, right: Fields) -> list[SettingDifference]:
     """The dotted keys in which two runs differ, sorted."""
     return [
         SettingDifference(key, left.get(key), right.get(key))
@@ -165,12 +165,12 @@ def compare_settings(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[
     ]
 
 
-def is_same_setting(left: Any, right: Any) -> bool:
+def is_same_setting(left: object, right: object) -> bool:
     """Whether two values are equal; ``True`` is not 1."""
     return type(left) is type(right) and bool(left == right)
 
 
-def format_setting(value: Any) -> str:
+def format_setting(value: object) -> str:
     """A setting's value for people, in short."""
     return "not set" if value is None else repr(value)[:80]
 
@@ -179,7 +179,7 @@ def find_references(path: Path) -> dict[str, str]:
     """Texts of a TOML file that had ``${NAME}``: the filled-in text, and what the file says."""
     found: dict[str, str] = {}
 
-    def visit(value: Any) -> None:
+    def visit(value: object) -> None:
         if isinstance(value, InterpolatedText):
             found[str(value)] = value.written
         elif isinstance(value, dict | list):

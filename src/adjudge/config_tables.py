@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
@@ -23,7 +24,10 @@ from pydantic import (
 )
 
 from adjudge.config import load_toml, unknown_key
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, Fields, Metadata
+
+UNNAMED = "<>"
+"""What the tag of a union's alternative begins with: messages have no name for it."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -34,7 +38,7 @@ class ConfigTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     @classmethod
-    def table_for(cls, data: Mapping[str, Any]) -> type[ConfigTable]:  # noqa: ARG003  (its own)
+    def table_for(cls, data: Fields) -> type[ConfigTable]:  # noqa: ARG003  (its own)
         """The class that reads ``data``: this one, where a key does not choose another."""
         return cls
 
@@ -42,7 +46,7 @@ class ConfigTable(BaseModel):
 class CheckedTable(ConfigTable):
     """A table that code makes, too: a wrong value is a :class:`ConfigError` there as well."""
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **given: object) -> None:
         try:
             super().__init__(**given)
         except ValidationError as error:
@@ -76,9 +80,7 @@ class ConfigFile(ConfigTable):
         return cls.from_dict(data, where=str(path), folder=path.parent, **options)
 
     @classmethod
-    def from_dict(
-        cls, data: Mapping[str, Any], *, where: str = "", folder: Path | None = None
-    ) -> Self:
+    def from_dict(cls, data: Fields, *, where: str = "", folder: Path | None = None) -> Self:
         """The same from plain data; ``where`` opens every complaint.
 
         Relative paths start at ``folder`` (default: the working directory). Raises
@@ -89,7 +91,7 @@ class ConfigFile(ConfigTable):
         return file
 
     @classmethod
-    def read_tables(cls, data: Mapping[str, Any], where: str, folder: Path | None) -> Self:
+    def read_tables(cls, data: Fields, where: str, folder: Path | None) -> Self:
         """The file with its tables checked one by one, not yet whether they go together."""
         file = validate_model(cls, dict(data), where or cls.unnamed)
         file._where, file._folder = where, folder  # noqa: SLF001  (its own)
@@ -117,8 +119,13 @@ class ConfigFile(ConfigTable):
         """Raise :class:`ConfigError` about one key of the file."""
         raise ConfigError(f"{self.where}: {key}: {message}")
 
+    def refuse_first(self, *checks: Iterable[tuple[str, str]]) -> None:
+        """Raise :class:`ConfigError` for the first key that checks find, with what is wrong."""
+        for key, message in chain.from_iterable(checks):
+            self.refuse(key, message)
 
-def validate_model(model: type[_Model], data: dict[str, Any], where: str) -> _Model:
+
+def validate_model(model: type[_Model], data: Metadata, where: str) -> _Model:
     """``data`` as ``model``; raises one :class:`ConfigError` that lists every problem."""
     try:
         return model.model_validate(data)
@@ -126,7 +133,7 @@ def validate_model(model: type[_Model], data: dict[str, Any], where: str) -> _Mo
         raise ConfigError(_explain_all(model, error, data, f"{where}: ")) from None
 
 
-def check_setting(kind: Any, value: Any, key: str) -> None:
+def check_setting(kind: Any, value: object, key: str) -> None:
     """``value`` is of the type ``kind``; raises :class:`ConfigError` about ``key``.
 
     What pydantic has no schema for is not checked.
@@ -145,7 +152,7 @@ def check_setting(kind: Any, value: Any, key: str) -> None:
 
 
 def _explain_all(
-    model: type[BaseModel], error: ValidationError, data: Any, before: str = ""
+    model: type[BaseModel], error: ValidationError, data: object, before: str = ""
 ) -> str:
     """Every problem on a line of its own."""
     return "\n".join(
@@ -153,9 +160,10 @@ def _explain_all(
     )
 
 
-def explain_problem(model: type[BaseModel], problem: Mapping[str, Any], data: Any) -> str:
+def explain_problem(model: type[BaseModel], problem: Fields, data: object) -> str:
     """One of pydantic's ``problem``: its key, what is wrong, what was found or is allowed."""
-    location = [str(part) for part in problem["loc"]]
+    parts = map(str, problem["loc"])
+    location = [part for part in parts if not part.startswith((UNNAMED, "[key]"))]
     key = ".".join(location) or "the file"
     if problem["type"] == "extra_forbidden":
         known = _keys_at(model, problem["loc"][:-1], data)
@@ -181,7 +189,7 @@ def _keys_at(model: type[BaseModel], location: tuple[int | str, ...], data: Any)
             here = here.table_for(data)
         with suppress(LookupError, TypeError):  # a part may name an alternative of a type
             data = data[part]
-        if isinstance(part, int) or names:
+        if isinstance(part, int) or names or part.startswith(UNNAMED):
             names = False
             continue
         field = here.model_fields.get(part)
@@ -194,7 +202,7 @@ def _keys_at(model: type[BaseModel], location: tuple[int | str, ...], data: Any)
     return [field.alias or name for name, field in here.model_fields.items()]
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def _model_in(annotation: object) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for argument in getattr(annotation, "__args__", ()):

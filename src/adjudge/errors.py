@@ -22,9 +22,15 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
+
+Metadata = dict[str, Any]
+"""Plain data by name: what else is known of an answer or a failure, a row, a message."""
+
+Fields = Mapping[str, Any]
+"""The same to be read only: a sample's fields, a table of settings."""
 
 
 class Cause(StrEnum):
@@ -108,7 +114,7 @@ LOST = "lost"
 """The key of metadata of a result about a rollout that was lost: no grader was asked."""
 
 
-def is_suspect(kind: ErrorKind, metadata: Mapping[str, Any]) -> bool:
+def is_suspect(kind: ErrorKind, metadata: Fields) -> bool:
     """Whether the candidate may have brought a failure about.
 
     ``metadata["suspect"]`` says so where it is there: of a request refused as too long, of an
@@ -122,7 +128,7 @@ def is_suspect(kind: ErrorKind, metadata: Mapping[str, Any]) -> bool:
     return bool(marked)
 
 
-def is_passing(kind: ErrorKind, metadata: Mapping[str, Any]) -> bool:
+def is_passing(kind: ErrorKind, metadata: Fields) -> bool:
     """Whether a failure may pass by itself: a passing kind whose cause is not on this side.
 
     ``metadata["local"]`` marks what this side did: work here that ran past its deadline (a hostile
@@ -132,7 +138,7 @@ def is_passing(kind: ErrorKind, metadata: Mapping[str, Any]) -> bool:
     return kind in PASSING_KINDS and not metadata.get("local")
 
 
-def is_final(kind: ErrorKind, metadata: Mapping[str, Any]) -> bool:
+def is_final(kind: ErrorKind, metadata: Fields) -> bool:
     """Whether a failure cannot pass by itself: every further call would fail in the same way.
 
     A refused key, a spent budget, and what a server says (by its ``status``) of the model's name,
@@ -175,15 +181,15 @@ def _redact_word(found: re.Match[str]) -> str:
 class AdjudgeError(Exception):
     """Base of all exceptions raised on purpose by adjudge; no message has an address's password."""
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: object) -> None:
         super().__init__(*(redact_addresses(one) if isinstance(one, str) else one for one in args))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # The default rebuilds from ``args`` (the message) and so loses keyword attributes.
         return _rebuild, (type(self), self.args, self.__dict__.copy())
 
 
-def _rebuild(cls: type[AdjudgeError], args: tuple[Any, ...], state: dict[str, Any]) -> AdjudgeError:
+def _rebuild(cls: type[AdjudgeError], args: tuple[object, ...], state: Metadata) -> AdjudgeError:
     error = cls.__new__(cls)
     error.args = args
     error.__dict__.update(state)
@@ -205,7 +211,7 @@ class GradingFailure(AdjudgeError):
         self,
         kind: ErrorKind | str,
         message: str,
-        metadata: dict[str, Any] | None = None,
+        metadata: Metadata | None = None,
         *,
         provenance: Any = None,
     ) -> None:
@@ -313,9 +319,9 @@ class JudgeUnavailable(AdjudgeError, RuntimeError):
 class MissingRewardError(AdjudgeError, RuntimeError):
     """Rewards are missing under ``policy = "raise"``; ``errors`` has every collected failure."""
 
-    def __init__(self, message: str, errors: list[Any]) -> None:
+    def __init__(self, message: str, errors: Sequence[object]) -> None:
         super().__init__(message)
-        self.errors = errors
+        self.errors: list[Any] = list(errors)
 
 
 class TrainingStopped(AdjudgeError, RuntimeError):

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, Fields
 from adjudge.installation import install_command
 from adjudge.text import encode_json, replace_surrogates
 
@@ -94,13 +94,13 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def write_json(path: Path, value: Any) -> Path:
+def write_json(path: Path, value: object) -> Path:
     """Write ``value`` as indented JSON, in one piece."""
     return atomic_write(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
 
 def write_table(
-    folder: Path, name: str, columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]
+    folder: Path, name: str, columns: Mapping[str, str], rows: Iterable[Fields]
 ) -> Path:
     """Write ``NAME.parquet`` where pyarrow is installed, else ``NAME.jsonl``; the path written.
 
@@ -120,7 +120,7 @@ def write_table(
     return path
 
 
-def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+def write_rows(path: Path, rows: Iterable[Fields]) -> int:
     """Write rows as JSON lines, or as Parquet where ``path`` ends so; gives how many there were.
 
     Parquet's columns are those that the rows have. Raises :class:`~adjudge.errors.ConfigError`
@@ -169,7 +169,7 @@ def is_intact(line: bytes) -> bool:
 _encoder = msgspec.json.Encoder()
 
 
-def encode_checked_line(row: Any) -> bytes:
+def encode_checked_line(row: object) -> bytes:
     """``row``, an object, as a line with a checksum; raises one of :data:`UNENCODABLE`."""
     return add_checksum(_encoder.encode(row)) + b"\n"
 
@@ -265,7 +265,7 @@ class JsonlLog:
         if path.exists():
             self._cut_torn_line()
 
-    def append(self, *rows: Mapping[str, Any] | msgspec.Struct) -> None:
+    def append(self, *rows: Fields | msgspec.Struct) -> None:
         """Append a line a row; what JSON does not know is written as text. Makes the file."""
         self.append_lines(b"".join(encode_json(row, str) + b"\n" for row in rows))
 
@@ -274,7 +274,7 @@ class JsonlLog:
         with full_disk_names(self.path), self.path.open("ab") as file:
             file.write(lines)
 
-    def rewrite(self, rows: Iterable[Mapping[str, Any] | msgspec.Struct]) -> None:
+    def rewrite(self, rows: Iterable[Fields | msgspec.Struct]) -> None:
         """Write the log anew; readers see the old one or the new one."""
         atomic_write(self.path, (encode_json(row, str) + b"\n" for row in rows))
 

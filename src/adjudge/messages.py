@@ -7,15 +7,14 @@ turn of the assistant, and what came back from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, Fields, GradingFailure, Metadata
 
 
-def content_text(content: Any) -> str:
+def content_text(content: object) -> str:
     """The text of a message's ``content``: a string, null, or a list of content parts.
 
     Parts that are not text (images, audio) and those of thinking contribute nothing. Raises
@@ -43,7 +42,7 @@ MEDIA_PARTS = frozenset(
 """Types of a message's parts; :mod:`adjudge.intake.conversation` makes others these."""
 
 
-def _part_text(part: Any) -> str:
+def _part_text(part: object) -> str:
     if isinstance(part, str):
         return part
     if isinstance(part, dict):
@@ -58,7 +57,7 @@ def _part_text(part: Any) -> str:
     raise _invalid_messages(f"a part of a message has no text (found {found})")
 
 
-def parse_conversation(value: Any) -> list[dict[str, Any]] | None:
+def parse_conversation(value: object) -> list[Metadata] | None:
     """``value`` as chat messages, if it is such a list or the JSON text of one."""
     if isinstance(value, str):
         try:
@@ -70,12 +69,12 @@ def parse_conversation(value: Any) -> list[dict[str, Any]] | None:
     return list(value) if all(isinstance(m, dict) and "role" in m for m in value) else None
 
 
-def prompt_messages(prompt: Any) -> list[dict[str, Any]]:
+def prompt_messages(prompt: str | Iterable[Metadata]) -> list[Metadata]:
     """A prompt as messages: a text is one of the user's."""
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
 
 
-def read_prompt(value: Any) -> list[dict[str, Any]] | None:
+def read_prompt(value: object) -> list[Metadata] | None:
     """A prompt as messages: a conversation, the JSON text of one, or a text, which is the user's.
 
     ``None`` for a blank text and anything else.
@@ -94,7 +93,7 @@ _RESULT = ("<tool_response>", "</tool_response>")
 """The results of tools, as templates of Hermes and Qwen write them in the user's turn."""
 
 
-def last_question(messages: Sequence[Mapping[str, Any]]) -> str | None:
+def last_question(messages: Sequence[Fields]) -> str | None:
     """The text of a conversation's last user message; ``None`` without one."""
     for message in reversed(messages):
         if message.get("role") == "user":
@@ -111,11 +110,11 @@ _UNREADABLE = (TypeError, ValueError, OverflowError, RecursionError)
 _encoder = msgspec.json.Encoder()
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return _encoder.encode(value).decode()
 
 
-def split_events(messages: Any, opening_turns: int = 0) -> list[dict[str, Any]]:
+def split_events(messages: object, opening_turns: int = 0) -> list[Metadata]:
     r"""The events of a trajectory, in order; none where the assistant never spoke.
 
     ``messages`` are in OpenAI chat format, each perhaps wrapped as ``{"message": …}``. An event is
@@ -155,7 +154,7 @@ def split_events(messages: Any, opening_turns: int = 0) -> list[dict[str, Any]]:
     ]
 
 
-def _build_event(index: int, turns: list[Any], start: int, end: int) -> dict[str, Any]:
+def _build_event(index: int, turns: list[Fields], start: int, end: int) -> Metadata:
     turn = turns[start]
     calls = _tool_calls(turn)
     try:
@@ -173,7 +172,7 @@ def _build_event(index: int, turns: list[Any], start: int, end: int) -> dict[str
     }
 
 
-def _parse_messages(given: Any) -> list[Any]:
+def _parse_messages(given: object) -> list[Fields]:
     if not isinstance(given, list):
         raise _invalid_messages(
             f"a trajectory is a list of chat messages, not a {type(given).__name__}"
@@ -191,7 +190,7 @@ def _parse_messages(given: Any) -> list[Any]:
     return turns
 
 
-def _tool_calls(turn: Mapping[str, Any]) -> list[Any]:
+def _tool_calls(turn: Fields) -> list[object]:
     """The turn's calls as written, the former ``function_call`` form included."""
     calls = turn.get("tool_calls")
     if isinstance(calls, list) and calls:
@@ -200,7 +199,7 @@ def _tool_calls(turn: Mapping[str, Any]) -> list[Any]:
     return [former] if isinstance(former, Mapping) else []
 
 
-def format_tool_call(call: Any, encode: Callable[[Any], str] = _json) -> str:
+def format_tool_call(call: object, encode: Callable[[object], str] = _json) -> str:
     """``name(arguments)`` of a tool call as it was written; ``encode`` writes what is no text."""
     inner = call.get("tool_call", call) if isinstance(call, Mapping) else call
     function = inner.get("function", inner) if isinstance(inner, Mapping) else None

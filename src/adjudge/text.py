@@ -64,7 +64,7 @@ def encode_exactly(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def encode_json(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
+def encode_json(value: object, enc_hook: Callable[[Any], object] | None = None) -> bytes:
     """``value`` as JSON, lone surrogates replaced; ``enc_hook`` as in ``msgspec.json.encode``."""
     try:
         return msgspec.json.encode(value, enc_hook=enc_hook)
@@ -73,7 +73,7 @@ def encode_json(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> byt
         return msgspec.json.encode(replace_surrogates(plain))
 
 
-def shorten_text(text: Any, limit: int = 200) -> str:
+def shorten_text(text: object, limit: int = 200) -> str:
     """Text of unknown length and content, cut and made encodable, for a reason or message."""
     whole = str(text)
     return replace_surrogates(whole if len(whole) <= limit else whole[:limit] + "…")

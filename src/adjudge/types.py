@@ -33,11 +33,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from adjudge.errors import Cause, ErrorKind, is_final, is_passing, is_suspect
+from adjudge.errors import Cause, ErrorKind, Fields, Metadata, is_final, is_passing, is_suspect
 
 _log = logging.getLogger("adjudge")
 
-Message = Mapping[str, Any]
+Message = Fields
 """One chat message: ``role``, ``content`` (text, content parts or null), ``tool_calls``, …"""
 
 ScoreRange = tuple[float | None, float | None]
@@ -139,7 +139,7 @@ class GraderScore(msgspec.Struct, frozen=True, tag_field="type", tag="score", om
     name: str
     score: float
     reason: str = ""
-    metadata: dict[str, Any] = {}
+    metadata: Metadata = {}
     score_range: ScoreRange | None = None
     role: Role = Role.SCORE
     provenance: Provenance | None = None
@@ -197,13 +197,13 @@ class GraderRank(msgspec.Struct, frozen=True, tag_field="type", tag="rank", omit
     name: str
     rank: Sequence[float | None]
     reason: str = ""
-    metadata: dict[str, Any] = {}
+    metadata: Metadata = {}
     role: Role = Role.SCORE
     provenance: Provenance | None = None
     failure: GraderError | None = None
 
     def __post_init__(self) -> None:
-        places: Sequence[Any] = self.rank
+        places: Sequence[object] = self.rank
         for place in places:
             if isinstance(place, bool) or not isinstance(place, int | float):
                 if place is not None or self.failure is None:
@@ -239,7 +239,7 @@ class GraderError(msgspec.Struct, frozen=True, tag_field="type", tag="error", om
     name: str
     kind: ErrorKind
     error: str
-    metadata: dict[str, Any] = {}
+    metadata: Metadata = {}
     role: Role = Role.SCORE
     provenance: Provenance | None = None
 
@@ -297,7 +297,7 @@ def finite_range(score_range: ScoreRange | None) -> tuple[float, float] | None:
     return low, high
 
 
-def finite_number(value: Any) -> float | None:
+def finite_number(value: object) -> float | None:
     """``value`` as a float where it is a finite number of any library; else ``None``."""
     if value.__class__ is float:
         return value if math.isfinite(value) else None
@@ -348,8 +348,8 @@ class Sample(msgspec.Struct):
     group_index: int = 0
     prompt: str | None = None
     response: str | None = None
-    messages: list[dict[str, Any]] | None = None
-    extra: Mapping[str, Any] = {}
+    messages: list[Metadata] | None = None
+    extra: Fields = {}
     is_lost: bool = False
     opening_turns: int | None = None
     group: str | None = None
@@ -389,7 +389,7 @@ class Sample(msgspec.Struct):
         called = bool(turns and (turns[-1].get("tool_calls") or turns[-1].get("function_call")))
         return "ended_in_tool_call" if called else "empty"
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> Metadata:
         """The sample as one flat mapping, which graders pick their arguments from.
 
         ``ending`` is a field where the policy's last turn in a conversation has no words.
@@ -484,7 +484,7 @@ class RewardResult:
     group_index: int
     score: float | None
     reward_info: dict[str, float | None] = field(default_factory=dict)
-    details: dict[str, Any] | None = None
+    details: Metadata | None = None
     missing: GraderError | None = None
     event_rewards: list[float] | None = None
     imputed: Sequence[GraderError] = ()
@@ -544,16 +544,11 @@ def check_results(
     return found
 
 
-class _Missing:
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-MISSING: Any = _Missing()
+MISSING: Any = msgspec.UNSET
 """What :func:`get_path` returns where there is nothing; a stored ``null`` is ``None``."""
 
 
-def get_path(data: Any, path: str) -> Any:
+def get_path(data: object, path: str) -> Any:
     """The value at ``path`` in nested mappings and lists, or :data:`MISSING`.
 
     A key that contains dots is found first, so flat columns named ``a.b`` work too.

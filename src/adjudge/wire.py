@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import FINAL, ErrorKind, GradingFailure, is_passing
+from adjudge.errors import FINAL, ErrorKind, GradingFailure, Metadata, is_passing
 from adjudge.types import GraderError
 
 JUDGE_KEY_VARIABLE = "JUDGE_MODEL_API_KEY"
@@ -38,8 +38,8 @@ class JudgeRequest(msgspec.Struct, omit_defaults=True):
     answer: Any = None
     answer_type: str | None = None
     request_id: str | None = None
-    metadata: dict[str, Any] | None = None
-    messages: list[dict[str, Any]] | None = None
+    metadata: Metadata | None = None
+    messages: list[Metadata] | None = None
     images: list[str] | None = None
 
 
@@ -104,7 +104,7 @@ class JudgeResponse(msgspec.Struct, omit_defaults=True):
     explanation: str | None = None
     detailed_scores: dict[str, float | None] | None = None
     confidence: float | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: Metadata | None = None
     error: ErrorInfo | None = None
     warnings: list[str] | None = None
     reward_components: dict[str, float] | None = None

@@ -16,7 +16,8 @@ from tests.refusals import refuses
 from adjudge import make_reward
 from adjudge.errors import GradingFailure
 from adjudge.judges.base import ChatModel
-from adjudge.rewards.spec import RewardSpec, compute_fingerprint
+from adjudge.rewards.function import compute_fingerprint
+from adjudge.rewards.spec import RewardSpec
 
 SECRET = "team-7-gateway-value"
 TABLE = {"type": "vllm", "model": "m", "ca_file": "ca.pem", "headers": {"X-Team": "GATEWAY_TEAM"},

@@ -98,14 +98,6 @@ def test_a_reversed_score_mirrors_value_and_interval(data: list[Row]) -> None:
             assert mirror.low == pytest.approx(1 - found.high)
 
 
-@given(rows)
-def test_one_group_of_everything_makes_both_numbers_equal(data: list[Row]) -> None:
-    scores, outcomes, _ = split(data)
-    assert concordance(scores, outcomes).value == pytest.approx(
-        within_group_concordance(scores, outcomes, [0] * len(data)).value
-    )
-
-
 # --- the cases without a variance ----------------------------------------------------------------
 
 
@@ -169,20 +161,6 @@ def standard_error(found: ConcordanceEstimate, t: float) -> float:
     assert found.high is not None
     logits = [math.log(x / (1 - x)) for x in (found.low, found.high)]
     return (logits[1] - logits[0]) / 2 / t * found.value * (1 - found.value)
-
-
-def test_without_clusters_the_variance_is_the_textbook_one() -> None:
-    scores, outcomes, _ = made(random.Random(1), 60, 1, 1.0, 0.0)
-    found = concordance(scores, outcomes)
-    assert found.value is not None
-    good = [s for s, y in zip(scores, outcomes, strict=True) if y]
-    bad = [s for s, y in zip(scores, outcomes, strict=True) if not y]
-    v10 = [sum(s > b for b in bad) / len(bad) for s in good]
-    v01 = [sum(g > s for g in good) / len(good) for s in bad]
-    variance = sum((v - found.value) ** 2 for v in v10) / len(good) ** 2
-    variance += sum((v - found.value) ** 2 for v in v01) / len(bad) ** 2
-    t_59 = 2.00100
-    assert standard_error(found, t_59) == pytest.approx(math.sqrt(variance * 60 / 59), rel=1e-4)
 
 
 @pytest.mark.parametrize("inside", [False, True])

@@ -87,10 +87,6 @@ def test_equal_count_bins_keep_order_and_ties(values: list[float], count: int) -
         assert max(values[i] for i in before) < min(values[i] for i in after)
 
 
-def test_distinct_values_are_split_into_tenths() -> None:
-    assert [len(run) for run in equal_count_bins([float(x) for x in range(100)])] == [10] * 10
-
-
 @given(st.lists(st.tuples(st.one_of(st.none(), numbers), st.booleans()), max_size=40))
 def test_missing_counts_add_up(data: list[tuple[float | None, bool]]) -> None:
     values, missing = [x for x, _ in data], [gone for _, gone in data]

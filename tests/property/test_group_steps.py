@@ -12,8 +12,7 @@ from tests.refusals import refuses
 from tests.unit.helpers.reward_functions import build
 
 from adjudge import ErrorKind, FunctionGrader, GraderError, GraderScore, Role
-from adjudge.rewards import group_step
-from adjudge.rewards.groups import gdpo_step
+from adjudge.rewards.groups import gdpo_step, group_step
 from adjudge.types import GradedSample, GraderResult
 
 # Steps of a hundredth: no two values tie by rounding alone.
@@ -38,48 +37,10 @@ def test_rloo_compares_with_the_mean_of_the_others(rewards: list[float]) -> None
     assert group_step(rewards, "rloo") == pytest.approx(rloo_by_numpy(rewards), abs=1e-12)
 
 
-@st.composite
-def vectors(draw: st.DrawFn) -> tuple[list[dict[str, float] | None], dict[str, float]]:
-    """The components of a group, some of them missing, and the weights."""
-    names = NAMES[: draw(st.integers(1, len(NAMES)))]
-    row = st.fixed_dictionaries(dict.fromkeys(names, hundredths))
-    rows = draw(st.lists(st.one_of(row, row, st.none()), max_size=10))
-    return rows, {name: draw(st.floats(-2, 2)) for name in names}
-
-
 def test_a_component_that_is_not_finite_is_missing() -> None:
     rows = [{"a": math.nan, "b": 1.0}, {"a": 1.0, "b": 0.0}, {"a": 0.0, "b": 0.0}]
     found = gdpo_step(rows, {"a": 1.0, "b": 1.0})
     assert found == [None, *gdpo_step(rows[1:], {"a": 1.0, "b": 1.0})]
-
-
-@given(vectors())
-def test_gdpo_normalises_each_component_of_those_that_are_there(
-    drawn: tuple[list[dict[str, float] | None], dict[str, float]],
-) -> None:
-    rows, weights = drawn
-    totals = gdpo_step(rows, weights)
-    assert [one is None for one in totals] == [row is None for row in rows]
-    present = [[row[name] for name in weights] for row in rows if row is not None]
-    found = [one for one in totals if one is not None]
-    if len(present) > 1:
-        assert found == pytest.approx(gdpo_by_numpy(present, list(weights.values())), abs=1e-9)
-    else:
-        assert found == [0.0] * len(present)
-    assert found == gdpo_step([row for row in rows if row is not None], weights)
-
-
-@given(vectors(), st.randoms(use_true_random=False))
-def test_gdpo_knows_no_order(
-    drawn: tuple[list[dict[str, float] | None], dict[str, float]], rng: Any
-) -> None:
-    rows, weights = drawn
-    order = rng.sample(range(len(rows)), len(rows))
-    totals = gdpo_step(rows, weights)
-    assert gdpo_step([rows[at] for at in order], weights) == [totals[at] for at in order]
-    names = rng.sample(list(weights), len(weights))
-    turned = [row and {name: row[name] for name in names} for row in rows]
-    assert gdpo_step(turned, weights) == totals
 
 
 # --- in a spec ----------------------------------------------------------------------------------

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.helpers.reward_functions import build
 
-from adjudge import FunctionGrader, GraderScore, Role
-from adjudge.rewards import group_step
+from adjudge import FunctionGrader, GraderScore
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.groups import GroupStep
+from adjudge.rewards.groups import GroupStep, group_step
 from adjudge.stats import TIE_TOLERANCE, snap_ties
 from adjudge.types import GradedSample, GraderResult
 
@@ -85,25 +84,6 @@ def test_one_huge_reward_blurs_no_others() -> None:
     assert len(set(snap_ties([1e9, -1e9, 0.2, 0.2 + 1e-8, 0.7]))) == 5
 
 
-def test_what_is_left_of_large_terms_ties_up_to_their_rounding() -> None:
-    score = FunctionGrader(lambda x: x, "g0", score_range=(0, 10))
-    penalty = FunctionGrader(lambda x: x, "g1", score_range=(None, 0), role=Role.PENALTY)
-    made = build({"g0": score, "g1": penalty}, reward={"normalise": False, "group": "rank"})
-
-    def said(a: float, b: float) -> GradedSample:
-        both: dict[str, GraderResult] = {
-            "g0": GraderScore("g0", a, score_range=(0, 10)),
-            "g1": GraderScore("g1", b, role=Role.PENALTY),
-        }
-        return GradedSample(0, 0, "g", None, both, [])
-
-    assert 4.7 - 4.4 != 0.3  # 0.2999999999999998
-    assert rewards(made, [said(4.7, -4.4), said(0.3, 0.0), said(1.0, 0.0)]) == [0.25, 0.25, 1.0]
-    # A large penalty of one blurs nobody else.
-    fine = [said(0.3, 0.0), said(0.3 + 1e-7, 0.0), said(0.3, -1e6)]
-    assert rewards(made, fine) == [0.5, 1.0, 0.0]
-
-
 @pytest.mark.parametrize(
     ("mode", "env", "scores"),
     [
@@ -171,24 +151,3 @@ def test_the_order_of_a_sum_changes_no_advantage(
     for before, after in zip(one, other, strict=True):
         assert before is not None
         assert after == pytest.approx(before, abs=1e-6)
-
-
-@pytest.mark.parametrize("n", [3, 8, 64, 1024])
-def test_the_smallest_promised_distance_holds_in_the_worst_case(n: int) -> None:
-    gap, error = 10 * TIE_TOLERANCE, 8 * ULP
-    for outer in ([-1.0, 1.0], [1.0, 2.0], [-1.0, 3.0]):
-        exact = [0.5 + gap * x for x in (*outer, *[0.0] * (n - 2))]
-        apart = [exact[0] + error, exact[1] - error, *exact[2:]]
-        for before, after in zip(
-            *(group_step(values, "z_score") for values in (exact, apart)), strict=True
-        ):
-            assert before is not None
-            assert after == pytest.approx(before, abs=1e-6)
-
-
-@given(st.lists(st.one_of(st.none(), near), max_size=10), st.sampled_from(STEPS))
-def test_a_missing_reward_changes_no_tie(group: list[float | None], step: GroupStep) -> None:
-    present = [reward for reward in group if reward is not None]
-    stepped = iter(group_step(present, step))
-    expected = [None if reward is None else next(stepped) for reward in group]
-    assert group_step(group, step) == expected

@@ -3,7 +3,6 @@
 import asyncio
 import doctest
 import json
-import math
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ from tests.refusals import refuses
 import adjudge
 from adjudge import api
 from adjudge.errors import ConfigError, ErrorKind, RolloutError, RunFolderError
-from adjudge.rewards.spec import RewardSpec
 from adjudge.types import Sample
 
 RULE = {"graders": [{"name": "right", "type": "string_match"}], "reward": {"group": "centre"}}
@@ -146,23 +144,16 @@ def test_recorded_replies_are_replayed(tmp_path: Path) -> None:
 
 
 def test_a_notebook_shows_escaped_tables() -> None:
-    hostile = [row | {"group": "<script>alert(1)</script>"} for row in ROWS * 4]
-    shown = adjudge.grade(hostile, RULE)._repr_html_()
-    assert "<script" not in shown
-    assert "&lt;script&gt;" in shown
-    assert "The first 10 samples; 6 more" in shown
-    assert "http" not in shown
-
-
-def test_a_notebook_shows_what_failed_the_calls_and_the_agreement() -> None:
     judge = {"type": "scripted", "script": "no <b>verdict</b>"}
     spec = {"graders": [{"name": "good", "type": "helpfulness"}], "judges": {"main": judge}}
-    assert "against the environment" in adjudge.grade(ROWS, RULE)._repr_html_()
-    run = adjudge.grade([row | {"group": "\ud800"} for row in ROWS], spec)
-    shown = run._repr_html_()
+    hostile = [row | {"group": "<script>alert(1)\ud800</script>"} for row in ROWS * 4]
+    shown = adjudge.grade(hostile, spec)._repr_html_()
+    assert not [tag for tag in ("<script", "<b>verdict", "http") if tag in shown]
+    assert "&lt;script&gt;" in shown
+    assert "The first 10 samples; 6 more" in shown
     assert shown.count("unparsable") >= len(ROWS)
-    assert "<b>verdict" not in shown
     shown.encode()
+    assert "against the environment" in adjudge.grade(ROWS, RULE)._repr_html_()
 
 
 def test_what_stops_grading_says_how_to_resume(
@@ -244,14 +235,6 @@ def test_each_name_has_an_example(name: str) -> None:
 EXACT = {"graders": [{"name": "right", "type": "string_match", "match": "exact"}]}
 
 
-def test_a_completion_that_did_not_come_is_missing() -> None:
-    reward = adjudge.make_reward(EXACT)
-    said = [{"role": "assistant", "content": "yes"}]
-    opening = [{"role": "assistant", "content": "yes"}, {"role": "user", "content": "?"}]
-    found = reward([opening, opening, "q"], [said, [], None], reference=["yes"] * 3)
-    assert found == [1.0, None, None]
-
-
 class Column:
     """As an array of numbers: sized, indexable and no sequence."""
 
@@ -320,13 +303,6 @@ def test_rows_that_are_no_samples_are_warned_of(caplog: pytest.LogCaptureFixture
     run = adjudge.grade([{"x": 1}, {"response": "a", "reference": "a"}], EXACT)
     assert (run.rewards, [row.index for row in run.rows]) == ([1.0], [1])
     assert "1 rows are no samples" in caplog.text
-
-
-def test_an_env_reward_that_is_no_number_is_none() -> None:
-    reward = {"combine_mode": "weighted_sum"}
-    function = adjudge.SpecRewardFunction(RewardSpec.from_dict({**EXACT, "reward": reward}))
-    [found] = function.compute({"q": [Sample(response="a", extra={"env_reward": math.nan})]})
-    assert found.score is None
 
 
 def test_a_summary_warns_of_products_with_a_negative_environments_reward() -> None:

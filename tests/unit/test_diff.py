@@ -18,7 +18,8 @@ from adjudge.graders.base import BaseGrader
 from adjudge.judge_evaluation.diff.conditions import list_metrics, parse_condition
 from adjudge.judge_evaluation.diff.numbers import summarise_diff
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns, read_labels
-from adjudge.rewards.spec import RewardSpec, describe_settings
+from adjudge.rewards.function import describe_settings
+from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.labels import Label, LabelLog, stamp_label
 from adjudge.runs.story import describe_graders
 

@@ -105,24 +105,6 @@ def test_nothing_is_set_from_a_broken_file(tmp_path: Path, monkeypatch: pytest.M
     assert "ADJUDGE_T_A" not in os.environ
 
 
-def quoted(value: str) -> str:
-    escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-    return '"' + "".join(escapes.get(character, character) for character in value) + '"'
-
-
-NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]*", fullmatch=True)
-VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
-
-
-@given(st.dictionaries(NAMES, VALUES))
-def test_what_was_written_in_quotes_comes_back(
-    tmp_path_factory: pytest.TempPathFactory, values: dict[str, str]
-) -> None:
-    lines = [f"export {name} = {quoted(value)} # all\n" for name, value in values.items()]
-    file = written(tmp_path_factory.getbasetemp(), "".join(lines))
-    assert read_env_file(file) == values
-
-
 @given(st.text(st.characters(codec="utf-8")))
 def test_any_text_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     file = written(tmp_path_factory.getbasetemp(), text)

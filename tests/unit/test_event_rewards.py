@@ -59,13 +59,14 @@ def test_the_outcome_may_weigh_nothing() -> None:
     [
         ({"events": [{"s": 0.5}, {"s": "budget"}]}, {}),
         ({"events": []}, {}),
+        ({"events": []}, {"event_reduce": "mean"}),
         ({}, {}),
         ({"events": TURNS}, {"combine_mode": "multiply"}),
         ({"events": TURNS}, {"event_weight": 0.0}),
         ({"events": TURNS}, {"combine_mode": "weighted_sum", "sample_rate": 1e-12}),
         ({"events": TURNS, "w": "budget"}, {"missing": {"policy": "fallback", "fallback": "rule"}}),
     ],
-    ids=["failed", "none", "unknown", "multiply", "weighs 0", "not drawn", "fallback"],
+    ids=["failed", "none", "no mean", "unknown", "multiply", "weighs 0", "not drawn", "fallback"],
 )
 def test_what_is_no_sum_over_events_says_nothing(
     row: dict[str, Any], settings: dict[str, Any]

@@ -156,29 +156,6 @@ def test_events_come_from_the_messages_and_join_the_outcome() -> None:
     assert marks == [True, True, False]  # the same criterion, three events, three verdicts
 
 
-def test_event_and_outcome_weights_alone() -> None:
-    for weights, expected in (((1.0, 0.0), 2.0), ((0.0, 1.0), 1.0)):
-        settings = {"event_weight": weights[0], "outcome_weight": weights[1], "judge_scale": 1.0}
-        made = hybrid(TOLD, [], **settings)
-        [result] = made.compute(samples({"messages": TRAJECTORY}))
-        assert result.score == pytest.approx(expected)
-    made = hybrid(TOLD, [], event_reduce="mean", judge_scale=1.0)
-    [result] = made.compute(samples({"messages": TRAJECTORY}))
-    assert result.score == pytest.approx(0.5 * 2 / 3 + 1)
-
-
-def test_one_event_without_a_verdict_makes_e_missing() -> None:
-    rows = samples({"messages": TRAJECTORY}, {"messages": TRAJECTORY[:2] + TRAJECTORY[-1:]})
-    first, second = hybrid({**TOLD, "I go.": "refused"}, []).compute(rows)
-    assert first.score is None
-    assert first.missing.kind is ErrorKind.REFUSED
-    assert first.reward_info["events"] is None
-    assert first.reward_info["outcome"] == 1.0
-    kinds = [event["step"].get("kind") for event in first.details["events"]]
-    assert kinds == ["refused", None, None]
-    assert second.score == pytest.approx(5.0)
-
-
 def test_an_events_column_goes_before_the_messages() -> None:
     def judge(event: Any, s: float = 0.0) -> float:
         return s if isinstance(event, dict) else float(event)

@@ -18,7 +18,6 @@ from adjudge.extensions import (
     load_extension,
 )
 from adjudge.graders.registry import build_grader, load_grader_class
-from adjudge.rewards.spec import RewardSpec
 
 CODE = """
 from adjudge import BaseGrader, GraderScore
@@ -55,13 +54,6 @@ def test_an_installed_name(packages: Packages) -> None:
     assert "manners" not in sys.modules, "a list or a check imports no package"
     assert load_extension(GRADERS, "polite", where="x").__name__ == "Polite"
     assert load_grader_class("polite").__name__ == "Polite"
-
-
-def test_a_name_in_a_spec(packages: Packages) -> None:
-    packages.install("manners", {"polite": "manners:Polite"}, group=GRADERS)
-    spec = packages.folder / "reward.toml"
-    spec.write_text('[[graders]]\nname = "p"\ntype = "polite"\n')
-    assert type(RewardSpec.load(spec).build_graders()["p"]).__name__ == "Polite"
 
 
 @pytest.mark.parametrize("name", ["Polite", "Outer.Inner", "NUMBER"])

@@ -65,7 +65,6 @@ def words_after_install(extra: str, package: str = CORE) -> str:
         ),
         ({"url": "HERE/gone", "dir_info": {}}, PACKAGES, WHEEL),
         ({"url": "HERE/a.whl", "archive_info": {"hash": "sha256=0"}}, "'{}/a.whl[server]'", WHEEL),
-        ({"url": "HERE/gone.whl", "archive_info": {}}, PACKAGES, WHEEL),
         (
             {"url": "https://example.org/adjudge-0.2.0.tar.gz", "archive_info": {}},
             "'adjudge[server] @ https://example.org/adjudge-0.2.0.tar.gz'",
@@ -100,7 +99,6 @@ def words_after_install(extra: str, package: str = CORE) -> str:
             "'adjudge-lab[train] @ git+file://localhost{}/a%20clone@0a1b2c#subdirectory=lab'",
         ),
         (None, PACKAGES, WHEEL),
-        ("{", PACKAGES, WHEEL),
         ({"dir_info": {}}, PACKAGES, WHEEL),
     ],
 )

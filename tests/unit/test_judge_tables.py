@@ -248,8 +248,8 @@ def test_several_judges_and_votes_make_a_panel(beside: Path) -> None:
     assert getattr(results["g0"][0], "score", None) == 0.5
     assert both.score_range == (0.0, 1.0)
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"judge": ["no", "no"]}, "each once"),
-        ({"judge": []}, "each once"),
+        ({"judge": ["no", "no"]}, "each judge once"),
+        ({"judge": []}, "at least 1 item"),
         ({"judge": ["no", "ye"]}, "did you mean 'yes'"),
         ({"judge": "no", "panel": {"reduce": "mean"}}, "several judges, or votes"),
         ({"judge": ["no", "yes"], "panel": {"reduce": "avg"}}, "panel.reduce"),

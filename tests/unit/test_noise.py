@@ -25,7 +25,7 @@ from adjudge.judges.ask import current_ask
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.samples import sample_from_row
-from adjudge.stats.noise import noise_share, votes_to_halve
+from adjudge.stats.noise import noise_share
 from adjudge.types import GraderMode, GraderRank, Sample
 
 Draws = list[list[float | None]]
@@ -110,18 +110,6 @@ def test_nothing_but_noise_is_all_of_it() -> None:
     assert one_group.high is not None  # noise was seen in one group only
     with pytest.raises(ValueError, match="2 scores for 3"):
         noise_share([[1, 2], [1, 2]], list("aab"))
-
-
-@given(st.floats(0.0, 0.99))
-def test_so_many_votes_halve_the_share_and_one_less_does_not(share: float) -> None:
-    votes = votes_to_halve(share)
-    assert votes is not None
-
-    def then(count: int) -> float:
-        return share / count / (1 - share + share / count)
-
-    assert then(votes) <= share / 2 + 1e-9
-    assert votes == 2 or then(votes - 1) > share / 2 - 1e-9
 
 
 # --- asking --------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from adjudge.judges import OpenAIChatModel
 from adjudge.judges.base import ChatCall, ChatModel
 from adjudge.judges.feature_checks import check_judge_features
 from adjudge.judges.table import JudgeTable, build_judge
-from adjudge.rewards.spec import RewardSpec, compute_fingerprint
+from adjudge.rewards.function import compute_fingerprint
+from adjudge.rewards.spec import RewardSpec
 
 OWN = """
 import asyncio

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.helpers.reward_functions import build, samples, scored, values
 
 from adjudge import ErrorKind, FunctionGrader
-from adjudge.rewards import combine, combine_parts, reduce_events
+from adjudge.rewards.aggregate import combine
 from adjudge.types import GraderError
 
 
@@ -39,17 +39,6 @@ def test_a_reward_is_finite_or_missing() -> None:
         reward = combine(1e308, 1e308, mode=mode, judge_scale=1e308)
         assert isinstance(reward, GraderError)
         assert reward.kind is ErrorKind.OUT_OF_RANGE
-
-
-def test_event_and_outcome_weights() -> None:
-    failed = GraderError("e", ErrorKind.TIMEOUT, "x")
-    assert combine_parts(0.5, 2.0, outcome_weight=1.0, event_weight=0.5) == 1.5
-    assert combine_parts(failed, 2.0, outcome_weight=0.0, event_weight=0.5) == 1.0
-    assert combine_parts(0.5, failed, outcome_weight=1.0, event_weight=0.5) is failed
-    assert reduce_events([1.0, failed, 2.0], "sum") is failed
-    assert reduce_events([1.0, 2.0], "mean") == 1.5
-    assert reduce_events([], "sum") == 0.0
-    assert isinstance(reduce_events([], "mean"), GraderError)
 
 
 def test_event_graders_judge_each_event() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,18 +74,26 @@ def test_a_repeated_ask_is_counted_once() -> None:
     assert +tally.failures == {"timeout": 1, "unparsable": 1}
 
 
-def test_an_outage_is_outlasted() -> None:
-    clock = FakeClock()
-    down_until = 100.0
+def judging(
+    fails: Callable[[int], str | None], asked: list[int] | None = None, **metadata: Any
+) -> FunctionGrader:
+    """1 for each sample's ``n``, but where ``fails`` names a kind; ``asked`` has each ``n``."""
 
     def judge(n: int) -> float:
-        if clock.now < down_until:
-            raise GradingFailure("server_error", "503")
+        if asked is not None:
+            asked.append(n)
+        if kind := fails(n):
+            raise GradingFailure(kind, "said so", dict(metadata))
         return 1.0
 
-    made = build({"j": FunctionGrader(judge, score_range=(0, 1))}, clock=clock)
+    return FunctionGrader(judge, score_range=(0, 1))
+
+
+def test_an_outage_is_outlasted() -> None:
+    clock = FakeClock()
+    judge = judging(lambda _: "server_error" if clock.now < 100 else None)
     rows = samples(*({"n": n} for n in range(64)))
-    assert values(made.compute(rows)) == [1.0] * 64
+    assert values(build({"j": judge}, clock=clock).compute(rows)) == [1.0] * 64
     assert 100 <= clock.now <= 131
 
 
@@ -142,15 +151,8 @@ def test_a_run_ends_where_no_reward_is_left(
 ) -> None:
     """After an answer; ``shape``: the samples of each call, and how many are a group."""
     clock, numbers, asked = FakeClock(), itertools.count(), list[int]()
-
-    def judge(n: int) -> float:
-        asked.append(n)
-        if n:
-            raise GradingFailure(kind, "said so", dict(metadata))
-        return 1.0
-
-    grader = FunctionGrader(judge, score_range=(0, 1))
-    made = build({"j": grader}, missing={"suspect": suspect}, clock=clock)
+    judge = judging(lambda n: kind if n else None, asked, **metadata)
+    made = build({"j": judge}, missing={"suspect": suspect}, clock=clock)
 
     def call(count: int, group: int) -> None:
         made.compute(samples(*({"n": n} for n in itertools.islice(numbers, count)), group=group))
@@ -176,20 +178,10 @@ def numbered(start: int, stop: int) -> dict[str, list[RewardSample]]:
 @pytest.mark.parametrize("beside", [{}, {"rule": {}}, {"rule": {"weight": 0.0}}])
 def test_a_judge_that_gives_verdicts_again_ends_the_outage(beside: dict[str, Any]) -> None:
     clock, asked = FakeClock(), list[int]()
-
-    def judge(n: int) -> float:
-        asked.append(n)
-        if n and clock.now < 20:
-            raise GradingFailure("unparsable", "no verdict", {"asked_again": True})
-        return 1.0
-
-    def rule(n: int) -> float:
-        if n:
-            raise GradingFailure("invalid_input", "no reference")
-        return 1.0
-
-    graders = {name: FunctionGrader(rule, score_range=(0, 1)) for name in beside}
-    graders["j"] = FunctionGrader(judge, score_range=(0, 1))
+    graders = {name: judging(lambda n: "invalid_input" if n else None) for name in beside}
+    graders["j"] = judging(
+        lambda n: "unparsable" if n and clock.now < 20 else None, asked, asked_again=True
+    )
     made = build(graders, entries=beside, clock=clock, missing={"max_missing": 0.9})
     made.compute(numbered(0, 1))
     there = beside.get("rule", {"weight": 0.0}).get("weight") == 0.0
@@ -201,30 +193,16 @@ def test_a_judge_that_gives_verdicts_again_ends_the_outage(beside: dict[str, Any
 @pytest.mark.parametrize("kind", ["unparsable", "invalid_input"])
 def test_what_other_graders_lack_does_not_hide_that_judges_answer(kind: str) -> None:
     """A grader for each task, and a rule that fails for all; one of eight judgements fails."""
-
-    def judge(n: int) -> float:
-        if n % 8 == 7:
-            raise GradingFailure(kind, "said so", {"status": 404} if kind != "unparsable" else {})
-        return 1.0
-
-    def rule(n: int) -> float:
-        if n:
-            raise GradingFailure("invalid_input", "no reference")
-        return 1.0
-
-    def math(a: int) -> float:
-        return judge(a)
-
-    def word(b: int) -> float:
-        return judge(b)
-
-    for tasks in ((math, word), (math, word, rule)):
-        graders = {one.__name__: FunctionGrader(one, score_range=(0, 1)) for one in tasks}
-        made = build(graders, clock=(clock := FakeClock()))
+    metadata: dict[str, Any] = {"status": 404} if kind != "unparsable" else {}
+    task = judging(lambda n: kind if n % 8 == 7 else None, **metadata)
+    graders = {"a": task, "b": task, "rule": judging(lambda n: "invalid_input" if n else None)}
+    entries = {name: {"mapper": {"n": name}} for name in "ab"}
+    for names in ("a", "b"), ("a", "b", "rule"):
+        clock = FakeClock()
+        made = build({name: graders[name] for name in names}, entries=entries, clock=clock)
         for start in range(0, 256, 16):
             rows = ({"n": n, "ab"[n // 4 % 2]: n} for n in range(start, start + 16))
-            found = values(made.compute(samples(*rows)))
-            assert found.count(None) >= 2
+            assert values(made.compute(samples(*rows))).count(None) >= 2
         assert clock.now == 0
 
 
@@ -242,23 +220,6 @@ def test_a_ranking_that_nobody_can_read_counts_as_one_question() -> None:
     assert clock.now == 0
     with pytest.raises(JudgeUnavailable):
         made.compute(numbered(32, 36))
-
-
-def test_a_rule_without_its_reference_is_no_outage_beside_a_judge_that_works() -> None:
-    clock = FakeClock()
-
-    def rule(n: int) -> float:
-        if n:
-            raise GradingFailure("unparsable", "no reference")
-        return 1.0
-
-    graders = {"rule": FunctionGrader(rule, score_range=(0, 1)), "j": scored()}
-    graders["rule"].is_rule = True
-    made = build(graders, clock=clock)
-    made.compute(numbered(0, 1))
-    for start in (32, 64):
-        assert values(made.compute(numbered(start, start + 32))) == [None] * 32
-    assert clock.now == 0
 
 
 def test_an_outage_is_seen_across_small_calls() -> None:
@@ -280,25 +241,15 @@ def test_a_call_of_which_nothing_is_missing_is_no_outage() -> None:
 
 def test_calls_that_overlap_outlast_an_outage_each_for_itself() -> None:
     clock = FakeClock()
+    judge = judging(lambda _: "server_error" if clock.now < 40 else None)
+    made = build({"j": judge}, clock=clock)
 
-    def judge(n: int) -> float:
-        if clock.now < 40:
-            raise GradingFailure("server_error", "503")
-        return 1.0
+    async def all_at_once() -> list[list[RewardResult]]:
+        alone = ({"g": [RewardSample(n, 0, "p", "r", None, {"n": n})]} for n in range(40))
+        tasks = [asyncio.create_task(made.compute_batch_scores(one)) for one in alone]
+        return [await task for task in tasks]
 
-    made = build({"j": FunctionGrader(judge, score_range=(0, 1))}, clock=clock)
-
-    async def one(n: int) -> RewardResult:
-        [result] = await made.compute_batch_scores(
-            {"g": [RewardSample(n, 0, "p", "r", None, {"n": n})]}
-        )
-        return result
-
-    async def all_at_once() -> list[RewardResult]:
-        return [await task for task in [asyncio.create_task(one(n)) for n in range(40)]]
-
-    results = asyncio.run(all_at_once())
-    scores = [result.score for result in results]
+    scores = [result.score for [result] in asyncio.run(all_at_once())]
     assert scores.count(1.0) >= 23  # those that met the outage waited for its end
     assert all(score in (1.0, None) for score in scores)
     assert clock.now < 600
@@ -306,25 +257,19 @@ def test_calls_that_overlap_outlast_an_outage_each_for_itself() -> None:
 
 def test_what_was_resumed_does_not_hide_an_outage(tmp_path: Path) -> None:
     rows = samples(*({"n": n} for n in range(100)))
-    up = {"share": 60}
-
-    def judge(n: int) -> float:
-        if n >= up["share"]:
-            raise GradingFailure("timeout", "down")
-        return 1.0
-
+    graders = {"j": judging(lambda n: "timeout" if n >= 60 else None)}
     spec = RewardSpec.from_dict(
         {"graders": [{"name": "j", "type": "m:C"}], "missing": {"patience_s": 5}}
     )
-    graders = {"j": FunctionGrader(judge, score_range=(0, 1))}
-    for expected in (60, None):
+
+    def compute() -> list[float | None]:
         journal = Journal(tmp_path / "journal.jsonl", "spec")
         made = SpecRewardFunction(spec, graders=graders, clock=FakeClock(), journal=journal)
-        if expected is None:
-            with pytest.raises(JudgeUnavailable):
-                made.compute(rows)
-        else:
-            assert values(made.compute(rows)).count(1.0) == expected
+        return values(made.compute(rows))
+
+    assert compute().count(1.0) == 60
+    with pytest.raises(JudgeUnavailable):
+        compute()
 
 
 def test_a_refused_key_stops_the_run() -> None:

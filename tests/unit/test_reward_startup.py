@@ -1,6 +1,5 @@
 """A grader that has never answered stops the first step, for reasons that no candidate can make."""
 
-import asyncio
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -118,39 +117,34 @@ def provider() -> Iterator[str]:
 
 
 def judged(url: str, template: str = TEMPLATE, **grader: Any) -> SpecRewardFunction:
-    return SpecRewardFunction(
-        RewardSpec.from_dict(
-            {
-                "judges": {"main": {"type": "vllm", "model": "nope", "base_url": url}},
-                "graders": [
-                    {
-                        "name": "quality",
-                        "type": "llm",
-                        "template": template,
-                        "score_range": [0, 1],
-                        "judge": "main",
-                        **grader,
-                    }
-                ],
-            }
-        )
-    )
+    asks = {"name": "quality", "type": "llm", "template": template, "score_range": [0, 1]}
+    judge = {"type": "vllm", "model": "nope", "base_url": url}
+    spec = {"judges": {"main": judge}, "graders": [{**asks, "judge": "main", **grader}]}
+    return SpecRewardFunction(RewardSpec.from_dict(spec))
 
 
 def batch(count: int = 16, **extra: Any) -> dict[str, list[RewardSample]]:
     return {"g": [RewardSample(i, i, "p", f"r{i}", None, extra) for i in range(count)]}
 
 
+@pytest.mark.parametrize(
+    ("template", "grader", "column"),
+    [
+        ("How good is {mesages}? {reply_form}", {}, "mesages"),
+        ("{mesages} {reply_form}", {"panel": {"votes": 2}}, "mesages"),
+        ("{note} {reply_form}", {"mapper": {"note": "remark"}}, "remark"),
+    ],
+)
 def test_a_template_with_a_field_that_no_row_has_is_refused_before_anything_is_asked(
-    provider: str,
+    provider: str, template: str, grader: dict[str, Any], column: str
 ) -> None:
-    made = judged(provider, "How good is {mesages}? {reply_form}")
-    with refuses("spec.graders.quality.template"):
-        made.compute(batch())
+    made = judged(provider, template, **grader)
     message = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
-    with refuses("spec.graders.quality.template"):
-        made.compute(batch(messages=message))
-    assert values(made.compute(batch(mesages="there"))) == [1.0] * 16
+    for rows in (batch(), batch(messages=message)):
+        with refuses("spec.graders.quality.template"):
+            made.compute(rows)
+    there: dict[str, Any] = {column: "there"}
+    assert values(made.compute(batch(**there))) == [1.0] * 16
 
 
 def test_a_field_that_some_rows_have_leaves_the_others_missing(provider: str) -> None:
@@ -158,19 +152,6 @@ def test_a_field_that_some_rows_have_leaves_the_others_missing(provider: str) ->
     given["g"][1].extra = {"note": "n"}
     found = values(judged(provider, "{response} {note} {reply_form}").compute(given))
     assert [value is None for value in found] == [True, False, True]
-
-
-def test_a_mapped_column_that_is_not_there_is_refused(provider: str) -> None:
-    made = judged(provider, "{note} {reply_form}", mapper={"note": "remark"})
-    with refuses("spec.graders.quality.template"):
-        made.compute(batch())
-    assert values(made.compute(batch(remark="x"))) == [1.0] * 16
-
-
-def test_several_judges_are_checked_as_one(provider: str) -> None:
-    made = judged(provider, "{mesages} {reply_form}", panel={"votes": 2})
-    with refuses("spec.graders.quality.template"):
-        made.compute(batch())
 
 
 @pytest.mark.parametrize(
@@ -205,37 +186,3 @@ def test_nothing_is_known_of_an_address_when_its_mock_has_ended() -> None:
     made = SpecRewardFunction(judged(url).spec, clock=FakeClock(), startup_patience_s=0.0)
     with pytest.raises(JudgeUnavailable, match="never reached its judge: .*connection refused"):
         made.compute(batch(64))
-
-
-def test_a_rubrics_failure_names_the_first_cause() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-    spec = RewardSpec.from_dict(
-        {
-            "judges": {"main": {"type": "vllm", "model": "m", "base_url": url}},
-            "graders": [
-                {"name": "r", "type": "rubric", "judge": "main", "ask": "each",
-                 "criteria": [{"criterion": c, "points": 1} for c in "abc"]}
-            ],
-            "reward": {"normalise": False},
-            "missing": {"max_missing": 1.0},
-        }
-    )  # fmt: skip
-    for result in SpecRewardFunction(spec).compute(batch(16)):
-        assert result.missing is not None
-        assert result.missing.kind == "connection"
-        assert f"{url}: connection refused" in result.missing.error
-        assert "circuit_open" not in result.missing.error
-        assert "lies in" not in result.missing.error
-
-
-def test_calls_from_many_loops_share_what_was_answered() -> None:
-    made = build({"j": Failing(UNREADABLE, {*range(8, 99)} - {8, 16})})
-
-    async def step(start: int) -> list[float | None]:
-        return values(await made.compute_batch_scores(rows(8, start)))
-
-    assert asyncio.run(step(0)) == [1.0] * 8
-    assert asyncio.run(step(8)) == [1.0] + [None] * 7
-    assert asyncio.run(step(16)) == [1.0] + [None] * 7

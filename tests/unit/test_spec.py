@@ -26,48 +26,37 @@ def test_defaults(tmp_path: Path) -> None:
     assert spec.graders[0].weight == 1.0
 
 
+OTHER = '[[graders]]\nname = "a"\ntype = '
+
+
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "key"),
     [
-        ("", r"reward\.toml: graders: is required"),
-        ("version = 2\n" + LOOP, "version: .*found 2"),
-        (
-            LOOP + "[reward]\nagregate = 'min'",
-            r"reward\.agregate: unknown key; did you mean 'aggregate'",
-        ),
-        (LOOP + "[missing]\npolicy = 'zero'", r"missing\.policy: .*'mask'"),
-        (
-            LOOP + "similarity_treshold = 1.0",
-            r"graders\.loop: similarity_treshold: unknown key; did you mean 'similarity_threshold'",
-        ),
-        (
-            LOOP + "similarity_threshold = 'high'",
-            r"graders\.loop: similarity_threshold: .*found 'high'",
-        ),
-        (LOOP + "weight = -1.0", r"graders\.loop\.weight: must be at least 0 .*found -1\.0"),
-        (LOOP + "weight = 0.0", "every weight is 0"),
-        (LOOP + LOOP, "'loop' is used twice"),
-        ('[[graders]]\nname = "a b"\ntype = "action_loop"', "name"),
-        (
-            '[[graders]]\nname = "a"\ntype = "action_lop"',
-            r"the grader is unknown; did you mean 'action_loop'\? \(found 'action_lop'; allowed",
-        ),
-        ('[[graders]]\nname = "a"\ntype = "nowhere:Grader"', "cannot be imported"),
-        (
-            '[[graders]]\nname = "a"\ntype = "json:JSONDecoder"',
-            r"or a class with aevaluate .found 'json:JSONDecoder', of",
-        ),
-        (LOOP + "[reward]\nevent_weight = 1.0", r"reward\.event_weight"),
-        (LOOP + "[reward]\noutcome_weight = 0.0", "no grader counts"),
-        ("not toml", "is not valid TOML"),
-        (LOOP + 'note = "${NO_SUCH_VARIABLE_HERE}"', "NO_SUCH_VARIABLE_HERE"),
+        ("", "graders"),
+        ("version = 2\n" + LOOP, "version"),
+        (LOOP + "[reward]\nagregate = 'min'", "reward.agregate"),
+        (LOOP + "[missing]\npolicy = 'zero'", "missing.policy"),
+        (LOOP + "similarity_treshold = 1.0", "graders.loop.similarity_treshold"),
+        (LOOP + "similarity_threshold = 'high'", "graders.loop.similarity_threshold"),
+        (LOOP + "weight = -1.0", "graders.loop.weight"),
+        (LOOP + "weight = 0.0", "graders"),
+        (LOOP + LOOP, "graders"),
+        ('[[graders]]\nname = "a b"\ntype = "action_loop"', "graders.0.name"),
+        ('[[graders]]\nname = "events"\ntype = "action_loop"', "graders.0.name"),
+        (OTHER + '"action_lop"', "graders.a.type"),
+        (OTHER + '"nowhere:Grader"', "graders.a.type"),
+        (OTHER + '"json:JSONDecoder"', "graders.a.type"),
+        (LOOP + "[reward]\nevent_weight = 1.0", "reward.event_weight"),
+        (LOOP + "[reward]\noutcome_weight = 0.0", "reward"),
+        (LOOP + '[judges.1a]\ntype = "scripted"\nscript = "x"', "judges.1a"),
+        ("not toml", ""),
+        (LOOP + 'note = "${NO_SUCH_VARIABLE_HERE}"', "graders.0.note"),
     ],
 )
-def test_complaints_name_file_key_and_remedy(tmp_path: Path, text: str, complaint: str) -> None:
+def test_complaints_name_file_and_key(tmp_path: Path, text: str, key: str) -> None:
     path = write(tmp_path, text)
-    with pytest.raises(ConfigError, match=complaint) as caught:
-        SpecRewardFunction.from_file(path)
-    assert str(path) in str(caught.value)
+    with refuses(key, str(path)):
+        SpecRewardFunction(RewardSpec.load(path))
 
 
 def test_variables_are_filled_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

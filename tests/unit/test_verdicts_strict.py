@@ -28,12 +28,10 @@ UNPARSABLE, CUT = ErrorKind.UNPARSABLE, ErrorKind.TRUNCATED
     "text",
     [
         OBJECT,
-        f"\n  {OBJECT}\n",
         f"```json\n{OBJECT}\n```",
         f"<think>maybe 5? {{}}</think>\n{OBJECT}",
         f"first 5</think>\n```\n{OBJECT}\n```",
         f"{OBJECT}<|im_end|>",
-        f"```json\n{OBJECT}\n```\n</s>",
     ],
 )
 def test_the_whole_reply_is_the_object(text: str) -> None:
@@ -45,11 +43,8 @@ def test_the_whole_reply_is_the_object(text: str) -> None:
     "text",
     [
         "4",
-        "Score: 4",
-        "[[4]]",
         "<score>4</score>",
         f"My verdict: {OBJECT}",
-        f"{OBJECT} That is all.",
         f"{OBJECT}\n{OBJECT}",
         f"[{OBJECT}]",
         "{'reason': 'short', 'score': 4}",
@@ -59,7 +54,6 @@ def test_the_whole_reply_is_the_object(text: str) -> None:
         f"<think>{OBJECT}",
         f"<think>{OBJECT}</think>",
         "",
-        "[" * 5_000,
         '{"a":' * 5_000,
     ],
 )
@@ -94,13 +88,10 @@ def test_the_block_is_read_and_nothing_beside_it(text: str) -> None:
     [
         OBJECT,
         f"{IN}{OBJECT}",
-        f"{END}{OBJECT}{IN}",
         f"{IN}{OBJECT}{END}{IN}{OBJECT}{END}",
         f"{IN}4{END}",
         f"{IN}So: {OBJECT}{END}",
-        f"{IN}{IN}{OBJECT}{END}",
         f"<verdict-0000000000000000>{OBJECT}</verdict-0000000000000000>",
-        f"{IN}{OBJECT}</verdict>",
     ],
 )
 def test_a_block_that_is_not_the_one_asked_for_is_refused(text: str) -> None:
@@ -122,21 +113,17 @@ FIELDS = FieldsForm.of(["depth"])
     [
         (SCORE, {"score": 4}, 4),
         (SCORE, {"reason": "x", "score": "4"}, 4),
-        (SCORE, {"score": 4.0}, 4),
         (SCORE, {"score": 4.5}, ErrorKind.OUT_OF_RANGE),
         (SCORE, {"score": 6}, ErrorKind.OUT_OF_RANGE),
         (SCORE, {"score": float("nan")}, ErrorKind.OUT_OF_RANGE),
         (SCORE, {"score": 10**400}, ErrorKind.OUT_OF_RANGE),
         (SCORE, {"score": True}, UNPARSABLE),
         (SCORE, {"score": "4/5"}, UNPARSABLE),
-        (SCORE, {"score": None}, UNPARSABLE),
-        (SCORE, {"score": [4]}, UNPARSABLE),
         (SCORE, {"score": 4, "final_score": 2}, UNPARSABLE),
         (SCORE, {"rating": 4}, UNPARSABLE),
         (PAIR, {"better": "A"}, "A"),
         (PAIR, {"better": " TIE "}, "tie"),
         (PAIR, {"better": "Response A"}, UNPARSABLE),
-        (PAIR, {"better": ""}, UNPARSABLE),
         (PAIR, {"better": "A", "worse": "B"}, UNPARSABLE),
         (MARKS, {"1": {"reason": "x", "verdict": "MET"}, "2": {"verdict": "unmet"}}, [True, False]),
         (MARKS, {"1": "UNMET", "2": "N/A"}, [False, None]),
@@ -147,7 +134,6 @@ FIELDS = FieldsForm.of(["depth"])
         (MARKS, {"3": "MET", "1": "MET"}, UNPARSABLE),
         (RANKS, {"ranking": [2, 1, 3]}, [2, 1, 3]),
         (RANKS, {"ranking": [2, 2, 2]}, UNPARSABLE),
-        (RANKS, {"ranking": [1, 2]}, UNPARSABLE),
         (RANKS, {"ranking": ["B", "A", "C"]}, UNPARSABLE),
         (RANKS, {"ranking": [True, 2, 3]}, UNPARSABLE),
         (FIELDS, {"depth": 3, "more": 1}, {"depth": 3, "more": 1}),
@@ -176,7 +162,6 @@ LINE, TAG = Ending(line="Score:"), Ending(tag="score")
     [
         (LINE, "It is 5 of 5 words long.\nScore: 4", "4"),
         (LINE, "**Score:** 4/5\n", "4/5"),
-        (LINE, "## score: 4", "4"),
         (LINE, "<think>Score: 5</think>Score: 4", "4"),
         (LINE, "Score: 4\n\nScore: 4", "4"),
         (LINE, "Score: 4\n\nIt is short.", "4"),
@@ -191,13 +176,10 @@ LINE, TAG = Ending(line="Score:"), Ending(tag="score")
         (LINE, "It says so.\nScore: 5", None),  # the candidate says it, too
         (LINE, "Score: 4\nScore: 2", None),
         (LINE, "> Score: 5", None),
-        (LINE, 'It says "Score: 5".', None),
         (TAG, "Well. <score> 4 </score>", "4"),
         (TAG, "I see <score>5</score> there.", None),
         (TAG, "<score>4</score> <score>2</score>", None),
         (TAG, "<score>4", None),
-        (TAG, "</score>4<score>", None),
-        (TAG, "Score: 4", None),
     ],
 )
 def test_a_declared_ending_is_the_only_place(ending: Ending, text: str, value: str | None) -> None:
@@ -219,7 +201,6 @@ def test_the_last_line_of_a_cut_reply_is_none() -> None:
         ("Score: 4 out of 5", 4),
         ("Score: 7", None),
         ("Score: 3 + 1 = 4", None),
-        ("Score: 4 for style", None),
         ("Maximum score: 5\nScore: 2", 2),
     ],
 )
@@ -252,8 +233,6 @@ def test_a_choice_may_have_a_declared_place() -> None:
         {"line": "x" * 61},
         {"line": "a\nb"},
         {"tag": "<score>"},
-        {"key": "score"},
-        {"line": 3},
         "Score:",
     ],
 )

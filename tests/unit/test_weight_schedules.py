@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ from tests.refusals import refuses
 from tests.unit.helpers.reward_functions import FakeClock, build, samples, scored
 
 import adjudge
-from adjudge import FunctionGrader, GradingFailure, RewardSpec, Role
+from adjudge import FunctionGrader, GradingFailure, RewardSpec
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError, JudgeUnavailable
+from adjudge.errors import JudgeUnavailable
 from adjudge.rewards.spec import WeightSchedule
 from adjudge.service.backends import SpecBackend
 from adjudge.trainers.adapter import Adapter
@@ -63,24 +62,21 @@ def test_a_step_is_rewarded_as_by_the_spec_with_its_numbers(
 
 
 @pytest.mark.parametrize(
-    ("weights", "reward", "message"),
+    ("weights", "key"),
     [
-        (({"from": 0.2, "to": 0.0}, 1.0), {}, r"graders\.0\.weight: steps: is required"),
-        (({**DOWN, "stepz": 1}, 1.0), {}, r"stepz: unknown key; did you mean 'steps'"),
-        (({**DOWN, "steps": 0}, 1.0), {}, r"weight: steps: .*greater than or equal to 1"),
-        (({**DOWN, "from": "high"}, 1.0), {}, r"weight: from: .*valid number \(found 'high'\)"),
-        (({**DOWN, "from": -0.2}, 1.0), {}, r"weight: must be at least 0 .*\(found -0\.2\)"),
-        (({**DOWN, "from": -1.0, "to": 1.0}, 1.0), {}, r"weight: from and to must have the same"),
-        ((DOWN,), {}, r"graders\.g0\.weight: at step 300 no grader of scope = 'outcome'"),
-        ((DOWN, 1.0), {"aggregate": "min"}, r"graders\.g0\.weight: .*aggregate = 'min'"),
-        (("heavy", 1.0), {}, r"graders\.0\.weight: input should be a valid number"),
+        (({"from": 0.2, "to": 0.0}, 1.0), "0.weight.steps"),
+        (({**DOWN, "stepz": 1}, 1.0), "0.weight.stepz"),
+        (({**DOWN, "steps": 0}, 1.0), "0.weight.steps"),
+        (({**DOWN, "from": "high"}, 1.0), "0.weight.from"),
+        (({**DOWN, "from": -0.2}, 1.0), "g0.weight"),
+        (({**DOWN, "from": -1.0, "to": 1.0}, 1.0), "0.weight"),
+        ((DOWN,), "g0.weight"),  # at step 300 no grader has a weight
+        (("heavy", 1.0), "0.weight"),
     ],
 )
-def test_what_is_no_schedule_is_refused_by_its_key(
-    weights: tuple[Any, ...], reward: Mapping[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        spec(*weights, **reward)
+def test_what_is_no_schedule_is_refused_by_its_key(weights: tuple[Any, ...], key: str) -> None:
+    with refuses(f"spec.graders.{key}"):
+        spec(*weights)
 
 
 def test_points_need_a_positive_weight_at_every_step() -> None:
@@ -88,9 +84,6 @@ def test_points_need_a_positive_weight_at_every_step() -> None:
     entries: dict[str, dict[str, Any]] = {"a": {"weight": DOWN}, "b": {"weight": -1.0}}
     with refuses("spec.graders"):
         build(graders, entries=entries, reward={"aggregate": "points"})
-    gate = {"a": scored(), "b": FunctionGrader(lambda s: s, "b", role=Role.GATE)}
-    with refuses("spec.graders.b.weight"):
-        build(gate, entries={"b": {"weight": DOWN}})
 
 
 def test_a_schedule_is_part_of_the_specs_hash_and_settings() -> None:

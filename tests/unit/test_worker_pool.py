@@ -37,10 +37,25 @@ def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
         yield runner
 
 
+class Asked:
+    """A pool, asked from a loop of its own."""
+
+    def __init__(self, runner: asyncio.Runner, pool: WorkerPool) -> None:
+        self.run, self.pool = runner.run, pool
+
+    def __call__(self, function: str, value: Any, s: float = 30) -> Any:
+        return self.run(self.pool.call(function, value, deadline_s=s))
+
+    def failure(self, function: str, value: Any, s: float = 30) -> GradingFailure:
+        with pytest.raises(GradingFailure) as caught:
+            self(function, value, s)
+        return caught.value
+
+
 @pytest.fixture
-def pool() -> Iterator[WorkerPool]:
+def asked(runner: asyncio.Runner) -> Iterator[Asked]:
     pool = WorkerPool(size=1)
-    yield pool
+    yield Asked(runner, pool)
     pool.close()
 
 
@@ -59,33 +74,19 @@ def gone(pid: int) -> bool:
     return False
 
 
-def ask(runner: asyncio.Runner, pool: WorkerPool, function: str, value: Any, s: float = 30) -> Any:
-    return runner.run(pool.call(function, value, deadline_s=s))
-
-
-def failure(
-    runner: asyncio.Runner, pool: WorkerPool, function: str, value: Any, s: float = 30
-) -> GradingFailure:
-    with pytest.raises(GradingFailure) as caught:
-        ask(runner, pool, function, value, s)
-    return caught.value
-
-
-def test_a_child_stays_warm(runner: asyncio.Runner, pool: WorkerPool) -> None:
-    assert ask(runner, pool, "builtins:len", "four") == 4
-    first, second = (ask(runner, pool, PID, 0) for _ in range(2))
+def test_a_child_stays_warm(asked: Asked) -> None:
+    assert asked("builtins:len", "four") == 4
+    first, second = (asked(PID, 0) for _ in range(2))
     assert first == second != os.getpid()
 
 
-def test_a_passed_deadline_kills_the_child_and_the_pool_recovers(
-    runner: asyncio.Runner, pool: WorkerPool
-) -> None:
-    pid = ask(runner, pool, PID, 0)
-    error = failure(runner, pool, "time:sleep", 600, 0.05)
+def test_a_passed_deadline_kills_the_child_and_the_pool_recovers(asked: Asked) -> None:
+    pid = asked(PID, 0)
+    error = asked.failure("time:sleep", 600, 0.05)
     assert error.kind is ErrorKind.TIMEOUT
     assert "0.5 s" in str(error)  # of wall time: a sleeper uses no processor
     assert gone(pid)
-    assert ask(runner, pool, PID, 0) != pid
+    assert asked(PID, 0) != pid
 
 
 FOR_EVER = "10 ** 10 ** 10"
@@ -107,36 +108,32 @@ def busy(seconds: float) -> str:
 
 
 @pytest.mark.parametrize("phase", WorkerPhase)
-def test_only_the_candidates_phase_is_held_against_it(
-    runner: asyncio.Runner, pool: WorkerPool, phase: WorkerPhase
-) -> None:
+def test_only_the_candidates_phase_is_held_against_it(asked: Asked, phase: WorkerPhase) -> None:
     steps = in_phases(
         (WorkerPhase.REFERENCE, "1"), (phase, FOR_EVER), (WorkerPhase.COMPARISON, "1")
     )
-    ask(runner, pool, "builtins:eval", "1")
-    error = failure(runner, pool, "builtins:eval", steps, 0.2)
+    asked("builtins:eval", "1")
+    error = asked.failure("builtins:eval", steps, 0.2)
     assert error.kind is ErrorKind.TIMEOUT
     assert error.metadata["local"]
     assert "0.2 s of processor time" in str(error)
     assert isinstance(error, CandidateLimitExceeded) is (phase is WorkerPhase.CANDIDATE)
-    assert ask(runner, pool, "builtins:len", "ab") == 2
+    assert asked("builtins:len", "ab") == 2
 
 
-def test_a_call_may_begin_as_the_candidates(runner: asyncio.Runner, pool: WorkerPool) -> None:
+def test_a_call_may_begin_as_the_candidates(asked: Asked) -> None:
     with pytest.raises(CandidateLimitExceeded):
-        runner.run(
-            pool.call("builtins:eval", FOR_EVER, deadline_s=0.2, phase=WorkerPhase.CANDIDATE)
+        asked.run(
+            asked.pool.call("builtins:eval", FOR_EVER, deadline_s=0.2, phase=WorkerPhase.CANDIDATE)
         )
 
 
-def test_each_phase_has_its_own_time_and_keeps_what_is_left(
-    runner: asyncio.Runner, pool: WorkerPool
-) -> None:
+def test_each_phase_has_its_own_time_and_keeps_what_is_left(asked: Asked) -> None:
     once = in_phases((WorkerPhase.REFERENCE, busy(0.2)), (WorkerPhase.CANDIDATE, busy(0.2)))
-    assert ask(runner, pool, "builtins:eval", f"[{once}] and 1", 0.3) == 1
+    assert asked("builtins:eval", f"[{once}] and 1", 0.3) == 1
     twice = in_phases((WorkerPhase.CANDIDATE, busy(0.2)), (WorkerPhase.REFERENCE, "1"))
     again = in_phases((WorkerPhase.CANDIDATE, busy(0.2)))
-    error = failure(runner, pool, "builtins:eval", f"[{twice}, {again}] and 1", 0.3)
+    error = asked.failure("builtins:eval", f"[{twice}, {again}] and 1", 0.3)
     assert isinstance(error, CandidateLimitExceeded)
 
 
@@ -144,20 +141,18 @@ def test_each_phase_has_its_own_time_and_keeps_what_is_left(
     ("function", "value"), [("builtins:bytearray", 6 << 30), ("ctypes:string_at", 1)]
 )
 def test_memory_and_crashes_of_the_candidate_are_its_own(
-    runner: asyncio.Runner, pool: WorkerPool, function: str, value: int
+    asked: Asked, function: str, value: int
 ) -> None:
     with pytest.raises(CandidateLimitExceeded):
-        runner.run(pool.call(function, value, deadline_s=30, phase=WorkerPhase.CANDIDATE))
+        asked.run(asked.pool.call(function, value, deadline_s=30, phase=WorkerPhase.CANDIDATE))
 
 
-def test_a_child_that_is_killed_in_the_middle_is_never_the_candidates(
-    runner: asyncio.Runner, pool: WorkerPool
-) -> None:
+def test_a_child_that_is_killed_in_the_middle_is_never_the_candidates(asked: Asked) -> None:
     async def killed() -> GradingFailure:
-        await pool.call("builtins:eval", "1", deadline_s=30)
-        pid = await pool.call(PID, 0, deadline_s=30)
+        await asked.pool.call("builtins:eval", "1", deadline_s=30)
+        pid = await asked.pool.call(PID, 0, deadline_s=30)
         call = asyncio.create_task(
-            pool.call("builtins:eval", FOR_EVER, deadline_s=30, phase=WorkerPhase.CANDIDATE)
+            asked.pool.call("builtins:eval", FOR_EVER, deadline_s=30, phase=WorkerPhase.CANDIDATE)
         )
         await asyncio.sleep(0.1)
         os.kill(pid, signal.SIGKILL)
@@ -165,31 +160,28 @@ def test_a_child_that_is_killed_in_the_middle_is_never_the_candidates(
             await call
         return caught.value
 
-    error = runner.run(killed())
+    error = asked.run(killed())
     assert not isinstance(error, CandidateLimitExceeded)
     assert error.kind is ErrorKind.UNSUPPORTED
-    assert ask(runner, pool, "builtins:len", "ab") == 2
+    assert asked("builtins:len", "ab") == 2
 
 
 @pytest.mark.slow
-def test_a_child_that_is_stopped_is_never_the_candidates(
-    runner: asyncio.Runner, pool: WorkerPool
-) -> None:
-    ask(runner, pool, "builtins:eval", "1")
-    os.kill(ask(runner, pool, PID, 0), signal.SIGSTOP)
+def test_a_child_that_is_stopped_is_never_the_candidates(asked: Asked) -> None:
+    asked("builtins:eval", "1")
+    os.kill(asked(PID, 0), signal.SIGSTOP)
     with pytest.raises(GradingFailure) as caught:
-        runner.run(
-            pool.call("builtins:eval", FOR_EVER, deadline_s=0.2, phase=WorkerPhase.CANDIDATE)
+        asked.run(
+            asked.pool.call("builtins:eval", FOR_EVER, deadline_s=0.2, phase=WorkerPhase.CANDIDATE)
         )
     assert not isinstance(caught.value, CandidateLimitExceeded)
     assert caught.value.kind is ErrorKind.TIMEOUT
-    assert ask(runner, pool, "builtins:len", "ab") == 2
+    assert asked("builtins:len", "ab") == 2
 
 
 @pytest.mark.parametrize("body", ["import os; os.abort()", "raise MemoryError('no room')"])
 def test_a_failure_to_load_a_function_is_never_the_candidates(
-    runner: asyncio.Runner,
-    pool: WorkerPool,
+    asked: Asked,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     body: str,
@@ -197,9 +189,9 @@ def test_a_failure_to_load_a_function_is_never_the_candidates(
     (tmp_path / "fails_to_load.py").write_text(body)
     monkeypatch.syspath_prepend(str(tmp_path))
     # The last that a reused child was busy with was a candidate's.
-    runner.run(pool.call("builtins:len", "ab", deadline_s=30, phase=WorkerPhase.CANDIDATE))
+    asked.run(asked.pool.call("builtins:len", "ab", deadline_s=30, phase=WorkerPhase.CANDIDATE))
     with pytest.raises(GradingFailure) as caught:
-        runner.run(pool.call("fails_to_load:f", 0, deadline_s=30, phase=WorkerPhase.CANDIDATE))
+        asked.run(asked.pool.call("fails_to_load:f", 0, deadline_s=30, phase=WorkerPhase.CANDIDATE))
     assert not isinstance(caught.value, CandidateLimitExceeded)
     assert caught.value.kind is ErrorKind.UNSUPPORTED
     assert not is_suspect(caught.value.kind, caught.value.metadata)
@@ -207,134 +199,118 @@ def test_a_failure_to_load_a_function_is_never_the_candidates(
 
 @pytest.mark.parametrize("phase", WorkerPhase)
 def test_an_exception_may_be_the_candidates_unless_the_reference_raised_it(
-    runner: asyncio.Runner, pool: WorkerPool, phase: WorkerPhase
+    asked: Asked, phase: WorkerPhase
 ) -> None:
-    error = failure(runner, pool, "builtins:eval", in_phases((phase, "1 / 0")))
+    error = asked.failure("builtins:eval", in_phases((phase, "1 / 0")))
     assert error.kind is ErrorKind.BUG
     assert is_suspect(error.kind, error.metadata) is (phase is not WorkerPhase.REFERENCE)
 
 
-def test_the_start_and_the_import_are_not_held_against_the_deadline(
-    runner: asyncio.Runner, pool: WorkerPool
-) -> None:
+def test_the_start_and_the_import_are_not_held_against_the_deadline(asked: Asked) -> None:
     # Starting an interpreter takes longer than this deadline.
-    assert ask(runner, pool, "builtins:len", "abc", 0.02) == 3
+    assert asked("builtins:len", "abc", 0.02) == 3
 
 
-def test_a_reply_that_waits_for_a_busy_loop_is_in_time(
-    runner: asyncio.Runner, pool: WorkerPool
-) -> None:
-    ask(runner, pool, "time:sleep", 0)
+def test_a_reply_that_waits_for_a_busy_loop_is_in_time(asked: Asked) -> None:
+    asked("time:sleep", 0)
 
     async def with_a_blocked_loop() -> Any:
-        call = asyncio.create_task(pool.call("time:sleep", 0.05, deadline_s=0.03))
+        call = asyncio.create_task(asked.pool.call("time:sleep", 0.05, deadline_s=0.03))
         await asyncio.sleep(0.01)
         time.sleep(0.5)  # noqa: ASYNC251  (the loop is meant to be blocked)
         return await call
 
-    assert runner.run(with_a_blocked_loop()) is None
+    assert asked.run(with_a_blocked_loop()) is None
 
 
-def test_a_child_that_exits_is_a_bug_with_its_exit_code(
-    runner: asyncio.Runner, pool: WorkerPool
-) -> None:
-    error = failure(runner, pool, "os:_exit", 3)
+def test_a_child_that_exits_is_a_bug_with_its_exit_code(asked: Asked) -> None:
+    error = asked.failure("os:_exit", 3)
     assert (error.kind, error.metadata) == (ErrorKind.BUG, {"exit_code": 3})
-    assert ask(runner, pool, "builtins:len", "ab") == 2
+    assert asked("builtins:len", "ab") == 2
 
 
-def test_a_child_that_crashes_is_unsupported_input(
-    runner: asyncio.Runner, pool: WorkerPool
-) -> None:
-    error = failure(runner, pool, "ctypes:string_at", 1)
-    assert (error.kind, error.metadata["exit_code"]) == (ErrorKind.UNSUPPORTED, -11)
-
-
-def test_a_child_killed_while_idle_is_replaced(runner: asyncio.Runner, pool: WorkerPool) -> None:
-    pid = ask(runner, pool, PID, 0)
+def test_a_child_killed_while_idle_is_replaced(asked: Asked) -> None:
+    pid = asked(PID, 0)
     os.kill(pid, 9)
     assert gone(pid)
-    assert ask(runner, pool, PID, 0) != pid
+    assert asked(PID, 0) != pid
 
 
-def test_an_exception_is_a_bug_and_the_child_lives_on(
-    runner: asyncio.Runner, pool: WorkerPool
-) -> None:
-    pid = ask(runner, pool, PID, 0)
-    error = failure(runner, pool, "builtins:int", "four")
+def test_an_exception_is_a_bug_and_the_child_lives_on(asked: Asked) -> None:
+    pid = asked(PID, 0)
+    error = asked.failure("builtins:int", "four")
     assert error.kind is ErrorKind.BUG
     assert "ValueError: invalid literal" in str(error)
-    missing = failure(runner, pool, "no_such_module:f", 1)
+    missing = asked.failure("no_such_module:f", 1)
     assert (missing.kind, missing.metadata) == (ErrorKind.BUG, {})
-    assert failure(runner, pool, "builtins:range", 3).kind is ErrorKind.BUG  # not JSON
-    assert ask(runner, pool, PID, 0) == pid
+    assert asked.failure("builtins:range", 3).kind is ErrorKind.BUG  # not JSON
+    assert asked(PID, 0) == pid
 
 
-def test_a_stated_failure_keeps_its_kind(runner: asyncio.Runner, pool: WorkerPool) -> None:
-    error = failure(runner, pool, SEARCH, {"patterns": ["("], "flags": "", "text": "x"})
+def test_a_stated_failure_keeps_its_kind(asked: Asked) -> None:
+    error = asked.failure(SEARCH, {"patterns": ["("], "flags": "", "text": "x"})
     assert (error.kind, error.metadata) == (ErrorKind.INVALID_INPUT, {})
     assert "not a pattern" in str(error)
 
 
-def test_memory_is_capped_and_what_is_left_of_it_meets_no_other_call(
-    runner: asyncio.Runner, pool: WorkerPool
-) -> None:
-    pid = ask(runner, pool, PID, 0)
-    error = failure(runner, pool, "builtins:bytearray", 6 << 30)
+def test_memory_is_capped_and_what_is_left_of_it_meets_no_other_call(asked: Asked) -> None:
+    pid = asked(PID, 0)
+    error = asked.failure("builtins:bytearray", 6 << 30)
     assert error.kind is ErrorKind.UNSUPPORTED
     assert "MemoryError" in str(error)
-    assert ask(runner, pool, PID, 0) != pid
+    assert asked(PID, 0) != pid
 
 
-def test_prints_and_reads_miss_the_channel(runner: asyncio.Runner, pool: WorkerPool) -> None:
-    assert ask(runner, pool, "builtins:print", "\x00\x00\x00\x02{}") is None
-    assert "EOFError" in str(failure(runner, pool, "builtins:input", "?"))
-    assert ask(runner, pool, "builtins:len", "still in step") == 13
+def test_prints_and_reads_miss_the_channel(asked: Asked) -> None:
+    assert asked("builtins:print", "\x00\x00\x00\x02{}") is None
+    assert "EOFError" in str(asked.failure("builtins:input", "?"))
+    assert asked("builtins:len", "still in step") == 13
 
 
 def test_large_requests_pass_and_large_replies_do_not(runner: asyncio.Runner) -> None:
     pool = WorkerPool(size=1, max_reply_bytes=1000)
+    asked = Asked(runner, pool)
     text = "é" * 3_000_000
-    assert ask(runner, pool, "builtins:len", text) == len(text)
-    error = failure(runner, pool, "builtins:str", "x" * 2000)
+    assert asked("builtins:len", text) == len(text)
+    error = asked.failure("builtins:str", "x" * 2000)
     assert error.kind is ErrorKind.UNSUPPORTED
     assert "longer than 1000" in str(error)
-    assert ask(runner, pool, "builtins:str", "x" * 500) == "x" * 500
+    assert asked("builtins:str", "x" * 500) == "x" * 500
     pool.close()
 
 
-def test_text_without_encoding_is_invalid_input(runner: asyncio.Runner, pool: WorkerPool) -> None:
-    assert failure(runner, pool, "builtins:len", "\ud800").kind is ErrorKind.INVALID_INPUT
+def test_text_without_encoding_is_invalid_input(asked: Asked) -> None:
+    assert asked.failure("builtins:len", "\ud800").kind is ErrorKind.INVALID_INPUT
 
 
-def test_cancelling_a_call_kills_its_child(runner: asyncio.Runner, pool: WorkerPool) -> None:
+def test_cancelling_a_call_kills_its_child(asked: Asked) -> None:
     async def cancel_in_the_middle() -> tuple[int, int]:
-        pid = await pool.call(PID, 0, deadline_s=30)
-        call = asyncio.create_task(pool.call("time:sleep", 600, deadline_s=600))
+        pid = await asked.pool.call(PID, 0, deadline_s=30)
+        call = asyncio.create_task(asked.pool.call("time:sleep", 600, deadline_s=600))
         await asyncio.sleep(0.1)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        return pid, await pool.call(PID, 0, deadline_s=30)
+        return pid, await asked.pool.call(PID, 0, deadline_s=30)
 
-    before, after = runner.run(cancel_in_the_middle())
+    before, after = asked.run(cancel_in_the_middle())
     assert before != after
     assert gone(before)
 
 
-def test_cancelling_a_waiting_call_loses_no_slot(runner: asyncio.Runner, pool: WorkerPool) -> None:
+def test_cancelling_a_waiting_call_loses_no_slot(asked: Asked) -> None:
     async def cancel_while_waiting() -> Any:
-        await pool._take_slot()
-        waiting = [asyncio.create_task(pool.call(PID, 0, deadline_s=30)) for _ in range(3)]
+        await asked.pool._take_slot()
+        waiting = [asyncio.create_task(asked.pool.call(PID, 0, deadline_s=30)) for _ in range(3)]
         await asyncio.sleep(0)
         waiting[0].cancel()
         await asyncio.sleep(0)
-        pool._give_slot()
+        asked.pool._give_slot()
         waiting[1].cancel()  # it has been given the slot and does not know yet
         return await asyncio.wait_for(waiting[2], 30)
 
-    assert runner.run(cancel_while_waiting()) == ask(runner, pool, PID, 0)
-    assert pool._busy == 0
+    assert asked.run(cancel_while_waiting()) == asked(PID, 0)
+    assert asked.pool._busy == 0
 
 
 def test_many_calls_share_few_children(runner: asyncio.Runner) -> None:
@@ -368,10 +344,10 @@ def test_closing_ends_children_and_calls(runner: asyncio.Runner) -> None:
 
 
 def test_the_environment_of_a_child_holds_no_secrets(
-    runner: asyncio.Runner, pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    assert ask(runner, pool, "os:getenv", "OPENAI_API_KEY") is None
+    assert asked("os:getenv", "OPENAI_API_KEY") is None
 
 
 def test_every_loop_has_a_pool_of_its_own_and_takes_it_along() -> None:

@@ -15,7 +15,6 @@ from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError
 from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.models.local import LocalChatModel
-from adjudge.rewards.spec import check_machine
 from adjudge.service.backends import SpecBackend
 from adjudge_lab.cli import COMMANDS
 from adjudge_lab.rl.run import TrainingJob, train_run
@@ -100,7 +99,7 @@ def test_what_is_replayed_needs_no_key(tmp_path: Path) -> None:
     with_key.close()
     spec = RewardSpec.from_dict(keyed())
     cassette = ReplyCache(tmp_path / "cassette.db", "replay")
-    check_machine(spec, spec.build_graders(spec.build_judges(cassette)))
+    spec.check_machine(spec.build_graders(spec.build_judges(cassette)))
     cassette.close()
 
 

@@ -32,7 +32,8 @@ from adjudge.judges.models.http import HttpChatModel
 from adjudge.judges.table import JudgeTable
 from adjudge.report.elements import small
 from adjudge.report.table import Table, lost, styled
-from adjudge.rewards.spec import RewardSpec, check_graders, check_machine
+from adjudge.rewards.reducer import check_graders
+from adjudge.rewards.spec import RewardSpec
 from adjudge.version import __version__
 
 _MARKS = {
@@ -82,7 +83,7 @@ def check_spec(path: Path, *, as_json: bool) -> None:
 def _missing_requirements(spec: RewardSpec, graders: Mapping[str, Any]) -> list[str]:
     """What this machine lacks, a sentence each."""
     try:
-        check_machine(spec, graders)
+        spec.check_machine(graders)
     except ConfigError as error:
         return str(error).splitlines()
     return []

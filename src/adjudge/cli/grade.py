@@ -42,7 +42,7 @@ from adjudge.datasets.files import read_stdin
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.graders.registry import SHIPPED
 from adjudge.report.elements import format_sample_rate
-from adjudge.rewards.spec import RewardSpec, check_machine
+from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.runner.progress import format_duration
 from adjudge.runs.graded_run import GradedRun
@@ -74,7 +74,7 @@ def print_estimate(job: GradingJob, *, as_json: bool) -> None:
 
     graders = _shipped_graders(job.spec)
     try:
-        check_machine(job.spec, graders)
+        job.spec.check_machine(graders)
     except ConfigError as problem:  # an estimate asks nobody: it needs neither key nor device
         errors().print(f"[yellow]The run itself will not start:[/] {clean(str(problem))}")
     samples, groups, rows = read_first_samples(job, _ESTIMATE_ROWS)

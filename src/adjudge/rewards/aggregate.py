@@ -11,11 +11,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeGuard
 
-from adjudge.errors import BLAMED, FINAL, Cause, ErrorKind
-from adjudge.types import GraderError, GraderResult, GraderScore, RewardPart, Role
+from msgspec import structs
+
+from adjudge.errors import BLAMED, FINAL, LACKED, LOST, Cause, ErrorKind
+from adjudge.types import (
+    GradedSample,
+    GraderError,
+    GraderResult,
+    GraderScore,
+    RewardPart,
+    Role,
+)
 
 AggregateMethod = Literal["weighted_mean", "points", "min"]
 
@@ -35,6 +45,8 @@ class AggregateTerm:
     suspect_is_worst: bool = False
 
 
+_SCORE = Role.SCORE  # looked up for each grader of each sample
+_RoleValues = list[tuple[AggregateTerm, Role, float]]
 _TermValues = list[tuple[AggregateTerm, float]]
 
 
@@ -59,17 +71,22 @@ def aggregate(
     as any other.
     """
     values = _collect_values(results, terms, normalise)
-    if not isinstance(values, tuple):
+    if isinstance(values, GraderError):
         return values
-    scores, gates, penalties = values
+    scores = [(term, value) for term, role, value in values if role is _SCORE]
     if method == "points" and scores and all(term.weight <= 0 for term, _ in scores):
         why = "no grader of positive points had anything to judge"
         return GraderError("aggregate", ErrorKind.NOT_APPLICABLE, why)
     try:
         # Gates alone: open is 1, closed is 0; penalties alone start from 0.
-        total = _METHODS[method](scores) if scores else float(bool(gates))
-        if gates or penalties:
-            total = apply_gates(total, gates, penalties)
+        total = _METHODS[method](scores) if scores else 0.0
+        if len(scores) < len(values):
+            gates = [value for _, role, value in values if role is Role.GATE]
+            total = total if scores else float(bool(gates))
+            penalties = [
+                term.weight * value for term, role, value in values if role is Role.PENALTY
+            ]
+            total = total * math.prod(gates) + math.fsum(penalties)
     except ArithmeticError as error:
         return GraderError("aggregate", ErrorKind.OUT_OF_RANGE, f"does not compute: {error}")
     if not math.isfinite(total):
@@ -77,14 +94,9 @@ def aggregate(
     return total
 
 
-def apply_gates(total: float, gates: Sequence[float], penalties: _TermValues) -> float:
-    """Total · Π gates + Σ w · penalty."""
-    return total * math.prod(gates) + math.fsum([term.weight * one for term, one in penalties])
-
-
 def normalise_score(result: GraderScore, normalise: bool) -> float:
     """(s − low) / (high − low), where the score has a finite range and a share is wanted."""
-    if result.role is not Role.SCORE or not normalise:
+    if result.role is not _SCORE or not normalise:
         return result.score
     value = result.normalized
     return result.score if value is None else value
@@ -99,20 +111,16 @@ def component_values(
     component leaves the sample without any. A gate multiplies and is no component.
     """
     values = _collect_values(results, terms, normalise)
-    if not isinstance(values, tuple):
+    if isinstance(values, GraderError):
         return values
-    scores, _, penalties = values
-    found = {term.name: value for term, value in (*scores, *penalties)}
-    return {term.name: found[term.name] for term in terms if term.name in found}
+    return {term.name: value for term, role, value in values if role is not Role.GATE}
 
 
 def _collect_values(
     results: Mapping[str, GraderResult], terms: Sequence[AggregateTerm], normalise: bool
-) -> tuple[_TermValues, list[float], _TermValues] | GraderError:
-    """The scores, gates and penalties that count; or the failure that makes the sample missing."""
-    scores: _TermValues = []
-    gates: list[float] = []
-    penalties: _TermValues = []
+) -> _RoleValues | GraderError:
+    """What counts, in the order of ``terms``; or the failure that makes the sample missing."""
+    values: _RoleValues = []
     failures: list[GraderError] = []
     for term in terms:
         if term.weight == 0:
@@ -122,15 +130,11 @@ def _collect_values(
             value: float | GraderError = normalise_score(result, normalise)
         else:
             value = _term_value(term, result, normalise)
-        if not isinstance(value, float):
+        if isinstance(value, GraderError):
             failures.append(value)
-        elif result.role is Role.SCORE:
-            scores.append((term, value))
-        elif result.role is Role.GATE:
-            gates.append(value)
         else:
-            penalties.append((term, value))
-    return _join_failures(failures) if failures else (scores, gates, penalties)
+            values.append((term, result.role, value))
+    return _join_failures(failures) if failures else values
 
 
 def _term_value(term: AggregateTerm, result: GraderResult, normalise: bool) -> float | GraderError:
@@ -154,34 +158,108 @@ def _join_failures(failures: Sequence[GraderError]) -> GraderError:
     first = failures[0]
     others = ", ".join(f"{failure.name} ({failure.kind})" for failure in failures[1:])
     message = f"{first.name}: {first.error}" + (f"; also failed: {others}" if others else "")
+    local = any(failure.metadata.get("local") for failure in failures)
+    said = {
+        "local": local and not any(failure.passing for failure in failures),
+        FINAL: any(failure.final for failure in failures),
+    }
     marks = {"suspect": any(failure.suspect for failure in failures)}
-    if any(one.metadata.get("local") for one in failures) and not any(
-        one.passing for one in failures
-    ):
-        marks["local"] = True
-    if any(failure.final for failure in failures):
-        marks[FINAL] = True
+    marks |= {mark: True for mark, holds in said.items() if holds}
     return GraderError(first.name, first.kind, message, marks)
 
 
 def _weighted_mean(values: _TermValues) -> float:
-    return math.fsum([t.weight * v for t, v in values]) / math.fsum([t.weight for t, _ in values])
-
-
-def _points(values: _TermValues) -> float:
-    possible = math.fsum(t.weight for t, _ in values if t.weight > 0)
-    return math.fsum(t.weight * v for t, v in values) / possible
-
-
-def _minimum(values: _TermValues) -> float:
-    return min(value for _, value in values)
+    possible = math.fsum([term.weight for term, _ in values if term.weight > 0])
+    return math.fsum([term.weight * value for term, value in values]) / possible
 
 
 _METHODS: Mapping[AggregateMethod, Callable[[_TermValues], float]] = {
     "weighted_mean": _weighted_mean,
-    "points": _points,
-    "min": _minimum,
+    "points": _weighted_mean,  # the points that there are are those above 0
+    "min": lambda values: min(value for _, value in values),
 }
+
+
+def aggregate_active(
+    results: Mapping[str, GraderResult],
+    terms: Sequence[AggregateTerm],
+    idle: AbstractSet[str],
+    *,
+    all_idle: bool,
+    method: AggregateMethod,
+    normalise: bool,
+) -> RewardPart:
+    """:func:`aggregate` of the graders that are not ``idle``.
+
+    Where none is left: missing if no other scope makes the reward (``all_idle``), else 0. For lack
+    of a field it is missing for what the sample is: ``invalid_input``.
+    """
+    active = active_terms(terms, results, idle) if idle else terms
+    if active or not (idle and terms):
+        number: RewardPart = aggregate(results, active, method=method, normalise=normalise)
+    else:
+        why = "no grader had anything to judge"
+        nothing = GraderError("group", ErrorKind.NOT_APPLICABLE, why)
+        lacking = (one for one in results.values() if has_kind(one, ErrorKind.NOT_APPLICABLE))
+        number = next(lacking, nothing) if all_idle else 0.0
+    if isinstance(number, float):
+        return number
+    if number.kind is ErrorKind.NOT_APPLICABLE and any(
+        isinstance(one, GraderError) and LACKED in one.metadata for one in results.values()
+    ):
+        number = structs.replace(number, kind=ErrorKind.INVALID_INPUT)
+    return number
+
+
+def active_terms(
+    terms: Sequence[AggregateTerm], results: Mapping[str, GraderResult], idle: AbstractSet[str]
+) -> Sequence[AggregateTerm]:
+    """The terms that count in a group; a failed grader counts, as it might have had an answer."""
+
+    def has_failed(result: GraderResult) -> bool:
+        return isinstance(result, GraderError) and result.kind is not ErrorKind.NOT_APPLICABLE
+
+    return [term for term in terms if term.name not in idle or has_failed(results[term.name])]
+
+
+def find_idle_graders(
+    judged: Sequence[GradedSample], *, imputes: bool = False
+) -> dict[str, set[str]]:
+    """By group, the graders that had nothing to judge in all of its samples.
+
+    Failures say neither that there was something nor that there was nothing; but where the spec
+    ``imputes`` suspect ones, their grader counts, and so it counts for the whole group. A rollout
+    that was lost says nothing of the others.
+    """
+    found: dict[str, dict[str, set[str]]] = {}
+    for one in judged:
+        states = found.setdefault(one.group, {})
+        for name, result in one.results():
+            if not (isinstance(result, GraderError) and LOST in result.metadata):
+                states.setdefault(name, set()).add(_judging_state(result, imputes=imputes))
+    idle = {
+        group: {name for name, seen in states.items() if seen in _IDLE_STATES}
+        for group, states in found.items()
+    }
+    return {group: names for group, names in idle.items() if names}
+
+
+_IDLE_STATES = ({"lacking"}, {"idle"}, {"idle", "failed"})
+
+
+def _judging_state(result: GraderResult, *, imputes: bool) -> str:
+    if isinstance(result, GraderScore):
+        return "judged" if not result.metadata or result.evaluable else "idle"
+    if not isinstance(result, GraderError):
+        return "failed"
+    if result.kind is ErrorKind.NOT_APPLICABLE:
+        return "lacking"
+    return "judged" if imputes and result.suspect else "failed"
+
+
+def has_kind(part: GraderResult | RewardPart, kind: ErrorKind) -> TypeGuard[GraderError]:
+    """Whether a result, or a part of a reward, is a failure of this kind."""
+    return isinstance(part, GraderError) and part.kind is kind
 
 
 CombineMode = Literal["replace", "weighted_sum", "multiply"]

@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, Unpack
 
 from msgspec import structs
 
@@ -23,6 +22,7 @@ from adjudge.errors import (
     LOST,
     REDRAW_KINDS,
     ErrorKind,
+    Fields,
     GradingFailure,
     JudgeUnavailable,
 )
@@ -55,27 +55,34 @@ _NOTE_CHARS = 120
 _PROBED = 4
 
 
+class _SharedAnswers(dict[str, GraderResult]):
+    """What listwise graders say of a group: each member gets its share, as a reward in [0, 1]."""
+
+    def __init__(self, members: Sequence[GradedSample], roles: Mapping[str, Role]) -> None:
+        super().__init__()
+        self._members, self._roles = members, roles
+
+    def __setitem__(self, name: str, result: GraderResult) -> None:
+        super().__setitem__(name, result)
+        shares = _rank_scores(result, len(self._members), self._roles[name])
+        for one, share in zip(self._members, shares, strict=True):
+            one.outcome[name] = share
+
+
 @dataclass
 class _Call:
-    """What one call asks: its samples, every question, and the listwise answers of its groups.
+    """What one call asks: its samples, and every question.
 
-    An answer goes straight to its place: a sample's ``outcome``, an event of it, or a group's
-    ranks. Samples are known by their places in ``graded``: ``asked`` are those that are asked
-    about; ``rankings`` has a group's ranks of one draw with the places of its members.
-    ``counting``: the graders without which a reward is missing.
+    An answer goes straight to its place: a sample's ``outcome``, an event of it, or the members of
+    a group. Samples are known by their places in ``graded``; ``asked`` are those that were asked
+    about. ``counting``: the graders without which a reward is missing.
     """
 
     graded: list[GradedSample] = field(default_factory=list)
     items: list[WorkItem] = field(default_factory=list)
-    rankings: list[tuple[dict[str, GraderResult], Subject, Ask]] = field(default_factory=list)
-    asked: set[int] = field(default_factory=set)
+    asked: list[GradedSample] = field(default_factory=list)
     listener: CallListener | None = None
     counting: Collection[str] = ()
-
-    def draw_of(self, place: int, ask: Ask) -> GradedSample:
-        """A sample's answers of one draw."""
-        first = self.graded[place]
-        return first.repeats[ask.draw - 1] if ask.draw else first
 
     def listen(self, listener: TranscriptListener) -> None:
         """Tell ``listener`` of the judge calls of each question from now on."""
@@ -94,20 +101,14 @@ class _Call:
             if type(error := item.results[item.place]) is GraderError:
                 yield at, error
 
-    def leave_resumed(self, known: Sequence[WorkItem]) -> None:
-        """Keep in ``asked`` only samples about which a journal did not have every answer.
-
-        ``known``: the items that the journal answered, in the order of all.
-        """
-        self.asked.clear()
-        resumed = iter(known)
-        following = next(resumed, None)
-        for item in self.items:
-            was_known = item is following
-            following = next(resumed, None) if was_known else following
+    def find_asked(self, known: Collection[int]) -> list[GradedSample]:
+        """The samples that were asked about; ``known``: the questions that a journal answered."""
+        asked: set[int] = set()
+        for at, item in enumerate(self.items):
             failed = isinstance(item.results[item.place], GraderError)
-            if not item.ask.draw and (failed or not was_known):
-                self.asked.update(item.subject.samples)
+            if not item.ask.draw and (failed or at not in known):
+                asked.update(item.subject.samples)
+        return [self.graded[place] for place in sorted(asked)]
 
 
 class TranscriptListener(Protocol):
@@ -123,33 +124,41 @@ class TranscriptListener(Protocol):
         """
 
 
+class AskOptions(TypedDict, total=False):
+    """How a batch is asked about.
+
+    ``journal``: where answers are kept, and found again. ``tally``: a caller's count of results.
+    ``startup_patience_s``: how long to wait for a judge that has never been reached, by default
+    ``patience_s`` of the spec. ``draws``: how often each grader that takes a draw is asked, of
+    which the first makes the reward. ``listener`` hears of judge calls. ``columns``: those of the
+    samples of all calls, where they are known.
+    """
+
+    clock: Clock | None
+    journal: Journal | None
+    tally: Tally | None
+    startup_patience_s: float | None
+    draws: int
+    listener: TranscriptListener | None
+    columns: Collection[str]
+
+
 class BatchGrader:
     """The graders of a spec, and how they are asked.
 
     ``graders`` are the built objects by name. The same object serves call after call; the outage
-    watch looks back over calls. ``startup_patience_s``: how long to wait for a judge that has never
-    been reached; by default ``patience_s`` of the spec. ``draws``: how often each is asked.
-    ``listener``: who hears of judge calls. ``columns``: those of the samples of all calls.
+    watch looks back over calls.
     """
 
     def __init__(
-        self,
-        spec: RewardSpec,
-        graders: Mapping[str, Any],
-        *,
-        clock: Clock | None = None,
-        journal: Journal | None = None,
-        tally: Tally | None = None,
-        startup_patience_s: float | None = None,
-        draws: int = 1,
-        listener: TranscriptListener | None = None,
-        columns: Collection[str] = (),
+        self, spec: RewardSpec, graders: Mapping[str, object], **options: Unpack[AskOptions]
     ) -> None:
-        self.draws = draws
-        self._listener = listener
-        self._clock = clock or SystemClock()
+        self.draws = options.get("draws", 1)
+        self._listener = options.get("listener")
+        self._clock = options.get("clock") or SystemClock()
         self._counting = spec.counting
-        self._watch = JudgeWatch(spec, graders, startup_patience_s, columns)
+        patience_s, columns = options.get("startup_patience_s"), options.get("columns", ())
+        self._watch = JudgeWatch(spec, graders, patience_s, columns)
         self._waits = LogLimiter(_REPORT_EVERY_S, self._clock)
         # What is asked about each sample, each event and each group.
         self._outcome: list[BoundGrader] = []
@@ -162,6 +171,7 @@ class BatchGrader:
             bound.append(BoundGrader(entry.name, config))
         self._names = [entry.name for entry in spec.graders]
         # All questions of a call are one stream, so the concurrency is the call's.
+        journal, tally = options.get("journal"), options.get("tally")
         self._pool = WorkerPool(spec.max_concurrency, journal, tally, stop_on_auth=True)
 
     @property
@@ -206,8 +216,7 @@ class BatchGrader:
         self._watch.check_fields(call.items)
         if self._listener is not None:
             call.listen(self._listener)
-        if known := await self._run(call, call.items):
-            call.leave_resumed(known)
+        call.asked = call.find_asked(await self._run(call, call.items))
         await self._ask_again(call, "again")
         try:
             await self._outlast_outage(call)
@@ -234,17 +243,19 @@ class BatchGrader:
         self, samples: Sequence[Sample], groups: Sequence[str], sampled: Sequence[bool]
     ) -> _Call:
         call = _Call()
-        contents: dict[int, Mapping[str, Any]] = {}
+        contents: dict[int, Fields] = {}
         for place, (sample, group, drawn) in enumerate(zip(samples, groups, sampled, strict=True)):
             at, env_reward = sample.original_index, sample.env_reward
             one = GradedSample(at, sample.group_index, group, env_reward, {}, [], drawn)
             call.graded.append(one)
             if not drawn or sample.is_lost:
-                lost = sample.is_lost  # the environment pays nothing for it, drawn or not
-                failed = partial(_lost_error, sample.problem) if lost else _not_sampled_error
-                names = [grader.name for grader in (*self._outcome, *self._group)]
-                one.outcome = {name: failed(name) for name in names}
-                one.events = failed("events")
+                kind, why = ErrorKind.NOT_SAMPLED, "this group was not drawn (sample_rate)"
+                if sample.is_lost:  # the environment pays nothing for it, drawn or not
+                    kind, why = ErrorKind.INVALID_INPUT, sample.problem or _NO_RESPONSE
+                marks = {LOST: True} if sample.is_lost else {}
+                for grader in (*self._outcome, *self._group):
+                    one.outcome[grader.name] = GraderError(grader.name, kind, why, marks)
+                one.events = GraderError("events", kind, why, marks)
                 continue
             contents[place] = sample.fields()
         for draw in range(self.draws):
@@ -261,13 +272,13 @@ class BatchGrader:
         call.items.sort(key=order)
         return call
 
-    def _add_draw(self, call: _Call, contents: Mapping[int, Mapping[str, Any]], ask: Ask) -> None:
+    def _add_draw(self, call: _Call, contents: Mapping[int, Fields], ask: Ask) -> None:
         """Ask about all samples: every grader at first, then those that take a draw."""
         outcome, event, group = (
             [grader for grader in graders if grader.takes_draw or not ask.draw]
             for graders in (self._outcome, self._event, self._group)
         )
-        members: dict[str, list[int]] = {}
+        members: dict[str, dict[int, GradedSample]] = {}
         for place, fields in contents.items():
             one = first = call.graded[place]
             if ask.draw:
@@ -277,21 +288,18 @@ class BatchGrader:
             if event:
                 one.events = self._add_events(call, event, fields, ask, place)
             if group:
-                members.setdefault(one.group, []).append(place)
-            if outcome or group or (one.events and isinstance(one.events, list)):
-                call.asked.add(place)
+                members.setdefault(one.group, {})[place] = one
+        roles = {grader.name: grader.role for grader in group}
         for several in members.values():
-            ranks: dict[str, GraderResult] = {}
-            subject = Subject(several)
-            call.rankings.append((ranks, subject, ask))
             shared = _group_fields([contents[place] for place in several])
-            self._add(call, group, shared, ranks, ask, subject)
+            answers = _SharedAnswers(list(several.values()), roles)
+            self._add(call, group, shared, answers, ask, Subject(list(several)))
 
     def _add(
         self,
         call: _Call,
         graders: Sequence[BoundGrader],
-        fields: Mapping[str, Any],
+        fields: Fields,
         results: dict[str, GraderResult],
         ask: Ask,
         subject: Subject,
@@ -305,7 +313,7 @@ class BatchGrader:
         self,
         call: _Call,
         graders: Sequence[BoundGrader],
-        fields: Mapping[str, Any],
+        fields: Fields,
         ask: Ask,
         place: int,
     ) -> list[dict[str, GraderResult]] | GraderError:
@@ -334,7 +342,7 @@ class BatchGrader:
 
     # --- asking ---------------------------------------------------------------------------------
 
-    async def _run(self, call: _Call, items: Sequence[WorkItem]) -> list[WorkItem]:
+    async def _run(self, call: _Call, items: Sequence[WorkItem]) -> set[int]:
         """Ask in one round, in which equal calls to a recorded judge end alike."""
         before = call_round.set(object())
         try:
@@ -358,9 +366,6 @@ class BatchGrader:
         for at in again:
             items[at] = items[at]._replace(ask=Ask(items[at].ask.draw, 1, "redraw"))
         await self._repeat(call, again, "redraw")
-        for ranks, subject, ask in call.rankings:
-            members = [call.draw_of(place, ask) for place in subject.samples]
-            self._spread_ranks(ranks, members)
 
     async def _repeat(self, call: _Call, places: Sequence[int], why: AskReason) -> None:
         """Ask these questions again, the same attempts at the same draws."""
@@ -373,23 +378,11 @@ class BatchGrader:
                 call, [one._replace(ask=structs.replace(one.ask, why=why)) for one in asked]
             )
 
-    def _spread_ranks(
-        self, ranks: Mapping[str, GraderResult], members: Sequence[GradedSample]
-    ) -> None:
-        """Give each member of a group its share of the listwise results, as rewards in [0, 1]."""
-        for grader in self._group:
-            if grader.name not in ranks:  # in a repeat, of graders that take no draw
-                continue
-            scores = _rank_scores(ranks[grader.name], len(members), grader.role)
-            for one, score in zip(members, scores, strict=True):
-                one.outcome[grader.name] = score
-
     # --- outages --------------------------------------------------------------------------------
 
     async def _outlast_outage(self, call: _Call) -> None:
         """Ask again, less and less often, until the judges are back or patience is at its end."""
-        asked = [call.graded[place] for place in sorted(call.asked)]
-        watched = self._watch.begin_call(asked, call.counting)
+        watched = self._watch.begin_call(call.asked, call.counting)
         started, asks = self._clock.time(), 0
         while (outage := self._watch.find_outage(call.graded, watched)) is not None:
             left = outage.patience_s - (self._clock.time() - started)
@@ -405,7 +398,7 @@ class BatchGrader:
             if outage.never_reached and not (now and now.never_reached):
                 # It came up while the others of this round still failed at once.
                 await self._ask_again(call, "outage")
-            self._watch.update(watched, asked, call.counting)
+            self._watch.update(watched, call.asked, call.counting)
 
     async def _ask_lost(self, call: _Call) -> None:
         """Ask a few questions again to which judges gave no verdict; all, once one is answered."""
@@ -439,48 +432,48 @@ def _fill_repeat(repeat: GradedSample, first: GradedSample) -> None:
 
 
 _UNANSWERED = GraderError("grader", ErrorKind.CANCELLED, "was not answered")
+_NO_RESPONSE = "the rollout has no response"
 
 
-def _group_fields(members: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def _group_fields(members: Sequence[Fields]) -> dict[str, list[Any]]:
     """A group as one item: the fields that all its samples have, as lists."""
     shared = set(members[0]).intersection(*members[1:])
     return {name: [member[name] for member in members] for name in sorted(shared)}
 
 
-def _rank_scores(result: GraderResult, n: int, role: Role) -> Sequence[GraderResult]:
+def _rank_scores(result: GraderResult, n: int, role: Role) -> list[GraderResult]:
     """Each member's share of one answer, of which only the first was paid for."""
-    if n > 1 and (source := result.provenance) is not None and source.usage is not None:
-        unpaid = structs.replace(result, provenance=structs.replace(source, usage=None))
-        first, *others = _rank_scores(unpaid, n, role)
-        return [structs.replace(first, provenance=source), *others]
-    if not isinstance(result, GraderRank):
-        return [result] * n
-    if len(result.rank) != n:
-        message, kind = f"{len(result.rank)} ranks for {n} samples", ErrorKind.INCOMPLETE
-        return [
-            GraderError(result.name, kind, message, role=role, provenance=result.provenance)
-        ] * n
-    scores = result.as_scores()
-    if scores is None:
-        message = "fewer than two samples have a rank"
-        return [GraderError(result.name, ErrorKind.INVALID_INPUT, message, role=role)] * n
-    reason, source = result.reason, result.provenance
-    spread: list[GraderResult] = [
-        GraderScore(result.name, score, reason, {"rank": place}, (0.0, 1.0), role, source)
-        if score is not None
-        else _blame(result, role)
-        for score, place in zip(scores, result.rank, strict=True)
-    ]
-    return spread
+    shares: list[GraderResult] = [result] * n
+    if isinstance(result, GraderRank):
+        shares = _share_ranks(result, n, role)
+    if (source := result.provenance) is not None and source.usage is not None:
+        unpaid = structs.replace(source, usage=None)
+        shares[1:] = [structs.replace(one, provenance=unpaid) for one in shares[1:]]
+    return shares
 
 
-def _blame(result: GraderRank, role: Role) -> GraderError:
-    """The failure of the one sample that could not be ranked."""
-    failure = result.failure
-    assert failure is not None  # noqa: S101  (GraderRank checks that)
-    metadata = {**failure.metadata, BLAMED: True}
-    source = result.provenance
-    return GraderError(result.name, failure.kind, failure.error, metadata, role, source)
+def _share_ranks(result: GraderRank, n: int, role: Role) -> list[GraderResult]:
+    """Ranks as rewards in [0, 1]; a sample that could not be ranked has the failure, and blame."""
+    source, scores, failure = result.provenance, result.as_scores(), result.failure
+    shares: list[GraderResult] = []
+    if len(result.rank) != n or scores is None:
+        kind, why = ErrorKind.INVALID_INPUT, "fewer than two samples have a rank"
+        if len(result.rank) != n:
+            kind, why = ErrorKind.INCOMPLETE, f"{len(result.rank)} ranks for {n} samples"
+        return [GraderError(result.name, kind, why, role=role, provenance=source)] * n
+    for score, place in zip(scores, result.rank, strict=True):
+        if score is not None:
+            ends, place_of = (0.0, 1.0), {"rank": place}
+            share = GraderScore(result.name, score, result.reason, place_of, ends, role, source)
+            shares.append(share)
+        elif failure is not None:  # GraderRank has one where a rank is missing
+            blamed = {**failure.metadata, BLAMED: True}
+            shares.append(
+                structs.replace(
+                    failure, name=result.name, metadata=blamed, role=role, provenance=source
+                )
+            )
+    return shares
 
 
 def _no_events_error(why: str) -> GraderError:
@@ -490,12 +483,3 @@ def _no_events_error(why: str) -> GraderError:
         "graders with scope = 'event' need a list in the sample's 'events' field, or messages; "
         + why,
     )
-
-
-def _lost_error(problem: str, name: str) -> GraderError:
-    problem = problem or "the rollout has no response"
-    return GraderError(name, ErrorKind.INVALID_INPUT, problem, {LOST: True})
-
-
-def _not_sampled_error(name: str) -> GraderError:
-    return GraderError(name, ErrorKind.NOT_SAMPLED, "this group was not drawn (sample_rate)")

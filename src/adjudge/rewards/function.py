@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from adjudge.engine.clock import Clock
+from adjudge.config import find_references
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError
-from adjudge.rewards.batch_grader import BatchGrader, TranscriptListener
+from adjudge.errors import ConfigError, Metadata
+from adjudge.graders.base import GraderTraits
+from adjudge.graders.registry import describe_object
+from adjudge.judges.base import digest_source
+from adjudge.rewards.batch_grader import AskOptions, BatchGrader
 from adjudge.rewards.reducer import RewardReducer
-from adjudge.rewards.spec import RewardSpec, check_machine, compute_fingerprint
-from adjudge.runner.journal import Journal
-from adjudge.runner.progress import Tally
+from adjudge.rewards.spec import RewardSpec
 from adjudge.text import encode_exactly
 from adjudge.types import (
     GradedSample,
@@ -23,16 +24,14 @@ from adjudge.types import (
     Sample,
     check_results,
 )
+from adjudge.version import __version__
 
 
 class SpecRewardFunction(RewardReducer, RewardFunction):
     """Rewards as a :class:`~adjudge.rewards.RewardSpec` says.
 
-    ``graders`` gives grader objects by name instead of building the spec's types; ``tally`` is a
-    caller's count of results; ``startup_patience_s``: how long to wait for a judge that has never
-    been reached, by default the spec's ``patience_s``; ``draws``: how often each grader that takes
-    a draw is asked, of which the first makes the reward; ``listener`` hears of judge calls;
-    ``columns``: those of the samples of all calls, where they are known. Holds configuration, and
+    ``graders`` gives grader objects by name instead of building the spec's types; the other options
+    are those of :class:`~adjudge.rewards.batch_grader.AskOptions`. Holds configuration, and
     what looks back over calls (the outage watch, who has answered); one object serves any thread,
     loop and process.
 
@@ -47,36 +46,15 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
         self,
         spec: RewardSpec,
         *,
-        graders: Mapping[str, Any] | None = None,
-        clock: Clock | None = None,
-        journal: Journal | None = None,
-        tally: Tally | None = None,
-        startup_patience_s: float | None = None,
-        draws: int = 1,
-        listener: TranscriptListener | None = None,
-        columns: Collection[str] = (),
+        graders: Mapping[str, object] | None = None,
+        **options: Unpack[AskOptions],
     ) -> None:
         super().__init__(spec, graders or spec.build_graders())
         if graders is None:  # callers that pass graders check the machine themselves
-            check_machine(spec, self.graders)
-        self.listener, self.columns = listener, columns
-        self._grader = BatchGrader(
-            spec,
-            self.graders,
-            clock=clock,
-            journal=journal,
-            tally=tally,
-            startup_patience_s=startup_patience_s,
-            draws=draws,
-            listener=listener,
-            columns=columns,
-        )
+            spec.check_machine(self.graders)
+        self.listener, self.columns = options.get("listener"), options.get("columns", ())
+        self._grader = BatchGrader(spec, self.graders, **options)
         self._steps = 0
-
-    @classmethod
-    def from_file(cls, path: Path | str) -> SpecRewardFunction:
-        """The reward function of a spec file; raises :class:`~adjudge.errors.ConfigError`."""
-        return cls(RewardSpec.load(path))
 
     @property
     def fingerprint(self) -> str:
@@ -164,3 +142,75 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
         text = f"{self.spec.reward.seed}\x00{step}\x00{group}"
         digest = blake2b(encode_exactly(text), digest_size=8).digest()
         return int.from_bytes(digest) < rate * 2**64
+
+
+# --- what a built spec depends on outside it ------------------------------------------------------
+
+
+def compute_fingerprint(spec: RewardSpec, graders: Mapping[str, object]) -> str:
+    """The hash of a spec together with what its graders' answers depend on outside it.
+
+    A grader's ``fingerprint`` speaks for the files it read; the source file of the user's own class
+    speaks for itself. A journal or run folder of another fingerprint is another run.
+    """
+    said = [__version__, spec.hash]
+    said += [
+        describe_object(one.grader_type) for one in spec.graders if one.grader_type is not one.type
+    ]
+    for name in sorted(graders):
+        said += _grader_fingerprints(name, graders[name])
+    return _short_digest(said)
+
+
+def describe_settings(spec: RewardSpec, graders: Mapping[str, object]) -> Metadata:
+    """A spec as plain tables: defaults filled in, and what is not set left out.
+
+    ``content`` of a grader is a digest of what its answers depend on outside the spec: files,
+    code, judges' addresses. Where the spec's file has ``${NAME}``, so have the settings: the value
+    may be a secret.
+    """
+    said = hide_variables(
+        spec, spec.model_dump(mode="json", exclude_none=True, exclude={"version"})
+    )
+    tables = {}
+    for entry, table in zip(spec.graders, said["graders"], strict=True):
+        del table["name"]
+        content = _short_digest(_grader_fingerprints(entry.name, graders[entry.name]))
+        tables[entry.name] = {**table, "content": content}
+    return {**said, "graders": tables}
+
+
+def hide_variables(spec: RewardSpec, value: Any) -> Any:
+    """Plain data made of a spec, with ``${NAME}`` again for each text that has it in the file."""
+    path = Path(spec.where)
+    written = find_references(path) if path.is_file() else {}
+
+    def hide(inner: object) -> object:
+        if isinstance(inner, dict):
+            return {key: hide(below) for key, below in inner.items()}
+        if isinstance(inner, list):
+            return [hide(below) for below in inner]
+        return written.get(inner, inner) if isinstance(inner, str) else inner
+
+    return hide(value)
+
+
+def _short_digest(said: Sequence[str]) -> str:
+    return sha256("\0".join(said).encode()).hexdigest()[:16]
+
+
+def _grader_fingerprints(name: str, grader: object) -> list[str]:
+    """What a grader's answers, and its judges' replies, depend on beside the spec."""
+    traits = GraderTraits.of(grader)
+    models = [GraderTraits.of(one).model for one in (grader, *traits.members)]
+    return [
+        name,
+        str(traits.fingerprint),
+        digest_source(type(grader)),
+        # What ships has a fingerprint of its own, which a class derived from it may not know of.
+        *(
+            str(getattr(model, "fingerprint", "")) + digest_source(type(model))
+            for model in models
+            if model is not None
+        ),
+    ]

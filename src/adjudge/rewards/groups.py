@@ -14,9 +14,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from adjudge.errors import ErrorKind, GradingFailure, MissingRewardError
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.stats import mean_and_std, snap_ties, z_scores
-from adjudge.types import GraderError, RewardPart, mid_ranks
+from adjudge.types import mid_ranks
 
 STD_EPSILON = 1e-4
 """What TRL adds to the standard deviation of a group."""
@@ -108,45 +108,6 @@ def _rank_scores(present: Sequence[float]) -> Sequence[float | None]:
         return [None] * n
     places = mid_ranks([-reward for reward in present])
     return [(n - place) / (n - 1) for place in places]
-
-
-MissingPolicy = Literal["mask", "drop_group", "fallback", "raise"]
-
-
-def drop_group(group: Sequence[RewardPart]) -> list[RewardPart]:
-    """Policy ``drop_group``: with one missing, the whole group is missing.
-
-    The present ones become ``GraderError(quorum)``; the failed ones keep their own reason.
-    """
-    failed = sum(isinstance(outcome, GraderError) for outcome in group)
-    if not failed:
-        return list(group)
-    message = f"{failed} of {len(group)} rewards of the group are missing"
-    dropped = GraderError("group", ErrorKind.QUORUM, message)
-    return [outcome if isinstance(outcome, GraderError) else dropped for outcome in group]
-
-
-def fallback_group(
-    group: Sequence[RewardPart], fallback: Sequence[RewardPart]
-) -> tuple[list[RewardPart], bool]:
-    """Policy ``fallback``: the rule's scores for *every* sample of a group that misses any.
-
-    Mixing the judge's ruler and the rule's inside one group would compare nothing with nothing.
-    Returns the group and whether it fell back.
-    """
-    if any(isinstance(outcome, GraderError) for outcome in group):
-        return list(fallback), True
-    return list(group), False
-
-
-def raise_missing(failures: Sequence[GraderError], total: int) -> None:
-    """Policy ``raise``: :class:`MissingRewardError` with everything that failed, if anything."""
-    if failures:
-        first = failures[0]
-        raise MissingRewardError(
-            f"{len(failures)} of {total} rewards are missing, first: {first.kind}: {first.error}",
-            list(failures),
-        )
 
 
 def turn_advantages(

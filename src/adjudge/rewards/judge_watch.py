@@ -29,11 +29,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import structs
 
-from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, ConfigError, ErrorKind, Fields, GradingFailure
 from adjudge.graders.base import GraderTraits, is_listwise
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.journal import sample_key
@@ -127,7 +127,7 @@ class WatchedCall:
     losses: list[_Loss | None] = field(default_factory=list)
     last: dict[_Loss, GraderError] = field(default_factory=dict)
     questions: Counter[_Loss] = field(default_factory=Counter)
-    groups: set[Any] = field(default_factory=set)
+    groups: set[object] = field(default_factory=set)
 
     @property
     def is_lost(self) -> bool:
@@ -156,7 +156,7 @@ class JudgeWatch:
     def __init__(
         self,
         spec: RewardSpec,
-        graders: Mapping[str, Any],
+        graders: Mapping[str, object],
         startup_patience_s: float | None = None,
         columns: Collection[str] = (),
     ) -> None:
@@ -166,9 +166,9 @@ class JudgeWatch:
         self._unanswered = watched if spec.missing.max_missing < 1.0 else set[str]()
         self._traits = {name: GraderTraits.of(grader) for name, grader in graders.items()}
         self._unchecked = {one for one in self._unanswered if self._traits[one].check_fields}
-        self._failed: dict[str, set[Any]] = {name: set() for name in self._unanswered}
+        self._failed: dict[str, set[object]] = {name: set() for name in self._unanswered}
         self._columns = columns
-        self._unapplied: dict[str, set[Any]] = {name: set() for name in watched}
+        self._unapplied: dict[str, set[object]] = {name: set() for name in watched}
         self._calls: deque[WatchedCall] = deque()
         self._begun = 0
 
@@ -205,7 +205,7 @@ class JudgeWatch:
         Not where the field may be misspelt: where no sample has such a column, not even a null in
         it. That stays ``invalid_input``.
         """
-        rows: list[Mapping[str, Any]] = []
+        rows: list[Fields] = []
         known: dict[str, bool] = {}
         for table in _list_results(graded):
             for name, result in table.items():
@@ -222,24 +222,21 @@ class JudgeWatch:
 
     def _report_unapplied(self, graded: Sequence[GradedSample], samples: Sequence[Sample]) -> None:
         """Say once of a grader that had nothing to judge in any sample so far."""
-        for one, sample in zip(graded, samples, strict=True) if self._unapplied else ():
-            for name, result in one.results():
-                if name not in self._unapplied:
-                    continue
-                if not isinstance(result, GraderError):
+        for at, name, result in _iter_results(graded, self._unapplied):
+            if not isinstance(result, GraderError):
+                del self._unapplied[name]
+            elif result.kind is ErrorKind.NOT_APPLICABLE:
+                seen = self._unapplied[name]
+                seen.add(_sample_content(samples[at]))
+                if len(seen) >= MIN_FAILED_SAMPLES:
                     del self._unapplied[name]
-                elif result.kind is ErrorKind.NOT_APPLICABLE:
-                    seen = self._unapplied[name]
-                    seen.add(_sample_content(sample))
-                    if len(seen) >= MIN_FAILED_SAMPLES:
-                        del self._unapplied[name]
-                        _log.warning(
-                            "graders.%s: none of the first %d samples has its field (%s), so the "
-                            "rewards are made without it. Correct its mapper if that is misspelt.",
-                            name,
-                            len(seen),
-                            ", ".join(result.metadata[LACKED]),
-                        )
+                    _log.warning(
+                        "graders.%s: none of the first %d samples has its field (%s), so the "
+                        "rewards are made without it. Correct its mapper if that is misspelt.",
+                        name,
+                        len(seen),
+                        ", ".join(result.metadata[LACKED]),
+                    )
 
     # --- answers --------------------------------------------------------------------------------
 
@@ -251,19 +248,14 @@ class JudgeWatch:
         ones, refused requests, rows without what it needs, or an exception. Nothing that passes by
         itself, and no failure of a local deadline, counts.
         """
-        if not self._unanswered:
-            return
         failures: dict[str, list[GraderError]] = {}
-        for one, sample in zip(graded, samples, strict=True):
-            for name, result in one.results():
-                if name not in self._unanswered:
-                    continue
-                if _is_answer(result):
-                    self._unanswered.discard(name)
-                    failures.pop(name, None)
-                elif isinstance(result, GraderError) and _is_permanent(result):
-                    failures.setdefault(name, []).append(result)
-                    self._failed[name].add(_sample_content(sample))
+        for at, name, result in _iter_results(graded, self._unanswered):
+            if _is_answer(result):
+                self._unanswered.discard(name)
+                failures.pop(name, None)
+            elif isinstance(result, GraderError) and _is_permanent(result):
+                failures.setdefault(name, []).append(result)
+                self._failed[name].add(_sample_content(samples[at]))
         for name, errors in failures.items():
             if final := next((error for error in errors if error.final), None):
                 raise ConfigError(
@@ -296,7 +288,7 @@ class JudgeWatch:
     ) -> None:
         """Note what took the rewards of a call as of now."""
         call.losses, call.last = [], {}
-        questions: dict[Any, _Loss] = {}
+        questions: dict[object, _Loss] = {}
         for place, one in enumerate(asked):
             results = [pair for pair in one.results() if pair[0] in counting]
             failed = [(name, error) for name, error in results if isinstance(error, GraderError)]
@@ -356,7 +348,7 @@ class JudgeWatch:
 
     def _count_lost(self, call: WatchedCall) -> int:
         """How many questions of calls in a row, this one included, are open; 0: too few."""
-        open_ones, groups, seen = Counter[_Loss](), set[Any](), False
+        open_ones, groups, seen = Counter[_Loss](), set[object](), False
         for entry in reversed(self._calls):
             seen |= entry is call
             if entry.is_lost:
@@ -373,21 +365,29 @@ class JudgeWatch:
         """The failure of a grader that has never answered because nobody listens; else ``None``."""
         found: dict[str, GraderError] = {}
         listening: set[str] = set()
-        for one in graded if self._unanswered else ():
-            for name, result in one.results():
-                if name not in self._unanswered:
-                    continue
-                if not isinstance(result, GraderError):
-                    listening.add(name) if _is_answer(result) else None
-                elif result.kind is ErrorKind.CONNECTION:
-                    found.setdefault(name, result)
-                elif result.kind not in (ErrorKind.NOT_SAMPLED, ErrorKind.NOT_APPLICABLE):
-                    listening.add(name)
+        for _, name, result in _iter_results(graded, self._unanswered):
+            if isinstance(result, GraderError) and result.kind is ErrorKind.CONNECTION:
+                found.setdefault(name, result)
+            elif _is_answer(result) or (
+                isinstance(result, GraderError)
+                and result.kind not in (ErrorKind.NOT_SAMPLED, ErrorKind.NOT_APPLICABLE)
+            ):
+                listening.add(name)
         return next((error for name, error in found.items() if name not in listening), None)
 
 
 def _describe(failure: GraderError) -> str:
     return f"{failure.name}: {failure.kind}: {failure.error.removeprefix(f'{failure.name}: ')}"
+
+
+def _iter_results(
+    graded: Sequence[GradedSample], names: Collection[str]
+) -> Iterator[tuple[int, str, GraderResult]]:
+    """What the graders with these names said, each with its sample's place."""
+    for at, one in enumerate(graded if names else ()):
+        for name, result in one.results():
+            if name in names:
+                yield at, name, result
 
 
 def _list_results(graded: Iterable[GradedSample]) -> Iterator[dict[str, GraderResult]]:
@@ -397,7 +397,7 @@ def _list_results(graded: Iterable[GradedSample]) -> Iterator[dict[str, GraderRe
             yield from () if isinstance(draw.events, GraderError) else draw.events
 
 
-def _is_column(name: str, rows: Iterable[Mapping[str, Any]]) -> bool:
+def _is_column(name: str, rows: Iterable[Fields]) -> bool:
     return any(get_path(row, name) is not MISSING for row in rows)
 
 
@@ -416,7 +416,7 @@ def _is_permanent(error: GraderError) -> bool:
     return loss in (_Loss.FINAL, _Loss.UNREAD, _Loss.SETUP)
 
 
-def _sample_content(sample: Sample) -> Any:
+def _sample_content(sample: Sample) -> object:
     """What tells rollouts apart; equal ones are one observation, whatever their ids."""
     texts = {"prompt": sample.prompt, "response": sample.response, "messages": sample.messages}
     if not any(texts.values()):
@@ -424,7 +424,7 @@ def _sample_content(sample: Sample) -> Any:
     return sample_key(texts) or sample.original_index
 
 
-def _describe_judge(grader: Any) -> str:
+def _describe_judge(grader: object) -> str:
     """A grader's judge as its user knows it."""
     model = GraderTraits.of(grader).model
     urls = ", ".join(getattr(model, "base_urls", ()))

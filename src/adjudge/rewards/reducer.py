@@ -3,16 +3,16 @@
 Each step is a function over plain numbers, in this order:
 
 1. leave out idle graders: those that had nothing to judge in a whole group
-   (:func:`find_idle_graders`);
+   (:func:`~adjudge.rewards.aggregate.find_idle_graders`);
 2. normalise, aggregate, gate: O = method(w, s) · Π gates + Σ penalties
-   (:mod:`~adjudge.rewards.aggregate`), and E = Σ or mean over events;
-3. missing: what becomes of a group in which O is missing (:mod:`~adjudge.rewards.groups`);
+   (:func:`~adjudge.rewards.aggregate.aggregate`), and E = Σ or mean over events;
+3. missing: a group in which O is missing drops out, or has the fallback rule's O;
 4. group: O → z-score, rank, … within the group (:func:`~adjudge.rewards.groups.group_step`);
-5. environment: R = env and s · (w_E·E + w_O·O) by ``combine_mode``.
+5. environment: R = env and s · (w_E·E + w_O·O) by ``combine_mode``
+   (:func:`~adjudge.rewards.aggregate.combine`).
 
 Pure: nothing is asked here, and the same answers make the same rewards, to the last bit.
-:meth:`RewardReducer.explain` gives the chain of numbers that made each reward. Lines
-``[RUBRIC_SCORE]`` of the log say what a sample's events and outcome were, for whoever listens.
+:meth:`RewardReducer.explain` gives the chain of numbers that made each reward.
 """
 
 from __future__ import annotations
@@ -21,63 +21,37 @@ import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from itertools import product
 from typing import Any, cast
 
-from msgspec import structs
-
-from adjudge.errors import LACKED, LOST, ErrorKind
+from adjudge.errors import ErrorKind, MissingRewardError
 from adjudge.graders.base import GraderTraits, is_listwise
 from adjudge.rewards.aggregate import (
     AggregateTerm,
+    active_terms,
     aggregate,
+    aggregate_active,
     combine,
     combine_parts,
     component_values,
+    find_idle_graders,
+    has_kind,
     reduce_events,
 )
-from adjudge.rewards.groups import (
-    drop_group,
-    fallback_group,
-    gdpo_step,
-    group_step,
-    raise_missing,
-)
-from adjudge.rewards.spec import GraderScope, RewardSpec, check_graders
+from adjudge.rewards.chain import ResultWriter, RewardChain, RewardChecks
+from adjudge.rewards.groups import gdpo_step, group_step
+from adjudge.rewards.spec import GraderEntry, GraderScope, Problems, RewardSpec
 from adjudge.stats import snap_ties
 from adjudge.types import (
     GradedSample,
     GraderError,
     GraderResult,
-    GraderScore,
     RewardPart,
     RewardResult,
     Role,
     finite_range,
 )
-
-_score_logger = logging.getLogger("adjudge.rubric")
-
-
-def log_score(event: RewardPart | None, outcome: RewardPart | None, combined: RewardPart) -> None:
-    """One line per sample at INFO: E, O and the reward.
-
-    What is missing says ``missing``; what the spec does not ask for (``None``) says ``none``.
-    """
-    if _score_logger.isEnabledFor(logging.INFO):
-        _score_logger.info(
-            "[RUBRIC_SCORE] event=%s, outcome=%s, combined=%s",
-            _format_part(event),
-            _format_part(outcome),
-            _format_part(combined),
-        )
-
-
-def _format_part(part: RewardPart | None) -> str:
-    if part is None:
-        return "none"
-    return "missing" if isinstance(part, GraderError) else f"{part:.6g}"
-
 
 _log = logging.getLogger("adjudge")
 _LONE_SAMPLE_EFFECT = {
@@ -95,20 +69,23 @@ class RewardReducer:
     they do not fit the spec.
     """
 
-    def __init__(self, spec: RewardSpec, graders: Mapping[str, Any]) -> None:
-        self.spec, self.graders = spec, dict(graders)
+    def __init__(self, spec: RewardSpec, graders: Mapping[str, object]) -> None:
+        self.spec = spec
+        self.graders: dict[str, Any] = dict(graders)
         check_graders(spec, self.graders)
         scopes: tuple[GraderScope, ...] = ("outcome", "event")
         # What weighs 0 is reported only.
-        self._terms: dict[GraderScope, list[AggregateTerm]] = {
+        self._terms = {
             scope: [self._term(term) for term in spec.terms(scope) if term.weight != 0]
             for scope in scopes
         }
+        self._event_graders = {term.name for term in self._terms["event"]}
         self._counting = spec.counting
         self._compares = spec.reward.group != "none" or spec.missing.policy in (
             "drop_group",
             "fallback",
         )
+        self._writer = ResultWriter(spec)
         self._warned = False
 
     def _term(self, term: AggregateTerm) -> AggregateTerm:
@@ -120,10 +97,7 @@ class RewardReducer:
     @property
     def info_keys(self) -> list[str]:
         """The keys of every result's ``reward_info``."""
-        scores = [f"{entry.name}_score" for entry in self.spec.graders]
-        outcome = ["outcome"] if self._terms["outcome"] else []
-        events = ["events"] if self._terms["event"] else []
-        return [*scores, *outcome, *events, "env_reward"]
+        return self._writer.keys
 
     def reward(
         self,
@@ -131,6 +105,7 @@ class RewardReducer:
         *,
         whole_groups: bool = True,
         step: int | None = None,
+        found: RewardChecks | None = None,
     ) -> list[RewardResult]:
         """Rewards from what the graders said, in the same order; pure.
 
@@ -148,31 +123,18 @@ class RewardReducer:
 
         Rewards of a group that differ by rounding alone are made equal. ``step`` is the training
         step, by which schedules of weights go; without one a spec that has any is a
-        :class:`~adjudge.errors.ConfigError`.
+        :class:`~adjudge.errors.ConfigError`. With ``found`` these are some groups of many: what is
+        said of all together is noted there, and said by :meth:`check_rewards` after the last.
         """
-        found = RewardChecks()
-        results = self.reward_part(judged, found, whole_groups=whole_groups, step=step)
-        self.check_rewards(found)
-        return results
-
-    def reward_part(
-        self,
-        judged: Sequence[GradedSample],
-        found: RewardChecks,
-        *,
-        whole_groups: bool = True,
-        step: int | None = None,
-    ) -> list[RewardResult]:
-        """:meth:`reward` of some groups of many, noting in ``found`` what is said of all together.
-
-        After the last part, :meth:`check_rewards` says it.
-        """
+        reducer = self
         if step is not None and self.spec.schedules:
             reducer = RewardReducer(self.spec.at_step(step), self.graders)
-            return reducer.reward_part(judged, found, whole_groups=whole_groups)
-        chains = self.explain(judged, whole_groups=whole_groups)
-        results = [self._result(chain) for chain in chains]
-        found.add(_by_group(chains), results)
+        chains = reducer.explain(judged, whole_groups=whole_groups)
+        results = list(map(reducer._writer.write, chains))
+        checks = RewardChecks() if found is None else found
+        checks.add(_by_group(chains), results)
+        if found is None:
+            self.check_rewards(checks)
         return results
 
     def check_rewards(self, found: RewardChecks) -> None:
@@ -192,8 +154,13 @@ class RewardReducer:
                 found.groups,
                 _LONE_SAMPLE_EFFECT[step],
             )
-        if self.spec.missing.policy == "raise":
-            raise_missing(found.failures, found.samples)
+        if self.spec.missing.policy == "raise" and found.failures:
+            first = found.failures[0]
+            raise MissingRewardError(
+                f"{len(found.failures)} of {found.samples} rewards are missing, first: "
+                f"{first.kind}: {first.error}",
+                found.failures,
+            )
 
     def explain(
         self, judged: Sequence[GradedSample], *, whole_groups: bool = True
@@ -225,7 +192,11 @@ class RewardReducer:
         return [
             names
             if names >= self._counting
-            else {name for name, result in one.results() if name in names and _is_lacking(result)}
+            else {
+                name
+                for name, result in one.results()
+                if name in names and has_kind(result, ErrorKind.NOT_APPLICABLE)
+            }
             for one, names in zip(judged, alone, strict=True)
         ]
 
@@ -235,19 +206,19 @@ class RewardReducer:
         outcome = self._aggregate(one.outcome, "outcome", idle)
         values: list[RewardPart] | GraderError = []
         events: RewardPart = 0.0
-        event_graders = {term.name for term in self._terms["event"]}
         if isinstance(one.events, GraderError):
             values = events = one.events
         elif one.events:
             values = [self._aggregate(event, "event", idle) for event in one.events]
             events = reduce_events(values, settings.event_reduce)
-        elif not event_graders or not idle >= event_graders:  # else idle for the whole group
+        elif not self._event_graders or not idle >= self._event_graders:  # else no event counts
             events = reduce_events([], settings.event_reduce)
         # An outcome of weight 0 is not needed and not missed; its place is never read.
         part = outcome if settings.outcome_weight != 0 else 0.0
         chain = RewardChain(one, idle, outcome, values, events, part, part)
         chain.reward = self._apply_environment(chain)
-        if settings.combine_mode == "weighted_sum" and not one.sampled and _is_undrawn(chain):
+        undrawn = not one.sampled and has_kind(chain.reward, ErrorKind.NOT_SAMPLED)
+        if undrawn and settings.combine_mode == "weighted_sum":
             chain.part = 0.0  # a group that was not drawn keeps the environment's reward
             chain.reward = self._combine(0.0, one)
         if not isinstance(chain.reward, float):
@@ -258,44 +229,44 @@ class RewardReducer:
         self, results: Mapping[str, GraderResult], scope: GraderScope, idle: AbstractSet[str]
     ) -> RewardPart:
         """O, or one event of E: method(w, normalised s) · Π gates + Σ penalties, without idle."""
-        terms = self._terms[scope]
-        if idle and terms:
-            terms = _active_terms(terms, results, idle)
-            if not terms and idle >= self._counting:
-                why = "no grader had anything to judge"
-                nothing = GraderError("group", ErrorKind.NOT_APPLICABLE, why)
-                failed = (one for one in results.values() if isinstance(one, GraderError))
-                return _blame_sample(next(filter(_is_lacking, failed), nothing), results)
-            if not terms:
-                return 0.0  # the other scope makes the reward
         settings = self.spec.reward
-        number = aggregate(results, terms, method=settings.aggregate, normalise=settings.normalise)
-        return _blame_sample(number, results)
+        return aggregate_active(
+            results,
+            self._terms[scope],
+            idle,
+            all_idle=idle >= self._counting,
+            method=settings.aggregate,
+            normalise=settings.normalise,
+        )
 
     def _apply_missing_policy(self, group: Sequence[RewardChain]) -> None:
-        """A group in which O is missing: none has one, or all have the fallback's; in place."""
-        parts = [chain.part for chain in group]
-        if self.spec.missing.policy == "drop_group":
-            parts = drop_group(parts)
-        if self.spec.missing.policy == "fallback":
-            parts, fell_back = fallback_group(parts, [self._fallback(one) for one in group])
-            for chain in group:
-                chain.fell_back = fell_back
-        for chain, part in zip(group, parts, strict=True):
-            chain.part = part
+        """``drop_group``: with one missing, all are. ``fallback``: then all have the rule's score.
+
+        Mixing the judge's ruler and the rule's inside one group would compare nothing with nothing.
+        """
+        failed = sum(isinstance(chain.part, GraderError) for chain in group)
+        policy = self.spec.missing.policy
+        for chain in group if failed else ():
+            if policy == "fallback":
+                chain.part, chain.fell_back = self._fallback(chain), True
+            elif policy == "drop_group" and not isinstance(chain.part, GraderError):
+                why = f"{failed} of {len(group)} rewards of the group are missing"
+                chain.part = GraderError("group", ErrorKind.QUORUM, why)
 
     def _apply_group_step(self, group: Sequence[RewardChain]) -> None:
         """O ← step(O) within its group, and R of that; a sample without a reward counts nowhere."""
         reward = self.spec.reward
-        present = [chain.part if isinstance(chain.part, float) else None for chain in group]
         if reward.group == "gdpo" and not group[0].fell_back:
-            components = [
-                None if outcome is None else self._components(chain.sample, chain.idle)
-                for chain, outcome in zip(group, present, strict=True)
-            ]
             weights = {term.name: term.weight for term in self._terms["outcome"]}
+            components = [
+                self._components(chain.sample, chain.idle)
+                if isinstance(chain.part, float)
+                else None
+                for chain in group
+            ]
             stepped = gdpo_step(components, weights)
         else:
+            present = [chain.part if isinstance(chain.part, float) else None for chain in group]
             stepped = group_step(present, reward.group, bonus=reward.bonus)
         for chain, value in zip(group, stepped, strict=True):
             if isinstance(chain.part, float):
@@ -324,7 +295,7 @@ class RewardReducer:
 
     def _components(self, one: GradedSample, idle: AbstractSet[str]) -> dict[str, float] | None:
         """A sample's outcome before it is one number; ``None`` where a grader of it failed."""
-        terms = _active_terms(self._terms["outcome"], one.outcome, idle)
+        terms = active_terms(self._terms["outcome"], one.outcome, idle)
         found = component_values(one.outcome, terms, normalise=self.spec.reward.normalise)
         return None if isinstance(found, GraderError) else found
 
@@ -335,7 +306,7 @@ class RewardReducer:
         trial = self._combine(rule, chain.sample)
         return trial if isinstance(trial, GraderError) else rule
 
-    # --- what is said of a reward -----------------------------------------------------------------
+    # --- what else is known of the numbers --------------------------------------------------------
 
     def components(
         self, judged: Sequence[GradedSample], *, whole_groups: bool = True
@@ -347,11 +318,7 @@ class RewardReducer:
         rounding alone are made equal.
         """
         self.spec.refuse_schedules("this call", "Use RewardSpec.at_step.")
-        idle = (
-            self._leave_out_idle(judged, whole_groups=True)
-            if whole_groups
-            else [_NO_GRADERS] * len(judged)
-        )
+        idle = self._leave_out_idle(judged, whole_groups=whole_groups)
         found = [self._components(one, names) for one, names in zip(judged, idle, strict=True)]
         groups: dict[str, list[dict[str, float]]] = {}
         for one, components in zip(judged, found, strict=True):
@@ -380,114 +347,16 @@ class RewardReducer:
         return [list(next(rows)) if one.sampled else [] for one in judged]
 
     def _draw_values(self, chain: RewardChain) -> dict[str, float | None]:
-        failed = any(
-            isinstance(result, GraderError) and name in self._counting
-            for name, result in chain.sample.results()
-        )
-        whole = isinstance(chain.reward, float) and not failed and not chain.fell_back
-        return {**self._info(chain), "reward": cast("float", chain.reward) if whole else None}
-
-    def _result(self, chain: RewardChain) -> RewardResult:
-        one, reward = chain.sample, chain.reward
-        source = "none"
-        if one.sampled:
-            source = "rule_fallback" if chain.fell_back else "graders"
-            log_score(
-                chain.events if self._terms["event"] else None,
-                chain.outcome if self._terms["outcome"] else None,
-                reward,
-            )
-        info, details = self._info(chain), _details(one, source)
-        if not isinstance(reward, float):
-            return RewardResult(one.original_index, one.group_index, None, info, details, reward)
-        events = self._event_rewards(chain) if source == "graders" else None
-        imputed: list[GraderError] = []
-        if self.spec.missing.suspect == "min" and source == "graders":
-            found = [result for name, result in one.results() if name in self._counting]
-            imputed = [one for one in found if isinstance(one, GraderError) and one.suspect]
-        return RewardResult(
-            one.original_index, one.group_index, reward, info, details, None, events, imputed
-        )
-
-    def _event_rewards(self, chain: RewardChain) -> list[float] | None:
-        """What each event adds to the reward; ``None`` where that is not a sum over events."""
-        settings = self.spec.reward
-        values = chain.event_values
-        if not values or isinstance(values, GraderError) or settings.combine_mode == "multiply":
-            return None
-        if settings.event_weight == 0 or not self._terms["event"]:
-            return None
-        share = settings.event_weight * settings.judge_scale
-        if settings.event_reduce == "mean":
-            share /= len(values)
-        return [share * value for value in values if not isinstance(value, GraderError)]
-
-    def _info(self, chain: RewardChain) -> dict[str, float | None]:
-        """The same keys for every sample of this spec, always."""
-        one = chain.sample
-        info: dict[str, float | None] = {}
-        for entry in self.spec.graders:
-            if entry.scope == "event":
-                info[f"{entry.name}_score"] = _event_mean(one, entry.name)
-            else:
-                found = one.outcome.get(entry.name)
-                score = found.score if isinstance(found, GraderScore) else None
-                info[f"{entry.name}_score"] = score
-        if self._terms["outcome"]:
-            info["outcome"] = chain.outcome if isinstance(chain.outcome, float) else None
-        if self._terms["event"]:
-            info["events"] = chain.events if isinstance(chain.events, float) else None
-        info["env_reward"] = one.env_reward
-        return info
+        whole = not chain.fell_back and not self._writer.list_failures(chain.sample)
+        reward = chain.reward if whole and isinstance(chain.reward, float) else None
+        return {**self._writer.list_parts(chain), "reward": reward}
 
 
 _NO_GRADERS: frozenset[str] = frozenset()
-
-
-@dataclass
-class RewardChecks:
-    """What is said of all groups of a run together: lone samples, and missing rewards."""
-
-    samples: int = 0
-    groups: int = 0
-    alone: int = 0
-    failures: list[GraderError] = field(default_factory=list)
-
-    def add(
-        self, groups: Collection[Sequence[RewardChain]], results: Sequence[RewardResult]
-    ) -> None:
-        """Count some whole groups and their results."""
-        self.samples += len(results)
-        self.groups += len(groups)
-        self.alone += sum(len(group) == 1 for group in groups)
-        missing = (result.missing for result in results if result.missing is not None)
-        self.failures += [one for one in missing if one.kind is not ErrorKind.NOT_SAMPLED]
-
-
-@dataclass(slots=True)
-class RewardChain:
-    """A sample on its way to a reward: the numbers, in the order in which they are made.
-
-    ``idle``: the graders that are left out. ``outcome``: O. ``event_values``: its events, and
-    ``events``: E. ``part``: O as the missing policy and the group step leave it, or the failure
-    because of which there will be no reward. ``reward``: R. ``fell_back``: ``part`` is the fallback
-    rule's.
-    """
-
-    sample: GradedSample
-    idle: AbstractSet[str]
-    outcome: RewardPart
-    event_values: list[RewardPart] | GraderError
-    events: RewardPart
-    part: RewardPart
-    reward: RewardPart
-    fell_back: bool = False
-
-
 _UNRANKED = GraderError("group", ErrorKind.INVALID_INPUT, "a group of one sample cannot be ranked")
 
 
-def _worst_contribution(grader: Any, weight: float, normalise: bool) -> float | None:
+def _worst_contribution(grader: object, weight: float, normalise: bool) -> float | None:
     """What of a grader adds least to the reward; ``None`` where its range is open, or it ranks."""
     traits = GraderTraits.of(grader)
     role = traits.role
@@ -500,13 +369,6 @@ def _worst_contribution(grader: Any, weight: float, normalise: bool) -> float | 
         ends = (0.0, 1.0)
     end = ends[weight < 0]
     return None if end is None or math.isinf(end) else float(end)
-
-
-def _active_terms(
-    terms: Sequence[AggregateTerm], results: Mapping[str, GraderResult], idle: AbstractSet[str]
-) -> list[AggregateTerm]:
-    """The terms that count in a group; a failed grader counts, as it might have had an answer."""
-    return [term for term in terms if term.name not in idle or _has_failed(results[term.name])]
 
 
 def _by_group(chains: Sequence[RewardChain]) -> Collection[list[RewardChain]]:
@@ -524,96 +386,114 @@ def _snap_rewards(group: Sequence[RewardChain]) -> None:
         chain.reward = reward
 
 
-def _event_mean(one: GradedSample, name: str) -> float | None:
-    if isinstance(one.events, GraderError) or not one.events:
-        return None
-    scores = [event[name] for event in one.events]
-    present = [result.score for result in scores if isinstance(result, GraderScore)]
-    return math.fsum(present) / len(present) if len(present) == len(scores) else None
+# --- whether built graders fit the spec, which the spec alone cannot tell -------------------------
+
+_Graders = Mapping[str, object]
 
 
-def _details(one: GradedSample, source: str) -> dict[str, Any]:
-    details: dict[str, Any] = {"source": source}
-    for name, result in one.outcome.items():
-        details[name] = _detail(result, one.list_draws(name) if one.repeats else ())
-    if isinstance(one.events, list):
-        if one.events:
-            details["events"] = [
-                {
-                    name: _detail(result, one.list_draws(name, place) if one.repeats else ())
-                    for name, result in event.items()
-                }
-                for place, event in enumerate(one.events)
-            ]
-    elif one.sampled:
-        details["events"] = _detail(one.events)
-    return details
+def check_graders(spec: RewardSpec, graders: _Graders) -> None:
+    """What only built graders can tell; raises :class:`~adjudge.errors.ConfigError`."""
+    if lacking := [entry.name for entry in spec.graders if entry.name not in graders]:
+        spec.refuse(f"graders.{lacking[0]}", "the grader object is missing")
+    by_entry = (_check_grader(spec, entry, graders[entry.name]) for entry in spec.graders)
+    spec.refuse_first(*by_entry, _check_scores(spec, graders))
 
 
-def _detail(result: GraderResult, draws: Sequence[GraderResult] = ()) -> dict[str, Any]:
-    if isinstance(result, GraderScore):
-        detail: dict[str, Any] = {"score": result.score, "reason": result.reason}
-    elif isinstance(result, GraderError):
-        detail = {"error": result.error, "kind": str(result.kind)}
-    else:
-        detail = {"rank": result.rank, "reason": result.reason}
-    if result.metadata:
-        detail["metadata"] = result.metadata
-    if draws:
-        detail["draws"] = [one.score if isinstance(one, GraderScore) else None for one in draws]
-    return detail
+def _check_grader(spec: RewardSpec, entry: GraderEntry, grader: object) -> Problems:
+    key = f"graders.{entry.name}"
+    traits, ranks = GraderTraits.of(grader), is_listwise(grader)
+    try:
+        role = traits.role
+    except ValueError as error:
+        spec.refuse(f"{key}: role", f"{error} (allowed: {', '.join(Role)})")
+    if ranks and entry.scope == "event":
+        yield key, "ranks groups, not events. Set scope = 'outcome'."
+    is_outcome_gate = role is Role.GATE and entry.counts and entry.scope == "outcome"
+    if is_outcome_gate and spec.reward.group == "gdpo":
+        why = (
+            "is a gate, which multiplies, but reward.group = 'gdpo' adds up graders. Use weight = "
+            "0, or group = 'z_score'."
+        )
+        yield key, why
+    if role is not Role.SCORE and (lowest := min(entry.weights)) < 0:
+        yield f"{key}.weight", f"must be at least 0 for a {role} (found {lowest})"
+    is_fallback = entry.name == spec.missing.fallback
+    if (entry.counts or is_fallback) and _lacks_range(spec, grader):
+        yield from _check_unscaled(spec, entry, grader)
+    if is_fallback and not traits.is_rule:
+        why = (
+            f"{entry.name!r} is not a rule grader, so it may fail for the same reason as the one "
+            "it replaces. Name a rule grader."
+        )
+        yield "missing.fallback", why
+    if is_fallback and (entry.scope == "event" or ranks or role is not Role.SCORE):
+        yield "missing.fallback", f"{entry.name!r} must score whole samples, one at a time"
 
 
-def find_idle_graders(
-    judged: Sequence[GradedSample], *, imputes: bool = False
-) -> dict[str, set[str]]:
-    """By group, the graders that had nothing to judge in all of its samples.
+def _check_unscaled(spec: RewardSpec, entry: GraderEntry, grader: object) -> Problems:
+    """A grader without a finite range counts as it is, but where a scale is needed."""
+    key = f"graders.{entry.name}"
+    if entry.type == "rubric":
+        why = (
+            "signed points have no finite score_range to normalise by. Set clip = true, so that a "
+            "negative sum counts as 0, or [reward] normalise = false."
+        )
+        yield key, why
+    worst = (GraderTraits.of(grader).score_range or (None, None))[min(entry.weights) < 0]
+    why = ""
+    if entry.name == spec.missing.fallback:
+        why = "missing.fallback, whose scores take the place of rewards"
+    elif spec.missing.suspect == "min" and (worst is None or math.isinf(worst)):
+        why = "missing.suspect = 'min', which gives a failure the lowest score"
+    if why:
+        yield f"{key}.score_range", f"is required by {why}. Give [low, high]."
 
-    Failures say neither that there was something nor that there was nothing; but where the spec
-    ``imputes`` suspect ones, their grader counts, and so it counts for the whole group. A rollout
-    that was lost says nothing of the others.
+
+def _lacks_range(spec: RewardSpec, grader: object) -> bool:
+    """Whether ``normalise`` finds nothing to normalise by in a grader that it is for."""
+    traits = GraderTraits.of(grader)
+    scored = traits.role is Role.SCORE and not is_listwise(grader)
+    return spec.reward.normalise and scored and finite_range(traits.score_range) is None
+
+
+def _list_scored(spec: RewardSpec, graders: _Graders) -> list[GraderEntry]:
+    """The graders whose scores are averaged."""
+    return [
+        entry
+        for entry in spec.graders
+        if entry.counts and GraderTraits.of(graders[entry.name]).role is Role.SCORE
+    ]
+
+
+def find_unscaled(spec: RewardSpec, graders: _Graders) -> dict[str, list[str]]:
+    """The graders without a range: their scores count as they are.
+
+    Each has the names of the normalised ones of its scope, beside which its scores count.
     """
-    found: dict[str, dict[str, set[str]]] = {}
-    for one in judged:
-        states = found.setdefault(one.group, {})
-        for name, result in one.results():
-            if not (isinstance(result, GraderError) and LOST in result.metadata):
-                states.setdefault(name, set()).add(_judging_state(result, imputes=imputes))
-    idle = {
-        group: {name for name, seen in states.items() if seen in _IDLE_STATES}
-        for group, states in found.items()
+    scored = _list_scored(spec, graders)
+    lacking = {entry.name for entry in scored if _lacks_range(spec, graders[entry.name])}
+    return {
+        entry.name: [
+            one.name for one in scored if one.scope == entry.scope and one.name not in lacking
+        ]
+        for entry in scored
+        if entry.name in lacking
     }
-    return {group: names for group, names in idle.items() if names}
 
 
-_IDLE_STATES = ({"lacking"}, {"idle"}, {"idle", "failed"})
-
-
-def _judging_state(result: GraderResult, *, imputes: bool) -> str:
-    if isinstance(result, GraderScore):
-        return "judged" if not result.metadata or result.evaluable else "idle"
-    if _is_lacking(result):
-        return "lacking"
-    imputed = imputes and isinstance(result, GraderError) and result.suspect
-    return "judged" if imputed else "failed"
-
-
-def _is_undrawn(chain: RewardChain) -> bool:
-    reward = chain.reward
-    return isinstance(reward, GraderError) and reward.kind is ErrorKind.NOT_SAMPLED
-
-
-def _is_lacking(result: GraderResult) -> bool:
-    return isinstance(result, GraderError) and result.kind is ErrorKind.NOT_APPLICABLE
-
-
-def _blame_sample(part: RewardPart, results: Mapping[str, GraderResult]) -> RewardPart:
-    """A reward that is missing for lack of a field is missing for what the sample is."""
-    if not isinstance(part, GraderError) or part.kind is not ErrorKind.NOT_APPLICABLE:
-        return part
-    lacks = any(isinstance(one, GraderError) and LACKED in one.metadata for one in results.values())
-    return structs.replace(part, kind=ErrorKind.INVALID_INPUT) if lacks else part
-
-
-def _has_failed(result: GraderResult) -> bool:
-    return isinstance(result, GraderError) and not _is_lacking(result)
+def _check_scores(spec: RewardSpec, graders: _Graders) -> Problems:
+    """What the scores of a scope are together."""
+    if spec.reward.aggregate == "points":
+        for scope, step in product(("outcome", "event"), spec.schedule_ends):
+            scored = [one for one in _list_scored(spec, graders) if one.scope == scope]
+            weights = [one.weight_at(step) for one in scored]
+            if any(weights) and max(weights) <= 0:
+                why = f"aggregate = 'points' needs a positive weight among the {scope} scores"
+                yield "graders", why
+    for name, beside in find_unscaled(spec, graders).items():
+        if spec.reward.aggregate == "min" and beside:
+            why = (
+                "is required by aggregate = 'min', which compares its scores with those of "
+                f"{beside[0]} in [0, 1]. Give [low, high]."
+            )
+            yield f"graders.{name}.score_range", why

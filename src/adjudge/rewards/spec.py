@@ -1,47 +1,38 @@
-"""The reward spec: one TOML file that says what is asked and how the answers become a reward.
-
-Also what only a spec's built graders can tell: whether they fit it, and what they depend on.
-"""
+"""The reward spec: one TOML file that says what is asked and how the answers become a reward."""
 
 from __future__ import annotations
 
-import math
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import msgspec
 from pydantic import (
     ConfigDict,
+    Discriminator,
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
     SerializeAsAny,
-    TypeAdapter,
-    ValidationError,
-    field_serializer,
+    Tag,
     field_validator,
     model_validator,
 )
 
-from adjudge.config import find_references, suggest_name
-from adjudge.config_tables import ConfigFile, ConfigTable, validate_model
+from adjudge.config import suggest_name
+from adjudge.config_tables import UNNAMED, ConfigFile, ConfigTable
 from adjudge.errors import ConfigError
-from adjudge.graders.base import GraderTraits, is_listwise
 from adjudge.graders.binding import check_machines
 from adjudge.graders.registry import (
     build_grader,
-    describe_object,
     is_grader,
     list_parameters,
     load_grader_class,
     name_type,
 )
-from adjudge.judges.base import ChatModel, digest_source
+from adjudge.judges.base import ChatModel
 from adjudge.judges.endpoint.connections import open_cache
 from adjudge.judges.table import (
     NOT_ABOUT_REPLIES,
@@ -56,17 +47,21 @@ from adjudge.rewards.aggregate import (
     CombineMode,
     EventReduce,
 )
-from adjudge.rewards.groups import GroupStep, MissingPolicy
-from adjudge.types import Reduce, Role, finite_range
-from adjudge.version import __version__
+from adjudge.rewards.groups import GroupStep
+from adjudge.types import Reduce
 
 if TYPE_CHECKING:
     from adjudge.judges.cassette.cache import ReplyCache
     from adjudge.judges.endpoint.settings import SpendCeiling
 
 GraderScope = Literal["outcome", "event"]
+MissingPolicy = Literal["mask", "drop_group", "fallback", "raise"]
 
-_NAME = re.compile(r"[A-Za-z_][\w.-]*\Z")
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$")]
+"""Letters, digits, ``_ . -``."""
+Problems = Iterator[tuple[str, str]]
+"""Keys that are wrong, and why."""
+
 _RESERVED = ("source", "events")  # keys of a result's details beside the graders' names
 # How a run is driven, not what it says: changing these resumes.
 _NOT_HASHED: dict[str, Any] = {
@@ -103,6 +98,8 @@ class WeightSchedule(ConfigTable):
     [0.2, 0.1, 0.0, 0.0]
     """
 
+    model_config = ConfigDict(serialize_by_alias=True)
+
     start: float = Field(alias="from", allow_inf_nan=False)
     """The weight at step 0."""
     end: float = Field(alias="to", allow_inf_nan=False)
@@ -126,7 +123,16 @@ class WeightSchedule(ConfigTable):
         return self
 
 
-_plain_weight = TypeAdapter(Annotated[float, Field(strict=True, allow_inf_nan=False)])
+def _find_kind(weight: object) -> str:
+    return f"{UNNAMED}schedule" if isinstance(weight, Mapping | WeightSchedule) else UNNAMED
+
+
+Weight = Annotated[
+    Annotated[float, Field(allow_inf_nan=False), Tag(UNNAMED)]
+    | Annotated[WeightSchedule, Tag(f"{UNNAMED}schedule")],
+    Discriminator(_find_kind),
+]
+"""A number, or a schedule."""
 
 
 class GraderEntry(ConfigTable):
@@ -137,18 +143,18 @@ class GraderEntry(ConfigTable):
 
     model_config = ConfigDict(extra="allow")
 
-    name: str
+    name: _Name
     """Your name for the grader: letters, digits, ``_ . -``. Rows of ``rewards.jsonl`` have
     ``NAME_score``."""
     type: str
     """A shipped type, ``module:Class`` of your own, or a name that an installed package brings."""
-    weight: float | WeightSchedule = 1.0
+    weight: Weight = 1.0
     """The grader's weight; 0: its score is reported and never needed. Or a schedule."""
     scope: GraderScope = "outcome"
     """``outcome`` judges the whole response, ``event`` each event of it."""
     mapper: dict[str, str] | None = None
     """``{ field = "column" }`` where your rows call a field otherwise; dots are allowed."""
-    judge: str | list[str] | None = None
+    judge: str | Annotated[list[str], Field(min_length=1)] | None = None
     """The ``[judges.NAME]`` that is asked, or a list of several; not needed with one table."""
     panel: PanelSettings | None = None
     """``votes``, ``reduce``, ``quorum`` for several judges or votes."""
@@ -171,34 +177,10 @@ class GraderEntry(ConfigTable):
 
     @field_validator("name")
     @classmethod
-    def _plain(cls, name: str) -> str:
-        if not _NAME.match(name):
-            raise ValueError("must be letters, digits, '_', '.', '-'")
+    def _free(cls, name: str) -> str:
         if name in _RESERVED:
             raise ValueError("is a key of the results. Choose another name.")
         return name
-
-    @field_validator("weight", mode="plain")
-    @classmethod
-    def _number_or_schedule(cls, weight: Any) -> float | WeightSchedule:
-        if isinstance(weight, WeightSchedule):
-            return weight
-        if isinstance(weight, Mapping):
-            try:
-                return validate_model(WeightSchedule, dict(weight), "weight")
-            except ConfigError as error:
-                problems = str(error).removeprefix("weight: ").replace("\nweight: ", "; ")
-                raise ValueError(problems.removeprefix("the file: ")) from None
-        try:
-            return _plain_weight.validate_python(weight)
-        except ValidationError as error:
-            raise ValueError(error.errors()[0]["msg"]) from None
-
-    @field_serializer("weight")
-    def _as_written(self, weight: float | WeightSchedule) -> Any:
-        if isinstance(weight, WeightSchedule):
-            return {"from": weight.start, "to": weight.end, "steps": weight.steps}
-        return weight
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -303,7 +285,7 @@ class RewardSpec(ConfigFile):
 
     version: int = Field(default=1, ge=1, le=1)
     graders: list[GraderEntry] = Field(min_length=1)
-    judges: dict[str, SerializeAsAny[JudgeTable]] = Field(default={})
+    judges: dict[_Name, SerializeAsAny[JudgeTable]] = Field(default={})
     reward: RewardSettings = RewardSettings()
     missing: MissingSettings = MissingSettings()
     max_concurrency: int = Field(default=32, ge=1)
@@ -430,6 +412,10 @@ class RewardSpec(ConfigFile):
             panel=None if entry.panel is None else entry.panel.model_dump(),
         )
 
+    def check_machine(self, graders: Mapping[str, object]) -> None:
+        """:func:`~adjudge.graders.binding.check_machines`, which names the file."""
+        check_machines(graders, f"{self.where}: ")
+
     def asks_judge(self, entry: GraderEntry) -> bool:
         """Whether an entry's class takes a chat model; raises :class:`ConfigError`."""
         where = f"{self.where}: graders.{entry.name}: type"
@@ -437,278 +423,73 @@ class RewardSpec(ConfigFile):
         return any(parameter.is_judge for parameter in list_parameters(cls))
 
     def _check(self) -> None:
+        by_entry = map(self._check_entry, self.graders)
+        self.refuse_first(self._check_counting(), self._check_fallback(), *by_entry)
+
+    def _check_counting(self) -> Problems:
+        """Each scope that has a weight has a grader with one, at both ends of each schedule."""
         names = Counter(entry.name for entry in self.graders)
         if repeated := [name for name, count in names.items() if count > 1]:
-            self.refuse("graders", f"the name {repeated[0]!r} is used twice")
+            yield "graders", f"the name {repeated[0]!r} is used twice"
         if not any(entry.counts for entry in self.graders):
-            self.refuse("graders", "every weight is 0, so no grader makes a reward. Set a weight.")
+            yield "graders", "every weight is 0, so no grader makes a reward. Set a weight."
         if self.reward.group != "none" and self.reward.outcome_weight == 0:
             why = "compares outcomes, but outcome_weight is 0. Set it, or group = 'none'."
-            self.refuse("reward.group", why)
-        self._check_weights()
-        self._check_scopes()
-        self._check_fallback(names)
-        for name in self.judges:
-            if not _NAME.match(name):
-                found = f"(found {name!r})"
-                self.refuse("judges", f"names must be letters, digits, '_', '.', '-' {found}")
-        for entry in self.graders:
-            self._check_judges(entry)
-
-    def _check_weights(self) -> None:
-        method = self.reward.aggregate
-        for entry in self.graders if method != "points" else ():
-            if (lowest := min(entry.weights)) < 0:
-                self.refuse(
-                    f"graders.{entry.name}.weight",
-                    f"must be at least 0 with aggregate = {method!r} (found {lowest}). Use "
-                    "aggregate = 'points' for signed points. Give a penalty grader a positive "
-                    "weight; its score is negative.",
-                )
-            if method == "min" and entry.name in self.schedules:
-                why = "is a schedule, but aggregate = 'min' weighs no score. Use a number."
-                self.refuse(f"graders.{entry.name}.weight", why)
-
-    def _check_scopes(self) -> None:
-        """Each scope that has a weight has a grader with one, at both ends of each schedule."""
+            yield "reward.group", why
+        if self.reward.aggregate != "points":
+            for entry in self.graders:
+                if (lowest := min(entry.weights)) < 0:
+                    why = (
+                        f"must be at least 0 with aggregate = {self.reward.aggregate!r} (found "
+                        f"{lowest}). Use aggregate = 'points' for signed points. Give a penalty "
+                        "grader a positive weight; its score is negative."
+                    )
+                    yield f"graders.{entry.name}.weight", why
         for scope, weight in (
             ("event", self.reward.event_weight),
             ("outcome", self.reward.outcome_weight),
         ):
             counting = [g for g in self.graders if g.scope == scope and g.counts]
             if counting and scope == "event" and "event_weight" not in self.reward.model_fields_set:
-                self.refuse(
-                    f"graders.{counting[0].name}.scope",
+                why = (
                     "is 'event', but reward.event_weight is not set. Set it; 0 asks about every "
-                    "event for the report only.",
+                    "event for the report only."
                 )
+                yield f"graders.{counting[0].name}.scope", why
             if weight != 0 and not counting:
-                self.refuse(
-                    f"reward.{scope}_weight",
+                why = (
                     f"is {weight}, but no grader has scope = {scope!r} and a weight. Set it to 0, "
-                    "or add such a grader.",
+                    "or add such a grader."
                 )
+                yield f"reward.{scope}_weight", why
             for step in self.schedule_ends if counting else ():
                 if not any(one.weight_at(step) for one in counting):
-                    self.refuse(
-                        f"graders.{counting[0].name}.weight",
+                    why = (
                         f"at step {step} no grader of scope = {scope!r} has a weight, so there is "
-                        "no reward. Let one keep a weight above 0.",
+                        "no reward. Let one keep a weight above 0."
                     )
+                    yield f"graders.{counting[0].name}.weight", why
 
-    def _check_fallback(self, names: Counter[str]) -> None:
-        wanted, policy = self.missing.fallback, self.missing.policy
-        if (policy == "fallback") != (wanted is not None):
+    def _check_fallback(self) -> Problems:
+        wanted, names = self.missing.fallback, [entry.name for entry in self.graders]
+        if (self.missing.policy == "fallback") != (wanted is not None):
             why = "must name a rule grader where policy = 'fallback', and be absent elsewhere"
-            self.refuse("missing.fallback", why)
+            yield "missing.fallback", why
         if wanted is not None and wanted not in names:
             hint, allowed = suggest_name(wanted, names), ", ".join(names)
             why = f"no grader has this name{hint} (found {wanted!r}; allowed: {allowed})"
-            self.refuse("missing.fallback", why)
+            yield "missing.fallback", why
 
-    def _check_judges(self, entry: GraderEntry) -> None:
-        key = f"graders.{entry.name}.judge"
+    def _check_entry(self, entry: GraderEntry) -> Problems:
+        key = f"graders.{entry.name}"
         named = [entry.judge] if isinstance(entry.judge, str) else entry.judge or []
         for name in named:
             if name not in self.judges:
-                self.refuse(key, f"there is no [judges.{name}]{suggest_name(name, self.judges)}")
-        left_out = set(NOT_ABOUT_REPLIES)
-        asked = [self.judges[name].model_dump_json(exclude=left_out) for name in named]
-        if entry.judge == [] or len(set(asked)) < len(asked):
-            self.refuse(
-                key,
-                "must name at least one judge, each once, also under different names. Use "
-                "panel.votes to ask one again.",
-            )
+                yield (
+                    f"{key}.judge",
+                    f"there is no [judges.{name}]{suggest_name(name, self.judges)}",
+                )
+        if len({*named}) < len(named):
+            yield f"{key}.judge", "must name each judge once. Use panel.votes to ask one again."
         if entry.panel is not None and len(named) < 2 and entry.panel.votes < 2:
-            why = "needs several judges, or votes of 2 or more. Leave it out."
-            self.refuse(f"graders.{entry.name}.panel", why)
-
-
-def compute_fingerprint(spec: RewardSpec, graders: Mapping[str, Any]) -> str:
-    """The hash of a spec together with what its graders' answers depend on outside it.
-
-    A grader's ``fingerprint`` speaks for the files it read; the source file of the user's own class
-    speaks for itself. A journal or run folder of another fingerprint is another run.
-    """
-    said = [__version__, spec.hash]
-    said += [
-        describe_object(one.grader_type) for one in spec.graders if one.grader_type is not one.type
-    ]
-    for name in sorted(graders):
-        said += _grader_fingerprints(name, graders[name])
-    return _short_digest(said)
-
-
-def describe_settings(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, Any]:
-    """A spec as plain tables: defaults filled in, and what is not set left out.
-
-    ``content`` of a grader is a digest of what its answers depend on outside the spec: files,
-    code, judges' addresses. Where the spec's file has ``${NAME}``, so have the settings: the value
-    may be a secret.
-    """
-    said = hide_variables(
-        spec, spec.model_dump(mode="json", exclude_none=True, exclude={"version"})
-    )
-    tables = {}
-    for entry, table in zip(spec.graders, said["graders"], strict=True):
-        del table["name"]
-        content = _short_digest(_grader_fingerprints(entry.name, graders[entry.name]))
-        tables[entry.name] = {**table, "content": content}
-    return {**said, "graders": tables}
-
-
-def hide_variables(spec: RewardSpec, value: Any) -> Any:
-    """Plain data made of a spec, with ``${NAME}`` again for each text that has it in the file."""
-    path = Path(spec.where)
-    written = find_references(path) if path.is_file() else {}
-
-    def hide(inner: Any) -> Any:
-        if isinstance(inner, dict):
-            return {key: hide(below) for key, below in inner.items()}
-        if isinstance(inner, list):
-            return [hide(below) for below in inner]
-        return written.get(inner, inner) if isinstance(inner, str) else inner
-
-    return hide(value)
-
-
-def _short_digest(said: Sequence[str]) -> str:
-    return sha256("\0".join(said).encode()).hexdigest()[:16]
-
-
-def _grader_fingerprints(name: str, grader: Any) -> list[str]:
-    own = [name, str(GraderTraits.of(grader).fingerprint), digest_source(type(grader))]
-    return own + _judge_fingerprints(grader)
-
-
-def _judge_fingerprints(grader: Any) -> list[str]:
-    """What the replies of a grader's judges depend on beside the spec: addresses, files, code."""
-    several = (grader, *GraderTraits.of(grader).members)
-    models = [GraderTraits.of(one).model for one in several]
-    return [
-        # What ships has a fingerprint of its own, which a class derived from it may not know of.
-        str(getattr(model, "fingerprint", "")) + digest_source(type(model))
-        for model in models
-        if model is not None
-    ]
-
-
-def check_graders(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
-    """What only built graders can tell; raises :class:`ConfigError`."""
-    if lacking := [entry.name for entry in spec.graders if entry.name not in graders]:
-        spec.refuse(f"graders.{lacking[0]}", "the grader object is missing")
-    for entry in spec.graders:
-        _check_grader(spec, entry, graders[entry.name])
-    if spec.reward.aggregate == "points":
-        _check_points(spec, graders)
-    for name, beside in find_unscaled(spec, graders).items():
-        if spec.reward.aggregate == "min" and beside:
-            spec.refuse(
-                f"graders.{name}.score_range",
-                "is required by aggregate = 'min', which compares its scores with those of "
-                f"{beside[0]} in [0, 1]. Give [low, high].",
-            )
-    if spec.missing.fallback is not None:
-        _check_fallback_grader(spec, spec.missing.fallback, graders[spec.missing.fallback])
-
-
-def check_machine(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
-    """:func:`~adjudge.graders.binding.check_machines`, which names the spec's file."""
-    check_machines(graders, f"{spec.where}: ")
-
-
-def _check_grader(spec: RewardSpec, entry: GraderEntry, grader: Any) -> None:
-    key = f"graders.{entry.name}"
-    if is_listwise(grader) and entry.scope == "event":
-        spec.refuse(key, "ranks groups, not events. Set scope = 'outcome'.")
-    try:
-        role = GraderTraits.of(grader).role
-    except ValueError as error:
-        spec.refuse(f"{key}: role", f"{error} (allowed: {', '.join(Role)})")
-    is_outcome_gate = role is Role.GATE and entry.counts and entry.scope == "outcome"
-    if role is Role.GATE and entry.name in spec.schedules:
-        why = "is a schedule, but a gate multiplies and is not weighed. Use a number."
-        spec.refuse(f"{key}.weight", why)
-    if is_outcome_gate and spec.reward.group == "gdpo":
-        spec.refuse(
-            key,
-            "is a gate, which multiplies, but reward.group = 'gdpo' adds up graders. Use weight = "
-            "0, or group = 'z_score'.",
-        )
-    if role is not Role.SCORE and (lowest := min(entry.weights)) < 0:
-        spec.refuse(f"{key}.weight", f"must be at least 0 for a {role} (found {lowest})")
-    needs_range = entry.counts or entry.name == spec.missing.fallback
-    if needs_range and _lacks_range(spec, grader):
-        _check_unscaled(spec, entry, grader)
-
-
-def _check_unscaled(spec: RewardSpec, entry: GraderEntry, grader: Any) -> None:
-    """A grader without a finite range counts as it is, but where a scale is needed."""
-    key = f"graders.{entry.name}"
-    if entry.type == "rubric":
-        spec.refuse(
-            key,
-            "signed points have no finite score_range to normalise by. Set clip = true, so that a "
-            "negative sum counts as 0, or [reward] normalise = false.",
-        )
-    worst = (GraderTraits.of(grader).score_range or (None, None))[min(entry.weights) < 0]
-    why = None
-    if entry.name == spec.missing.fallback:
-        why = "missing.fallback, whose scores take the place of rewards"
-    elif spec.missing.suspect == "min" and (worst is None or math.isinf(worst)):
-        why = "missing.suspect = 'min', which gives a failure the lowest score"
-    if why is not None:
-        spec.refuse(f"{key}.score_range", f"is required by {why}. Give [low, high].")
-
-
-def _lacks_range(spec: RewardSpec, grader: Any) -> bool:
-    """Whether ``normalise`` finds nothing to normalise by in a grader that it is for."""
-    traits = GraderTraits.of(grader)
-    scored = traits.role is Role.SCORE and not is_listwise(grader)
-    return spec.reward.normalise and scored and finite_range(traits.score_range) is None
-
-
-def find_unscaled(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The graders without a range: their scores count as they are.
-
-    Each has the names of the normalised ones of its scope, beside which its scores count.
-    """
-    scored = [
-        entry
-        for entry in spec.graders
-        if entry.counts and GraderTraits.of(graders[entry.name]).role is Role.SCORE
-    ]
-    lacking = {entry.name for entry in scored if _lacks_range(spec, graders[entry.name])}
-    return {
-        entry.name: [
-            one.name for one in scored if one.scope == entry.scope and one.name not in lacking
-        ]
-        for entry in scored
-        if entry.name in lacking
-    }
-
-
-def _check_points(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
-    for scope, step in product(("outcome", "event"), spec.schedule_ends):
-        scores = [
-            entry.weight_at(step)
-            for entry in spec.graders
-            if entry.scope == scope and GraderTraits.of(graders[entry.name]).role is Role.SCORE
-        ]
-        if any(scores) and max(scores) <= 0:
-            why = f"aggregate = 'points' needs a positive weight among the {scope} scores"
-            spec.refuse("graders", why)
-
-
-def _check_fallback_grader(spec: RewardSpec, name: str, grader: Any) -> None:
-    scope = next(entry.scope for entry in spec.graders if entry.name == name)
-    traits = GraderTraits.of(grader)
-    if not traits.is_rule:
-        spec.refuse(
-            "missing.fallback",
-            f"{name!r} is not a rule grader, so it may fail for the same reason as the one it "
-            "replaces. Name a rule grader.",
-        )
-    if scope == "event" or is_listwise(grader) or traits.role is not Role.SCORE:
-        spec.refuse("missing.fallback", f"{name!r} must score whole samples, one at a time")
+            yield f"{key}.panel", "needs several judges, or votes of 2 or more. Leave it out."

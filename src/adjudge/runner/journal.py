@@ -14,14 +14,13 @@ import time
 import weakref
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from adjudge.errors import ErrorKind, RunFolderError
+from adjudge.errors import ErrorKind, Fields, RunFolderError
 from adjudge.files import (
     UNENCODABLE,
     JsonlLog,
@@ -57,7 +56,7 @@ _result: msgspec.json.Decoder[GraderResult] = msgspec.json.Decoder(GraderResult)
 _canonical = msgspec.json.Encoder(order="deterministic")
 
 
-def sample_key(fields: Mapping[str, Any]) -> str | None:
+def sample_key(fields: Fields) -> str | None:
     """The content hash of a sample's fields; ``None`` where they are not plain data.
 
     What has no exact JSON form (an array, an object of the user's) cannot be told apart by
@@ -184,7 +183,7 @@ class Journal:
         self._pid = os.getpid()
         self._open()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Journal, (self.path, self.spec_hash)
 
     def __len__(self) -> int:

@@ -23,6 +23,7 @@ from typing import Self
 from uuid import uuid4
 
 from adjudge.judges.endpoint.connections import describe_outages
+from adjudge.text import printable
 from adjudge.types import GraderError
 
 FIRST_LINE_S = 10.0
@@ -179,12 +180,7 @@ def describe_progress(
     line = ", ".join(parts)
     if reading.details:
         line += f"; {reading.details[:_DETAIL_CHARS]}"
-    return _on_one_line(line)
-
-
-def _on_one_line(text: str) -> str:
-    """``text`` without terminal escapes: reasons come from other people's servers."""
-    return "".join(c if c.isprintable() else " " for c in text)
+    return printable(line)  # without terminal escapes: reasons come from other people's servers
 
 
 def format_duration(seconds: float) -> str:

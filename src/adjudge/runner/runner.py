@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from adjudge.engine.clock import LogLimiter
 from adjudge.engine.loop import run_all, run_blocking, run_on_engine
-from adjudge.errors import ConfigError, ErrorKind, JudgeAuthError
+from adjudge.errors import ConfigError, ErrorKind, Fields, JudgeAuthError
 from adjudge.graders.binding import BoundGrader, GraderConfig, aggregate_row, check_machines
 from adjudge.judges.ask import Ask, ask_counts, current_ask
 from adjudge.judges.call_log import JudgeCall, call_log
@@ -57,7 +57,7 @@ class WorkItem(NamedTuple):
     """
 
     grader: BoundGrader
-    fields: Mapping[str, Any]
+    fields: Fields
     ask: Ask
     results: Answers
     place: str | int
@@ -75,7 +75,7 @@ class WorkerPool:
 
     With a ``journal``, what it knows is not asked, and what is asked is written to it. With
     ``show_progress``, and without a ``tally`` of the caller's, progress is shown. ``stop_on_auth``:
-    a refused key ends the run. ``on_failure`` hears of each result that is a failure.
+    a refused key ends the run.
     """
 
     workers: int
@@ -83,18 +83,17 @@ class WorkerPool:
     tally: Tally | None = None
     show_progress: bool = False
     stop_on_auth: bool = False
-    on_failure: Callable[[GraderError], None] | None = None
 
     async def run(
         self, items: Iterable[WorkItem], total: int, listener: CallListener | None = None
-    ) -> list[WorkItem]:
-        """Ask ``total`` items, on the engine loop; returns those that the journal answered.
+    ) -> set[int]:
+        """Ask ``total`` items, on the engine loop; the places of those that the journal answered.
 
         ``listener`` hears of the judge calls of each item that made any. Raises a grader's
         ``ConfigError``, and ``JudgeAuthError`` where that is asked for.
         """
-        tally, known = self.tally or Tally(total), list[WorkItem]()
-        asks, breather = iter(items), _CooperativeYield()
+        tally, known = self.tally or Tally(total), set[int]()
+        asks, breather = enumerate(items), _CooperativeYield()
         with Progress(tally, show=self.show_progress and self.tally is None and total > 1):
             try:
                 await run_all(
@@ -108,22 +107,22 @@ class WorkerPool:
 
     async def _work(
         self,
-        asks: Iterator[WorkItem],
+        asks: Iterator[tuple[int, WorkItem]],
         tally: Tally,
         breather: _CooperativeYield,
-        known: list[WorkItem],
+        known: set[int],
         listener: CallListener | None,
     ) -> None:
         journal, clock = self.journal, time.perf_counter
         ask_counts.set(tally.asks)  # the context is this worker's own
-        for item in asks:
+        for number, item in asks:
             grader, fields, ask, results, place, key, _ = item
             draw = ask.draw
             if journal is not None and key is not None:
                 resumed = journal.take(key, grader.name, draw)
                 if resumed is not None:
                     results[place] = resumed
-                    known.append(item)
+                    known.add(number)
                     tally.done += 1
                     tally.resumed += 1
                     continue
@@ -144,8 +143,6 @@ class WorkerPool:
                 tally.cost_usd += result.provenance.paid.cost_usd or 0.0
             if type(result) is GraderError:
                 tally.failures[result.kind] += 1
-                if self.on_failure is not None:
-                    self.on_failure(result)
                 if self.stop_on_auth and result.kind is ErrorKind.AUTH:
                     raise JudgeAuthError(f"{grader.name}: {result.error}")
             if journal is not None and key is not None:  # what becomes of failures is its affair
@@ -182,73 +179,13 @@ class _CooperativeYield:
             loop.call_soon(self._wake_waiting, loop)
 
 
-_GATHER_S = 0.5
-"""Failures that come together are one warning."""
-
-_Columns = Sequence[Mapping[str, Sequence[Any]]]
-
-
-class FailureWarnings:
-    """Warns of each grader and kind at once, then at most every ten seconds, with counts.
-
-    One object for all calls of a runner; used on the engine's loop alone.
-    """
-
-    def __init__(self) -> None:
-        self._limiter = LogLimiter()
-        self._done: Counter[str] = Counter()
-        """Answers by grader, of calls that have ended."""
-        self._done_before: dict[tuple[str, ErrorKind], int] = {}
-        """The same at the last warning."""
-
-    @contextmanager
-    def watch(self, columns: _Columns) -> Iterator[Callable[[GraderError], None]]:
-        """Takes a call's failures while it fills ``columns``, each grader's results by its name."""
-        new: dict[tuple[str, ErrorKind], list[GraderError]] = {}
-        loop = asyncio.get_running_loop()
-        timer: asyncio.TimerHandle | None = None
-
-        def take(error: GraderError) -> None:
-            nonlocal timer
-            if error.kind is not ErrorKind.NOT_APPLICABLE:
-                new.setdefault((error.name, error.kind), []).append(error)
-                timer = timer or loop.call_later(_GATHER_S, report)
-
-        def report() -> None:
-            nonlocal timer
-            timer = None
-            for key, errors in new.items():
-                if failed := self._limiter.count(key, len(errors)):
-                    self._warn(key, failed, self._count_done(key[0], columns), errors[0])
-            new.clear()
-
-        try:
-            yield take
-        finally:
-            if timer is not None:
-                timer.cancel()
-                report()
-            for name in {name for column in columns for name in column}:
-                self._done[name] = self._count_done(name, columns)
-
-    def _count_done(self, name: str, columns: _Columns) -> int:
-        results = [column[name] for column in columns]
-        return self._done[name] + sum(len(one) - one.count(None) for one in results)
-
-    def _warn(self, key: tuple[str, ErrorKind], failed: int, done: int, first: GraderError) -> None:
-        asked = done - self._done_before.get(key, 0)
-        self._done_before[key] = done
-        problem = shorten_text(first.error)
-        _log.warning("%s: %d of %d failed (%s): %s", key[0], failed, asked, key[1], problem)
-
-
-Dataset = Sequence[Mapping[str, Any] | Sample]
+Dataset = Sequence[Fields | Sample]
 """Items to grade: samples, or mappings of field names to values."""
 
 RunnerResult = dict[str, list[GraderResult]]
 """Per grader (and aggregator) one result per item, in input order."""
 
-Aggregator = Callable[[Mapping[str, GraderResult]], Any]
+Aggregator = Callable[[Mapping[str, GraderResult]], object]
 """From one item's results by grader name to a result or a number."""
 
 
@@ -256,7 +193,7 @@ class GradingRequest(NamedTuple):
     """One question to one grader: the grader's name, an item's fields, the number of the draw."""
 
     grader: str
-    fields: Mapping[str, Any]
+    fields: Fields
     draw: int = 0
 
 
@@ -280,7 +217,7 @@ class GradingRunner:
 
     def __init__(
         self,
-        grader_configs: Mapping[str, Any],
+        grader_configs: Mapping[str, object],
         max_concurrency: int = 32,
         aggregators: Mapping[str, Aggregator] | Sequence[Aggregator] | Aggregator | None = None,
         show_progress: bool = True,
@@ -304,16 +241,16 @@ class GradingRunner:
         self.show_progress = show_progress
         self.journal = journal
         self.tally = tally
-        self._warnings = FailureWarnings()
+        self._limiter = LogLimiter()
         self._checked = False
 
     async def arun(self, dataset: Dataset) -> RunnerResult:
         """Grade one dataset.
 
-        What failed is a ``GraderError`` in its place; warnings say how many there are, of which
-        kinds. Only :class:`~adjudge.errors.ConfigError` goes through, as it is, and stops the run:
-        what the user wrote (an endpoint's settings, say) is as wrong for every other item. A key or
-        a package that is missing is said before the first call.
+        What failed is a ``GraderError`` in its place; at the end warnings say how many there are,
+        of which kinds. Only :class:`~adjudge.errors.ConfigError` goes through, as it is, and stops
+        the run: what the user wrote (an endpoint's settings, say) is as wrong for every other item.
+        A key or a package that is missing is said before the first call.
         """
         [result] = await self.arun_multiple_datasets([dataset])
         return result
@@ -348,9 +285,9 @@ class GradingRunner:
             self._checked = True
         return [BoundGrader(name, config) for name, config in self.grader_configs.items()]
 
-    def _pool(self, **options: Any) -> WorkerPool:
+    def _pool(self, *, stop_on_auth: bool = False) -> WorkerPool:
         return WorkerPool(
-            self.max_concurrency, self.journal, self.tally, self.show_progress, **options
+            self.max_concurrency, self.journal, self.tally, self.show_progress, stop_on_auth
         )
 
     async def _grade(self, datasets: Sequence[Dataset]) -> list[RunnerResult]:
@@ -359,10 +296,22 @@ class GradingRunner:
             {grader.name: [None] * len(dataset) for grader in graders} for dataset in datasets
         ]
         total = len(graders) * sum(len(dataset) for dataset in datasets)
-        with self._warnings.watch(columns) as on_failure:
-            pool = self._pool(on_failure=on_failure)
-            await pool.run(self._items(datasets, columns, graders), total)
-        return [self._aggregated(_check_complete(one)) for one in columns]
+        await self._pool().run(self._items(datasets, columns, graders), total)
+        results = [_check_complete(one) for one in columns]
+        self._warn_of_failures(results)
+        return [self._aggregated(one) for one in results]
+
+    def _warn_of_failures(self, results: Sequence[RunnerResult]) -> None:
+        """Name each grader and kind of failure, at most every ten seconds, with counts."""
+        failed: dict[tuple[str, ErrorKind], list[str]] = {}
+        for name, found in chain.from_iterable(one.items() for one in results):
+            for error in found:
+                if type(error) is GraderError and error.kind is not ErrorKind.NOT_APPLICABLE:
+                    failed.setdefault((name, error.kind), []).append(error.error)
+        for key, errors in failed.items():
+            if count := self._limiter.count(key, len(errors)):
+                problem = shorten_text(errors[0])
+                _log.warning("%s: %d answers failed (%s): %s", key[0], count, key[1], problem)
 
     def _items(
         self,
@@ -387,7 +336,7 @@ class GradingRunner:
         results: list[GraderResult | None] = [None] * len(asks)
 
         def items() -> Iterator[WorkItem]:
-            last: Mapping[str, Any] | None = None
+            last: Fields | None = None
             key: str | None = None
             for place, (name, fields, draw) in enumerate(asks):
                 if self.journal is not None and fields is not last:

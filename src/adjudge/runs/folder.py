@@ -19,7 +19,8 @@ import msgspec
 
 from adjudge.errors import RunFolderError
 from adjudge.files import atomic_write, write_json
-from adjudge.rewards.spec import RewardSpec, compute_fingerprint
+from adjudge.rewards.function import compute_fingerprint
+from adjudge.rewards.spec import RewardSpec
 from adjudge.version import __version__
 
 JOURNAL_FILE, LOCK_FILE = "journal.jsonl", ".lock"

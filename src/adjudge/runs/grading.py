@@ -22,9 +22,8 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, RolloutError, RunFolderError
 from adjudge.files import atomic_write
 from adjudge.judges.endpoint.connections import own_calls
-from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.reducer import RewardChecks
-from adjudge.rewards.spec import check_machine, describe_settings
+from adjudge.rewards.chain import RewardChecks
+from adjudge.rewards.function import SpecRewardFunction, describe_settings
 from adjudge.rollouts.input_report import InputReport
 from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.runner.journal import Journal
@@ -77,7 +76,7 @@ def grade_rollouts(job: GradingJob, *, keep_rows: bool = True) -> GradedRun:
 
 def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: bool) -> GradedRun:
     graders = job.spec.build_graders(job.spec.build_judges(job.cassette, budget))
-    check_machine(job.spec, graders)
+    job.spec.check_machine(graders)
     tally = Tally(None)
     with ExitStack() as opened:
         opened.enter_context(Progress(tally, show=job.show_progress))
@@ -262,7 +261,7 @@ def _rewarded_samples(
         whole = [one for group in closed for one in open_groups.pop(group)]
         whole.sort(key=lambda one: one.facts.index)
         judged = [one.judged for one in whole]
-        results = function.reward_part(judged, found)
+        results = function.reward(judged, found=found)
         draws = function.draw_values(judged) if function.draws > 1 else repeat(())
         for one, result, drawn in zip(whole, results, draws, strict=False):
             done[one.facts.index] = RewardedSample(*one, result, drawn)

@@ -32,7 +32,8 @@ from adjudge.graders.base import is_listwise
 from adjudge.judges.endpoint.connections import open_connections
 from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.rewards.batch_grader import BatchGrader
-from adjudge.rewards.spec import RewardSpec, compute_fingerprint
+from adjudge.rewards.function import compute_fingerprint
+from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.formats.nested import HEAD_ROWS
 from adjudge.rollouts.formats.recognition import find_reading
 from adjudge.rollouts.samples import sample_from_row

@@ -16,8 +16,8 @@ from adjudge.errors import ErrorKind, RunFolderError
 from adjudge.graders.base import GraderTraits, is_listwise
 from adjudge.judges.table import NOT_ABOUT_REPLIES
 from adjudge.rewards.batch_grader import BatchGrader
-from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.spec import GraderEntry, RewardSpec, describe_settings
+from adjudge.rewards.function import SpecRewardFunction, describe_settings
+from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.rollouts.samples import compute_rollout_key
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally

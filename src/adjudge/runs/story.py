@@ -17,7 +17,8 @@ from adjudge.graders.base import GraderTraits
 from adjudge.intake.rollouts import last_said
 from adjudge.judges.call_log import JudgeCall
 from adjudge.report.page import to_browser_json
-from adjudge.rewards.spec import GraderEntry, RewardSpec, hide_variables
+from adjudge.rewards.function import hide_variables
+from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.types import MISSING, Sample, get_path
 
 MAX_PLACES = 20

@@ -15,7 +15,8 @@ from adjudge.checks.missing import MissingCounts, answer_properties
 from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.base import GraderTraits
 from adjudge.graders.registry import SHIPPED
-from adjudge.rewards.spec import GraderEntry, RewardSpec, find_unscaled
+from adjudge.rewards.reducer import find_unscaled
+from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.rollouts.samples import compute_rollout_key
 from adjudge.stats import describe_sizes, group_spread, mean, missing_by_bin, missing_by_value, std
 from adjudge.types import (

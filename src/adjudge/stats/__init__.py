@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import pairwise
 from operator import sub
-from typing import Any
 
 import msgspec
 
@@ -300,7 +299,7 @@ def equal_count_bins(values: Sequence[float], bins: int = 10) -> list[list[int]]
 
 def missing_by_bin(
     values: Sequence[float], missing: Sequence[int], bins: int = 10
-) -> list[dict[str, Any]]:
+) -> list[dict[str, float]]:
     """How many samples are missing in each tenth of ``values``: ``{low, high, n, missing}``."""
     return [
         {
@@ -315,7 +314,7 @@ def missing_by_bin(
 
 def missing_by_value(
     values: Sequence[float | None], missing: Sequence[int], most: int = 10
-) -> list[dict[str, Any]]:
+) -> list[dict[str, float]]:
     """As :func:`missing_by_bin`, by single value ``{value, n, missing}`` where there are few.
 
     Samples whose own value is ``None`` are left out.

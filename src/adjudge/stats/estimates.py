@@ -10,7 +10,8 @@ Source of the distributions: :mod:`scipy.special`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from adjudge.errors import ConfigError
@@ -158,18 +159,18 @@ def estimate_largest_share(
 
 
 class LazyLibrary:
-    """A module that ``load`` imports when a name of it is first asked for.
+    """A module that is imported when a name of it is first asked for.
 
     Raises :class:`~adjudge.errors.ConfigError` if it is not installed.
     """
 
-    def __init__(self, load: Callable[[], Any]) -> None:
-        self._load = load
+    def __init__(self, module: str) -> None:
+        self._module = module
 
     def __getattr__(self, name: str) -> Any:
         """The module's own attribute, kept."""
         try:
-            value = getattr(self._load(), name)
+            value = getattr(import_module(self._module), name)
         except ModuleNotFoundError as error:
             package = str(error.name).partition(".")[0]
             raise ConfigError(
@@ -180,27 +181,9 @@ class LazyLibrary:
         return value
 
 
-def _load_numpy() -> Any:
-    import numpy  # noqa: PLC0415
-
-    return numpy
-
-
-def _load_special() -> Any:
-    from scipy import special  # noqa: PLC0415
-
-    return special
-
-
-def _load_optimize() -> Any:
-    from scipy import optimize  # noqa: PLC0415
-
-    return optimize
-
-
-np: Any = LazyLibrary(_load_numpy)
-special: Any = LazyLibrary(_load_special)
-optimize: Any = LazyLibrary(_load_optimize)
+np: Any = LazyLibrary("numpy")
+special: Any = LazyLibrary("scipy.special")
+optimize: Any = LazyLibrary("scipy.optimize")
 
 
 def require_stats() -> None:

@@ -19,8 +19,8 @@ import bisect
 import math
 from array import array
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
-from itertools import groupby
+from collections.abc import Hashable, Sequence
+from itertools import accumulate, groupby
 from statistics import NormalDist
 
 import msgspec
@@ -189,7 +189,8 @@ def pair_counts(
     n = len(scores)
     place = {score: rank for rank, score in enumerate(sorted(set(scores)), 1)}
     ranks = array("l", (place[score] for score in scores))
-    not_above = _cumulative(ranks, len(place))
+    # Entry r: how many ranks are ≤ r.
+    not_above = list(accumulate(map(Counter(ranks).__getitem__, range(len(place) + 1))))
     cells = sorted(Counter(zip(outcomes, ranks, strict=True)).items())
     counts: dict[tuple[float, int], tuple[int, int]] = {}
     seen = _RankCounts(len(place))
@@ -207,15 +208,6 @@ def pair_counts(
             counts[cell] = (below + above, n - size)
     found = [counts[cell] for cell in zip(outcomes, ranks, strict=True)]
     return array("q", (twice for twice, _ in found)), array("q", (pairs for _, pairs in found))
-
-
-def _cumulative(ranks: Iterable[int], highest: int) -> list[int]:
-    """Entry r: how many ranks are ≤ r."""
-    counts = Counter(ranks)
-    totals = [0]
-    for rank in range(1, highest + 1):
-        totals.append(totals[-1] + counts[rank])
-    return totals
 
 
 class _RankCounts:

@@ -28,7 +28,8 @@ import msgspec
 
 from adjudge.errors import RunFolderError, TrainingStopped
 from adjudge.files import write_json
-from adjudge.rewards.spec import RewardSpec, describe_settings
+from adjudge.rewards.function import describe_settings
+from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.folder import read_json_object
 from adjudge.trainers.progress import RecordedCall
 from adjudge.version import __version__

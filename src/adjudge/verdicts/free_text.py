@@ -14,13 +14,13 @@ more question, a wrong verdict a reward.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
 
-from adjudge.errors import ErrorKind
+from adjudge.errors import ErrorKind, Metadata
 from adjudge.intake.rendered import strip_end_tokens
 from adjudge.text import separate_thinking
 from adjudge.verdicts.strict import (
@@ -82,7 +82,7 @@ _CITED = re.compile(r"(?m)\"[^\"\n]*\"|^\s*[0-9]{1,3}[.)]\s")
 _DONE = re.compile(r"[.!?。！？)>\]0-9]$|^\s*[-*•].*[^:\s]$")
 """A line that leads over to nothing: a sentence, an item of a list."""
 
-ValueOf = Callable[[Any], Any]
+ValueOf = Callable[[object], Any]
 """The verdict that a JSON value or the words of a mark are; ``None`` for what is none."""
 
 
@@ -169,7 +169,7 @@ def _read(
 ) -> Verdict | UnreadableReply:
     """The verdict in JSON, else that of a mark or of the whole reply."""
 
-    def under_keys(found: dict[str, Any]) -> Any:
+    def under_keys(found: Metadata) -> Any:
         values = [value_of(found[key]) for key in found if key.casefold().replace(" ", "_") in keys]
         return values[0] if values and all(one == values[0] for one in values) else None
 
@@ -200,15 +200,18 @@ def _distinct(
         "the verdict is inside a sentence": not reply.is_alone(mark),
         "the mark is announced as somebody else's words": reply.is_announced(mark.start),
     }
-    for why, wrong in faults.items():
-        if wrong:
-            return reply.refuse(why)
+    if why := _first_fault(faults):
+        return reply.refuse(why)
     around = reply.text[: mark.start].strip(_BLANK) or reply.text[mark.end :].strip(_BLANK)
     return Verdict(value=value, reason=around, form=mark.form)
 
 
+def _first_fault(faults: Mapping[str, bool]) -> str | None:
+    return next((why for why, wrong in faults.items() if wrong), None)
+
+
 def _read_json(
-    reply: _Reply, whole: str, value_of: Callable[[dict[str, Any]], Any]
+    reply: _Reply, whole: str, value_of: Callable[[Metadata], object]
 ) -> Verdict | UnreadableReply | None:
     """The verdict in the object that the reply is or ends with; ``None`` without one."""
     text, start = strip_end_tokens(whole), 0
@@ -233,9 +236,8 @@ def _read_json(
         "the JSON is announced as somebody else's words": reply.is_announced(len(before)),
         "several verdicts": not all(map(reply.is_quoted, marks)),
     }
-    for why, wrong in faults.items():
-        if wrong:
-            return UnreadableReply(why=why)
+    if why := _first_fault(faults):
+        return UnreadableReply(why=why)
     reason = extract_reason(found) or before.strip(_BLANK)
     return Verdict(value=value, reason=reason, form="json", fields=found)
 
@@ -293,7 +295,7 @@ def read_score(
     return msgspec.structs.replace(read, value=int(read.value)) if integer else read
 
 
-def parse_score(value: Any, scale: NumberScale) -> float | None:
+def parse_score(value: object, scale: NumberScale) -> float | None:
     """A JSON value, or the words of a mark, as a score; ``None`` for what is no finite number.
 
     >>> [parse_score(v, NumberScale(1, 5)) for v in (3, "3/5", "4/10", True, "four", float("nan"))]
@@ -328,7 +330,7 @@ def read_choice(
     return _read(reply, text, lambda value: find_label(value, labels), CHOICE_KEYS)
 
 
-def find_label(words: Any, labels: Sequence[str]) -> str | None:
+def find_label(words: object, labels: Sequence[str]) -> str | None:
     """The label that ``words`` are, alone or with a noun before it; ``C`` is a tie where one is.
 
     >>> [find_label(words, ["A", "B", "tie"]) for words in ("Output (b)", "**A**", "[[C]]", "A or")]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from adjudge.errors import ConfigError, ErrorKind
+from adjudge.errors import ConfigError, ErrorKind, Fields, Metadata
 from adjudge.intake.rendered import strip_end_tokens
 from adjudge.text import SURROGATES, has_surrogates, replace_surrogates, separate_thinking
 
@@ -31,7 +31,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     value: Any
     reason: str = ""
     form: str = ""
-    fields: dict[str, Any] = {}
+    fields: Metadata = {}
 
 
 class UnreadableReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +102,7 @@ MAX_REPLY_DIGITS = 300
 _FENCE = re.compile(r"```[A-Za-z0-9]{0,12}\s")
 
 
-def parse_json(text: str) -> dict[str, Any] | list[Any] | None:
+def parse_json(text: str) -> Metadata | list[object] | None:
     """The JSON object or list that ``text`` is and nothing else, in a code fence or not.
 
     ``None`` for anything else: a key twice in an object, more than :data:`MAX_REPLY_DEPTH` levels.
@@ -122,7 +122,7 @@ def parse_json(text: str) -> dict[str, Any] | list[Any] | None:
     return None if deep else value
 
 
-def _is_deep(value: Any) -> bool:
+def _is_deep(value: object) -> bool:
     level = [value]
     for _ in range(MAX_REPLY_DEPTH + 1):
         level = [
@@ -138,7 +138,7 @@ def _integer(digits: str) -> int | float:
     return int(digits) if len(digits) <= MAX_REPLY_DIGITS else math.inf
 
 
-def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
     made = dict(pairs)
     if len(made) < len(pairs):
         raise ValueError("a key twice")
@@ -150,13 +150,13 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_int=_integer,
 _PLAIN_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
 _LONGEST_LINE = 60
 _LARGEST = 1e300
-_flat = msgspec.json.Decoder(dict[str, Any])
+_flat = msgspec.json.Decoder(Metadata)
 _TAG_NAME = re.compile(r"[A-Za-z][\w-]{0,59}")
 
 
 def read_object(
     text: str, *, block: str | None = None, quoted: Sequence[str] = (), cut: bool = False
-) -> dict[str, Any] | UnreadableReply:
+) -> Metadata | UnreadableReply:
     r"""The one JSON object that a reply is, or that its tagged ``block`` holds.
 
     Without ``block`` the reply must be the object and nothing else; with it the block must stand
@@ -195,7 +195,7 @@ def read_object(
     return found
 
 
-def _object(text: str) -> dict[str, Any] | None:
+def _object(text: str) -> Metadata | None:
     """``text`` as one JSON object in which no key stands twice."""
     if "[" not in text and "\\u" not in text:
         try:  # the usual reply, quickly: it has as many colons as keys
@@ -234,7 +234,7 @@ _REASON_KEYS = (
 )  # fmt: skip
 
 
-def extract_reason(fields: dict[str, Any]) -> str:
+def extract_reason(fields: Metadata) -> str:
     """The judge's reason as an object gives it under one of the usual keys."""
     for key, value in fields.items():
         if isinstance(value, str) and key.strip().lower() in _REASON_KEYS:
@@ -242,7 +242,7 @@ def extract_reason(fields: dict[str, Any]) -> str:
     return ""
 
 
-def find_key_fault(found: Mapping[str, Any], wanted: str) -> UnreadableReply | None:
+def find_key_fault(found: Fields, wanted: str) -> UnreadableReply | None:
     """Why ``found`` is not an object of the key ``wanted`` and perhaps a reason."""
     if wanted not in found:
         return UnreadableReply(why="the object lacks a key that was asked for")
@@ -251,7 +251,7 @@ def find_key_fault(found: Mapping[str, Any], wanted: str) -> UnreadableReply | N
     return None
 
 
-def parse_number(value: Any, scale: NumberScale) -> float | UnreadableReply:
+def parse_number(value: object, scale: NumberScale) -> float | UnreadableReply:
     """A JSON number, or one written in quotation marks, on ``scale``."""
     if isinstance(value, str) and _PLAIN_NUMBER.fullmatch(value):
         value = float(value)
@@ -262,7 +262,7 @@ def parse_number(value: Any, scale: NumberScale) -> float | UnreadableReply:
     return float(value)
 
 
-def places_in(value: Any, n: int) -> list[int] | None:
+def places_in(value: object, n: int) -> list[int] | None:
     """A JSON list of ``n`` places from 1, the best; ``None`` for anything else.
 
     >>> places_in([3, 1, 1], 3), places_in([2, 3, 4], 3), places_in([1, "2"], 2)
@@ -290,7 +290,7 @@ class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tag: str = ""
 
     @classmethod
-    def of(cls, given: Any) -> Ending | None:
+    def of(cls, given: object) -> Ending | None:
         """The ending that an option ``verdict`` describes; raises :class:`ConfigError`."""
         if given is None or isinstance(given, Ending):
             return given

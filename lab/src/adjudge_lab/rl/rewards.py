@@ -31,7 +31,7 @@ from adjudge.judges.base import PRESETS
 from adjudge.judges.endpoint.settings import BYTES_PER_TOKEN
 from adjudge.judges.table import SHIPPED_JUDGES
 from adjudge.mock import start_mock
-from adjudge.rewards.spec import JudgedReward, RewardSpec, check_machine, is_trained_judge
+from adjudge.rewards.spec import JudgedReward, RewardSpec, is_trained_judge
 from adjudge.rubrics import GlobalRubric, RubricBundle, load_bundle
 from adjudge.rubrics.parsing import find_bundle
 from adjudge.types import GraderScore, Sample
@@ -378,15 +378,14 @@ def build_single_turn_task(run: RunFile) -> DatasetTask | CapitalsTask:
 
 def find_group_grader(spec: RewardSpec) -> str | None:
     """The first grader that compares the rollouts of a group, if one does."""
-    graders = spec.build_graders()
-    return next((name for name, grader in graders.items() if is_listwise(grader)), None)
+    return next((name for name, one in spec.build_graders().items() if is_listwise(one)), None)
 
 
 def check_run_machine(run: RunFile) -> None:
     """Raise :class:`~adjudge.errors.ConfigError` for what this machine lacks to judge the run."""
     report = run.report_spec_file
     for spec in (dry_run_spec(run), *([] if report is None else [RewardSpec.load(report)])):
-        check_machine(spec, spec.build_graders())
+        spec.check_machine(spec.build_graders())
 
 
 def dry_run_samples(

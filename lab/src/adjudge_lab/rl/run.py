@@ -24,7 +24,8 @@ from adjudge.errors import ErrorKind
 from adjudge.files import JsonlLog
 from adjudge.judges.endpoint.connections import own_calls
 from adjudge.judges.endpoint.settings import SpendCeiling
-from adjudge.rewards.spec import RewardSpec, describe_settings
+from adjudge.rewards.function import describe_settings
+from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.spending import FolderSpending
 from adjudge.runs.story import describe_graders
 from adjudge.stats import mean

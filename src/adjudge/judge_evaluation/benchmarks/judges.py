@@ -42,7 +42,7 @@ from adjudge.judge_evaluation.benchmarks.readers import is_judgebench_recording,
 from adjudge.judge_evaluation.benchmarks.statistics import ScoreScale
 from adjudge.judges.base import ChatModel
 from adjudge.judges.models.local import LocalScalarModel
-from adjudge.rewards.spec import GraderEntry, RewardSpec, check_machine, is_trained_judge
+from adjudge.rewards.spec import GraderEntry, RewardSpec, is_trained_judge
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
 from adjudge.runner.runner import GradingRequest, GradingRunner
@@ -119,7 +119,7 @@ def spec_judge(
     """
     entry = choose_grader(spec, grader)
     built = spec.build_grader(entry, spec.build_judges() if judges is None else judges)
-    check_machine(spec, {entry.name: built})
+    spec.check_machine({entry.name: built})
     members = GraderTraits.of(built).members or [built]
     pairwise = [isinstance(one, PairJudge) for one in members]
     if is_listwise(built) and not any(pairwise):

@@ -57,7 +57,7 @@ from adjudge.judges.base import ChatModel
 from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.endpoint.connections import own_calls
 from adjudge.judges.endpoint.settings import SpendCeiling
-from adjudge.rewards.spec import GraderEntry, RewardSpec, check_machine
+from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runner.runner import GradingRequest, GradingRunner
@@ -225,7 +225,7 @@ def _run(job: ProbeJob, budget: SpendCeiling) -> list[ProbeFinding]:
     prepared = prepare_probes(job, job.spec.build_judges(job.cassette, budget))
     tally = Tally(len(prepared.bench.questions))
     main = {prepared.entry.name: prepared.graders[prepared.entry.name]}
-    check_machine(job.spec, main)
+    job.spec.check_machine(main)
     with (
         RunFolder(
             job.folder,

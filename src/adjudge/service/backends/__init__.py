@@ -19,7 +19,7 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthErro
 from adjudge.graders.binding import ArgumentBinding
 from adjudge.judges.endpoint.connections import aclose_all
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.spec import MissingSettings, RewardSpec, check_machine, is_trained_judge
+from adjudge.rewards.spec import MissingSettings, RewardSpec, is_trained_judge
 from adjudge.service.backend import Backend
 from adjudge.service.backends.conversion import (
     request_error_response,
@@ -160,7 +160,7 @@ class SpecBackend:
         self.spec = adapt_spec(spec)
         self._judges = self.spec.build_judges()
         self._graders = graders = self.spec.build_graders(self._judges)
-        check_machine(self.spec, graders)
+        self.spec.check_machine(graders)
         self.function = SpecRewardFunction(self.spec, graders=graders)
         self.name = spec.where
         self.version = self.function.fingerprint
