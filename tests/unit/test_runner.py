@@ -298,6 +298,21 @@ def test_failures_are_counted_in_a_warning_and_not_in_each_call(
     assert "a: 3 answers failed (timeout): the judge is away" in caplog.messages  # all since then
 
 
+def test_a_failure_is_said_while_the_others_are_asked(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adjudge.runner.runner._GATHER_S", 0.0)
+    said_before = []
+
+    def fragile(response: str) -> float:
+        said_before.append(len(caplog.messages))
+        raise GradingFailure("timeout", "the judge is away")
+
+    runner = GradingRunner({"a": FunctionGrader(fragile)}, max_concurrency=1, show_progress=False)
+    runner.run([{"response": "x"}] * 2)
+    assert said_before == [0, 1]
+
+
 def test_a_missing_key_is_said_before_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SOME_KEY", raising=False)
     judge = OpenAIChatModel("m", base_url="https://judge.invalid/v1", api_key_env="SOME_KEY")

@@ -11,8 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from adjudge.engine.clock import LogLimiter
@@ -75,7 +74,7 @@ class WorkerPool:
 
     With a ``journal``, what it knows is not asked, and what is asked is written to it. With
     ``show_progress``, and without a ``tally`` of the caller's, progress is shown. ``stop_on_auth``:
-    a refused key ends the run.
+    a refused key ends the run. ``on_failure`` hears of each result that is a failure.
     """
 
     workers: int
@@ -83,6 +82,7 @@ class WorkerPool:
     tally: Tally | None = None
     show_progress: bool = False
     stop_on_auth: bool = False
+    on_failure: Callable[[GraderError], None] | None = None
 
     async def run(
         self, items: Iterable[WorkItem], total: int, listener: CallListener | None = None
@@ -143,6 +143,8 @@ class WorkerPool:
                 tally.cost_usd += result.provenance.paid.cost_usd or 0.0
             if type(result) is GraderError:
                 tally.failures[result.kind] += 1
+                if self.on_failure is not None:
+                    self.on_failure(result)
                 if self.stop_on_auth and result.kind is ErrorKind.AUTH:
                     raise JudgeAuthError(f"{grader.name}: {result.error}")
             if journal is not None and key is not None:  # what becomes of failures is its affair
@@ -178,6 +180,9 @@ class _CooperativeYield:
         if self._waiting:
             loop.call_soon(self._wake_waiting, loop)
 
+
+_GATHER_S = 0.5
+"""Failures that come together are one warning."""
 
 Dataset = Sequence[Fields | Sample]
 """Items to grade: samples, or mappings of field names to values."""
@@ -247,10 +252,11 @@ class GradingRunner:
     async def arun(self, dataset: Dataset) -> RunnerResult:
         """Grade one dataset.
 
-        What failed is a ``GraderError`` in its place; at the end warnings say how many there are,
-        of which kinds. Only :class:`~adjudge.errors.ConfigError` goes through, as it is, and stops
-        the run: what the user wrote (an endpoint's settings, say) is as wrong for every other item.
-        A key or a package that is missing is said before the first call.
+        What failed is a ``GraderError`` in its place; warnings say how many there are, of which
+        kinds, while a long call lasts and at its end. Only :class:`~adjudge.errors.ConfigError`
+        goes through, as it is, and stops the run: what the user wrote (an endpoint's settings, say)
+        is as wrong for every other item. A key or a package that is missing is said before the
+        first call.
         """
         [result] = await self.arun_multiple_datasets([dataset])
         return result
@@ -296,22 +302,31 @@ class GradingRunner:
             {grader.name: [None] * len(dataset) for grader in graders} for dataset in datasets
         ]
         total = len(graders) * sum(len(dataset) for dataset in datasets)
-        await self._pool().run(self._items(datasets, columns, graders), total)
-        results = [_check_complete(one) for one in columns]
-        self._warn_of_failures(results)
-        return [self._aggregated(one) for one in results]
-
-    def _warn_of_failures(self, results: Sequence[RunnerResult]) -> None:
-        """Name each grader and kind of failure, at most every ten seconds, with counts."""
         failed: dict[tuple[str, ErrorKind], list[str]] = {}
-        for name, found in chain.from_iterable(one.items() for one in results):
-            for error in found:
-                if type(error) is GraderError and error.kind is not ErrorKind.NOT_APPLICABLE:
-                    failed.setdefault((name, error.kind), []).append(error.error)
+        due = time.monotonic() + _GATHER_S
+
+        def take(error: GraderError) -> None:
+            nonlocal due
+            if error.kind is not ErrorKind.NOT_APPLICABLE:
+                failed.setdefault((error.name, error.kind), []).append(error.error)
+                if time.monotonic() > due:  # a long call says it while it happens
+                    self._warn_of_failures(failed)
+                    due = time.monotonic() + _GATHER_S
+
+        pool = replace(self._pool(), on_failure=take)
+        try:
+            await pool.run(self._items(datasets, columns, graders), total)
+        finally:
+            self._warn_of_failures(failed)
+        return [self._aggregated(_check_complete(one)) for one in columns]
+
+    def _warn_of_failures(self, failed: dict[tuple[str, ErrorKind], list[str]]) -> None:
+        """Name each grader and kind, at most every ten seconds, with counts; forget them."""
         for key, errors in failed.items():
             if count := self._limiter.count(key, len(errors)):
                 problem = shorten_text(errors[0])
                 _log.warning("%s: %d answers failed (%s): %s", key[0], count, key[1], problem)
+        failed.clear()
 
     def _items(
         self,
