@@ -326,8 +326,7 @@ class JudgeGrader(BaseGrader):
 
     def check_machine(self) -> None:
         """What the judge needs is here."""
-        if (check := getattr(self.model, "check_machine", None)) is not None:
-            check()
+        self.model.check_machine()
 
     def _result(
         self, score: float, reason: str, metadata: dict[str, Any], provenance: Provenance | None
