@@ -20,6 +20,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -157,25 +158,26 @@ class _Parser:
         return _make(make, found, where)
 
     def _read_each(
-        self, found: dict[str, Any], key: str, read: Callable[[Any, str], Any], where: str
+        self, found: dict[str, Any], key: str, read: Callable[[Any, str, int], Any], where: str
     ) -> None:
         """Read the tables of a list; one that is no list, or too long, is refused as a whole."""
         given = found.get(key)
         if isinstance(given, list | tuple) and len(given) <= MAX_CRITERIA:
             found[key] = [
-                one if isinstance(one, str) else read(one, f"{where}: {key}.{place}")
+                one if isinstance(one, str) else read(one, f"{where}: {key}.{place}", place)
                 for place, one in enumerate(given, start=1)
             ]
 
-    def _example(self, data: Any, where: str) -> Example:
+    def _example(self, data: Any, where: str, _place: int) -> Example:
         return _make(Example, self._fields(Example, data, where), where)
 
-    def _criterion(self, data: Any, where: str) -> Criterion:
+    def _criterion(self, data: Any, where: str, place: int) -> Criterion:
         found = self._fields(Criterion, data, where)
         title, required = found.pop("title", None), found.pop("required", False)
         if not isinstance(required, bool):
             raise ConfigError(f"{where}: required: must be true or false (found {required!r:.80})")
-        found["id"] = _stringify(found.get("id", ""))
+        name = _stringify(found.get("id", ""))
+        found["id"] = str(place) if name == "" else name
         text = found.get("text")
         if "category" not in found and isinstance(text, str) and (prefix := _PREFIX.match(text)):
             found |= {"category": prefix[1], "text": text[prefix.end() :]}
@@ -192,9 +194,7 @@ class _Parser:
         if not isinstance(data, Mapping):
             other = "sentence" if kind in (Criterion, Example) else "list"
             raise ConfigError(f"{where}: must be a table or a {other} (found {data!r:.80})")
-        names = {one.name: (one.name,) for one in dataclasses.fields(kind)} | _KEYS[kind]
-        fields = {key: name for name, keys in names.items() for key in keys}
-        fields |= {key: key for key in _OTHER_KEYS.get(kind, ())}
+        fields = _list_keys(kind)
         found: dict[str, tuple[str, Any]] = {}
         for key, value in data.items():
             if key not in fields:
@@ -206,6 +206,14 @@ class _Parser:
                 if other != key:
                     raise ConfigError(f"{where}: {key}: means the same as {other}. Keep one.")
         return {name: value for name, (_, value) in found.items()}
+
+
+@cache
+def _list_keys(kind: type) -> dict[str, str]:
+    """Every key of a table, and the field that it sets."""
+    names = {one.name: (one.name,) for one in dataclasses.fields(kind)} | _KEYS[kind]
+    fields = {key: name for name, keys in names.items() for key in keys}
+    return fields | {key: key for key in _OTHER_KEYS.get(kind, ())}
 
 
 def _make(kind: Callable[..., _T], found: dict[str, Any], where: str) -> _T:
