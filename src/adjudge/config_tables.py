@@ -133,21 +133,20 @@ def validate_model(model: type[_Model], data: Metadata, where: str) -> _Model:
         raise ConfigError(_explain_all(model, error, data, f"{where}: ")) from None
 
 
-def check_setting(kind: Any, value: object, key: str) -> None:
-    """``value`` is of the type ``kind``; raises :class:`ConfigError` about ``key``.
+def check_setting(kind: Any, value: Any, key: str) -> Any:
+    """``value`` as one of the type ``kind``; raises :class:`ConfigError` about ``key``.
 
     What pydantic has no schema for is not checked.
     """
     try:
         adapter = TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True))
     except PydanticUserError:
-        return
+        return value
     try:
-        adapter.validate_python(value, strict=True)
+        return adapter.validate_python(value, strict=True)
     except ValidationError as error:
         with suppress(ValidationError, ValueError):  # as JSON: text names an enum, a list a tuple
-            adapter.validate_json(json.dumps(value, allow_nan=False), strict=True)
-            return
+            return adapter.validate_json(json.dumps(value, allow_nan=False), strict=True)
         raise ConfigError(f"{key}: {error.errors()[0]['msg']} (found {repr(value)[:80]})") from None
 
 

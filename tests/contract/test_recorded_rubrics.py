@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-import msgspec
 import pytest
 from tests.recorded import find_recorded, read_parquet
 
@@ -58,7 +58,7 @@ def test_recorded_replies_give_the_recorded_scores(
     assert len(replies) == 14
     for row in replies:
         rubric = healthbench[int(row["id"].rsplit(":", 1)[1])]
-        rubric = msgspec.structs.replace(rubric, clip=True)
+        rubric = replace(rubric, clip=True)
         outcome = score(rubric, marks_in(row["judge_debug"]["response_text"]))
         assert isinstance(outcome, RubricScore)
         assert outcome.score == row["score"], row["id"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -123,7 +123,7 @@ def test_the_order_of_criteria_and_marks_means_nothing(
 ) -> None:
     rubric, marks = case
     criteria = rng.sample(rubric.criteria, len(rubric.criteria))
-    shuffled = msgspec.structs.replace(rubric, criteria=tuple(criteria))
+    shuffled = dataclasses.replace(rubric, criteria=tuple(criteria))
     other = score(shuffled, dict(rng.sample(list(marks.items()), len(marks))))
     first = score(rubric, marks)
     assert type(first) is type(other)

@@ -117,16 +117,3 @@ def test_a_judge_that_repeats_the_response_has_said_nothing() -> None:
 def test_a_question_without_form_or_with_a_response_in_our_role_is_refused(question: Any) -> None:
     with refuses("template"):
         adjudge.grade([{"response": "So."}], spec(GOOD, question=question), progress=False)
-
-
-def test_an_unreadable_reply_costs_two_further_calls() -> None:
-    asked: list[Any] = []
-
-    def refuse(messages: Any) -> str:
-        asked.append(messages)
-        return "I would rather not."
-
-    grader = Clarity(ScriptedModel(refuse), "clear")
-    made = {"graders": [{"name": "clear", "type": grader}], "missing": LENIENT}
-    assert adjudge.make_reward(made)(["Why?"], ["So."]) == [None]
-    assert len(asked) == 3

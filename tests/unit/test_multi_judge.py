@@ -13,7 +13,7 @@ from tests.refusals import refuses
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders import BaseGrader
 from adjudge.graders.llm.llm_grader import LLMGrader
-from adjudge.graders.llm.multi_judge import MultiJudge, modal_share, reduce_values
+from adjudge.graders.llm.multi_judge import MultiJudge, reduce_values
 from adjudge.judges import ScriptedModel
 from adjudge.runner import GradingRunner
 from adjudge.types import (
@@ -100,19 +100,14 @@ def test_what_each_said_and_how_far_they_are_apart() -> None:
 
 
 def test_votes_are_draws_of_their_own() -> None:
-    grader = Stated(*range(1, 6))
+    grader, other = Stated(*range(1, 6)), Stated(5.0)
+    found = grade(MultiJudge({"only": grader, "other": other}, votes=2))
+    assert (grader.draws, other.draws, found.metadata["asked"]) == ([0, 1], [0, 1], 4)
+    grader.draws.clear()
     found = grade(MultiJudge({"only": grader}, votes=3), draw=1)
     assert sorted(grader.draws) == [3, 4, 5]
     assert found.score == pytest.approx((4 + 5 + 1) / 3)
     assert found.metadata["members"].keys() == {"only/1", "only/2", "only/3"}
-
-
-def test_judges_times_votes() -> None:
-    one, two = Stated(1.0), Stated(5.0)
-    found = grade(MultiJudge({"a": one, "b": two}, votes=2))
-    assert (one.draws, two.draws) == ([0, 1], [0, 1])
-    assert found.metadata["asked"] == 4
-    assert found.score == 3.0
 
 
 def test_by_default_all_must_answer() -> None:
@@ -133,38 +128,37 @@ def test_with_a_quorum_the_missing_are_left_out_and_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "kind"),
+    ("answers", "quorum", "kind"),
     [
-        ((ErrorKind.TIMEOUT, ErrorKind.SERVER_ERROR), ErrorKind.TIMEOUT),
-        ((ErrorKind.TIMEOUT, ErrorKind.REFUSED), ErrorKind.QUORUM),
-        ((ErrorKind.REFUSED, ErrorKind.REFUSED), ErrorKind.QUORUM),
-        ((ErrorKind.TIMEOUT, ErrorKind.AUTH), ErrorKind.AUTH),
-        ((TimeoutError("slow"), ConnectionResetError("gone")), ErrorKind.TIMEOUT),
+        ((3.0, ErrorKind.TIMEOUT, ErrorKind.SERVER_ERROR), 2, ErrorKind.TIMEOUT),
+        ((3.0, ErrorKind.TIMEOUT, ErrorKind.REFUSED), 2, ErrorKind.QUORUM),
+        ((3.0, ErrorKind.REFUSED, ErrorKind.REFUSED), 2, ErrorKind.QUORUM),
+        ((3.0, ErrorKind.TIMEOUT, ErrorKind.AUTH), 2, ErrorKind.AUTH),
+        ((3.0, TimeoutError("slow"), ConnectionResetError("gone")), 2, ErrorKind.TIMEOUT),
+        ((ErrorKind.UNPARSABLE, ErrorKind.UNPARSABLE), None, ErrorKind.UNPARSABLE),
+        ((3.0, ErrorKind.AUTH), 1, ErrorKind.AUTH),
     ],
 )
-def test_the_kind_of_a_missed_quorum(missing: tuple[Any, ...], kind: ErrorKind) -> None:
-    assert failed(MultiJudge(panel(3.0, *missing), quorum=2)).kind is kind
+def test_the_kind_of_a_missed_quorum(
+    answers: tuple[Any, ...], quorum: int | None, kind: ErrorKind
+) -> None:
+    assert failed(MultiJudge(panel(*answers), quorum=quorum)).kind is kind
 
 
-def test_when_nobody_answers_in_one_way_it_is_that() -> None:
-    assert failed(MultiJudge(panel(*[ErrorKind.UNPARSABLE] * 2))).kind is ErrorKind.UNPARSABLE
-
-
-def test_a_refused_key_stops_even_where_the_quorum_is_met() -> None:
-    assert failed(MultiJudge(panel(3.0, ErrorKind.AUTH), quorum=1)).kind is ErrorKind.AUTH
-
-
-@pytest.mark.parametrize("answer", [7.0, 0.0, float("nan"), "4", None])
-def test_what_is_no_score_of_the_scale_never_enters(answer: Any) -> None:
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (7.0, "out_of_range"),
+        (float("nan"), "out_of_range"),
+        ("4", "bug"),
+        (None, "bug"),
+        (GraderError("x", ErrorKind.REFUSED, "no"), "refused"),
+    ],
+)
+def test_what_is_no_score_of_the_scale_never_enters(answer: Any, kind: str) -> None:
     found = grade(MultiJudge(panel(2.0, answer, 4.0), quorum=2))
     assert found.score == 3.0
-    kind = "out_of_range" if isinstance(answer, float) else "bug"
     assert found.metadata["missing"]["judge2"]["kind"] == kind
-
-
-def test_an_error_result_is_a_failure() -> None:
-    found = grade(MultiJudge(panel(2.0, GraderError("x", ErrorKind.REFUSED, "no")), quorum=1))
-    assert found.metadata["missing"]["judge2"]["kind"] == "refused"
 
 
 def test_a_bug_in_a_grader_is_a_bug() -> None:
@@ -289,7 +283,3 @@ def test_a_vote_favours_neither_side(values: list[float]) -> None:
     assert reduce_values([-v for v in values], "vote") == pytest.approx(
         -reduce_values(values, "vote")
     )
-
-
-def test_the_share_of_the_most_frequent_value() -> None:
-    assert modal_share([1, 1, 2, 3]) == 0.5

@@ -72,15 +72,13 @@ def test_only_a_preference_that_survives_the_swap_counts(
     assert found.score == score
     assert found.metadata["outcome"] == outcome
     assert found.metadata["consistent"] is (outcome != "inconsistent")
-    assert found.metadata["verdicts"].keys() == {"as_given", "swapped"}
+    verdicts = found.metadata["verdicts"]
+    assert verdicts.keys() == {"as_given", "swapped"}
+    if judge is FIRST:
+        assert verdicts == {"as_given": "win", "swapped": "loss"}
     assert found.provenance is not None
     assert found.provenance.attempts == 2
     assert found.reason == "[as_given] so\n\n[swapped] so"
-
-
-def test_verdicts_are_told_from_the_response_in_each_order() -> None:
-    found = grade(PairwiseGrader(FIRST), "x", "y")
-    assert found.metadata["verdicts"] == {"as_given": "win", "swapped": "loss"}
 
 
 def test_a_tie_that_was_not_offered_is_no_verdict() -> None:

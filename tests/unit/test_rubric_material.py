@@ -1,10 +1,10 @@
 """What a rubric's judge is shown of a sample: a response, a trajectory, an event, or nothing."""
 
 import asyncio
+import dataclasses
 from contextlib import suppress
 from typing import Any
 
-import msgspec
 import pytest
 from tests.unit.helpers.rubric_judge import GUIDE, MET, POINTS, Judge, failure_of, grade
 from tests.unit.helpers.turns import unmarked
@@ -135,14 +135,14 @@ def test_what_cannot_be_shown_is_bad_input(show: Any, fields: Any, names: str) -
     assert failed.value.kind is ErrorKind.INVALID_INPUT
 
 
-SHOWN: Any = [{"response": "Take\n200 mg.", "score": 7.5, "reason": "names a dose"}, "Rest."]
+SHOWN: Any = [{"text": "Take\n200 mg.", "score": 7.5, "reason": "names a dose"}, "Rest."]
 LINES = "Example (score 7.5): Take 200 mg. [names a dose]\nExample: Rest."
 
 
 @pytest.mark.parametrize("rubric", [GUIDE, POINTS])
 def test_the_judge_sees_the_examples_of_a_rubric_after_its_criteria(rubric: Any) -> None:
     judge = Judge(MET)
-    shown = msgspec.structs.replace(rubric, examples=SHOWN)
+    shown = dataclasses.replace(rubric, examples=SHOWN)
     with suppress(GradingFailure):  # this judge gives marks, and no score by a guide
         grade(RubricGrader(judge, criteria=shown), response="Rest.")
     asked = judge.prompts[0][0]["content"]

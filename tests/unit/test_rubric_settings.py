@@ -32,12 +32,12 @@ def made(**settings: Any) -> RubricGrader:
             "rubric_id and criteria: each is a rubric",
         ),
         (lambda: made(criteria=[{"criterion": "Bad", "points": -1}]), "no score can be earned"),
-        (lambda: made(criteria=["a", 3]), "criterion 2"),
+        (lambda: made(criteria=["a", 3]), "criteria.2"),
         (lambda: made(criteria=GUIDE, clip=True), "scheme and clip"),
         (lambda: made(criteria=RubricBundle(GUIDE), part="events"), "no rubric for 'events'"),
         (lambda: made(criteria=RubricBundle(events=POINTS)), r"\(allowed: 'events'\)"),
         (lambda: made(rubric=Path("none.toml")), r"none\.toml: cannot be read"),
-        (lambda: made(rubric_id="none@v1"), "no such file"),
+        (lambda: made(rubric_id="none@v1"), "has no file"),
     ],
 )
 def test_wrong_settings_are_named(make: Callable[[], Any], words: str) -> None:
@@ -84,7 +84,7 @@ def test_rubrics_are_found_beside_the_spec(tmp_path: Path) -> None:
     assert by_path.fingerprint == events.fingerprint != from_spec({}).fingerprint
     inline = from_spec({"criteria": ["Is brief"], "chunk_size": 5, "clip": True})
     assert inline.source.fixed.criteria[0].text == "Is brief"
-    with refuses("spec"):
+    with refuses("spec.rubric_id"):
         from_spec({**given, "rubric_id": "crafter/bundel@v1"})
 
 

@@ -127,11 +127,6 @@ def test_shares_on_the_bounded_scale() -> None:
     assert value(rubric, explores=True, dose=False) == 4 / 9
 
 
-def test_criteria_without_points_are_never_asked_for() -> None:
-    rubric = Rubric((DOSE, Criterion("Shown only", "shown", 0)))
-    assert value(rubric, dose=True) == value(rubric, dose=True, shown=False) == 1
-
-
 def test_a_veto_that_failed_does_not_complete_the_rest() -> None:
     rubric = Rubric((DOSE, Criterion("Invents", "invents", -1, veto=True)), clip=True)
     assert score(rubric, {"invents": True}) == Incomplete(0, 0, 1, ("dose",))

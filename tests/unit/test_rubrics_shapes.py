@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.refusals import refuses
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rubrics import (
     Category,
     Criterion,
@@ -141,60 +141,59 @@ def test_the_digest_changes_with_the_content_only() -> None:
 
 
 BROKEN: list[tuple[Any, str]] = [
-    (7, "must be a table or a list (found a int)"),
-    ({}, "one list of criteria"),
-    ([], "criteria: is empty"),
-    ([["a"]], "criterion 1: must be a table"),
-    ([""], "must be a sentence"),
-    ([{"points": 1}], "needs one of criterion, text, description"),
-    ([{"criterion": "a", "text": "b"}], "found: criterion and text"),
-    ([{"criterion": "a", "wieght": 1}], "'wieght': unknown key; did you mean 'weight'?"),
-    ([{"criterion": "a", "points": 1, "weight": 1}], "mean the same"),
-    ([{"criterion": "a", "points": "5"}], "points: must be a number (found a text)"),
-    ([{"criterion": "a", "points": True}], "points: must be a number"),
-    ([{"criterion": "a", "points": float("nan")}], "points: must be finite"),
-    ([{"criterion": "a", "points": 10**400}], "points: must be finite"),
-    ([{"criterion": "a", "points": 1e9}], "between 1e-6 and 1e6"),
-    ([{"criterion": "a", "points": 5e-324}], "between 1e-6 and 1e6"),
-    ([{"criterion": "a", "category": "Esential"}], "did you mean 'Essential'?"),
-    ([{"criterion": "a", "veto": 1}], "veto: must be true or false"),
-    ([{"criterion": "a", "veto": True, "points": 0}], "veto: needs points"),
-    ([{"criterion": "a", "veto": True, "scale": "bounded"}], "Set scale to binary"),
-    ([{"criterion": "a", "scale": ["x"]}], "scale: must be binary"),
-    ([{"criterion": "a", "id": "two words"}], "id: must be letters"),
-    ([{"criterion": "a", "id": "x"}, {"criterion": "b", "id": "x"}], "(the first: 'x')"),
-    ([{"criterion": "a", "id": "2"}, "b"], "used more than once"),
-    ([{"criterion": "a", "tags": 5}], "tags: must be a table"),
-    ([{"criterion": "a", "tags": {"k": "v" * 501}}], "allowed: up to 500"),
-    ([{"criterion": "a" * 4001}], "found 4,001 characters"),
-    ([{"criterion": "half \ud83d"}], "half of a surrogate pair"),
-    (["a"] * 201, "(found 201; allowed: up to 200)"),
-    ({"criteria": ["a"], "rubric": ["b"]}, "found: criteria and rubric"),
-    ({"criteria": "a"}, "criteria: must be a list (found a text)"),
-    ({"criteria": ["a"], "sheme": "points"}, "did you mean 'scheme'?"),
-    ({"criteria": ["a"], "scheme": "point"}, "did you mean 'points'?"),
-    ({"criteria": ["a"], "aggregation": "custom"}, "(allowed: weighted_sum"),
-    ({"criteria": ["a"], "aggregation": ["x"]}, "(allowed: weighted_sum"),
-    ({"criteria": ["a"], "veto_score": "low"}, "veto_score: must be a number"),
-    ({"criteria": [{"text": "a", "points": -1}], "scheme": "weights"}, "Use scheme 'points'"),
-    ({"criteria": ["a"], "scheme": "categories"}, "has no category"),
-    ({"criteria": ["a"], "version": {}}, "version: must be a text"),
-    ({"criteria": [{"text": "a"}], "scoring_guide": {"0-1": "x"}}, "plain texts"),
-    ({"criteria": ["a"], "scoring_guide": {"high": "x"}}, "'high': must be a range"),
-    ({"criteria": ["a"], "scoring_guide": {"1-0": "x"}}, "starts above its end"),
-    ({"criteria": ["a"], "scoring_guide": {"1": "x"}}, "all ranges are the same number"),
-    ({"criteria": ["a"], "scoring_guide": ["0-1"]}, "must be a table"),
-    ({"events": None}, "needs one list of criteria"),
-    ({"event": ["a"], "events": ["a"]}, "mean the same"),
+    (7, ""),
+    ({}, "criteria"),
+    ([], "criteria"),
+    ([["a"]], "criteria.1"),
+    ([""], "criteria.1.text"),
+    ([{"points": 1}], "criteria.1.text"),
+    ([{"criterion": "a", "text": "b"}], "criteria.1.text"),
+    ([{"criterion": "a", "wieght": 1}], "criteria.1.wieght"),
+    ([{"criterion": "a", "points": 1, "weight": 1}], "criteria.1.weight"),
+    ([{"criterion": "a", "points": "5"}], "criteria.1.points"),
+    ([{"criterion": "a", "points": True}], "criteria.1.points"),
+    ([{"criterion": "a", "points": float("nan")}], "criteria.1.points"),
+    ([{"criterion": "a", "points": 10**400}], "criteria.1.points"),
+    ([{"criterion": "a", "points": 1e9}], "criteria.1.points"),
+    ([{"criterion": "a", "points": 5e-324}], "criteria.1.points"),
+    ([{"criterion": "a", "category": "Esential"}], "criteria.1.category"),
+    ([{"criterion": "a", "veto": 1}], "criteria.1.veto"),
+    ([{"criterion": "a", "veto": True, "points": 0}], "criteria.1.veto"),
+    ([{"criterion": "a", "veto": True, "scale": "bounded"}], "criteria.1.veto"),
+    ([{"criterion": "a", "scale": ["x"]}], "criteria.1.scale"),
+    ([{"criterion": "a", "id": "two words"}], "criteria.1.id"),
+    ([{"criterion": "a", "id": "x"}, {"criterion": "b", "id": "x"}], "criteria"),
+    ([{"criterion": "a", "id": "2"}, "b"], "criteria"),
+    ([{"criterion": "a", "tags": 5}], "criteria.1.tags"),
+    ([{"criterion": "a", "tags": {"k": "v" * 501}}], "criteria.1.tags.k"),
+    ([{"criterion": "a" * 4001}], "criteria.1.text"),
+    ([{"criterion": "half \ud83d"}], "criteria.1.text"),
+    (["a"] * 201, "criteria"),
+    ({"criteria": ["a"], "rubric": ["b"]}, "rubric"),
+    ({"criteria": "a"}, "criteria"),
+    ({"criteria": ["a"], "sheme": "points"}, "sheme"),
+    ({"criteria": ["a"], "scheme": "point"}, "scheme"),
+    ({"criteria": ["a"], "aggregation": "custom"}, "scheme"),
+    ({"criteria": ["a"], "aggregation": ["x"]}, "scheme"),
+    ({"criteria": ["a"], "veto_score": "low"}, "veto_score"),
+    ({"criteria": [{"text": "a", "points": -1}], "scheme": "weights"}, "criteria.1.points"),
+    ({"criteria": ["a"], "scheme": "categories"}, "criteria.1.category"),
+    ({"criteria": ["a"], "version": {}}, "version"),
+    ({"criteria": [{"text": "a"}], "scoring_guide": {"0-1": "x"}}, "criteria.1"),
+    ({"criteria": ["a"], "scoring_guide": {"high": "x"}}, "scoring_guide.high"),
+    ({"criteria": ["a"], "scoring_guide": {"1-0": "x"}}, "scoring_guide.1-0"),
+    ({"criteria": ["a"], "scoring_guide": {"1": "x"}}, "scoring_guide"),
+    ({"criteria": ["a"], "scoring_guide": ["0-1"]}, "scoring_guide"),
+    ({"events": None}, "criteria"),
+    ([{"criterion": "a", "required": "yes"}], "criteria.1.required"),
+    ({"event": ["a"], "events": ["a"]}, "events"),
 ]
 
 
-@pytest.mark.parametrize(("data", "complaint"), BROKEN, ids=[said for _, said in BROKEN])
-def test_what_is_no_rubric_is_refused_by_name(data: Any, complaint: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+@pytest.mark.parametrize(("data", "key"), BROKEN, ids=[repr(one)[:60] for one, _ in BROKEN])
+def test_what_is_no_rubric_is_refused_by_name(data: Any, key: str) -> None:
+    with refuses(key, "file.toml"):
         parse_rubric(data, where="file.toml")
-    assert complaint in str(caught.value)
-    assert str(caught.value).startswith("file.toml: ")
 
 
 def test_a_samples_own_rubric_may_be_json_and_have_columns_of_its_own() -> None:
@@ -221,7 +220,7 @@ def test_a_samples_broken_rubric_is_invalid_input(value: Any) -> None:
     [
         ("one", "rubric.examples"),
         ([5], "rubric.examples.1"),
-        (["a", {"score": 0.5}], "rubric.examples.2"),
+        (["a", {"score": 0.5}], "rubric.examples.2.text"),
         ([{"text": "a", "scores": 0.5}], "rubric.examples.1.scores"),
         ([{"text": "a", "score": 2}], "rubric.examples.1.score"),
         ([{"text": "a", "score": "high"}], "rubric.examples.1.score"),

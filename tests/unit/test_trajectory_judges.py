@@ -14,7 +14,6 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.llm.shipped_graders import ShippedGrader
 from adjudge.graders.llm.trajectory import (
     DIMENSIONS,
-    StepForm,
     TrajectoryAccuracyGrader,
     TrajectoryComprehensiveGrader,
 )
@@ -97,11 +96,6 @@ def test_the_score_is_the_mean_of_the_dimensions(language: str, schema: bool) ->
 
 
 def test_the_threshold_is_met_exactly() -> None:
-    four_fifths = reply(
-        step(1, 4),
-        step(3, 4),
-        step(5, 5, 5, 5, 4),
-    )
     messages = [QUESTION, *acting(1), *acting(2), *acting(3), *acting(4), *acting(5)]
     four_fifths = reply(*(step(n, 4) for n in (1, 3, 5, 7)), step(9, 5))  # a mean of 4.2
     grader = comprehensive(four_fifths)
@@ -178,9 +172,7 @@ def test_steps_that_do_not_fit_are_incomplete(
 @pytest.mark.parametrize(
     ("given", "kind"),
     [
-        ("", ErrorKind.UNPARSABLE),
         ("The agent did well.", ErrorKind.UNPARSABLE),
-        ({"score": 4}, ErrorKind.UNPARSABLE),
         ({"reason": "", "score": 0}, ErrorKind.UNPARSABLE),
         ({"steps": "all good"}, ErrorKind.UNPARSABLE),
         (reply(1, 2, 3), ErrorKind.UNPARSABLE),
@@ -252,21 +244,7 @@ def test_what_is_missing_lies_within_the_interval(steps: int, chance: random.Ran
         assert failed.metadata["high"] - failed.metadata["low"] == pytest.approx(share)
 
 
-def test_a_long_trajectory_is_checked_in_one_pass() -> None:
-    messages = [QUESTION, *(turn for n in range(2_000) for turn in acting(n))]
-    rated = [step(2 * n + 1, 4) for n in range(2_000)]
-    assert graded(comprehensive(reply(*rated)), messages=messages).score == 0.75
-    failed = failure(comprehensive(reply(*rated[:-1])), messages=messages)
-    assert failed.metadata["missing"] == [3999]
-
-
 # What is said of the whole
-
-
-def test_the_schema_allows_one_object_for_each_step() -> None:
-    steps = StepForm([1, 3]).schema["properties"]["steps"]
-    assert (steps["minItems"], steps["maxItems"]) == (2, 2)
-    assert steps["items"]["properties"]["step"]["enum"] == [1, 3]
 
 
 @every_language

@@ -8,15 +8,12 @@ import json
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic.errors import PydanticSchemaGenerationError
-
 from adjudge.config import unknown_key
+from adjudge.config_tables import check_setting
 from adjudge.errors import ConfigError
 from adjudge.extensions import load_extension
 from adjudge.graders.base import FunctionGrader, GraderTraits, docstring_summary
@@ -322,7 +319,11 @@ def _constructor_arguments(
             )
         if key not in known:
             raise ConfigError(f"{where}: {key}: {unknown_key(key, [*settable, *ENTRY_KEYS])}")
-        values[key] = _validate_value(known[key], value, where, folder)
+        kind = known[key].annotation
+        is_path = kind in (Path, Path | None) and isinstance(value, str)
+        values[key] = (
+            (folder or Path()) / value if is_path else check_setting(kind, value, f"{where}: {key}")
+        )
     for parameter in known.values():
         if isinstance(parameter.default, Path) and parameter.name not in values:
             values[parameter.name] = (folder or Path()) / parameter.default
@@ -346,25 +347,6 @@ def _judge_argument(
         f"{where}: {JUDGE_PARAMETER}: is missing: the spec has no judge. Add a [judges.main] table "
         "(type, model)."
     )
-
-
-def _validate_value(parameter: Parameter, value: Any, where: str, folder: Path | None) -> Any:
-    if parameter.annotation in (Path, Path | None) and isinstance(value, str):
-        return (folder or Path()) / value
-    try:
-        adapter = TypeAdapter(parameter.annotation, config=ConfigDict(arbitrary_types_allowed=True))
-    except PydanticSchemaGenerationError:
-        return value
-    try:
-        return adapter.validate_python(value, strict=True)
-    except ValidationError as error:
-        with suppress(ValidationError, ValueError):  # as JSON: text names an enum, a list a tuple
-            return adapter.validate_json(json.dumps(value, allow_nan=False), strict=True)
-        found = repr(value)[:80]
-        raise ConfigError(
-            f"{where}: {parameter.name}: {error.errors()[0]['msg']} "
-            f"(found {found}; allowed: {parameter.type_text})"
-        ) from None
 
 
 def summarize_grader(cls: type[Any]) -> tuple[str, ScoreRange | None, Role, GraderMode]:

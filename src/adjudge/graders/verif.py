@@ -21,8 +21,8 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import Between, View, text_in_view
 from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.graders.llm.judge_grader import (
+    JudgeGrader,
     JudgeOutcome,
-    ParametricJudgeGrader,
     conversation_query,
     extract_query,
     first_present,
@@ -346,7 +346,7 @@ class VerifParts:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class VerIFGrader(ParametricJudgeGrader):
+class VerIFGrader(JudgeGrader):
     """The share of a prompt's rules that hold, times a judge's 0 or 1 for its other constraints.
 
     Fields: ``response``, the column ``field`` with ``{"checkers": ["[llm] Name: text", "[rule]

@@ -15,10 +15,12 @@ by id, ``crafter/bundle@v1``. Of a key that is twice in a table nothing is kept:
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,134 +31,42 @@ from adjudge.config import suggest_name, unknown_key
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.rubrics.rubric import (
     MAX_CRITERIA,
-    SCHEMES,
     Category,
     Criterion,
+    Example,
     GlobalRubric,
     Rubric,
     RubricBundle,
-    check_text,
-    describe_type,
 )
 
 _T = TypeVar("_T")
 
 _AGGREGATIONS = {"weighted_sum": "weights"}
 _PREFIX = re.compile(r"\s{0,9}(Essential|Important|Optional|Pitfall) Criteria ?: ?", re.IGNORECASE)
-_MAX_TAGS = 50
-_MAX_TAG = 500
-
-
-def _with_location(where: str, make: Callable[[], _T]) -> _T:
-    """What ``make`` gives, its complaint opened by ``where``."""
-    try:
-        return make()
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
-
-
-def _read_table(data: Any, where: str) -> dict[str, Any]:
-    """A mapping without its nulls."""
-    if not isinstance(data, Mapping):
-        raise ConfigError(f"{where}: must be a table or a list (found {describe_type(data)})")
-    return {str(key): value for key, value in data.items() if value is not None}
-
-
-def _read_text(value: Any, key: str, where: str) -> str:
-    """A text; absent, it is empty."""
-    if value is None:
-        return ""
-    check_text(value, f"{where}: {key}")
-    return str(value)
-
-
-def _stringify(value: Any) -> Any:
-    """Versions, ids and keys that YAML or JSON made numbers of, as text; all else as it is."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return str(value) if is_number and abs(value) < 1e15 else value
-
-
-def _read_flag(found: Mapping[str, Any], key: str, where: str) -> bool:
-    """True or false; absent, it is false."""
-    value = found.get(key, False)
-    if not isinstance(value, bool):
-        raise ConfigError(f"{where}: {key}: must be true or false (found {describe_type(value)})")
-    return value
-
-
-def _read_either(found: Mapping[str, Any], first: str, second: str, where: str) -> Any:
-    """The value of one of two keys that mean the same."""
-    if first in found and second in found:
-        raise ConfigError(f"{where}: {first} and {second} mean the same. Keep one of them.")
-    return found.get(first, found.get(second))
-
-
-def _read_scheme(found: Mapping[str, Any], where: str) -> Any:
-    """``scheme``, or an ``aggregation`` by another name."""
-    if "aggregation" not in found:
-        return found.get("scheme", "auto")
-    aggregation = _read_either(found, "scheme", "aggregation", where)
-    if not isinstance(aggregation, str) or aggregation not in _AGGREGATIONS:
-        raise ConfigError(
-            f"{where}: aggregation: has no known formula (allowed: {', '.join(_AGGREGATIONS)}). "
-            f"Use scheme with one of {', '.join(SCHEMES)}."
-        )
-    return _AGGREGATIONS[aggregation]
-
-
-def _read_category(found: Mapping[str, Any], text: str, where: str) -> tuple[Category | None, str]:
-    """The category, and the text without it: from the key, a prefix as RaR has it, ``required``."""
-    if "category" in found:
-        return _with_location(where, lambda: Category.named(found["category"])), text
-    if (prefix := _PREFIX.match(text)) is not None:
-        return Category.named(prefix[1]), text[prefix.end() :]
-    return (Category.ESSENTIAL if _read_flag(found, "required", where) else None), text
-
-
-def _read_tags(given: Any, where: str) -> dict[str, str]:
-    """Tags from a table or from ``["axis:accuracy", …]``; a repeated key joins its values."""
-    if given is None:
-        return {}
-    if isinstance(given, Mapping):
-        pairs = [(str(key), value) for key, value in given.items() if value is not None]
-    elif isinstance(given, list | tuple) and all(isinstance(one, str) for one in given):
-        pairs = [(one.partition(":")[0], one.partition(":")[2]) for one in given]
-    else:
-        raise ConfigError(f"{where}: tags: must be a table, or a list such as ['axis:accuracy']")
-    if len(pairs) > _MAX_TAGS:
-        raise ConfigError(
-            f"{where}: tags: are too many (found {len(pairs):,}; allowed: up to {_MAX_TAGS})"
-        )
-    tags: dict[str, str] = {}
-    for key, value in pairs:
-        check_text(key, f"{where}: tags", limit=_MAX_TAG)
-        text = _tag_text(value, where)
-        tags[key] = f"{tags[key]}, {text}" if key in tags else text
-    return tags
-
-
-def _tag_text(value: Any, where: str) -> str:
-    """A tag's value: text as it is, anything else as JSON."""
-    try:
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    except (TypeError, ValueError, RecursionError):
-        raise ConfigError(f"{where}: tags: a value cannot be written as JSON") from None
-    check_text(text, f"{where}: tags", limit=_MAX_TAG)
-    return text
-
 
 AnyRubric = Rubric | GlobalRubric | RubricBundle
 
-_LISTS = ("criteria", "rubrics", "rubric", "checklist")
-_NAMES = ("id", "version", "description", "goal_text", "examples")
-_RUBRIC = (*_LISTS, *_NAMES, "scheme", "aggregation", "clip", "veto_score")
-_GLOBAL = (*_LISTS, *_NAMES, "scoring_guide")
+_RUBRIC = {
+    "criteria": ("criteria", "rubrics", "rubric", "checklist"),
+    "id": ("id",),
+    "version": ("version",),
+    "description": ("description", "goal_text"),
+    "examples": ("examples",),
+}
+"""By field, the keys that it goes by; the first list has those of what every rubric has."""
+_KEYS: dict[type, dict[str, tuple[str, ...]]] = {
+    Rubric: {**_RUBRIC, "scheme": ("scheme", "aggregation")},
+    GlobalRubric: _RUBRIC,
+    # Some files name the whole bundle; each rubric has its own id, which is the one kept.
+    RubricBundle: {"events": ("events", "event")},
+    Criterion: {"text": ("criterion", "text", "description"), "points": ("points", "weight")},
+    Example: {"text": ("text", "response", "trajectory")},
+}
+_OTHER_KEYS: dict[type, tuple[str, ...]] = {
+    RubricBundle: ("id", "version", "description"),
+    Criterion: ("title", "required"),
+}
 _PARTS = ("global_rubric", "outcome", "events", "event")
-_TEXTS = ("criterion", "text", "description")
-_CRITERION = (
-    *_TEXTS, "id", "title", "points", "weight", "category", "required", "veto", "na_allowed",
-    "scale", "tags",
-)  # fmt: skip
 _MAX_COLUMN = 4_000_000
 
 
@@ -197,18 +107,15 @@ def rubric_from(value: Any, *, where: str = "rubric") -> Rubric:
 def _decoded(value: Any, where: str) -> Any:
     if not isinstance(value, str):
         return value
-    if len(value) > _MAX_COLUMN:
-        raise ConfigError(
-            f"{where}: is too long (found {len(value):,} characters; "
-            f"allowed: up to {_MAX_COLUMN:,})"
-        )
     try:
-        return msgspec.json.decode(value)
+        if len(value) <= _MAX_COLUMN:
+            return msgspec.json.decode(value)
     except (ValueError, RecursionError):
-        raise ConfigError(
-            f"{where}: must be a list of criteria or its JSON "
-            f"(found a text of {len(value):,} characters that is not JSON)"
-        ) from None
+        pass
+    raise ConfigError(
+        f"{where}: must be a list of criteria or its JSON (found a text of {len(value):,} "
+        f"characters; allowed: JSON of up to {_MAX_COLUMN:,})"
+    )
 
 
 class _Parser:
@@ -218,129 +125,109 @@ class _Parser:
         self._strict = strict
 
     def parse(self, data: Any, where: str) -> AnyRubric:
+        if isinstance(data, Mapping) and any(data.get(key) is not None for key in _PARTS):
+            found = self._fields(RubricBundle, data, where)
+            for part in ("global_rubric", "outcome", "events"):
+                if part in found:
+                    given, inside = found[part], f"{where}: {part}"
+                    kind = GlobalRubric if part == "global_rubric" else None
+                    found[part] = self._part(given, inside, kind)
+            return _make(RubricBundle, found, where)
+        return self._part(data, where)
+
+    def _part(
+        self, data: Any, where: str, kind: type[Rubric | GlobalRubric] | None = None
+    ) -> Rubric | GlobalRubric:
         if isinstance(data, list | tuple):
-            return self._rubric({"criteria": data}, where)
-        found = _read_table(data, where)
-        if any(key in found for key in _PARTS):
-            return self._bundle(found, where)
-        return self._part(found, where)
+            data = {"criteria": data}
+        if kind is None:
+            has_guide = isinstance(data, Mapping) and data.get("scoring_guide") is not None
+            kind = GlobalRubric if has_guide else Rubric
+        found = self._fields(kind, data, where)
+        self._read_each(found, "examples", self._example, where)
+        for key in ("id", "version"):
+            if key in found:
+                found[key] = _stringify(found[key])
+        if kind is Rubric:
+            self._read_each(found, "criteria", self._criterion, where)
+            if isinstance(scheme := found.get("scheme"), str):
+                found["scheme"] = _AGGREGATIONS.get(scheme, scheme)
+        elif isinstance(guide := found.get("scoring_guide"), Mapping):
+            found["scoring_guide"] = {_stringify(key): text for key, text in guide.items()}
+        make: Callable[..., Rubric | GlobalRubric] = kind
+        return _make(make, found, where)
 
-    def _bundle(self, found: dict[str, Any], where: str) -> RubricBundle:
-        # Some files name the whole bundle; each rubric has its own id, which is the one kept.
-        self._check(found, (*_PARTS, "id", "version", "description"), where)
-        events = _read_either(found, "events", "event", where)
-        given = found.get("global_rubric")
-        inside = f"{where}: global_rubric"
-        return RubricBundle(
-            None if given is None else self._global(_read_table(given, inside), inside),
-            self._optional(found.get("outcome"), f"{where}: outcome"),
-            self._optional(events, f"{where}: events"),
-        )
+    def _read_each(
+        self, found: dict[str, Any], key: str, read: Callable[[Any, str, int], Any], where: str
+    ) -> None:
+        """Read the tables of a list; one that is no list, or too long, is refused as a whole."""
+        given = found.get(key)
+        if isinstance(given, list | tuple) and len(given) <= MAX_CRITERIA:
+            found[key] = [
+                one if isinstance(one, str) else read(one, f"{where}: {key}.{place}", place)
+                for place, one in enumerate(given, start=1)
+            ]
 
-    def _optional(self, data: Any, where: str) -> Rubric | GlobalRubric | None:
-        if isinstance(data, list | tuple):
-            return self._rubric({"criteria": data}, where)
-        return None if data is None else self._part(_read_table(data, where), where)
+    def _example(self, data: Any, where: str, _place: int) -> Example:
+        return _make(Example, self._fields(Example, data, where), where)
 
-    def _part(self, found: dict[str, Any], where: str) -> Rubric | GlobalRubric:
-        if "scoring_guide" in found:
-            return self._global(found, where)
-        return self._rubric(found, where)
-
-    def _global(self, found: dict[str, Any], where: str) -> GlobalRubric:
-        self._check(found, _GLOBAL, where)
-        criteria = _list_in(found, where)
-        if any(isinstance(one, Mapping) for one in criteria):
-            raise ConfigError(
-                f"{where}: with a scoring guide all criteria share one score, so they must be "
-                "plain texts. Leave the guide out to have each of them judged."
-            )
-        guide = found.get("scoring_guide", {})
-        if isinstance(guide, Mapping):
-            guide = {_stringify(key): text for key, text in guide.items()}
-        names = _names(found, where)
-        return _with_location(
-            where, lambda: GlobalRubric(criteria=criteria, scoring_guide=guide, **names)
-        )
-
-    def _rubric(self, found: dict[str, Any], where: str) -> Rubric:
-        self._check(found, _RUBRIC, where)
-        given = _list_in(found, where)
-        criteria = tuple(
-            self._criterion(one, f"{where}: criterion {place}")
-            for place, one in enumerate(given, start=1)
-        )
-        settings: dict[str, Any] = {
-            **_names(found, where),
-            "scheme": _read_scheme(found, where),
-            "clip": _read_flag(found, "clip", where),
-        }
-        if "veto_score" in found:
-            settings["veto_score"] = found["veto_score"]
-        return _with_location(where, lambda: Rubric(criteria, **settings))
-
-    def _criterion(self, data: Any, where: str) -> Criterion:
-        found = {"criterion": data} if isinstance(data, str) else _read_table(data, where)
+    def _criterion(self, data: Any, where: str, place: int) -> Criterion:
+        found = self._fields(Criterion, data, where)
+        title, required = found.pop("title", None), found.pop("required", False)
+        if not isinstance(required, bool):
+            raise ConfigError(f"{where}: required: must be true or false (found {required!r:.80})")
         name = _stringify(found.get("id", ""))
-        if isinstance(name, str) and 1 <= len(name) <= 64:
-            where = f"{where} ({name!r})"
-        self._check(found, _CRITERION, where)
-        texts = [key for key in _TEXTS if key in found]
-        if len(texts) != 1:
-            listed = " and ".join(texts) or "none"
-            raise ConfigError(f"{where}: needs one of {', '.join(_TEXTS)} (found: {listed})")
-        category, text = _read_category(found, _read_text(found[texts[0]], texts[0], where), where)
-        scale: Any = found.get("scale", "binary")
-        tags = _read_tags(found.get("tags"), where)
-        if "title" in found:
-            tags.setdefault("title", _read_text(found["title"], "title", where))
-        return _with_location(
-            where,
-            lambda: Criterion(
-                text,
-                name,
-                _read_either(found, "points", "weight", where),
-                category,
-                veto=_read_flag(found, "veto", where),
-                na_allowed=_read_flag(found, "na_allowed", where),
-                scale=scale,
-                tags=tags,
-            ),
-        )
+        found["id"] = str(place) if name == "" else name
+        text = found.get("text")
+        if "category" not in found and isinstance(text, str) and (prefix := _PREFIX.match(text)):
+            found |= {"category": prefix[1], "text": text[prefix.end() :]}
+        if title is not None:
+            tags = found.get("tags", {})
+            is_list = isinstance(tags, list | tuple)
+            found["tags"] = [*tags, f"title:{title}"] if is_list else {"title": title, **tags}
+        if required:
+            found.setdefault("category", Category.ESSENTIAL)
+        return _make(Criterion, found, where)
 
-    def _check(self, found: dict[str, Any], allowed: tuple[str, ...], where: str) -> None:
-        for key in found if self._strict else ():
-            if key not in allowed:
-                raise ConfigError(f"{where}: {key[:40]!r}: {unknown_key(key[:40], allowed)}")
-
-
-def _list_in(found: dict[str, Any], where: str) -> tuple[Any, ...]:
-    keys = [key for key in _LISTS if key in found]
-    if len(keys) != 1:
-        listed = " and ".join(keys) or "none"
-        raise ConfigError(
-            f"{where}: needs one list of criteria in the key criteria (found: {listed})"
-        )
-    criteria = found[keys[0]]
-    if not isinstance(criteria, list | tuple):
-        raise ConfigError(f"{where}: {keys[0]}: must be a list (found {describe_type(criteria)})")
-    if len(criteria) > MAX_CRITERIA:
-        raise ConfigError(
-            f"{where}: has too many criteria (found {len(criteria):,}; "
-            f"allowed: up to {MAX_CRITERIA})"
-        )
-    return tuple(criteria)
+    def _fields(self, kind: type, data: Any, where: str) -> dict[str, Any]:
+        """A table's values by field, without nulls."""
+        if not isinstance(data, Mapping):
+            other = "sentence" if kind in (Criterion, Example) else "list"
+            raise ConfigError(f"{where}: must be a table or a {other} (found {data!r:.80})")
+        fields = _list_keys(kind)
+        found: dict[str, tuple[str, Any]] = {}
+        for key, value in data.items():
+            if key not in fields:
+                if self._strict and value is not None:
+                    short = str(key)[:40]
+                    raise ConfigError(f"{where}: {short}: {unknown_key(short, list(fields))}")
+            elif value is not None:
+                other, _ = found.setdefault(fields[key], (key, value))
+                if other != key:
+                    raise ConfigError(f"{where}: {key}: means the same as {other}. Keep one.")
+        return {name: value for name, (_, value) in found.items()}
 
 
-def _names(found: dict[str, Any], where: str) -> dict[str, Any]:
-    return {
-        "examples": found.get("examples", ()),
-        "id": _read_text(_stringify(found.get("id")), "id", where),
-        "version": _read_text(_stringify(found.get("version")), "version", where),
-        "description": _read_text(
-            _read_either(found, "description", "goal_text", where), "description", where
-        ),
-    }
+@cache
+def _list_keys(kind: type) -> dict[str, str]:
+    """Every key of a table, and the field that it sets."""
+    names = {one.name: (one.name,) for one in dataclasses.fields(kind)} | _KEYS[kind]
+    fields = {key: name for name, keys in names.items() for key in keys}
+    return fields | {key: key for key in _OTHER_KEYS.get(kind, ())}
+
+
+def _make(kind: Callable[..., _T], found: dict[str, Any], where: str) -> _T:
+    """What ``kind`` makes of its fields, its complaint opened by ``where``."""
+    try:
+        return kind(**found)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _stringify(value: Any) -> Any:
+    """Versions, ids and keys that JSON made numbers of, as text; all else as it is."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number and abs(value) < 1e15 else value
 
 
 _MAX_BYTES = 2 << 20
@@ -378,26 +265,24 @@ def find_bundle(rubric_id: str, rubric_dir: Path | str) -> RubricBundle:
     id that exists, also for an id or a link that leads out of the folder.
     """
     folder = Path(rubric_dir)
-    check_text(rubric_id, "rubric_id", limit=1_000)
     name, at, version = rubric_id.rpartition("@")
-    parts = name.split("/")
-    if not (at and version and _ID.fullmatch(name) and re.fullmatch(r"[\w.-]{1,40}", version)):
-        raise ConfigError(
-            f"rubric_id {rubric_id[:100]!r}: must be NAME@VERSION such as crafter/bundle@v1"
-            + _known(rubric_id, folder)
-        )
-    if any(part.strip(".") == "" for part in parts):
-        raise ConfigError(f"rubric_id {rubric_id!r}: must stay inside {folder}")
-    found = [p for suffix in RUBRIC_SUFFIXES if (p := folder / f"{rubric_id}{suffix}").is_file()]
-    if len(found) != 1:
-        names = ", ".join(p.name for p in found)
-        raise ConfigError(
-            f"rubric_id {rubric_id!r}: has more than one file (found: {names}). Keep one of them."
-            if found
-            else f"rubric_id {rubric_id!r}: no such file in {folder}{_known(rubric_id, folder)}"
-        )
-    if not found[0].resolve().is_relative_to(folder.resolve()):
-        raise ConfigError(f"rubric_id {rubric_id!r}: {found[0]} is a link out of {folder}")
+    found = []
+    if at and _ID.fullmatch(name) and re.fullmatch(r"[\w.-]{1,40}", version):
+        files = [folder / f"{rubric_id}{suffix}" for suffix in RUBRIC_SUFFIXES]
+        found = [file for file in files if file.is_file()]
+        problem = f"has no file in {folder}{_known(rubric_id, folder)}"
+    else:
+        known = _known(rubric_id, folder)
+        problem = f"must be NAME@VERSION such as crafter/bundle@v1{known}"
+    if len(found) > 1:
+        names = ", ".join(file.name for file in found)
+        problem = f"has more than one file (found: {names}). Keep one of them."
+    elif found and not found[0].resolve().is_relative_to(folder.resolve()):
+        problem = f"leads out of {folder}"
+    elif found:
+        problem = ""
+    if problem:
+        raise ConfigError(f"rubric_id: {rubric_id[:100]!r} {problem}")
     bundle = load_bundle(found[0])
     _check_id(bundle, rubric_id, found[0])
     return bundle
@@ -430,24 +315,21 @@ def _known(rubric_id: str, folder: Path) -> str:
 
 
 def _data(path: Path) -> Any:
-    read = _READERS.get(path.suffix.lower())
-    if read is None:
-        raise ConfigError(f"{path}: is not a rubric file (allowed: {', '.join(_READERS)})")
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            limit = f"up to {_MAX_BYTES >> 20} MB"
-            raise ConfigError(f"{path}: is too large (allowed: {limit})")  # noqa: TRY301
-        return read(path.read_text("utf-8-sig"))
+        read = _READERS.get(path.suffix.lower())
+        if read is None:
+            problem = f"is not a rubric file (allowed: {', '.join(_READERS)})"
+        elif path.stat().st_size > _MAX_BYTES:
+            problem = f"is too large (allowed: up to {_MAX_BYTES >> 20} MB)"
+        else:
+            return read(path.read_text("utf-8-sig"))
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        problem = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 text: {error.reason}") from error
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
-    except ValueError as error:
-        raise ConfigError(f"{path}: cannot be read as {path.suffix[1:]}: {error}") from None
-    except RecursionError:
-        raise ConfigError(f"{path}: is nested too deeply") from None
+        problem = f"is not UTF-8 text: {error.reason}"
+    except (ValueError, RecursionError) as error:
+        problem = f"cannot be read as {path.suffix[1:]}: {error}"
+    raise ConfigError(f"{path}: {problem}")
 
 
 def _json(text: str) -> Any:

@@ -7,6 +7,7 @@ interval that the score must lie in.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -122,12 +123,12 @@ def subscores(rubric: Rubric, marks: MarkMapping, tag: str) -> dict[str, Outcome
     groups: dict[str, list[Criterion]] = {}
     for criterion in rubric.criteria:
         if tag in criterion.tags:
-            open_ended = msgspec.structs.replace(criterion, veto=False)
+            open_ended = dataclasses.replace(criterion, veto=False)
             groups.setdefault(criterion.tags[tag], []).append(open_ended)
     _check_marks(rubric, marks)
     outcomes = {}
     for value, criteria in groups.items():
-        part = msgspec.structs.replace(rubric, criteria=tuple(criteria))
+        part = dataclasses.replace(rubric, criteria=tuple(criteria))
         outcomes[value] = score(part, {c.id: marks[c.id] for c in criteria if c.id in marks})
     return outcomes
 

@@ -7,6 +7,7 @@ positive points, is not clipped; what is clipped to [0, 1] is the mean.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import statistics
@@ -91,9 +92,7 @@ def _read_item(
     found = (get_path(row, path) for path in _RUBRIC_COLUMNS)
     given = next((one for one in found if one is not MISSING and one is not None), None)
     try:
-        rubric = msgspec.structs.replace(
-            rubric_from(given, where=where), scheme="points", clip=False
-        )
+        rubric = dataclasses.replace(rubric_from(given, where=where), scheme="points", clip=False)
     except GradingFailure as error:
         raise ConfigError(
             f"{error}. Give each entry of rubrics as {{criterion, points, tags}}."

@@ -6,6 +6,7 @@ read in one of three ways: strictly, anywhere, or strictly and then anywhere.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -165,7 +166,7 @@ def _rubric(given: Any, messages: Sequence[Mapping[str, Any]]) -> Rubric | None:
         rubric = Rubric(tuple(criteria))
     else:
         return None
-    return msgspec.structs.replace(rubric, clip=True)
+    return dataclasses.replace(rubric, clip=True)
 
 
 def parse_points(prompt: str) -> list[float]:

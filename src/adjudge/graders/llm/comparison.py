@@ -20,8 +20,8 @@ from adjudge.graders.llm.asking import (
 )
 from adjudge.graders.llm.judge_grader import (
     CandidateView,
+    JudgeGrader,
     JudgeOutcome,
-    ParametricJudgeGrader,
     TemplateInput,
     add_query,
     extract_query,
@@ -88,7 +88,7 @@ def check_against(against: str) -> None:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class PairJudge(ParametricJudgeGrader):
+class PairJudge(JudgeGrader):
     """Asks which of two responses is better; the base of pairwise and tournament.
 
     ``template``: an own question with ``{response_a}``, ``{response_b}`` and, as a rule,
@@ -389,7 +389,7 @@ _ALL = "{responses}"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ListwiseGrader(ParametricJudgeGrader):
+class ListwiseGrader(JudgeGrader):
     """Ranks the responses of a group in one call, 1 is best, ties as the judge gave them.
 
     Fields: ``response`` of each, and what all answer: ``query``, else the shared conversation

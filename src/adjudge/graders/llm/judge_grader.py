@@ -295,13 +295,16 @@ class JudgeOutcome(msgspec.Struct, frozen=True):
         return notes
 
 
+@dataclass(eq=False, repr=False)
 class JudgeGrader(BaseGrader):
-    """A grader that asks a judge; derive, and write ``aevaluate`` with :meth:`_ask`.
+    """A grader that asks a judge; derive a dataclass, and write ``aevaluate`` with :meth:`_ask`.
 
     ``model`` is any :class:`~adjudge.judges.ChatModel`; a spec passes the one that ``judge`` names.
-    ``language``: ``en`` or ``zh``, of the prompt. A call that fails, and a reply that has no single
-    readable verdict also after the further asks of :class:`~adjudge.graders.llm.asking.AskPolicy`,
-    is ``GradingFailure``: there is no default.
+    ``language``: ``en`` or ``zh``, of the prompt. The fields are the parameters: flags, the words
+    of a ``Literal`` and numbers with ``Between`` are checked; what else must hold is checked in
+    ``__post_init__``. A call that fails, and a reply that has no single readable verdict also
+    after the further asks of :class:`~adjudge.graders.llm.asking.AskPolicy`, is
+    ``GradingFailure``: there is no default.
     """
 
     type_name: ClassVar[str] = ""
@@ -310,24 +313,26 @@ class JudgeGrader(BaseGrader):
     asks_again: ClassVar[bool] = True
     """It asks again itself what could not be read, so a run does not."""
 
-    def __init__(
-        self,
-        model: ChatModel,
-        name: str = "",
-        *,
-        mode: GraderMode = GraderMode.POINTWISE,
-        description: str = "",
-        language: LanguageEnum | str = LanguageEnum.EN,
-    ) -> None:
-        super().__init__(name or self.type_name, mode, description or docstring_summary(type(self)))
-        self.model = _check_model(model)
-        check_allowed("language", language, list(LanguageEnum), "is not allowed")
-        self.language = LanguageEnum(language)
+    model: ChatModel
+    name: str = ""
+    _: KW_ONLY
+    language: LanguageEnum | Any = LanguageEnum.EN  # a text when given, a LanguageEnum after
+    view: View = "final"
+    truncated: TruncationMode = "judge"
+
+    def __post_init__(self) -> None:
+        super().__init__(self.name or self.type_name, self.mode, docstring_summary(type(self)))
+        if not hasattr(self.model, "achat"):
+            found = type(self.model).__name__
+            raise ConfigError(f"model: must be a chat model with achat (found {found})")
+        check_allowed("language", self.language, list(LanguageEnum), "is not allowed")
+        self.language = LanguageEnum(self.language)
+        self._showing = CandidateView(self.view, self.truncated)
+        check_parameters(self)
 
     def check_machine(self) -> None:
         """What the judge needs is here."""
-        if (check := getattr(self.model, "check_machine", None)) is not None:
-            check()
+        self.model.check_machine()
 
     def _result(
         self, score: float, reason: str, metadata: dict[str, Any], provenance: Provenance | None
@@ -444,27 +449,6 @@ class JudgeGrader(BaseGrader):
         return JudgeOutcome(verdict, _with_prompt_hash(source, template), reply, len(spent))
 
 
-@dataclass(eq=False, repr=False)
-class ParametricJudgeGrader(JudgeGrader):
-    """A grader with a judge, and with the fields of a dataclass as parameters.
-
-    Checked are flags, the words of a ``Literal`` and numbers with ``Between``; what else must hold
-    is checked in ``__post_init__``.
-    """
-
-    model: ChatModel
-    name: str = ""
-    _: KW_ONLY
-    language: LanguageEnum | Any = LanguageEnum.EN  # a text when given, a LanguageEnum after
-    view: View = "final"
-    truncated: TruncationMode = "judge"
-
-    def __post_init__(self) -> None:
-        super().__init__(self.model, self.name, mode=self.mode, language=self.language)
-        self._showing = CandidateView(self.view, self.truncated)
-        check_parameters(self)
-
-
 def require_text_field(fields: Mapping[str, Any], name: str, who: str = "") -> str:
     """The text in a field; ``GradingFailure(invalid_input)`` where it is absent or no text."""
     value = fields.get(name)
@@ -481,13 +465,6 @@ def get_group_name(fields: Mapping[str, Any]) -> str | None:
     """The name of a sample's group, to keep its calls on one replica; ``None`` without a name."""
     group = fields.get("group")
     return group if isinstance(group, str) else None
-
-
-def _check_model(model: Any) -> ChatModel:
-    if not hasattr(model, "achat"):
-        raise ConfigError(f"model: must be a chat model with achat (found {type(model).__name__})")
-    checked: ChatModel = model
-    return checked
 
 
 def _append_words(message: dict[str, Any], words: str) -> dict[str, Any]:

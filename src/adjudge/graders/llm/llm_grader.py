@@ -11,10 +11,9 @@ import msgspec
 from adjudge import verdicts
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import GraderAnswer, View, check_parameter
+from adjudge.graders.base import GraderAnswer, View
 from adjudge.graders.llm.judge_grader import (
     REPLY_FORM,
-    CandidateView,
     JudgeGrader,
     TruncationMode,
     extract_query,
@@ -87,7 +86,7 @@ class LLMGrader(JudgeGrader):
         variables: Mapping[str, Any] | None = None,
         verdict: Mapping[str, str] | None = None,
     ) -> None:
-        mode = GraderMode(mode)
+        self.mode = mode = GraderMode(mode)
         self.variables = dict(variables or {})
         if template is None:
             raise ConfigError(
@@ -97,15 +96,13 @@ class LLMGrader(JudgeGrader):
         super().__init__(
             model,
             name,
-            mode=mode,
-            description=description,
             language=language or _first(self.template),
+            view=view,
+            truncated=truncated,
         )
+        self.description = description or self.description
         self.score_range = score_range
         self.fingerprint = self.template.hash
-        check_parameter("view", view, View)
-        check_parameter("truncated", truncated, TruncationMode)
-        self._showing = CandidateView(view, truncated)
         self._reads_messages = not self.template.fields.isdisjoint(("messages", "query"))
         self._model_class, schema = _structure(structured_model)
         self._score_from, self._callback = score_from, callback

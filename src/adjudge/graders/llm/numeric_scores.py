@@ -19,7 +19,7 @@ from adjudge.graders.base import Between, check_parameter, view_text
 from adjudge.graders.llm.asking import AskPolicy
 from adjudge.graders.llm.judge_grader import (
     REPLY_FORM,
-    ParametricJudgeGrader,
+    JudgeGrader,
     TemplateInput,
     add_query,
     get_group_name,
@@ -81,7 +81,7 @@ class _Distribution(NamedTuple):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ExpectedScoreGrader(ParametricJudgeGrader):
+class ExpectedScoreGrader(JudgeGrader):
     """The expected score under the judge's own probabilities of the points of a small scale.
 
     Fields: ``response``, and what it answers (``query``, else the conversation before the response
@@ -254,7 +254,7 @@ class _Reading(msgspec.Struct):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ScalarGrader(ParametricJudgeGrader):
+class ScalarGrader(JudgeGrader):
     """The one number that a scalar judge (a reward model) gives to prompt and response.
 
     Fields: ``response`` (else the last thing said in ``messages``), and what it answers: the

@@ -22,8 +22,8 @@ from adjudge.errors import FINAL, PASSING_KINDS, Cause, ErrorKind, GradingFailur
 from adjudge.graders.base import Between
 from adjudge.graders.llm.asking import RAW_LIMIT, sum_provenance
 from adjudge.graders.llm.judge_grader import (
+    JudgeGrader,
     JudgeOutcome,
-    ParametricJudgeGrader,
     get_group_name,
 )
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, MarksForm, ScoreForm
@@ -314,7 +314,7 @@ _EMPTY_REASONS = {
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class RubricGrader(ParametricJudgeGrader):
+class RubricGrader(JudgeGrader):
     """Has a judge mark each criterion of a rubric, and scores the marks.
 
     Fields: ``response`` or ``messages``, and what they answer; the rubric's column ``field``, where

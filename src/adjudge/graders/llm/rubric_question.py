@@ -8,6 +8,7 @@ are its data, so they are in a fence like everything else of the sample.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -358,9 +359,9 @@ class RubricSource:
             return rubric
         try:
             if self.scheme != "auto":
-                rubric = msgspec.structs.replace(rubric, scheme=self.scheme)
+                rubric = dataclasses.replace(rubric, scheme=self.scheme)
             if self.clip:
-                rubric = msgspec.structs.replace(rubric, clip=True)
+                rubric = dataclasses.replace(rubric, clip=True)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
         if score_range(rubric) is None:

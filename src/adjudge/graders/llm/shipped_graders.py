@@ -26,8 +26,8 @@ from adjudge.errors import GradingFailure
 from adjudge.graders.base import view_text
 from adjudge.graders.llm.judge_grader import (
     REPLY_FORM,
+    JudgeGrader,
     JudgeOutcome,
-    ParametricJudgeGrader,
     Transcript,
     conversation_query,
     count_opening_turns,
@@ -58,7 +58,7 @@ _EMPTY_REASONS = {
 
 
 @dataclass(eq=False, repr=False)
-class ShippedGrader(ParametricJudgeGrader):
+class ShippedGrader(JudgeGrader):
     """A question that ships with its prompt; derive, name the fields, write :meth:`_material`.
 
     ``candidate`` is the field that is judged and shown last; those in ``needs`` must be there, of

@@ -30,8 +30,8 @@ from adjudge.graders.llm.asking import (
 )
 from adjudge.graders.llm.comparison import PairwiseGrader, check_against
 from adjudge.graders.llm.judge_grader import (
+    JudgeGrader,
     JudgeOutcome,
-    ParametricJudgeGrader,
     extract_query,
     get_group_name,
     is_blank,
@@ -132,7 +132,7 @@ def _checked_template(
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class _TrainedGrader(ParametricJudgeGrader):
+class _TrainedGrader(JudgeGrader):
     """Asks as the judge was trained to be asked; what all graders of this module share.
 
     ``card``: the judge's folder, where ``model`` is not.

@@ -8,13 +8,12 @@ asked and what is measured cannot come apart.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
-
-import msgspec
 
 from adjudge.errors import ConfigError
 from adjudge.graders.base import FunctionGrader, GraderTraits, RuleGrader, is_listwise
@@ -187,7 +186,7 @@ def reorder_criteria(grader: Any) -> Any:
         )
     twin = copy.copy(grader)
     twin.source = copy.copy(grader.source)
-    twin.source.fixed = msgspec.structs.replace(fixed, criteria=fixed.criteria[::-1])
+    twin.source.fixed = dataclasses.replace(fixed, criteria=fixed.criteria[::-1])
     return twin
 
 
