@@ -295,13 +295,6 @@ def test_a_group_names_them_too() -> None:
     asyncio.run(ask())
 
 
-def test_the_openapi_document_speaks_to_all_languages() -> None:
-    status, document, _ = asked("/openapi.json", None)
-    assert status == 200
-    assert "/batch_judge" in document["paths"]
-    assert ">>>" not in json.dumps(document)
-
-
 def test_a_key_of_its_own_tells_a_client_and_the_shared_key_its_runs() -> None:
     async def run() -> list[str]:
         keys = {"SHARED": "s", "TEAM": "t"}
