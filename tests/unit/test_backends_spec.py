@@ -287,12 +287,6 @@ def test_the_spec_bounds_how_many_are_judged_at_once(beside: Path) -> None:
     assert own_slow.most == 3
 
 
-def test_the_version_follows_the_spec(beside: Path) -> None:
-    versions = {backend(data, beside).version for data in (RULES, JUDGED)}
-    assert len(versions) == 2
-    assert backend(RULES).version == backend(RULES).version
-
-
 def test_a_backend_is_loaded_from_a_spec_file(beside: Path) -> None:
     path = beside / "reward.toml"
     path.write_text('[[graders]]\nname = "answer"\ntype = "answer"\n')
@@ -335,7 +329,3 @@ def test_explanations_are_bounded(beside: Path) -> None:
     assert len(response.explanation) == 4_000
     assert response.explanation.endswith("w…")
     assert response.confidence == 0.5
-
-
-def test_nothing_asked_is_nothing_answered() -> None:
-    assert run(backend(RULES).score([])) == []

@@ -281,8 +281,3 @@ def test_damping_is_asked_for_by_name_and_shown() -> None:
     for wrong in ("0.5", "0.5:x", "0.5:2", "nan:1"):
         with pytest.raises(ConfigError, match="damping"):
             Damping.parse(wrong)
-
-
-def test_only_the_command_line_names_the_class() -> None:
-    hostile = ask("os:system", metadata={"target": "os:system", "class": "os:system"})
-    assert answered("Everything", hostile)[0].score == 8.0

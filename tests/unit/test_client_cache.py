@@ -42,15 +42,6 @@ async def test_equal_requests_share_one_and_later_ones_come_from_the_cache() -> 
 
 
 @in_virtual_time
-async def test_use_cache_false_asks_every_time() -> None:
-    service = Service()
-    line = line_to(service, use_cache=False)
-    await answers(line, "a", "a")
-    await answers(line, "a")
-    assert sum(len(items) for _, _, items in service.posts) == 3
-
-
-@in_virtual_time
 async def test_the_oldest_are_forgotten_first() -> None:
     service = Service()
     line = line_to(service, cache_size=2)

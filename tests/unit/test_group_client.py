@@ -119,15 +119,6 @@ def test_a_failed_judge_is_an_answer(value: str) -> None:
     in_service(check)
 
 
-def test_a_contradiction_is_an_answer() -> None:
-    async def check(place: Rendezvous) -> None:
-        ours, line = client(place)
-        assert kind(await ours.judge(sample("a", size=0))) is ErrorKind.INVALID_INPUT
-        assert len(line.sent) == 1
-
-    in_service(check)
-
-
 def test_half_a_surrogate_pair_of_the_policy_is_a_question_mark() -> None:
     async def check(place: Rendezvous) -> None:
         ours, line = client(place)

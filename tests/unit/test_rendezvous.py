@@ -116,18 +116,6 @@ def test_absent_samples_cost_the_others_a_stated_time() -> None:
     run_here(main())
 
 
-def test_a_failed_sample_is_missing_and_the_others_are_as_without_it() -> None:
-    failed, *others = meet(
-        sample("a", "unparsable", size=3),
-        sample("b", 0.0, size=3),
-        sample("c", 1.0, size=3),
-        made=function(group="z_score"),
-    )
-    assert (failed.score, kind(failed)) == (None, ErrorKind.UNPARSABLE)
-    assert [one.score for one in others] == pytest.approx([-(0.5**0.5), 0.5**0.5])
-    assert group(failed) == {"size": 3, "present": 3, "aborted": 0, "absent": 0}
-
-
 def test_a_listwise_grader_that_fails_fails_the_group() -> None:
     answers = meet(
         sample("nobody", size=2), sample("b", size=2), made=function(listwise=True, normalise=True)
@@ -166,17 +154,6 @@ def test_a_retry_finds_its_seat() -> None:
         assert late.score == -0.5
         assert late is not await again  # each may add to its own
         assert made.graders["quality"].asked == 2
-
-    run_here(main())
-
-
-def test_a_cancelled_waiter_leaves_its_sample_judged() -> None:
-    async def main() -> None:
-        place = Rendezvous(function(group="centre"), settings())
-        gone = asyncio.create_task(place.join(sample("a", 0.0, size=2, wait=5.0)))
-        await asyncio.sleep(1)
-        gone.cancel()
-        assert (await place.join(sample("b", 1.0, size=2))).score == 0.5
 
     run_here(main())
 
@@ -392,20 +369,6 @@ def test_old_answers_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
         return asked
 
     assert run_here(main()) == 5
-
-
-def test_a_stopping_service_answers_everybody() -> None:
-    async def main() -> None:
-        place = Rendezvous(function(), settings())
-        waiting = asyncio.create_task(place.join(sample("a", wait=1e5)))
-        await asyncio.sleep(1)
-        await place.aclose()
-        answer = await waiting
-        assert kind(answer) is ErrorKind.CANCELLED
-        assert group(answer) is None  # nothing was settled: send it again
-        assert place.open_groups == 0
-
-    run_here(main())
 
 
 def test_a_fault_of_ours_reaches_everybody_who_waits() -> None:

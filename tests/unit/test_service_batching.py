@@ -115,22 +115,6 @@ def test_the_deadline_counts_from_the_arrival_and_keeps_what_is_there() -> None:
     assert [names for _, names in backend.calls] == [["quick"], ["slow"]]
 
 
-def test_each_arrival_has_a_deadline_of_its_own() -> None:
-    async def late(batcher: BackendQueue, wait: float) -> tuple[float, Any]:
-        await asyncio.sleep(wait)
-        [answer] = await batcher.score(asked("x"))
-        return asyncio.get_running_loop().time(), answer.error
-
-    async def work(batcher: BackendQueue) -> list[tuple[float, Any]]:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(late(batcher, wait)) for wait in (0.0, 1.0, 2.5)]
-        return [task.result() for task in tasks]
-
-    found = batching(Scripted(taking(100.0)), work, deadline_s=5.0, max_batch_size=1)
-    assert [round(when, 3) for when, _ in found] == [5.0, 6.0, 7.5]
-    assert {error.kind for _, error in found} == {ErrorKind.TIMEOUT}
-
-
 @pytest.mark.parametrize("idle", [0.0, 3600.0])
 def test_a_full_queue_refuses_and_tells_when_there_is_room(idle: float) -> None:
     """Hours in which nobody asked say nothing about how fast the queue moves."""
@@ -203,20 +187,6 @@ def test_one_who_leaves_does_not_cut_off_the_cleanup_of_another() -> None:
     assert sorted(cleaned) == list("abcd")
 
 
-def test_a_batch_goes_on_while_anybody_wants_it() -> None:
-    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
-        loop = asyncio.get_running_loop()
-        leaving = loop.create_task(batcher.score(asked("leaves")))
-        staying = loop.create_task(batcher.score(asked("stays")))
-        await asyncio.sleep(1.0)
-        leaving.cancel()
-        return await staying
-
-    backend = Scripted(taking(10.0))
-    [answer] = batching(backend, work, max_batch_size=2)
-    assert (answer.request_id, answer.score) == ("stays", 5.0)
-
-
 def test_thousands_that_leave_the_queue_leave_nothing_behind() -> None:
     async def work(batcher: BackendQueue) -> None:
         loop = asyncio.get_running_loop()
@@ -268,18 +238,6 @@ def test_the_rest_of_the_loop_has_its_turn_between_batches() -> None:
         return turns
 
     assert batching(Scripted(score), work, max_batch_size=1) >= 8
-
-
-def test_stopping_answers_all_that_wait() -> None:
-    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
-        asking = asyncio.get_running_loop().create_task(batcher.score(asked(*"abc")))
-        await asyncio.sleep(1.0)
-        batcher.stop()
-        return await asking
-
-    answers = batching(Scripted(taking(50.0)), work, max_batch_size=1)
-    assert {one.error.kind for one in answers} == {ErrorKind.CANCELLED}
-    assert [one.request_id for one in answers] == list("abc")
 
 
 def poisoned(*bad: str, error: BaseException) -> Score:
