@@ -122,7 +122,7 @@ def test_an_answer_without_a_group_members_own_score_is_a_failure(status: int, b
             pass
 
     async def check() -> None:
-        client = GroupClient("http://judge:1", transport=Line(), max_attempts=2)
+        client = GroupClient("http://judge:1", transport=Line())
         with pytest.raises(GradingFailure) as caught:
             await client.judge(sample("a", 0.5, size=1))
         assert caught.value.kind is ErrorKind.SERVER_ERROR

@@ -423,9 +423,9 @@ def test_a_format_of_ones_own_is_added_to_those_that_ship() -> None:
     ("name", "problem"),
     [
         ("Demanding", "a format is made without arguments"),
-        ("Relative", "path: must be text that begins with '/' (found 'own')"),
-        ("Synchronous", "must have a method `async def answer"),
-        ("Judge", "path: must be text"),
+        ("Relative", "a path that begins with '/' (found 'own')"),
+        ("Synchronous", "`async def answer"),
+        ("Judge", "a path"),
         ("Missing", "cannot be imported"),
     ],
 )
