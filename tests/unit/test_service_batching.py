@@ -63,6 +63,11 @@ def batching(
     return run_virtual(run())
 
 
+def answered(backend: Scripted, names: Sequence[str], **settings: Any) -> list[Any]:
+    """The answers to requests that came together."""
+    return list(batching(backend, lambda batcher: batcher.score(asked(*names)), **settings))
+
+
 def test_a_batch_closes_when_its_oldest_has_waited() -> None:
     async def work(batcher: BackendQueue) -> None:
         async with asyncio.TaskGroup() as group:
@@ -76,22 +81,16 @@ def test_a_batch_closes_when_its_oldest_has_waited() -> None:
 
 
 def test_a_full_batch_does_not_wait_and_batches_follow_each_other() -> None:
-    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
-        return await batcher.score(asked(*"abcde"))
-
     backend = Scripted(taking(3.0))
-    answers = batching(backend, work, batch_timeout=1.0, max_batch_size=2)
+    answers = answered(backend, "abcde", batch_timeout=1.0, max_batch_size=2)
     # The last has waited longer than its patience while the others were judged.
     assert backend.calls == [(0.0, ["a", "b"]), (3.0, ["c", "d"]), (6.0, ["e"])]
     assert [one.request_id for one in answers] == list("abcde")
 
 
 def test_one_by_one_nothing_waits_for_others() -> None:
-    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
-        return await batcher.score(asked(*"abcde"))
-
     backend = Scripted(taking(1.0), one_by_one=True)
-    batching(backend, work, concurrency=3, batch_timeout=9.0)
+    answered(backend, "abcde", concurrency=3, batch_timeout=9.0)
     assert [when for when, _ in backend.calls] == [0.0, 0.0, 0.0, 1.0, 1.0]
 
 
@@ -137,10 +136,7 @@ def test_a_full_queue_refuses_and_tells_when_there_is_room(idle: float) -> None:
 
 
 def test_a_batch_longer_than_the_queue_gets_in_when_nothing_waits() -> None:
-    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
-        return await batcher.score(asked(*"abcd"))
-
-    assert len(batching(Scripted(taking(0.0)), work, queue_size=2)) == 4
+    assert len(answered(Scripted(taking(0.0)), "abcd", queue_size=2)) == 4
 
 
 def test_cancelling_takes_requests_out_of_the_queue_and_out_of_the_backend() -> None:
@@ -257,12 +253,9 @@ def test_the_poison_is_found_in_few_calls(
 ) -> None:
     names = [f"{number}" for number in range(64)]
 
-    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
-        return await batcher.score(asked(*names))
-
     backend = Scripted(poisoned("17", "40", error=error))
     with caplog.at_level(logging.ERROR, "adjudge.service"):
-        answers = batching(backend, work, max_batch_size=64)
+        answers = answered(backend, names, max_batch_size=64)
     for name, one in zip(names, answers, strict=True):
         if name in {"17", "40"}:
             assert one.error.kind is ErrorKind.BUG
@@ -275,11 +268,8 @@ def test_the_poison_is_found_in_few_calls(
 
 
 def test_a_failure_that_is_raised_keeps_its_kind() -> None:
-    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
-        return await batcher.score(asked("a", "b"))
-
     error = GradingFailure(ErrorKind.UNPARSABLE, "no verdict")
-    good, bad = batching(Scripted(poisoned("b", error=error)), work)
+    good, bad = answered(Scripted(poisoned("b", error=error)), "ab")
     assert good.score == 1.0
     assert (bad.error.kind, bad.error.message) == (ErrorKind.UNPARSABLE, "no verdict")
 
@@ -291,10 +281,7 @@ def test_what_is_no_answer_is_a_bug(returned: Any) -> None:
     async def score(requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         return returned  # type: ignore[no-any-return]
 
-    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
-        return await batcher.score(asked("a"))
-
-    [answer] = batching(Scripted(score), work)
+    [answer] = answered(Scripted(score), "a")
     assert answer.score is None
     assert answer.error.kind is ErrorKind.BUG
     assert answer.metadata["model_version"] == "1"
