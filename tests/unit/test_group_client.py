@@ -135,20 +135,20 @@ def test_half_a_surrogate_pair_of_the_policy_is_a_question_mark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "expected", "sent"),
+    ("status", "expected", "again"),
     [
-        (401, ErrorKind.AUTH, 1),
-        (404, ErrorKind.UNSUPPORTED, 1),
-        (429, ErrorKind.RATE_LIMITED, 8),
-        (500, ErrorKind.SERVER_ERROR, 8),
+        (401, ErrorKind.AUTH, False),
+        (404, ErrorKind.UNSUPPORTED, False),
+        (429, ErrorKind.RATE_LIMITED, True),
+        (500, ErrorKind.SERVER_ERROR, True),
     ],
 )
-def test_no_answer_is_raised(status: int, expected: ErrorKind, sent: int) -> None:
+def test_no_answer_is_raised(status: int, expected: ErrorKind, again: bool) -> None:
     async def check(place: Rendezvous) -> None:
-        ours, line = client(place, *[(status, ErrorKind.AUTH)] * 9)
+        ours, line = client(place, *[(status, ErrorKind.AUTH)] * 99, timeout_s=60.0)
         with pytest.raises(GradingFailure) as raised:
             await ours.judge(sample("a", size=1))
-        assert (raised.value.kind, len(line.sent)) == (expected, sent)
+        assert (raised.value.kind, len(line.sent) > 3) == (expected, again)
 
     in_service(check)
 

@@ -22,7 +22,6 @@ from adjudge.judges.wire.common import parse_retry_after
 from adjudge.judges.wire.transport import AiohttpTransport, normalize_url
 from adjudge.wire import JUDGE_KEY_VARIABLE, GroupRequest, JudgeResponse
 
-_MAX_ATTEMPTS = 8
 _MAX_PAUSE_S = 30.0
 
 
@@ -31,12 +30,12 @@ class GroupClient:
 
     The answer comes when the whole group is there, or the service's ``group_timeout_s`` after its
     first sample; so give back what generation needs (a slot, a KV cache) before :meth:`judge`, and
-    announce what will never come by :meth:`abort`. A request is sent again, up to eight
-    times, while the service cannot be reached, is full or stops: the same ``request_id`` is the
-    same sample there, so nothing is judged twice. ``timeout_s`` is for everything together; keep it
-    above the service's ``group_timeout_s`` (300) and ``deadline_s``. ``run_id`` keeps runs apart
-    that use the same group ids. The key is read from the variable ``api_key_env`` for every
-    request. One object serves any thread and loop.
+    announce what will never come by :meth:`abort`. A request is sent again while the service cannot
+    be reached, is full or stops: the same ``request_id`` is the same sample there, so nothing is
+    judged twice. ``timeout_s`` is for everything together; keep it above the service's
+    ``group_timeout_s`` (300) and ``deadline_s``. ``run_id`` keeps runs apart that use the same
+    group ids. The key is read from the variable ``api_key_env`` for every request. One object
+    serves any thread and loop.
     """
 
     def __init__(
@@ -91,32 +90,32 @@ class GroupClient:
             body = msgspec.json.encode(request)
         except UnicodeEncodeError:
             body = msgspec.json.encode(with_unicode_text(request))
+        late = failure = GradingFailure(
+            ErrorKind.TIMEOUT,
+            f"no answer from the judge service within {self.timeout_s:g} s: raise timeout_s, "
+            "or lower the service's group_timeout_s",
+        )
+        most = 1.0
         try:
             async with asyncio.timeout(self.timeout_s):
-                return await self._until_answered(request, body)
+                while True:
+                    failure = late
+                    pause = most * random.uniform(0.5, 1.0)  # noqa: S311  (spreads retries)
+                    try:
+                        response = await self._post(body)
+                        if (answer := _read_answer(response, request)) is not None:
+                            return answer
+                        failure = _retryable_failure(response)
+                        asked = parse_retry_after(response.headers) or 0.0
+                        pause = max(pause, min(asked, _MAX_PAUSE_S))
+                    except GradingFailure as error:
+                        if error.kind is not ErrorKind.CONNECTION:
+                            raise
+                        failure = error
+                    await asyncio.sleep(pause)
+                    most = min(2 * most, _MAX_PAUSE_S)
         except TimeoutError:
-            raise GradingFailure(
-                ErrorKind.TIMEOUT,
-                f"no answer from the judge service within {self.timeout_s:g} s: raise timeout_s, "
-                "or lower the service's group_timeout_s",
-            ) from None
-
-    async def _until_answered(self, request: GroupRequest, body: bytes) -> JudgeResponse:
-        failure, pause = GradingFailure(ErrorKind.CONNECTION, "nothing was sent"), 0.0
-        for attempt in range(_MAX_ATTEMPTS):
-            await asyncio.sleep(pause)
-            pause = min(2.0**attempt, _MAX_PAUSE_S) * random.uniform(0.5, 1.0)  # noqa: S311  (spreads retries)
-            try:
-                response = await self._post(body)
-                if (answer := _read_answer(response, request)) is not None:
-                    return answer
-                failure = _retryable_failure(response)
-                pause = max(pause, min(parse_retry_after(response.headers) or 0.0, _MAX_PAUSE_S))
-            except GradingFailure as error:
-                if error.kind is not ErrorKind.CONNECTION:
-                    raise
-                failure = error
-        raise failure
+            raise failure from None
 
     async def _post(self, body: bytes) -> HttpResponse:
         if self._transport is None:

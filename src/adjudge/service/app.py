@@ -186,8 +186,7 @@ class Service:
 
     async def _join_groups(self, requests: Sequence[GroupRequest]) -> list[JudgeResponse]:
         """Samples of groups in a trainer's format; without a size of their own, the settings'."""
-        if self._rendezvous is None:
-            raise RequestRefused(422, ErrorKind.UNSUPPORTED, "this service judges no groups")
+        rendezvous = self._find_rendezvous()
         size = self.settings.group_size
         if not size and not all(one.group_size for one in requests):
             raise RequestRefused(
@@ -199,8 +198,14 @@ class Service:
         for request in requests:
             check_request(request, self._max_image)
             request.group_size = request.group_size or size
-        joining = [asyncio.ensure_future(self._rendezvous.join(one)) for one in requests]
+        joining = [asyncio.ensure_future(rendezvous.join(one)) for one in requests]
         return [await one for one in joining]
+
+    def _find_rendezvous(self) -> GroupRendezvous:
+        if self._rendezvous is None:
+            message = "this service judges no groups. Use /judge"
+            raise RequestRefused(422, ErrorKind.UNSUPPORTED, message)
+        return self._rendezvous
 
     async def __call__(self, scope: dict[str, Any], receive: AsgiReceive, send: AsgiSend) -> None:
         """Answer one request, by the ASGI protocol."""
@@ -308,13 +313,10 @@ class Service:
     async def _group_judge(self, body: bytes) -> _Reply:
         request, keys = _read_group(body)
         check_request(request, self._max_image)
-        if self._rendezvous is None:
-            raise RequestRefused(
-                422, ErrorKind.UNSUPPORTED, "this service judges no groups. Use /judge"
-            )
+        rendezvous = self._find_rendezvous()
         self._check_open()
         began = time.perf_counter()
-        response = await self._rendezvous.join(request)
+        response = await rendezvous.join(request)
         latency = round(time.perf_counter() - began, 6)
         facts = {"latency": latency, "model_version": self.backend.version}
         response = check_response(response, request, facts)
