@@ -225,11 +225,6 @@ def test_a_call_that_hangs_is_cancelled_and_does_not_keep_the_process() -> None:
     assert all(thread.daemon for thread in hung)
 
 
-def test_before_the_start_nothing_is_scored() -> None:
-    [response] = run(UserBackend("own_judges:ByType").score([ask("x")]))
-    assert error(response)[0] is ErrorKind.UNSUPPORTED
-
-
 def test_the_version_follows_file_arguments_and_object(tmp_path: Path) -> None:
     one = UserBackend("own_judges:YourJudgeModel", {"model_path": "a"}).version
     assert one == UserBackend("own_judges:YourJudgeModel", {"model_path": "a"}).version

@@ -202,11 +202,6 @@ class SpecBackend:
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         """One response per request, in order; see :class:`~adjudge.service.backend.Backend`."""
-        if self.compares_groups is not None:
-            why = f"this spec compares whole groups ({self.compares_groups}): use /group_judge"
-            return [
-                request_error_response(request, ErrorKind.UNSUPPORTED, why) for request in requests
-            ]
         found: dict[int, JudgeResponse] = {}
         samples = []
         for place, request in enumerate(requests):

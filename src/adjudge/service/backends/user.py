@@ -205,8 +205,6 @@ class UserBackend:
         return said
 
     async def _call(self, *given: Any, **named: Any) -> Any:
-        if self._object is None:
-            raise GradingFailure(ErrorKind.UNSUPPORTED, "the judge is not loaded yet")
         method = getattr(self._object, "score" if self.one_by_one else "score_batch")
         if self._is_async:
             return await method(*given, **named)
