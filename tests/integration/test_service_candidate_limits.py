@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -19,10 +18,8 @@ from tests.unit.test_candidate_limits import BOMBS, REFERENCE
 
 from adjudge import GraderError, GradingRunner
 from adjudge.client import ServedGrader
-from adjudge.client.rendezvous import GroupClient
 from adjudge.errors import ErrorKind
 from adjudge.service.server import start_service_process
-from adjudge.wire import GroupRequest
 
 pytestmark = pytest.mark.slow
 
@@ -184,32 +181,6 @@ def test_a_remote_local_timeout_is_no_outage_and_is_asked_once(pattern: str) -> 
             assert not found.passing
         judged += len(asked)
         assert timeouts(pattern) == judged
-
-
-def test_groups_get_scores_too(maths: str) -> None:
-
-    async def group() -> list[float | None]:
-        client = GroupClient(maths)
-        async with asyncio.TaskGroup() as tasks:
-            asked = [
-                tasks.create_task(
-                    client.judge(
-                        GroupRequest(
-                            prompt="q",
-                            completion=text,
-                            answer=REFERENCE,
-                            group_id="g",
-                            group_size=2,
-                            request_id=str(place),
-                        )
-                    )
-                )
-                for place, text in enumerate([BOMB, r"\boxed{x/2}"])
-            ]
-        await client.aclose()
-        return [task.result().score for task in asked]
-
-    assert asyncio.run(group()) == [0.0, 1.0]
 
 
 def test_a_run_with_many_bombs_ends_well(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ scores a completion by its length and the test's own judges by its number, so ea
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -39,7 +38,6 @@ from adjudge.client import JudgeRewardSystem
 from adjudge.mock import start_mock
 from adjudge.service.server import RunningService, start_service, start_service_process
 from adjudge.trainers.scoring import Scorer
-from adjudge.trainers.trl import make_reward
 from adjudge.types import RewardSample
 
 pytestmark = pytest.mark.slow
@@ -329,19 +327,3 @@ def test_one_service_holds_eight_ranks_to_its_limit(tmp_path: Path) -> None:
 
 
 # ── where a spec is expected ─────────────────────────────────────────────────────────────────
-
-
-def test_an_address_scores_where_a_spec_is_expected(
-    batches: RunningService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = [str(n) for n in range(48)]
-    texts[5] = "poison"
-    right = [None if one == "poison" else float(one) for one in texts]
-    samples = [RewardSample(i, i, "p", text, None, {}) for i, text in enumerate(texts)]
-    reward = make_reward(batches.url)
-    assert asyncio.run(reward(prompts=["p"] * 48, completions=texts)) == right
-    monkeypatch.setenv("ADJUDGE_SPEC", batches.url)
-    scored = Scorer().score(samples, ["g"] * 48)
-    assert scored.rewards == right
-    assert scored.results[5].missing is not None
-    assert scored.results[5].missing.kind == "bug"

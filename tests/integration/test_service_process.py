@@ -53,24 +53,6 @@ def posted(url: str, path: str, *values: Any) -> list[Answer]:
     return asyncio.run(all_of())
 
 
-def test_a_poison_request_costs_only_itself() -> None:
-    with service(max_batch_size=16, batch_timeout=0.3) as (running, _):
-        words = [f"word {i}" for i in range(14)]
-        texts = [*words[:5], "poison", *words[5:], "exit"]
-        values = [item(text, answer=text) for text in texts]
-        [(status, body, _)] = posted(running.url, "/batch_judge", {"requests": values})
-        assert status == 200
-        for number, (text, one) in enumerate(zip(texts, body["responses"], strict=True), 1):
-            assert one["request_id"] == str(number)
-            if text in {"poison", "exit"}:
-                assert "score" not in one
-                assert one["error"]["kind"] == "bug"
-                assert "poisoned" not in one["error"]["message"]
-            else:
-                assert one["score"] == 1.0
-                assert "error" not in one
-
-
 @pytest.mark.parametrize(
     ("completion", "kind"),
     [
@@ -119,11 +101,6 @@ def test_requests_that_come_together_are_judged_together() -> None:
         assert all(body["metadata"]["model_version"] == "7" for _, body, _ in answers)
 
 
-def test_a_lone_request_waits_no_longer_than_the_batch_timeout() -> None:
-    [(status, body, _)] = posted(running_url(), "/judge", item("4"))
-    assert (status, body["score"], body["metadata"]["together"]) == (200, 1.0, 1)
-
-
 @pytest.mark.parametrize("words", [(), ("one_by_one",)])
 def test_what_takes_too_long_is_a_timeout_and_is_cancelled(words: tuple[str, ...]) -> None:
     with service(*words, deadline_s=0.3) as (running, _):
@@ -159,20 +136,6 @@ def metrics(url: str) -> str:
             return await response.text()
 
     return asyncio.run(get())
-
-
-def test_a_full_queue_says_when_to_come_back() -> None:
-    with service("one_by_one", concurrency=1, queue_size=2) as (running, _):
-        answers = posted(running.url, "/judge", *(item("slow", answer="slow") for _ in range(6)))
-        statuses = sorted(status for status, _, _ in answers)
-        assert statuses == [200, 200, 200, 429, 429, 429]
-        for status, body, headers in answers:
-            if status == 429:
-                assert body["error"]["kind"] == "rate_limited"
-                assert "queue_size" in body["error"]["message"]
-                assert 1 <= int(headers["retry-after"]) <= 60
-        counted = metrics(running.url)
-        assert 'judge_requests_total{outcome="queue_full",route="/judge"} 3.0' in counted
 
 
 def test_the_drain_answers_what_was_accepted_and_refuses_the_rest() -> None:

@@ -75,13 +75,13 @@ def test_the_shape_of_the_guide_works() -> None:
 def test_a_constructor_gets_arguments_as_it_annotates_them() -> None:
     assert answered("Typed", ask("x"), size="3", share="0.5", loud="true")[0].score == 1.5
     for arguments, complaint in (
-        ({}, "the argument 'size' is missing. Give it with --arg size=VALUE."),
+        ({}, "'size'"),
         ({"size": "many"}, r"size: must be int \(found 'many'\)"),
-        ({"size": "1", "shar": "2"}, "did you mean 'share'"),
+        ({"size": "1", "shar": "2"}, "'shar'.*share: float"),
     ):
         with pytest.raises(ConfigError, match=complaint):
             UserBackend("own_judges:Typed", arguments)
-    with refuses("own_judges:ByType"):
+    with refuses("own_judges:ByType.arguments"):
         UserBackend("own_judges:ByType", {"x": "1"})
 
 
@@ -188,8 +188,8 @@ def test_a_batch_that_breaks_goes_through_until_one_is_left() -> None:
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("Unfillable", r"did you mean 'completion'\? \(found 'completon'; allowed"),
-        ("PositionOnly", r"no request passes by name.* \(found 'prompt'; allowed"),
+        ("Unfillable", "score: .*'completon'"),
+        ("PositionOnly", "score: .*'prompt'"),
         ("NoScore", r"the class has no method score\("),
         ("function", r"must be a class \(found function\)"),
         ("Nobody", "cannot be imported"),
@@ -223,11 +223,6 @@ def test_a_call_that_hangs_is_cancelled_and_does_not_keep_the_process() -> None:
     hung = [thread for thread in threading.enumerate() if thread.name == "adjudge-judge"]
     assert hung
     assert all(thread.daemon for thread in hung)
-
-
-def test_before_the_start_nothing_is_scored() -> None:
-    [response] = run(UserBackend("own_judges:ByType").score([ask("x")]))
-    assert error(response)[0] is ErrorKind.UNSUPPORTED
 
 
 def test_the_version_follows_file_arguments_and_object(tmp_path: Path) -> None:
@@ -281,8 +276,3 @@ def test_damping_is_asked_for_by_name_and_shown() -> None:
     for wrong in ("0.5", "0.5:x", "0.5:2", "nan:1"):
         with pytest.raises(ConfigError, match="damping"):
             Damping.parse(wrong)
-
-
-def test_only_the_command_line_names_the_class() -> None:
-    hostile = ask("os:system", metadata={"target": "os:system", "class": "os:system"})
-    assert answered("Everything", hostile)[0].score == 8.0

@@ -48,19 +48,6 @@ async def test_one_request_alone_goes_to_judge() -> None:
 
 
 @in_virtual_time
-async def test_several_batches_are_in_flight_at_once() -> None:
-    """32 requests in batches of 4, a service of 0.2 s: 0.2 s, not 8 × 0.2 s (and the limit)."""
-    service = Service()
-    service.plan = lambda n: 0.2
-    line = line_to(service, max_batch_size=4, max_concurrent_requests=32)
-    start = asyncio.get_running_loop().time()
-    found = await answers(line, *("x" * n for n in range(32)))
-    assert scores(found) == [n / 100 for n in range(32)]
-    assert service.peak == 8
-    assert asyncio.get_running_loop().time() - start == pytest.approx(0.2, abs=0.06)
-
-
-@in_virtual_time
 async def test_never_more_than_max_concurrent_requests_and_later_batches_are_fuller() -> None:
     service = Service()
     line = line_to(service, max_batch_size=8, max_concurrent_requests=2, batch_timeout=0.01)
@@ -118,22 +105,6 @@ async def test_responses_are_matched_by_request_id_and_never_by_position(
         else:
             assert answer.response is None
             assert kind(answer) == ("unparsable" if fate == "error" else "server_error")
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"{", b"[]", b"null", b'{"responses": 3}', b'{"scores": [1]}', b"\xff\xfe", b"[" * 9999],
-    ids=repr,
-)
-@in_virtual_time
-async def test_a_body_that_is_no_answer_fails_all_and_is_asked_again(body: bytes) -> None:
-    service = Service()
-    service.whole = lambda requests: body
-    line = line_to(service, max_retries=1)
-    found = await answers(line, "a", "bb")
-    assert [kind(one) for one in found] == ["server_error"] * 2
-    assert len(service.posts) == 2
-    assert line.metrics()["circuit_breaker"]["failure_count"] == 2
 
 
 @in_virtual_time
@@ -321,16 +292,6 @@ async def test_an_open_breaker_fails_at_once_and_closes_after_its_time() -> None
     service.plan = lambda n: 0.1
     assert scores(await answers(line, "a")) == [0.01]
     assert line.metrics()["circuit_breaker"]["state"] == "CLOSED"
-
-
-@in_virtual_time
-async def test_what_opens_the_breaker_does_not_wait_for_its_retries() -> None:
-    service = Service()
-    service.plan = lambda n: GradingFailure(ErrorKind.CONNECTION, "refused")
-    line = line_to(service, max_retries=3, circuit_breaker_threshold=1)
-    (answer,) = await answers(line, "a")
-    assert (kind(answer), len(service.posts)) == ("connection", 1)
-    assert asyncio.get_running_loop().time() <= 0.1
 
 
 @in_virtual_time

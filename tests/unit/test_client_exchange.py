@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -14,11 +13,10 @@ from hypothesis import strategies as st
 from tests.unit.helpers.virtual_service import Service, answers, kind, line_to
 
 from adjudge.client.batcher import RequestOutcome
-from adjudge.client.exchange import prepare_request
 from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse
-from adjudge.wire import ErrorInfo, JudgeRequest
+from adjudge.wire import ErrorInfo
 
 
 def ask(
@@ -58,15 +56,6 @@ def test_the_key_is_read_at_every_request_and_never_said(monkeypatch: pytest.Mon
     (found,), _ = ask({"score": 1})
     assert kind(found) == "auth"
     assert "JUDGE_MODEL_API_KEY holds characters" in str(found.failure)
-
-
-@pytest.mark.parametrize(
-    "given", [{"answer": b"4"}, {"prompt": b"x"}, {"answer": Decimal(4)}, {"answer": [b"4"]}]
-)
-def test_what_json_would_write_as_something_else_is_not_sent(given: dict[str, Any]) -> None:
-    with pytest.raises(GradingFailure, match="cannot be sent") as caught:
-        prepare_request(JudgeRequest(**{"prompt": "p", "completion": "c", **given}))
-    assert caught.value.kind is ErrorKind.INVALID_INPUT
 
 
 @pytest.mark.parametrize(

@@ -107,16 +107,6 @@ def test_nothing_else_falls_back(service: StandIn, status: int, body: Any, kind:
         assert rewards.get_metrics()["fallbacks"] == 0
 
 
-def test_without_the_setting_nothing_falls_back() -> None:
-    with quick(NOBODY, fallback_to_rule=False) as rewards:
-        found = rewards.reward("p", RIGHT, "4", "NUMBER")
-        assert (found["reward"], found["source"], found["error_kind"]) == (
-            None,
-            "none",
-            "connection",
-        )
-
-
 @pytest.mark.parametrize(
     ("completion", "answer", "answer_type", "reward"),
     [

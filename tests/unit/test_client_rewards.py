@@ -16,7 +16,6 @@ from tests.refusals import refuses
 from tests.unit.helpers.stand_in_service import StandIn, score_of, stand_in
 
 from adjudge.client import JudgeRewardResult, JudgeRewardSystem, create_judge_reward
-from adjudge.engine.loop import run_blocking
 from adjudge.errors import JudgeAuthError, JudgeUnavailable
 from adjudge.wire import JudgeRequest, JudgeResponse
 
@@ -184,17 +183,6 @@ def test_columns_must_be_of_one_length(service: StandIn) -> None:
         found = rewards.reward_batch(["p", "p"], ["a", None], ["x", "y"], "ANY", level=[1, 2])  # type: ignore[list-item]  # (one that is missing)
         assert [one["reward"] for one in found] == [0.01, None]
         assert service.requests[0]["metadata"] == {"level": 1}
-
-
-def test_the_blocking_form_on_our_own_loop_says_which_to_use(service: StandIn) -> None:
-    rewards = system(service.url)
-
-    async def inside() -> None:
-        rewards.reward("p", "c")
-
-    with pytest.raises(RuntimeError, match="await the asynchronous twin"):
-        run_blocking(inside())
-    rewards.close()
 
 
 def test_it_pickles_as_configuration(service: StandIn) -> None:

@@ -77,9 +77,12 @@ def test_columns_are_read_by_place_and_not_by_label(service: StandIn) -> None:
         assert said == {("p", "a", "4"), ("q", "bbb", "5")}
 
 
-def test_an_override_asked_on_our_own_loop_is_refused_and_does_not_hang(service: StandIn) -> None:
+@pytest.mark.parametrize("made", [Halved, JudgeRewardSystem])
+def test_the_blocking_form_on_our_own_loop_is_refused_and_does_not_hang(
+    service: StandIn, made: type[BaseJudgeReward]
+) -> None:
     async def inside() -> None:
-        Halved({"judge_url": service.url}).reward("p", "c")
+        made({"judge_url": service.url}).reward("p", "c")
 
     with pytest.raises(RuntimeError, match="await the asynchronous twin"):
         run_blocking(asyncio.wait_for(inside(), 10))
@@ -122,7 +125,7 @@ def test_an_answer_without_a_group_members_own_score_is_a_failure(status: int, b
             pass
 
     async def check() -> None:
-        client = GroupClient("http://judge:1", transport=Line(), max_attempts=2)
+        client = GroupClient("http://judge:1", transport=Line())
         with pytest.raises(GradingFailure) as caught:
             await client.judge(sample("a", 0.5, size=1))
         assert caught.value.kind is ErrorKind.SERVER_ERROR

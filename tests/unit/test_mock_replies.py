@@ -126,7 +126,8 @@ def test_a_wrong_script_is_refused(tmp_path: Path, text: str | None) -> None:
         ("--behaviour", {"behaviour": "rubrik"}),
         ("--behaviour", {"behaviour": "rubric"}),
         ("--behaviour", {"behaviour": "scripted"}),
-        ("--reply", {"behaviour": "length", "reply": "x"}),
+        ("--behaviour", {"behaviour": "length", "reply": "x"}),
+        ("--rpm", {"rpm": 0.0}),
         *[("--latency", {"latency": (spec,)}) for spec in
           ("lognorml:1,1", "fixed:x", "fixed:-1", "lognormal:1", "hang:2,1")],
         *[("--fail", {"fail": specs}) for specs in

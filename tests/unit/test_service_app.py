@@ -76,6 +76,9 @@ class Groups:
             raise self.says
         return self.says
 
+    def stop_waiting(self) -> None:
+        pass
+
     async def aclose(self) -> None:
         pass
 
@@ -252,7 +255,8 @@ def test_numbers_count_what_was_answered() -> None:
 
 def test_a_key_that_nothing_reads_is_named(caplog: pytest.LogCaptureFixture) -> None:
     async def ask() -> None:
-        service = Service(Half(), ServiceSettings())
+        groups = Groups(JudgeResponse(0.5))
+        service = Service(Half(), ServiceSettings(), rendezvous=groups)
         await service.start()
         status, found, _ = await call(service, "/judge", {**ONE, "anwser": "4", "zzz": [1]})
         assert (status, found["score"]) == (200, 0.5)
@@ -270,6 +274,10 @@ def test_a_key_that_nothing_reads_is_named(caplog: pytest.LogCaptureFixture) -> 
         _, found, _ = await call(service, "/judge", many)
         assert len(found["warnings"]) == 11
         assert found["warnings"][-1] == "491 more unknown keys were ignored"
+        _, found, _ = await call(service, "/group_judge", {**GROUP, "groupid": "g"})
+        assert found["warnings"] == ["unknown key 'groupid' was ignored; did you mean 'group_id'?"]
+        _, found, _ = await call(service, "/group_judge", GROUP)
+        assert "warnings" not in found
         status, found, _ = await call(service, "/judge", {"prompt": "p", "anwser": "4"})
         assert (status, found["error"]["kind"]) == (422, "invalid_input")
         assert "completion" in found["error"]["message"]
@@ -280,26 +288,6 @@ def test_a_key_that_nothing_reads_is_named(caplog: pytest.LogCaptureFixture) -> 
     assert said == [
         "a request: unknown key 'anwser' was ignored; did you mean 'answer'? (logged once)"
     ]
-
-
-def test_a_group_names_them_too() -> None:
-    async def ask() -> None:
-        groups = Groups(JudgeResponse(0.5))
-        service = Service(Half(), ServiceSettings(), rendezvous=groups)  # type: ignore[arg-type]
-        await service.start()
-        _, found, _ = await call(service, "/group_judge", {**GROUP, "groupid": "g"})
-        assert found["warnings"] == ["unknown key 'groupid' was ignored; did you mean 'group_id'?"]
-        _, found, _ = await call(service, "/group_judge", GROUP)
-        assert "warnings" not in found
-
-    asyncio.run(ask())
-
-
-def test_the_openapi_document_speaks_to_all_languages() -> None:
-    status, document, _ = asked("/openapi.json", None)
-    assert status == 200
-    assert "/batch_judge" in document["paths"]
-    assert ">>>" not in json.dumps(document)
 
 
 def test_a_key_of_its_own_tells_a_client_and_the_shared_key_its_runs() -> None:

@@ -63,6 +63,11 @@ def batching(
     return run_virtual(run())
 
 
+def answered(backend: Scripted, names: Sequence[str], **settings: Any) -> list[Any]:
+    """The answers to requests that came together."""
+    return list(batching(backend, lambda batcher: batcher.score(asked(*names)), **settings))
+
+
 def test_a_batch_closes_when_its_oldest_has_waited() -> None:
     async def work(batcher: BackendQueue) -> None:
         async with asyncio.TaskGroup() as group:
@@ -76,22 +81,16 @@ def test_a_batch_closes_when_its_oldest_has_waited() -> None:
 
 
 def test_a_full_batch_does_not_wait_and_batches_follow_each_other() -> None:
-    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
-        return await batcher.score(asked(*"abcde"))
-
     backend = Scripted(taking(3.0))
-    answers = batching(backend, work, batch_timeout=1.0, max_batch_size=2)
+    answers = answered(backend, "abcde", batch_timeout=1.0, max_batch_size=2)
     # The last has waited longer than its patience while the others were judged.
     assert backend.calls == [(0.0, ["a", "b"]), (3.0, ["c", "d"]), (6.0, ["e"])]
     assert [one.request_id for one in answers] == list("abcde")
 
 
 def test_one_by_one_nothing_waits_for_others() -> None:
-    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
-        return await batcher.score(asked(*"abcde"))
-
     backend = Scripted(taking(1.0), one_by_one=True)
-    batching(backend, work, concurrency=3, batch_timeout=9.0)
+    answered(backend, "abcde", concurrency=3, batch_timeout=9.0)
     assert [when for when, _ in backend.calls] == [0.0, 0.0, 0.0, 1.0, 1.0]
 
 
@@ -113,22 +112,6 @@ def test_the_deadline_counts_from_the_arrival_and_keeps_what_is_there() -> None:
         assert one.score is None
         assert one.error.kind is ErrorKind.TIMEOUT
     assert [names for _, names in backend.calls] == [["quick"], ["slow"]]
-
-
-def test_each_arrival_has_a_deadline_of_its_own() -> None:
-    async def late(batcher: BackendQueue, wait: float) -> tuple[float, Any]:
-        await asyncio.sleep(wait)
-        [answer] = await batcher.score(asked("x"))
-        return asyncio.get_running_loop().time(), answer.error
-
-    async def work(batcher: BackendQueue) -> list[tuple[float, Any]]:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(late(batcher, wait)) for wait in (0.0, 1.0, 2.5)]
-        return [task.result() for task in tasks]
-
-    found = batching(Scripted(taking(100.0)), work, deadline_s=5.0, max_batch_size=1)
-    assert [round(when, 3) for when, _ in found] == [5.0, 6.0, 7.5]
-    assert {error.kind for _, error in found} == {ErrorKind.TIMEOUT}
 
 
 @pytest.mark.parametrize("idle", [0.0, 3600.0])
@@ -153,10 +136,7 @@ def test_a_full_queue_refuses_and_tells_when_there_is_room(idle: float) -> None:
 
 
 def test_a_batch_longer_than_the_queue_gets_in_when_nothing_waits() -> None:
-    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
-        return await batcher.score(asked(*"abcd"))
-
-    assert len(batching(Scripted(taking(0.0)), work, queue_size=2)) == 4
+    assert len(answered(Scripted(taking(0.0)), "abcd", queue_size=2)) == 4
 
 
 def test_cancelling_takes_requests_out_of_the_queue_and_out_of_the_backend() -> None:
@@ -201,20 +181,6 @@ def test_one_who_leaves_does_not_cut_off_the_cleanup_of_another() -> None:
 
     batching(Scripted(score, one_by_one=True), work)
     assert sorted(cleaned) == list("abcd")
-
-
-def test_a_batch_goes_on_while_anybody_wants_it() -> None:
-    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
-        loop = asyncio.get_running_loop()
-        leaving = loop.create_task(batcher.score(asked("leaves")))
-        staying = loop.create_task(batcher.score(asked("stays")))
-        await asyncio.sleep(1.0)
-        leaving.cancel()
-        return await staying
-
-    backend = Scripted(taking(10.0))
-    [answer] = batching(backend, work, max_batch_size=2)
-    assert (answer.request_id, answer.score) == ("stays", 5.0)
 
 
 def test_thousands_that_leave_the_queue_leave_nothing_behind() -> None:
@@ -270,18 +236,6 @@ def test_the_rest_of_the_loop_has_its_turn_between_batches() -> None:
     assert batching(Scripted(score), work, max_batch_size=1) >= 8
 
 
-def test_stopping_answers_all_that_wait() -> None:
-    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
-        asking = asyncio.get_running_loop().create_task(batcher.score(asked(*"abc")))
-        await asyncio.sleep(1.0)
-        batcher.stop()
-        return await asking
-
-    answers = batching(Scripted(taking(50.0)), work, max_batch_size=1)
-    assert {one.error.kind for one in answers} == {ErrorKind.CANCELLED}
-    assert [one.request_id for one in answers] == list("abc")
-
-
 def poisoned(*bad: str, error: BaseException) -> Score:
     async def score(requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         if any(one.completion in bad for one in requests):
@@ -299,12 +253,9 @@ def test_the_poison_is_found_in_few_calls(
 ) -> None:
     names = [f"{number}" for number in range(64)]
 
-    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
-        return await batcher.score(asked(*names))
-
     backend = Scripted(poisoned("17", "40", error=error))
     with caplog.at_level(logging.ERROR, "adjudge.service"):
-        answers = batching(backend, work, max_batch_size=64)
+        answers = answered(backend, names, max_batch_size=64)
     for name, one in zip(names, answers, strict=True):
         if name in {"17", "40"}:
             assert one.error.kind is ErrorKind.BUG
@@ -317,11 +268,8 @@ def test_the_poison_is_found_in_few_calls(
 
 
 def test_a_failure_that_is_raised_keeps_its_kind() -> None:
-    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
-        return await batcher.score(asked("a", "b"))
-
     error = GradingFailure(ErrorKind.UNPARSABLE, "no verdict")
-    good, bad = batching(Scripted(poisoned("b", error=error)), work)
+    good, bad = answered(Scripted(poisoned("b", error=error)), "ab")
     assert good.score == 1.0
     assert (bad.error.kind, bad.error.message) == (ErrorKind.UNPARSABLE, "no verdict")
 
@@ -333,10 +281,7 @@ def test_what_is_no_answer_is_a_bug(returned: Any) -> None:
     async def score(requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         return returned  # type: ignore[no-any-return]
 
-    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
-        return await batcher.score(asked("a"))
-
-    [answer] = batching(Scripted(score), work)
+    [answer] = answered(Scripted(score), "a")
     assert answer.score is None
     assert answer.error.kind is ErrorKind.BUG
     assert answer.metadata["model_version"] == "1"

@@ -81,12 +81,6 @@ BODIES: dict[str, Any] = {
 JUDGING = [form for form in FORMATS if form.path in BODIES]
 
 
-def test_every_path_is_there_once() -> None:
-    assert sorted(form.path for form in FORMATS) == sorted(
-        [*BODIES, "/seed_session", "/aggregate_metrics"]
-    )
-
-
 @pytest.mark.parametrize("form", JUDGING, ids=lambda form: form.path)
 @pytest.mark.parametrize(
     ("text", "status", "kind"), [("fail", 503, "timeout"), ("refuse", 422, "invalid_input")]
@@ -224,10 +218,6 @@ def test_splitting_is_quick_on_hostile_texts() -> None:
     assert extract_completion("<pad>" * 100_000, "x" * 65) is None
     assert strip_end_tokens("<pad>" * 100_000) == strip_end_tokens("</s>" * 100_000) == ""
     assert strip_end_tokens("Use <s>old</s>") == "Use <s>old</s>"
-
-
-def test_a_policys_own_markup_stays() -> None:
-    assert strip_end_tokens("<answer>4</answer></s>\n") == "<answer>4</answer>"
 
 
 # slime
@@ -433,9 +423,9 @@ def test_a_format_of_ones_own_is_added_to_those_that_ship() -> None:
     ("name", "problem"),
     [
         ("Demanding", "a format is made without arguments"),
-        ("Relative", "path: must be text that begins with '/' (found 'own')"),
-        ("Synchronous", "must have a method `async def answer"),
-        ("Judge", "path: must be text"),
+        ("Relative", "a path that begins with '/' (found 'own')"),
+        ("Synchronous", "`async def answer"),
+        ("Judge", "a path"),
         ("Missing", "cannot be imported"),
     ],
 )

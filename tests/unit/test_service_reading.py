@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from adjudge.engine.child_server import settings_arguments
 from adjudge.errors import ErrorKind
-from adjudge.service.backend import AnswerRate, check_response
+from adjudge.service.backend import check_response
 from adjudge.service.requests import (
     AsgiReceive,
     BodyMemoryLimit,
@@ -154,17 +154,6 @@ def test_an_error_beside_a_score_leaves_no_score() -> None:
     error = ErrorInfo(ErrorKind.UNPARSABLE, "no verdict")
     answer = check_response(JudgeResponse(0.0, error=error), JudgeRequest("p", "c"), FACTS)
     assert (answer.score, answer.error) == (None, error)
-
-
-def test_the_rate_forgets_and_starts_honestly() -> None:
-    seen = AnswerRate(now=100.0)
-    assert seen.retry_after(waiting=500, now=100.0) == 1
-    seen.add(10, now=101.0)
-    assert seen.per_second(now=101.0) == pytest.approx(10.0, rel=0.06)
-    for second in range(102, 200):
-        seen.add(2, now=float(second))
-    assert seen.per_second(now=199.0) == pytest.approx(2.0, rel=0.15)
-    assert seen.retry_after(waiting=10_000, now=199.0) == 60
 
 
 def test_settings_travel_as_arguments() -> None:

@@ -114,8 +114,8 @@ def serve_command(
     Example: adjudge serve judges:MyJudge --arg model_path=models/judge
 
     POST /judge takes {"prompt", "completion", "answer"?}; a failed judge call is status 503 with a
-    kind, never a number. /docs describes all routes. A class needs score(prompt, completion,
-    answer). Needs the extra `server`.
+    kind, never a number. A class needs score(prompt, completion, answer). Needs the extra
+    `server`.
     """
     try:
         from adjudge.service.backends import Damping, load_backend  # noqa: PLC0415
@@ -202,7 +202,7 @@ def _announce(running: RunningService) -> None:
     typer.echo(f"judge: {running.backend}, version {running.version}")
     compares = running.compares_groups is not None
     typer.echo(f"POST {'/group_judge' if compares else ' '.join(running.routes)}")
-    typer.echo("GET /health /ready /metrics /calls /docs /openapi.json")
+    typer.echo("GET /health /ready /metrics /calls")
     if compares:
         typer.echo(f"{running.compares_groups}: each sample needs its group_id and group_size")
         typer.echo(f"try: curl{key} {running.url}/group_judge -d '{_GROUP_EXAMPLE}'")

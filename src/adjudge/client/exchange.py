@@ -358,14 +358,12 @@ def build_requests(
         **fields,
     }
     for name, column in given.items():
-        if isinstance(column, str | Mapping | set) or not hasattr(column, "__len__"):
+        is_list = hasattr(column, "__len__") and not isinstance(column, str | Mapping | set)
+        if not is_list or len(column) != n:
+            found = f"{len(column)} items" if is_list else type(column).__name__
             raise ConfigError(
-                f"reward_batch: {name}: must be a list (found {type(column).__name__})"
-            )
-        if len(column) != n:
-            raise ConfigError(
-                f"reward_batch: {name}: must have as many items as prompts (found {len(column)}; "
-                f"prompts has {n})"
+                f"reward_batch: {name}: must be a list with as many items as prompts, which has "
+                f"{n} (found {found})"
             )
     # Iterated and not indexed: a data frame's column is indexed by its labels.
     return [

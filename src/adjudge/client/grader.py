@@ -116,9 +116,9 @@ class ServedGrader(BaseGrader):
     """Asks a judge service for the sample's score; its range is the service's own.
 
     ``url``: the service's address. ``timeout`` (120 s): waiting, retries and outages of the service
-    included. ``max_batch_size`` (16), ``batch_timeout`` (0.01 s), ``max_concurrent_requests`` (32)
-    and ``api_key_env`` as in :class:`~adjudge.client.settings.ClientSettings`. Nothing is cached:
-    equal completions are asked about once each.
+    included. ``max_batch_size`` (16), ``max_concurrent_requests`` (32) and ``api_key_env`` as in
+    :class:`~adjudge.client.settings.ClientSettings`. Nothing is cached: equal completions are asked
+    about once each.
 
     Fields: ``prompt`` and ``response``, or ``messages``; ``reference`` as the answer,
     ``answer_type``, ``images``; all others go along in ``metadata`` by name, ``env_reward`` too
@@ -133,7 +133,6 @@ class ServedGrader(BaseGrader):
         url: str,
         timeout: float = 120.0,
         max_batch_size: int = 16,
-        batch_timeout: float = 0.01,
         max_concurrent_requests: int = 32,
         api_key_env: str | None = None,
         name: str = "",
@@ -144,7 +143,7 @@ class ServedGrader(BaseGrader):
                 "judge_url": url,
                 "timeout": timeout,
                 "max_batch_size": max_batch_size,
-                "batch_timeout": batch_timeout,
+                "batch_timeout": min(0.01, timeout / 2),
                 "max_concurrent_requests": max_concurrent_requests,
                 "use_cache": False,
                 "circuit_breaker_timeout": 5.0,

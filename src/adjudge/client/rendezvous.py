@@ -16,7 +16,7 @@ from adjudge.client.exchange import (
     with_unicode_text,
 )
 from adjudge.engine.loop import run_on_engine
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpResponse, Transport
 from adjudge.judges.wire.common import parse_retry_after
 from adjudge.judges.wire.transport import AiohttpTransport, normalize_url
@@ -30,12 +30,12 @@ class GroupClient:
 
     The answer comes when the whole group is there, or the service's ``group_timeout_s`` after its
     first sample; so give back what generation needs (a slot, a KV cache) before :meth:`judge`, and
-    announce what will never come by :meth:`abort`. A request is sent again, up to ``max_attempts``
-    times, while the service cannot be reached, is full or stops: the same ``request_id`` is the
-    same sample there, so nothing is judged twice. ``timeout_s`` is for everything together; keep it
-    above the service's ``group_timeout_s`` (300) and ``deadline_s``. ``run_id`` keeps runs apart
-    that use the same group ids. The key is read from the variable ``api_key_env`` for every
-    request. One object serves any thread and loop.
+    announce what will never come by :meth:`abort`. A request is sent again while the service cannot
+    be reached, is full or stops: the same ``request_id`` is the same sample there, so nothing is
+    judged twice. ``timeout_s`` is for everything together; keep it above the service's
+    ``group_timeout_s`` (300) and ``deadline_s``. ``run_id`` keeps runs apart that use the same
+    group ids. The key is read from the variable ``api_key_env`` for every request. One object
+    serves any thread and loop.
     """
 
     def __init__(
@@ -45,19 +45,12 @@ class GroupClient:
         run_id: str | None = None,
         api_key_env: str = JUDGE_KEY_VARIABLE,
         timeout_s: float = 600.0,
-        max_attempts: int = 8,
         transport: Transport | None = None,
     ) -> None:
-        if max_attempts < 1 or not timeout_s > 0:
-            raise ConfigError(
-                "GroupClient: max_attempts must be at least 1 and timeout_s above 0 "
-                f"(found {max_attempts} and {timeout_s})"
-            )
         self.url = normalize_url(url)
         self.run_id = run_id
         self.api_key_env = api_key_env
         self.timeout_s = timeout_s
-        self.max_attempts = max_attempts
         self._transport = transport
 
     def __getstate__(self) -> dict[str, Any]:
@@ -97,33 +90,32 @@ class GroupClient:
             body = msgspec.json.encode(request)
         except UnicodeEncodeError:
             body = msgspec.json.encode(with_unicode_text(request))
+        late = failure = GradingFailure(
+            ErrorKind.TIMEOUT,
+            f"no answer from the judge service within {self.timeout_s:g} s: raise timeout_s, "
+            "or lower the service's group_timeout_s",
+        )
+        most = 1.0
         try:
             async with asyncio.timeout(self.timeout_s):
-                return await self._until_answered(request, body)
+                while True:
+                    failure = late
+                    pause = most * random.uniform(0.5, 1.0)  # noqa: S311  (spreads retries)
+                    try:
+                        response = await self._post(body)
+                        if (answer := _read_answer(response, request)) is not None:
+                            return answer
+                        failure = _retryable_failure(response)
+                        asked = parse_retry_after(response.headers) or 0.0
+                        pause = max(pause, min(asked, _MAX_PAUSE_S))
+                    except GradingFailure as error:
+                        if error.kind is not ErrorKind.CONNECTION:
+                            raise
+                        failure = error
+                    await asyncio.sleep(pause)
+                    most = min(2 * most, _MAX_PAUSE_S)
         except TimeoutError:
-            raise GradingFailure(
-                ErrorKind.TIMEOUT,
-                f"no answer from the judge service within {self.timeout_s:g} s: raise timeout_s, "
-                "or lower the service's group_timeout_s",
-            ) from None
-
-    async def _until_answered(self, request: GroupRequest, body: bytes) -> JudgeResponse:
-        for attempt in range(1, self.max_attempts + 1):
-            pause = min(2.0 ** (attempt - 1), _MAX_PAUSE_S) * random.uniform(0.5, 1.0)  # noqa: S311  (spreads retries)
-            try:
-                response = await self._post(body)
-                if (answer := _read_answer(response, request)) is not None:
-                    return answer
-                failure = _retryable_failure(response)
-                pause = max(pause, min(parse_retry_after(response.headers) or 0.0, _MAX_PAUSE_S))
-            except GradingFailure as error:
-                if error.kind is not ErrorKind.CONNECTION:
-                    raise
-                failure = error
-            if attempt == self.max_attempts:
-                raise failure
-            await asyncio.sleep(pause)
-        raise AssertionError("max_attempts is at least 1")
+            raise failure from None
 
     async def _post(self, body: bytes) -> HttpResponse:
         if self._transport is None:

@@ -86,8 +86,6 @@ class MockSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Raise :class:`ConfigError` for what no other part checks."""
         if self.rpm is not None and not 0 < self.rpm <= 1e9:
             raise ConfigError(f"--rpm {self.rpm:g}: must be above 0 and at most 1e+09")
-        if not 0 <= self.port <= 65535:
-            raise ConfigError(f"--port {self.port}: must be from 0 to 65535")
         if self.require_key is None and not is_loopback(self.host):
             raise ConfigError(
                 f"--host {self.host}: other machines could use the mock without a key. Give "
@@ -122,10 +120,12 @@ def make_behaviour(settings: MockSettings) -> Behaviour:
     owners = {"reply": "fixed", "reasoning": "fixed", "script": "scripted", "keywords": "rubric"}
     for field, owner in owners.items():
         option, given = OPTION_NAMES.get(field, field), getattr(settings, field)
-        if given and owner != name:
-            raise ConfigError(f"--{option}: needs --behaviour {owner} (found --behaviour {name})")
-        if owner == name and field in {"script", "keywords"} and not (given and all(given)):
-            raise ConfigError(f"--behaviour {name}: needs a value. Give --{option}.")
+        needed = owner == name and field in {"script", "keywords"}
+        if (given and owner != name) or (needed and not (given and all(given))):
+            raise ConfigError(
+                f"--behaviour {name}: --{option} goes with --behaviour {owner}, and a script or "
+                f"keywords must not be empty (found --{option} {given!r})"
+            )
     if name == "scripted":
         return Script(settings.script or "").answer
     return partial(BEHAVIOURS[name], settings)

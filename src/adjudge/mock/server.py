@@ -103,8 +103,8 @@ class Server:
             self._listening = await self.loop.create_server(
                 self._connect, host, port, backlog=_BACKLOG
             )
-        except OSError as error:
-            reason = error.strerror or str(error)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
             raise ConfigError(
                 f"--host {host} --port {port}: cannot listen there: {reason}. Use --port 0 for "
                 "a free port."

@@ -1,6 +1,6 @@
 """The service as an ASGI application: the routes that judge, without a framework in between.
 
-Everything else (``/health``, ``/metrics``, the OpenAPI document) goes to :mod:`.admin_routes`.
+Everything else (``/health``, ``/metrics``) goes to :mod:`.admin_routes`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 from adjudge.errors import PASSING_KINDS, ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.endpoint.connections import CallCounter
-from adjudge.service.admin_routes import ADMIN_PATHS, ErrorBody, admin_routes
+from adjudge.service.admin_routes import ADMIN_PATHS, admin_routes
 from adjudge.service.backend import (
     Backend,
     BackendErrorReporter,
@@ -46,6 +46,7 @@ from adjudge.wire import (
     MAX_BATCH,
     BatchRequest,
     BatchResponse,
+    ErrorInfo,
     GroupRequest,
     JudgeRequest,
     JudgeResponse,
@@ -185,8 +186,7 @@ class Service:
 
     async def _join_groups(self, requests: Sequence[GroupRequest]) -> list[JudgeResponse]:
         """Samples of groups in a trainer's format; without a size of their own, the settings'."""
-        if self._rendezvous is None:
-            raise RequestRefused(422, ErrorKind.UNSUPPORTED, "this service judges no groups")
+        rendezvous = self._find_rendezvous()
         size = self.settings.group_size
         if not size and not all(one.group_size for one in requests):
             raise RequestRefused(
@@ -198,8 +198,14 @@ class Service:
         for request in requests:
             check_request(request, self._max_image)
             request.group_size = request.group_size or size
-        joining = [asyncio.ensure_future(self._rendezvous.join(one)) for one in requests]
+        joining = [asyncio.ensure_future(rendezvous.join(one)) for one in requests]
         return [await one for one in joining]
+
+    def _find_rendezvous(self) -> GroupRendezvous:
+        if self._rendezvous is None:
+            message = "this service judges no groups. Use /judge"
+            raise RequestRefused(422, ErrorKind.UNSUPPORTED, message)
+        return self._rendezvous
 
     async def __call__(self, scope: dict[str, Any], receive: AsgiReceive, send: AsgiSend) -> None:
         """Answer one request, by the ASGI protocol."""
@@ -274,20 +280,16 @@ class Service:
         raise RequestRefused(503, ErrorKind.SERVER_ERROR, f"the service is {self.phase}", wait)
 
     async def _judge(self, body: bytes) -> _Reply:
-        request = _decode_strictly(_strict_request_decoder, body)
-        if request is not None:
-            [response] = await self.score((request,))
-            return self._response_reply(response)
-        loose, keys = decode_body(_request_decoder, body), decode_body(_keys_decoder, body)
-        [response] = await self.score((loose,))
-        response.warnings = self._unknown_keys.warnings(keys, _ONE_KEYS)
+        request, keys = _read_request(body)
+        [response] = await self.score((request,))
+        if keys:
+            response.warnings = self._unknown_keys.warnings(keys, _ONE_KEYS)
         return self._response_reply(response)
 
     async def _batch_judge(self, body: bytes) -> _Reply:
-        batch = _decode_strictly(_strict_batch_decoder, body)
-        requests = (batch or decode_body(_batch_decoder, body)).requests
-        rows = [] if batch else decode_body(_raw_batch_decoder, body).requests
-        keys = {} if batch else decode_body(_keys_decoder, body)
+        batch, keys = _read_batch(body)
+        requests = batch.requests
+        rows = decode_body(_raw_batch_decoder, body).requests if keys else []
         if not 1 <= len(requests) <= MAX_BATCH:
             raise RequestRefused(
                 422,
@@ -309,17 +311,12 @@ class Service:
             return 200, _encode(reply), None
 
     async def _group_judge(self, body: bytes) -> _Reply:
-        strict = _decode_strictly(_strict_group_decoder, body)
-        request = strict or decode_body(_group_decoder, body)
-        keys = {} if strict else decode_body(_keys_decoder, body)
+        request, keys = _read_group(body)
         check_request(request, self._max_image)
-        if self._rendezvous is None:
-            raise RequestRefused(
-                422, ErrorKind.UNSUPPORTED, "this service judges no groups. Use /judge"
-            )
+        rendezvous = self._find_rendezvous()
         self._check_open()
         began = time.perf_counter()
-        response = await self._rendezvous.join(request)
+        response = await rendezvous.join(request)
         latency = round(time.perf_counter() - began, 6)
         facts = {"latency": latency, "model_version": self.backend.version}
         response = check_response(response, request, facts)
@@ -377,49 +374,63 @@ class Service:
         return response
 
 
-_request_decoder = msgspec.json.Decoder(JudgeRequest)
-_batch_decoder = msgspec.json.Decoder(BatchRequest)
-_group_decoder = msgspec.json.Decoder(GroupRequest)
 _encode = msgspec.json.Encoder().encode
+_keys_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NO_KEYS: Mapping[str, msgspec.Raw] = {}
+_ONE_KEYS, _GROUP_KEYS = JudgeRequest.__struct_fields__, GroupRequest.__struct_fields__
+
+
+def _reader(
+    strict: type[_T], loose: type[_T]
+) -> Callable[[bytes], tuple[_T, Mapping[str, msgspec.Raw]]]:
+    """Reads a body; also as its keys where it has unknown ones, which most have not.
+
+    What is wrong with a body is said by the ``loose`` decoder.
+    """
+    decode, decoder = msgspec.json.Decoder(strict).decode, msgspec.json.Decoder(loose)
+
+    def read(body: bytes) -> tuple[_T, Mapping[str, msgspec.Raw]]:
+        try:
+            return decode(body), _NO_KEYS
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return decode_body(decoder, body), decode_body(_keys_decoder, body)
+
+    return read
 
 
 class _StrictRequest(JudgeRequest, forbid_unknown_fields=True):
-    """A request without unknown keys: most have none, so that looking for them costs nothing."""
+    """A request without unknown keys."""
 
 
 class _StrictGroupRequest(GroupRequest, forbid_unknown_fields=True):
     """The same, of a group."""
 
 
-class _StrictBatch(msgspec.Struct, forbid_unknown_fields=True):
-    requests: list[_StrictRequest]
+class _StrictBatch(BatchRequest, forbid_unknown_fields=True):
+    requests: list[_StrictRequest]  # type: ignore[assignment]
+
+
+class _ErrorBody(msgspec.Struct):
+    error: ErrorInfo
 
 
 class _RawBatch(msgspec.Struct):
     requests: list[dict[str, msgspec.Raw]]
 
 
-_strict_request_decoder = msgspec.json.Decoder(_StrictRequest)
-_strict_batch_decoder = msgspec.json.Decoder(_StrictBatch)
-_strict_group_decoder = msgspec.json.Decoder(_StrictGroupRequest)
-_error_decoder = msgspec.json.Decoder(ErrorBody)
-_keys_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_read_request = _reader(_StrictRequest, JudgeRequest)
+_read_batch = _reader(_StrictBatch, BatchRequest)
+_read_group = _reader(_StrictGroupRequest, GroupRequest)
+_decode_error = msgspec.json.Decoder(_ErrorBody).decode
 _raw_batch_decoder = msgspec.json.Decoder(_RawBatch)
-_ONE_KEYS, _GROUP_KEYS = JudgeRequest.__struct_fields__, GroupRequest.__struct_fields__
-
-
-def _decode_strictly(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T | None:
-    """The body, or ``None`` where it has unknown keys or is wrong, which another decoder says."""
-    try:
-        return decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def _may_pass(reply: bytes) -> bool:
     """Whether a format's 503 is about a failure that may pass by itself."""
-    error = _decode_strictly(_error_decoder, reply)
-    return error is not None and error.error.passing
+    try:
+        return _decode_error(reply).error.passing
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 def _run_of(requests: Sequence[JudgeRequest]) -> str:

@@ -234,14 +234,10 @@ _TIMER_RESOLUTION_S = 1e-6
 
 
 class QueueFull(GradingFailure):
-    """A client has no room to wait; ``retry_after`` in seconds, from how fast answers come."""
+    """No room to wait: refused with 429, to be asked again ``retry_after`` seconds later."""
 
-    def __init__(self, waiting: int, retry_after: int) -> None:
-        super().__init__(
-            ErrorKind.RATE_LIMITED,
-            f"request queue full: {waiting} are waiting; retry in {retry_after} s, send fewer at "
-            "once, or raise the service's queue_size or concurrency",
-        )
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(ErrorKind.RATE_LIMITED, message)
         self.retry_after = retry_after
 
 
@@ -346,7 +342,12 @@ class BackendQueue:
         share = self.queue.share(client)
         if share.waiting and not self.queue.has_room(share, len(requests)):
             ahead = min(self.waiting, math.ceil(share.waiting / self.queue.part(share)))
-            raise QueueFull(share.waiting, self._rate.retry_after(ahead, self._loop.time()))
+            seconds = self._rate.retry_after(ahead, self._loop.time())
+            raise QueueFull(
+                f"request queue full: {share.waiting} are waiting; retry in {seconds} s, send "
+                "fewer at once, or raise the service's queue_size or concurrency",
+                seconds,
+            )
         if not self._arrivals:
             self._rate.begin(self._loop.time())
         arrival = _Arrival(self._loop, requests, share)

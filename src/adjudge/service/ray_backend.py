@@ -23,7 +23,7 @@ from adjudge.engine.loop import run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.installation import install_command
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.service.backend import BackendQueue
+from adjudge.service.backend import BackendQueue, QueueFull
 from adjudge.service.backends import Damping, load_backend
 from adjudge.service.rendezvous import Rendezvous
 from adjudge.service.settings import ServiceSettings
@@ -329,17 +329,10 @@ class _RayRendezvous:
         """Nothing waits here."""
 
 
-class _ReplicaRefused(GradingFailure):
-    """A replica's refusal, as it would have been this process's."""
-
-    retry_after: float = 1
-
-
-def _replica_failure(refusal: Any) -> GradingFailure:
-    failure = _ReplicaRefused(refusal.kind, refusal.message)
+def _replica_failure(refusal: ReplicaRefusal) -> GradingFailure:
     if refusal.retry_after is not None:
-        failure.retry_after = refusal.retry_after
-    return failure
+        return QueueFull(refusal.message, refusal.retry_after)
+    return GradingFailure(refusal.kind, refusal.message)
 
 
 def _failure_reason(status: Any) -> str:

@@ -17,6 +17,7 @@ import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rewards.function import SpecRewardFunction
+from adjudge.service.backend import QueueFull
 from adjudge.service.backends.conversion import (
     request_error_response,
     request_failure_response,
@@ -65,14 +66,6 @@ _MAX_ID_LENGTH = 256
 _SAMPLES_PER_PLACE = 16  # samples that wait, per `queue_size`
 _REMEMBERED = 8192  # answers of settled groups kept for late retries
 _GroupKey = tuple[str, str]
-
-
-class TooManyGroups(GradingFailure):
-    """Too many open groups: to be refused with 429, and asked again ``retry_after`` s later."""
-
-    def __init__(self, message: str, retry_after: float) -> None:
-        super().__init__(ErrorKind.RATE_LIMITED, message)
-        self.retry_after = retry_after
 
 
 @dataclass(slots=True, eq=False)
@@ -171,11 +164,11 @@ class Rendezvous:
         Errors: ``cancelled`` (the answer to an announcement, at once), ``incomplete`` (came after
         the group was closed), ``invalid_input`` (no or too long ids, a size that contradicts the
         group's, more samples than its size, another sample under a known ``request_id``). Raises
-        :class:`TooManyGroups`.
+        :class:`QueueFull`.
         """
         try:
             found = self._find_or_add(request)
-        except TooManyGroups:
+        except QueueFull:
             raise
         except GradingFailure as failure:
             return request_failure_response(request, failure)
@@ -281,7 +274,7 @@ class Rendezvous:
         full = len(self._open) >= most or self._waiting >= _SAMPLES_PER_PLACE * most
         runs = [run for run, _ in self._open] if full else []
         if full and runs.count(key[0]) >= most // len({*runs, key[0]}):
-            raise TooManyGroups(
+            raise QueueFull(
                 f"{len(self._open)} groups are open with {self._waiting} samples: raise "
                 "queue_size, or send fewer groups at once",
                 retry_after=1.0,
@@ -294,7 +287,7 @@ class Rendezvous:
     def _check_room(self, size: int) -> None:
         """Whoever went away has left a text here: connections do not bound them."""
         if self._held_bytes + size > self._settings.max_held:
-            raise TooManyGroups(
+            raise QueueFull(
                 f"{len(self._open)} groups are open with {self._held_bytes / 1e6:.1f} MB of texts: "
                 "raise max_body_mb, or send fewer groups at once",
                 retry_after=1.0,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from adjudge.errors import ConfigError
@@ -82,21 +84,20 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
         return weights
 
     def __post_init__(self) -> None:
-        self._check("port", 0 <= self.port < 65536, "from 0 to 65535")
         if not self.api_key_env.isidentifier():
             # Not shown: this may be the key itself.
             raise ConfigError("api_key_env: must be the name of an environment variable")
         self.client_weights  # noqa: B018  (checks them)
-        for name in ("max_batch_size", "concurrency", "queue_size"):
-            self._check(name, getattr(self, name) >= 1, "at least 1")
-        self._check("group_size", self.group_size >= 0, "at least 0")
-        for name in ("deadline_s", "group_timeout_s", "max_body_mb"):
-            self._check(
-                name, 0 < getattr(self, name) <= _LARGEST, f"above 0 and at most {_LARGEST:g}"
-            )
-        for name in ("batch_timeout", "drain_s"):
-            self._check(name, 0 <= getattr(self, name) <= _LARGEST, f"from 0 to {_LARGEST:g}")
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ConfigError(f"{name}: must be from {low:g} to {high:g} (found {value!r})")
 
-    def _check(self, name: str, holds: bool, allowed: str) -> None:
-        if not holds:
-            raise ConfigError(f"{name}: must be {allowed} (found {getattr(self, name)!r})")
+
+_RANGES = {
+    "port": (0, 65_535),
+    **dict.fromkeys(("max_batch_size", "concurrency", "queue_size"), (1, math.inf)),
+    "group_size": (0, math.inf),
+    **dict.fromkeys(("deadline_s", "group_timeout_s", "max_body_mb"), (1e-6, _LARGEST)),
+    **dict.fromkeys(("batch_timeout", "drain_s"), (0, _LARGEST)),
+}

@@ -20,7 +20,6 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
-from adjudge.config import suggest_name
 from adjudge.engine.loop import SerialThread
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.extensions import import_named
@@ -54,32 +53,18 @@ def find_score_fields(cls: type, where: str) -> tuple[str, ...]:
 
     Raises :class:`ConfigError` for a parameter that no request can fill.
     """
-    parameters = _parameters(cls, "score", where)
-    for one in parameters:
-        by_name = one.kind is not one.POSITIONAL_ONLY and one.name in REQUEST_FIELDS
-        variadic = one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-        if one.default is one.empty and not variadic and not by_name:
-            hint = suggest_name(one.name, REQUEST_FIELDS)
-            raise ConfigError(
-                f"{where}: score has a required parameter that no request passes by name{hint} "
-                f"(found {one.name!r}; allowed: {', '.join(REQUEST_FIELDS)})"
-            )
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        return REQUEST_FIELDS
-    return tuple(one.name for one in parameters if one.name in REQUEST_FIELDS)
-
-
-def _parameters(cls: type, method: str, where: str) -> list[inspect.Parameter]:
-    function = getattr(cls, method)
+    bound = isinstance(inspect.getattr_static(cls, "score"), staticmethod | classmethod)
     try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
+        signature = inspect.signature(cls.score)  # type: ignore[attr-defined]
+        takes_all = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+        taken = [name for name in REQUEST_FIELDS if takes_all or name in signature.parameters]
+        signature.bind(*[cls][bound:], **dict.fromkeys(taken))
+    except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"{where}: the parameters of {method} cannot be read. Wrap it in a method that names "
-            "them."
+            f"{where}: score: no request can call it: {error} (requests pass by name: "
+            f"{', '.join(REQUEST_FIELDS)})"
         ) from None
-    bound = isinstance(inspect.getattr_static(cls, method), staticmethod | classmethod)
-    return parameters if bound else parameters[1:]
+    return tuple(taken)
 
 
 def read_constructor_arguments(cls: type, given: Mapping[str, str], where: str) -> dict[str, Any]:
@@ -88,26 +73,19 @@ def read_constructor_arguments(cls: type, given: Mapping[str, str], where: str) 
     Raises :class:`ConfigError` for an argument that it does not take or that cannot be read so,
     and for one that it needs and did not get.
     """
-    constructor = inspect.getattr_static(cls, "__init__")
-    bare = constructor is object.__init__
-    parameters = [] if bare else _parameters(cls, "__init__", where)
-    known = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    for name in given:
-        if name not in known and not takes_all:
-            takes = ", ".join(known) or "nothing"
-            raise ConfigError(
-                f"{where}: the argument {name!r} is unknown{suggest_name(name, known)} "
-                f"(allowed: {takes})"
-            )
-    for name, parameter in known.items():
-        if parameter.default is parameter.empty and name not in given:
-            raise ConfigError(
-                f"{where}: the argument {name!r} is missing. Give it with --arg {name}=VALUE."
-            )
+    takes = "()"
+    try:
+        signature = inspect.signature(cls)
+        takes = str(signature)
+        signature.bind(**given)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{where}: arguments: {error} (the class takes {takes}). Give each with --arg "
+            "NAME=VALUE."
+        ) from None
     hints: dict[str, Any] = {}
     with suppress(NameError, TypeError):  # names that only a type checker knows
-        hints = typing.get_type_hints(constructor)
+        hints = typing.get_type_hints(cls.__init__)  # type: ignore[misc]
     return {
         name: _read_argument(hints.get(name, str), text, where, name)
         for name, text in given.items()
@@ -227,8 +205,6 @@ class UserBackend:
         return said
 
     async def _call(self, *given: Any, **named: Any) -> Any:
-        if self._object is None:
-            raise GradingFailure(ErrorKind.UNSUPPORTED, "the judge is not loaded yet")
         method = getattr(self._object, "score" if self.one_by_one else "score_batch")
         if self._is_async:
             return await method(*given, **named)

@@ -58,8 +58,10 @@ def _load_format(name: str) -> WireFormat:
                 f"{type(error).__name__}: {error}"
             ) from error
     path = getattr(found, "path", None)
-    if not isinstance(path, str) or not path.startswith("/"):
-        raise ConfigError(f"{where}: path: must be text that begins with '/' (found {path!r:.80})")
-    if not inspect.iscoroutinefunction(getattr(found, "answer", None)):
-        raise ConfigError(f"{where}: must have a method `async def answer(self, body, score)`")
+    is_path = isinstance(path, str) and path.startswith("/")
+    if not is_path or not inspect.iscoroutinefunction(getattr(found, "answer", None)):
+        raise ConfigError(
+            f"{where}: must have a path that begins with '/' (found {path!r:.80}) and a method "
+            "`async def answer(self, body, score)`"
+        )
     return found  # type: ignore[no-any-return]

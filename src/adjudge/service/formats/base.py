@@ -48,7 +48,6 @@ class Format(ABC):
     """
 
     path: str
-    trainer: str
     carries: tuple[str, ...] | None = None
     """The fields of a sample that a request can have; ``None``: any."""
 

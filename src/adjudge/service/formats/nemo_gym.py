@@ -80,7 +80,6 @@ class NemoGym(Format):
     """
 
     path = "/verify"
-    trainer = "NeMo-Gym"
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """The one rollout."""
@@ -135,7 +134,6 @@ class NemoGymSession:
     """``/seed_session``, which Gym's agents post before each rollout: nothing to prepare."""
 
     path = "/seed_session"
-    trainer = "NeMo-Gym"
 
     async def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:  # noqa: ARG002  (hook)
         """Always ``{}``."""
@@ -159,7 +157,6 @@ class NemoGymMetrics:
     """
 
     path = "/aggregate_metrics"
-    trainer = "NeMo-Gym"
 
     async def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:  # noqa: ARG002  (hook)
         """The metrics; asks no judge."""

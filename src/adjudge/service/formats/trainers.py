@@ -123,7 +123,6 @@ class OpenRLHF(Format):
     """``{"query": […], "prompts": […], "labels": […]}`` to ``{"rewards": […], "scores": […]}``."""
 
     path = "/get_reward"
-    trainer = "OpenRLHF"
     carries = ("prompt", "response", "reference")
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
@@ -175,7 +174,6 @@ class Slime(Format):
     """
 
     path = "/slime"
-    trainer = "slime"
     carries = ("prompt", "response", "messages", "reference")
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
@@ -221,7 +219,6 @@ class LlamaFactory(Format):
     """
 
     path = "/llamafactory"
-    trainer = "LLaMA-Factory"
     carries = ("response",)
 
     def requests(self, body: bytes) -> list[JudgeRequest]:

@@ -154,8 +154,6 @@ _MAX_WAITING = 800
 """Rollouts that may wait in one reward actor: Ray runs 1000 of its calls at once, and verl deals
 them out by chance."""
 
-_ATTEMPTS = 100_000  # the client's `timeout_s` ends it
-
 
 class GroupMember(NamedTuple):
     """A rollout's place: its group, how many there are in it, and which of them it is."""
@@ -197,7 +195,6 @@ class GroupService:
             url,
             run_id=_run_id(),
             timeout_s=info.group_timeout_s + 2 * info.deadline_s + 60.0,
-            max_attempts=_ATTEMPTS,
         )
 
     async def reward(self, sample: Sample, columns: Mapping[str, Any]) -> RewardResult:
