@@ -23,7 +23,6 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.cassette.cache import ReplyCache
-from adjudge.judges.endpoint import connections
 from adjudge.judges.endpoint.connections import aclose_all, open_connections
 from adjudge.judges.endpoint.settings import EndpointSettings
 from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
@@ -163,19 +162,6 @@ def test_closing_and_asking_again(provider: Provider) -> None:
     asyncio.run(aclose_all())
     assert model.chat(MESSAGES).text
     assert len(provider.clients) == 2
-
-
-def test_endpoints_close_with_their_loop(provider: Provider) -> None:
-    model = model_at(provider)
-
-    async def on_this_loop() -> connections.Connection:
-        await model.ask(ChatCall(model=model.model, messages=MESSAGES))
-        (connection,) = open_connections()
-        assert not connection.closed
-        return connection
-
-    assert asyncio.run(on_this_loop()).closed
-    assert asyncio.run(on_this_loop()).closed
 
 
 def test_pickles_carry_configuration_only(
@@ -329,16 +315,16 @@ def test_keys_are_read_at_every_call(provider: Provider, monkeypatch: pytest.Mon
         ({"preset": "opnai"}, "did you mean 'openai'"),
         ({"preset": "anthropic"}, "preset: is unknown"),
         ({"base_url": "http://u:p@h/v1"}, "user or password"),
-        ({"base_url": []}, "at least one"),
+        ({"base_url": []}, "at least 1"),
         ({"base_url": "http://h/v1/chat/completions"}, "before /chat/completions"),
         ({"features": ["jsonschema"]}, "features"),
         ({"max_retries": 3}, "max_attempts"),
         ({"timeout": 3}, "deadline_s"),
         ({"messages": []}, "achat"),
         ({"price": {"input": 1}}, "output"),
-        ({"price": {"input": "much", "output": 1}}, "price"),
-        ({"model": ""}, "name of a model"),
-        ({"model": None}, "name of a model"),
+        ({"price": {"input": "much", "output": 1}}, "input"),
+        ({"model": ""}, "model"),
+        ({"model": None}, "model"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(arguments: dict[str, Any], problem: str) -> None:

@@ -346,11 +346,6 @@ def test_another_route_is_another_call(server: Server, tmp_path: Path) -> None:
     cache.close()
 
 
-def test_another_template_is_another_call(server: Server) -> None:
-    plain, here = judge(server), judge(server, tokenizer="some/name")
-    assert plain.sampling != here.sampling
-
-
 def test_it_travels_to_other_processes(server: Server) -> None:
     model = judge(server)
     assert score(model) == -2.0
@@ -382,13 +377,6 @@ def spec(table: dict[str, Any]) -> RewardSpec:
         "judges": {"main": {"type": "classifier", "model": "rm", **table}},
     }
     return RewardSpec.from_dict(data, where="spec.toml")
-
-
-def test_a_table(server: Server) -> None:
-    model = spec({"base_url": server.url, "route": "classify"}).build_judges()["main"]
-    assert isinstance(model, ClassifierModel)
-    assert model.route == "classify"
-    assert score(model) == -2.0
 
 
 def check(server: Server) -> dict[str, tuple[str, str]]:

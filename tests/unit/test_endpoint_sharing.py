@@ -128,23 +128,6 @@ class Cache:
         self.forgotten.append(key)
 
 
-def test_a_cache_answers_without_sending() -> None:
-    async def run() -> None:
-        cache = Cache()
-        line = Line(Provider(1.0), cache=cache)
-        first = await line.ask(temperature=0)
-        assert await line.ask(temperature=0) is first
-        assert first.provenance.prompt_hash == "http://a/q/0"
-        stats = line.endpoint.stats
-        assert (len(line.provider.sends), cache.puts, stats.cache_hits) == (1, 1, 1)
-        assert stats.calls == stats.answered == 2
-        cache.strict = True
-        assert (await failure(line.ask("new"))).kind is ErrorKind.UNSUPPORTED
-        assert stats.calls == stats.answered + stats.failures["unsupported"]
-
-    run_virtual(run())
-
-
 def test_replies_that_have_come_are_kept_before_closing_ends() -> None:
     async def run() -> None:
         cache = Cache()
@@ -164,18 +147,6 @@ def test_replies_that_have_come_are_kept_before_closing_ends() -> None:
         await line.endpoint.aclose()
         assert cache.puts == 1
         assert (await ask).text == "come"
-
-    run_virtual(run())
-
-
-def test_a_cache_that_keeps_sampled_replies_makes_equal_calls_share() -> None:
-    async def run() -> None:
-        cache = Cache(sampled=True)
-        line = Line(Provider(1.0), cache=cache)
-        first, second = await together(line.ask(), line.ask())
-        assert first.text == second.text
-        assert second.provenance.source == "shared"
-        assert cache.puts == 1
 
     run_virtual(run())
 

@@ -130,7 +130,7 @@ def test_recorded_and_scripted_judges(beside: Path) -> None:
         ("openai", {"model": ""}, "model"),
         ("openai", {"temprature": 1}, "temprature"),
         ("openai", {"temperature": "hot"}, "temperature"),
-        ("openai", {"presence_penalty": float("nan")}, "presence_penalty"),
+        ("openai", {"top_p": float("nan")}, "top_p"),
         ("openai", {"price": {"input": 1.0}}, "price.output"),
         ("openai", {"cache": ""}, "cache"),
         ("openai", {"cache_sampled": True}, "cache_sampled"),

@@ -165,7 +165,7 @@ class Endpoint:
         self._stats = EndpointStats()
         self._cost = SendCost(s, self._stats, budget)
         self._limit = AdaptiveLimit(s.start_concurrency, s.max_concurrency)
-        self._hedges = HedgeBudget(s.hedge_budget if s.hedge else 0.0)
+        self._hedges = HedgeBudget()
         self._joinable: dict[tuple[int, int, str, bytes], Call] = {}
         self._open: dict[Call, None] = {}  # that have not ended, in the order of their deadlines
         self._live: dict[Send, None] = {}  # that are out, in the order of sending
@@ -596,7 +596,7 @@ class Endpoint:
                 late_s = min(late_s, cold_s)
             if age >= late_s:
                 self._give_up(send)
-            elif age >= min(digest.hedge_s, cold_s) and not send.dropped:
+            elif age >= min(digest.hedge_s, cold_s) and not send.dropped and self._settings.hedge:
                 self._hedge(send)
         self._pump()
         return bool(self._open)

@@ -15,13 +15,15 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import msgspec
+from pydantic import Field
 
 from adjudge.config import check_allowed
+from adjudge.config_tables import check_setting
 from adjudge.engine.loop import on_engine, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.hosts import is_loopback
@@ -172,8 +174,7 @@ class HttpChatModel(ChatModel):
         wire: type[Any] | None = None,
         **sampling: Any,
     ) -> None:
-        if not isinstance(model, str) or not model:  # type: ignore[redundant-expr]
-            raise ConfigError(f"model: must be the name of a model (found {model!r})")
+        check_setting(Annotated[str, Field(min_length=1)], model, "model")
         spoken = [name for name, one in PRESETS.items() if one.api == self.kind]
         known = PRESETS[check_allowed("preset", preset or self.kind, spoken)]
         env = known.key_env if api_key_env is None else api_key_env
@@ -184,10 +185,7 @@ class HttpChatModel(ChatModel):
         self.preset = known.name
         self.stream = stream
         self.sampling = flatten_sampling(sampling)
-        try:
-            self.price = Price(**price) if isinstance(price, Mapping) else price
-        except ConfigError as error:
-            raise ConfigError(f"price.{error}") from None
+        self.price = Price(**price) if isinstance(price, Mapping) else price
         owner = f"type {known.name!r}"
         self.offered_features = known.offered_features
         default: Iterable[str] = known.features & known.offered_features
@@ -285,9 +283,8 @@ class HttpChatModel(ChatModel):
             base_url = read_url_from_environment()
         if base_url is None:
             base_url = preset.base_url
-        urls = [base_url] if isinstance(base_url, str) else list(base_url)
-        if not urls:
-            raise ConfigError("base_url: must have at least one address (found an empty list)")
+        urls = [base_url] if isinstance(base_url, str) else base_url
+        check_setting(Annotated[Sequence[str], Field(min_length=1)], urls, "base_url")
         return tuple(dict.fromkeys(self._normalize(url) for url in urls))
 
     @property

@@ -161,7 +161,7 @@ class LocalChatModel(_LocalModel):
     in batches of ``batch_size``, in a thread of their own; models that name the same one share it.
     ``device`` (the GPU of ``LOCAL_RANK``, else the CPU), ``dtype`` (bfloat16 on a GPU, float32 on
     a CPU), ``max_length`` (the model's own). Sampling: ``temperature`` (0), ``top_p``, ``top_k``,
-    ``min_p``, ``max_tokens`` (512); no ``seed``, since draws depend on the batch.
+    ``max_tokens`` (512); no ``seed``, since draws depend on the batch.
     ``extra_body = {"chat_template_kwargs": {…}}`` goes to the chat template.
 
     Choice lists and log-probabilities are honoured (over the choices where there are some, at

@@ -207,7 +207,6 @@ class LocalSampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     temperature: float = 0.0
     top_p: float | None = None
     top_k: int | None = None
-    min_p: float | None = None
     max_tokens: int = 512
     extra_body: TemplateOptions = TemplateOptions()
 
@@ -315,7 +314,6 @@ def _generation_config(asked: ChatQuestion, ends: list[int], filler: int) -> Any
     if how.temperature > 0:
         options |= {"temperature": how.temperature, "top_k": how.top_k or 0}
         options |= {"top_p": 1.0 if how.top_p is None else how.top_p}
-        options |= {} if how.min_p is None else {"min_p": how.min_p}
     return transformers.GenerationConfig(
         max_new_tokens=how.max_tokens,
         eos_token_id=ends,

@@ -81,11 +81,9 @@ def read_control_tokens(place: str) -> frozenset[str]:
 def _tokens_in_file(file: Path) -> _AddedToken:
     """What ``tokenizer.json`` and the files beside it say, in the forms of several versions."""
     try:
-        said = msgspec.json.decode(file.read_bytes())
+        said = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError) as error:
         raise ConfigError(f"tokenizer: {file}: cannot be read as JSON: {error}") from None
-    if not isinstance(said, dict):
-        raise ConfigError(f"tokenizer: {file}: is not a JSON object")
     for key in ("added_tokens", "added_tokens_decoder"):
         for token in _token_entries(said.get(key)):
             if isinstance(token, dict) and (text := _token_text(token)):
