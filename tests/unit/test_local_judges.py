@@ -85,7 +85,7 @@ def doubled(batches: list[list[int]], gate: threading.Event) -> BatchQueue[int, 
                 failure = GradingFailure(ErrorKind.INVALID_INPUT, "13")
                 yield place, failure if number == 13 else 2 * number
 
-    return BatchQueue(answer, size=4, wait_s=0.0, most=8)
+    return BatchQueue(answer, size=4)
 
 
 def test_what_is_asked_meanwhile_is_answered_together() -> None:

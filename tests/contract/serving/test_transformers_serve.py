@@ -7,7 +7,6 @@ log-probabilities and schemas without a word, which is what `Reply.ignored` is f
 
 import asyncio
 import http.client
-import json
 import os
 import signal
 import socket
@@ -272,18 +271,3 @@ class DeadlyJudge(ChatModel):
         if self.replies == self.AFTER:
             self.serving.kill()
         return reply
-
-
-def test_requests_are_ordinary_json(server: Serving) -> None:
-    """Another client gets the same reply, so the server saw the messages as they were."""
-    body = {"model": server.model, "messages": ask("Is it good?"), "max_tokens": 12}
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-    connection.request(
-        "POST",
-        "/v1/chat/completions",
-        json.dumps(body | {"temperature": 0.0}),
-        {"Content-Type": "application/json"},
-    )
-    choice = json.loads(connection.getresponse().read())["choices"][0]
-    connection.close()
-    assert server.judge().chat(ask("Is it good?")).text == choice["message"]["content"]

@@ -29,6 +29,8 @@ _Answer = TypeVar("_Answer")
 
 _log = logging.getLogger("adjudge")
 
+WAIT_S, LOT = 0.005, 8
+
 PADDING = 256
 """Tokens of padding in a batch at most."""
 
@@ -39,8 +41,8 @@ BatchFunction = Callable[[list[_Question]], Iterator[tuple[int, "_Answer | Gradi
 class BatchQueue(Generic[_Question, _Answer]):
     """Collects what is asked while the thread is busy, and gives it to ``answer`` at once.
 
-    A lot is taken when ``size`` questions wait or the oldest has waited ``wait_s``, and has at most
-    ``most``: so many are sorted by length before they are computed in batches of ``size``.
+    A lot is taken when ``size`` questions wait or the oldest has waited :data:`WAIT_S`, and is at
+    most :data:`LOT` batches: so many are sorted by length before they are computed.
     """
 
     def __init__(
@@ -48,16 +50,13 @@ class BatchQueue(Generic[_Question, _Answer]):
         answer: BatchFunction[_Question, _Answer],
         *,
         size: int,
-        wait_s: float = 0.005,
-        most: int | None = None,
-        name: str = "adjudge-local",
     ) -> None:
         self._answer = answer
-        self._size, self._wait_s, self._most = size, wait_s, most or 8 * size
+        self._size = size
         self._waiting: list[tuple[_Question, concurrent.futures.Future[_Answer]]] = []
         self._changed = threading.Condition()
         self._is_busy = False
-        self.thread = SerialThread(name)
+        self.thread = SerialThread("adjudge-local")
 
     def ask(self, question: _Question) -> concurrent.futures.Future[_Answer]:
         """The answer to come; its exception is the question's ``GradingFailure``.
@@ -94,9 +93,9 @@ class BatchQueue(Generic[_Question, _Answer]):
             if not self._waiting:
                 self._is_busy = False
                 return []
-            self._changed.wait_for(lambda: len(self._waiting) >= self._size, self._wait_s)
-            lot = self._waiting[: self._most]
-            del self._waiting[: self._most]
+            self._changed.wait_for(lambda: len(self._waiting) >= self._size, WAIT_S)
+            lot = self._waiting[: LOT * self._size]
+            del self._waiting[: LOT * self._size]
             return lot
 
     def _answer_lot(

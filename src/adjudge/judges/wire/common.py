@@ -25,21 +25,34 @@ some servers echo.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse, Reply
 from adjudge.messages import content_text
+from adjudge.types import Usage
 
 _encoder = msgspec.json.Encoder()
+
+
+class ReplyBody(msgspec.Struct):
+    """What bodies of all formats may have."""
+
+    model: Any = None
+    usage: Any = None
+    error: Any = None
+
+
+_Form = TypeVar("_Form", bound=ReplyBody)
 
 
 def build_headers(key: str | None) -> dict[str, str]:
@@ -269,7 +282,7 @@ def parse_provider_error(data: Any) -> ProviderError | None:
 
 def response_failure(response: HttpResponse) -> GradingFailure:
     """The failure that a response with a status outside 2xx stands for."""
-    complaint = parse_provider_error(_decode_body(response.body)) or ProviderError()
+    complaint = parse_provider_error(_decode_json(response.body)) or ProviderError()
     kind = _error_kind(response.status, complaint)
     metadata = _failure_metadata(response)
     if kind is ErrorKind.INVALID_INPUT and response.status in _ABOUT_ONE_REQUEST:
@@ -299,6 +312,48 @@ def error_body_failure(response: HttpResponse, data: Any) -> GradingFailure:
         kind = ErrorKind.SERVER_ERROR
     what = f"the server answered {response.status} with an error inside{_quote_error(complaint)}"
     return GradingFailure(kind, what, _failure_metadata(response))
+
+
+def decode_body(response: HttpResponse, data: bytes, form: type[_Form], name: str) -> _Form:
+    """``data``, the body of a 2xx ``response`` or an event of it, in its provider's format.
+
+    Raises the ``GradingFailure`` of an error inside, in whatever shape, and of what is no ``name``.
+    """
+    try:
+        body = _decoder_of(form).decode(data)
+    except msgspec.ValidationError:
+        said = _decode_json(data)
+        if isinstance(said, dict) and said.get("error"):
+            raise error_body_failure(response, said) from None
+        raise malformed_failure(response, f"its body is no {name}") from None
+    except (ValueError, RecursionError):
+        raise malformed_failure(response, "its body is not complete JSON") from None
+    if body.error:
+        raise error_body_failure(response, {"error": body.error})
+    return body
+
+
+@functools.cache
+def _decoder_of(form: type[_Form]) -> msgspec.json.Decoder[_Form]:
+    return msgspec.json.Decoder(form)
+
+
+def parse_usage(
+    raw: Any, sent: str, received: str, cached: int | None, *, apart: int = 0
+) -> Usage | None:
+    """The token counts that ``raw`` has under these names; ``None`` where it has neither.
+
+    ``cached``: input tokens from the server's cache; ``apart``: those that the count of what was
+    ``sent`` leaves out.
+    """
+    counts = raw if isinstance(raw, dict) else {}
+    reads, writes = parse_token_count(counts.get(sent)), parse_token_count(counts.get(received))
+    if reads is None and writes is None:
+        return None
+    total = (reads or 0) + apart
+    return Usage(
+        input_tokens=total, output_tokens=writes or 0, cached_tokens=min(cached or 0, total)
+    )
 
 
 def cut_failure(response: HttpResponse, *, streamed: bool = False) -> GradingFailure:
@@ -365,7 +420,7 @@ def _contains_any(needles: tuple[str, ...], text: str) -> bool:
     return any(needle in text for needle in needles)
 
 
-def _decode_body(body: bytes) -> Any:
+def _decode_json(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except (ValueError, RecursionError):

@@ -264,7 +264,7 @@ def normalize_url(url: str) -> str:
     try:
         parsed = yarl.URL(url)
     except (ValueError, TypeError):
-        parsed = yarl.URL()
+        url, parsed = "", yarl.URL()
     address = parse_ip(parsed.host or "")
     rules = {
         "be http:// or https:// with a host": parsed.scheme in ("http", "https") and parsed.host,
