@@ -88,8 +88,6 @@ def test_as_many_calls_are_out_as_there_are_slots(gguf: Path) -> None:
 def test_arguments_that_would_be_without_effect_are_refused(gguf: Path) -> None:
     with refuses("base_url"):
         EmbeddedChatModel(gguf, base_url="http://localhost:1/v1")
-    with refuses("threads"):
-        EmbeddedChatModel(gguf, threads=0)
 
 
 def test_a_budget_asks_no_price_of_what_costs_nothing(gguf: Path) -> None:

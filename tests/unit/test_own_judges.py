@@ -15,7 +15,6 @@ from adjudge import GraderError, GraderScore, GradingRunner, extensions
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges import OpenAIChatModel
 from adjudge.judges.base import ChatCall, ChatModel
-from adjudge.judges.feature_checks import check_judge_features
 from adjudge.judges.table import JudgeTable, build_judge
 from adjudge.rewards.spec import RewardSpec, compute_fingerprint
 
@@ -226,13 +225,6 @@ def test_what_must_be_a_coroutine_says_so() -> None:
     model = spec(type="own_judges:Blocking").build_judges()["main"]
     with pytest.raises(ConfigError, match="answer must be `async def` .found a function that"):
         model.chat([{"role": "user", "content": "?"}])
-
-
-def test_the_doctor_asks_an_own_class_that_has_a_server() -> None:
-    quick = {"base_url": "http://127.0.0.1:1/v1", "max_tokens": 3}
-    model: Any = spec(type="own_judges:Mine", model="m", **quick).build_judges()["main"]
-    (found,) = asyncio.run(check_judge_features(model))
-    assert (found.feature, found.honoured) == ("reply", "failed")
 
 
 def test_class_options_and_source_are_its_identity(beside: Path) -> None:

@@ -258,10 +258,6 @@ def test_no_response_is_a_failed_connection(end: Callable[[bytes], Answer], data
     assert found.metadata == {}  # the request had left: who knows whether it is billed
 
 
-def test_what_is_no_http_is_a_failed_connection() -> None:
-    assert failure(closing(b"SSH-2.0-OpenSSH\r\n\r\n")).kind is ErrorKind.CONNECTION
-
-
 def test_a_refused_connection_says_so() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -9,17 +9,14 @@ import time
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
-from pydantic import Field
 
-from adjudge.config_tables import check_setting
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import (
     ChatCall,
     ChatModel,
-    LocalDtype,
     LocalTask,
     Reply,
     check_scored_conversation,
@@ -94,9 +91,6 @@ class _LocalModel(ChatModel):
         batch_size: int = 16,
         **sampling: Any,
     ) -> None:
-        check_setting(LocalDtype | None, dtype, "dtype")
-        check_setting(Annotated[int, Field(ge=1)] | None, max_length, "max_length")
-        check_setting(Annotated[int, Field(ge=1)], batch_size, "batch_size")
         self.model = str(model)
         self.spec = LocalModelSpec(self.model, self.task, device, dtype, max_length, batch_size)
         if sampling and self.task == "score":

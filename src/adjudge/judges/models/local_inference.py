@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
-import threading
+import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -38,6 +40,10 @@ BatchFunction = Callable[[list[_Question]], Iterator[tuple[int, "_Answer | Gradi
 """Answers (or failures) with their questions' places, in any order, as they come."""
 
 
+_Asked = tuple[_Question, concurrent.futures.Future[_Answer]]
+"""A question, and who waits for its answer."""
+
+
 class BatchQueue(Generic[_Question, _Answer]):
     """Collects what is asked while the thread is busy, and gives it to ``answer`` at once.
 
@@ -53,9 +59,7 @@ class BatchQueue(Generic[_Question, _Answer]):
     ) -> None:
         self._answer = answer
         self._size = size
-        self._waiting: list[tuple[_Question, concurrent.futures.Future[_Answer]]] = []
-        self._changed = threading.Condition()
-        self._is_busy = False
+        self._waiting: SimpleQueue[_Asked[_Question, _Answer]] = SimpleQueue()
         self.thread = SerialThread("adjudge-local")
 
     def ask(self, question: _Question) -> concurrent.futures.Future[_Answer]:
@@ -64,39 +68,32 @@ class BatchQueue(Generic[_Question, _Answer]):
         Cancelling it before its lot is taken takes the question back.
         """
         future: concurrent.futures.Future[_Answer] = concurrent.futures.Future()
-        with self._changed:
-            self._waiting.append((question, future))
-            if not self._is_busy:
-                self._is_busy = True
-                self.thread.submit(self._work)
-            elif len(self._waiting) >= self._size:
-                self._changed.notify()
+        self._waiting.put((question, future))
+        self.thread.submit(self._work)
         return future
 
     def close(self) -> None:
         """Take no more; who waits is told so."""
         self.thread.close()
-        with self._changed:
-            left, self._waiting = self._waiting, []
-        for _, future in left:
-            future.cancel()
+        with suppress(Empty):
+            while True:
+                self._waiting.get_nowait()[1].cancel()
 
     def _work(self) -> None:
-        """Answer lot after lot until nobody waits."""
-        while lot := self._take_lot():
-            taken = [one for one in lot if one[1].set_running_or_notify_cancel()]
-            if taken:
-                self._answer_lot([q for q, _ in taken], [future for _, future in taken])
+        """Answer what waits, unless it was in the lot of an earlier question."""
+        taken = [one for one in self._take_lot() if one[1].set_running_or_notify_cancel()]
+        if taken:
+            self._answer_lot([q for q, _ in taken], [future for _, future in taken])
 
-    def _take_lot(self) -> list[tuple[_Question, concurrent.futures.Future[_Answer]]]:
-        with self._changed:
-            if not self._waiting:
-                self._is_busy = False
-                return []
-            self._changed.wait_for(lambda: len(self._waiting) >= self._size, WAIT_S)
-            lot = self._waiting[: LOT * self._size]
-            del self._waiting[: LOT * self._size]
-            return lot
+    def _take_lot(self) -> list[_Asked[_Question, _Answer]]:
+        lot: list[_Asked[_Question, _Answer]] = []
+        end = time.monotonic() + WAIT_S
+        with suppress(Empty):
+            lot.append(self._waiting.get_nowait())
+            while len(lot) < LOT * self._size:
+                left = end - time.monotonic() if len(lot) < self._size else 0.0
+                lot.append(self._waiting.get(timeout=max(left, 0.0)))
+        return lot
 
     def _answer_lot(
         self, questions: list[_Question], futures: list[concurrent.futures.Future[_Answer]]
