@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -96,22 +95,6 @@ def test_anthropic(provider: JsonServer, monkeypatch: pytest.MonkeyPatch) -> Non
         assert model.chat(MESSAGES).text == "answer"
     assert provider.headers[0]["x-api-key"] == "ak"
     assert "authorization" not in provider.headers[0]
-
-
-def test_one_model_serves_loops_threads_and_copies(provider: JsonServer) -> None:
-    model = model_at(provider)
-
-    async def step(i: int) -> list[str]:
-        asked = [model.achat([{"role": "user", "content": f"{i}.{j}"}]) for j in range(8)]
-        tasks = [asyncio.ensure_future(a) for a in asked]
-        return [(await task).text for task in tasks]
-
-    wanted = [[f"m:{i}.{j}" for j in range(8)] for i in range(6)]
-    assert [asyncio.run(step(i)) for i in range(6)] == wanted
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda i: asyncio.run(step(i)), range(6))) == wanted
-        texts = pool.map(lambda i: model.chat([{"role": "user", "content": str(i)}]).text, range(8))
-        assert list(texts) == [f"m:{i}" for i in range(8)]
 
 
 def test_connections_are_shared_by_models_and_steps(provider: JsonServer) -> None:

@@ -17,7 +17,6 @@ import tomlkit
 from tests.refusals import refuses
 from typer.testing import CliRunner
 
-from adjudge.cli.doctor import _headline, _judge_facts
 from adjudge.cli.main import app
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges import (
@@ -94,14 +93,6 @@ def test_a_budget_asks_no_price_of_what_costs_nothing(gguf: Path) -> None:
     """A table of type embedded has no key for one."""
     judges: Any = _spec(gguf.parent, model="m.gguf").build_judges(budget=SpendCeiling(1.0))
     assert judges["main"].price == Price(input=0.0, output=0.0)
-
-
-def test_the_doctor_shows_no_address_and_no_key_of_it(gguf: Path) -> None:
-    """Neither is one: the address changes with each start, and no variable holds the key."""
-    spec = _spec(gguf.parent, model="m.gguf")
-    model = spec.build_judges()["main"]
-    assert _judge_facts(model) == {"kind": "embedded", "model": "m.gguf"}
-    assert _headline(model, spec.judges["main"]) == "embedded: m.gguf"
 
 
 def test_slots_and_threads_are_not_about_replies(tmp_path: Path) -> None:

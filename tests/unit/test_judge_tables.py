@@ -250,12 +250,6 @@ def test_several_judges_and_votes_make_a_panel(beside: Path) -> None:
             spec(two, {**asks, **keys}, folder=beside).build_graders()
 
 
-def test_a_graders_model_is_named_by_its_judge(beside: Path) -> None:
-    main = {"main": {"type": "scripted", "script": "1"}}
-    with refuses("graders.g0.model"):
-        spec(main, {"type": "own_judged:Asks", "model": "gpt"}, folder=beside).build_graders()
-
-
 def test_what_changes_replies_changes_the_hash_and_nothing_else_does() -> None:
     def hashed(**keys: Any) -> str:
         return spec({"main": {"type": "openai", "model": "m", **keys}}).hash

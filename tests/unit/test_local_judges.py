@@ -59,18 +59,6 @@ def test_a_thread_does_jobs_in_order_and_survives_what_they_raise() -> None:
         thread.submit(int)
 
 
-def test_closing_a_thread_cancels_what_waits() -> None:
-    thread, go = SerialThread("two"), threading.Event()
-    running = thread.submit(go.wait)
-    waiting = thread.submit(int)
-    while not running.running():
-        pass
-    thread.close()
-    go.set()
-    assert running.result(timeout=10)
-    assert waiting.cancelled()
-
-
 def doubled(batches: list[list[int]], gate: threading.Event) -> BatchQueue[int, int]:
     """Doubles numbers, 13 fails; every lot is noted, the first waits for ``gate``."""
 

@@ -328,16 +328,6 @@ def test_cancelling_closes_the_connection(begun: bool) -> None:
     asyncio.run(run())
 
 
-def test_one_object_serves_loop_after_loop() -> None:
-    transport = AiohttpTransport()
-
-    async def run() -> bytes:
-        async with serving(OK) as server, opened(transport):
-            return (await transport.post(server.url, REQUEST)).body
-
-    assert [asyncio.run(run()) for _ in range(3)] == [b"{}"] * 3
-
-
 def test_large_requests_arrive_whole() -> None:
     async def run() -> None:
         body = bytes(range(256)) * 8_000

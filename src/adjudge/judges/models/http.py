@@ -44,6 +44,7 @@ from adjudge.judges.base import (
 )
 from adjudge.judges.endpoint.connections import Connection, EndpointKey, connect, open_cache
 from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
+from adjudge.judges.wire.common import hide_key
 from adjudge.judges.wire.transport import (
     check_headers,
     load_authority,
@@ -74,7 +75,8 @@ class _OwnWire:
     """A wire of the user's own: it knows the key, so nothing that it raises is shown unread."""
 
     def __init__(self, cls: type[Any], key: str | None) -> None:
-        self._name, self._key = _class_path(cls), key
+        self._name, self._key = _class_path(cls), key or ""
+        self._secret = HttpRequest(path="", headers={"authorization": self._key}, body=b"")
         self._wire: Any = self._call(object, cls, key)
 
     def request(self, call: ChatCall) -> HttpRequest:
@@ -87,13 +89,7 @@ class _OwnWire:
         try:
             made = function(*arguments)
         except GradingFailure as failure:
-            raise GradingFailure(
-                failure.kind,
-                self._without_key(str(failure)),
-                {k: v for k, v in failure.metadata.items() if not self._quotes_key(v)},
-            ) from None
-        except ConfigError as error:
-            raise ConfigError(self._without_key(str(error))) from None
+            raise hide_key(failure, self._secret) from None
         except Exception as error:  # noqa: BLE001  (somebody else's code)
             where = traceback.extract_tb(error.__traceback__)[-1]
             raise GradingFailure(
@@ -105,12 +101,6 @@ class _OwnWire:
             expected, found = wanted.__name__, type(made).__name__
             raise TypeError(f"the wire made no {expected} (found {found})")
         return made
-
-    def _quotes_key(self, value: Any) -> bool:
-        return bool(self._key) and str(self._key) in repr(value)
-
-    def _without_key(self, text: str) -> str:
-        return text.replace(self._key, "(key)") if self._key else text
 
 
 class _OwnTemperature:

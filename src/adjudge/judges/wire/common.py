@@ -216,12 +216,13 @@ _SECRET = re.compile(
 )
 
 
+_Outcome = TypeVar("_Outcome", bound=Reply | GradingFailure)
 _SECRET_HEADER = re.compile(r"auth|key|token|secret")
 _SHORTEST_SECRET = 8
 """What is shorter stands for no key at all (``EMPTY``), and may be a word of a reply."""
 
 
-def hide_key(outcome: Reply | GradingFailure, request: HttpRequest) -> Reply | GradingFailure:
+def hide_key(outcome: _Outcome, request: HttpRequest) -> _Outcome:
     """``outcome`` without the key of ``request``, which some servers repeat.
 
     Log-probabilities of a text that had the key are left out, for the key is in their tokens.
@@ -320,7 +321,7 @@ def decode_body(response: HttpResponse, data: bytes, form: type[_Form], name: st
     Raises the ``GradingFailure`` of an error inside, in whatever shape, and of what is no ``name``.
     """
     try:
-        body = _decoder_of(form).decode(data)
+        body: _Form = _decoder_of(form).decode(data)
     except msgspec.ValidationError:
         said = _decode_json(data)
         if isinstance(said, dict) and said.get("error"):
