@@ -98,7 +98,7 @@ def test_a_summary_is_plain_data() -> None:
     assert LatencyHistogram().quantile(0.5) is None
     stats.latencies.add(0.0)
     stats.latencies.add(1.0)
-    stats.count_failure("timeout", 2)
+    stats.failures["timeout"] += 2
     stats.spent(Usage(input_tokens=1), None)
     summary = stats.summary()
     assert summary["failures"] == {"timeout": 2}

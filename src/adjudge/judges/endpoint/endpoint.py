@@ -231,7 +231,7 @@ class Endpoint:
         try:
             reply = await self._ask(chat_call, wire, price, keep)
         except BaseException as error:
-            self._stats.count_failure(find_error_kind(error))
+            self._stats.failures[find_error_kind(error)] += 1
             raise
         self._stats.answered += 1
         return reply
@@ -468,7 +468,7 @@ class Endpoint:
             self._cost.book(call.reserved, 0.0)
         else:
             self._cost.book_reservation(call.reserved)
-        self._stats.count_send_failure(kind)
+        self._stats.send_failures[kind] += 1
         if kind in UNHEALTHY_KINDS:
             self._on_silence(send, failure)
         else:
@@ -518,7 +518,7 @@ class Endpoint:
         if reason == "lost" and not send.hedge:  # it would have taken longer
             call.latencies.add(1.5 * (self._timer_time(self._time()) - send.at))
         if reason == "late":
-            self._stats.count_send_failure(ErrorKind.TIMEOUT)
+            self._stats.send_failures[ErrorKind.TIMEOUT] += 1
             self._on_silence(send)
         else:
             send.server.detector.abandoned(send.probe)
