@@ -59,7 +59,7 @@ from adjudge.judges.endpoint.limits import (
 )
 from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
 from adjudge.judges.endpoint.stats import EndpointStats
-from adjudge.judges.wire.common import hide_key, parse_retry_after
+from adjudge.judges.wire.common import hide_key, hide_key_in_failure, parse_retry_after
 from adjudge.text import encode_exactly
 from adjudge.types import Provenance
 
@@ -383,12 +383,9 @@ class Endpoint:
         stats.hedges += send.hedge
         send.response = await self._transport.post(send.server.url, call.request)
         try:
-            outcome = hide_key(call.wire.reply(call.chat_call, send.response), call.request)
+            return hide_key(call.wire.reply(call.chat_call, send.response), call.request)
         except GradingFailure as failure:
-            outcome = hide_key(failure, call.request)
-        if isinstance(outcome, GradingFailure):
-            raise outcome
-        return outcome
+            raise hide_key_in_failure(failure, call.request) from None
 
     def _on_end(self, send: Send, task: asyncio.Task[Reply]) -> None:
         call = send.call

@@ -44,7 +44,7 @@ from adjudge.judges.base import (
 )
 from adjudge.judges.endpoint.connections import Connection, EndpointKey, connect, open_cache
 from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
-from adjudge.judges.wire.common import hide_key
+from adjudge.judges.wire.common import hide_key_in_failure
 from adjudge.judges.wire.transport import (
     check_headers,
     load_authority,
@@ -89,7 +89,7 @@ class _OwnWire:
         try:
             made = function(*arguments)
         except GradingFailure as failure:
-            raise hide_key(failure, self._secret) from None
+            raise hide_key_in_failure(failure, self._secret) from None
         except Exception as error:  # noqa: BLE001  (somebody else's code)
             where = traceback.extract_tb(error.__traceback__)[-1]
             raise GradingFailure(

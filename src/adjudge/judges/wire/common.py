@@ -216,37 +216,41 @@ _SECRET = re.compile(
 )
 
 
-_Outcome = TypeVar("_Outcome", bound=Reply | GradingFailure)
 _SECRET_HEADER = re.compile(r"auth|key|token|secret")
 _SHORTEST_SECRET = 8
 """What is shorter stands for no key at all (``EMPTY``), and may be a word of a reply."""
 
 
-def hide_key(outcome: _Outcome, request: HttpRequest) -> _Outcome:
-    """``outcome`` without the key of ``request``, which some servers repeat.
-
-    Log-probabilities of a text that had the key are left out, for the key is in their tokens.
-    """
+def _find_keys(request: HttpRequest) -> list[str]:
     keys = [
         value.rpartition(" ")[2]
         for name, value in request.headers.items()
         if _SECRET_HEADER.search(name.lower())
     ]
-    for key in keys:
-        if len(key) < _SHORTEST_SECRET:
-            continue
-        if isinstance(outcome, GradingFailure):
-            metadata = outcome.metadata
-            if key in repr(metadata):
-                metadata = {"status": metadata.get("status")}
-            said = str(outcome).replace(key, _REDACTED)
-            outcome = GradingFailure(outcome.kind, said, metadata, provenance=outcome.provenance)
-            continue
-        texts = {name: getattr(outcome, name) or "" for name in _REPLY_TEXTS}
+    return [key for key in keys if len(key) >= _SHORTEST_SECRET]
+
+
+def hide_key(reply: Reply, request: HttpRequest) -> Reply:
+    """``reply`` without the key of ``request``, which some servers repeat.
+
+    Log-probabilities of a text that had the key are left out, for the key is in their tokens.
+    """
+    for key in _find_keys(request):
+        texts = {name: getattr(reply, name) or "" for name in _REPLY_TEXTS}
         if any(key in text for text in texts.values()):
             clean = {name: text.replace(key, _REDACTED) for name, text in texts.items() if text}
-            outcome = msgspec.structs.replace(outcome, **clean, logprobs=None)
-    return outcome
+            reply = msgspec.structs.replace(reply, **clean, logprobs=None)
+    return reply
+
+
+def hide_key_in_failure(failure: GradingFailure, request: HttpRequest) -> GradingFailure:
+    """``failure`` without the key of ``request``; metadata that quote it are left out."""
+    said, metadata = str(failure), failure.metadata
+    for key in _find_keys(request):
+        said = said.replace(key, _REDACTED)
+        if key in repr(metadata):
+            metadata = {"status": metadata.get("status")}
+    return GradingFailure(failure.kind, said, metadata, provenance=failure.provenance)
 
 
 class ProviderError(msgspec.Struct, frozen=True):
