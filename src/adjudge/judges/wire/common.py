@@ -245,12 +245,12 @@ def hide_key(reply: Reply, request: HttpRequest) -> Reply:
 
 def hide_key_in_failure(failure: GradingFailure, request: HttpRequest) -> GradingFailure:
     """``failure`` without the key of ``request``; metadata that quote it are left out."""
-    said, metadata = str(failure), failure.metadata
     for key in _find_keys(request):
-        said = said.replace(key, _REDACTED)
+        said, metadata = str(failure).replace(key, _REDACTED), failure.metadata
         if key in repr(metadata):
             metadata = {"status": metadata.get("status")}
-    return GradingFailure(failure.kind, said, metadata, provenance=failure.provenance)
+        failure = GradingFailure(failure.kind, said, metadata, provenance=failure.provenance)
+    return failure
 
 
 class ProviderError(msgspec.Struct, frozen=True):
