@@ -276,7 +276,8 @@ def normalize_url(url: str) -> str:
         "be no link-local address": address is None or not address.is_link_local,
     }
     if broken := [rule for rule, holds in rules.items() if not holds]:
-        shown = f"{parsed.scheme}://{parsed.host or ''}{parsed.path}"[:120]  # nothing secret
+        parts = f"{parsed.scheme}://{parsed.host or ''}{parsed.path}"[:120]  # nothing secret
+        shown = parts if url.isprintable() else "not shown"
         raise ConfigError(f"base_url: must {broken[0]} (found {shown!r})")
     return url.strip().rstrip("/")
 
