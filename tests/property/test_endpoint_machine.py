@@ -47,7 +47,6 @@ SETTINGS = st.builds(
     max_attempts=st.integers(1, 4),
     deadline_s=st.sampled_from([2.0, 8.0, 20.0]),
     hedge=st.booleans(),
-    hedge_budget=st.just(1.0),
     breaker_failures=st.sampled_from([2, 8]),
     budget_usd=st.none() | st.sampled_from([5.0, 25.0, 100.0]),
     requests_per_minute=st.none() | st.just(300.0),

@@ -26,11 +26,11 @@ from adjudge.trainers.scoring import load_spec
         ("http://user:s3cret@host/v1", "user or password"),
         ("https://s3cret@host/v1", "user or password"),
         ("https://host/v1?key=s3cret", "query"),
-        ("https://host/v1#x", "query or a fragment"),
+        ("https://host/v1#x", "no fragment"),
         ("http://169.254.169.254/latest", "link-local"),
         ("http://[fe80::1]/v1", "link-local"),
-        ("http://[::1", "not a URL"),
-        (None, "not a URL"),
+        ("http://[::1", "must be http"),
+        ("http://host/\x1b", "printable"),
     ],
 )
 def test_unusable_addresses_are_refused_without_showing_secrets(url: str, problem: str) -> None:

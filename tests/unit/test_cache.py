@@ -253,17 +253,6 @@ def test_equal_calls_of_one_round_fail_alike(path: Path) -> None:
         assert failure_of(cache, a_call(draw=1)).kind is ErrorKind.REFUSED
 
 
-def test_a_call_that_ended_without_outcome_is_forgotten(path: Path) -> None:
-    with opened(path) as cache:
-        before = call_round.set(object())
-        key = cache.key(a_call(), "openai")
-        assert cache.get(key) is None
-        cache.forget(key)
-        cache.put_failure(key, refused(), a_call())
-        assert cache.get(key) is None  # it came in no round
-        call_round.reset(before)
-
-
 def test_what_is_no_outcome_of_a_call_is_not_kept(path: Path) -> None:
     with opened(path) as cache:
         note(cache, GradingFailure(ErrorKind.CANCELLED, "the endpoint was closed"))

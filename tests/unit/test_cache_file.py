@@ -149,14 +149,6 @@ def test_a_folder_is_made_for_it_and_one_that_cannot_be_is_named(tmp_path: Path)
         ReplyCache(tmp_path / "file" / "c.sqlite")
 
 
-def test_odd_file_names_are_taken_as_they_are(tmp_path: Path) -> None:
-    path = tmp_path / "what? 100%#.sqlite"
-    (key,) = record(path, a_call())
-    assert files(path) == [path.name]
-    with opened(path, "replay") as cache:
-        assert cache.get(key) is not None
-
-
 def test_the_fence_key_is_drawn_once(path: Path, tmp_path: Path) -> None:
     with opened(path) as cache:
         key = cache.fence_key

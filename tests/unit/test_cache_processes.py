@@ -112,45 +112,6 @@ def test_what_is_pending_on_a_running_loop_at_the_exit_is_written(path: Path) ->
     assert stored(path) == 1
 
 
-def test_a_forked_child_opens_its_own_handles_and_leaves_the_parents_rows(path: Path) -> None:
-    code = """
-        import gc
-        from adjudge.judges.cassette import file as cassette
-        cache = ReplyCache(path)
-        cassette.BATCH_S = 3600
-
-        def handles():
-            return [cache._file._reader, cache._file._writer]
-
-        async def main():
-            put(cache, 0)
-            cache._file.flush()
-            put(cache, 1)  # pending in the parent when the child starts
-            inherited = handles()
-            child = os.fork()
-            if not child:
-                assert handles() == [None, None] and not cache._file._pending
-                cache._file.flush()
-                put(cache, 2)
-                cache._file.flush()
-                assert not cache._file._pending
-                assert not has(cache, 7)  # in the file: nobody has asked it
-                assert None not in handles() and not set(handles()) & set(inherited)
-                assert set(inherited) <= set(cassette._inherited)
-                cache.close()
-                os._exit(0)
-            assert os.waitpid(child, 0)[1] == 0
-            put(cache, 3)
-
-        asyncio.run(main())
-        assert has(cache, 2)
-        report = cache.close()
-        assert report.stored == 3
-    """
-    finish(start(code, path))
-    assert stored(path) == 4
-
-
 def test_forks_while_batches_are_written_wait_for_them_and_lose_nothing(path: Path) -> None:
     code = """
         from adjudge.judges.cassette import file as cassette

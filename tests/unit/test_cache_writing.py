@@ -47,17 +47,6 @@ def text_of(cache: ReplyCache, number: int) -> str | None:
     return None if reply is None else reply.text
 
 
-@pytest.mark.usefixtures("slow_batches")
-def test_writes_wait_for_their_batch_and_are_answered_meanwhile(path: Path) -> None:
-    async def main(cache: ReplyCache) -> None:
-        put_many(cache, range(3))
-        assert stored(path) == 0
-        assert text_of(cache, 2) == "reply 2"
-
-    with opened(path) as cache:
-        asyncio.run(main(cache))
-
-
 def test_a_batch_is_written_when_its_time_has_come(path: Path) -> None:
     async def main(cache: ReplyCache) -> None:
         put_many(cache, range(3))
@@ -103,18 +92,6 @@ def test_the_loop_goes_on_and_reads_while_a_batch_is_written(
             asyncio.run(main(kept))
         finally:
             go_on.set()
-
-
-@pytest.mark.usefixtures("slow_batches")
-def test_a_batch_survives_its_loop(path: Path) -> None:
-    async def main(cache: ReplyCache, numbers: range) -> None:
-        put_many(cache, numbers)
-
-    with opened(path) as cache:
-        for step in range(3):
-            asyncio.run(main(cache, range(step, step + 1)))
-        assert stored(path) == 0
-    assert stored(path) == 3
 
 
 def test_an_idle_cache_has_no_thread_and_a_forgotten_one_is_written(path: Path) -> None:

@@ -9,21 +9,17 @@ import pickle
 import subprocess
 import sys
 import textwrap
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.refusals import refuses
+from tests.unit.helpers.json_server import JsonServer, serving
 
-from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.cassette.cache import ReplyCache
-from adjudge.judges.endpoint import connections
 from adjudge.judges.endpoint.connections import aclose_all, open_connections
 from adjudge.judges.endpoint.settings import EndpointSettings
 from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
@@ -32,92 +28,59 @@ MESSAGES = [{"role": "user", "content": "How good is it?"}]
 KEYS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "GROQ_API_KEY", "ANTHROPIC_API_KEY")
 
 
-class Provider(ThreadingHTTPServer):
-    """A server that answers both formats, says what it was asked, and may insist on streams."""
+class Provider:
+    """Answers both formats, and may insist on streams or on a temperature of its own."""
 
-    daemon_threads = True
+    stream_only = own_temperature = False
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-        self.asked: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
-        self.stream_only = self.own_temperature = False
-        self.clients: set[Any] = set()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Provider
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.server.asked.append(body)
-        self.server.headers.append({k.lower(): v for k, v in self.headers.items()})
-        self.server.clients.add(self.client_address)
-        if self.path == "/v1/messages":
+    def answer(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if path == "/v1/messages":
             text = {"type": "text", "text": "answer"}
-            return self._send(200, {"content": [text], "stop_reason": "end_turn"})
-        if self.server.stream_only and not body.get("stream"):
+            return 200, {"content": [text], "stop_reason": "end_turn"}
+        if self.stream_only and not body.get("stream"):
             problem = "This model only support stream mode, please enable the stream parameter"
-            return self._send(400, {"error": {"message": problem}})
-        if self.server.own_temperature and "temperature" in body:
+            return 400, {"error": {"message": problem}}
+        if self.own_temperature and "temperature" in body:
             problem = "Unsupported value: 'temperature' does not support 0 with this model."
-            return self._send(400, {"error": {"message": problem, "code": "unsupported_value"}})
+            return 400, {"error": {"message": problem, "code": "unsupported_value"}}
         answer = {"content": f"{body['model']}:{body['messages'][-1]['content']}"}
         choice: dict[str, Any] = {"index": 0, "finish_reason": "stop"}
         if not body.get("stream"):
-            return self._send(200, {"choices": [choice | {"message": answer}]})
+            return 200, {"choices": [choice | {"message": answer}]}
         chunk = json.dumps({"choices": [choice | {"delta": answer}]})
-        return self._write(200, f"data: {chunk}\n\ndata: [DONE]\n\n", "text/event-stream")
-
-    def _send(self, status: int, body: Any) -> None:
-        self._write(status, json.dumps(body), "application/json")
-
-    def _write(self, status: int, text: str, kind: str) -> None:
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(text.encode())))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, *_: Any) -> None:
-        """Quiet."""
+        return 200, f"data: {chunk}\n\ndata: [DONE]\n\n"
 
 
 @pytest.fixture
-def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
+def how() -> Provider:
+    return Provider()
+
+
+@pytest.fixture
+def provider(how: Provider, monkeypatch: pytest.MonkeyPatch) -> Iterator[JsonServer]:
     for name in KEYS:
         monkeypatch.delenv(name, raising=False)
-    server = Provider()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with serving(how.answer) as server:
         yield server
-    finally:
-        run_blocking(aclose_all())
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
-def model_at(provider: Provider, name: str = "m", **more: Any) -> OpenAIChatModel:
+def model_at(provider: JsonServer, name: str = "m", **more: Any) -> OpenAIChatModel:
     return OpenAIChatModel(name, base_url=f"{provider.url}/v1", **more)
 
 
 # -- asking --------------------------------------------------------------------------------------
 
 
-def test_a_question_and_its_answer(provider: Provider) -> None:
+def test_a_question_and_its_answer(provider: JsonServer) -> None:
     reply = asyncio.run(model_at(provider, temperature=0.0).achat(MESSAGES, max_tokens=5))
     assert reply.text == "m:How good is it?"
     assert reply.provenance.attempts == 1
-    assert provider.asked == [
+    assert provider.bodies == [
         {"model": "m", "messages": MESSAGES, "temperature": 0.0, "max_tokens": 5}
     ]
 
 
-def test_the_seeds_way_to_construct(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seeds_way_to_construct(provider: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", f"{provider.url}/v1/")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1\n")
     model = OpenAIChatModel(model="qwen3-max", temperature=0.0)
@@ -125,7 +88,7 @@ def test_the_seeds_way_to_construct(provider: Provider, monkeypatch: pytest.Monk
     assert provider.headers[0]["authorization"] == "Bearer sk-1"
 
 
-def test_anthropic(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_anthropic(provider: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "ak")
     for base_url in (provider.url, f"{provider.url}/v1"):
         model = AnthropicChatModel("c", api_key_env="MY_KEY", base_url=base_url)
@@ -134,30 +97,14 @@ def test_anthropic(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "authorization" not in provider.headers[0]
 
 
-def test_one_model_serves_loops_threads_and_copies(provider: Provider) -> None:
-    model = model_at(provider)
-
-    async def step(i: int) -> list[str]:
-        asked = [model.achat([{"role": "user", "content": f"{i}.{j}"}]) for j in range(8)]
-        tasks = [asyncio.ensure_future(a) for a in asked]
-        return [(await task).text for task in tasks]
-
-    wanted = [[f"m:{i}.{j}" for j in range(8)] for i in range(6)]
-    assert [asyncio.run(step(i)) for i in range(6)] == wanted
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda i: asyncio.run(step(i)), range(6))) == wanted
-        texts = pool.map(lambda i: model.chat([{"role": "user", "content": str(i)}]).text, range(8))
-        assert list(texts) == [f"m:{i}" for i in range(8)]
-
-
-def test_connections_are_shared_by_models_and_steps(provider: Provider) -> None:
+def test_connections_are_shared_by_models_and_steps(provider: JsonServer) -> None:
     for name in ("a", "b"):
         for _ in range(3):
             asyncio.run(model_at(provider, name).achat(MESSAGES))
     assert len(provider.clients) == 1
 
 
-def test_closing_and_asking_again(provider: Provider) -> None:
+def test_closing_and_asking_again(provider: JsonServer) -> None:
     model = model_at(provider)
     model.chat(MESSAGES)
     asyncio.run(aclose_all())
@@ -165,21 +112,8 @@ def test_closing_and_asking_again(provider: Provider) -> None:
     assert len(provider.clients) == 2
 
 
-def test_endpoints_close_with_their_loop(provider: Provider) -> None:
-    model = model_at(provider)
-
-    async def on_this_loop() -> connections.Connection:
-        await model.ask(ChatCall(model=model.model, messages=MESSAGES))
-        (connection,) = open_connections()
-        assert not connection.closed
-        return connection
-
-    assert asyncio.run(on_this_loop()).closed
-    assert asyncio.run(on_this_loop()).closed
-
-
 def test_pickles_carry_configuration_only(
-    provider: Provider, monkeypatch: pytest.MonkeyPatch
+    provider: JsonServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     model = model_at(provider, temperature=0.3, preset="vllm", price={"input": 1, "output": 2})
@@ -196,7 +130,7 @@ def test_pickles_carry_configuration_only(
     assert "very-secret" not in repr(vars(copy))
 
 
-def test_a_forked_child_asks_on_connections_of_its_own(provider: Provider) -> None:
+def test_a_forked_child_asks_on_connections_of_its_own(provider: JsonServer) -> None:
     script = f"""
         import os, warnings
         warnings.simplefilter("ignore")
@@ -223,20 +157,24 @@ def test_a_forked_child_asks_on_connections_of_its_own(provider: Provider) -> No
 # -- streams -------------------------------------------------------------------------------------
 
 
-def test_a_model_that_only_streams_is_found_out_once(provider: Provider) -> None:
-    provider.stream_only = True
+def test_a_model_that_only_streams_is_found_out_once(provider: JsonServer, how: Provider) -> None:
+    how.stream_only = True
     model = model_at(provider)
     for _ in range(3):
         assert model.chat(MESSAGES).text == "m:How good is it?"
-    assert [bool(body.get("stream")) for body in provider.asked] == [False, True, True, True]
+    assert [bool(body.get("stream")) for body in provider.bodies] == [False, True, True, True]
 
 
 @pytest.mark.parametrize(("temperature", "sent"), [(0, [0, None, None]), (0.7, [0.7, 0.7])])
 def test_a_model_that_refuses_temperature_0_is_found_out_once(
-    provider: Provider, temperature: float, sent: list[Any], caplog: pytest.LogCaptureFixture
+    provider: JsonServer,
+    how: Provider,
+    temperature: float,
+    sent: list[Any],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """What was chosen for its own sake is not given up."""
-    provider.own_temperature = True
+    how.own_temperature = True
     model = model_at(provider, temperature=temperature)
     for _ in range(2):
         if temperature:
@@ -244,14 +182,14 @@ def test_a_model_that_refuses_temperature_0_is_found_out_once(
                 model.chat(MESSAGES)
         else:
             assert model.chat(MESSAGES).text == "m:How good is it?"
-    assert [body.get("temperature") for body in provider.asked] == sent
+    assert [body.get("temperature") for body in provider.bodies] == sent
     assert len(caplog.records) == (temperature == 0)
 
 
-def test_streams_can_be_asked_for(provider: Provider) -> None:
-    provider.stream_only = True
+def test_streams_can_be_asked_for(provider: JsonServer, how: Provider) -> None:
+    how.stream_only = True
     assert model_at(provider, stream=True).chat(MESSAGES).text == "m:How good is it?"
-    assert provider.asked[0]["stream_options"] == {"include_usage": True}
+    assert provider.bodies[0]["stream_options"] == {"include_usage": True}
 
 
 # -- a wire of one's own -------------------------------------------------------------------------
@@ -275,11 +213,11 @@ class HouseWire:
         return Reply(text=text) if "unreadable" not in text else text
 
 
-def test_a_wire_of_ones_own(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wire_of_ones_own(provider: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     model = model_at(provider, wire=HouseWire, temperature=0.5)
     assert model.chat(MESSAGES).text == "m:How good is it?"
-    assert provider.asked[-1] == {"model": "m", "messages": [{"content": "How good is it?"}]}
+    assert provider.bodies[-1] == {"model": "m", "messages": [{"content": "How good is it?"}]}
     assert provider.headers[-1]["x-house-key"] == "sk-1"
     assert model.features == frozenset()
     assert pickle.loads(pickle.dumps(model)).chat(MESSAGES).text == "m:How good is it?"
@@ -293,7 +231,7 @@ def test_a_wire_of_ones_own(provider: Provider, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_key_that_is_missing_is_named_at_the_first_call(
-    provider: Provider, monkeypatch: pytest.MonkeyPatch
+    provider: JsonServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for model in (
         OpenAIChatModel("m"),
@@ -309,7 +247,7 @@ def test_a_key_that_is_missing_is_named_at_the_first_call(
     assert "sk" not in str(caught.value)
 
 
-def test_keys_are_read_at_every_call(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_read_at_every_call(provider: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_at(provider)
     for key in ("one", "two"):
         monkeypatch.setenv("OPENAI_API_KEY", key)
@@ -329,16 +267,16 @@ def test_keys_are_read_at_every_call(provider: Provider, monkeypatch: pytest.Mon
         ({"preset": "opnai"}, "did you mean 'openai'"),
         ({"preset": "anthropic"}, "preset: is unknown"),
         ({"base_url": "http://u:p@h/v1"}, "user or password"),
-        ({"base_url": []}, "at least one"),
+        ({"base_url": []}, "at least 1"),
         ({"base_url": "http://h/v1/chat/completions"}, "before /chat/completions"),
         ({"features": ["jsonschema"]}, "features"),
         ({"max_retries": 3}, "max_attempts"),
         ({"timeout": 3}, "deadline_s"),
         ({"messages": []}, "achat"),
         ({"price": {"input": 1}}, "output"),
-        ({"price": {"input": "much", "output": 1}}, "price"),
-        ({"model": ""}, "name of a model"),
-        ({"model": None}, "name of a model"),
+        ({"price": {"input": "much", "output": 1}}, "input"),
+        ({"model": ""}, "model"),
+        ({"model": None}, "model"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(arguments: dict[str, Any], problem: str) -> None:
@@ -357,10 +295,10 @@ def test_addresses_by_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     assert OpenAIChatModel("m", base_url=several).base_urls == ("http://a/v1", "http://b/v1")
 
 
-def test_sampling_is_spread_out(provider: Provider) -> None:
+def test_sampling_is_spread_out(provider: JsonServer) -> None:
     model = model_at(provider, temperature=None, top_p=0.5, extra_body={"enable_thinking": False})
     model.chat(MESSAGES, top_p=0.9, extra_body={"min_p": 0.1})
-    assert provider.asked[0] == {
+    assert provider.bodies[0] == {
         "model": "m",
         "messages": MESSAGES,
         "top_p": 0.9,
@@ -370,7 +308,7 @@ def test_sampling_is_spread_out(provider: Provider) -> None:
 
 
 def test_another_cell_may_have_other_settings_while_nothing_is_in_flight(
-    provider: Provider, tmp_path: Path
+    provider: JsonServer, tmp_path: Path
 ) -> None:
     first = model_at(provider, "first", settings=EndpointSettings(max_concurrency=7))
     others: list[tuple[str, dict[str, Any]]] = [
@@ -401,24 +339,24 @@ def test_another_cell_may_have_other_settings_while_nothing_is_in_flight(
     asyncio.run(cells())
 
 
-def test_replies_are_kept_where_asked(provider: Provider, tmp_path: Path) -> None:
+def test_replies_are_kept_where_asked(provider: JsonServer, tmp_path: Path) -> None:
     path = tmp_path / "replies.sqlite"
     model = model_at(provider, temperature=0.0, cache=path)
     assert model.chat(MESSAGES).text == model.chat(MESSAGES).text
-    assert len(provider.asked) == 1
+    assert len(provider.bodies) == 1
     model.chat(MESSAGES, draw=1)
-    assert len(provider.asked) == 2
+    assert len(provider.bodies) == 2
     with contextlib.closing(ReplyCache(path)) as cache:
         model_at(provider, "again", temperature=0.0, cache=cache).chat(MESSAGES)
     model_at(provider).chat(MESSAGES, draw=2)
-    assert len(provider.asked) == 4
+    assert len(provider.bodies) == 4
     assert model.chat(MESSAGES).provenance.source == "cache"
-    assert len(provider.asked) == 4
+    assert len(provider.bodies) == 4
 
 
 @pytest.mark.parametrize("by", ["the loop's shutdown", "aclose_all"])
 def test_a_cache_opened_from_a_path_is_written_and_closed(
-    provider: Provider, tmp_path: Path, by: str
+    provider: JsonServer, tmp_path: Path, by: str
 ) -> None:
     path = tmp_path / "replies.sqlite"
     model = model_at(provider, temperature=0.0, cache=path)

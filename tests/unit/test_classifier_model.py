@@ -11,14 +11,13 @@ import json
 import logging
 import math
 import pickle
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from tests.refusals import refuses
+from tests.unit.helpers.json_server import Answer, JsonServer, serving
 
 from adjudge import GradingRunner
 from adjudge.engine.loop import run_blocking
@@ -30,9 +29,6 @@ from adjudge.judges.endpoint.connections import aclose_all, start_call_counter
 from adjudge.judges.feature_checks import check_judge_features
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderError, GraderScore
-
-Answer = tuple[int, Any]
-Behaviour = Callable[[str, dict[str, Any]], Answer]
 
 QUICK = EndpointSettings(max_attempts=1, deadline_s=5.0)
 NOT_FOUND = (404, {"error": {"message": "Not Found", "code": 404}})
@@ -53,10 +49,10 @@ def score_pair(body: dict[str, Any]) -> Any:
 
 def vllm(
     *, field: str = "use_activation", act: Callable[[float], float] = sigmoid, outputs: int = 1
-) -> Behaviour:
+) -> Answer:
     """``/classify`` of vLLM; ``act`` unless ``field`` is false."""
 
-    def answer(path: str, body: dict[str, Any]) -> Answer:
+    def answer(path: str, body: dict[str, Any]) -> tuple[int, Any]:
         if path != "/classify":
             return NOT_FOUND
         if body["model"] != "rm":
@@ -69,60 +65,18 @@ def vllm(
     return answer
 
 
-def only(path: str, reply: Callable[[dict[str, Any]], Any]) -> Behaviour:
+def only(path: str, reply: Callable[[dict[str, Any]], Any]) -> Answer:
     return lambda asked, body: (200, reply(body)) if asked == path else NOT_FOUND
 
 
-def generative(path: str, body: dict[str, Any]) -> Answer:
+def generative(path: str, body: dict[str, Any]) -> tuple[int, Any]:
     return NOT_FOUND
 
 
-class Server(ThreadingHTTPServer):
-    """Answers by its ``behaviour``, and notes what it was asked."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-        self.behaviour: Behaviour = vllm()
-        self.asked: list[tuple[str, dict[str, Any]]] = []
-
-    @property
-    def texts(self) -> list[str]:
-        return [body["messages"][-1]["content"] for _, body in self.asked if "messages" in body]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Server
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.server.asked.append((self.path, body))
-        status, reply = self.server.behaviour(self.path, body)
-        data = json.dumps(reply).encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: Any) -> None:
-        """Quiet."""
-
-
 @pytest.fixture
-def server() -> Iterator[Server]:
-    found = Server()
-    thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+def server() -> Iterator[JsonServer]:
+    with serving(vllm()) as found:
         yield found
-    finally:
-        run_blocking(aclose_all())
-        found.shutdown()
-        thread.join()
-        found.server_close()
 
 
 def conversation(response: str, prompt: str = "q") -> list[dict[str, str]]:
@@ -133,14 +87,14 @@ def score(model: ClassifierModel, response: str = "x" * 5) -> float:
     return float(json.loads(model.chat(conversation(response)).text)["score"])
 
 
-def judge(server: Server, **options: Any) -> ClassifierModel:
+def judge(server: JsonServer, **options: Any) -> ClassifierModel:
     return ClassifierModel("rm", **{"base_url": server.url, "settings": QUICK, **options})
 
 
 # -- routes --------------------------------------------------------------------------------------
 
 
-def test_vllm_is_asked_for_raw_outputs(server: Server) -> None:
+def test_vllm_is_asked_for_raw_outputs(server: JsonServer) -> None:
     assert score(judge(server, base_url=f"{server.url}/v1")) == -2.0
     assert server.asked[-1][0] == "/classify"
     assert server.asked[-1][1]["use_activation"] is False
@@ -154,7 +108,7 @@ def test_vllm_is_asked_for_raw_outputs(server: Server) -> None:
         ("/judge", lambda body: {"score": logit(body["completion"])}),
     ],
 )
-def test_the_route_that_is_there_is_found(server: Server, path: str, reply: Any) -> None:
+def test_the_route_that_is_there_is_found(server: JsonServer, path: str, reply: Any) -> None:
     server.behaviour = only(path, reply)
     model = judge(server)
     assert score(model) == -2.0
@@ -162,7 +116,7 @@ def test_the_route_that_is_there_is_found(server: Server, path: str, reply: Any)
     assert server.asked[-1][0] == path
 
 
-def test_a_route_that_is_named_is_the_only_one_asked(server: Server) -> None:
+def test_a_route_that_is_named_is_the_only_one_asked(server: JsonServer) -> None:
     server.behaviour = only("/score", score_pair)
     assert score(judge(server, route="score")) == -2.0
     assert {path for path, _ in server.asked} == {"/score"}
@@ -170,8 +124,8 @@ def test_a_route_that_is_named_is_the_only_one_asked(server: Server) -> None:
         score(judge(server, route="classify", trust_env=False))
 
 
-def test_sglang_takes_token_ids(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    def sglang(path: str, body: dict[str, Any]) -> Answer:
+def test_sglang_takes_token_ids(server: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sglang(path: str, body: dict[str, Any]) -> tuple[int, Any]:
         if path != "/classify":
             return NOT_FOUND
         if "input_ids" not in body:
@@ -207,9 +161,9 @@ def template(model: ClassifierModel, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_server_that_cuts_what_is_too_long(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: JsonServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cutting(path: str, body: dict[str, Any]) -> Answer:
+    def cutting(path: str, body: dict[str, Any]) -> tuple[int, Any]:
         if path != "/classify" or "input" not in body:
             return NOT_FOUND
         count = min(len(body["input"]), 100)
@@ -228,13 +182,13 @@ def test_a_server_that_cuts_what_is_too_long(
 # -- what is no raw output -----------------------------------------------------------------------
 
 
-def test_a_softmax_over_one_output_is_refused(server: Server) -> None:
+def test_a_softmax_over_one_output_is_refused(server: JsonServer) -> None:
     server.behaviour = vllm(field="none", act=lambda _: 1.0)
     with refuses("base_url"):
         score(judge(server))
 
 
-def test_probabilities_are_warned_of(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_probabilities_are_warned_of(server: JsonServer, caplog: pytest.LogCaptureFixture) -> None:
     server.behaviour = vllm(field="none")
     with caplog.at_level(logging.WARNING, "adjudge"):
         assert score(judge(server)) == pytest.approx(sigmoid(-2.0))
@@ -242,7 +196,7 @@ def test_probabilities_are_warned_of(server: Server, caplog: pytest.LogCaptureFi
 
 
 def test_raw_outputs_between_0_and_1_are_told_from_probabilities(
-    server: Server, caplog: pytest.LogCaptureFixture
+    server: JsonServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.behaviour = vllm(act=lambda value: sigmoid(value * 50))
     with caplog.at_level(logging.WARNING, "adjudge"):
@@ -250,19 +204,19 @@ def test_raw_outputs_between_0_and_1_are_told_from_probabilities(
     assert not caplog.text
 
 
-def test_several_outputs_are_refused(server: Server) -> None:
+def test_several_outputs_are_refused(server: JsonServer) -> None:
     server.behaviour = vllm(outputs=3)
     with refuses("model"):
         score(judge(server))
 
 
-def test_a_chat_server_is_refused_with_what_it_said(server: Server) -> None:
+def test_a_chat_server_is_refused_with_what_it_said(server: JsonServer) -> None:
     server.behaviour = generative
     with refuses("base_url"):
         score(judge(server))
 
 
-def test_a_question_is_refused(server: Server) -> None:
+def test_a_question_is_refused(server: JsonServer) -> None:
     with refuses("model"):
         judge(server).chat([{"role": "user", "content": "q"}])
     assert not server.asked
@@ -271,7 +225,7 @@ def test_a_question_is_refused(server: Server) -> None:
 # -- calls ---------------------------------------------------------------------------------------
 
 
-def test_many_first_calls_search_once(server: Server) -> None:
+def test_many_first_calls_search_once(server: JsonServer) -> None:
     model = judge(server)
 
     async def together() -> list[float]:
@@ -280,11 +234,12 @@ def test_many_first_calls_search_once(server: Server) -> None:
         return [json.loads(task.result().text)["score"] for task in tasks]
 
     assert asyncio.run(together()) == [logit("x" * n) for n in range(1, 33)]
-    probes = [text for text in server.texts if not set(text) <= {"x"}]
+    texts = [body["messages"][-1]["content"] for body in server.bodies]
+    probes = [text for text in texts if not set(text) <= {"x"}]
     assert len(probes) <= 6
 
 
-def test_a_server_that_is_down_is_searched_again(server: Server) -> None:
+def test_a_server_that_is_down_is_searched_again(server: JsonServer) -> None:
     works, server.behaviour = server.behaviour, lambda *_: (500, {"error": {"message": "down"}})
     model = judge(server)
     for _ in range(2):
@@ -295,8 +250,8 @@ def test_a_server_that_is_down_is_searched_again(server: Server) -> None:
     assert score(model) == -2.0
 
 
-def test_one_bad_answer_is_missing_and_the_others_have_scores(server: Server) -> None:
-    def answer(path: str, body: dict[str, Any]) -> Answer:
+def test_one_bad_answer_is_missing_and_the_others_have_scores(server: JsonServer) -> None:
+    def answer(path: str, body: dict[str, Any]) -> tuple[int, Any]:
         status, reply = vllm()(path, body)
         if status == 200 and body["messages"][-1]["content"] == "null":
             reply["data"][0]["probs"] = [None]
@@ -312,7 +267,7 @@ def test_one_bad_answer_is_missing_and_the_others_have_scores(server: Server) ->
 
 
 def test_each_conversation_is_kept_and_a_replay_asks_nothing(
-    server: Server, tmp_path: Path
+    server: JsonServer, tmp_path: Path
 ) -> None:
     path = tmp_path / "tape.sqlite"
     with_cache = judge(server, cache=ReplyCache(path))
@@ -328,10 +283,10 @@ def test_each_conversation_is_kept_and_a_replay_asks_nothing(
     assert len(server.asked) == count
 
 
-def test_another_route_is_another_call(server: Server, tmp_path: Path) -> None:
+def test_another_route_is_another_call(server: JsonServer, tmp_path: Path) -> None:
     """The same server may give a probability by one route and a raw output by another."""
 
-    def both(path: str, body: dict[str, Any]) -> Answer:
+    def both(path: str, body: dict[str, Any]) -> tuple[int, Any]:
         if path != "/score":
             return vllm()(path, body)
         return 200, {"data": [{"score": sigmoid(logit(body["text_2"]))}]}
@@ -346,18 +301,13 @@ def test_another_route_is_another_call(server: Server, tmp_path: Path) -> None:
     cache.close()
 
 
-def test_another_template_is_another_call(server: Server) -> None:
-    plain, here = judge(server), judge(server, tokenizer="some/name")
-    assert plain.sampling != here.sampling
-
-
-def test_it_travels_to_other_processes(server: Server) -> None:
+def test_it_travels_to_other_processes(server: JsonServer) -> None:
     model = judge(server)
     assert score(model) == -2.0
     assert score(pickle.loads(pickle.dumps(model))) == -2.0
 
 
-def test_a_run_says_how_scores_were_asked_for(server: Server) -> None:
+def test_a_run_says_how_scores_were_asked_for(server: JsonServer) -> None:
     counter = start_call_counter()
     assert score(judge(server)) == -2.0
     [entry] = counter.read()
@@ -384,21 +334,14 @@ def spec(table: dict[str, Any]) -> RewardSpec:
     return RewardSpec.from_dict(data, where="spec.toml")
 
 
-def test_a_table(server: Server) -> None:
-    model = spec({"base_url": server.url, "route": "classify"}).build_judges()["main"]
-    assert isinstance(model, ClassifierModel)
-    assert model.route == "classify"
-    assert score(model) == -2.0
-
-
-def check(server: Server) -> dict[str, tuple[str, str]]:
+def check(server: JsonServer) -> dict[str, tuple[str, str]]:
     model = spec({"base_url": server.url}).build_judges()["main"]
     assert isinstance(model, ClassifierModel)
     found = run_blocking(check_judge_features(model))
     return {finding.feature: (finding.honoured, finding.note) for finding in found}
 
 
-def test_doctor_says_what_was_found_out(server: Server) -> None:
+def test_doctor_says_what_was_found_out(server: JsonServer) -> None:
     found = check(server)
     assert {name: status for name, (status, _) in found.items()} == {
         "reply": "yes",
@@ -413,7 +356,7 @@ def test_doctor_says_what_was_found_out(server: Server) -> None:
     assert found["chat template"][1] == "applied by the server"
 
 
-def test_doctor_on_probabilities_and_on_other_servers(server: Server) -> None:
+def test_doctor_on_probabilities_and_on_other_servers(server: JsonServer) -> None:
     server.behaviour = vllm(field="none")
     assert check(server)["raw output"][0] == "unclear"
     run_blocking(aclose_all())

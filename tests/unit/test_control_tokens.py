@@ -183,7 +183,7 @@ def test_a_tokenizer_is_read_from_its_files(tmp_path: Path, name: str, content: 
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [("{", "cannot be read as JSON"), ("[]", "not a JSON object"), ("{}", "no special or added")],
+    [("{", "cannot be read as JSON"), ("[]", "cannot be read"), ("{}", "no special or added")],
 )
 def test_a_file_that_is_no_tokenizer(tmp_path: Path, content: str, why: str) -> None:
     (tmp_path / "tokenizer.json").write_text(content)

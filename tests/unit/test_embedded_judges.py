@@ -17,17 +17,14 @@ import tomlkit
 from tests.refusals import refuses
 from typer.testing import CliRunner
 
-from adjudge.cli.doctor import _headline, _judge_facts
 from adjudge.cli.main import app
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges import (
-    EndpointSettings,
-    OpenAIChatModel,
     Reply,
     ReplyCache,
     response_failure,
 )
-from adjudge.judges.base import PRESETS, ChatCall, HttpResponse, find_ignored_features
+from adjudge.judges.base import PRESETS, ChatCall, HttpResponse
 from adjudge.judges.endpoint.settings import Price, SpendCeiling
 from adjudge.judges.models import embedded
 from adjudge.judges.models.embedded import EmbeddedChatModel
@@ -87,42 +84,15 @@ def test_as_many_calls_are_out_as_there_are_slots(gguf: Path) -> None:
     assert limits(slots=3, endpoint={"deadline_s": 60.0}) == (3, 3, 60.0)
 
 
-@pytest.mark.parametrize(
-    ("table", "problem"),
-    [
-        ({"model": "none.gguf"}, r"judges\.main: model: must be the path of a GGUF file or one of"),
-        ({"model": "smollm2", "slots": 0}, r"slots"),
-        (
-            {"model": "smollm2", "base_url": "http://h"},
-            r"base_url: unknown key",
-        ),
-        ({}, r"model: is required"),
-    ],
-)
-def test_what_a_table_may_not_say(tmp_path: Path, table: dict[str, Any], problem: str) -> None:
-    with pytest.raises(ConfigError, match=problem):
-        _judge(tmp_path, **table)
-
-
 def test_arguments_that_would_be_without_effect_are_refused(gguf: Path) -> None:
     with refuses("base_url"):
         EmbeddedChatModel(gguf, base_url="http://localhost:1/v1")
-    with refuses("threads"):
-        EmbeddedChatModel(gguf, threads=0)
 
 
 def test_a_budget_asks_no_price_of_what_costs_nothing(gguf: Path) -> None:
     """A table of type embedded has no key for one."""
     judges: Any = _spec(gguf.parent, model="m.gguf").build_judges(budget=SpendCeiling(1.0))
     assert judges["main"].price == Price(input=0.0, output=0.0)
-
-
-def test_the_doctor_shows_no_address_and_no_key_of_it(gguf: Path) -> None:
-    """Neither is one: the address changes with each start, and no variable holds the key."""
-    spec = _spec(gguf.parent, model="m.gguf")
-    model = spec.build_judges()["main"]
-    assert _judge_facts(model) == {"kind": "embedded", "model": "m.gguf"}
-    assert _headline(model, spec.judges["main"]) == "embedded: m.gguf"
 
 
 def test_slots_and_threads_are_not_about_replies(tmp_path: Path) -> None:
@@ -255,23 +225,6 @@ def test_an_unknown_name_is_not_fetched() -> None:
 # ── servers of the user's ────────────────────────────────────────────────────────────────────
 
 
-def test_presets_of_local_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    ollama = OpenAIChatModel("llama3.2", preset="ollama")
-    assert ollama.base_urls == ("http://localhost:11434/v1",)
-    assert ollama.features == {"schema", "logprobs", "stream_usage"}
-    assert OpenAIChatModel("m", preset="llamacpp").base_urls == ("http://localhost:8080/v1",)
-    ollama.check_machine()
-
-
-def test_a_server_that_is_sent_no_choices_cannot_be_said_to_honour_them() -> None:
-    """Expected scores ask less of one that holds its replies to the points."""
-    features = ["choices", "logprobs"]
-    with refuses("features"):
-        OpenAIChatModel("m", features=features)
-    assert OpenAIChatModel("m", preset="vllm", features=features).features == set(features)
-
-
 def test_a_model_file_that_cannot_be_read_is_an_error_in_words() -> None:
     with refuses("model"):
         find_model_file("/proc/self/mem")
@@ -287,13 +240,6 @@ def test_choices_are_a_grammar() -> None:
     assert _grammar("A", "B") == 'root ::= "A" | "B"'
     assert _grammar('a"b\\', "[x]\n") == r'root ::= "a\"b\\" | "[x]\x0A"'
     assert _grammar("é\b\x7f") == r'root ::= "é\x08\x7F"'
-
-
-def test_a_choice_with_spaces_around_it_is_honoured() -> None:
-    call = ChatCall(model="m", messages=[], choices=[" a\n", "b"])
-    assert find_ignored_features(call, " a\n", "stop", None, None) == ("usage",)
-    assert find_ignored_features(call, "b\n", "stop", None, None) == ("usage",)
-    assert find_ignored_features(call, "a", "stop", None, None) == ("choices", "usage")
 
 
 NO_PARSER = "Unable to generate parser for this template. Automatic parser generation failed"
@@ -315,8 +261,3 @@ def test_what_llama_cpp_complains_of(status: int, message: str, kind: ErrorKind)
     failure = response_failure(HttpResponse(status=status, headers={}, body=body))
     assert failure.kind is kind
     assert message[:30] in str(failure)
-
-
-def test_settings_of_its_own_are_taken(gguf: Path) -> None:
-    judge = EmbeddedChatModel(gguf, settings=EndpointSettings(max_attempts=1))
-    assert judge._endpoint_key.settings == EndpointSettings(max_attempts=1)

@@ -20,7 +20,6 @@ from tests.unit.helpers.scripted_provider import (
 from adjudge.engine.clock import VirtualLoop, run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import Reply
-from adjudge.judges.endpoint.endpoint import Endpoint
 
 
 def test_a_reply_says_where_it_comes_from() -> None:
@@ -178,16 +177,6 @@ def test_an_exception_that_is_no_failure_goes_through() -> None:
     run_virtual(run())
 
 
-def test_an_endpoint_belongs_to_one_loop() -> None:
-    line = Line(Provider())
-    assert line.endpoint.stats.limit == 0
-    run_virtual(line.ask())
-    with pytest.raises(RuntimeError, match="one event loop"):
-        run_virtual(line.ask())
-    with pytest.raises(ValueError, match="base URL"):
-        Endpoint([], Provider())
-
-
 def test_closing_ends_what_is_under_way() -> None:
     async def run() -> None:
         line = Line(Provider(None), max_concurrency=1)
@@ -235,17 +224,5 @@ def test_closing_in_the_step_in_which_a_send_starts() -> None:
         assert line.provider.sends == []
         assert line.endpoint._limit.in_flight == 0
         assert line.endpoint.stats.cost_usd == 0.0
-
-    run_virtual(run())
-
-
-def test_nothing_is_sent_after_cancelling_a_call_that_waits_to_retry() -> None:
-    async def run() -> None:
-        line = Line(Provider(500))
-        ask = asyncio.ensure_future(line.ask())
-        await asyncio.sleep(0.2)
-        ask.cancel()
-        await asyncio.sleep(500)
-        assert len(line.provider.sends) == 1
 
     run_virtual(run())

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.helpers.cassettes import opened
 from tests.unit.helpers.scripted_provider import (
     Line,
     Provider,
@@ -14,8 +17,9 @@ from tests.unit.helpers.scripted_provider import (
 )
 
 from adjudge.engine.clock import run_virtual
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.base import ChatCall, HttpResponse, Reply
+from adjudge.errors import ConfigError, ErrorKind
+from adjudge.judges.base import HttpResponse, Reply
+from adjudge.judges.cassette.cache import ReplyCache
 
 
 def test_equal_calls_in_flight_share_a_reply_at_temperature_0() -> None:
@@ -96,58 +100,14 @@ def test_a_shared_call_lives_as_long_as_anybody_waits() -> None:
     run_virtual(run())
 
 
-class Cache:
-    """A dict with the cache's face; ``strict``: what is not in it fails."""
-
-    def __init__(self, sampled: bool = False, strict: bool = False) -> None:
-        self.kept: dict[str, Reply] = {}
-        self.failed: dict[str, GradingFailure] = {}
-        self.forgotten: list[str] = []
-        self.puts = 0
-        self.sampled = sampled
-        self.strict = strict
-
-    def key(self, call: ChatCall, provider: str) -> str:
-        return f"{provider}/{call.messages[0]['content']}/{call.draw}"
-
-    def get(self, key: str) -> Reply | None:
-        if self.strict and key not in self.kept:
-            raise GradingFailure(ErrorKind.UNSUPPORTED, "not recorded")
-        return self.kept.get(key)
-
-    def put(self, key: str, reply: Reply, call: ChatCall | None = None) -> None:
-        assert call is not None
-        self.puts += 1
-        self.kept[key] = reply
-
-    def put_failure(self, key: str, failure: GradingFailure, call: ChatCall | None = None) -> None:
-        assert call is not None
-        self.failed[key] = failure
-
-    def forget(self, key: str) -> None:
-        self.forgotten.append(key)
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[ReplyCache]:
+    with opened(tmp_path / "judge.sqlite", sampled=True) as found:
+        yield found
 
 
-def test_a_cache_answers_without_sending() -> None:
+def test_replies_that_have_come_are_kept_before_closing_ends(cache: ReplyCache) -> None:
     async def run() -> None:
-        cache = Cache()
-        line = Line(Provider(1.0), cache=cache)
-        first = await line.ask(temperature=0)
-        assert await line.ask(temperature=0) is first
-        assert first.provenance.prompt_hash == "http://a/q/0"
-        stats = line.endpoint.stats
-        assert (len(line.provider.sends), cache.puts, stats.cache_hits) == (1, 1, 1)
-        assert stats.calls == stats.answered == 2
-        cache.strict = True
-        assert (await failure(line.ask("new"))).kind is ErrorKind.UNSUPPORTED
-        assert stats.calls == stats.answered + stats.failures["unsupported"]
-
-    run_virtual(run())
-
-
-def test_replies_that_have_come_are_kept_before_closing_ends() -> None:
-    async def run() -> None:
-        cache = Cache()
         line = Line(Provider(), cache=cache)
         waiting = asyncio.get_running_loop().create_future()
 
@@ -162,28 +122,17 @@ def test_replies_that_have_come_are_kept_before_closing_ends() -> None:
         await asyncio.sleep(0)  # the send has its reply, and who asked is about to be told
         assert not ask.done()
         await line.endpoint.aclose()
-        assert cache.puts == 1
+        assert cache.report().stored == 1
         assert (await ask).text == "come"
 
     run_virtual(run())
 
 
-def test_a_cache_that_keeps_sampled_replies_makes_equal_calls_share() -> None:
-    async def run() -> None:
-        cache = Cache(sampled=True)
-        line = Line(Provider(1.0), cache=cache)
-        first, second = await together(line.ask(), line.ask())
-        assert first.text == second.text
-        assert second.provenance.source == "shared"
-        assert cache.puts == 1
-
-    run_virtual(run())
-
-
 @pytest.mark.parametrize("status", [200, 451])
-def test_an_outcome_is_kept_before_an_equal_call_can_be_sent(status: int) -> None:
+def test_an_outcome_is_kept_before_an_equal_call_can_be_sent(
+    status: int, cache: ReplyCache
+) -> None:
     async def run() -> None:
-        cache = Cache(sampled=True)
         line = Line(Provider(), cache=cache)
         equal: list[asyncio.Task[Reply]] = []
 
@@ -195,38 +144,37 @@ def test_an_outcome_is_kept_before_an_equal_call_can_be_sent(status: int) -> Non
         await together(line.ask(temperature=1))
         await asyncio.wait(equal)
         assert [bool(one.exception()) for one in equal] == [status == 451]
-        assert (len(equal), len(cache.kept) + len(cache.failed)) == (1, 1)
+        assert (len(equal), cache.report().stored + cache.report().failures) == (1, 1)
 
     run_virtual(run())
 
 
-def test_failed_calls_are_kept_and_cancelled_ones_are_not() -> None:
+def test_failed_calls_are_kept_and_cancelled_ones_are_not(cache: ReplyCache) -> None:
     async def run() -> None:
-        cache = Cache()
         line = Line(Provider(401, 500, None), cache=cache, max_attempts=1, deadline_s=5.0)
         outcomes = [await failure(line.ask(text, temperature=0)) for text in "abc"]
         assert [one.kind for one in outcomes] == ["auth", "server_error", "timeout"]
-        assert [one.kind for one in cache.failed.values()] == ["auth", "server_error", "timeout"]
         left = asyncio.ensure_future(line.ask("d", temperature=0))
         await asyncio.sleep(0.1)
         left.cancel()
         await asyncio.sleep(0.1)
-        assert len(cache.failed) == 3
-        assert cache.forgotten == ["http://a/d/0"]
+        assert cache.report().failures == 3
         unsent = Line(Provider(), cache=cache, budget_usd=1.0)
         assert (await failure(unsent.ask("e", temperature=0))).kind is ErrorKind.BUDGET
-        assert len(cache.failed) == 4
+        assert cache.report().failures == 4
 
     run_virtual(run())
 
 
-def test_a_cache_that_cannot_keep_an_outcome_says_so_to_who_asked() -> None:
-    class Closed(Cache):
-        def put(self, key: str, reply: Reply, call: ChatCall | None = None) -> None:
-            raise ConfigError("this cache was closed")
+def test_a_cache_that_cannot_keep_an_outcome_says_so_to_who_asked(
+    cache: ReplyCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def put(*_: object) -> None:
+        raise ConfigError("this cache was closed")
 
     async def run() -> None:
-        line = Line(Provider(0.1), cache=Closed(sampled=True))
+        monkeypatch.setattr(cache, "put", put)
+        line = Line(Provider(0.1), cache=cache)
         outcomes = await together(line.ask(), line.ask())
         assert [type(one) for one in outcomes] == [ConfigError, ConfigError]
         assert line.provider.in_flight == 0

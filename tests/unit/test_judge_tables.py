@@ -127,14 +127,11 @@ def test_recorded_and_scripted_judges(beside: Path) -> None:
     [
         ("openi", {"model": "m"}, "type"),
         ("openai", {}, "model"),
-        ("openai", {"model": ""}, "model"),
         ("openai", {"temprature": 1}, "temprature"),
-        ("openai", {"temperature": "hot"}, "temperature"),
-        ("openai", {"presence_penalty": float("nan")}, "presence_penalty"),
+        ("openai", {"top_p": float("nan")}, "top_p"),
         ("openai", {"price": {"input": 1.0}}, "price.output"),
         ("openai", {"cache": ""}, "cache"),
         ("openai", {"cache_sampled": True}, "cache_sampled"),
-        ("openai", {"script": "x"}, "script"),
         ("openai", {"features": ["choices"]}, "features"),
         (
             "openai",
@@ -145,35 +142,27 @@ def test_recorded_and_scripted_judges(beside: Path) -> None:
         ("openai", {"extra_body": {"extra_body": {}}}, "extra_body"),
         ("openai", {"api_key_env": ""}, "api_key_env"),
         ("vllm", {"base_url": "ftp://x"}, "base_url"),
-        ("vllm", {"features": ["scheme"]}, "features"),
         ("vllm", {"endpoint": {"max_concurency": 3}}, "endpoint.max_concurency"),
         ("vllm", {"endpoint": {"max_concurrency": "many"}}, "endpoint.max_concurrency"),
         ("anthropic", {"seed": 1}, "seed"),
         ("anthropic", {"stream": True}, "stream"),
-        ("anthropic", {"features": ["logprobs"]}, "features"),
         ("classifier", {"temperature": 0.5}, "temperature"),
         ("classifier", {"extra_body": {"route": "judge"}}, "extra_body.route"),
         ("classifier", {"route": "embed"}, "route"),
         ("classifier", {"route": "sglang"}, "route"),
         ("classifier", {"route": "score", "tokenizer": "x"}, "tokenizer"),
-        ("openai", {"route": "score"}, "route"),
-        ("vllm", {"task": "score"}, "task"),
         ("local", {"task": "rank"}, "task"),
         ("local", {"task": "score", "temperature": 0.0}, "temperature"),
         ("local", {"batch_size": 0}, "batch_size"),
         ("openai", {"extra_body": {"api_key": "sk-secret"}}, "api_key"),
-        ("local", {"cache": "a.sqlite"}, "cache"),
         ("local", {"dtype": "fp16"}, "dtype"),
         ("local", {"seed": 1}, "seed"),
         ("local", {"extra_body": {"top_k": 3}}, "extra_body.top_k"),
         ("local", {"extra_body": {"chat_template_kwargs": "x"}}, "extra_body.chat_template_kwargs"),
-        ("embedded", {"base_url": "http://a"}, "base_url"),
-        ("scripted", {"script": "x", "base_url": "http://a"}, "base_url"),
         ("scripted", {}, ""),
         ("scripted", {"script": "x", "function": "a:b"}, ""),
         ("scripted", {"function": "own_judged:OWN"}, "function"),
         ("recorded", {}, "cassette"),
-        ("recorded", {"cassette": "c", "stream": True}, "stream"),
     ],
 )
 def test_a_wrong_table_is_refused_by_file_and_key(
@@ -259,12 +248,6 @@ def test_several_judges_and_votes_make_a_panel(beside: Path) -> None:
     for keys, complaint in wrong:
         with pytest.raises(ConfigError, match=complaint):
             spec(two, {**asks, **keys}, folder=beside).build_graders()
-
-
-def test_a_graders_model_is_named_by_its_judge(beside: Path) -> None:
-    main = {"main": {"type": "scripted", "script": "1"}}
-    with refuses("graders.g0.model"):
-        spec(main, {"type": "own_judged:Asks", "model": "gpt"}, folder=beside).build_graders()
 
 
 def test_what_changes_replies_changes_the_hash_and_nothing_else_does() -> None:

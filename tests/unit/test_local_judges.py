@@ -19,7 +19,7 @@ from adjudge.errors import Cause, ErrorKind, GradingFailure
 from adjudge.graders.llm.numeric_scores import ScalarGrader
 from adjudge.judges import OpenAIChatModel, Reply, ScriptedModel
 from adjudge.judges.models.local import LocalChatModel, LocalScalarModel
-from adjudge.judges.models.local_inference import BatchQueue, batch_by_length
+from adjudge.judges.models.local_inference import BatchQueue
 from adjudge.judges.models.local_loading import (
     compute_model_digest,
     convert_to_turns,
@@ -59,18 +59,6 @@ def test_a_thread_does_jobs_in_order_and_survives_what_they_raise() -> None:
         thread.submit(int)
 
 
-def test_closing_a_thread_cancels_what_waits() -> None:
-    thread, go = SerialThread("two"), threading.Event()
-    running = thread.submit(go.wait)
-    waiting = thread.submit(int)
-    while not running.running():
-        pass
-    thread.close()
-    go.set()
-    assert running.result(timeout=10)
-    assert waiting.cancelled()
-
-
 def doubled(batches: list[list[int]], gate: threading.Event) -> BatchQueue[int, int]:
     """Doubles numbers, 13 fails; every lot is noted, the first waits for ``gate``."""
 
@@ -85,7 +73,7 @@ def doubled(batches: list[list[int]], gate: threading.Event) -> BatchQueue[int, 
                 failure = GradingFailure(ErrorKind.INVALID_INPUT, "13")
                 yield place, failure if number == 13 else 2 * number
 
-    return BatchQueue(answer, size=4, wait_s=0.0, most=8)
+    return BatchQueue(answer, size=4)
 
 
 def test_what_is_asked_meanwhile_is_answered_together() -> None:
@@ -119,14 +107,6 @@ def test_a_model_that_breaks_fails_its_lot_and_not_the_next() -> None:
         batches.ask(77).result(10)
     assert batches.ask(4).result(10) == 8
     batches.close()
-
-
-def test_every_place_is_in_one_batch_and_like_lengths_together() -> None:
-    lengths = [5, 1, 9, 9, 2, 7, 3]
-    batches = batch_by_length(lengths, 3)
-    assert sorted(place for batch in batches for place in batch) == list(range(7))
-    assert [[lengths[place] for place in batch] for batch in batches] == [[9, 9, 7], [5, 3, 2], [1]]
-    assert batch_by_length([], 3) == []
 
 
 def test_control_tokens_of_others_are_broken() -> None:

@@ -9,15 +9,6 @@ from adjudge.judges.endpoint.endpoint import Replica, pick_replica
 from adjudge.judges.endpoint.limits import OutageDetector
 
 
-def test_only_failures_in_a_row_are_an_outage() -> None:
-    detector = OutageDetector(failures=3, cooldown_s=1.0)
-    for _ in range(10):
-        detector.failed(0.0)
-        detector.failed(0.0)
-        detector.answered()
-    assert (detector.is_up, detector.outages) == (True, 0)
-
-
 @given(st.lists(st.sampled_from(["send", "ok", "bad", "gone", "wait"]), max_size=80))
 def test_never_more_than_one_probe_is_out(events: list[str]) -> None:
     detector = OutageDetector(failures=2, cooldown_s=1.0)
@@ -53,12 +44,3 @@ def test_a_lost_server_moves_only_its_own_groups() -> None:
     moved = {group for group in groups if before[group] is not after[group]}
     assert moved == {group for group in groups if before[group] is all_four[2]}
     assert 20 < len(moved) < 80
-
-
-def test_the_server_to_avoid_is_better_than_none() -> None:
-    one, two = both = servers(2)
-    assert pick_replica(both, 0.0, None, avoid=one) is two
-    two.detector.failed(0.0)
-    assert pick_replica(both, 0.0, None, avoid=one) is one
-    one.detector.failed(0.0)
-    assert pick_replica(both, 0.0, None, None) is None

@@ -15,7 +15,6 @@ from adjudge import GraderError, GraderScore, GradingRunner, extensions
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges import OpenAIChatModel
 from adjudge.judges.base import ChatCall, ChatModel
-from adjudge.judges.feature_checks import check_judge_features
 from adjudge.judges.table import JudgeTable, build_judge
 from adjudge.rewards.function import compute_fingerprint
 from adjudge.rewards.spec import RewardSpec
@@ -206,34 +205,10 @@ def test_a_key_is_in_no_message_of_an_own_wire(wire: str, monkeypatch: pytest.Mo
             assert str(caught.value.metadata["at"]).startswith("own_judges.py:")
 
 
-def test_what_is_derived_from_what_ships_has_the_digest_of_its_file(beside: Path) -> None:
-    base = "from adjudge import ScriptedModel\n\nclass Base(ScriptedModel):\n    pass\n"
-    (beside / "own_base.py").write_text(base)
-    (beside / "own_derived.py").write_text(
-        "from own_base import Base\n\n"
-        "class Mine(Base):\n    def __init__(self):\n        super().__init__('1')\n"
-    )
-    for name in ("own_base", "own_derived"):
-        sys.modules.pop(name, None)
-    found = [fingerprint(spec(type="own_derived:Mine"))]
-    for name in ("own_base", "own_derived"):
-        with (beside / f"{name}.py").open("a") as file:
-            file.write("CHANGED = True\n")
-        found.append(fingerprint(spec(type="own_derived:Mine")))
-    assert len(set(found)) == 3
-
-
 def test_what_must_be_a_coroutine_says_so() -> None:
     model = spec(type="own_judges:Blocking").build_judges()["main"]
     with pytest.raises(ConfigError, match="answer must be `async def` .found a function that"):
         model.chat([{"role": "user", "content": "?"}])
-
-
-def test_the_doctor_asks_an_own_class_that_has_a_server() -> None:
-    quick = {"base_url": "http://127.0.0.1:1/v1", "max_tokens": 3}
-    model: Any = spec(type="own_judges:Mine", model="m", **quick).build_judges()["main"]
-    (found,) = asyncio.run(check_judge_features(model))
-    assert (found.feature, found.honoured) == ("reply", "failed")
 
 
 def test_class_options_and_source_are_its_identity(beside: Path) -> None:
@@ -245,15 +220,6 @@ def test_class_options_and_source_are_its_identity(beside: Path) -> None:
     assert before == fingerprint(house()) != fingerprint(other)
     (beside / "own_judges.py").write_text(OWN + "\nCHANGED = True\n")
     assert fingerprint(house()) != before
-
-
-def test_tables_are_written_as_they_are_read() -> None:
-    shipped = JudgeTable.model_validate({"type": "scripted", "script": "1"})
-    assert "options" not in shipped.model_dump()
-    keys = {"type": "own_judges:House", "url": "u", "temperature": 0.5}
-    own = JudgeTable.model_validate(keys)
-    assert own.model_dump(exclude_unset=True) == keys
-    assert JudgeTable.model_validate(own.model_dump(exclude_unset=True)) == own
 
 
 def test_a_package_offers_judges_and_wires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -258,10 +258,6 @@ def test_no_response_is_a_failed_connection(end: Callable[[bytes], Answer], data
     assert found.metadata == {}  # the request had left: who knows whether it is billed
 
 
-def test_what_is_no_http_is_a_failed_connection() -> None:
-    assert failure(closing(b"SSH-2.0-OpenSSH\r\n\r\n")).kind is ErrorKind.CONNECTION
-
-
 def test_a_refused_connection_says_so() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -330,16 +326,6 @@ def test_cancelling_closes_the_connection(begun: bool) -> None:
             await asyncio.wait_for(server.gone.wait(), 5)
 
     asyncio.run(run())
-
-
-def test_one_object_serves_loop_after_loop() -> None:
-    transport = AiohttpTransport()
-
-    async def run() -> bytes:
-        async with serving(OK) as server, opened(transport):
-            return (await transport.post(server.url, REQUEST)).body
-
-    assert [asyncio.run(run()) for _ in range(3)] == [b"{}"] * 3
 
 
 def test_large_requests_arrive_whole() -> None:

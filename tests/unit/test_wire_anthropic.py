@@ -272,8 +272,3 @@ def test_failures(body: Any, more: dict[str, Any], kind: str) -> None:
     found = failure(body, **more)
     assert found.kind == kind
     assert found.metadata["status"] == more.get("status", 200)
-
-
-def test_overload_carries_its_status_and_when_to_come_back() -> None:
-    metadata = failure(b"", status=529).metadata
-    assert metadata == {"status": 529, "headers": {"retry-after": "1"}}

@@ -7,10 +7,9 @@ import math
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.judges.base import PRESETS, ChatCall, HttpResponse, Reply, check_features
+from adjudge.judges.base import PRESETS, ChatCall, HttpResponse, Reply
 from adjudge.judges.wire.openai import OpenAIWire
 from adjudge.types import Usage
 
@@ -181,11 +180,6 @@ def test_nesting_without_end_is_invalid_input() -> None:
         OpenAIWire().request(call(sampling={"extra": deep}))
     while deep:  # freed step by step: the interpreter's own way is recursive
         deep = deep[0]
-
-
-def test_unknown_features_are_named() -> None:
-    with refuses("features"):
-        check_features(["logprob"], "a judge")
 
 
 # -- replies -------------------------------------------------------------------------------------

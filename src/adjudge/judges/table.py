@@ -152,10 +152,7 @@ class _RemoteSampling(_Sampling):
 
 
 class _OpenAISampling(_RemoteSampling):
-    min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = None
-    presence_penalty: float | None = Field(default=None, allow_inf_nan=False)
-    frequency_penalty: float | None = Field(default=None, allow_inf_nan=False)
     reasoning_effort: str | None = None
 
 
@@ -285,7 +282,6 @@ class LocalTable(_Sampling, JudgeTable):
 
     model: str = Field(min_length=1)
     tokenizer: None = None
-    min_p: float | None = Field(default=None, ge=0, le=1)
     extra_body: _TemplateTable = _TemplateTable()  # type: ignore[assignment]  # nothing else
     task: LocalTask | None = None
     """``chat``: a model that replies (default); ``score``: a scalar judge."""

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import pickle
 import random
 import signal
 import subprocess
@@ -107,18 +106,6 @@ def test_a_schema_that_is_no_grammar_is_refused(
     assert "suspect" not in caught.value.metadata
 
 
-def test_choices_bind_whatever_is_in_them(judge: EmbeddedChatModel) -> None:
-    for choices in (
-        ['Ro"me', "Os\\lo"],
-        ["a\nb", "\tc"],
-        ["日本", "é 🎉"],
-        [" x ", "\x7f\x08\x0c"],
-    ):
-        reply = judge.chat(_QUESTION, choices=choices, temperature=1.0)
-        assert reply.text in choices
-        assert reply.ignored == ()
-
-
 def test_a_choice_is_written_exactly(judge: EmbeddedChatModel) -> None:
     rng = random.Random(7)
     # Of the control characters those that the model's vocabulary can write.
@@ -169,17 +156,6 @@ def test_an_image_is_refused_at_once(judge: EmbeddedChatModel) -> None:
         judge.chat([{"role": "user", "content": [image]}])
     assert caught.value.kind is ErrorKind.UNSUPPORTED
     assert caught.value.metadata["attempts"] == 1
-
-
-def test_more_calls_than_slots_wait_their_turn() -> None:
-    judge = EmbeddedChatModel("smollm2", **_SMALL)
-
-    async def ask() -> list[str]:
-        calls = (judge.achat([{"role": "user", "content": f"Say {n}."}]) for n in range(12))
-        replies = await asyncio.gather(*calls)  # noqa: TID251  (as above)
-        return [reply.text for reply in replies]
-
-    assert all(asyncio.run(ask()))
 
 
 # ── one process ──────────────────────────────────────────────────────────────────────────────
@@ -249,13 +225,6 @@ def test_what_ended_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     ) as e:
         judge.chat(_QUESTION)
     assert e.value.kind is ErrorKind.CONNECTION
-
-
-def test_a_pickled_judge_asks_the_same_server(judge: EmbeddedChatModel) -> None:
-    judge.chat(_QUESTION)
-    again = pickle.loads(pickle.dumps(judge))
-    assert "Paris" in again.chat(_QUESTION).text
-    assert len(_children()) == 1
 
 
 # ── files that are none ──────────────────────────────────────────────────────────────────────

@@ -7,7 +7,6 @@ log-probabilities and schemas without a word, which is what `Reply.ignored` is f
 
 import asyncio
 import http.client
-import json
 import os
 import signal
 import socket
@@ -21,14 +20,13 @@ from typing import Any
 
 import pytest
 
-from adjudge import BaseGrader, GraderError, GraderScore, GradingFailure, GradingRunner
+from adjudge import BaseGrader, GraderScore, GradingFailure, GradingRunner
 from adjudge.errors import ErrorKind
-from adjudge.judges import ChatModel, EndpointSettings, OpenAIChatModel
+from adjudge.judges import ChatModel, OpenAIChatModel
 
 pytest.importorskip("transformers", reason="not installed here; run `make test-serving`")
 
 READY_S = 180
-PASSING = {"connection", "circuit_open", "timeout", "server_error"}
 SCHEMA = {
     "type": "object",
     "properties": {"score": {"type": "integer"}},
@@ -229,61 +227,3 @@ def test_32_at_once_each_get_their_own_reply(
     assert [type(result) for result in results] == [GraderScore] * len(ITEMS)
     assert [result.reason.strip() for result in results] == [text.strip() for text in one_by_one]
     assert len({result.score for result in results}) > 1
-
-
-def test_a_server_that_dies_leaves_failures_and_no_numbers(
-    model: Path, tmp_path: Path, one_by_one: list[str]
-) -> None:
-    settings = EndpointSettings(max_attempts=2, deadline_s=4.0)
-    for dying in serve(model, tmp_path):
-        judges = {
-            str(stream): DeadlyJudge(dying, dying.judge(settings=settings, stream=stream))
-            for stream in (False, True)
-        }
-        graders = {name: Letters(judge) for name, judge in judges.items()}
-        runner = GradingRunner(graders, max_concurrency=64, show_progress=False)
-        results = asyncio.run(runner.arun(ITEMS))
-    for name, judge in judges.items():
-        answered = [result for result in results[name] if isinstance(result, GraderScore)]
-        failed = [result for result in results[name] if isinstance(result, GraderError)]
-        assert len(answered) + len(failed) == len(ITEMS)
-        assert len(answered) == judge.replies
-        assert failed
-        assert {failure.kind.value for failure in failed} <= PASSING | {"truncated"}
-        for result, said in zip(results[name], one_by_one, strict=True):
-            if isinstance(result, GraderScore):
-                assert result.reason.strip() == said.strip()
-    assert sum(judge.replies for judge in judges.values()) >= DeadlyJudge.AFTER
-
-
-class DeadlyJudge(ChatModel):
-    """Passes questions on, and kills the server once it has had some replies."""
-
-    AFTER = 5
-    kind = "openai"
-
-    def __init__(self, serving: Serving, judge: OpenAIChatModel) -> None:
-        self.serving, self.judge, self.model = serving, judge, judge.model
-        self.replies = 0
-
-    async def achat(self, messages: Any, **asked: Any) -> Any:
-        reply = await self.judge.achat(messages, **asked)
-        self.replies += 1
-        if self.replies == self.AFTER:
-            self.serving.kill()
-        return reply
-
-
-def test_requests_are_ordinary_json(server: Serving) -> None:
-    """Another client gets the same reply, so the server saw the messages as they were."""
-    body = {"model": server.model, "messages": ask("Is it good?"), "max_tokens": 12}
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-    connection.request(
-        "POST",
-        "/v1/chat/completions",
-        json.dumps(body | {"temperature": 0.0}),
-        {"Content-Type": "application/json"},
-    )
-    choice = json.loads(connection.getresponse().read())["choices"][0]
-    connection.close()
-    assert server.judge().chat(ask("Is it good?")).text == choice["message"]["content"]

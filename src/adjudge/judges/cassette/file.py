@@ -193,10 +193,13 @@ class CassetteFile:
         """JSON of provider, model and sampling for every combination that was recorded."""
         return [judge for (judge,) in self._rows(_SELECT_JUDGES)]
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConfigError(f"{self.path}: this cache was closed")
+
     def _rows(self, query: str, *values: str | int) -> list[tuple[Any, ...]]:
         with self._reading:
-            if self._closed:
-                raise ConfigError(f"{self.path}: this cache was closed")
+            self._check_open()
             if self._reader is None:  # in a forked child
                 self._reader, _ = _open_cassette(self.path, writable=self._writable)
             try:
@@ -210,8 +213,7 @@ class CassetteFile:
     def add(self, row: CassetteRow) -> None:
         """Write ``row`` with the next batch, within :data:`BATCH_S`."""
         with self._guard:
-            if self._closed:
-                raise ConfigError(f"{self.path}: this cache was closed")
+            self._check_open()
             held = self._pending.get(row.key)
             if held is None or held.failed:
                 self._pending[row.key] = row

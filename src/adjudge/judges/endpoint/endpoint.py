@@ -59,7 +59,7 @@ from adjudge.judges.endpoint.limits import (
 )
 from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
 from adjudge.judges.endpoint.stats import EndpointStats
-from adjudge.judges.wire.common import hide_key, parse_retry_after
+from adjudge.judges.wire.common import hide_key, hide_key_in_failure, parse_retry_after
 from adjudge.text import encode_exactly
 from adjudge.types import Provenance
 
@@ -165,7 +165,7 @@ class Endpoint:
         self._stats = EndpointStats()
         self._cost = SendCost(s, self._stats, budget)
         self._limit = AdaptiveLimit(s.start_concurrency, s.max_concurrency)
-        self._hedges = HedgeBudget(s.hedge_budget if s.hedge else 0.0)
+        self._hedges = HedgeBudget()
         self._joinable: dict[tuple[int, int, str, bytes], Call] = {}
         self._open: dict[Call, None] = {}  # that have not ended, in the order of their deadlines
         self._live: dict[Send, None] = {}  # that are out, in the order of sending
@@ -231,7 +231,7 @@ class Endpoint:
         try:
             reply = await self._ask(chat_call, wire, price, keep)
         except BaseException as error:
-            self._stats.count_failure(find_error_kind(error))
+            self._stats.failures[find_error_kind(error)] += 1
             raise
         self._stats.answered += 1
         return reply
@@ -383,12 +383,9 @@ class Endpoint:
         stats.hedges += send.hedge
         send.response = await self._transport.post(send.server.url, call.request)
         try:
-            outcome = hide_key(call.wire.reply(call.chat_call, send.response), call.request)
+            return hide_key(call.wire.reply(call.chat_call, send.response), call.request)
         except GradingFailure as failure:
-            outcome = hide_key(failure, call.request)
-        if isinstance(outcome, GradingFailure):
-            raise outcome
-        return outcome
+            raise hide_key_in_failure(failure, call.request) from None
 
     def _on_end(self, send: Send, task: asyncio.Task[Reply]) -> None:
         call = send.call
@@ -468,7 +465,7 @@ class Endpoint:
             self._cost.book(call.reserved, 0.0)
         else:
             self._cost.book_reservation(call.reserved)
-        self._stats.count_send_failure(kind)
+        self._stats.send_failures[kind] += 1
         if kind in UNHEALTHY_KINDS:
             self._on_silence(send, failure)
         else:
@@ -518,7 +515,7 @@ class Endpoint:
         if reason == "lost" and not send.hedge:  # it would have taken longer
             call.latencies.add(1.5 * (self._timer_time(self._time()) - send.at))
         if reason == "late":
-            self._stats.count_send_failure(ErrorKind.TIMEOUT)
+            self._stats.send_failures[ErrorKind.TIMEOUT] += 1
             self._on_silence(send)
         else:
             send.server.detector.abandoned(send.probe)
@@ -596,7 +593,7 @@ class Endpoint:
                 late_s = min(late_s, cold_s)
             if age >= late_s:
                 self._give_up(send)
-            elif age >= min(digest.hedge_s, cold_s) and not send.dropped:
+            elif age >= min(digest.hedge_s, cold_s) and not send.dropped and self._settings.hedge:
                 self._hedge(send)
         self._pump()
         return bool(self._open)

@@ -303,7 +303,7 @@ class LatencyDigest:
 
 
 class HedgeBudget:
-    """Hedges per call, as a bucket: ``share`` of a hedge is earned per completed call.
+    """Hedges per call, as a bucket: ``SHARE`` of a hedge is earned per completed call.
 
     What is earned falls with the square of the share of hedges that won, below 0.35. Where
     latency is memoryless half of them win; where calls are slow because the server is busy the
@@ -312,10 +312,10 @@ class HedgeBudget:
 
     START, MOST = 16.0, 64.0
     """Hedges that may go out before any is earned, and that may be saved."""
+    SHARE = 0.15
 
-    def __init__(self, share: float) -> None:
-        self._share = share
-        self._credit = self.START if share > 0 else 0.0
+    def __init__(self) -> None:
+        self._credit = self.START
         self._win_rate = 0.5  # a moving average over about the last 30 hedges
 
     @property
@@ -325,7 +325,7 @@ class HedgeBudget:
 
     def earn(self) -> None:
         """A call was completed."""
-        gain = self._share * max(min(1.0, (self._win_rate / 0.35) ** 2), 0.05)
+        gain = self.SHARE * max(min(1.0, (self._win_rate / 0.35) ** 2), 0.05)
         self._credit = min(self.MOST, self._credit + gain)
 
     def spend(self) -> None:

@@ -34,9 +34,8 @@ class EndpointSettings(CheckedTable):
     percentile (at least 1 s, 3 medians and 1.7 times the 95th), twice as long after each such
     re-send, is cancelled and sent again; ``inf``: never.
     ``hedge``: a call slower than 75 % of all (and than 1.5 medians and 0.05 s) is sent a
-    second time while a tenth of the slots is free. Never for 15 s after a refusal for load.
-    ``hedge_budget``: the most such second sends per completed call; fewer where they rarely
-    win.
+    second time while a tenth of the slots is free, at most for 15 % of the calls and fewer where
+    that rarely wins. Never for 15 s after a refusal for load.
     ``budget_usd``: no send that could pass it; needs a price.
     ``breaker_failures``: failures in a row that stop all sending to a server. A burst of
     resets or a restart reaches it; one failure in ten practically never does.
@@ -54,7 +53,6 @@ class EndpointSettings(CheckedTable):
     deadline_s: float = Field(default=120.0, gt=0)
     timeout_factor: float = Field(default=1.3, ge=1)
     hedge: bool = True
-    hedge_budget: float = Field(default=0.15, ge=0)
     budget_usd: float | None = Field(default=None, gt=0)
     breaker_failures: int = Field(default=8, ge=1)
     breaker_cooldown_s: float = Field(default=1.0, gt=0)

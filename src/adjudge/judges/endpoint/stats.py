@@ -61,7 +61,7 @@ class EndpointStats(msgspec.Struct, kw_only=True):
     cache_hits: int = 0
     deduplicated: int = 0
     """Calls that shared the reply of an equal one in flight."""
-    failures: dict[str, int] = {}
+    failures: Counter[str] = msgspec.field(default_factory=Counter)
     """Calls that ended without a reply, by kind; ``cancelled`` by their callers."""
     sends: int = 0
     retries: int = 0
@@ -70,7 +70,7 @@ class EndpointStats(msgspec.Struct, kw_only=True):
     """Sent again because nothing came back for too long."""
     hedges: int = 0
     hedge_wins: int = 0
-    send_failures: dict[str, int] = {}
+    send_failures: Counter[str] = msgspec.field(default_factory=Counter)
     """Sends that failed, by kind; most of them were sent again."""
     input_tokens: int = 0
     output_tokens: int = 0
@@ -88,14 +88,6 @@ class EndpointStats(msgspec.Struct, kw_only=True):
     circuit_opened: int = 0
     loop_lag_max_s: float = 0.0
     """The longest that the event loop was busy elsewhere; such time counts towards no timeout."""
-
-    def count_failure(self, kind: str, calls: int = 1) -> None:
-        """So many calls ended without a reply."""
-        self.failures[kind] = self.failures.get(kind, 0) + calls
-
-    def count_send_failure(self, kind: str) -> None:
-        """One send failed."""
-        self.send_failures[kind] = self.send_failures.get(kind, 0) + 1
 
     def spent(self, usage: Usage, cost: float | None) -> None:
         """A reply reported ``usage``, worth ``cost`` dollars."""
@@ -120,13 +112,7 @@ class EndpointStats(msgspec.Struct, kw_only=True):
         return msgspec.structs.replace(self._with(other, operator.add), **gauges)
 
     def _with(self, other: EndpointStats, combine: Callable[[Any, Any], Any]) -> EndpointStats:
-        changes: dict[str, Any] = {}
-        for name in COUNTERS:
-            ours, theirs = getattr(self, name), getattr(other, name)
-            if isinstance(ours, dict):  # kinds of which there are none are left out
-                changes[name] = dict(combine(Counter(ours), Counter(theirs)))
-            else:
-                changes[name] = combine(ours, theirs)
+        changes = {name: combine(getattr(self, name), getattr(other, name)) for name in COUNTERS}
         buckets = combine(self.latencies.buckets, other.latencies.buckets)
         return msgspec.structs.replace(self, latencies=LatencyHistogram(buckets), **changes)
 
@@ -134,6 +120,7 @@ class EndpointStats(msgspec.Struct, kw_only=True):
         """All counters as plain data, latencies as ``p50_s``, ``p95_s`` and ``p99_s``."""
         plain = msgspec.structs.asdict(self)
         seen: LatencyHistogram = plain.pop("latencies")
+        plain |= {name: dict(plain[name]) for name in ("failures", "send_failures")}
         return plain | {f"p{share}_s": seen.quantile(share / 100) for share in (50, 95, 99)}
 
 

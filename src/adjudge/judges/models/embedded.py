@@ -26,13 +26,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from pydantic import Field
 
-from adjudge.config_tables import check_setting
 from adjudge.engine.processes import usable_cpus
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.hosts import is_loopback
@@ -312,8 +310,6 @@ class EmbeddedChatModel(OpenAIChatModel):
         **options: Any,
     ) -> None:
         threads = usable_cpus() if threads is None else threads
-        for name, value in (("slots", slots), ("max_length", max_length), ("threads", threads)):
-            check_setting(Annotated[int, Field(ge=1)], value, name)
         for name in ("base_url", "api_key_env", "wire"):
             if options.get(name) is not None:
                 raise ConfigError(f"{name}: an embedded judge has none. Leave it out.")

@@ -15,13 +15,15 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import msgspec
+from pydantic import Field
 
 from adjudge.config import check_allowed
+from adjudge.config_tables import check_setting
 from adjudge.engine.loop import on_engine, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.hosts import is_loopback
@@ -42,6 +44,7 @@ from adjudge.judges.base import (
 )
 from adjudge.judges.endpoint.connections import Connection, EndpointKey, connect, open_cache
 from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
+from adjudge.judges.wire.common import hide_key_in_failure
 from adjudge.judges.wire.transport import (
     check_headers,
     load_authority,
@@ -72,7 +75,8 @@ class _OwnWire:
     """A wire of the user's own: it knows the key, so nothing that it raises is shown unread."""
 
     def __init__(self, cls: type[Any], key: str | None) -> None:
-        self._name, self._key = _class_path(cls), key
+        self._name, self._key = _class_path(cls), key or ""
+        self._secret = HttpRequest(path="", headers={"authorization": self._key}, body=b"")
         self._wire: Any = self._call(object, cls, key)
 
     def request(self, call: ChatCall) -> HttpRequest:
@@ -85,13 +89,7 @@ class _OwnWire:
         try:
             made = function(*arguments)
         except GradingFailure as failure:
-            raise GradingFailure(
-                failure.kind,
-                self._without_key(str(failure)),
-                {k: v for k, v in failure.metadata.items() if not self._quotes_key(v)},
-            ) from None
-        except ConfigError as error:
-            raise ConfigError(self._without_key(str(error))) from None
+            raise hide_key_in_failure(failure, self._secret) from None
         except Exception as error:  # noqa: BLE001  (somebody else's code)
             where = traceback.extract_tb(error.__traceback__)[-1]
             raise GradingFailure(
@@ -103,12 +101,6 @@ class _OwnWire:
             expected, found = wanted.__name__, type(made).__name__
             raise TypeError(f"the wire made no {expected} (found {found})")
         return made
-
-    def _quotes_key(self, value: Any) -> bool:
-        return bool(self._key) and str(self._key) in repr(value)
-
-    def _without_key(self, text: str) -> str:
-        return text.replace(self._key, "(key)") if self._key else text
 
 
 class _OwnTemperature:
@@ -172,8 +164,7 @@ class HttpChatModel(ChatModel):
         wire: type[Any] | None = None,
         **sampling: Any,
     ) -> None:
-        if not isinstance(model, str) or not model:  # type: ignore[redundant-expr]
-            raise ConfigError(f"model: must be the name of a model (found {model!r})")
+        check_setting(Annotated[str, Field(min_length=1)], model, "model")
         spoken = [name for name, one in PRESETS.items() if one.api == self.kind]
         known = PRESETS[check_allowed("preset", preset or self.kind, spoken)]
         env = known.key_env if api_key_env is None else api_key_env
@@ -184,10 +175,7 @@ class HttpChatModel(ChatModel):
         self.preset = known.name
         self.stream = stream
         self.sampling = flatten_sampling(sampling)
-        try:
-            self.price = Price(**price) if isinstance(price, Mapping) else price
-        except ConfigError as error:
-            raise ConfigError(f"price.{error}") from None
+        self.price = Price(**price) if isinstance(price, Mapping) else price
         owner = f"type {known.name!r}"
         self.offered_features = known.offered_features
         default: Iterable[str] = known.features & known.offered_features
@@ -285,9 +273,8 @@ class HttpChatModel(ChatModel):
             base_url = read_url_from_environment()
         if base_url is None:
             base_url = preset.base_url
-        urls = [base_url] if isinstance(base_url, str) else list(base_url)
-        if not urls:
-            raise ConfigError("base_url: must have at least one address (found an empty list)")
+        urls = [base_url] if isinstance(base_url, str) else base_url
+        check_setting(Annotated[Sequence[str], Field(min_length=1)], urls, "base_url")
         return tuple(dict.fromkeys(self._normalize(url) for url in urls))
 
     @property

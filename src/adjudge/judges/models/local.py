@@ -9,17 +9,14 @@ import time
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
-from pydantic import Field
 
-from adjudge.config_tables import check_setting
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import (
     ChatCall,
     ChatModel,
-    LocalDtype,
     LocalTask,
     Reply,
     check_scored_conversation,
@@ -94,9 +91,6 @@ class _LocalModel(ChatModel):
         batch_size: int = 16,
         **sampling: Any,
     ) -> None:
-        check_setting(LocalDtype | None, dtype, "dtype")
-        check_setting(Annotated[int, Field(ge=1)] | None, max_length, "max_length")
-        check_setting(Annotated[int, Field(ge=1)], batch_size, "batch_size")
         self.model = str(model)
         self.spec = LocalModelSpec(self.model, self.task, device, dtype, max_length, batch_size)
         if sampling and self.task == "score":
@@ -161,7 +155,7 @@ class LocalChatModel(_LocalModel):
     in batches of ``batch_size``, in a thread of their own; models that name the same one share it.
     ``device`` (the GPU of ``LOCAL_RANK``, else the CPU), ``dtype`` (bfloat16 on a GPU, float32 on
     a CPU), ``max_length`` (the model's own). Sampling: ``temperature`` (0), ``top_p``, ``top_k``,
-    ``min_p``, ``max_tokens`` (512); no ``seed``, since draws depend on the batch.
+    ``max_tokens`` (512); no ``seed``, since draws depend on the batch.
     ``extra_body = {"chat_template_kwargs": {…}}`` goes to the chat template.
 
     Choice lists and log-probabilities are honoured (over the choices where there are some, at

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
-import threading
+import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -29,6 +31,8 @@ _Answer = TypeVar("_Answer")
 
 _log = logging.getLogger("adjudge")
 
+WAIT_S, LOT = 0.005, 8
+
 PADDING = 256
 """Tokens of padding in a batch at most."""
 
@@ -36,11 +40,15 @@ BatchFunction = Callable[[list[_Question]], Iterator[tuple[int, "_Answer | Gradi
 """Answers (or failures) with their questions' places, in any order, as they come."""
 
 
+_Asked = tuple[_Question, concurrent.futures.Future[_Answer]]
+"""A question, and who waits for its answer."""
+
+
 class BatchQueue(Generic[_Question, _Answer]):
     """Collects what is asked while the thread is busy, and gives it to ``answer`` at once.
 
-    A lot is taken when ``size`` questions wait or the oldest has waited ``wait_s``, and has at most
-    ``most``: so many are sorted by length before they are computed in batches of ``size``.
+    A lot is taken when ``size`` questions wait or the oldest has waited :data:`WAIT_S`, and is at
+    most :data:`LOT` batches: so many are sorted by length before they are computed.
     """
 
     def __init__(
@@ -48,16 +56,11 @@ class BatchQueue(Generic[_Question, _Answer]):
         answer: BatchFunction[_Question, _Answer],
         *,
         size: int,
-        wait_s: float = 0.005,
-        most: int | None = None,
-        name: str = "adjudge-local",
     ) -> None:
         self._answer = answer
-        self._size, self._wait_s, self._most = size, wait_s, most or 8 * size
-        self._waiting: list[tuple[_Question, concurrent.futures.Future[_Answer]]] = []
-        self._changed = threading.Condition()
-        self._is_busy = False
-        self.thread = SerialThread(name)
+        self._size = size
+        self._waiting: SimpleQueue[_Asked[_Question, _Answer]] = SimpleQueue()
+        self.thread = SerialThread("adjudge-local")
 
     def ask(self, question: _Question) -> concurrent.futures.Future[_Answer]:
         """The answer to come; its exception is the question's ``GradingFailure``.
@@ -65,39 +68,32 @@ class BatchQueue(Generic[_Question, _Answer]):
         Cancelling it before its lot is taken takes the question back.
         """
         future: concurrent.futures.Future[_Answer] = concurrent.futures.Future()
-        with self._changed:
-            self._waiting.append((question, future))
-            if not self._is_busy:
-                self._is_busy = True
-                self.thread.submit(self._work)
-            elif len(self._waiting) >= self._size:
-                self._changed.notify()
+        self._waiting.put((question, future))
+        self.thread.submit(self._work)
         return future
 
     def close(self) -> None:
         """Take no more; who waits is told so."""
         self.thread.close()
-        with self._changed:
-            left, self._waiting = self._waiting, []
-        for _, future in left:
-            future.cancel()
+        with suppress(Empty):
+            while True:
+                self._waiting.get_nowait()[1].cancel()
 
     def _work(self) -> None:
-        """Answer lot after lot until nobody waits."""
-        while lot := self._take_lot():
-            taken = [one for one in lot if one[1].set_running_or_notify_cancel()]
-            if taken:
-                self._answer_lot([q for q, _ in taken], [future for _, future in taken])
+        """Answer what waits, unless it was in the lot of an earlier question."""
+        taken = [one for one in self._take_lot() if one[1].set_running_or_notify_cancel()]
+        if taken:
+            self._answer_lot([q for q, _ in taken], [future for _, future in taken])
 
-    def _take_lot(self) -> list[tuple[_Question, concurrent.futures.Future[_Answer]]]:
-        with self._changed:
-            if not self._waiting:
-                self._is_busy = False
-                return []
-            self._changed.wait_for(lambda: len(self._waiting) >= self._size, self._wait_s)
-            lot = self._waiting[: self._most]
-            del self._waiting[: self._most]
-            return lot
+    def _take_lot(self) -> list[_Asked[_Question, _Answer]]:
+        lot: list[_Asked[_Question, _Answer]] = []
+        end = time.monotonic() + WAIT_S
+        with suppress(Empty):
+            lot.append(self._waiting.get_nowait())
+            while len(lot) < LOT * self._size:
+                left = end - time.monotonic() if len(lot) < self._size else 0.0
+                lot.append(self._waiting.get(timeout=max(left, 0.0)))
+        return lot
 
     def _answer_lot(
         self, questions: list[_Question], futures: list[concurrent.futures.Future[_Answer]]
@@ -207,7 +203,6 @@ class LocalSampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     temperature: float = 0.0
     top_p: float | None = None
     top_k: int | None = None
-    min_p: float | None = None
     max_tokens: int = 512
     extra_body: TemplateOptions = TemplateOptions()
 
@@ -315,7 +310,6 @@ def _generation_config(asked: ChatQuestion, ends: list[int], filler: int) -> Any
     if how.temperature > 0:
         options |= {"temperature": how.temperature, "top_k": how.top_k or 0}
         options |= {"top_p": 1.0 if how.top_p is None else how.top_p}
-        options |= {} if how.min_p is None else {"min_p": how.min_p}
     return transformers.GenerationConfig(
         max_new_tokens=how.max_tokens,
         eos_token_id=ends,

@@ -81,11 +81,9 @@ def read_control_tokens(place: str) -> frozenset[str]:
 def _tokens_in_file(file: Path) -> _AddedToken:
     """What ``tokenizer.json`` and the files beside it say, in the forms of several versions."""
     try:
-        said = msgspec.json.decode(file.read_bytes())
+        said = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError) as error:
         raise ConfigError(f"tokenizer: {file}: cannot be read as JSON: {error}") from None
-    if not isinstance(said, dict):
-        raise ConfigError(f"tokenizer: {file}: is not a JSON object")
     for key in ("added_tokens", "added_tokens_decoder"):
         for token in _token_entries(said.get(key)):
             if isinstance(token, dict) and (text := _token_text(token)):
@@ -112,11 +110,6 @@ def _token_text(token: Any) -> str:
 
 def read_tokenizer(place: str) -> Any:
     """The tokenizer of a folder or name; :class:`~adjudge.errors.ConfigError` if there is none."""
-    with LOADING_LOCK:
-        return _load_tokenizer(place)
-
-
-def _load_tokenizer(place: str) -> Any:
     try:
         import transformers  # noqa: PLC0415
     except ImportError:
@@ -125,7 +118,7 @@ def _load_tokenizer(place: str) -> Any:
             "tokenizer by name, run: pip install transformers"
         ) from None
     try:
-        with _quiet(transformers):
+        with LOADING_LOCK, _quiet(transformers):
             return transformers.AutoTokenizer.from_pretrained(place)
     except Exception as error:  # whatever its files are like
         first = (str(error).strip().splitlines() or [""])[0][:300]
@@ -224,15 +217,18 @@ def load_model(wanted: LocalModelSpec, **options: Any) -> LoadedModel:
     comes with a model is not run, and weights are read as safetensors only. Threads that load at
     once wait for each other.
     """
+    check_device(wanted)
     with LOADING_LOCK:
         return _load_unlocked(wanted, options)
 
 
 def check_device(wanted: LocalModelSpec) -> None:
     """Raise :class:`ConfigError` where the libraries or the device of ``wanted`` are not here."""
-    for library in ("torch", "transformers"):
-        if find_spec(library) is None:
-            raise _missing_library(f"{library} is not installed")
+    if missing := [name for name in ("torch", "transformers") if find_spec(name) is None]:
+        raise ConfigError(
+            f"a local judge needs torch and transformers ({' and '.join(missing)} not installed). "
+            "Run: pip install torch transformers"
+        )
     if wanted.device is not None and wanted.device.startswith("cuda"):
         import torch  # noqa: PLC0415
 
@@ -270,19 +266,10 @@ def resolve_device(device: str | None, gpus: int) -> str:
     return device or "cpu"
 
 
-def _missing_library(problem: object) -> ConfigError:
-    return ConfigError(
-        f"a local judge needs torch and transformers ({problem}). Run: pip install torch "
-        "transformers"
-    )
-
-
 def _load_unlocked(wanted: LocalModelSpec, options: Mapping[str, Any]) -> LoadedModel:
-    try:
-        import torch  # noqa: PLC0415
-        import transformers  # noqa: PLC0415
-    except ImportError as error:
-        raise _missing_library(error) from None
+    import torch  # noqa: PLC0415
+    import transformers  # noqa: PLC0415
+
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     try:
         device = torch.device(resolve_device(wanted.device, gpus))

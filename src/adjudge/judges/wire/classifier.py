@@ -25,8 +25,10 @@ import msgspec
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, RouteName
 from adjudge.judges.wire.common import (
+    ReplyBody,
     build_headers,
     cut_failure,
+    decode_body,
     encode_body,
     malformed_failure,
     parse_token_count,
@@ -82,38 +84,45 @@ class _Item(msgspec.Struct):
     score: float | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class _Vllm(msgspec.Struct):
-    data: list[_Item]
-    model: str | None = None
-    usage: Any = None
+class _Body(ReplyBody):
+    """The answer of any route: ``data`` is vLLM's, ``embedding`` SGLang's, ``score`` our own."""
+
+    data: list[_Item] | None = None
+    embedding: _Row | None = None
+    score: float | msgspec.UnsetType | None = msgspec.UNSET
+    meta_info: Any = None
+
+    @property
+    def values(self) -> Sequence[float | None] | None:
+        """The numbers of one conversation; ``None`` where it has none, or those of several."""
+        if self.embedding is not None:
+            return self.embedding
+        if self.data is None:
+            return None if self.score is msgspec.UNSET else [self.score]
+        if len(self.data) != 1:
+            return None
+        [item] = self.data
+        if item.probs is not None:
+            return item.probs
+        if item.data is not None:
+            return _last_output(item.data)
+        return None if item.score is msgspec.UNSET else [item.score]
+
+    @property
+    def tokens(self) -> int | None:
+        """How many were read."""
+        counts = self.meta_info if self.usage is None else self.usage
+        return parse_token_count(counts.get("prompt_tokens")) if isinstance(counts, dict) else None
 
 
-class _SglangMeta(msgspec.Struct, frozen=True):
-    prompt_tokens: Any = None
-
-
-class _Sglang(msgspec.Struct):
-    embedding: list[float | None]
-    meta_info: _SglangMeta = _SglangMeta()
-
-
-class _JudgeError(msgspec.Struct):
+class _ServiceError(msgspec.Struct):
     kind: ErrorKind
     message: str = ""
     local: bool = False
 
 
-class _Judge(msgspec.Struct):
-    score: float | msgspec.UnsetType | None = msgspec.UNSET
-    error: _JudgeError | None = None
-
-
-class _Output(msgspec.Struct, frozen=True):
-    """What a response holds: the numbers of one conversation, and the tokens that were read."""
-
-    values: Sequence[float | None]
-    tokens: int | None = None
-    model: str | None = None
+class _ServiceFailure(msgspec.Struct):
+    error: _ServiceError
 
 
 class ClassifierWire:
@@ -176,21 +185,33 @@ class ClassifierWire:
         """The score in ``response`` as JSON (finish reason ``score``), or its failure."""
         if not 200 <= response.status < 300:
             raise _status_failure(self.route, response)
-        output = self._read(response)
-        if len(output.values) != 1:
+        if response.cut:
+            raise cut_failure(response)
+        name = f"answer of {self.route.path} of {self.route.server}"
+        output = decode_body(response, response.body, _Body, name)
+        values = output.values
+        if values is None:
+            raise malformed_failure(response, "its body is not about one conversation")
+        if len(values) != 1:
             raise GradingFailure(
                 ErrorKind.UNSUPPORTED,
-                f"the model has {len(output.values)} outputs; a scalar judge has one",
-                {"status": response.status, "outputs": len(output.values)},
+                f"the model has {len(values)} outputs; a scalar judge has one",
+                {"status": response.status, "outputs": len(values)},
             )
-        [score] = output.values
+        [score] = values
         if score is None or not math.isfinite(score):
             raise GradingFailure(
                 ErrorKind.OUT_OF_RANGE, "the judge's output is not a finite number"
             )
         tokens = output.tokens
         if self._encode is not None and self._form == "tokens" and tokens is not None:
-            self._check_length(len(self._encode(call.messages)), tokens)
+            sent = len(self._encode(call.messages))
+            if tokens < sent:
+                raise GradingFailure(
+                    ErrorKind.INVALID_INPUT,
+                    f"the server read {tokens} of {sent} tokens, so it cuts what is too long",
+                    {"suspect": True},
+                )
         reading = {"score": score, "truncated": 0}
         if tokens is not None:
             reading["tokens"] = tokens
@@ -198,31 +219,8 @@ class ClassifierWire:
             text=msgspec.json.encode(reading).decode(),
             finish_reason="score",
             usage=None if tokens is None else Usage(input_tokens=tokens, output_tokens=0),
-            model=output.model,
+            model=output.model if isinstance(output.model, str) else None,
         )
-
-    @staticmethod
-    def _check_length(sent: int, tokens: int) -> None:
-        if tokens < sent:
-            raise GradingFailure(
-                ErrorKind.INVALID_INPUT,
-                f"the server read {tokens} of {sent} tokens, so it cuts what is too long",
-                {"suspect": True},
-            )
-
-    def _read(self, response: HttpResponse) -> _Output:
-        if response.cut:
-            raise cut_failure(response)
-        try:
-            found = _READERS[self.route.name](response)
-        except msgspec.ValidationError:
-            problem = f"its body is no answer of {self.route.path} of {self.route.server}"
-            raise malformed_failure(response, problem) from None
-        except (ValueError, RecursionError):
-            raise malformed_failure(response, "its body is not complete JSON") from None
-        if found is None:
-            raise malformed_failure(response, "its body is not about one conversation")
-        return found
 
 
 def find_form(route: ClassifierRoute, *, has_template: bool) -> InputForm | None:
@@ -247,30 +245,13 @@ def _status_failure(route: ClassifierRoute, response: HttpResponse) -> GradingFa
 def _service_failure(response: HttpResponse) -> GradingFailure | None:
     """What ``adjudge serve`` says about a judge of its own that failed."""
     try:
-        error = msgspec.json.decode(response.body, type=_Judge).error
+        error = msgspec.json.decode(response.body, type=_ServiceFailure).error
     except (ValueError, RecursionError):
-        return None
-    if error is None:
         return None
     metadata: dict[str, Any] = response_failure(response).metadata
     if error.local:
         metadata["local"] = True
     return GradingFailure(error.kind, f"the service's judge failed: {error.message}", metadata)
-
-
-def _read_vllm(response: HttpResponse) -> _Output | None:
-    found = msgspec.json.decode(response.body, type=_Vllm)
-    if len(found.data) != 1:
-        return None
-    [item] = found.data
-    values = item.probs
-    if values is None and item.data is not None:
-        values = _last_output(item.data)
-    if values is None and item.score is not msgspec.UNSET:
-        values = [item.score]
-    if values is None:
-        return None
-    return _Output(values, _count_tokens(found.usage), found.model)
 
 
 def _last_output(data: list[float | _Row | None]) -> _Row | None:
@@ -279,26 +260,3 @@ def _last_output(data: list[float | _Row | None]) -> _Row | None:
     if len(rows) == len(data):
         return rows[-1] if rows else None
     return None if rows else [one for one in data if not isinstance(one, list)]
-
-
-def _read_sglang(response: HttpResponse) -> _Output | None:
-    found = msgspec.json.decode(response.body, type=_Sglang)
-    return _Output(found.embedding, parse_token_count(found.meta_info.prompt_tokens))
-
-
-def _read_judge(response: HttpResponse) -> _Output | None:
-    score = msgspec.json.decode(response.body, type=_Judge).score
-    return None if score is msgspec.UNSET else _Output([score])
-
-
-def _count_tokens(usage: Any) -> int | None:
-    return parse_token_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
-
-
-_READERS: dict[str, Callable[[HttpResponse], _Output | None]] = {
-    "classify": _read_vllm,
-    "pooling": _read_vllm,
-    "score": _read_vllm,
-    "sglang": _read_sglang,
-    "judge": _read_judge,
-}

@@ -25,21 +25,34 @@ some servers echo.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse, Reply
 from adjudge.messages import content_text
+from adjudge.types import Usage
 
 _encoder = msgspec.json.Encoder()
+
+
+class ReplyBody(msgspec.Struct):
+    """What bodies of all formats may have."""
+
+    model: Any = None
+    usage: Any = None
+    error: Any = None
+
+
+_Form = TypeVar("_Form", bound=ReplyBody)
 
 
 def build_headers(key: str | None) -> dict[str, str]:
@@ -208,31 +221,36 @@ _SHORTEST_SECRET = 8
 """What is shorter stands for no key at all (``EMPTY``), and may be a word of a reply."""
 
 
-def hide_key(outcome: Reply | GradingFailure, request: HttpRequest) -> Reply | GradingFailure:
-    """``outcome`` without the key of ``request``, which some servers repeat.
-
-    Log-probabilities of a text that had the key are left out, for the key is in their tokens.
-    """
+def _find_keys(request: HttpRequest) -> list[str]:
     keys = [
         value.rpartition(" ")[2]
         for name, value in request.headers.items()
         if _SECRET_HEADER.search(name.lower())
     ]
-    for key in keys:
-        if len(key) < _SHORTEST_SECRET:
-            continue
-        if isinstance(outcome, GradingFailure):
-            metadata = outcome.metadata
-            if key in repr(metadata):
-                metadata = {"status": metadata.get("status")}
-            said = str(outcome).replace(key, _REDACTED)
-            outcome = GradingFailure(outcome.kind, said, metadata, provenance=outcome.provenance)
-            continue
-        texts = {name: getattr(outcome, name) or "" for name in _REPLY_TEXTS}
+    return [key for key in keys if len(key) >= _SHORTEST_SECRET]
+
+
+def hide_key(reply: Reply, request: HttpRequest) -> Reply:
+    """``reply`` without the key of ``request``, which some servers repeat.
+
+    Log-probabilities of a text that had the key are left out, for the key is in their tokens.
+    """
+    for key in _find_keys(request):
+        texts = {name: getattr(reply, name) or "" for name in _REPLY_TEXTS}
         if any(key in text for text in texts.values()):
             clean = {name: text.replace(key, _REDACTED) for name, text in texts.items() if text}
-            outcome = msgspec.structs.replace(outcome, **clean, logprobs=None)
-    return outcome
+            reply = msgspec.structs.replace(reply, **clean, logprobs=None)
+    return reply
+
+
+def hide_key_in_failure(failure: GradingFailure, request: HttpRequest) -> GradingFailure:
+    """``failure`` without the key of ``request``; metadata that quote it are left out."""
+    for key in _find_keys(request):
+        said, metadata = str(failure).replace(key, _REDACTED), failure.metadata
+        if key in repr(metadata):
+            metadata = {"status": metadata.get("status")}
+        failure = GradingFailure(failure.kind, said, metadata, provenance=failure.provenance)
+    return failure
 
 
 class ProviderError(msgspec.Struct, frozen=True):
@@ -269,7 +287,7 @@ def parse_provider_error(data: Any) -> ProviderError | None:
 
 def response_failure(response: HttpResponse) -> GradingFailure:
     """The failure that a response with a status outside 2xx stands for."""
-    complaint = parse_provider_error(_decode_body(response.body)) or ProviderError()
+    complaint = parse_provider_error(_decode_json(response.body)) or ProviderError()
     kind = _error_kind(response.status, complaint)
     metadata = _failure_metadata(response)
     if kind is ErrorKind.INVALID_INPUT and response.status in _ABOUT_ONE_REQUEST:
@@ -299,6 +317,48 @@ def error_body_failure(response: HttpResponse, data: Any) -> GradingFailure:
         kind = ErrorKind.SERVER_ERROR
     what = f"the server answered {response.status} with an error inside{_quote_error(complaint)}"
     return GradingFailure(kind, what, _failure_metadata(response))
+
+
+def decode_body(response: HttpResponse, data: bytes, form: type[_Form], name: str) -> _Form:
+    """``data``, the body of a 2xx ``response`` or an event of it, in its provider's format.
+
+    Raises the ``GradingFailure`` of an error inside, in whatever shape, and of what is no ``name``.
+    """
+    try:
+        body: _Form = _decoder_of(form).decode(data)
+    except msgspec.ValidationError:
+        said = _decode_json(data)
+        if isinstance(said, dict) and said.get("error"):
+            raise error_body_failure(response, said) from None
+        raise malformed_failure(response, f"its body is no {name}") from None
+    except (ValueError, RecursionError):
+        raise malformed_failure(response, "its body is not complete JSON") from None
+    if body.error:
+        raise error_body_failure(response, {"error": body.error})
+    return body
+
+
+@functools.cache
+def _decoder_of(form: type[_Form]) -> msgspec.json.Decoder[_Form]:
+    return msgspec.json.Decoder(form)
+
+
+def parse_usage(
+    raw: Any, sent: str, received: str, cached: int | None, *, apart: int = 0
+) -> Usage | None:
+    """The token counts that ``raw`` has under these names; ``None`` where it has neither.
+
+    ``cached``: input tokens from the server's cache; ``apart``: those that the count of what was
+    ``sent`` leaves out.
+    """
+    counts = raw if isinstance(raw, dict) else {}
+    reads, writes = parse_token_count(counts.get(sent)), parse_token_count(counts.get(received))
+    if reads is None and writes is None:
+        return None
+    total = (reads or 0) + apart
+    return Usage(
+        input_tokens=total, output_tokens=writes or 0, cached_tokens=min(cached or 0, total)
+    )
 
 
 def cut_failure(response: HttpResponse, *, streamed: bool = False) -> GradingFailure:
@@ -365,7 +425,7 @@ def _contains_any(needles: tuple[str, ...], text: str) -> bool:
     return any(needle in text for needle in needles)
 
 
-def _decode_body(body: bytes) -> Any:
+def _decode_json(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except (ValueError, RecursionError):

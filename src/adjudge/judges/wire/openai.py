@@ -23,12 +23,14 @@ from adjudge.judges.base import (
     find_ignored_features,
 )
 from adjudge.judges.wire.common import (
+    ReplyBody,
     build_headers,
     cut_failure,
+    decode_body,
     encode_body,
-    error_body_failure,
     malformed_failure,
     parse_token_count,
+    parse_usage,
     response_failure,
 )
 from adjudge.text import THINK_OPEN, split_thinking
@@ -96,11 +98,8 @@ class _Choice(msgspec.Struct):
     logprobs: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _Body(msgspec.Struct):
+class _Body(ReplyBody):
     choices: list[_Choice] | None = None
-    usage: Any = None
-    model: Any = None
-    error: Any = None
 
 
 class _Top(msgspec.Struct):
@@ -116,7 +115,6 @@ class _Logprobs(msgspec.Struct):
     content: list[_Token] | None = None
 
 
-_body = msgspec.json.Decoder(_Body)
 _logprobs = msgspec.json.Decoder(_Logprobs | None)
 
 
@@ -135,26 +133,7 @@ def parse_completion(call: ChatCall, response: HttpResponse, *, streamed: bool) 
 
 
 def _decode(response: HttpResponse, data: bytes) -> _Body:
-    try:
-        body = _body.decode(data)
-    except msgspec.ValidationError:
-        raise _format_failure(response, data) from None
-    except (ValueError, RecursionError):
-        raise malformed_failure(response, "its body is not complete JSON") from None
-    if body.error:
-        raise error_body_failure(response, {"error": body.error})
-    return body
-
-
-def _format_failure(response: HttpResponse, data: bytes) -> GradingFailure:
-    """JSON, but not in the format: an error in a shape of its own, or something else."""
-    try:
-        decoded = msgspec.json.decode(data)
-    except (ValueError, RecursionError):
-        return malformed_failure(response, "its body is not readable JSON")
-    if isinstance(decoded, dict) and decoded.get("error"):
-        return error_body_failure(response, decoded)
-    return malformed_failure(response, "its body is no chat completion")
+    return decode_body(response, data, _Body, "chat completion")
 
 
 def _join_stream(response: HttpResponse) -> _Body:
@@ -265,21 +244,11 @@ def _part_texts(content: Any) -> str:
 def _parse_usage(raw: Any) -> Usage | None:
     if not isinstance(raw, dict):
         return None
-    sent, received = (
-        parse_token_count(raw.get("prompt_tokens")),
-        parse_token_count(raw.get("completion_tokens")),
-    )
-    if sent is None and received is None:
-        return None
     details = raw.get("prompt_tokens_details")
     cached = parse_token_count(details.get("cached_tokens")) if isinstance(details, dict) else None
     if cached is None:
         cached = parse_token_count(raw.get("prompt_cache_hit_tokens"))  # DeepSeek's name for it
-    return Usage(
-        input_tokens=sent or 0,
-        output_tokens=received or 0,
-        cached_tokens=min(cached or 0, sent or 0),
-    )
+    return parse_usage(raw, "prompt_tokens", "completion_tokens", cached)
 
 
 def _parse_tokens(raw: msgspec.Raw) -> list[_Token] | None:

@@ -264,24 +264,21 @@ def normalize_url(url: str) -> str:
     try:
         parsed = yarl.URL(url)
     except (ValueError, TypeError):
-        raise ConfigError("base_url: is not a URL") from None
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ConfigError(
-            f"base_url: must be http:// or https:// with a host (found {_redact_url(parsed)})"
-        )
-    if parsed.user is not None or parsed.password is not None:
-        raise ConfigError(
-            f"base_url: must not have a user or password in it (found {_redact_url(parsed)}). Put "
-            "the key into the environment variable that api_key_env names."
-        )
-    if parsed.query_string or parsed.fragment:
-        raise ConfigError(
-            f"base_url: must not have a query or a fragment (found {_redact_url(parsed)})"
-        )
-    if (address := parse_ip(parsed.host)) is not None and address.is_link_local:
-        raise ConfigError(
-            f"base_url: must not be a link-local address (found {_redact_url(parsed)})"
-        )
+        url, parsed = "", yarl.URL()
+    address = parse_ip(parsed.host or "")
+    rules = {
+        "be http:// or https:// with a host": parsed.scheme in ("http", "https") and parsed.host,
+        "have no user or password (a key belongs into the variable of api_key_env)": (
+            parsed.user is None and parsed.password is None
+        ),
+        "have printable characters only": url.strip().isprintable(),
+        "have no query and no fragment": not parsed.query_string and not parsed.fragment,
+        "be no link-local address": address is None or not address.is_link_local,
+    }
+    if broken := [rule for rule, holds in rules.items() if not holds]:
+        parts = f"{parsed.scheme}://{parsed.host or ''}{parsed.path}"[:120]  # nothing secret
+        shown = parts if url.isprintable() else "not shown"
+        raise ConfigError(f"base_url: must {broken[0]} (found {shown!r})")
     return url.strip().rstrip("/")
 
 
@@ -290,17 +287,10 @@ def read_url_from_environment() -> str | None:
     url = os.environ.get("OPENAI_BASE_URL", "").strip()
     if not url:
         return None
-    if not url.isprintable():
-        raise ConfigError("OPENAI_BASE_URL: has characters that cannot be printed. Remove them.")
     try:
         return normalize_url(url)
     except ConfigError as error:
         raise ConfigError(str(error).replace("base_url:", "OPENAI_BASE_URL:", 1)) from None
-
-
-def _redact_url(url: yarl.URL) -> str:
-    """Scheme, host and path only: nothing secret."""
-    return repr(f"{url.scheme}://{url.host or ''}{url.path}"[:120])
 
 
 def _connection_failure(error: Exception, base_url: str) -> GradingFailure:
