@@ -69,25 +69,21 @@ json_values = st.recursive(
 OF_RESPONSE: list[RuleGrader] = [
     ReasoningFormatGrader(),
     ReasoningFormatGrader(strict=False),
-    ReasoningFormatGrader(prompt_opens=True),
     ReasoningToolCallFormatGrader(),
     JsonValidatorGrader(),
-    JsonValidatorGrader(strict=False, view="full"),
+    JsonValidatorGrader(strict=False),
     LengthPenaltyGrader(),
     LengthPenaltyGrader(unit="words", floor=-0.05, view="final"),
     SoftOverlongPunishmentGrader(max_length=20, cache_length=10, unit="chars"),
     NgramRepetitionPenaltyGrader(),
-    NgramRepetitionPenaltyGrader(n=1, use_soft_penalty=True, min_scaling=0.1, view="thought"),
+    NgramRepetitionPenaltyGrader(n=1, penalty_threshold=0, view="thought"),
     LanguageGrader("en"),
-    LanguageGrader("zh", candidates=["en", "zh"], measure="probability"),
 ]
 OF_REFERENCE: list[RuleGrader] = [
     *(SimilarityGrader(metric) for metric in METRICS),
-    SimilarityGrader("bleu", bleu_tokenizer="zh", view="full"),
-    SimilarityGrader("bleu", bleu_tokenizer="intl"),
     *(StringMatchGrader(m) for m in ("exact", "prefix", "suffix", "contains", "overlap")),
     JsonMatchGrader(),
-    JsonMatchGrader(measure="share", strict_order=False, strict=False),
+    JsonMatchGrader(measure="share", strict=False),
 ]
 
 
@@ -210,10 +206,10 @@ def test_longer_is_never_penalised_less(lengths: list[int], floor: float | None)
     assert soft.evaluate(response_length=short).score >= soft.evaluate(response_length=long).score
 
 
-@given(rates=st.lists(st.integers(1, 20), min_size=2, max_size=2), soft=st.booleans())
-def test_more_repetition_is_never_penalised_less(rates: list[int], soft: bool) -> None:
+@given(rates=st.lists(st.integers(1, 20), min_size=2, max_size=2))
+def test_more_repetition_is_never_penalised_less(rates: list[int]) -> None:
     few, many = sorted(rates)
-    grader = NgramRepetitionPenaltyGrader(n=1, use_soft_penalty=soft)
+    grader = NgramRepetitionPenaltyGrader(n=1)
     fresh = [f"w{i}" for i in range(20)]
     scores = [grader.evaluate(" ".join(fresh[k - 1 :] + ["again"] * k)).score for k in (few, many)]
     assert scores[0] >= scores[1]
@@ -228,13 +224,7 @@ def test_json_equals_itself_in_any_spelling(value: Any, data: st.DataObject) -> 
         sort_keys=data.draw(st.booleans()),
     )
     assume("Infinity" not in spelled)
-    for grader in (
-        JsonMatchGrader(),
-        JsonMatchGrader(strict_order=False),
-        JsonMatchGrader(ignore_extra_keys=True),
-        JsonMatchGrader(measure="share"),
-        JsonMatchGrader(measure="share", strict_order=False, ignore_extra_keys=True),
-    ):
+    for grader in (JsonMatchGrader(), JsonMatchGrader(measure="share")):
         reference = json.dumps(value) if isinstance(value, str | None) else value
         assert grader.evaluate(spelled, reference).score == 1.0
 
@@ -264,18 +254,9 @@ def test_json_comparison_against_recursion(one: Any, other: Any) -> None:
     ours, theirs = json.dumps(one), json.dumps(other)
     exact = JsonMatchGrader().evaluate(ours, theirs).score
     assert exact == float(same(one, other))
-    assert JsonMatchGrader(strict_order=False).evaluate(ours, theirs).score >= exact
     share = JsonMatchGrader(measure="share")
     assert (share.evaluate(ours, theirs).score == 1.0) == (exact == 1.0)
     assert share.evaluate(ours, theirs).score == share.evaluate(theirs, ours).score
-
-
-@given(values=st.lists(small_values, max_size=5), data=st.data())
-def test_list_order_can_be_left_out(values: list[Any], data: st.DataObject) -> None:
-    shuffled = json.dumps(data.draw(st.permutations(values)))
-    for measure in ("exact", "share"):
-        grader = JsonMatchGrader(measure=measure, strict_order=False)
-        assert grader.evaluate(shuffled, values).score == 1.0
 
 
 @given(text=texts | json_values.map(json.dumps))
@@ -357,7 +338,7 @@ def test_time_grows_with_the_length_not_its_square(grader: RuleGrader) -> None:
             assert ratio < 100, (unit, frame)
 
 
-@pytest.mark.parametrize("grader", OF_REFERENCE[:8], ids=label)
+@pytest.mark.parametrize("grader", OF_REFERENCE[:6], ids=label)
 def test_similarity_of_long_texts_is_bounded(grader: RuleGrader) -> None:
     result = grader.evaluate("ab " * 10**6, "ba " * 10**6)
     assert result.metadata == {"cut": True}

@@ -17,14 +17,12 @@ GOOD = "<think>2+2</think><answer>4</answer>"
     ("response", "score", "reason"),
     [
         (GOOD, 1.0, "all tags in place"),
-        (f"\n {GOOD} \n", 1.0, "all tags in place"),
         (f"{GOOD}<|im_end|>\n", 1.0, "all tags in place"),
         ("<think>2+2</think>\n\n<answer>4</answer>", 1.0, "all tags in place"),
         ("<think></think><answer>4</answer>", 1.0, "all tags in place"),
         ("<think></think><answer></answer>", 0.0, "<answer> is empty"),
         ("<think>2+2</think><answer> \u200b\n</answer>", 0.0, "<answer> is empty"),
         ("", 0.0, "no <think>"),
-        ("just text", 0.0, "no <think>"),
         ("<think>2+2</think> so 4", 0.0, "no <answer>"),
         ("<think>2+2<answer>4</answer>", 0.0, "no </think>"),
         (f"Well: {GOOD}", 0.0, "text before <think>"),
@@ -35,7 +33,6 @@ GOOD = "<think>2+2</think><answer>4</answer>"
         ("</think>a<think><answer>4</answer>", 0.0, "<think> is out of order"),
         (f"{GOOD}{GOOD}", 0.0, "<think> stands there 2 times"),
         ("<think>a</think></think><answer>4</answer>", 0.0, "</think> stands there 2 times"),
-        ("<THINK>a</THINK><answer>4</answer>", 0.0, "no <think>"),
     ],
 )
 def test_strict_form(response: str, score: float, reason: str) -> None:
@@ -59,17 +56,9 @@ def test_loose_form_is_the_published_one(response: str, score: float) -> None:
     assert ReasoningFormatGrader(strict=False).evaluate(response).score == score
 
 
-def test_other_tags_and_a_tag_that_the_prompt_opened() -> None:
+def test_other_tags() -> None:
     grader = ReasoningFormatGrader(tags=["plan", "code", "check"])
     assert grader.evaluate("<plan>p</plan><code>c</code><check>k</check>").score == 1.0
-    opened = ReasoningFormatGrader(prompt_opens=True)
-    assert opened.evaluate("2+2</think><answer>4</answer>").score == 1.0
-    assert opened.evaluate(GOOD).score == 0.0
-
-
-def test_range_role_and_name() -> None:
-    result = ReasoningFormatGrader(name="form").evaluate(GOOD)
-    assert (result.name, result.score_range, result.normalized) == ("form", (0.0, 1.0), 1.0)
 
 
 @pytest.mark.parametrize("tags", [[], ["think", "think"], ["<think>"], ["a b"], [3], "think"])
@@ -146,14 +135,5 @@ def test_tool_call_form(response: str, score: float, reason: str) -> None:
 
 
 def test_tool_call_form_counts_the_calls() -> None:
-    grader = ReasoningToolCallFormatGrader(prompt_opens=True)
-    body = call('{"name": "f", "arguments": {}}')
-    assert grader.evaluate(f"p</think>{body}{body}").metadata == {"tool_calls": 2}
-    assert grader.evaluate("p</think><answer>4</answer>").score == 1.0
-
-
-def test_deeply_nested_arguments_are_a_judgement() -> None:
-    body = '{"name": "f", "arguments": ' + "[" * 100_000 + "]" * 100_000 + "}"
-    result = ReasoningToolCallFormatGrader().evaluate("<think>a</think>" + call(body))
-    assert result.score == 0.0
-    assert "nested deeper than 64" in result.reason
+    result = ReasoningToolCallFormatGrader().evaluate(f"<think>p</think>{CALL}{CALL}")
+    assert result.metadata == {"tool_calls": 2}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from tests.refusals import refuses
 
 from adjudge.graders.rules.redundancy import ObservationInformationGainGrader
-from adjudge.graders.rules.similarity import nearest_earlier_similarities
 
 
 def trajectory(*observations: Any) -> list[dict[str, Any]]:
@@ -74,43 +72,11 @@ def test_nothing_to_judge_is_not_evaluable(observations: list[Any], skipped: int
     assert score.metadata["skipped"] == skipped
 
 
-def test_the_formula_by_hand() -> None:
-    score = ObservationInformationGainGrader(similarity_threshold=0.2).evaluate(
-        trajectory("aaaaa bbbbb ccccc", "aaaaa bbbbb ddddd", "eeeee fffff ggggg")
-    )
-    second = (1 - 2 / 4) * math.exp(-2 * (2 / 4 - 0.2))
-    assert score.score == pytest.approx((1 + second + 1) / 3, abs=1e-15)
-    assert score.metadata["above_threshold"] == 1
-    assert score.metadata["mean_similarity"] == pytest.approx(0.5 / 3)
-
-
-def test_ordered_similarity_sees_the_order_of_words() -> None:
-    messages = trajectory("first the door then the key", "first the key then the door")
-    assert ObservationInformationGainGrader().evaluate(messages).score == 0.5
-    ordered = ObservationInformationGainGrader(similarity="ordered").evaluate(messages)
-    # Shared pairs: ^first, first the, the door, then the, the key of 9.
-    assert ordered.score > 0.6
-
-
 def test_content_parts_are_read() -> None:
     parts = [{"type": "text", "text": "alpha beta "}, {"type": "text", "text": "gamma delta"}]
     score = ObservationInformationGainGrader().evaluate(trajectory(parts, "alpha beta gamma delta"))
     assert score.score == 0.5
     assert score.metadata["repeats"] == 1
-
-
-@pytest.mark.parametrize("words", [300, 70_000])
-def test_long_observations_need_wider_lanes(words: int) -> None:
-    base = [f"w{number}" for number in range(words)]
-    texts = [" ".join(base), " ".join([*base[: words // 2], "x"]), " ".join(base[1:])]
-    half = (words // 2) / (words + 1)
-    assert nearest_earlier_similarities(texts, "jaccard") == [0.0, half, (words - 1) / words]
-
-
-def test_more_texts_than_one_block_holds() -> None:
-    texts = [f"common{number // 2} a{number} b{number}" for number in range(1000)]
-    nearest = nearest_earlier_similarities(texts, "jaccard")
-    assert nearest == [0.0, 0.2] * 500
 
 
 @pytest.mark.parametrize("threshold", [-1, 1.5, float("inf"), None])
