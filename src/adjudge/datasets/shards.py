@@ -73,7 +73,7 @@ def _cut_file(path: Path, rows: int, parts: int) -> Iterator[tuple[int | None, i
 def _cut_lines(path: Path, rows: int) -> Iterator[tuple[None, int, int]]:
     begin = count = 0
     with path.open("rb") as file:
-        for _ in number_lines(file, path):
+        for _ in number_lines(file):
             count += 1
             if count == rows:
                 yield None, begin, count
@@ -115,7 +115,7 @@ def read_shard(shard: Shard) -> Iterator[tuple[int, dict[str, Any] | RolloutErro
 def _read_jsonl_shard(shard: Shard) -> Iterator[dict[str, Any] | RolloutError]:
     with Path(shard.path).open("rb") as file:
         file.seek(shard.offset)
-        for _, text in number_lines(file, shard.path):
+        for _, text in number_lines(file):
             yield parse_row(text, shard.path)[1]
 
 
