@@ -129,11 +129,6 @@ def test_prompts_are_text_or_conversations(tmp_path: Path) -> None:
     ]
 
 
-DEEP: Any = "x"
-for _ in range(60):
-    DEEP = [DEEP]
-
-
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
@@ -159,11 +154,6 @@ for _ in range(60):
         ({"messages": [ASKED]}, r"messages\[-1\].role: found text 'user'; allowed: assistant"),
         ({"messages": [GOOD]}, "found no user's message"),
         ({"messages": [ASKED] * (MAX_MESSAGES + 1)}, "messages: found 2001 messages"),
-        ({"messages": [ASKED, GOOD | {"extra": DEEP}]}, "deep nesting"),
-        (
-            {"messages": [ASKED, GOOD | {"content": "x" * 4_000_001}]},
-            "characters; allowed: at most 4,000,000",
-        ),
         (
             {
                 "messages": [
@@ -318,7 +308,6 @@ def test_problems_are_counted_and_the_first_shown() -> None:
         )
     assert (len(problems), len(problems.first)) == (5, 2)
     assert str(problems).endswith("… and 3 more")
-    assert problems.by_key == {("messages", "user"): 5}
     after = LoadedRows([1, 2], problems).and_then(lambda rows: LoadedRows([sum(rows)], problems))
     assert (after.rows, after.problems.count, len(after.problems.first)) == ([3], 10, 4)
     assert str(RowProblems()) == "no problems"
