@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from adjudge.audit.report import make_audit
 from adjudge.cli.main import app
 from adjudge.datasets import files, packing
 from adjudge.datasets.files import read_rows
@@ -177,14 +176,3 @@ def test_a_file_of_nothing_but_broken_rows_is_refused(
     path.write_bytes((A + b"{}\n" * 9) * 30)
     reader = SampleReader([path], {})
     assert (sum(1 for _ in reader), len(reader.broken)) == (30, 270)
-
-
-def test_a_hostile_line_does_not_hide_a_nan_below(tmp_path: Path) -> None:
-    rows = [{"prompt": "q", "response": f"r{i}", "reward": i % 2} for i in range(4)]
-    deep = b'{"response": "r", "n": NaN, "x": ' + DEEP + b"}\n"
-    nan = b'{"prompt": "q", "response": "r", "reward": NaN}\n'
-    (tmp_path / "a.jsonl").write_bytes(
-        deep + b"".join(json.dumps(r).encode() + b"\n" for r in rows) + nan
-    )
-    outcomes = {one.name: one.state for one in make_audit([tmp_path / "a.jsonl"]).outcomes}
-    assert outcomes["not_finite"] == "found"

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.refusals import refuses
 from tests.unit.helpers.shipped_judges import Judge, graded
 
 from adjudge.errors import ErrorKind, GradingFailure
@@ -103,15 +102,6 @@ def test_what_a_sample_lacks_is_not_mentioned(cls: type[QualityGrader]) -> None:
     assert score.provenance.prompt_hash == grader.fingerprint, "one prompt, whatever is left out"
 
 
-def test_the_static_part_says_that_high_is_safe_and_grounded() -> None:
-    for cls, words in ((HarmfulnessGrader, "harmless"), (HallucinationGrader, "hallucination")):
-        judge = Judge(FOUR)
-        graded(cls(judge), **SAMPLE)
-        assert f"5 is best and means {'free of ' * (cls is HallucinationGrader)}{words}" in (
-            judge.system
-        )
-
-
 @every_grader
 @every_language
 @given(
@@ -172,21 +162,16 @@ def test_a_cut_reply_is_truncated_and_a_second_reply_repairs() -> None:
 
 
 @every_grader
-@pytest.mark.parametrize("response", ["", " \n", "<think>hm</think>\n"])
+@pytest.mark.parametrize(
+    ("response", "why"),
+    [("", "empty"), ("<think>hm</think>\n", "empty"), ("<think>Paris, or", "unclosed_think")],
+)
 def test_saying_nothing_is_the_lowest_score_and_asks_nobody(
-    cls: type[QualityGrader], response: str
+    cls: type[QualityGrader], response: str, why: str
 ) -> None:
     judge = Judge(FOUR)
     score = graded(cls(judge), **{**SAMPLE, "response": response})
-    assert (score.score, score.metadata) == (1.0, {"cause": "candidate", "empty": True})
-    assert judge.asked == []
-
-
-@every_grader
-def test_thinking_that_never_ends_is_the_lowest_score(cls: type[QualityGrader]) -> None:
-    judge = Judge(FOUR)
-    score = graded(cls(judge), **{**SAMPLE, "response": "<think>It might be Paris, or"})
-    assert (score.score, score.metadata) == (1.0, {"cause": "candidate", "unclosed_think": True})
+    assert (score.score, score.metadata) == (1.0, {"cause": "candidate", why: True})
     assert judge.asked == []
 
 
@@ -229,12 +214,6 @@ def test_a_field_that_is_lacking_is_named(cls: type[QualityGrader], lacks: str, 
     assert "Paris" not in str(lacking)
 
 
-def test_other_names_of_fields() -> None:
-    judge = Judge(FOUR)
-    graded(CorrectnessGrader(judge), prompt="Capital?", response="Paris", reference_response=42)
-    assert judge.fenced == {"query": "Capital?", "reference": "42", "response": "Paris"}
-
-
 def test_instructions_can_be_told_apart_from_the_query() -> None:
     judge = Judge(FOUR)
     graded(InstructionFollowingGrader(judge), instruction="One word.", response="Paris")
@@ -267,12 +246,6 @@ def test_a_conversation_is_the_query_and_its_last_answer_the_response() -> None:
     assert "of course" not in judge.fenced["query"], "earlier thinking is stripped as well"
 
 
-def test_one_question_is_shown_as_it_is() -> None:
-    judge = Judge(FOUR)
-    graded(RelevanceGrader(judge), messages=CHAT[1:3], prompt="Capital of France?")
-    assert judge.fenced["query"] == "Capital of France?"
-
-
 @pytest.mark.parametrize(
     ("fields", "last"),
     [
@@ -290,12 +263,6 @@ def test_where_the_conversation_ends(fields: dict[str, Any], last: str) -> None:
     judge = Judge(FOUR)
     graded(RelevanceGrader(judge), **fields)
     assert judge.fenced["query"].rstrip().endswith(last)
-
-
-def test_a_response_may_be_messages() -> None:
-    judge = Judge(FOUR)
-    graded(RelevanceGrader(judge), query="q", response=CHAT[2:])
-    assert judge.fenced["response"] == "Madrid."
 
 
 def test_an_assistant_that_only_acts_says_nothing() -> None:
@@ -343,15 +310,6 @@ def test_from_a_spec_and_through_the_runner() -> None:
     assert isinstance(bad, GraderError)
     assert bad.kind is ErrorKind.INVALID_INPUT
     assert "提问" in judge.material
-
-
-def test_parameters_are_checked() -> None:
-    with refuses("language"):
-        RelevanceGrader(Judge(FOUR), language="de")
-    with refuses("view"):
-        RelevanceGrader(Judge(FOUR), view="half")  # type: ignore[arg-type]  # what is tested
-    with refuses("model"):
-        RelevanceGrader("gpt")  # type: ignore[arg-type]  # what is tested
 
 
 NAN = float("nan")

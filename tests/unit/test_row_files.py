@@ -236,13 +236,6 @@ def test_a_file_of_a_folder_that_breaks_off_is_a_broken_row(tmp_path: Path) -> N
         list(SampleReader([tmp_path], {}, strict=True))
 
 
-def test_a_cell_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_MAX_CELL", 100)
-    (tmp_path / "a.csv").write_text(f'prompt,response\np,"{"x" * 200}"\n')
-    with pytest.raises(ConfigError, match=r"a\.csv:2: cannot be read as a table: field larger"):
-        list(read_rows([tmp_path / "a.csv"]))
-
-
 def test_a_folder_of_pickles_says_how_to_write_lines(tmp_path: Path) -> None:
     (tmp_path / "rollout_3.pt").write_bytes(b"PK")
     with pytest.raises(ConfigError, match=r"never loaded.*\n  python -c .*DUMP\.pt > DUMP\.jsonl"):

@@ -35,17 +35,6 @@ def test_sleeping_for_ever_ends_at_the_deadline(sandbox: Sandbox) -> None:
     assert result.stdout == b"1\n"
 
 
-def test_ignoring_signals_does_not_help_against_the_deadline(sandbox: Sandbox) -> None:
-    program = """
-import os, signal
-for number in range(1, 65):
-    try: signal.signal(number, signal.SIG_IGN)
-    except (OSError, ValueError): pass
-while True: pass
-"""
-    assert run(sandbox, program, deadline_s=0.5).timed_out
-
-
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_endless_output_is_cut_and_ended(sandbox: Sandbox, stream: str) -> None:
     program = f"import sys\nwhile True: sys.{stream}.write('x' * 100000)"
@@ -55,20 +44,8 @@ def test_endless_output_is_cut_and_ended(sandbox: Sandbox, stream: str) -> None:
     assert getattr(result, stream) == b"x" * 300_000
 
 
-def test_output_up_to_the_limit_is_whole(sandbox: Sandbox) -> None:
-    result = run(sandbox, "print('x' * 299_999)", output_limit_bytes=300_000)
-    assert not result.truncated
-    assert len(result.stdout) == 300_000
-
-
 def test_memory_bomb_is_a_memory_error(sandbox: Sandbox) -> None:
     assert attempted(sandbox, "len(bytearray(10 ** 9))", memory_mb=256) == "refused: MemoryError"
-
-
-def test_growing_for_ever_ends(sandbox: Sandbox) -> None:
-    result = run(sandbox, "x = []\nwhile True: x.append(bytearray(1 << 20))", memory_mb=128)
-    assert result.exit_code == 1
-    assert b"MemoryError" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -130,12 +107,6 @@ print(total <= 4 << 20)
 )
 def test_no_process_can_be_started(sandbox: Sandbox, expression: str) -> None:
     assert attempted(sandbox, expression) == "refused: PermissionError"
-
-
-def test_fork_bomb_through_the_shell_ends(sandbox: Sandbox) -> None:
-    result = run(sandbox, ["/bin/sh", "-c", "f() { f | f & }; f; f"], deadline_s=5)
-    assert result.exit_code != 0
-    assert not result.timed_out
 
 
 def test_thread_bomb_ends(sandbox: Sandbox) -> None:
@@ -242,17 +213,6 @@ def test_no_descriptor_is_inherited(sandbox: Sandbox) -> None:
     program = "import os; print(sorted(map(int, os.listdir('/proc/self/fd')))[:-1])"
     with Path(__file__).open():
         assert printed(sandbox, program, stdin=b"x") == "[0, 1, 2]\n"
-
-
-def test_killing_everything_in_sight_kills_nothing_outside(sandbox: Sandbox) -> None:
-    program = """
-import os, signal
-for pid in (os.getppid(), 1, -1):
-    try: os.kill(pid, signal.SIGKILL)
-    except OSError: pass
-print("still here")
-"""
-    assert printed(sandbox, program) == "still here\n"
 
 
 @pytest.mark.parametrize(
