@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from tests.unit.helpers.sandboxed import printed, run
 
-from adjudge.engine.bubblewrap import interpreter_command
-from adjudge.engine.sandbox import Sandbox, SandboxResult, sandbox_available
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.code.bubblewrap import interpreter_command
+from adjudge.graders.code.sandbox import Sandbox, SandboxResult, sandbox_available
 
 # Ordinary programs
 
@@ -108,7 +108,7 @@ def test_no_zombie_reaches_the_next_reaper(sandbox: Sandbox) -> None:
     # In a container the caller itself may be process 1, to which orphans go.
     script = """
 import asyncio, ctypes, os
-from adjudge.engine.sandbox import Sandbox
+from adjudge.graders.code.sandbox import Sandbox
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
 async def scenario():
     for program in ("pass", "pass", "import os; os._exit(3)", "while True: pass"):
@@ -126,7 +126,7 @@ def test_program_dies_with_a_killed_caller(sandbox: Sandbox) -> None:
     marker = uuid.uuid4().hex
     script = """
 import asyncio, sys
-from adjudge.engine.sandbox import Sandbox
+from adjudge.graders.code.sandbox import Sandbox
 asyncio.run(Sandbox().run(sys.argv[1:], deadline_s=600))
 """
     with subprocess.Popen([sys.executable, "-c", script, *sleeper(marker)]) as caller:
@@ -230,7 +230,7 @@ def test_sandbox_that_breaks_later_is_no_verdict_on_the_program(
     empty_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_bwrap(empty_path, "echo 'bwrap: out of namespaces' >&2; exit 1")
-    monkeypatch.setattr("adjudge.engine.sandbox.sandbox_available", lambda: None)
+    monkeypatch.setattr("adjudge.graders.code.sandbox.sandbox_available", lambda: None)
     assert "out of namespaces" in str(refused())
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.test_sandbox import children, open_descriptors, processes_with, until
 
-from adjudge.engine.sandbox import Sandbox, SandboxResult
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.code.sandbox import Sandbox, SandboxResult
 
 HEAD = "import os, sys\nout = int(sys.argv[1])\n"
 ASKS = HEAD + "os.write(out, b'hello'); print(os.read(0, 99).decode(), sorted(os.listdir('.')))"

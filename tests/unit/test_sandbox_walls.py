@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.helpers.sandboxed import printed, run
 
-from adjudge.engine.sandbox import Sandbox
+from adjudge.graders.code.sandbox import Sandbox
 
 ATTEMPT = """
 def attempt(what):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adjudge import ErrorKind, GraderScore, GradingFailure
-from adjudge.engine.sandbox import Sandbox
+from adjudge.graders.code.sandbox import Sandbox
 from adjudge.graders.verif import (
     Constraints,
     RuleConstraint,

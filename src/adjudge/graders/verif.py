@@ -18,9 +18,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
-from adjudge.engine.sandbox import Sandbox, SandboxResult, check_sandbox
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import Between, View, text_in_view
+from adjudge.graders.code.running import describe_end
+from adjudge.graders.code.sandbox import Sandbox, check_sandbox
 from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.graders.llm.judge_grader import (
     JudgeOutcome,
@@ -169,7 +170,8 @@ async def run_checks(
             if place in pending and place not in found:
                 found[place] = _judged(what, value)
         if pending[0] not in found:
-            found[pending[0]] = _unfinished(result, own_s)
+            kind = ErrorKind.TIMEOUT if result.timed_out else ErrorKind.INVALID_INPUT
+            found[pending[0]] = RuleResult(None, kind, describe_end(result, own_s))
     return [found.get(at, RuleResult(None, ErrorKind.TIMEOUT, late)) for at in range(len(rules))]
 
 
@@ -208,18 +210,6 @@ def _judged(what: str, value: Any) -> RuleResult:
         return RuleResult(None, ErrorKind.INVALID_INPUT, f"raised {shorten_text(value)}")
     return RuleResult(
         None, ErrorKind.INVALID_INPUT, f"returned {shorten_text(value)}, not true or false"
-    )
-
-
-def _unfinished(result: SandboxResult, deadline_s: float) -> RuleResult:
-    if result.timed_out:
-        return RuleResult(None, ErrorKind.TIMEOUT, f"timed out after {deadline_s:.3g} s")
-    if result.truncated:
-        return RuleResult(None, ErrorKind.INVALID_INPUT, "printed more than the output limit")
-    last = result.stderr[-1000:].decode("utf-8", "replace").strip().rpartition("\n")[2]
-    said = shorten_text(last) if last else "no message"
-    return RuleResult(
-        None, ErrorKind.INVALID_INPUT, f"ended with exit code {result.exit_code}: {said}"
     )
 
 

@@ -31,8 +31,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from adjudge.engine.bubblewrap import (
-    SANDBOX_DIR,
+from adjudge.engine.processes import usable_cpus
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.code.bubblewrap import (
     ProgramResult,
     SandboxLimits,
     bubblewrap_command,
@@ -41,11 +42,7 @@ from adjudge.engine.bubblewrap import (
     run_program,
     seccomp_filter,
 )
-from adjudge.engine.processes import usable_cpus
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.text import encode_exactly
-
-__all__ = ["SANDBOX_DIR", "Sandbox", "SandboxResult", "check_sandbox", "sandbox_available"]
 
 _SOURCE = "main.py"
 _REMEDY = "Install bubblewrap (apt install bubblewrap) and allow it to create user namespaces."
