@@ -34,24 +34,10 @@ from adjudge.graders.rules.similarity import SimilarityGrader, StringMatchGrader
 from adjudge.types import GraderScore, Role, decode_result, encode_result
 
 METRICS: tuple[Any, ...] = ("bleu", "chrf", "rouge_l", "edit", "f1", "jaccard")
-FRAGMENTS = [
-    *("<think>", "</think>", "<answer>", "</answer>", "<tool_call>", "</tool_call>"),
-    *('{"name": "f", "arguments": {}}', "```json\n", "```", "[1, 2]", "NaN", "\\", '"'),
-    *(
-        "the cat",
-        " a ",
-        "今天",
-        "カナ",
-        "हिन्दी",
-        "😀",
-        "👩‍👩‍👧",
-        "\x00",
-        "\ud800",
-        "\n",
-        ".",
-        "1.5",
-    ),
-]
+SIGNS = """<think> </think> <answer> </answer> <tool_call> </tool_call> ``` [1,2] NaN \\ " 今天 カナ
+हिन्दी 😀 👩‍👩‍👧 . 1.5"""
+FRAGMENTS = [*SIGNS.split(), "```json\n", "the cat", " a ", "\x00", "\ud800", "\n"]
+FRAGMENTS.append('{"name": "f", "arguments": {}}')
 anything = st.characters(exclude_categories=())  # surrogates too
 texts = st.lists(
     st.one_of(st.sampled_from(FRAGMENTS), st.text(anything, max_size=6)), max_size=12

@@ -62,12 +62,6 @@ def test_report_joins_by_key() -> None:
     assert report.without_prompt == []
 
 
-def test_report_of_nothing() -> None:
-    report = score_ifeval(INPUTS, [])
-    assert report.scores("strict").prompt.value is None
-    assert "| prompt level | - | - | 0 |" in report.table()
-
-
 def test_report_refusals() -> None:
     twice = [*RESPONSES, {"prompt": "P2", "response": "other"}]
     with pytest.raises(ConfigError, match="response 6: an earlier response has the same prompt"):
