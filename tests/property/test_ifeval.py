@@ -55,8 +55,8 @@ CHECKS = parse_instructions(list(ARGUMENTS), list(ARGUMENTS.values()))
 REPAIRED = parse_instructions(list(ARGUMENTS), list(ARGUMENTS.values()), repaired=True)
 ALL = [check for _, check in CHECKS]
 
-SIGNS = """* ** *** ****** - -- [ ] << >> < > " ' ( ) ```json ``` { } 1 1,000 . ... ! ? , : P.S. Section
-Peace! Dr. U.S. B. NASA's DON'T CANNOT a The the É é ſ İ 今 😀"""
+SIGNS = """* ** *** ****** - -- [ ] << >> < > " ' ( ) ```json ``` { } 1 1,000 . ... ! ? , :
+P.S. Section Peace! Dr. U.S. B. NASA's DON'T CANNOT a The the É é ſ İ 今 😀"""
 FRAGMENTS = [*SIGNS.split(), "\n", "\n\n", "\r\n", " ", "\t", "\u2028", "\u3000", "p. s"]
 FRAGMENTS += ["Section 1", "Say so.", "My answer is yes.", "\x00", "\ud800"]
 texts = st.lists(
@@ -106,7 +106,8 @@ def test_detection_is_that_of_the_seeded_library(parts: list[str]) -> None:
     assert detect_language(text) == expected
 
 
-REPEATED = """* ** *** - [ ] << >> < " ' ( ) { ``` . .. ! , : p. s a A A' é İ 今 _ 1 a.b@ http:// @ A’ Dr"""
+REPEATED = """* ** *** - [ ] << >> < " ' ( ) { ``` . .. ! , : p. s a A A' é İ 今 _ 1 a.b@
+http:// @ A’ Dr"""
 HOSTILE = [*REPEATED.split(), "* ", "- ", ". ", "\n", " ", "\r\n", "p. ", "Section ", "Section 1"]
 HOSTILE += ["'S ", "\x00"]
 
