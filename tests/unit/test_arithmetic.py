@@ -108,6 +108,7 @@ def test_it_agrees_with_exact_fractions(tree: tuple[str, Fraction]) -> None:
 
 
 BOMBS = [
+    *("2000!", "7^5000^5000", "((9!)!)!"),
     "10^{10^{10}}",
     "9^9^9^9",
     "9!!!!",

@@ -163,6 +163,8 @@ def test_wrong_parameters_are_named(make: Any, parameter: str) -> None:
 # Test cases
 
 BROKEN: list[Any] = [
+    *([{"args": [1], "expected": {1}}], [{"args": 1, "expected": 1}], [{"test": 3}], {"tests": []}),
+    [{"input": ["1"], "output": "1"}],
     None,
     [],
     {},

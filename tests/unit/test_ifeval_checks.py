@@ -246,6 +246,10 @@ def test_languages() -> None:
             [{"num_paragraphs": 2, "nth_paragraph": 3, "first_word": "a"}],
             "nth_paragraph must be at most num_paragraphs",
         ),
+        (["startend:end_checker"], [{"end_phrase": " "}], "end_phrase must be text that is not"),
+        (["language:response_language"], [{"language": "zh"}], "language must be one of af, ar"),
+        (["keywords:existence"], [{"keywords": []}], "keywords must be a list of 1 to"),
+        (["keywords:existence"], [{"keywords": [""]}], "keywords must be a list of 1 to"),
     ],
 )
 def test_refused_arguments(ids: Any, kwargs: Any, message: str) -> None:
