@@ -28,21 +28,6 @@ def test_programs_on_standard_input() -> None:
 
 
 @needs_sandbox
-def test_programs_may_use_exit_main_and_dataclasses() -> None:
-    code = """
-from __future__ import annotations
-import dataclasses
-@dataclasses.dataclass
-class A:
-    x: int
-if __name__ == "__main__":
-    print(A(int(input())).x)
-    exit()
-"""
-    assert execute(code, [{"input": "5", "output": "5"}]).score == 1.0
-
-
-@needs_sandbox
 def test_correct_output_before_a_crash_is_not_passed() -> None:
     score = execute("print(1)\nraise ValueError('late')", [{"input": "", "output": "1"}])
     assert score.score == 0.0
@@ -82,15 +67,6 @@ def f(a, *, b=0):
 def test_returned_values_are_compared_as_json(returned: str, expected: Any, passes: bool) -> None:
     cases = [{"args": [], "expected": expected}]
     assert execute(f"def f(): return {returned}", cases, function="f").score == float(passes)
-
-
-@needs_sandbox
-def test_arguments_arrive_as_json_in_the_order_they_were_written() -> None:
-    code = "def f(x): return [list(x), type(x['b']).__name__]"
-    cases = [{"args": [{"b": (1,), "a": 2}], "expected": [["b", "a"], "list"]}]
-    assert execute(code, cases, function="f").score == 1.0
-    assert execute(code, ["assert f({'b': (1,), 'a': 2}) == [['b', 'a'], 'tuple']"]).score == 1.0
-    assert execute(code, ["assert f(x={'b': 1, 'a': 2})[0][0] in 'b'"]).score == 1.0
 
 
 @needs_sandbox

@@ -117,30 +117,6 @@ def groups(): return collections.defaultdict(list, {1: [2]})
 
 
 @needs_sandbox
-def test_objects_are_what_their_class_can() -> None:
-    code = """
-class Stack:
-    def __init__(self): self.items = []
-    def push(self, item): self.items.append(item)
-    def __len__(self): return len(self.items)
-    def __iter__(self): return iter(self.items)
-def make(): return Stack()
-def gen():
-    yield 1
-    yield 2
-"""
-    tests = [
-        "s = make()\ns.push(1)\nassert len(s) == 1\ns.push(2)\nassert len(s) == 2 == len(list(s))",
-        "from collections.abc import Iterator, Sized\nassert isinstance(gen(), Iterator)",
-        "from collections.abc import Sized\nassert isinstance(make(), Sized) and len(make()) == 0",
-        "from collections.abc import Sized\nassert not isinstance(gen(), Sized)",
-        "assert callable(make) and not callable(make()) and hasattr(make(), '__len__')",
-        "assert not hasattr(gen(), '__len__') and not hasattr(make(), '__add__')",
-    ]
-    assert outcomes(execute(code, tests)) == ["passed"] * len(tests)
-
-
-@needs_sandbox
 def test_values_of_collections_and_classes_that_derive_from_plain_ones() -> None:
     code = """
 from collections import Counter, OrderedDict

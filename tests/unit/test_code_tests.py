@@ -282,12 +282,6 @@ def test_a_check_that_nobody_calls_is_called_with_the_function() -> None:
 
 
 @needs_sandbox
-def test_every_test_starts_afresh() -> None:
-    code = "seen = []\ndef f(x):\n    seen.append(x)\n    return len(seen)"
-    assert execute(code, ["assert f(0) + 0 == 1"] * 3).score == 1.0
-
-
-@needs_sandbox
 def test_code_that_ends_or_hangs_fails_that_test_only() -> None:
     code = """
 import ctypes, os, sys

@@ -52,14 +52,11 @@ def as_log(rows: Any = ROWS) -> bytes:
     [
         ("a.jsonl", as_lines(), "lines"),
         ("a.json", as_lines(), "lines"),
-        ("a.json", json.dumps(ROWS).encode(), "array"),
         ("a.jsonl", json.dumps(ROWS, indent=1).encode(), "array"),
         ("a.json", b"\xef\xbb\xbf" + json.dumps(ROWS, indent=1).encode(), "array"),
         ("rollouts", as_lines(), "lines"),
-        ("a.txt", json.dumps(ROWS).encode(), "array"),
         ("a.csv", as_table(","), "table"),
         ("a.tsv", as_table("\t"), "table"),
-        ("a.csv", as_table(";"), "table"),
         ("a", as_table("\t"), "table"),
         ("a.eval", as_log(), "zip"),
     ],
@@ -234,9 +231,3 @@ def test_a_file_of_a_folder_that_breaks_off_is_a_broken_row(tmp_path: Path) -> N
     assert "cannot be decompressed to its end" in reader.broken[0].message
     with pytest.raises(RolloutError, match="cannot be decompressed"):
         list(SampleReader([tmp_path], {}, strict=True))
-
-
-def test_a_folder_of_pickles_says_how_to_write_lines(tmp_path: Path) -> None:
-    (tmp_path / "rollout_3.pt").write_bytes(b"PK")
-    with pytest.raises(ConfigError, match=r"never loaded.*\n  python -c .*DUMP\.pt > DUMP\.jsonl"):
-        find_files([tmp_path])

@@ -54,13 +54,10 @@ def test_memory_bomb_is_a_memory_error(sandbox: Sandbox) -> None:
         "os.memfd_create('x')",
         "ctypes.CDLL(None, use_errno=True).shmget(0, 4096, 0o1600) < 0 and os.memfd_create('x')",
         "open('/dev/shm/x', 'wb').write(b'x')",
-        "open('/x', 'wb').write(b'x')",
-        "open('/dev/x', 'wb').write(b'x')",
         "open('/usr/lib/x', 'wb').write(b'x')",
         # Opened only: should the walls fail, the host's settings must stay what they are.
         "os.open('/proc/self/oom_score_adj', os.O_WRONLY)",
         "os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY)",
-        "os.mkdir('/tmp')",
     ],
 )
 def test_there_is_no_memory_or_disk_beside_the_bounded_one(
@@ -82,18 +79,6 @@ print(written <= 4 << 20)
     result = run(sandbox, program, disk_mb=4)
     # Python ignores SIGXFSZ, so the limit is an error; a full disk is another.
     assert result.stdout in (b"%d\nTrue\n" % errno.EFBIG, b"%d\nTrue\n" % errno.ENOSPC)
-
-
-def test_many_files_together_cannot_pass_the_disk_limit(sandbox: Sandbox) -> None:
-    program = """
-total = 0
-try:
-    for n in range(64):
-        with open(str(n), "wb", buffering=0) as file: total += file.write(bytes(1 << 20))
-except OSError: pass
-print(total <= 4 << 20)
-"""
-    assert printed(sandbox, program, disk_mb=4) == "True\n"
 
 
 @pytest.mark.parametrize(
@@ -151,18 +136,6 @@ print([glob.glob(path + "/site-packages/*") for path in sys.path if not path.end
     said = printed(sandbox, program)
     assert said.startswith("no msgspec\n")
     assert "/" not in said
-
-
-def test_symlinks_lead_nowhere(sandbox: Sandbox) -> None:
-    program = """
-import os
-for target in ("/etc/passwd", "../../../../etc/passwd", "/proc/1/root/etc/passwd"):
-    os.symlink(target, "link")
-    try: print(open("link").read())
-    except OSError as error: print("refused")
-    os.remove("link")
-"""
-    assert printed(sandbox, program) == "refused\n" * 3
 
 
 def test_roots_of_other_processes_lead_nowhere(sandbox: Sandbox) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from adjudge.graders.verif import (
     RuleConstraint,
     VerIFGrader,
     VerifParts,
-    parse_constraints,
 )
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.types import Provenance, Usage
@@ -231,11 +229,3 @@ def test_the_row_may_stand_elsewhere() -> None:
     assert grade(Judge(), None, reference=truth).score == 1.0
     verl = {"style": "rule", "ground_truth": truth}
     assert grade(Judge(), None, reward_model=verl, field="reward_model.ground_truth").score == 1.0
-
-
-def test_the_examples_rows_are_read() -> None:
-    folder = Path(__file__).parents[2] / "examples"
-    for line in (folder / "verif_rows.jsonl").read_text().splitlines():
-        found = parse_constraints(json.loads(line)["ground_truth"], where="row", runs=True)
-        for rule in found.rules:
-            compile(rule.source, rule.name, "exec")
