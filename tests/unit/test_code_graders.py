@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.helpers.code_grading import block, execute
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.code.blocks import split_fenced_blocks
@@ -14,17 +15,8 @@ from adjudge.graders.code.grader import CodeExecutionGrader, SyntaxCheckGrader
 from adjudge.types import GraderScore
 
 
-def block(code: str, language: str = "python") -> str:
-    return f"Here it is:\n```{language}\n{code}\n```\nDone."
-
-
 def syntax(response: Any, **parameters: Any) -> GraderScore:
     return asyncio.run(SyntaxCheckGrader(**parameters).aevaluate(response))
-
-
-def execute(code: str, test_cases: Any, function: Any = None, **parameters: Any) -> GraderScore:
-    grader = CodeExecutionGrader(**parameters)
-    return asyncio.run(grader.aevaluate(block(code), test_cases, function=function))
 
 
 # Finding the code

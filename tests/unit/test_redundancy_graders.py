@@ -1,4 +1,4 @@
-"""Loops of calls, gains of observations and efficiencies: published values and what surrounds them."""
+"""Loops of calls, gains of observations, efficiencies: published values and what surrounds them."""
 
 from __future__ import annotations
 

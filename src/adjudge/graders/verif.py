@@ -83,9 +83,9 @@ def parse_constraints(value: Any, *, where: str, runs: bool) -> Constraints:
         row = read(value)
     except ValidationError as error:
         fault = error.errors()[0]
-        place = ".".join(map(str, (where, *fault["loc"])))
+        at = ".".join(map(str, (where, *fault["loc"])))
         found = shorten_text(repr(fault["input"]), 60)
-        raise _invalid(f"{place}: {fault['msg']} (found {found})") from None
+        raise _invalid(f"{at}: {fault['msg']} (found {found})") from None
     functions = [None] * len(row.checkers) if row.functions is None else row.functions
     if len(functions) != len(row.checkers):
         raise _invalid(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,7 +120,7 @@ def _printed_arguments(arguments: Any, equals: str, comma: str) -> str:
 
 
 def _most_repeated(
-    groups: Mapping[frozenset[Hashable], int], texts: Mapping[frozenset[Hashable], str]
+    groups: Mapping[frozenset[str], int], texts: Mapping[frozenset[str], str]
 ) -> list[dict[str, Any]]:
     repeated = [tokens for tokens, times in groups.items() if times > 1]
     repeated.sort(key=groups.__getitem__, reverse=True)

@@ -57,7 +57,7 @@ def nearest_earlier_similarities(texts: Iterable[str]) -> list[float]:
     return nearest
 
 
-def count_similar_pairs(groups: Mapping[frozenset[Hashable], int], threshold: float) -> int:
+def count_similar_pairs(groups: Mapping[frozenset[str], int], threshold: float) -> int:
     """How many pairs of texts have a Jaccard index of at least ``threshold`` (0 to 1).
 
     ``groups`` has the token sets of the texts and how often each occurs. Linear at threshold 1.
