@@ -71,12 +71,6 @@ def failure(
     return caught.value
 
 
-def test_a_child_stays_warm(runner: asyncio.Runner, pool: WorkerPool) -> None:
-    assert ask(runner, pool, "builtins:len", "four") == 4
-    first, second = (ask(runner, pool, PID, 0) for _ in range(2))
-    assert first == second != os.getpid()
-
-
 def test_a_passed_deadline_kills_the_child_and_the_pool_recovers(
     runner: asyncio.Runner, pool: WorkerPool
 ) -> None:
@@ -122,13 +116,6 @@ def test_only_the_candidates_phase_is_held_against_it(
     assert ask(runner, pool, "builtins:len", "ab") == 2
 
 
-def test_a_call_may_begin_as_the_candidates(runner: asyncio.Runner, pool: WorkerPool) -> None:
-    with pytest.raises(CandidateLimitExceeded):
-        runner.run(
-            pool.call("builtins:eval", FOR_EVER, deadline_s=0.2, phase=WorkerPhase.CANDIDATE)
-        )
-
-
 def test_each_phase_has_its_own_time_and_keeps_what_is_left(
     runner: asyncio.Runner, pool: WorkerPool
 ) -> None:
@@ -168,21 +155,6 @@ def test_a_child_that_is_killed_in_the_middle_is_never_the_candidates(
     error = runner.run(killed())
     assert not isinstance(error, CandidateLimitExceeded)
     assert error.kind is ErrorKind.UNSUPPORTED
-    assert ask(runner, pool, "builtins:len", "ab") == 2
-
-
-@pytest.mark.slow
-def test_a_child_that_is_stopped_is_never_the_candidates(
-    runner: asyncio.Runner, pool: WorkerPool
-) -> None:
-    ask(runner, pool, "builtins:eval", "1")
-    os.kill(ask(runner, pool, PID, 0), signal.SIGSTOP)
-    with pytest.raises(GradingFailure) as caught:
-        runner.run(
-            pool.call("builtins:eval", FOR_EVER, deadline_s=0.2, phase=WorkerPhase.CANDIDATE)
-        )
-    assert not isinstance(caught.value, CandidateLimitExceeded)
-    assert caught.value.kind is ErrorKind.TIMEOUT
     assert ask(runner, pool, "builtins:len", "ab") == 2
 
 
@@ -250,13 +222,6 @@ def test_a_child_that_crashes_is_unsupported_input(
     assert (error.kind, error.metadata["exit_code"]) == (ErrorKind.UNSUPPORTED, -11)
 
 
-def test_a_child_killed_while_idle_is_replaced(runner: asyncio.Runner, pool: WorkerPool) -> None:
-    pid = ask(runner, pool, PID, 0)
-    os.kill(pid, 9)
-    assert gone(pid)
-    assert ask(runner, pool, PID, 0) != pid
-
-
 def test_an_exception_is_a_bug_and_the_child_lives_on(
     runner: asyncio.Runner, pool: WorkerPool
 ) -> None:
@@ -292,15 +257,12 @@ def test_prints_and_reads_miss_the_channel(runner: asyncio.Runner, pool: WorkerP
     assert ask(runner, pool, "builtins:len", "still in step") == 13
 
 
-def test_large_requests_pass_and_large_replies_do_not(runner: asyncio.Runner) -> None:
-    pool = WorkerPool(size=1, max_reply_bytes=1000)
-    text = "é" * 3_000_000
-    assert ask(runner, pool, "builtins:len", text) == len(text)
-    error = failure(runner, pool, "builtins:str", "x" * 2000)
-    assert error.kind is ErrorKind.UNSUPPORTED
-    assert "longer than 1000" in str(error)
+def test_large_requests_pass_and_large_replies_do_not(
+    runner: asyncio.Runner, pool: WorkerPool
+) -> None:
+    assert ask(runner, pool, "builtins:len", "é" * 3_000_000) == 3_000_000
+    assert failure(runner, pool, "builtins:str", "x" * 2_000_000).kind is ErrorKind.UNSUPPORTED
     assert ask(runner, pool, "builtins:str", "x" * 500) == "x" * 500
-    pool.close()
 
 
 def test_text_without_encoding_is_invalid_input(runner: asyncio.Runner, pool: WorkerPool) -> None:
@@ -320,21 +282,6 @@ def test_cancelling_a_call_kills_its_child(runner: asyncio.Runner, pool: WorkerP
     before, after = runner.run(cancel_in_the_middle())
     assert before != after
     assert gone(before)
-
-
-def test_cancelling_a_waiting_call_loses_no_slot(runner: asyncio.Runner, pool: WorkerPool) -> None:
-    async def cancel_while_waiting() -> Any:
-        await pool._take_slot()
-        waiting = [asyncio.create_task(pool.call(PID, 0, deadline_s=30)) for _ in range(3)]
-        await asyncio.sleep(0)
-        waiting[0].cancel()
-        await asyncio.sleep(0)
-        pool._give_slot()
-        waiting[1].cancel()  # it has been given the slot and does not know yet
-        return await asyncio.wait_for(waiting[2], 30)
-
-    assert runner.run(cancel_while_waiting()) == ask(runner, pool, PID, 0)
-    assert pool._busy == 0
 
 
 def test_many_calls_share_few_children(runner: asyncio.Runner) -> None:
@@ -424,16 +371,6 @@ def test_a_fork_starts_afresh_and_leaves_the_parents_children_alone() -> None:
         asyncio.run(main())
     """)
     assert (done.stdout, done.stderr) == ("0 True\n", "")
-
-
-def test_an_exit_with_warm_children_is_silent_and_ends_them() -> None:
-    done = run_script("""
-        loop = asyncio.new_event_loop()
-        print(loop.run_until_complete(pid()))
-        loop.close()
-    """)
-    assert done.stderr == ""
-    assert gone(int(done.stdout))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a busy child with its parent")

@@ -60,13 +60,12 @@ except PermissionError:
 """
 
 
-class SandboxResult(ProgramResult):
-    """What a sandboxed program did.
+SandboxResult = ProgramResult
+"""What a sandboxed program did.
 
-    ``exit_code`` is the program's own, or 128 + signal number when a signal ended it (137: killed,
-    for instance at the deadline). ``duration_s`` has the sandbox's start in it, and no waiting for
-    a slot.
-    """
+``exit_code`` is the program's own, or 128 + signal number when a signal ended it (137: killed, for
+instance at the deadline). ``duration_s`` has the sandbox's start in it, and no waiting for a slot.
+"""
 
 
 class Sandbox:
@@ -283,7 +282,7 @@ def _result(done: ProgramResult, status: int) -> SandboxResult:
             ErrorKind.UNSUPPORTED, f"the sandbox could not be set up: {_tail(done.stderr)}"
         )
     code = 128 + signal.SIGKILL if exit_code is None else exit_code
-    return SandboxResult(**{**vars(done), "exit_code": code})
+    return replace(done, exit_code=code)
 
 
 def _kill(status: int, process: subprocess.Popen[bytes]) -> None:
