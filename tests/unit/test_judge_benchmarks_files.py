@@ -109,10 +109,10 @@ def test_llmbar_json_arrays_name_their_elements(tmp_path: Path) -> None:
 def test_broken_json_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text("[{]", encoding="utf-8")
-    with pytest.raises(ConfigError, match="not a JSON array of rows"):
+    with pytest.raises(ConfigError, match="cannot be read"):
         read_benchmark([path])
     path.write_text("[" * 100_000, encoding="utf-8")
-    with pytest.raises(ConfigError, match="not a JSON array of rows"):
+    with pytest.raises(ConfigError, match="cannot be read"):
         read_benchmark([path])
     path = tmp_path / "x.jsonl"
     path.write_text('{"input": \n' + json.dumps(LLMBAR) + "\n", encoding="utf-8")

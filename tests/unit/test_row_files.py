@@ -106,9 +106,9 @@ def test_cells_keep_their_lines_and_quotes(tmp_path: Path) -> None:
     [
         ("a.pt", b"PK\x03\x04", "is a pickle"),
         ("a.txt", b"hello\nworld\n", "is no file of rows"),
-        ("a.jsonl.gz", gzip.compress(as_lines() * 400)[:-20], "cannot be decompressed"),
-        ("a.eval", b"PK\x03\x04 torn", "cannot be read as a zip"),
-        ("a.zip", as_log([])[:], "a.zip: is a zip file, and no .eval log"),
+        ("a.jsonl.gz", gzip.compress(as_lines() * 400)[:-20], "cannot be read: Compressed file"),
+        ("a.eval", b"PK\x03\x04 torn", "cannot be read: File is not a zip"),
+        ("a.zip", as_log([])[:], "a.zip: cannot be read: is a zip file, and no .eval log"),
     ],
 )
 def test_what_is_no_file_of_rows_is_one_message(
@@ -123,7 +123,7 @@ def test_what_is_no_file_of_rows_is_one_message(
 
 def test_a_torn_zstandard_file_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.zst").write_bytes(as_zstandard(as_lines() * 4000)[:-30])
-    with pytest.raises(ConfigError, match="cannot be decompressed"):
+    with pytest.raises(ConfigError, match="cannot be read"):
         list(read_rows([tmp_path / "a.jsonl.zst"]))
 
 
@@ -195,7 +195,7 @@ def test_standard_input_is_any_file(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("prompt,response\np,r\n".encode("utf-16"), "header is not UTF-8"),
         (b"prompt,response,prompt\np,r,q\n", "a.csv: prompt: two columns"),
-        (b'prompt,response\np,"say "hi" there"\nq,r\n', "a.csv:2: cannot be read as a table"),
+        (b'prompt,response\np,"say "hi" there"\nq,r\n', "a.csv: cannot be read: line 2"),
     ],
 )
 def test_tables_that_would_be_misread_are_refused(
@@ -228,6 +228,6 @@ def test_a_file_of_a_folder_that_breaks_off_is_a_broken_row(tmp_path: Path) -> N
     assert sum(1 for _ in reader) > 3
     assert not reader.skipped
     assert [Path(row.where).name for row in reader.broken] == ["2.jsonl.gz", "3.parquet"]
-    assert "cannot be decompressed to its end" in reader.broken[0].message
-    with pytest.raises(RolloutError, match="cannot be decompressed"):
+    assert "cannot be read" in reader.broken[0].message
+    with pytest.raises(RolloutError, match="cannot be read: Compressed file"):
         list(SampleReader([tmp_path], {}, strict=True))

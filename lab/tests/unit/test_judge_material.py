@@ -103,7 +103,7 @@ def test_what_was_found_before_encoding_is_held_against_the_run(tmp_path: Path) 
     rows = [Preference(chosen=talk("q", "yes"), rejected=talk("q", "no no"))]
     encoder: Any = Words()
     judge = judge_of(tmp_path, "bradley_terry", train="f.jsonl")
-    with pytest.raises(ConfigError, match="1 of 2 rows cannot be used"):
+    with pytest.raises(ConfigError, match="1 of 2 rows can be used"):
         encode_rows(rows, encoder, judge, "data.train", problems)
     allowing = judge_of(tmp_path, "bradley_terry", train="f.jsonl", allow_unusable=0.5)
     assert encode_rows(rows, encoder, allowing, "data.train", problems).facts["unusable"] == 1
@@ -128,7 +128,7 @@ def test_reasons_that_cannot_be_shown_refuse_the_run(tmp_path: Path) -> None:
         method.encode(encoder)
         return method
 
-    with pytest.raises(ConfigError, match=r"(?s)data\.train: 1 of 16 .*train\.jsonl:3: reason"):
+    with pytest.raises(ConfigError, match=r"(?s)data\.train: 15 of 16 .*train\.jsonl:3: reason"):
         made()
     data = made(allow_unusable=0.1).data()
     assert data["train_rows"] | {"problems": []} == {

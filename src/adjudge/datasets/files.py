@@ -18,14 +18,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import lzma
 import re
 import shutil
-import struct
 import sys
 import tempfile
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
@@ -41,6 +38,7 @@ from adjudge.datasets.packing import (
     decode_line,
     number_lines,
     open_binary,
+    reading,
     require_pyarrow,
 )
 from adjudge.errors import ConfigError, RolloutError
@@ -137,14 +135,14 @@ def _suffix(path: Path) -> str:
 def check_files(paths: Sequence[Path]) -> None:
     """Raise :class:`ConfigError` for a file that is not there or cannot be one of rows."""
     for path in paths:
-        if not path.is_file():
-            reason = "is no regular file" if path.exists() else "no such file"
-            raise ConfigError(f"{path}: {reason}")
-        if path.suffix.lower() in _PICKLES:
-            raise ConfigError(
-                f"{path}: is a pickle, which could run any code and is never loaded. Write its "
-                f"samples as JSON lines where you trust it; of slime's dumps:\n  {_SLIME_COMMAND}"
+        reason = "" if path.is_file() else "is no regular file" if path.exists() else "no such file"
+        if not reason and path.suffix.lower() in _PICKLES:
+            reason = (
+                "is a pickle, which could run any code and is never loaded. Write its samples as "
+                f"JSON lines where you trust it; of slime's dumps:\n  {_SLIME_COMMAND}"
             )
+        if reason:
+            raise ConfigError(f"{path}: {reason}")
         if find_container(path) == "parquet" or path.suffix.lower() == ".zst":
             require_pyarrow(path)
 
@@ -263,7 +261,8 @@ def read_file(path: Path, name: str) -> Iterator[FileRow]:
         "parquet": _read_parquet,
         "zip": _read_zip,
     }
-    return readers[find_container(path)](path, name)
+    with reading(name):
+        yield from readers[find_container(path)](path, name)
 
 
 def _read_lines(path: Path, name: str) -> Iterator[FileRow]:
@@ -276,11 +275,7 @@ _array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def _read_array(path: Path, name: str) -> Iterator[FileRow]:
-    try:
-        items = _decode_array(decode_line(_read_document_bytes(path, name)))
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ConfigError(f"{name}: is not a JSON array of rows: {reason}") from None
+    items = _decode_array(decode_line(_read_document_bytes(path)))
     for number, item in enumerate(items, start=1):
         yield parse_row(item, f"{name}:{number}")
 
@@ -295,19 +290,19 @@ def _decode_array(text: bytes) -> Sequence[bytes]:
 
 
 def _read_document(path: Path, name: str) -> Iterator[FileRow]:
-    row = parse_row(decode_line(_read_document_bytes(path, name)), f"{name}:1")
+    row = parse_row(decode_line(_read_document_bytes(path)), f"{name}:1")
     if isinstance(row[1], RolloutError):  # lines, of which the first is broken
         yield from _read_lines(path, name)
     else:
         yield row
 
 
-def _read_document_bytes(path: Path, name: str) -> bytes:
+def _read_document_bytes(path: Path) -> bytes:
     with open_binary(path) as file:
         data = file.read(MAX_DOCUMENT_BYTES + 1)
     if len(data) > MAX_DOCUMENT_BYTES:
-        raise ConfigError(
-            f"{name}: a JSON array is read as a whole and must have at most {MAX_DOCUMENT_BYTES:,} "
+        raise OverflowError(
+            f"a JSON array is read as a whole and must have at most {MAX_DOCUMENT_BYTES:,} "
             "bytes. Write one object per line instead (.jsonl)."
         )
     return data
@@ -334,14 +329,14 @@ def _read_table(path: Path, name: str) -> Iterator[FileRow]:
         except csv.Error as error:
             where = f"{name}:{line}"
             if text.read(1) or "unexpected end" not in str(error):
-                raise ConfigError(f"{where}: cannot be read as a table: {error}") from error
+                raise csv.Error(f"line {line} of a table: {error}") from error
             torn = "its last cell is not closed: a quote is missing, or the file was cut off"
             yield where, RolloutError(torn, where=where)
 
 
 def _table_columns(columns: Sequence[str], name: str) -> Sequence[str]:
     if has_surrogates("".join(columns)):
-        raise ConfigError(f"{name}: its header {_NOT_UTF8}")
+        raise ValueError(f"its header {_NOT_UTF8}")
     twice = [one for one, count in Counter(columns).items() if one and count > 1]
     if twice:
         raise ConfigError(
@@ -364,30 +359,21 @@ def _table_row(columns: Sequence[str], cells: Sequence[str], where: str) -> File
 _EVAL_SAMPLE = re.compile(r"samples/.+_epoch_\d+(/sample)?\.json\Z")
 
 
-_ZIP_ERRORS = (
-    *(zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError),
-    *(zlib.error, lzma.LZMAError, struct.error, ValueError, OSError),
-)
-
-
 def _read_zip(path: Path, name: str) -> Iterator[FileRow]:
     found = False
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for member in archive.infolist():
-                if not _EVAL_SAMPLE.match(member.filename):
-                    continue
-                found, where = True, f"{name}:{member.filename}"
-                if member.file_size > MAX_ROW_BYTES:
-                    yield where, _too_long_row(where)
-                else:
-                    yield parse_row(archive.read(member), where)
-    except _ZIP_ERRORS as error:
-        raise ConfigError(f"{name}: cannot be read as a zip file: {error}") from error
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if not _EVAL_SAMPLE.match(member.filename):
+                continue
+            found, where = True, f"{name}:{member.filename}"
+            if member.file_size > MAX_ROW_BYTES:
+                yield where, _too_long_row(where)
+            else:
+                yield parse_row(archive.read(member), where)
     if not found:
-        raise ConfigError(
-            f"{name}: is a zip file, and no .eval log of inspect (it has no samples/*.json). "
-            "Unpack it, and give the files."
+        raise ValueError(
+            "is a zip file, and no .eval log of inspect (it has no samples/*.json). Unpack it, and "
+            "give the files."
         )
 
 
@@ -443,22 +429,15 @@ def _reason(text: bytes, error: Exception) -> str:
 
 
 def _read_parquet(path: Path, name: str) -> Iterator[FileRow]:
-    import pyarrow  # noqa: PLC0415  (an extra, heavy)
-    import pyarrow.parquet  # noqa: PLC0415
+    import pyarrow.parquet  # noqa: PLC0415  (an extra, heavy)
 
-    try:
-        number, file = 0, pyarrow.parquet.ParquetFile(path)
-        _table_columns(file.schema_arrow.names, name)
-        exact = "decimal" in str(file.schema_arrow)
-        for batch in file.iter_batches(batch_size=512):
-            for columns in batch.to_pylist():
-                number += 1
-                yield f"{name}:{number}", _round_decimals(columns) if exact else columns
-    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
-        # Also text that is not UTF-8, or times that no Python object can hold.
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"{name}: cannot be read as Parquet: {error}") from error
+    number, file = 0, pyarrow.parquet.ParquetFile(path)
+    _table_columns(file.schema_arrow.names, name)
+    exact = "decimal" in str(file.schema_arrow)
+    for batch in file.iter_batches(batch_size=512):
+        for columns in batch.to_pylist():
+            number += 1
+            yield f"{name}:{number}", _round_decimals(columns) if exact else columns
 
 
 def _round_decimals(value: Any) -> Any:

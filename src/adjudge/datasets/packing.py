@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import importlib.util
 import io
+import lzma
+import struct
+import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +16,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
-from adjudge.errors import ConfigError
+from adjudge.errors import AdjudgeError, ConfigError
 from adjudge.installation import install_command
 
 MAX_ROW_BYTES = 1 << 27
@@ -38,15 +42,33 @@ def is_compressed(path: Path) -> bool:
         return raw.read(4).startswith((_GZIP, _ZSTANDARD))
 
 
+_BROKEN = (
+    *(EOFError, OverflowError, RecursionError, NotImplementedError, RuntimeError, ValueError),
+    *(zlib.error, lzma.LZMAError, struct.error, csv.Error, zipfile.BadZipFile, OSError),
+)
+"""What the libraries raise that read broken files, pyarrow among them."""
+
+
+@contextmanager
+def reading(name: Path | str) -> Iterator[None]:
+    """Make one :class:`ConfigError` of what a library raises in reading a broken file."""
+    try:
+        yield
+    except _BROKEN as error:
+        if isinstance(error, AdjudgeError):
+            raise
+        said = str(error) or type(error).__name__
+        raise ConfigError(f"{name}: cannot be read: {said}") from error
+
+
 @contextmanager
 def open_binary(path: Path) -> Iterator[BinaryIO]:
     """A file's bytes, without their compression.
 
     Raises :class:`ConfigError` where they cannot be decompressed to their end.
     """
-    with path.open("rb") as raw:
+    with path.open("rb") as raw, reading(path):
         magic = raw.read(4)
-    try:
         if magic.startswith(_GZIP):
             with gzip.open(path, "rb") as file:
                 yield cast("BinaryIO", file)
@@ -58,10 +80,6 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
         else:
             with path.open("rb") as file:
                 yield file
-    except (EOFError, zlib.error, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # of the file system
-        raise ConfigError(f"{path}: cannot be decompressed to its end: {error}") from error
 
 
 def number_lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -211,12 +211,10 @@ class LoadedRows(Generic[_T]):
         Raises :class:`ConfigError` that lists the first problems otherwise, or when no row is left.
         """
         total = len(self.rows) + self.problems.count
-        if not self.rows:
-            raise ConfigError(f"no row of {total:,} can be used\n{self.problems}")
-        if self.problems.count > allow * total:
+        if not self.rows or self.problems.count > allow * total:
             raise ConfigError(
-                f"{self.problems.count:,} of {total:,} rows cannot be used. Correct them, or allow "
-                f"a share of unusable rows.\n{self.problems}"
+                f"{len(self.rows):,} of {total:,} rows can be used. Correct the others, or allow a "
+                f"share of unusable rows.\n{self.problems}"
             )
         return self.rows
 
