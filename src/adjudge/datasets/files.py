@@ -78,7 +78,11 @@ def find_files(inputs: Iterable[Path | str]) -> list[Path]:
     A folder gives its files of rows, with all below it; run folders of adjudge only their rollouts.
     Raises :class:`ConfigError` for what is not there, and where nothing is.
     """
-    return [file for one in inputs for file in _files_of(Path(one))]
+    files = [file for one in inputs for file in _files_of(Path(one))]
+    for file in files:
+        if has_surrogates(str(file)):
+            raise ConfigError(f"{file}: the file's name is not UTF-8. Give it another name.")
+    return files
 
 
 def _files_of(path: Path) -> list[Path]:
