@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from _pytest.doctest import DoctestModule
 
-from adjudge.engine.sandbox import sandbox_available
+from adjudge.graders.code.sandbox import sandbox_available
 
 collect_ignore_glob = ["docs/conformance/*.py"]  # for the trainers' own repositories
 

@@ -15,7 +15,6 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.answers.finding import find_last_marked
 from adjudge.graders.answers.grader import AnswerGrader
 from adjudge.graders.answers.likeness import Box, intersection_over_union
-from adjudge.graders.answers.quantities import find_last_number
 from adjudge.types import GraderScore
 
 SHARED_LOOP = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -105,20 +104,6 @@ def test_a_list_of_letters_is_never_right(
 
 
 @given(
-    st.integers(0, 10**6),
-    st.sampled_from(
-        ["{} apples", "about {}", "x = {}", "{} cm", "it is {}.", "{}?", "{}, not 7.5"]
-    ),
-)
-@SHARED_LOOP
-def test_words_that_change_nothing_cost_nothing(
-    runner: asyncio.Runner, number: int, form: str
-) -> None:
-    response = f"<answer>{form.format(number)}</answer>"
-    assert grade(runner, response, number, "NUMBER").score == 1
-
-
-@given(
     st.sampled_from(string.ascii_uppercase),
     st.sampled_from(["{}", "({})", "{}.", "**{}**"]),
     wrapped,
@@ -129,12 +114,6 @@ def test_a_letter_equals_itself(
 ) -> None:
     response = wrapper.format(form.format(letter))
     assert grade(runner, response, letter, "MULTIPLE_CHOICE").score == 1
-
-
-@given(st.sampled_from(["yes", "no", "True", "FALSE"]), wrapped)
-@SHARED_LOOP
-def test_a_boolean_equals_itself(runner: asyncio.Runner, word: str, wrapper: str) -> None:
-    assert grade(runner, wrapper.format(word), word, "BOOLEAN").score == 1
 
 
 @given(words, st.sampled_from(["{}", "<answer>{}</answer>"]))
@@ -178,14 +157,6 @@ sides = st.floats(1e-3, 1e6)
 boxes = st.builds(lambda x, y, w, h: (x, y, x + w, y + h), coordinates, coordinates, sides, sides)
 
 
-@given(boxes, boxes)
-def test_overlap_is_symmetric_and_in_range(first: Box, second: Box) -> None:
-    overlap = intersection_over_union(first, second)
-    assert overlap == intersection_over_union(second, first)
-    assert 0 <= overlap <= 1
-    assert intersection_over_union(first, first) == 1
-
-
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
@@ -201,40 +172,9 @@ def test_a_box_equals_itself(runner: asyncio.Runner, box: Box) -> None:
     assert grade(runner, f"<answer>{list(box)}</answer>", list(box), "BBOX").score == 1
 
 
-TOKENS = [
-    "<answer>",
-    "</answer>",
-    r"\boxed{",
-    "{",
-    "}",
-    "$",
-    "\\",
-    "[",
-    "]",
-    "(",
-    ")",
-    '"',
-    "-",
-    ",",
-]
-TOKENS += [
-    "1",
-    ".",
-    "/",
-    "^",
-    "%",
-    "e9",
-    "A",
-    "B.",
-    "yes",
-    "not ",
-    "true",
-    "x",
-    "\n",
-    " ",
-    "<think>",
-]
-TOKENS += ["</think>", "\ud800", "\x00", "٣", "∞", r"\frac", r"\sqrt", "**", "[1,2,3,4]", '{"a":1}']
+SIGNS = r"""<answer> </answer> \boxed{ { } $ \ [ ] ( ) " - , 1 . / ^ % e9 A B. yes true x <think>
+</think> ٣ ∞ \frac \sqrt ** [1,2,3,4] {"a":1}"""
+TOKENS = [*SIGNS.split(), "not ", "\n", " ", "\ud800", "\x00"]
 hostile = st.lists(st.sampled_from(TOKENS), max_size=30).map("".join) | st.text()
 anything = st.one_of(hostile, st.none(), st.booleans(), finite, st.integers(), json_values)
 
@@ -272,10 +212,3 @@ def test_whatever_comes_to_a_process_too(
 def test_a_marker_at_the_end_always_wins(before: str, answer: str) -> None:
     assert find_last_marked(f"{before}<answer>{answer}</answer>") == answer.strip()
     assert find_last_marked(f"{before}\\boxed{{{answer}}}") == answer.strip()
-
-
-@given(st.text(string.ascii_letters + " .,!?\n", max_size=5000), st.integers(0, 10**20))
-def test_the_last_number_does_not_depend_on_what_precedes(before: str, number: int) -> None:
-    found = find_last_number(f"7 {before}\n{number}")
-    assert found is not None
-    assert found.value == number

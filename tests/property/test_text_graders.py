@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from adjudge.errors import GradingFailure
-from adjudge.graders.base import RuleGrader, split_words, view_text
+from adjudge.graders.base import RuleGrader
 from adjudge.graders.rules.json_graders import JsonMatchGrader, JsonValidatorGrader
 from adjudge.graders.rules.json_validation import (
     MAX_JSON_DEPTH,
@@ -32,29 +30,14 @@ from adjudge.graders.rules.response_form import (
     SoftOverlongPunishmentGrader,
     repetition_rate,
 )
-from adjudge.graders.rules.similarity import SimilarityGrader, StringMatchGrader, rouge_l
-from adjudge.text import thinking_text
+from adjudge.graders.rules.similarity import SimilarityGrader, StringMatchGrader
 from adjudge.types import GraderScore, Role, decode_result, encode_result
 
 METRICS: tuple[Any, ...] = ("bleu", "chrf", "rouge_l", "edit", "f1", "jaccard")
-FRAGMENTS = [
-    *("<think>", "</think>", "<answer>", "</answer>", "<tool_call>", "</tool_call>"),
-    *('{"name": "f", "arguments": {}}', "```json\n", "```", "[1, 2]", "NaN", "\\", '"'),
-    *(
-        "the cat",
-        " a ",
-        "今天",
-        "カナ",
-        "हिन्दी",
-        "😀",
-        "👩‍👩‍👧",
-        "\x00",
-        "\ud800",
-        "\n",
-        ".",
-        "1.5",
-    ),
-]
+SIGNS = """<think> </think> <answer> </answer> <tool_call> </tool_call> ``` [1,2] NaN \\ " 今天 カナ
+हिन्दी 😀 👩‍👩‍👧 . 1.5"""
+FRAGMENTS = [*SIGNS.split(), "```json\n", "the cat", " a ", "\x00", "\ud800", "\n"]
+FRAGMENTS.append('{"name": "f", "arguments": {}}')
 anything = st.characters(exclude_categories=())  # surrogates too
 texts = st.lists(
     st.one_of(st.sampled_from(FRAGMENTS), st.text(anything, max_size=6)), max_size=12
@@ -69,25 +52,21 @@ json_values = st.recursive(
 OF_RESPONSE: list[RuleGrader] = [
     ReasoningFormatGrader(),
     ReasoningFormatGrader(strict=False),
-    ReasoningFormatGrader(prompt_opens=True),
     ReasoningToolCallFormatGrader(),
     JsonValidatorGrader(),
-    JsonValidatorGrader(strict=False, view="full"),
+    JsonValidatorGrader(strict=False),
     LengthPenaltyGrader(),
     LengthPenaltyGrader(unit="words", floor=-0.05, view="final"),
     SoftOverlongPunishmentGrader(max_length=20, cache_length=10, unit="chars"),
     NgramRepetitionPenaltyGrader(),
-    NgramRepetitionPenaltyGrader(n=1, use_soft_penalty=True, min_scaling=0.1, view="thought"),
+    NgramRepetitionPenaltyGrader(n=1, penalty_threshold=0, view="thought"),
     LanguageGrader("en"),
-    LanguageGrader("zh", candidates=["en", "zh"], measure="probability"),
 ]
 OF_REFERENCE: list[RuleGrader] = [
     *(SimilarityGrader(metric) for metric in METRICS),
-    SimilarityGrader("bleu", bleu_tokenizer="zh", view="full"),
-    SimilarityGrader("bleu", bleu_tokenizer="intl"),
     *(StringMatchGrader(m) for m in ("exact", "prefix", "suffix", "contains", "overlap")),
     JsonMatchGrader(),
-    JsonMatchGrader(measure="share", strict_order=False, strict=False),
+    JsonMatchGrader(measure="share", strict=False),
 ]
 
 
@@ -141,64 +120,12 @@ def test_symmetric_metrics(metric: Any, one: str, other: str) -> None:
     assert grader.evaluate(one, other).score == pytest.approx(grader.evaluate(other, one).score)
 
 
-def lcs(one: list[str], other: list[str]) -> int:
-    """The longest common subsequence by the textbook table."""
-    table = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
-    for i, x in enumerate(one):
-        for j, y in enumerate(other):
-            longer = max(table[i][j + 1], table[i + 1][j])
-            table[i + 1][j + 1] = table[i][j] + 1 if x == y else longer
-    return table[-1][-1]
-
-
-def levenshtein(one: str, other: str) -> int:
-    """Edit distance by the textbook rows."""
-    row = list(range(len(other) + 1))
-    for i, x in enumerate(one, 1):
-        previous, row = row, [i]
-        for j, y in enumerate(other, 1):
-            row.append(min(previous[j] + 1, row[-1] + 1, previous[j - 1] + (x != y)))
-    return row[-1]
-
-
-some_words = st.lists(st.sampled_from(["a", "b", "cc", "今", "天"]), min_size=1, max_size=12)
-
-
-@given(ours=some_words, theirs=some_words)
-def test_rouge_l_against_the_textbook(ours: list[str], theirs: list[str]) -> None:
-    common = lcs(ours, theirs)
-    precision, recall = common / len(ours), common / len(theirs)
-    expected = 2 * precision * recall / (precision + recall) if common else 0.0
-    assert rouge_l(" ".join(ours), " ".join(theirs)) == pytest.approx(expected)
-
-
-@given(one=st.text("abc今", max_size=10), other=st.text("abc今", min_size=1, max_size=10))
-def test_edit_similarity_against_the_textbook(one: str, other: str) -> None:
-    longer = max(len(one), len(other))
-    expected = 1 - levenshtein(one, other) / longer
-    assert SimilarityGrader("edit").evaluate(one, other).score == pytest.approx(expected)
-
-
 @given(tokens=st.lists(st.sampled_from("abc"), min_size=1, max_size=25), n=st.integers(1, 5))
 def test_repetition_rate_against_brute_force(tokens: list[str], n: int) -> None:
     assume(len(tokens) >= n)
     ngrams = [tokens[i : i + n] for i in range(len(tokens) - n + 1)]
     repeats = sum(ngram in ngrams[:i] for i, ngram in enumerate(ngrams))
     assert repetition_rate(tokens, n) == pytest.approx(repeats / len(ngrams))
-
-
-@given(text=texts)
-def test_words_lose_nothing_but_white_space(text: str) -> None:
-    lowered = text.lower()
-    assert "".join(split_words(text, signs=True)) == "".join(lowered.split())
-    assert len(split_words(text)) <= len(split_words(text, signs=True))
-
-
-@given(text=texts)
-def test_parts_of_a_response(text: str) -> None:
-    assert view_text(text, "full") == text
-    if "think>" not in text:
-        assert (view_text(text, "final"), thinking_text(text)) == (text, "")
 
 
 @given(lengths=st.lists(st.integers(0, 400), min_size=2, max_size=2), floor=st.none() | st.just(-1))
@@ -210,10 +137,10 @@ def test_longer_is_never_penalised_less(lengths: list[int], floor: float | None)
     assert soft.evaluate(response_length=short).score >= soft.evaluate(response_length=long).score
 
 
-@given(rates=st.lists(st.integers(1, 20), min_size=2, max_size=2), soft=st.booleans())
-def test_more_repetition_is_never_penalised_less(rates: list[int], soft: bool) -> None:
+@given(rates=st.lists(st.integers(1, 20), min_size=2, max_size=2))
+def test_more_repetition_is_never_penalised_less(rates: list[int]) -> None:
     few, many = sorted(rates)
-    grader = NgramRepetitionPenaltyGrader(n=1, use_soft_penalty=soft)
+    grader = NgramRepetitionPenaltyGrader(n=1)
     fresh = [f"w{i}" for i in range(20)]
     scores = [grader.evaluate(" ".join(fresh[k - 1 :] + ["again"] * k)).score for k in (few, many)]
     assert scores[0] >= scores[1]
@@ -228,13 +155,7 @@ def test_json_equals_itself_in_any_spelling(value: Any, data: st.DataObject) -> 
         sort_keys=data.draw(st.booleans()),
     )
     assume("Infinity" not in spelled)
-    for grader in (
-        JsonMatchGrader(),
-        JsonMatchGrader(strict_order=False),
-        JsonMatchGrader(ignore_extra_keys=True),
-        JsonMatchGrader(measure="share"),
-        JsonMatchGrader(measure="share", strict_order=False, ignore_extra_keys=True),
-    ):
+    for grader in (JsonMatchGrader(), JsonMatchGrader(measure="share")):
         reference = json.dumps(value) if isinstance(value, str | None) else value
         assert grader.evaluate(spelled, reference).score == 1.0
 
@@ -264,18 +185,9 @@ def test_json_comparison_against_recursion(one: Any, other: Any) -> None:
     ours, theirs = json.dumps(one), json.dumps(other)
     exact = JsonMatchGrader().evaluate(ours, theirs).score
     assert exact == float(same(one, other))
-    assert JsonMatchGrader(strict_order=False).evaluate(ours, theirs).score >= exact
     share = JsonMatchGrader(measure="share")
     assert (share.evaluate(ours, theirs).score == 1.0) == (exact == 1.0)
     assert share.evaluate(ours, theirs).score == share.evaluate(theirs, ours).score
-
-
-@given(values=st.lists(small_values, max_size=5), data=st.data())
-def test_list_order_can_be_left_out(values: list[Any], data: st.DataObject) -> None:
-    shuffled = json.dumps(data.draw(st.permutations(values)))
-    for measure in ("exact", "share"):
-        grader = JsonMatchGrader(measure=measure, strict_order=False)
-        assert grader.evaluate(shuffled, values).score == 1.0
 
 
 @given(text=texts | json_values.map(json.dumps))
@@ -327,37 +239,7 @@ def test_any_schema_gets_a_verdict_or_is_a_fault(schema: dict[str, Any], instanc
     json.dumps(answer).encode()
 
 
-HOSTILE: list[str] = [
-    *("<think>", "</think>", "<think></think>", "<answer>", "</answer>", "<tool_call>"),
-    *("</tool_call>", "<tool_call></tool_call>", "```\n", "```json\n{}\n```\n", "[", "{", '{"a":'),
-    *('"\\"', "[],", "a", "a ", " ", "\n", "今", "!", "<", "1"),
-]
-LINEAR: list[RuleGrader] = [g for g in OF_RESPONSE if not isinstance(g, LanguageGrader)]
-
-
-def seconds(call: Callable[[], object]) -> float:
-    """CPU time of one call, the best of three."""
-    best = float("inf")
-    for _ in range(3):
-        start = time.process_time()
-        call()
-        best = min(best, time.process_time() - start)
-    return best
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("grader", LINEAR, ids=label)
-def test_time_grows_with_the_length_not_its_square(grader: RuleGrader) -> None:
-    for unit in HOSTILE:
-        for frame in ("{}", "<think>{}</think><answer>4</answer>", "<think>a</think>[{}]"):
-            short, long = (frame.replace("{}", unit * (n // len(unit))) for n in (1_500, 24_000))
-            taken = seconds(lambda text=short: grader.evaluate(text))  # type: ignore[misc]
-            # 16 times the length: a linear grader takes 16 times as long, a quadratic one 256.
-            ratio = seconds(lambda text=long: grader.evaluate(text)) / max(taken, 1e-4)  # type: ignore[misc]
-            assert ratio < 100, (unit, frame)
-
-
-@pytest.mark.parametrize("grader", OF_REFERENCE[:8], ids=label)
+@pytest.mark.parametrize("grader", OF_REFERENCE[:6], ids=label)
 def test_similarity_of_long_texts_is_bounded(grader: RuleGrader) -> None:
     result = grader.evaluate("ab " * 10**6, "ba " * 10**6)
     assert result.metadata == {"cut": True}

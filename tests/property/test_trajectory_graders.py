@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,7 +23,6 @@ from adjudge.graders.rules.trajectory import (
     ToolCallStepSequenceMatchGrader,
     calls_by_turn,
     decode_arguments,
-    parse_trajectory,
 )
 
 pytestmark = pytest.mark.slow  # many examples
@@ -137,29 +135,13 @@ def test_the_efficiencies_are_their_definitions(made: list[tuple[str, Any, str]]
         assert usage.metadata["repeated_calls"] == len(made) - len(set(signatures))
 
 
-def shingled(text: str) -> set[tuple[str, ...]]:
-    words = ["<start>", *text.lower().split(), "<end>"]
-    return {tuple(words[i : i + 2]) for i in range(len(words) - 1)} if len(words) > 2 else set()
-
-
-def shingle_jaccard(one: str, other: str) -> float:
-    a, b = shingled(one), shingled(other)
-    return len(a & b) / len(a | b) if a and b else 0.0
-
-
-SIMILARITIES = [("jaccard", jaccard), ("ordered", shingle_jaccard)]
-
-
-@pytest.mark.parametrize(("similarity", "definition"), SIMILARITIES)
 @given(texts=st.lists(observations, max_size=25))
-def test_nearest_earlier_is_a_comparison_of_all_pairs(
-    similarity: Any, definition: Callable[[str, str], float], texts: list[str]
-) -> None:
+def test_nearest_earlier_is_a_comparison_of_all_pairs(texts: list[str]) -> None:
     expected = [
-        max((definition(text, earlier) for earlier in texts[:position]), default=0.0)
+        max((jaccard(text, earlier) for earlier in texts[:position]), default=0.0)
         for position, text in enumerate(texts)
     ]
-    assert nearest_earlier_similarities(texts, similarity) == expected
+    assert nearest_earlier_similarities(texts) == expected
 
 
 @given(texts=st.lists(observations, max_size=25), threshold=thresholds)
@@ -229,9 +211,9 @@ nasty_messages: st.SearchStrategy[Any] = (
 
 GRADERS: list[Any] = [
     ActionLoopDetectionGrader(),
-    ActionLoopDetectionGrader(0.4, "ordered"),
+    ActionLoopDetectionGrader(0.4),
     ObservationInformationGainGrader(),
-    ObservationInformationGainGrader(0.0, "ordered"),
+    ObservationInformationGainGrader(0.0),
     ToolUsageEfficiencyGrader(),
     TrajectoryStepEfficiencyGrader(),
 ]
@@ -239,9 +221,7 @@ REFERENCED: list[Any] = [
     ToolCallPrecisionRecallMatchGrader("f1", match_arguments=True),
     ToolCallStepSequenceMatchGrader(),
     ToolCallStepSequenceMatchGrader(use_jaccard_similarity=False),
-    ToolCallStepSequenceMatchGrader(
-        use_jaccard_similarity=False, strict_mode=False, metric_type="precision"
-    ),
+    ToolCallStepSequenceMatchGrader(use_jaccard_similarity=False, strict_mode=False),
 ]
 
 
@@ -282,29 +262,4 @@ def test_no_calls_or_references_break_a_grader(messages: Any, calls: Any, count:
     in_range_or_invalid(step, messages=messages, reference_step_count=count)
 
 
-@given(steps)
-def test_messages_are_left_as_they_were(made: list[tuple[str, Any, str]]) -> None:
-    messages = as_messages(made)
-    before = repr(messages)
-    for grader in GRADERS:
-        grader.evaluate(messages)
-    assert repr(messages) == before
-
-
 # Growth: work is counted, not timed.
-
-
-def test_pairing_reads_every_message_once() -> None:
-    class Counted(dict[str, Any]):
-        reads = 0
-
-        def get(self, key: str, default: Any = None) -> Any:
-            Counted.reads += 1
-            return super().get(key, default)
-
-    def reads(size: int) -> int:
-        Counted.reads = 0
-        parse_trajectory([Counted(m) for m in as_messages([("f", "{}", "seen")] * size)])
-        return Counted.reads
-
-    assert reads(1000) <= 10.1 * reads(100)

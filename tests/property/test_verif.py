@@ -1,6 +1,5 @@
 """VerIF's parts for any constraints and any text: the formula, the interval, no other exception."""
 
-import asyncio
 from typing import Any
 
 from hypothesis import given, settings
@@ -12,11 +11,10 @@ from adjudge.graders.verif import (
     Constraints,
     RuleConstraint,
     RuleResult,
-    VerIFGrader,
     VerifParts,
     parse_constraints,
 )
-from adjudge.judges import Reply, ScriptedModel
+from adjudge.judges import Reply
 from adjudge.types import Provenance
 from adjudge.verdicts import Verdict
 
@@ -87,23 +85,3 @@ def test_rows_are_read_or_refused(value: Any, runs: bool) -> None:
     except GradingFailure as failure:
         kind = failure.kind
     assert kind is ErrorKind.INVALID_INPUT or found.soft or found.rules
-
-
-@given(st.lists(texts.filter(lambda text: text.split()), min_size=1, max_size=4), texts)
-@settings(max_examples=25)
-def test_the_judge_sees_as_many_lines_as_there_are_constraints(
-    soft: list[str], response: str
-) -> None:
-    seen: list[str] = []
-
-    def judge(messages: Any) -> dict[str, Any]:
-        seen.append(messages[-1]["content"])
-        return {"reason": "", "score": 1}
-
-    truth = {"checkers": [f"[llm] {text}" for text in soft]}
-    grader = VerIFGrader(ScriptedModel(judge))
-    said = "x" + response.replace("<think>", "").replace("</think>", "")
-    result = asyncio.run(grader.aevaluate(prompt="Q?", response=said, ground_truth=truth))
-    assert result.score == 1.0
-    block = seen[0].partition("<constraints-")[2].partition("\n</constraints-")[0]
-    assert len(block.split("\n")) == 1 + len(soft)

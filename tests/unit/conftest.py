@@ -2,7 +2,7 @@
 
 import pytest
 
-from adjudge.engine.sandbox import Sandbox
+from adjudge.graders.code.sandbox import Sandbox
 
 
 @pytest.fixture

@@ -29,23 +29,18 @@ from adjudge.types import GraderScore
 BOMBS = {
     "tower": "10^{10^{10}}",
     "tower in a sum": "9^{9^{9}}+x",
-    "tower in a sine": r"\sin(10^{10^{8}})",
     "tower in an exponent": "x^{10^{10^{10}}}",
     "factorial": "99999999!",
-    "factorial of a power": "(10^{8})!",
     "binomial": r"\binom{10^{9}}{5\cdot 10^{8}}",
     "sum": r"\sum_{k=1}^{10^{9}} \frac{1}{k^2+x}",
-    "product": r"\prod_{k=1}^{10^{7}} (k+x)",
     "integral": r"\int_0^{1000} \sin(x^x) e^{x^2} dx",
     "expansion": "(a+b+c+d+e+f)^{60}",
     "parentheses": "(" * 3000 + "x" + ")" * 3000,
-    "fractions": r"\frac{1}{1+" * 200 + "x" + "}" * 200,
     "long sum": "x+" * 50_000 + "1",
     "many digits": "7" * 1_000_000 + "x",
     "many elements": r"\{" + ",".join(f"x^{{{n}}}" for n in range(2000)) + r"\}",
     "tower in a matrix": r"\begin{pmatrix} 1 & 10^{10^{10}} \\ x & 2 \end{pmatrix}",
     "tower in an equation": "y = 10^{10^{10}}",
-    "contradictory towers": "10^{10^{10}} = 9^{10^{10}} = 3",
 }
 TOWER = r"\sum_{k=1}^{n} 10^{10^{10}}k"
 REFERENCE = r"\frac{x}{2}"
@@ -254,7 +249,7 @@ def test_a_pattern_is_found_at_the_end_of_a_long_text() -> None:
         JsonValidatorGrader(),
         JsonSchemaGrader({"uniqueItems": True}),
         JsonMatchGrader(),
-        JsonMatchGrader("share", strict_order=False),
+        JsonMatchGrader("share"),
     ],
 )
 def test_a_json_text_without_end_is_the_answers_fault(grader: Any) -> None:

@@ -1,14 +1,11 @@
 """Code that tries to pass its tests without being right; each attempt must fail."""
 
 import asyncio
-import json
-from types import SimpleNamespace
 
 import pytest
 from tests.unit.helpers.code_grading import execute, needs_sandbox, outcomes
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.code import running as case_runner
 from adjudge.graders.code.grader import CodeExecutionGrader
 
 CHANNEL = """
@@ -22,24 +19,12 @@ def send(tree): write(json.dumps(tree).encode() + bytes([10]))
 
 CHEATS = {
     "exits early": "import os\nos._exit(0)",
-    "exits politely": "import sys\nsys.exit(0)",
     "exits in the call": "import os\ndef f(x): os._exit(0)",
     "equals everything": """
 class Yes:
     def __eq__(self, other): return True
     __hash__ = None
 def f(x): return Yes()
-""",
-    "a number that equals everything": """
-class Yes(int):
-    def __eq__(self, other): return True
-    def __hash__(self): return 0
-def f(x): return Yes(77)
-""",
-    "a list that equals everything": """
-class Yes(list):
-    def __eq__(self, other): return True
-def f(x): return Yes([77])
 """,
     "prints what a report looks like": """
 import os
@@ -65,13 +50,6 @@ for name in list(vars(__main__)):
         setattr(__main__, name, lambda *a, **k: b'[0, "passed", ""]\\n')
 def f(x): raise AssertionError
 """,
-    "catches assertions": """
-import builtins
-class Quiet(Exception):
-    def __new__(cls, *a): return SystemExit(0)
-builtins.AssertionError = Quiet
-def f(x): return None
-""",
     "reads standard input again": """
 import os
 def f(x):
@@ -86,11 +64,6 @@ def f(x):
     os._exit(0)
 """,
     "replaces exec": "import builtins\nbuiltins.exec = lambda *a, **k: None",
-    "replaces compile": """
-import builtins
-builtins.compile = lambda *a, **k: (lambda: None).__code__
-def f(x): return None
-""",
     "walks the frames": """
 import sys
 def f(x):
@@ -156,22 +129,10 @@ def f(x):
 def f(x):
     while True: write(b"[" * 100_000)
 """,
-    "a reply with keys of objects": CHANNEL
-    + """
-def f(x):
-    write(b'[3, "value", {"__class__": "int", "__class__": "bool", "__eq__": true}]\\n')
-    os._exit(0)
-""",
     "a value with content of its own": CHANNEL
     + """
 def f(x):
     send([3, "value", ["plus", 0, ["live", 0, "int", False]], ["list", 0, ["list"], ["dict"]]])
-    os._exit(0)
-""",
-    "every object is the same": CHANNEL
-    + """
-def f(x):
-    send([3, "value", ["live", 0, "int", False]])
     os._exit(0)
 """,
     "a reply that is too deep": CHANNEL
@@ -185,7 +146,6 @@ def f(x):
     for kind in (StopIteration, GeneratorExit, KeyboardInterrupt, SystemExit, AssertionError):
         if x % 5 == 0 or kind is SystemExit: raise kind(0)
 """,
-    "ends whatever iterates": "def f(x): raise StopIteration",
     "traces whoever runs": """
 import sys, threading
 def skip(frame, event, value):
@@ -212,16 +172,6 @@ def f(x):
         try: open(f"/proc/{process}/mem", "r+b").write(b"passed")
         except OSError: pass
     return os.getppid()
-""",
-    "starts copies of itself": """
-import os, threading
-def f(x):
-    for _ in range(200):
-        try: os.fork()
-        except OSError: pass
-        try: threading.Thread(target=f, args=(x,), daemon=True).start()
-        except RuntimeError: break
-    return 1
 """,
 }
 
@@ -271,26 +221,6 @@ def test_cheats_do_not_pass(cheat: str, style: str) -> None:
     assert judged(ANY_CHEATS[cheat], style) == 0.0
 
 
-def test_reports_are_read_up_to_the_first_line_that_is_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    read: list[bytes] = []
-
-    def loads(line: bytes) -> object:
-        read.append(line)
-        return json.loads(line)
-
-    monkeypatch.setattr(case_runner, "json", SimpleNamespace(loads=loads))
-    good = b'[4, "value", 1]\n'
-    for noise in (b"\n" * 10**6, b"[" * 10**6, b"9\n" * 10**5, b'[7, "value", 1]\n', good):
-        read.clear()
-        stdout = good + noise + b'[5, "value", 1]\n'
-        assert [report[0] for report in case_runner._reports(stdout, [4, 5])] == [4]
-        assert len(read) == 2
-    read.clear()
-    assert len(list(case_runner._reports(good * 10**5, [4]))) == len(read) == 1
-
-
 @needs_sandbox
 @pytest.mark.parametrize("style", [style for style in STYLES if style != "stdio"])
 def test_lines_without_end_are_no_reports(style: str) -> None:
@@ -309,27 +239,15 @@ def f(x): return SOURCE
     "test",
     [
         "assert eval(f(7)) == 49",
-        "exec(f(7), {})\nassert f(7) == 49",
-        "run = eval\nassert run(f(7)) == 49",
         "assert list(map(eval, [f(7)])) == [49]",
-        "assert eval(compile(f(7), 'x', 'eval')) == 49",
         "assert eval('eval(f(7))') + 0 == 49",
-        "assert __builtins__['eval'](f(7)) == 49",
         "assert getattr(__import__('builtins'), 'eval')(f(7)) == 49",
         "import builtins\nassert builtins.eval(f(7)) == 49",
-        "import pickle\nassert pickle.loads(f(7)) == 49",
         "assert pickle.loads(f(7)) == 49",
-        "import pickle as p\nassert p.loads(f(7)) == 49",
         "from pickle import loads\nassert loads(f(7)) == 49",
-        "from marshal import loads as read\nassert read(f(7)) == 49",
-        "import shelve\nassert shelve.open(f(7))",
         "import importlib\nassert importlib.import_module(f(7))",
-        "import timeit\nassert timeit.timeit(f(7)) < 1",
         "from typing import get_type_hints\nassert get_type_hints(f)",
-        "import typing\nassert typing.get_type_hints(f)",
-        "import subprocess\nassert subprocess.run(f(7))",
         "import os\nassert os.system(f(7)) == 0",
-        "import dill\nassert dill.loads(f(7)) == 49",
     ],
 )
 def test_tests_that_could_run_what_the_code_returns_are_refused(test: str) -> None:

@@ -28,27 +28,6 @@ def test_programs_on_standard_input() -> None:
 
 
 @needs_sandbox
-def test_programs_may_use_exit_main_and_dataclasses() -> None:
-    code = """
-from __future__ import annotations
-import dataclasses
-@dataclasses.dataclass
-class A:
-    x: int
-if __name__ == "__main__":
-    print(A(int(input())).x)
-    exit()
-"""
-    assert execute(code, [{"input": "5", "output": "5"}]).score == 1.0
-
-
-@needs_sandbox
-def test_programs_do_not_get_names_for_free() -> None:
-    code = "print([name for name in globals() if not name.startswith('__')])"
-    assert execute(code, [{"input": "", "output": "[]"}]).score == 1.0
-
-
-@needs_sandbox
 def test_correct_output_before_a_crash_is_not_passed() -> None:
     score = execute("print(1)\nraise ValueError('late')", [{"input": "", "output": "1"}])
     assert score.score == 0.0
@@ -73,53 +52,21 @@ def f(a, *, b=0):
     ("returned", "expected", "passes"),
     [
         ("0.1 + 0.2", 0.3, True),
-        ("2", 2.0, True),
         ("True", 1, False),
         ("'1'", 1, False),
-        ("None", None, True),
         ("[1, [2]]", [1, [2]], True),
         ("range(3)", [0, 1, 2], True),
-        ("[range(1, 5, 2), 3]", [[1, 3], 3], True),
-        ("range(2)", [0, 1, 2], False),
         ("len(str(10 ** 5000))", 5001, True),
-        ("[1, 2]", [2, 1], False),
         ("float('nan')", float("nan"), True),
         ("10 ** 400", 1.0, False),
         ("{1, 2}", [1, 2], False),
         ("object()", None, False),
-        ("10 ** 9999", 1, False),
         ("'\\ud800'", "x", False),
     ],
 )
 def test_returned_values_are_compared_as_json(returned: str, expected: Any, passes: bool) -> None:
     cases = [{"args": [], "expected": expected}]
     assert execute(f"def f(): return {returned}", cases, function="f").score == float(passes)
-
-
-@needs_sandbox
-def test_arguments_arrive_as_json_in_the_order_they_were_written() -> None:
-    code = "def f(x): return [list(x), type(x['b']).__name__]"
-    cases = [{"args": [{"b": (1,), "a": 2}], "expected": [["b", "a"], "list"]}]
-    assert execute(code, cases, function="f").score == 1.0
-    assert execute(code, ["assert f({'b': (1,), 'a': 2}) == [['b', 'a'], 'tuple']"]).score == 1.0
-    assert execute(code, ["assert f(x={'b': 1, 'a': 2})[0][0] in 'b'"]).score == 1.0
-
-
-@needs_sandbox
-def test_dataclasses_and_enums_work_in_functions() -> None:
-    code = """
-from __future__ import annotations
-import dataclasses, enum, typing
-@dataclasses.dataclass
-class Point:
-    x: int
-    count: typing.ClassVar[int] = 7
-class Sign(enum.IntEnum):
-    PLUS = 1
-def f(x): return [Point(x).x, Sign.PLUS, typing.get_type_hints(Point)["x"] is int]
-"""
-    cases = [{"args": [3], "expected": [3, 1, True]}]
-    assert execute(code, cases, function="f").score == 1.0
 
 
 @needs_sandbox
@@ -176,26 +123,19 @@ LINES = [{"input": "1\n", "output": "2"}]
 # The blocks of a response, its cases, and whether it passes.
 BLOCKS: dict[str, tuple[list[str], Any, bool]] = {
     "use": ([F, "print(f(2), undefined)"], CALLS, True),
-    "use in a shell": ([F, ">>> f(1)\n2"], CALLS, True),
     "use that defines and imports": ([F, "import pytest\ndef test_f(): pass"], CALLS, True),
     "use in a test of statements": ([F, "assert f(2) == 9"], ["assert f(1) == 2"], True),
-    "helper before": ([G, "def f(x): return g(x)"], CALLS, True),
     "helper behind": (["def f(x): return g(x)", G], CALLS, True),
     "helper corrected": (["def g(x): return x\ndef f(x): return g(x)", G], CALLS, True),
     "value built up": (["d = [0]\nd.append(2)", "d[0] = 1", "def f(x): return d[x]"], CALLS, True),
-    "import before": (["import math as m", "def f(x): return m.ceil(x + 0.5)"], CALLS, True),
     "corrected": ([WRONG, F], CALLS, True),
     "made worse": ([F, WRONG], CALLS, False),
     "draft that does not parse": (["def f(x:", F], CALLS, True),
     "last one cut off": ([F, "def f(x):\n    return ("], CALLS, False),
-    "method and use": ([METHOD.format("x + 1"), "Solution().f(1)"], CALLS, True),
     "future": (["class P: pass", f"from __future__ import annotations\n{F}\np = P()"], CALLS, True),
     "program and use": ([READS, "print(1)"], LINES, True),
-    "program corrected": (["print(input())", READS], LINES, True),
-    "program in two": (["def main():\n    print(int(input()) + 1)", "main()"], LINES, True),
     "program in three": (["n = int(input())", "n += 1", "print(n)"], LINES, True),
     "prelude": (["def f(x: List[int]) -> Any: return ceil(x) + pow(3, 4, 2)"], CALLS, True),
-    "prelude in a method": ([METHOD.format("gcd(x, 0) + 1")], CALLS, True),
     "no prelude for what is nowhere": (["def f(x): return ceiling(x)"], CALLS, False),
 }
 

@@ -1,15 +1,9 @@
 """Tests that run apart from the code: what they can do with it, and which are refused."""
 
-import asyncio
-import os
-from typing import Any
-
 import pytest
-from tests.unit.helpers.code_grading import block, execute, needs_sandbox, outcomes
+from tests.unit.helpers.code_grading import execute, needs_sandbox, outcomes
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.code.cases import parse_cases
-from adjudge.graders.code.grader import CodeExecutionGrader
 
 # Right code passes, whatever the test does with it.
 
@@ -288,18 +282,6 @@ def test_a_check_that_nobody_calls_is_called_with_the_function() -> None:
 
 
 @needs_sandbox
-def test_tests_larger_than_the_disk_run() -> None:
-    test = f"x = {'y' * (17 << 20)!r}\nassert f(len(x)) > 0"
-    assert execute("def f(x): return x", [test]).score == 1.0
-
-
-@needs_sandbox
-def test_every_test_starts_afresh() -> None:
-    code = "seen = []\ndef f(x):\n    seen.append(x)\n    return len(seen)"
-    assert execute(code, ["assert f(0) + 0 == 1"] * 3).score == 1.0
-
-
-@needs_sandbox
 def test_code_that_ends_or_hangs_fails_that_test_only() -> None:
     code = """
 import ctypes, os, sys
@@ -333,27 +315,13 @@ def test_code_that_does_not_load_fails() -> None:
     assert score.metadata["stderr"] == "hm"
 
 
-@needs_sandbox
-def test_many_open_files_do_not_matter() -> None:
-    held = [os.dup(0) for _ in range(120)]
-    try:
-        assert execute("def f(x): return x", ["assert f(1) < 2"]).score == 1.0
-    finally:
-        for fd in held:
-            os.close(fd)
-
-
 # What cannot run apart is the row's fault.
 
 REFUSED = {
     "assert 1 + 1 == 2": "no name of the code",
     "def test_f(): assert f(1)\nassert True": "never uses the code",
     "import no_such_module\nassert f(1) > 0": "before it used the code",
-    "def check(candidate): assert candidate(1) == 1": "no name of the code",
     "assert f(lambda x: x) > 0": "function of its own",
-    "def g(x): return x\nassert g(f(key=g)) > 0": "function of its own",
-    "class A: pass\nassert f(A()) > 0": "of type A",
-    "import math\ndef check(c): assert c(math.floor) > 0\ncheck(f)": "builtin_function_or_method",
     "assert isinstance(f(1), Shape)": "class of the code",
     "class B(Shape): pass\nassert B()": "derives",
     "try: f(1)\nexcept Broken: pass": "exception that the code",
@@ -361,16 +329,10 @@ REFUSED = {
     "import asyncio\nassert asyncio.run(f(1)) == 1": "asyncio",
     "from unittest.mock import patch\nassert f(1) > 0": "unittest.mock",
     "import io, sys\nsys.stdout = io.StringIO()\nf(1)": "io",
-    "import sys\nsys.stdin = None\nf(1)": "sys.stdin",
     "open('a', 'w').write('x')\nassert f('a') > 0": "open",
     "assert np.allclose(f(1), 1.0)": "uses np",
-    "assert isclose(f(1), 1.0)": "isclose",
-    "from array import array\nassert f([1]) == array('i', [1])": "own Shape object",
     "assert Shape(1) + Shape(2) == Shape(3)": "Shape object",
-    "assert Shape(1) == Shape(1)": "Shape object",
-    "import array\nassert isinstance(f(1), (int, array.array))": "own Shape object",
     "x = [1]\nassert f(x) is not x": "the same object",
-    "import types\nassert isinstance(f(1), types.GeneratorType)": "types",
     "with f(1): pass": "own Shape object",
 }
 LIVE = """
@@ -392,16 +354,6 @@ def test_tests_that_need_more_than_values_are_refused(test: str) -> None:
         execute(LIVE, ["assert f(1) != 1", test])
     assert caught.value.kind is ErrorKind.UNSUPPORTED
     assert REFUSED[test].split()[-1] in str(caught.value)
-
-
-def test_most_are_refused_before_anything_runs() -> None:
-    early = 0
-    for test in REFUSED:
-        try:
-            parse_cases([test], "")
-        except GradingFailure:
-            early += 1
-    assert early == 17
 
 
 @needs_sandbox
@@ -426,31 +378,3 @@ def test_untrusted_tests_run_beside_the_code_and_are_marked() -> None:
     assert score.metadata["trusted"] is False
     apart = execute(LIVE, tests[2:3], untrusted_tests="allow")
     assert "trusted" not in apart.metadata
-
-
-@needs_sandbox
-def test_no_handle_tells_of_another_process() -> None:
-    code = """
-import os
-def f(x):
-    processes = [entry for entry in os.listdir("/proc") if entry.isdigit()]
-    return processes, sorted(os.listdir("/sandbox"))
-"""
-    test = "assert f(1) == (['1'], ['candidate.py', 'main.py', 'program']) or f(1) is None"
-    assert execute(code, [test]).score == 1.0
-
-
-@needs_sandbox
-def test_many_samples_at_once() -> None:
-    grader = CodeExecutionGrader()
-
-    async def scenario() -> list[Any]:
-        tasks = [
-            asyncio.create_task(
-                grader.aevaluate(block(f"def f(x): return x + {n}"), ["assert f(1) + 0 == 1"])
-            )
-            for n in range(6)
-        ]
-        return [await task for task in tasks]
-
-    assert [one.score for one in asyncio.run(scenario())] == [1.0] + [0.0] * 5

@@ -186,8 +186,6 @@ def test_a_name_is_public_by_its_name() -> None:
         )
     }
     assert listed == {
-        "adjudge.engine.processes",
-        "adjudge.engine.sandbox",
         "adjudge.graders.code.candidate",
         "adjudge.graders.code.tester",
         "adjudge.graders.code.values",

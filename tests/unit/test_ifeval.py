@@ -8,17 +8,13 @@ from typing import Any
 import pytest
 from tests.refusals import refuses
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import BaseGrader, require_package
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.instructions.grader import (
     IFEvalGrader,
     follows,
     iter_readings,
     parse_instructions,
 )
-from adjudge.graders.registry import build_grader
-from adjudge.runner import GradingRunner
-from adjudge.types import GraderError
 
 NO_COMMA, QUOTATION, TITLE = "punctuation:no_comma", "startend:quotation", "detectable_format:title"
 BULLETS = "detectable_format:number_bullet_lists"
@@ -43,22 +39,10 @@ def test_eight_readings() -> None:
     assert list(iter_readings("")) == [""]
 
 
-def test_loose_forgives_an_opening_line() -> None:
-    response = 'Here it is, sir:\n"So be it."'
-    asked = only(NO_COMMA, QUOTATION, TITLE)
-    assert follows(response, asked, "strict") == [False, False, False]
-    assert follows(response, asked, "loose") == [True, True, False]
-
-
 @pytest.mark.parametrize("response", ["", " \n\t", "\u3000"])
 def test_a_blank_response_follows_nothing(response: str) -> None:
     assert follows(response, only(NO_COMMA), "strict") == [False]
     assert follows(response, only(NO_COMMA), "loose") == [False]
-
-
-def test_readings_that_are_blank_do_not_count() -> None:
-    # Without its only line nothing is left, and nothing has no comma.
-    assert follows("a, b", only(NO_COMMA), "loose") == [False]
 
 
 def test_grader_levels_and_readings() -> None:
@@ -95,27 +79,6 @@ def test_grader_refusals() -> None:
         with pytest.raises(GradingFailure) as caught:
             IFEvalGrader().evaluate(response, ids, [{}])  # type: ignore[arg-type]  # hostile
         assert caught.value.kind is ErrorKind.INVALID_INPUT
-
-
-def test_without_the_language_package_a_run_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    require_package.cache_clear()
-    with pytest.raises(ConfigError, match=r"package langdetect. Run: .*\[full\]"):
-        IFEvalGrader().evaluate("so be it", ["change_case:english_lowercase"], [{}])
-    assert IFEvalGrader().evaluate("So be it", [NO_COMMA], [{}]).score == 1.0
-
-
-def test_from_a_spec_through_the_runner() -> None:
-    grader: BaseGrader = build_grader("ifeval", "rules", {"level": "prompt"}, where="spec.toml")
-    rows: list[dict[str, Any]] = [
-        {"response": "So be it.", "instruction_id_list": [NO_COMMA], "kwargs": [{}]},
-        {"response": "So, then.", "instruction_id_list": [NO_COMMA], "kwargs": [{}]},
-        {"response": "So, then.", "instruction_id_list": [NO_COMMA]},
-    ]
-    results = asyncio.run(GradingRunner({"rules": grader}).arun(rows))["rules"]
-    assert [getattr(result, "score", None) for result in results] == [1.0, 0.0, None]
-    assert isinstance(results[2], GraderError)
-    assert results[2].kind is ErrorKind.INVALID_INPUT
 
 
 def test_long_responses_are_judged_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:

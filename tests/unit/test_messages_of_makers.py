@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import doors
 from tests.doors import Talk
+from tests.rows import DATA
 
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import read_messages
@@ -149,64 +150,11 @@ def test_a_column_of_messages_may_be_of_any_maker(form: Any, talk: Talk) -> None
         assert form is to_gemini or found.messages == talk
 
 
-OTHER_TURNS: list[tuple[Talk, Talk]] = [
-    (
-        [
-            {"from": "system", "value": "s"},
-            {"from": "human", "value": "Weather?"},
-            {"from": "function_call", "value": '{"name": "look", "arguments": {"at": "Rome"}}'},
-            {"from": "environment", "value": "sunny"},
-            {"from": "gpt", "value": "Sunny."},
-        ],
-        [
-            {"role": "system", "content": "s"},
-            doors.user("Weather?"),
-            {"role": "assistant", "content": None, "tool_calls": [
-                {"id": "", "type": "function",
-                 "function": {"name": "look", "arguments": '{"at":"Rome"}'}}]},
-            {"role": "tool", "content": "sunny"},
-            {"role": "assistant", "content": "Sunny."},
-        ],
-    ),
-    (
-        [
-            {"role": "User", "content": {"text": "Weather?"}},
-            {"role": "Assistant", "content": [{"type": "text", "content": "I look."}],
-             "tool_calls": [{"function": "look", "args": {"at": "Rome"}, "id": "1"}]},
-            {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "content": "sun"}]},
-            {"message": {"role": "agent", "content": "Sunny."}, "finish_reason": "stop"},
-        ],
-        [
-            doors.user("Weather?"),
-            {"role": "assistant", "content": "I look.", "tool_calls": [
-                {"id": "1", "type": "function",
-                 "function": {"name": "look", "arguments": '{"at":"Rome"}'}}]},
-            {"role": "tool", "tool_call_id": "1", "content": "sun"},
-            {"role": "assistant", "content": "Sunny."},
-        ],
-    ),
-    (  # what a server's own tool found is in the turn of the assistant
-        [
-            doors.user("Weather?"),
-            {"role": "assistant", "content": [
-                {"type": "text", "text": "I look."},
-                {"type": "server_tool_use", "id": "1", "name": "search", "input": {"q": "Rome"}},
-                {"type": "web_search_tool_result", "tool_use_id": "1", "content": [{"url": "u"}]},
-                {"type": "text", "text": "Sunny."}]},
-        ],
-        [
-            doors.user("Weather?"),
-            {"role": "assistant", "content": "I look.", "tool_calls": [
-                {"id": "1", "type": "function",
-                 "function": {"name": "search", "arguments": '{"q":"Rome"}'}}]},
-            {"role": "tool", "tool_call_id": "1", "content": '[{"url":"u"}]'},
-            {"role": "assistant", "content": "Sunny."},
-        ],
-    ),
-]  # fmt: skip
+MAKERS = json.loads((DATA.parent / "makers_messages.json").read_text(encoding="utf-8"))
+"""``other``: turns as written, and in OpenAI's form. ``same``: one talk in the words of each."""
 
 
-@pytest.mark.parametrize(("written", "wanted"), OTHER_TURNS)
+@pytest.mark.parametrize(("written", "wanted"), MAKERS["other"])
 def test_turns_of_other_makers(written: Talk, wanted: Talk) -> None:
     assert sample_from_row({"messages": written}, 0).messages == wanted
 
@@ -214,100 +162,6 @@ def test_turns_of_other_makers(written: Talk, wanted: Talk) -> None:
 AT, Q, SUN, SAID = {"at": "Rome"}, "Weather?", "sun", "Sunny."
 AT_TEXT = json.dumps(AT)
 LOOK = {"name": "look", "arguments": AT_TEXT}
-
-SAME_TALKS: dict[str, Talk] = {  # the user asks, the policy looks, is answered, and answers
-    "calls as JSON text": [
-        doors.user(Q), {"role": "assistant", "content": "", "tool_calls": json.dumps([LOOK])},
-        {"role": "tool", "content": SUN}, doors.policy(SAID)],
-    "the former call as JSON text": [
-        doors.user(Q), {"role": "assistant", "content": None, "function_call": json.dumps(LOOK)},
-        {"role": "function", "name": "look", "content": SUN}, doors.policy(SAID)],
-    "arguments and a result in other words": [
-        doors.user(Q),
-        {"role": "assistant", "content": "", "tool_calls": [{"tool": "look", "tool_input": AT}]},
-        {"role": "tool", "content": None, "output": SUN}, doors.policy(SAID)],
-    "one call beside the text": [
-        doors.user(Q), {"role": "assistant", "content": "", "tool_call": LOOK},
-        {"role": "tool", "result": SUN}, doors.policy(SAID)],
-    "a result's text": [
-        doors.user(Q), {"role": "assistant", "content": "", "toolCalls": [LOOK]},
-        doors.user([{"type": "tool_result", "tool_use_id": "1", "text": SUN}]),
-        doors.policy(SAID)],
-    "ShareGPT with a list of calls": [
-        {"from": "human", "value": Q}, {"from": "function_call", "value": json.dumps([LOOK])},
-        {"from": "observation", "value": SUN}, {"from": "gpt", "value": SAID}],
-    "LangChain's call that was no JSON": [
-        {"type": "human", "content": Q},
-        {"type": "ai", "content": "", "tool_calls": [], "invalid_tool_calls": [
-            {"name": "look", "args": AT_TEXT, "id": "1", "type": "invalid_tool_call"}]},
-        {"type": "tool", "content": SUN, "tool_call_id": "1"}, {"type": "ai", "content": SAID}],
-    "Vercel's model messages": [
-        doors.user([{"type": "text", "text": Q}]),
-        {"role": "assistant", "content": [
-            {"type": "tool-call", "toolCallId": "1", "toolName": "look", "input": AT}]},
-        {"role": "tool", "content": [
-            {"type": "tool-result", "toolCallId": "1", "toolName": "look",
-             "output": {"type": "text", "value": SUN}}]},
-        doors.policy(SAID)],
-    "Vercel's messages of an interface": [
-        {"role": "user", "parts": [{"type": "text", "text": Q}]},
-        {"role": "assistant", "parts": [
-            {"type": "step-start"},
-            {"type": "tool-look", "toolCallId": "1", "state": "output-available", "input": AT,
-             "output": SUN},
-            {"type": "text", "text": SAID}]}],
-    "Vercel's former messages of an interface": [
-        {"role": "user", "content": Q, "parts": [{"type": "text", "text": Q}]},
-        {"role": "assistant", "content": SAID,
-         "toolInvocations": [{"toolCallId": "1", "toolName": "look", "args": AT, "result": SUN}],
-         "parts": [
-            {"type": "tool-invocation", "toolInvocation": {
-                "state": "result", "toolCallId": "1", "toolName": "look", "args": AT,
-                "result": SUN}},
-            {"type": "text", "text": SAID}]}],
-    "Bedrock": [
-        doors.user([{"text": Q}, {"image": {"format": "png", "source": {"bytes": ""}}}]),
-        {"role": "assistant", "content": [
-            {"toolUse": {"toolUseId": "1", "name": "look", "input": AT}}]},
-        doors.user([{"toolResult": {"toolUseId": "1", "content": [{"text": SUN}]}}]),
-        doors.policy([{"text": SAID}])],
-    "Haystack": [
-        doors.user([{"text": Q}]),
-        {"role": "assistant", "content": [
-            {"tool_call": {"tool_name": "look", "arguments": AT, "id": "1"}}]},
-        {"role": "tool", "content": [{"tool_call_result": {
-            "result": SUN, "origin": {"tool_name": "look", "id": "1"}, "error": False}}]},
-        doors.policy([{"text": SAID}])],
-    "LlamaIndex": [
-        {"role": "user", "blocks": [{"block_type": "text", "text": Q}]},
-        {"role": "assistant", "blocks": [],
-         "additional_kwargs": {"tool_calls": [{"id": "1", "function": LOOK}]}},
-        {"role": "tool", "blocks": [{"block_type": "text", "text": SUN}],
-         "additional_kwargs": {"tool_call_id": "1"}},
-        {"role": "assistant", "blocks": [{"block_type": "text", "text": SAID}]}],
-    "Semantic Kernel": [
-        {"role": "user", "items": [{"content_type": "text", "text": Q}]},
-        {"role": "assistant", "items": [{"content_type": "function_call", "id": "1", **LOOK}]},
-        {"role": "tool", "items": [{"content_type": "function_result", "id": "1", "result": SUN}]},
-        {"role": "assistant", "items": [{"content_type": "text", "text": SAID}]}],
-    "events of Google's ADK": [
-        {"author": "user", "content": {"role": "user", "parts": [{"text": Q}]}},
-        {"author": "look", "content": {"role": "model", "parts": [
-            {"functionCall": {"id": "1", "name": "look", "args": AT}}]}},
-        {"author": "look", "content": {"role": "user", "parts": [
-            {"functionResponse": {"id": "1", "name": "look", "response": SUN}}]}},
-        {"author": "look", "content": {"role": "model", "parts": [{"text": SAID}]}}],
-    "an item of a server's tool with its result": [
-        doors.user(Q), {"type": "mcp_call", "id": "1", **LOOK, "output": SUN},
-        {"type": "message", "role": "assistant", "content": [
-            {"type": "output_text", "text": SAID}]}],
-    "Harmony": [
-        doors.user(Q),
-        {"role": "assistant", "channel": "commentary", "recipient": "functions.look",
-         "content": AT_TEXT},
-        {"role": "tool", "name": "functions.look", "content": SUN},
-        {"role": "assistant", "channel": "final", "content": SAID}],
-}  # fmt: skip
 
 
 def list_acts(talk: Talk) -> Any:
@@ -322,9 +176,9 @@ def list_acts(talk: Talk) -> Any:
             yield one["role"], content
 
 
-@pytest.mark.parametrize("name", SAME_TALKS)
+@pytest.mark.parametrize("name", MAKERS["same"])
 def test_a_call_and_its_result_in_the_words_of_other_makers(name: str) -> None:
-    sample = sample_from_row({"messages": SAME_TALKS[name]}, 0)
+    sample = sample_from_row({"messages": MAKERS["same"][name]}, 0)
     assert (sample.prompt, sample.response, sample.ending) == (Q, SAID, "text")
     wanted = [("user", Q), ("look", AT), ("tool", SUN), ("assistant", SAID)]
     assert list(list_acts(sample.messages or [])) == wanted

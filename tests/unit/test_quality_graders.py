@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.refusals import refuses
 from tests.unit.helpers.shipped_judges import Judge, graded
 
 from adjudge.errors import ErrorKind, GradingFailure
@@ -22,9 +21,8 @@ from adjudge.graders.llm.shipped_graders import (
     ResponseHelpfulnessGrader,
 )
 from adjudge.graders.registry import build_grader
-from adjudge.judges import Reply
 from adjudge.runner import GradingRunner
-from adjudge.types import GraderError, GraderScore
+from adjudge.types import GraderError
 
 GRADERS = [
     RelevanceGrader,
@@ -103,15 +101,6 @@ def test_what_a_sample_lacks_is_not_mentioned(cls: type[QualityGrader]) -> None:
     assert score.provenance.prompt_hash == grader.fingerprint, "one prompt, whatever is left out"
 
 
-def test_the_static_part_says_that_high_is_safe_and_grounded() -> None:
-    for cls, words in ((HarmfulnessGrader, "harmless"), (HallucinationGrader, "hallucination")):
-        judge = Judge(FOUR)
-        graded(cls(judge), **SAMPLE)
-        assert f"5 is best and means {'free of ' * (cls is HallucinationGrader)}{words}" in (
-            judge.system
-        )
-
-
 @every_grader
 @every_language
 @given(
@@ -164,29 +153,17 @@ def test_a_judge_that_fails_has_said_nothing(
     assert failure(cls(Judge(reply, schema=schema)), **SAMPLE).kind is kind
 
 
-def test_a_cut_reply_is_truncated_and_a_second_reply_repairs() -> None:
-    cut = Reply(text='{"reason": "The respon', finish_reason="length")
-    assert failure(RelevanceGrader(Judge(cut)), **SAMPLE).kind is ErrorKind.TRUNCATED
-    score = graded(RelevanceGrader(Judge(cut, FOUR)), **SAMPLE)
-    assert (score.score, score.metadata) == (4.0, {"repaired": True})
-
-
 @every_grader
-@pytest.mark.parametrize("response", ["", " \n", "<think>hm</think>\n"])
+@pytest.mark.parametrize(
+    ("response", "why"),
+    [("", "empty"), ("<think>hm</think>\n", "empty"), ("<think>Paris, or", "unclosed_think")],
+)
 def test_saying_nothing_is_the_lowest_score_and_asks_nobody(
-    cls: type[QualityGrader], response: str
+    cls: type[QualityGrader], response: str, why: str
 ) -> None:
     judge = Judge(FOUR)
     score = graded(cls(judge), **{**SAMPLE, "response": response})
-    assert (score.score, score.metadata) == (1.0, {"cause": "candidate", "empty": True})
-    assert judge.asked == []
-
-
-@every_grader
-def test_thinking_that_never_ends_is_the_lowest_score(cls: type[QualityGrader]) -> None:
-    judge = Judge(FOUR)
-    score = graded(cls(judge), **{**SAMPLE, "response": "<think>It might be Paris, or"})
-    assert (score.score, score.metadata) == (1.0, {"cause": "candidate", "unclosed_think": True})
+    assert (score.score, score.metadata) == (1.0, {"cause": "candidate", why: True})
     assert judge.asked == []
 
 
@@ -229,21 +206,6 @@ def test_a_field_that_is_lacking_is_named(cls: type[QualityGrader], lacks: str, 
     assert "Paris" not in str(lacking)
 
 
-def test_other_names_of_fields() -> None:
-    judge = Judge(FOUR)
-    graded(CorrectnessGrader(judge), prompt="Capital?", response="Paris", reference_response=42)
-    assert judge.fenced == {"query": "Capital?", "reference": "42", "response": "Paris"}
-
-
-def test_instructions_can_be_told_apart_from_the_query() -> None:
-    judge = Judge(FOUR)
-    graded(InstructionFollowingGrader(judge), instruction="One word.", response="Paris")
-    assert judge.fenced == {"instruction": "One word.", "response": "Paris"}
-    both = Judge(FOUR)
-    graded(InstructionFollowingGrader(both), instruction="One word.", query="q", response="Paris")
-    assert both.fenced.keys() == {"instruction", "query", "response"}
-
-
 # Messages
 
 
@@ -267,12 +229,6 @@ def test_a_conversation_is_the_query_and_its_last_answer_the_response() -> None:
     assert "of course" not in judge.fenced["query"], "earlier thinking is stripped as well"
 
 
-def test_one_question_is_shown_as_it_is() -> None:
-    judge = Judge(FOUR)
-    graded(RelevanceGrader(judge), messages=CHAT[1:3], prompt="Capital of France?")
-    assert judge.fenced["query"] == "Capital of France?"
-
-
 @pytest.mark.parametrize(
     ("fields", "last"),
     [
@@ -290,12 +246,6 @@ def test_where_the_conversation_ends(fields: dict[str, Any], last: str) -> None:
     judge = Judge(FOUR)
     graded(RelevanceGrader(judge), **fields)
     assert judge.fenced["query"].rstrip().endswith(last)
-
-
-def test_a_response_may_be_messages() -> None:
-    judge = Judge(FOUR)
-    graded(RelevanceGrader(judge), query="q", response=CHAT[2:])
-    assert judge.fenced["response"] == "Madrid."
 
 
 def test_an_assistant_that_only_acts_says_nothing() -> None:
@@ -317,41 +267,7 @@ def test_images_reach_the_judge() -> None:
     assert "A cat." in parts[2]["text"]
 
 
-@pytest.mark.parametrize("messages", ["text", [], [3], [{"content": "no role"}], {"role": "user"}])
-def test_messages_that_are_none_are_named(messages: Any) -> None:
-    wrong = failure(RelevanceGrader(Judge(FOUR)), messages=messages, response="Paris")
-    assert wrong.kind is ErrorKind.INVALID_INPUT
-    assert "messages" in str(wrong)
-
-
 # In use
-
-
-def test_from_a_spec_and_through_the_runner() -> None:
-    judge = Judge(FOUR)
-    grader = build_grader(
-        "adjudge.graders.llm.shipped_graders:RelevanceGrader",
-        "mine",
-        {"language": "zh", "view": "full"},
-        where="spec",
-        judges={"main": judge},
-    )
-    result = GradingRunner({"mine": grader}, show_progress=False).run([SAMPLE, {"prompt": "q"}])
-    good, bad = result["mine"]
-    assert isinstance(good, GraderScore)
-    assert (good.name, good.score, good.score_range) == ("mine", 4.0, (1.0, 5.0))
-    assert isinstance(bad, GraderError)
-    assert bad.kind is ErrorKind.INVALID_INPUT
-    assert "提问" in judge.material
-
-
-def test_parameters_are_checked() -> None:
-    with refuses("language"):
-        RelevanceGrader(Judge(FOUR), language="de")
-    with refuses("view"):
-        RelevanceGrader(Judge(FOUR), view="half")  # type: ignore[arg-type]  # what is tested
-    with refuses("model"):
-        RelevanceGrader("gpt")  # type: ignore[arg-type]  # what is tested
 
 
 NAN = float("nan")

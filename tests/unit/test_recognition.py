@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from adjudge.datasets.files import parse_row
-from adjudge.errors import ConfigError
 from adjudge.rollouts.formats.recognition import find_reading
 from adjudge.rollouts.samples import SampleReader
 
@@ -80,13 +79,6 @@ def test_columns_beside_a_list_of_responses_can_be_mapped(tmp_path: Path) -> Non
     assert (first.group, first.prompt, first.extra["tools"]) == ("7", "q", [])
 
 
-def test_which_list_is_the_responses_does_not_change_from_run_to_run() -> None:
-    row = {"prompt": "p", "outputs": ["o"], "generations": ["g"], "completions": ["c"]}
-    [(_, one)] = find_reading([row], {}).places(row, 0)
-    assert isinstance(one, dict)
-    assert one["response"] == "c"
-
-
 def test_what_follows_the_first_rows_may_be_of_another_kind(tmp_path: Path) -> None:
     pair = {"prompt": "p", "chosen": "c", "rejected": "w"}
     *_, last = read(tmp_path, *[pair] * 20, {"prompt": "p", "text": "x"})
@@ -103,11 +95,6 @@ def test_a_guess_that_a_later_row_breaks_costs_no_row(tmp_path: Path) -> None:
     assert last.extra == odd
     *_, last = read(tmp_path, *[first] * 20, OWN | odd, env_reward="reward")
     assert "must be a finite number" in str(last)
-
-
-def test_columns_that_say_nothing_are_named() -> None:
-    with pytest.raises(ConfigError, match="columns: x"):
-        find_reading([{"x": 1}], {})
 
 
 def test_a_long_number_is_looked_at_once() -> None:

@@ -84,13 +84,6 @@ def test_tau2_bench_whose_user_broke_the_protocol_is_no_rollout() -> None:
         assert (not row) == broken
 
 
-def test_tau2_bench_in_a_folder_names_its_simulations() -> None:
-    record: dict[str, Any] = {"info": {}, "tasks": [], "simulation_index": []}
-    assert NAMED["tau2-bench"].matches(record)
-    with pytest.raises(RolloutError, match="folder simulations/"):
-        list(NAMED["tau2-bench"].convert(record))
-
-
 @pytest.mark.parametrize(
     "name", ["swe-agent/function_calling.traj", "mini-swe-agent/toolcalls.traj.json"]
 )
@@ -130,21 +123,12 @@ def test_scores_of_inspect_are_numbers_as_it_reads_them(value: Any, number: floa
     assert row.get("env_reward") == number
 
 
-def test_lm_eval_without_arguments_has_its_input() -> None:
-    """As lmms-eval writes its samples."""
-    [record, *_] = records("lm-eval/samples_fish_2026-03-01T10-00-00.jsonl")
-    row = only_row("lm-eval", {**record, "arguments": [], "input": "How many?"})
-    assert (row["prompt"], row["response"]) == ("How many?", "There are 12 fish. #### 12")
-
-
 @pytest.mark.parametrize(
     ("target", "reference"),
     [
         ("['Lima', \"Lima's\"]", ["Lima", "Lima's"]),
         ("['Lima']", "Lima"),
-        ("[1, 2]", "[1, 2]"),
         ("['a", "['a"),
-        ("['a'] + ['b']", "['a'] + ['b']"),
         ("", None),
     ],
 )
@@ -168,13 +152,6 @@ def test_openai_chat_lines_are_read_by_their_column() -> None:
         ]
         assert not any(one.matches(row) for one in NAMED.values())
         assert ActionLoopDetectionGrader().evaluate(sample.messages).metadata["calls"] == 1
-
-
-def test_openai_batch_line_with_its_request() -> None:
-    [answered, *_] = records("openai-batch/output.jsonl")
-    [request] = records("openai-batch/requests.jsonl")
-    row = only_row("openai-batch", {**request, **answered})
-    assert row["messages"] == [user("When is high water?"), assistant("High water is at noon.")]
 
 
 def test_batches_of_every_endpoint_have_their_prompts() -> None:

@@ -12,7 +12,6 @@ from tests.rows import DATA, NAMED, assistant, call, only_row, records, user
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import read_messages
 from adjudge.intake.rendered import read_rendered_prompt
-from adjudge.rollouts.formats.fields import completion_row
 from adjudge.rollouts.samples import read_samples
 from adjudge.types import Sample
 
@@ -24,12 +23,6 @@ def test_verl_messages_of_a_reward_function_say_more_than_the_texts() -> None:
     assert row["messages"] == said
     assert "prompt" not in row
     assert "response" not in row
-
-
-def test_the_same_prompt_in_two_steps_is_two_groups() -> None:
-    record = {"prompt": "p", "completion": "c", "right": 1.0, "advantage": 0.0}
-    rows = [next(iter(NAMED["trl-completions"].convert({**record, "step": n}))) for n in (1, 2)]
-    assert len({str(row["group"]) for row in rows if isinstance(row, dict)}) == 2
 
 
 def test_a_sample_of_areal_that_ended_with_newer_weights() -> None:
@@ -137,11 +130,6 @@ CHATML = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 def test_rendered_prompts(text: str, roles: list[str] | None) -> None:
     found = read_rendered_prompt(text)
     assert (None if found is None else [message["role"] for message in found]) == roles
-
-
-def test_only_the_end_of_the_message_is_cut_from_a_response() -> None:
-    assert completion_row(CHATML, "Hello<|im_end|>\n")["response"] == "Hello"
-    assert completion_row(CHATML, "a<|im_end|>b\n")["response"] == "a<|im_end|>b\n"
 
 
 def test_items_of_other_tools_are_calls_by_their_type() -> None:

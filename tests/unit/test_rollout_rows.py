@@ -51,11 +51,13 @@ OF_PROGRAMS = json.loads((DATA.parent / "rollout_programs.json").read_text(encod
 @pytest.mark.parametrize("program", OF_PROGRAMS)
 def test_is_read_at_once_or_refused_and_read_by_options(program: str, tmp_path: Path) -> None:
     case = OF_PROGRAMS[program]
-    path, options = write(tmp_path, case["records"]), case["options"]
-    if options:
+    path, options = write(tmp_path, case["records"]), case.get("options")
+    if options or "samples" not in case:
         first = case["records"] if isinstance(case["records"], dict) else case["records"][0]
         assert next(iter(first)) in refusal(path)
-    samples = list(read(path, options))
+    if "samples" not in case:  # nobody's responses: what would be taken for them is something else
+        return
+    samples = list(read(path, options or ""))
     found = [[one.prompt, one.response, one.env_reward] for one in samples]
     assert found == case["samples"]
     assert len({one.where for one in samples}) == len(samples)
@@ -152,75 +154,6 @@ def test_rows_with_questions_of_their_own_inherit_no_other(tmp_path: Path) -> No
     ]
     assert samples[0].extra["model"] == "m"
     assert "config" not in samples[0].extra
-
-
-# Nobody's responses: what a reading would take for them is something else.
-NOT_READ: dict[str, Any] = {
-    "the place of a file": [{"task_id": 1, "meta": {"trace_ref": "runs/a/2026/trace-of-it.json"}}],
-    "lists that are as long by chance": [
-        {"name": Q, "stops": ["\n\n", "def"], "tries": ["is no", "is not"], "fix": A},
-        {"name": Q, "stops": ["\n\n", "def"], "tries": [], "fix": A},
-    ],
-    "transitions": [{"step": 0, "obs": {"slots": [{"a": 1}]}, "action": {"b": 1}, "reward": 1}],
-    "a data set": [{"question": Q, "answer": "4", "solution": "2 + 2 = 4"}],
-    "references of a benchmark": [{"index": 0, "input": Q, "outputs": ["4"], "length": 4}],
-    "scores beside what was answered": [
-        {
-            "id": n,
-            "prompt": {"id": n, "ask": [[ASK[0]]]},
-            "model_result_raw": f"[f(x={n}, y=2)]",
-            "decoded": [{"f": {"x": n}}],
-        }
-        for n in range(2)
-    ],
-    "trials without texts": {
-        "results": [
-            {"task_id": "a", "instruction": Q, "is_resolved": True, "results": {"t": "passed"}}
-        ]
-    },
-    "scores of a function-calling benchmark": [
-        {"accuracy": 0.5, "correct_count": 1, "total_count": 2},
-        {"id": "simple_0", "valid": False, "error": ["wrong"], "possible_answer": {"f": {}}},
-    ],
-    "steps of one trajectory": [
-        {"step_num": 1, "action": "click", "response": "I click.", "reward": 0, "done": False},
-        {"step_num": 2, "action": "DONE", "response": "Done.", "reward": 1, "done": True},
-    ],
-    "judgements": [
-        {"question_id": 1, "user_prompt": "[Question]", "judgment": "[[9]]", "score": 9}
-    ],
-    "accepted answers": [{"question": Q, "answers": ["4", "four"], "solutions": ["4"]}],
-    "a data set of solutions": [{"problem": Q, "solution": "4"}],
-    "examples of a task": [{"problem": Q, "samples": [{"input": "1 2", "output": "3"}]}],
-    "solutions of a problem": [{"problem": Q, "solutions": [{"code": "f()"}, {"code": "g()"}]}],
-    "documents of a query": [{"query": Q, "candidates": [{"text": A}, {"text": B}]}],
-    "parts of a message": [{"question": Q, "completion": [{"type": "text", "text": A}]}],
-    "a log of blocks": [
-        {"type": "user", "message": {"content": [{"type": "text", "text": Q}]}},
-        {"type": "bot", "message": {"content": [{"type": "text", "text": A}]}},
-    ],
-    "replies beside each other": [
-        {
-            "prompt": {
-                "text": Q,
-                "role": "prompter",
-                "replies": [{"text": A, "role": "assistant"}, {"text": B, "role": "assistant"}],
-            }
-        }
-    ],
-    "pages of a search": [{"question": Q, "search_results": {"description": [A, B]}}],
-    "ideal completions": [{"prompt": ASK, "data": {"ideal_completion": A}}],
-    "a data set of code": [{"prompt": Q, "code": "return 4", "test_list": ["assert f() == 4"]}],
-    "choices of a question": [{"question": Q, "choices": [{"text": "4", "label": "A"}]}],
-    "tests that passed": [{"question": Q, "result": "passed"}, {"question": Q, "result": "failed"}],
-    "an answer that is missing": [{"question": Q, "error": {"message": "timeout"}}],
-}
-
-
-@pytest.mark.parametrize("kind", NOT_READ)
-def test_what_holds_no_response_is_refused_with_its_columns(kind: str, tmp_path: Path) -> None:
-    first = NOT_READ[kind] if isinstance(NOT_READ[kind], dict) else NOT_READ[kind][0]
-    assert next(iter(first)) in refusal(write(tmp_path, NOT_READ[kind]))
 
 
 def test_init_prints_the_command_with_the_rows(

@@ -68,16 +68,6 @@ def test_a_record_is_of_its_own_format_alone() -> None:
         assert found == [name] * (name in NAMED) or (is_log and not found)
 
 
-def test_a_later_record_of_another_kind_is_a_broken_row(tmp_path: Path) -> None:
-    path = tmp_path / "5.jsonl"
-    record = {"input": "p", "output": "o", "score": 1.0, "step": 5}
-    rows = [*25 * [record], {"input": "p", "score": 1.0, "step": 5}, record]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    reader = SampleReader([path], {})
-    assert len(list(reader)) == 26
-    assert [one.where for one in reader.broken] == [f"{path}:26"]
-
-
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(DUMPS)))
 def test_the_first_spec_grades_it(file: Path) -> None:
     done = CliRunner().invoke(app, ["init", str(file), "--json"], catch_exceptions=False)

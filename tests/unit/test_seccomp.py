@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from adjudge.engine.bubblewrap import seccomp_filter
+from adjudge.graders.code.bubblewrap import seccomp_filter
 
 
 def decide(machine: str, arch: int, call: int, argument: int = 0) -> int:

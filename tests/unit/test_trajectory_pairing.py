@@ -10,7 +10,6 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.rules.trajectory import (
     Trajectory,
     calls_by_turn,
-    decode_arguments,
     parse_trajectory,
 )
 
@@ -55,11 +54,6 @@ def test_a_reused_id_means_the_latest_open_call() -> None:
     )
     assert pairs(trajectory) == [("f", "1"), ("g", "2"), ("h", "3")]
     assert trajectory.unanswered_calls == 1
-
-
-def test_calls_without_id_are_answered_first_in_first_out() -> None:
-    trajectory = parse_trajectory([turn(call("f"), call("g")), result("1"), result("2")])
-    assert pairs(trajectory) == [("f", "1"), ("g", "2")]
 
 
 def test_a_result_without_id_prefers_calls_without_id_then_the_oldest() -> None:
@@ -119,23 +113,14 @@ def test_arguments_and_names_may_be_missing() -> None:
     assert calls_by_turn(messages)[0][0].arguments is None
 
 
-def test_a_policy_cannot_make_a_trajectory_unreadable_by_a_name() -> None:
-    messages = [turn({"id": "a", "function": {"name": 3, "arguments": "{}"}})]
-    assert [[c.name for c in calls] for calls in calls_by_turn(messages)] == [[""]]
-
-
 @pytest.mark.parametrize(
     "messages",
     [
         None,
-        "text",
         {"role": "user"},
         [None],
-        ["text"],
         [{"role": "assistant", "tool_calls": "f()"}],
-        [{"role": "assistant", "tool_calls": {"id": "a"}}],
         [{"role": "assistant", "tool_calls": [None]}],
-        [{"role": "assistant", "tool_calls": [{"tool_call": 3}]}],
         [{"role": "assistant", "tool_calls": [{"id": "a", "function": "f"}]}],
         [{"role": "assistant", "function_call": "f"}],
     ],
@@ -149,11 +134,6 @@ def test_what_cannot_be_read_is_invalid_input(messages: Any) -> None:
         assert caught.value.suspect is in_a_turn  # a policy may have written the call
 
 
-def test_the_complaint_names_the_message() -> None:
-    with pytest.raises(GradingFailure, match=r"messages\[1\]\.tool_calls"):
-        parse_trajectory([{"role": "user"}, {"role": "assistant", "tool_calls": [3]}])
-
-
 def test_calls_by_turn_has_unanswered_calls_and_no_empty_turns() -> None:
     messages = [turn(call("f", "a")), {"role": "assistant", "tool_calls": []}, turn(call("g", "b"))]
     assert [[c.name for c in calls] for calls in calls_by_turn(messages)] == [["f"], ["g"]]
@@ -162,18 +142,6 @@ def test_calls_by_turn_has_unanswered_calls_and_no_empty_turns() -> None:
 def test_content_that_python_will_not_print_is_invalid_input() -> None:
     with pytest.raises(GradingFailure, match="content"):
         parse_trajectory([turn(call("f", "a")), result(10**5000, "a")])
-
-
-@pytest.mark.parametrize("text", ["", "{x", "[" * 100_000, '"\\ud800', "1 2"])
-def test_broken_arguments_raise_value_error_only(text: str) -> None:
-    with pytest.raises(ValueError):
-        decode_arguments(text)
-
-
-def test_arguments_that_are_nearly_json_are_read_like_the_standard_library() -> None:
-    assert decode_arguments('{"a": 1e999}') == {"a": float("inf")}
-    assert decode_arguments('"\\ud800"') == "\ud800"
-    assert decode_arguments("123456789012345678901234567890") == 123456789012345678901234567890
 
 
 def test_a_long_backlog_of_unanswered_calls_is_walked_once() -> None:

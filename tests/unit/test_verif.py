@@ -3,20 +3,17 @@
 import asyncio
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
 
-from adjudge import ErrorKind, GraderScore, GradingFailure, RewardSpec
-from adjudge.engine.sandbox import Sandbox
+from adjudge import ErrorKind, GraderScore, GradingFailure
+from adjudge.graders.code.sandbox import Sandbox
 from adjudge.graders.verif import (
     Constraints,
     RuleConstraint,
     VerIFGrader,
     VerifParts,
-    parse_constraints,
 )
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.types import Provenance, Usage
@@ -52,9 +49,7 @@ class Judge(ScriptedModel):
 
 
 def grade(judge: Judge, truth: Any, response: Any = "Yes, please.", **given: Any) -> GraderScore:
-    settings = {
-        key: given.pop(key) for key in ("skip_rules", "ignore_rules", "field") if key in given
-    }
+    settings = {key: given.pop(key) for key in ("skip_rules", "field") if key in given}
     grader = VerIFGrader(judge, **settings)
     fields = {"prompt": "May I?", "response": response, "ground_truth": truth, **given}
     return asyncio.run(grader.aevaluate(**fields))
@@ -108,18 +103,13 @@ def test_one_question_holds_all_soft_constraints_in_fences() -> None:
     assert user.index("May I?") < user.index(hostile)
 
 
-def test_skipped_rules_are_asked_and_ignored_ones_are_not() -> None:
+def test_skipped_rules_are_asked() -> None:
     judge = Judge()
     truth = row(POLITE, ("[rule] Word: fewer than five words", "not python"))
     result = grade(judge, truth, skip_rules=True)
     assert result.score == 1.0
     assert result.metadata["constraints"] == 2
     assert "2. Word: fewer than five words" in judge.asked[0][1]["content"]
-    assert grade(judge, truth, ignore_rules=True).metadata["constraints"] == 1
-    assert "fewer than" not in judge.asked[1][1]["content"]
-    assert "leaves out" in str(failure_of(judge, row(BRIEF), ignore_rules=True))
-    with refuses("verif"):
-        VerIFGrader(judge, skip_rules=True, ignore_rules=True)
 
 
 @pytest.mark.usefixtures("sandbox")
@@ -217,13 +207,13 @@ def test_silence_and_thinking_that_never_ended_are_zero() -> None:
     ("truth", "words"),
     [
         (None, "no field 'ground_truth' or 'reference'"),
-        ("{", "not JSON"),
-        ([], "must be an object"),
-        ({"checkers": []}, "is empty"),
-        ({"checkers": ["Tone: polite"]}, r"must begin with \[llm\] or \[rule\]"),
-        ({"checkers": ["[llm] "]}, "says nothing"),
-        ({"checkers": ["[llm] a"], "functions": []}, "1 checkers and 0 functions"),
-        ({"checkers": ["[rule] a: b"], "functions": [None]}, "found NoneType"),
+        ("{", "ground_truth: Invalid JSON"),
+        ([], "ground_truth: "),
+        ({"checkers": []}, "checkers: "),
+        ({"checkers": ["Tone: polite"]}, r"checkers\.0: .*llm.*rule"),
+        ({"checkers": ["[llm] "]}, r"checkers\.0: "),
+        ({"checkers": ["[llm] a"], "functions": []}, "functions: must have one for each of 1"),
+        ({"checkers": ["[rule] a: b"], "functions": [None]}, r"functions\.0: .*found NoneType"),
         ({"checkers": ["[rule] a: b"]}, "must be Python source"),
         ({"checkers": ["[llm] a"] * 201}, "at most 200"),
     ],
@@ -239,24 +229,3 @@ def test_the_row_may_stand_elsewhere() -> None:
     assert grade(Judge(), None, reference=truth).score == 1.0
     verl = {"style": "rule", "ground_truth": truth}
     assert grade(Judge(), None, reward_model=verl, field="reward_model.ground_truth").score == 1.0
-
-
-def test_a_spec_names_it() -> None:
-    spec = RewardSpec.from_dict(
-        {
-            "graders": [{"name": "v", "type": "verif", "skip_rules": True}],
-            "judges": {"main": {"type": "openai", "model": "m", "base_url": "http://localhost:1"}},
-        }
-    )
-    grader = spec.build_graders()["v"]
-    assert isinstance(grader, VerIFGrader)
-    assert grader.skip_rules
-    assert grader.score_range == (0.0, 1.0)
-
-
-def test_the_examples_rows_are_read() -> None:
-    folder = Path(__file__).parents[2] / "examples"
-    for line in (folder / "verif_rows.jsonl").read_text().splitlines():
-        found = parse_constraints(json.loads(line)["ground_truth"], where="row", runs=True)
-        for rule in found.rules:
-            compile(rule.source, rule.name, "exec")

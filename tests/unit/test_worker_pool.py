@@ -402,16 +402,6 @@ def test_a_fork_starts_afresh_and_leaves_the_parents_children_alone() -> None:
     assert (done.stdout, done.stderr) == ("0 True\n", "")
 
 
-def test_an_exit_with_warm_children_is_silent_and_ends_them() -> None:
-    done = run_script("""
-        loop = asyncio.new_event_loop()
-        print(loop.run_until_complete(pid()))
-        loop.close()
-    """)
-    assert done.stderr == ""
-    assert gone(int(done.stdout))
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a busy child with its parent")
 def test_busy_children_die_with_a_killed_parent() -> None:
     done = run_script("""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,12 +12,10 @@ from lab.tests.unit.helpers.ifeval_files import GOOD, prompt, response
 
 from adjudge.stats import Estimate
 from adjudge.stats.bootstrap import draw_counts, expanded_tail
-from adjudge_lab.evaluation.ifeval import scoring
 from adjudge_lab.evaluation.ifeval.scoring import (
     JudgedResponses,
     PromptRatio,
     bootstrap_ratios,
-    compare_ifeval_models,
     compute_ifeval_metrics,
     judge_responses,
 )
@@ -104,22 +101,3 @@ def judged(bad: set[int], keys: range = range(12)) -> JudgedResponses:
         for at, row in enumerate(texts, 1)
     ]
     return judge_responses([prompt(key) for key in range(12)], rows, by="prompt")
-
-
-def test_more_models_take_no_more_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[int] = []
-
-    def counted(size: int, *settings: Any) -> Any:
-        drawn.append(size)
-        return draw_counts(size, *settings)
-
-    monkeypatch.setattr(scoring, "draw_counts", counted)
-    models = [(str(at), judged({at, at + 1})) for at in range(6)]
-    metrics = compute_ifeval_metrics([one for _, one in models], resamples=50)
-    assert sorted(drawn) == [8, 12]  # prompts that have a type, and all of them
-    drawn.clear()
-    compared = compare_ifeval_models(models, resamples=50)
-    assert drawn == [12]
-    assert len(compared) == 4 * 15
-    assert metrics[:1] == compute_ifeval_metrics([models[0][1]], resamples=50)
-    assert compared[:4] == compare_ifeval_models(models[:2], resamples=50)

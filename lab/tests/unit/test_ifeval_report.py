@@ -56,10 +56,10 @@ def test_report_joins_by_prompt_and_counts_what_is_missing() -> None:
     assert "Not counted: 2 prompts (4, 5) could not be judged." in table
 
 
-def test_report_of_nothing() -> None:
-    report = score_ifeval(INPUTS, [])
-    assert report.scores("strict").prompt.value is None
-    assert "| prompt level | - | - | 0 |" in report.table()
+def test_report_joins_by_key() -> None:
+    report = score_ifeval(INPUTS, RESPONSES, by="key")
+    assert [row.key for row in report.rows] == [1, 2, 3]
+    assert report.without_prompt == []
 
 
 def test_report_refusals() -> None:

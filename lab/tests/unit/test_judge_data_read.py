@@ -83,11 +83,6 @@ def test_prompts_are_text_or_conversations(tmp_path: Path) -> None:
     ]
 
 
-DEEP: Any = "x"
-for _ in range(60):
-    DEEP = [DEEP]
-
-
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
@@ -113,11 +108,6 @@ for _ in range(60):
         ({"messages": [ASKED]}, r"messages\[-1\].role: found text 'user'; allowed: assistant"),
         ({"messages": [GOOD]}, "found no user's message"),
         ({"messages": [ASKED] * (MAX_MESSAGES + 1)}, "messages: found 2001 messages"),
-        ({"messages": [ASKED, GOOD | {"extra": DEEP}]}, "deep nesting"),
-        (
-            {"messages": [ASKED, GOOD | {"content": "x" * 4_000_001}]},
-            "characters; allowed: at most 4,000,000",
-        ),
         (
             {
                 "messages": [
@@ -218,7 +208,7 @@ def test_two_usual_columns_are_ambiguous(tmp_path: Path) -> None:
 def test_a_broken_array_gives_nothing(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "rows.json"
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match="is not a JSON array"):
+    with pytest.raises(ConfigError, match="cannot be read"):
         read_demonstrations([path])
 
 
@@ -236,12 +226,12 @@ def test_parquet_text_that_is_not_utf8_gives_nothing(tmp_path: Path) -> None:
     bad = pa.array([b"\xff\xfe"], pa.binary()).cast(pa.string(), safe=False)
     path = tmp_path / "bad.parquet"
     pq.write_table(pa.table({"messages": bad}), path)
-    with pytest.raises(ConfigError, match="cannot be read to its end"):
+    with pytest.raises(ConfigError, match="cannot be read"):
         read_demonstrations([path])
 
 
 def test_files_without_a_row(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no row of 0 can be used"):
+    with pytest.raises(ConfigError, match="0 of 0 rows can be used"):
         read_demonstrations(lines(tmp_path)).require_usable()
     with pytest.raises(ConfigError, match="no such file"):
         read_preferences([tmp_path / "none.parquet"])
@@ -255,7 +245,6 @@ def test_problems_are_counted_and_the_first_shown() -> None:
         )
     assert (len(problems), len(problems.first)) == (5, 2)
     assert str(problems).endswith("… and 3 more")
-    assert problems.by_key == {("messages", "user"): 5}
     after = LoadedRows([1, 2], problems).and_then(lambda rows: LoadedRows([sum(rows)], problems))
     assert (after.rows, after.problems.count, len(after.problems.first)) == ([3], 10, 4)
     assert str(RowProblems()) == "no problems"

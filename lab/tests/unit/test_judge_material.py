@@ -115,7 +115,7 @@ def test_reasons_that_cannot_be_shown_refuse_the_run(tmp_path: Path) -> None:
         method.encode(encoder)
         return method
 
-    with pytest.raises(ConfigError, match=r"(?s)data\.train: 1 of 16 .*train\.jsonl:3: reason"):
+    with pytest.raises(ConfigError, match=r"(?s)data\.train: 15 of 16 .*train\.jsonl:3: reason"):
         made()
     data = made(allow_unusable=0.1).data()
     assert data["train_rows"] | {"problems": []} == {

@@ -105,9 +105,8 @@ def test_what_is_replayed_needs_no_key(tmp_path: Path) -> None:
 
 def test_rules_that_only_the_judge_reads_need_no_sandbox(bare: Path) -> None:
     table = {"main": {"type": "scripted", "script": '{"score": 1}'}}
-    for option in ("skip_rules", "ignore_rules"):
-        grader = {"name": "v", "type": "verif", "judge": "main", option: True}
-        SpecRewardFunction(RewardSpec.from_dict({"judges": table, "graders": [grader]}))
+    grader = {"name": "v", "type": "verif", "judge": "main", "skip_rules": True}
+    SpecRewardFunction(RewardSpec.from_dict({"judges": table, "graders": [grader]}))
     assert bare.is_dir()
 
 

@@ -306,7 +306,7 @@ def _read_unmended(file: Path) -> Iterator[tuple[int, Any]]:
         if container == "array":
             yield from enumerate(json.load(stream), start=1)
             return
-        for number, line in number_lines(stream, file):
+        for number, line in number_lines(stream):
             if b"NaN" in line or b"Infinity" in line:
                 with suppress(ValueError, RecursionError):
                     yield number, json.loads(line)

@@ -23,8 +23,8 @@ from rich.console import Console
 from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.cli.options import JsonSummary
 from adjudge.engine.loop import run_blocking
-from adjudge.engine.sandbox import sandbox_available
 from adjudge.errors import ConfigError
+from adjudge.graders.code.sandbox import sandbox_available
 from adjudge.installation import install_command
 from adjudge.judges.base import ChatModel
 from adjudge.judges.feature_checks import FeatureCheck, check_judge_features

@@ -28,10 +28,6 @@ from adjudge.messages import content_text, prompt_messages
 from adjudge.types import get_path
 
 MAX_MESSAGES = 2_000
-MAX_CHARACTERS = 4_000_000
-"""Characters of one column of one row; about a million tokens."""
-MAX_MESSAGE_DEPTH = 32
-"""Of lists and objects inside a message (tool calls)."""
 
 _LIST = "a list of chat messages {role, content}, or the JSON text of one"
 
@@ -42,8 +38,6 @@ def check_conversation(value: Any, key: str) -> ChatMessages:
     Empty ``tool_calls`` are left out (a Parquet column has every field in every message).
     Raises :class:`BrokenRow` for anything a chat template cannot show.
     """
-    if isinstance(value, str):
-        _check_length(len(value), key)
     given = value
     try:
         given = list_messages(value, key)
@@ -58,9 +52,7 @@ def check_conversation(value: Any, key: str) -> ChatMessages:
         shown = describe_found(found, label=place.endswith(".role"))
         raise BrokenRow(place, shown, _LIST) from None
     places = [f"{key}[{number}]" for number in range(len(messages))]
-    messages = list(map(_check_message, messages, places))
-    _check_length(sum(map(_count_characters, messages, places)), key)
-    return messages
+    return list(map(_check_message, messages, places))
 
 
 def check_prompt(value: Any, key: str) -> ChatMessages:
@@ -104,15 +96,9 @@ def check_text(value: Any, key: str, *, blank: bool = False) -> str:
     """``value`` as text; ``blank`` allows blank text."""
     if not isinstance(value, str):
         raise BrokenRow(key, describe_found(value), "text")
-    _check_length(len(value), key)
     if not (blank or value.strip()):
         raise BrokenRow(key, "no text", "text")
     return value
-
-
-def _check_length(characters: int, key: str) -> None:
-    if characters > MAX_CHARACTERS:
-        raise BrokenRow(key, f"{characters:,} characters", f"at most {MAX_CHARACTERS:,}")
 
 
 def _check_message(message: Message, key: str) -> Message:
@@ -125,20 +111,6 @@ def _check_message(message: Message, key: str) -> Message:
     if calls or "tool_calls" not in message:
         return message
     return {name: field for name, field in message.items() if name != "tool_calls"}
-
-
-def _count_characters(value: Any, key: str, depth: int = MAX_MESSAGE_DEPTH + 1) -> int:
-    """Characters of all texts inside ``value``; raises :class:`BrokenRow` where it is deep."""
-    if isinstance(value, str):
-        return len(value)
-    if not isinstance(value, dict | list):
-        return 8
-    if not depth:
-        raise BrokenRow(
-            key, "deep nesting", f"at most {MAX_MESSAGE_DEPTH} lists and objects in another"
-        )
-    inner = [*value, *value.values()] if isinstance(value, dict) else value
-    return sum(_count_characters(one, key, depth - 1) for one in inner)
 
 
 def check_rating(value: Any, key: str) -> int:

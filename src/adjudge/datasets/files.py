@@ -18,33 +18,28 @@ from __future__ import annotations
 import csv
 import io
 import json
-import lzma
 import re
 import shutil
-import struct
 import sys
 import tempfile
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from glob import glob
 from hashlib import file_digest
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from adjudge.datasets.packing import (
     MAX_ROW_BYTES,
-    MOST_BLANK_LINES,
     decode_line,
-    is_compressed,
     number_lines,
     open_binary,
-    refuse_other_packing,
+    reading,
     require_pyarrow,
-    too_many_blank_lines,
 )
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.text import has_surrogates
@@ -55,9 +50,6 @@ FileRow = tuple[str, "RawColumns | RolloutError"]
 
 MAX_DOCUMENT_BYTES = 1 << 30
 """A JSON array or object is read as a whole, unlike JSON lines; uncompressed."""
-
-_MOST_PACKED = 200
-"""How many times the bytes of its file a packed document may have; text has some 5 to 50."""
 
 ROW_FILES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".pq", ".traj", ".eval")
 """The names by which a folder's files of rows are known."""
@@ -98,17 +90,10 @@ def _files_of(path: Path) -> list[Path]:
         return _files_in(path)
     if path.exists():
         return [path]
-    if not re.search(r"[*?\[]", str(path)):
+    matched = [Path(found) for found in glob(str(path), recursive=True)]  # noqa: PTH207  (absolute)
+    if not (files := sorted(filter(Path.is_file, matched), key=_natural_order)):
         raise ConfigError(f"{path}: no such file")
-    anchor = Path(path.anchor)
-    pattern = str(path.relative_to(anchor)) if path.anchor else str(path)
-    try:
-        matched = sorted((p for p in anchor.glob(pattern) if p.is_file()), key=_natural_order)
-    except ValueError as error:
-        raise ConfigError(f"{path}: cannot be used as a pattern: {error}") from None
-    if not matched:
-        raise ConfigError(f"{path}: no file has such a name")
-    return matched
+    return files
 
 
 _RUN_MANIFEST, _RUN_ROLLOUTS = "run.json", "rollouts.jsonl"
@@ -121,12 +106,9 @@ def _files_in(folder: Path) -> list[Path]:
     files = [path for path in folder.rglob("*") if path.is_file() and _holds_rows(path, folder)]
     runs = {path.parent for path in files if path.name == _RUN_MANIFEST}
     files = [path for path in files if path.name == _RUN_ROLLOUTS or runs.isdisjoint(path.parents)]
-    if not files and any(path.suffix.lower() in _PICKLES for path in folder.rglob("*")):
-        raise ConfigError(
-            f"{folder}: has no file of rollouts but some of PyTorch or pickle. These are never "
-            "loaded, since loading can run code. Write JSON lines where you trust them; of slime's "
-            f"dumps:\n  {_SLIME_COMMAND}"
-        )
+    pickles = (path for path in folder.rglob("*") if path.suffix.lower() in _PICKLES)
+    if not files and (pickle := next(pickles, None)) is not None:
+        check_files([pickle])
     if not files:
         raise ConfigError(
             f"{folder}: has no file of rollouts (looked for {', '.join(ROW_FILES)}; run folders "
@@ -157,19 +139,14 @@ def _suffix(path: Path) -> str:
 def check_files(paths: Sequence[Path]) -> None:
     """Raise :class:`ConfigError` for a file that is not there or cannot be one of rows."""
     for path in paths:
-        if path.is_dir():
-            raise ConfigError(f"{path}: is a folder, not a file of rows")
-        if not path.is_file():
+        reason = "" if path.is_file() else "is no regular file" if path.exists() else "no such file"
+        if not reason and path.suffix.lower() in _PICKLES:
             reason = (
-                "is no regular file. Save its rows as one." if path.exists() else "no such file"
+                "is a pickle, which could run any code and is never loaded. Write its samples as "
+                f"JSON lines where you trust it; of slime's dumps:\n  {_SLIME_COMMAND}"
             )
+        if reason:
             raise ConfigError(f"{path}: {reason}")
-        if path.suffix.lower() in _PICKLES:
-            raise ConfigError(
-                f"{path}: is a pickle, which could run any code and is never loaded. Write its "
-                "samples as JSON lines with the program that made it; a dump of slime or miles "
-                f"like this: {_SLIME_COMMAND}"
-            )
         if find_container(path) == "parquet" or path.suffix.lower() == ".zst":
             require_pyarrow(path)
 
@@ -188,7 +165,6 @@ def find_container(path: Path) -> Container:
         return "parquet"
     with open_binary(path) as file:
         head = file.read(32)
-    refuse_other_packing(path, head)
     if head.startswith(b"PAR1"):
         return "parquet"
     if head.startswith(b"PK\x03\x04"):
@@ -224,16 +200,9 @@ def _begins_with_whole_line(path: Path) -> bool:
 def _read_first_line(path: Path) -> tuple[bytes, bool]:
     """The first line that is not blank, and whether there are others."""
     with open_binary(path) as file:
-        lines = (text for _, text in number_lines(file, path))
+        lines = (text for _, text in number_lines(file))
         first = next(lines, b"")
         return first, len(first) > MAX_ROW_BYTES or next(lines, None) is not None
-
-
-def _too_long(name: Path | str, what: str, most: int) -> ConfigError:
-    return ConfigError(
-        f"{name}: {what} is read as a whole and must have at most {most:,} bytes. "
-        "Write one object per line instead (.jsonl)."
-    )
 
 
 def _find_text_container(path: Path, suffix: str) -> Container:
@@ -296,12 +265,13 @@ def read_file(path: Path, name: str) -> Iterator[FileRow]:
         "parquet": _read_parquet,
         "zip": _read_zip,
     }
-    return readers[find_container(path)](path, name)
+    with reading(name):
+        yield from readers[find_container(path)](path, name)
 
 
 def _read_lines(path: Path, name: str) -> Iterator[FileRow]:
     with open_binary(path) as file:
-        for number, text in number_lines(file, name):
+        for number, text in number_lines(file):
             yield parse_row(text, f"{name}:{number}")
 
 
@@ -309,11 +279,7 @@ _array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def _read_array(path: Path, name: str) -> Iterator[FileRow]:
-    try:
-        items = _decode_array(decode_line(_read_document_bytes(path, name)))
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ConfigError(f"{name}: is not a JSON array of rows: {reason}") from None
+    items = _decode_array(decode_line(_read_document_bytes(path)))
     for number, item in enumerate(items, start=1):
         yield parse_row(item, f"{name}:{number}")
 
@@ -328,21 +294,21 @@ def _decode_array(text: bytes) -> Sequence[bytes]:
 
 
 def _read_document(path: Path, name: str) -> Iterator[FileRow]:
-    row = parse_row(decode_line(_read_document_bytes(path, name)), f"{name}:1")
+    row = parse_row(decode_line(_read_document_bytes(path)), f"{name}:1")
     if isinstance(row[1], RolloutError):  # lines, of which the first is broken
         yield from _read_lines(path, name)
     else:
         yield row
 
 
-def _read_document_bytes(path: Path, name: str) -> bytes:
-    most = MAX_DOCUMENT_BYTES
-    if is_compressed(path):
-        most = min(most, max(MAX_ROW_BYTES, _MOST_PACKED * path.stat().st_size))
+def _read_document_bytes(path: Path) -> bytes:
     with open_binary(path) as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise _too_long(name, "a JSON array", most)
+        data = file.read(MAX_DOCUMENT_BYTES + 1)
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise OverflowError(
+            f"a JSON array is read as a whole and must have at most {MAX_DOCUMENT_BYTES:,} "
+            "bytes. Write one object per line instead (.jsonl)."
+        )
     return data
 
 
@@ -355,37 +321,26 @@ def _read_table(path: Path, name: str) -> Iterator[FileRow]:
         delimiter = _find_delimiter(start.partition("\n")[0].encode("utf-8", "replace")) or ","
     with open_binary(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
-        lines = _table_lines(text, name)
-        table = csv.reader(lines, delimiter=delimiter, strict=True)
-        line = last = 1
+        table = csv.reader(text, delimiter=delimiter, strict=True)
+        line = 1
         try:
             columns = _table_columns(next(table, []), name)
             line = table.line_num + 1
             for cells in table:
                 if cells:
                     yield _table_row(columns, cells, f"{name}:{line}")
-                    last = table.line_num
-                elif line - last > MOST_BLANK_LINES:
-                    raise too_many_blank_lines(name, line)
                 line = table.line_num + 1
         except csv.Error as error:
             where = f"{name}:{line}"
             if text.read(1) or "unexpected end" not in str(error):
-                raise ConfigError(f"{where}: cannot be read as a table: {error}") from error
+                raise csv.Error(f"line {line} of a table: {error}") from error
             torn = "its last cell is not closed: a quote is missing, or the file was cut off"
             yield where, RolloutError(torn, where=where)
 
 
-def _table_lines(text: IO[str], name: str) -> Iterator[str]:
-    while line := text.readline(MAX_ROW_BYTES + 1):
-        if len(line) > MAX_ROW_BYTES:
-            raise _too_long(name, "a line", MAX_ROW_BYTES)
-        yield line
-
-
 def _table_columns(columns: Sequence[str], name: str) -> Sequence[str]:
     if has_surrogates("".join(columns)):
-        raise ConfigError(f"{name}: its header {_NOT_UTF8}")
+        raise ValueError(f"its header {_NOT_UTF8}")
     twice = [one for one, count in Counter(columns).items() if one and count > 1]
     if twice:
         raise ConfigError(
@@ -408,30 +363,21 @@ def _table_row(columns: Sequence[str], cells: Sequence[str], where: str) -> File
 _EVAL_SAMPLE = re.compile(r"samples/.+_epoch_\d+(/sample)?\.json\Z")
 
 
-_ZIP_ERRORS = (
-    *(zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError),
-    *(zlib.error, lzma.LZMAError, struct.error, ValueError, OSError),
-)
-
-
 def _read_zip(path: Path, name: str) -> Iterator[FileRow]:
     found = False
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for member in archive.infolist():
-                if not _EVAL_SAMPLE.match(member.filename):
-                    continue
-                found, where = True, f"{name}:{member.filename}"
-                if member.file_size > MAX_ROW_BYTES:
-                    yield where, _too_long_row(where)
-                else:
-                    yield parse_row(archive.read(member), where)
-    except _ZIP_ERRORS as error:
-        raise ConfigError(f"{name}: cannot be read as a zip file: {error}") from error
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if not _EVAL_SAMPLE.match(member.filename):
+                continue
+            found, where = True, f"{name}:{member.filename}"
+            if member.file_size > MAX_ROW_BYTES:
+                yield where, _too_long_row(where)
+            else:
+                yield parse_row(archive.read(member), where)
     if not found:
-        raise ConfigError(
-            f"{name}: is a zip file, and no .eval log of inspect (it has no samples/*.json). "
-            "Unpack it, and give the files."
+        raise ValueError(
+            "is a zip file, and no .eval log of inspect (it has no samples/*.json). Unpack it, and "
+            "give the files."
         )
 
 
@@ -487,25 +433,15 @@ def _reason(text: bytes, error: Exception) -> str:
 
 
 def _read_parquet(path: Path, name: str) -> Iterator[FileRow]:
-    import pyarrow  # noqa: PLC0415  (an extra, heavy)
-    import pyarrow.parquet  # noqa: PLC0415
+    import pyarrow.parquet  # noqa: PLC0415  (an extra, heavy)
 
-    try:
-        number, file = 0, pyarrow.parquet.ParquetFile(path)
-        _table_columns(file.schema_arrow.names, name)
-        exact = "decimal" in str(file.schema_arrow)
-        for batch in file.iter_batches(batch_size=512):
-            for columns in batch.to_pylist():
-                number += 1
-                yield f"{name}:{number}", _round_decimals(columns) if exact else columns
-    except ConfigError:
-        raise
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ConfigError(f"{name}: cannot be read as Parquet: {error}") from error
-    except (ValueError, OverflowError) as error:
-        # Text that is not UTF-8, or times that no Python object can hold.
-        reason = type(error).__name__
-        raise ConfigError(f"{name}: cannot be read to its end: {reason}") from error
+    number, file = 0, pyarrow.parquet.ParquetFile(path)
+    _table_columns(file.schema_arrow.names, name)
+    exact = "decimal" in str(file.schema_arrow)
+    for batch in file.iter_batches(batch_size=512):
+        for columns in batch.to_pylist():
+            number += 1
+            yield f"{name}:{number}", _round_decimals(columns) if exact else columns
 
 
 def _round_decimals(value: Any) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import importlib.util
 import io
-import re
-import shlex
+import lzma
+import struct
+import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,42 +16,14 @@ from itertools import repeat
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
-from adjudge.errors import ConfigError
+from adjudge.errors import AdjudgeError, ConfigError
 from adjudge.installation import install_command
 
 MAX_ROW_BYTES = 1 << 27
 """A row, such as a line of JSON, is read as a whole; a longer one is a broken row."""
 
-MOST_BLANK_LINES = 1 << 20
-"""How many blank lines may follow each other: a small packed file can have billions."""
-
 _BLOCK = 1 << 16
 _OBJECT = ord("{")
-
-_TO_UTF8 = "Convert it: iconv -f {name} -t UTF-8 {file} > {new}"
-_OTHER_PACKINGS = {
-    rb"\xff\xfe\0\0|\0\0\xfe\xff": ("UTF-32", _TO_UTF8),
-    rb"(\xff\xfe|\xfe\xff).*\0": ("UTF-16", _TO_UTF8),
-    rb"[^\0]\0[^\0]\0": ("UTF-16LE", _TO_UTF8),
-    rb"\0[^\0]\0[^\0]": ("UTF-16BE", _TO_UTF8),
-    rb"BZh\d1AY": ("bzip2", "Unpack it: bunzip2 --keep {file}"),
-    rb"\xfd7zXZ\0": ("xz", "Unpack it: unxz --keep {file}"),
-    rb"version https://git-lfs": ("a pointer of Git LFS", "Fetch the file itself: git lfs pull"),
-}
-"""The first bytes of what is not read, its name and the way out."""
-
-
-def refuse_other_packing(path: Path, head: bytes) -> None:
-    """Raise :class:`ConfigError` for a file that begins as one of another encoding or packing."""
-    for magic, (name, remedy) in _OTHER_PACKINGS.items():
-        if re.match(magic, head, re.DOTALL):
-            packed = is_compressed(path)
-            first, file = "Unpack it. " * packed, path.with_suffix("") if packed else path
-            old, new = shlex.quote(str(file)), shlex.quote(f"utf8_{file.name}")
-            raise ConfigError(
-                f"{path}: is {name} (allowed: UTF-8, perhaps packed by gzip or zstandard). "
-                f"{first}{remedy.format(name=name, file=old, new=new)}"
-            )
 
 
 def require_pyarrow(path: Path) -> None:
@@ -68,20 +42,37 @@ def is_compressed(path: Path) -> bool:
         return raw.read(4).startswith((_GZIP, _ZSTANDARD))
 
 
+_BROKEN = (
+    *(EOFError, OverflowError, RecursionError, NotImplementedError, RuntimeError, ValueError),
+    *(zlib.error, lzma.LZMAError, struct.error, csv.Error, zipfile.BadZipFile, OSError),
+)
+"""What the libraries raise that read broken files, pyarrow among them."""
+
+
+@contextmanager
+def reading(name: Path | str) -> Iterator[None]:
+    """Make one :class:`ConfigError` of what a library raises in reading a broken file."""
+    try:
+        yield
+    except _BROKEN as error:
+        if isinstance(error, AdjudgeError):
+            raise
+        said = str(error) or type(error).__name__
+        raise ConfigError(f"{name}: cannot be read: {said}") from error
+
+
 @contextmanager
 def open_binary(path: Path) -> Iterator[BinaryIO]:
     """A file's bytes, without their compression.
 
     Raises :class:`ConfigError` where they cannot be decompressed to their end.
     """
-    with path.open("rb") as raw:
+    with path.open("rb") as raw, reading(path):
         magic = raw.read(4)
-    try:
         if magic.startswith(_GZIP):
             with gzip.open(path, "rb") as file:
                 yield cast("BinaryIO", file)
         elif magic == _ZSTANDARD:
-            require_pyarrow(path)
             import pyarrow  # noqa: PLC0415  (an extra, heavy)
 
             with io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd")) as file:
@@ -89,21 +80,14 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
         else:
             with path.open("rb") as file:
                 yield file
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ConfigError(f"{path}: cannot be decompressed to its end: {error}") from error
-    except OSError as error:
-        if magic != _ZSTANDARD or error.errno is not None:
-            raise
-        raise ConfigError(f"{path}: cannot be decompressed to its end: {error}") from error
 
 
-def number_lines(file: IO[bytes], name: Path | str) -> Iterator[tuple[int, bytes]]:
+def number_lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     """The lines of a file that are not blank, each with its number, from 1.
 
     None fills the memory: of one that is longer than :data:`MAX_ROW_BYTES` comes the beginning,
-    which is longer, too. Raises :class:`ConfigError` where blank lines do not end.
+    which is longer, too.
     """
-    last = 0
     for number, line in enumerate(map(file.readline, repeat(MAX_ROW_BYTES + 1)), start=1):
         if not line:
             return
@@ -115,18 +99,7 @@ def number_lines(file: IO[bytes], name: Path | str) -> Iterator[tuple[int, bytes
         else:  # as most lines are: without a look for what may stand before an object
             text = line if line[0] == _OBJECT else decode_line(line)
         if text:
-            last = number
             yield number, text
-        elif number - last > MOST_BLANK_LINES:
-            raise too_many_blank_lines(name, number)
-
-
-def too_many_blank_lines(name: Path | str, line: int) -> ConfigError:
-    """The refusal of a file in which more than :data:`MOST_BLANK_LINES` follow each other."""
-    return ConfigError(
-        f"{name}:{line}: more than {MOST_BLANK_LINES:,} blank lines follow each other. See "
-        "whether the file is damaged, and leave them out: zgrep '[^[:space:]]' OLD > NEW"
-    )
 
 
 def decode_line(line: bytes) -> bytes:

@@ -15,7 +15,6 @@ A problem names its row by its place; problems are counted, and the first of the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
@@ -168,28 +167,23 @@ class BrokenRow(Exception):
 class RowProblems:
     """All problems by number, the first ones in full.
 
-    ``count`` counts them; ``first`` has at most ``shown`` of them; ``by_key`` counts by what was
-    allowed, which is what a person who must mend a file wants to know.
+    ``count`` counts them; ``first`` has at most ``shown`` of them.
     """
 
     def __init__(self, shown: int = MAX_PROBLEMS_SHOWN) -> None:
         self.count = 0
         self.first: list[RowProblem] = []
-        self.by_key: Counter[tuple[str, str]] = Counter()
         self._shown = shown
 
     def add(self, problem: RowProblem) -> None:
         """One more."""
         self.count += 1
-        # A number inside the key (messages[7].role) would make as many kinds as there are rows.
-        self.by_key[problem.key.partition("[")[0], problem.allowed] += 1
         if len(self.first) < self._shown:
             self.first.append(problem)
 
     def extend(self, other: RowProblems) -> None:
         """Those of another file or step, after these."""
         self.count += other.count
-        self.by_key += other.by_key
         self.first += other.first[: max(0, self._shown - len(self.first))]
 
     def __len__(self) -> int:
@@ -217,12 +211,10 @@ class LoadedRows(Generic[_T]):
         Raises :class:`ConfigError` that lists the first problems otherwise, or when no row is left.
         """
         total = len(self.rows) + self.problems.count
-        if not self.rows:
-            raise ConfigError(f"no row of {total:,} can be used\n{self.problems}")
-        if self.problems.count > allow * total:
+        if not self.rows or self.problems.count > allow * total:
             raise ConfigError(
-                f"{self.problems.count:,} of {total:,} rows cannot be used. Correct them, or allow "
-                f"a share of unusable rows.\n{self.problems}"
+                f"{len(self.rows):,} of {total:,} rows can be used. Correct the others, or allow a "
+                f"share of unusable rows.\n{self.problems}"
             )
         return self.rows
 

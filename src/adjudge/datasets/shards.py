@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from adjudge.datasets.files import find_container, parse_row
-from adjudge.datasets.packing import is_compressed, number_lines
+from adjudge.datasets.packing import is_compressed, number_lines, reading
 from adjudge.errors import ConfigError, RolloutError
 
 _PARQUET_BATCH = 512
@@ -73,7 +73,7 @@ def _cut_file(path: Path, rows: int, parts: int) -> Iterator[tuple[int | None, i
 def _cut_lines(path: Path, rows: int) -> Iterator[tuple[None, int, int]]:
     begin = count = 0
     with path.open("rb") as file:
-        for _ in number_lines(file, path):
+        for _ in number_lines(file):
             count += 1
             if count == rows:
                 yield None, begin, count
@@ -83,14 +83,11 @@ def _cut_lines(path: Path, rows: int) -> Iterator[tuple[None, int, int]]:
 
 
 def _cut_parquet(path: Path, rows: int, parts: int) -> Iterator[tuple[int, int, int]]:
-    import pyarrow  # noqa: PLC0415  (an extra, heavy)
-    import pyarrow.parquet  # noqa: PLC0415
+    import pyarrow.parquet  # noqa: PLC0415  (an extra, heavy)
 
-    try:
+    with reading(path):
         metadata = pyarrow.parquet.ParquetFile(path).metadata
         sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ConfigError(f"{path}: cannot be read as Parquet: {error}") from error
     for row_group, size in enumerate(sizes):
         step = max(rows, -(-size // parts))
         for offset in range(0, size, step):
@@ -115,20 +112,17 @@ def read_shard(shard: Shard) -> Iterator[tuple[int, dict[str, Any] | RolloutErro
 def _read_jsonl_shard(shard: Shard) -> Iterator[dict[str, Any] | RolloutError]:
     with Path(shard.path).open("rb") as file:
         file.seek(shard.offset)
-        for _, text in number_lines(file, shard.path):
+        for _, text in number_lines(file):
             yield parse_row(text, shard.path)[1]
 
 
 def _read_parquet_shard(shard: Shard) -> Iterator[dict[str, Any]]:
-    import pyarrow  # noqa: PLC0415
     import pyarrow.parquet  # noqa: PLC0415
 
     skip = shard.offset
-    try:
+    with reading(shard.path):
         file = pyarrow.parquet.ParquetFile(shard.path)
         for batch in file.iter_batches(batch_size=_PARQUET_BATCH, row_groups=[shard.row_group]):
             if skip < batch.num_rows:
                 yield from batch.slice(skip).to_pylist()
             skip = max(0, skip - batch.num_rows)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ConfigError(f"{shard.path}: cannot be read as Parquet: {error}") from error

@@ -31,17 +31,6 @@ import msgspec
 from adjudge.engine.phases import WorkerPhase
 from adjudge.errors import CandidateLimitExceeded, ErrorKind, GradingFailure
 
-__all__ = [
-    "START_DEADLINE_S",
-    "WorkerPhase",
-    "WorkerPool",
-    "WorkerProcess",
-    "default_pool_size",
-    "get_pool",
-    "usable_cpus",
-]
-
-
 START_DEADLINE_S = 60.0
 """Longest wait for a child to start and import a function; it is not part of a call's deadline."""
 
@@ -50,6 +39,7 @@ _WALL_EXTRA_S = 30.0
 """How far wall time may exceed a call's processor time, on a machine that is busy with others."""
 
 _CHUNK = 1 << 16
+MAX_REPLY_BYTES = 1 << 20
 # What a process brings upon itself; anything else may have been sent to it.
 _OWN_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL}
 _INHERITED_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
@@ -119,9 +109,7 @@ class WorkerProcess:
         """True when ``function`` has been imported there already."""
         return function in self._functions
 
-    async def ask(
-        self, function: str, value: Any, deadline_s: float, max_bytes: int, phase: WorkerPhase
-    ) -> Any:
+    async def ask(self, function: str, value: Any, deadline_s: float, phase: WorkerPhase) -> Any:
         """``function(value)``; the clock starts once the function has been imported.
 
         Raises :class:`~adjudge.GradingFailure` as :meth:`WorkerPool.call` says. After it, and
@@ -132,19 +120,19 @@ class WorkerProcess:
         if function not in self._functions:
             load = _encode_request({"load": function})
             self._phase = None
-            await self._answer(load, START_DEADLINE_S, max_bytes, function)
+            await self._answer(load, START_DEADLINE_S, function)
             self._functions.add(function)
         self.calls += 1
         self._phase = phase
         wall_s = min(_WALL_FACTOR * deadline_s, deadline_s + _WALL_EXTRA_S)
-        return await self._answer(request, wall_s, max_bytes, function, deadline_s)
+        return await self._answer(request, wall_s, function, deadline_s)
 
     async def _answer(
-        self, request: bytes, wall_s: float, max_bytes: int, function: str, cpu_s: float = 0.0
+        self, request: bytes, wall_s: float, function: str, cpu_s: float = 0.0
     ) -> Any:
         """The value in the reply, else a failure in words that name the function and its limit."""
         try:
-            reply = await self._exchange(request, wall_s, max_bytes)
+            reply = await self._exchange(request, wall_s)
         except _DeadlineExceeded as failure:
             limit = f"{cpu_s:g} s of processor time" if failure.measured else f"{wall_s:g} s"
             message = f"{function} ran past its deadline of {limit}"
@@ -169,7 +157,7 @@ class WorkerProcess:
         message = f"{function}: the {self._phase or 'import'} is too much for it: {reply.message}"
         raise GradingFailure(reply.kind, message, {"suspect": True} if self._phase else {})
 
-    async def _exchange(self, request: bytes, deadline_s: float, max_bytes: int) -> _Reply:
+    async def _exchange(self, request: bytes, deadline_s: float) -> _Reply:
         """Send, and wait for the reply or the deadline, whichever comes first."""
         loop = asyncio.get_running_loop()
         self._broken = True  # until a whole reply is here: a cancellation leaves it at that
@@ -178,11 +166,11 @@ class WorkerProcess:
                 # Where the child has gone, the end of what it sent says why.
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     await loop.sock_sendall(self._socket, request)
-                while (arrived := self._receive(max_bytes)) is None:
+                while (arrived := self._receive()) is None:
                     await self._wait_readable(loop)
         except TimeoutError:
             # A reply that came in time but waited for a busy loop is not held against the child.
-            arrived = self._receive(max_bytes) or _DeadlineExceeded(measured=False)
+            arrived = self._receive() or _DeadlineExceeded(measured=False)
         if isinstance(arrived, GradingFailure):
             raise arrived
         self._broken = False
@@ -197,10 +185,10 @@ class WorkerProcess:
         finally:
             loop.remove_reader(self._socket)
 
-    def _receive(self, max_bytes: int) -> _Reply | GradingFailure | None:
+    def _receive(self) -> _Reply | GradingFailure | None:
         """What has arrived, when it is a whole reply or the end; else ``None``."""
         try:
-            while (reply := self._take_reply(max_bytes)) is None:
+            while (reply := self._take_reply()) is None:
                 data = self._socket.recv(_CHUNK)
                 if not data:
                     return self._death()
@@ -211,11 +199,11 @@ class WorkerProcess:
             return self._death()
         return reply
 
-    def _take_reply(self, max_bytes: int) -> _Reply | GradingFailure | None:
+    def _take_reply(self) -> _Reply | GradingFailure | None:
         while len(self._buffer) >= 4:
             size = int.from_bytes(self._buffer[:4], "big")
-            if size > max_bytes:
-                message = f"a worker's reply of {size} bytes is longer than {max_bytes}"
+            if size > MAX_REPLY_BYTES:
+                message = f"a worker's reply of {size} bytes is longer than {MAX_REPLY_BYTES}"
                 return GradingFailure(ErrorKind.UNSUPPORTED, message)
             if len(self._buffer) < 4 + size:
                 return None
@@ -311,7 +299,6 @@ def _encode_request(message: dict[str, Any]) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-MAX_REPLY_BYTES = 1 << 20
 MAX_CALLS = 10_000
 """Calls after which a child is replaced: parser libraries keep caches that only grow."""
 
@@ -331,20 +318,11 @@ class WorkerPool:
     """At most ``size`` child processes that run named functions on JSON values.
 
     Children start with the first call that needs one, stay warm, and end with this process. A
-    pool serves one event loop at a time; :func:`get_pool` keeps one per loop. ``max_reply_bytes``
-    bounds what a child may answer.
+    pool serves one event loop at a time; :func:`get_pool` keeps one per loop.
     """
 
-    def __init__(
-        self,
-        size: int | None = None,
-        *,
-        max_reply_bytes: int = MAX_REPLY_BYTES,
-    ) -> None:
+    def __init__(self, size: int | None = None) -> None:
         self.size = default_pool_size() if size is None else size
-        if self.size < 1:
-            raise ValueError(f"size must be at least 1, got {size}")
-        self._max_reply_bytes = max_reply_bytes
         self._idle: list[WorkerProcess] = []
         self._children: set[WorkerProcess] = set()
         self._dying: list[WorkerProcess] = []
@@ -401,7 +379,7 @@ class WorkerPool:
     ) -> Any:
         child = self._take_child(function)
         try:
-            return await child.ask(function, value, deadline_s, self._max_reply_bytes, phase)
+            return await child.ask(function, value, deadline_s, phase)
         except GradingFailure as failure:
             if self._closed:
                 message = "the worker pool was closed"

@@ -10,15 +10,18 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from hashlib import sha256
 from importlib import resources
 from typing import Annotated, Any
 
-from adjudge.engine.sandbox import Sandbox, SandboxResult, check_sandbox
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from pydantic import BaseModel, Field, StringConstraints, ValidationError
+
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import Between, View, text_in_view
+from adjudge.graders.code.running import describe_end
+from adjudge.graders.code.sandbox import Sandbox, check_sandbox
 from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.graders.llm.judge_grader import (
     JudgeGrader,
@@ -38,10 +41,13 @@ from adjudge.prompts import PromptTemplate
 from adjudge.text import shorten_text
 from adjudge.types import MISSING, GraderScore, ScoreRange, get_path
 
-_MOST = 200
-_MOST_CHARS = 4_000
 _MOST_SOURCE = 20_000
-_KINDS = ("[llm]", "[rule]")
+_Checker = Annotated[
+    str,
+    StringConstraints(
+        strip_whitespace=True, max_length=4_000, pattern=r"^(?i:\[llm\]|\[rule\])\s*\S"
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -72,70 +78,43 @@ def parse_constraints(value: Any, *, where: str, runs: bool) -> Constraints:
     >>> found.soft
     ('Tone: polite',)
     """
-    row = _mapping(value, where)
-    checkers = _texts(row.get("checkers"), f"{where}.checkers")
-    given = row.get("functions")
-    functions = given if isinstance(given, list | tuple) else None
-    if functions is not None and len(functions) != len(checkers):
+    try:
+        read = _Row.model_validate_json if isinstance(value, str) else _Row.model_validate
+        row = read(value)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        at = ".".join(map(str, (where, *fault["loc"])))
+        found = shorten_text(repr(fault["input"]), 60)
+        raise _invalid(f"{at}: {fault['msg']} (found {found})") from None
+    functions = [None] * len(row.checkers) if row.functions is None else row.functions
+    if len(functions) != len(row.checkers):
         raise _invalid(
-            f"{where}: has {len(checkers)} checkers and {len(functions)} functions, must be as many"
+            f"{where}.functions: must have one for each of {len(row.checkers)} checkers "
+            f"(found {len(functions)})"
         )
     soft, rules = [], []
-    for place, checker in enumerate(checkers):
-        kind, text = _split_kind(checker, f"{where}.checkers[{place}]")
-        if kind == "[llm]":
+    for place, (checker, source) in enumerate(zip(row.checkers, functions, strict=True)):
+        kind, _, text = checker.partition("]")
+        text = " ".join(text.split())
+        if kind.lower() == "[llm":
             soft.append(text)
             continue
-        own = functions[place] if functions is not None else None
-        source = _source(own, f"{where}.functions[{place}]") if runs else ""
-        rules.append(RuleConstraint(shorten_text(text.partition(":")[0].strip(), 60), text, source))
+        if runs and not (isinstance(source, str) and 0 < len(source.strip()) <= _MOST_SOURCE):
+            raise _invalid(
+                f"{where}.functions.{place}: must be Python source that defines "
+                f"check_following(instruction, response), of at most {_MOST_SOURCE} characters "
+                f"(found {type(source).__name__}; skip_rules = true asks the judge)"
+            )
+        name = shorten_text(text.partition(":")[0].strip(), 60)
+        rules.append(RuleConstraint(name, text, source if runs else ""))
     return Constraints(tuple(soft), tuple(rules))
 
 
-def _mapping(value: Any, where: str) -> Mapping[str, Any]:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise _invalid(f"{where}: is text but not JSON: {shorten_text(error)}") from None
-    if not isinstance(value, Mapping):
-        raise _invalid(
-            f"{where}: is {type(value).__name__}, must be an object with checkers and functions"
-        )
-    return value
+class _Row(BaseModel):
+    """A row's constraints as they are written; only functions of rules are looked at."""
 
-
-def _texts(value: Any, where: str) -> list[str]:
-    if not isinstance(value, list | tuple) or not value:
-        found = "empty" if isinstance(value, list | tuple) else type(value).__name__
-        raise _invalid(f"{where}: is {found}, must be a list of texts")
-    if len(value) > _MOST:
-        raise _invalid(f"{where}: has {len(value)} entries, at most {_MOST} are read")
-    for place, one in enumerate(value):
-        if not isinstance(one, str) or len(one) > _MOST_CHARS:
-            raise _invalid(f"{where}[{place}]: must be text of at most {_MOST_CHARS} characters")
-    return list(value)
-
-
-def _split_kind(checker: str, where: str) -> tuple[str, str]:
-    """``[llm]`` or ``[rule]``, and the text after it on one line."""
-    text = checker.strip()
-    for kind in _KINDS:
-        if text[: len(kind)].lower() == kind:
-            if rest := " ".join(text[len(kind) :].split()):
-                return kind, rest
-            raise _invalid(f"{where}: {kind} says nothing")
-    raise _invalid(f"{where}: must begin with [llm] or [rule]; found {shorten_text(text[:40])!r}")
-
-
-def _source(value: Any, where: str) -> str:
-    if isinstance(value, str) and value.strip() and len(value) <= _MOST_SOURCE:
-        return value
-    found = f"{len(value)} characters" if isinstance(value, str) else type(value).__name__
-    raise _invalid(
-        f"{where}: must be Python source that defines check_following(instruction, response), of "
-        f"at most {_MOST_SOURCE} characters; found {found} (skip_rules = true asks the judge)"
-    )
+    checkers: list[_Checker] = Field(min_length=1, max_length=200)
+    functions: list[Any] | None = None
 
 
 def _invalid(message: str) -> GradingFailure:
@@ -191,7 +170,8 @@ async def run_checks(
             if place in pending and place not in found:
                 found[place] = _judged(what, value)
         if pending[0] not in found:
-            found[pending[0]] = _unfinished(result, own_s)
+            kind = ErrorKind.TIMEOUT if result.timed_out else ErrorKind.INVALID_INPUT
+            found[pending[0]] = RuleResult(None, kind, describe_end(result, own_s))
     return [found.get(at, RuleResult(None, ErrorKind.TIMEOUT, late)) for at in range(len(rules))]
 
 
@@ -230,18 +210,6 @@ def _judged(what: str, value: Any) -> RuleResult:
         return RuleResult(None, ErrorKind.INVALID_INPUT, f"raised {shorten_text(value)}")
     return RuleResult(
         None, ErrorKind.INVALID_INPUT, f"returned {shorten_text(value)}, not true or false"
-    )
-
-
-def _unfinished(result: SandboxResult, deadline_s: float) -> RuleResult:
-    if result.timed_out:
-        return RuleResult(None, ErrorKind.TIMEOUT, f"timed out after {deadline_s:.3g} s")
-    if result.truncated:
-        return RuleResult(None, ErrorKind.INVALID_INPUT, "printed more than the output limit")
-    last = result.stderr[-1000:].decode("utf-8", "replace").strip().rpartition("\n")[2]
-    said = shorten_text(last) if last else "no message"
-    return RuleResult(
-        None, ErrorKind.INVALID_INPUT, f"ended with exit code {result.exit_code}: {said}"
     )
 
 
@@ -367,7 +335,6 @@ class VerIFGrader(JudgeGrader):
     Args:
         field: The column of the constraints, a dotted path; where it is lacking, ``reference``.
         skip_rules: The rules go to the judge as text, and no code runs.
-        ignore_rules: The rules are left out.
         deadline_s: Wall-clock seconds for all functions of a sample; each has 5 s and 512 MB.
     """
 
@@ -376,25 +343,19 @@ class VerIFGrader(JudgeGrader):
 
     field: str = "ground_truth"
     skip_rules: bool = False
-    ignore_rules: bool = False
     deadline_s: Annotated[float, Between(0.1, 600)] = 30.0
     view: View = dataclass_field(init=False, default="final")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.skip_rules and self.ignore_rules:
-            raise ConfigError(
-                "verif: skip_rules gives the rules to the judge, but ignore_rules leaves them out. "
-                "Set one of them."
-            )
         self._form = MarkedScoreForm(0, 1)
         self.fingerprint = sha256((_template().hash + driver_source()).encode()).hexdigest()
 
     def check_machine(self) -> None:
         """What the judge needs is here, and a sandbox where rules are run."""
         super().check_machine()
-        if not (self.skip_rules or self.ignore_rules):
-            check_sandbox(f"{self.type_name} (without skip_rules or ignore_rules)")
+        if not self.skip_rules:
+            check_sandbox(f"{self.type_name} (without skip_rules)")
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
         """The score of one response."""
@@ -415,17 +376,9 @@ class VerIFGrader(JudgeGrader):
             value, where = fields.get("reference"), "reference"
         if value is None:
             raise missing_field_failure((self.field, "reference"), fields)
-        runs = not (self.skip_rules or self.ignore_rules)
-        found = parse_constraints(value, where=where, runs=runs)
+        found = parse_constraints(value, where=where, runs=not self.skip_rules)
         if self.skip_rules:
             found = Constraints((*found.soft, *(rule.text for rule in found.rules)), ())
-        elif self.ignore_rules:
-            found = replace(found, rules=())
-        if not found.soft and not found.rules:
-            raise GradingFailure(
-                ErrorKind.INVALID_INPUT,
-                f"{where}: has no constraint but rules, which ignore_rules leaves out",
-            )
         return found
 
     async def _judged(
@@ -451,7 +404,9 @@ class VerIFGrader(JudgeGrader):
             return await self._ask(
                 _template(),
                 {
-                    "constraints": _lines(constraints.soft),
+                    "constraints": "\n".join(
+                        f"{number}. {text}" for number, text in enumerate(constraints.soft, 1)
+                    ),
                     "query": query,
                     "response": shown["response"],
                 },
@@ -478,10 +433,6 @@ def _query(shown: Mapping[str, Any]) -> Any:
     query = first_present(shown, ("instruction",)) or extract_query(shown)
     chat = parse_conversation(query) if isinstance(query, str) and query.startswith("[") else None
     return query if chat is None else conversation_query(read_turns(chat)) or query
-
-
-def _lines(texts: Sequence[str]) -> str:
-    return "\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1))
 
 
 def _text(query: Any) -> str:

@@ -224,7 +224,7 @@ def test_a_question_is_never_cut(beginners: dict[str, Path], tmp_path: Path) -> 
     source = grpo_file(tmp_path, "pointwise", path="judge")
     source.write_text(source.read_text().replace("max_length = 600", "max_length = 300"))
     with pytest.raises(
-        ConfigError, match=r"(?s)data\.train: no row of 12 can be used.*at most 300"
+        ConfigError, match=r"(?s)data\.train: 0 of 12 rows can be used.*at most 300"
     ):
         run_judge(job(source, tmp_path / "run"))
     assert JudgementForm(mode="pointwise").verdict == "score"

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
 
-from adjudge.engine.sandbox import sandbox_available
+from adjudge.graders.code.sandbox import sandbox_available
 from adjudge_lab.rl.run import TrainingJob, train_run
 from adjudge_lab.rl.runfile_checks import load_run_file
 

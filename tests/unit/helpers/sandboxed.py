@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from adjudge.engine.sandbox import Sandbox, SandboxResult
+from adjudge.graders.code.sandbox import Sandbox, SandboxResult
 
 
 def run(sandbox: Sandbox, program: str | Sequence[str], **settings: Any) -> SandboxResult:

@@ -14,7 +14,6 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from adjudge.errors import LACKED, CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
@@ -39,7 +38,6 @@ from adjudge.graders.base import (
     NO_FINAL_TEXT,
     Between,
     ParametricRule,
-    RuleGrader,
     UnitNumber,
     View,
     is_nan,
@@ -125,19 +123,13 @@ def compare_exact(text: str, reference: Any) -> AnswerMatch:
     return _decided(text.strip() in wanted, text, "equal_text")
 
 
-@cache
-def _json_match() -> RuleGrader:
-    from adjudge.graders.rules.json_graders import JsonMatchGrader  # noqa: PLC0415  (JSON alone)
-
-    return JsonMatchGrader(view="full")
-
-
 def compare_json(text: str, reference: Any) -> AnswerMatch:
     """1 when the JSON in ``text`` is the reference value (text is read as JSON)."""
+    from adjudge.graders.rules.json_graders import JsonMatchGrader  # noqa: PLC0415  (JSON alone)
     from adjudge.graders.rules.json_validation import find_json_text  # noqa: PLC0415  (likewise)
 
     found = find_json_text(text)
-    result = _json_match().evaluate(found or "", reference)
+    result = JsonMatchGrader().match(found or "", reference)
     return _nothing("JSON value") if found is None else _alike(result.score, found, result.reason)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from adjudge.engine.sandbox import check_sandbox
 from adjudge.errors import (
     LACKED,
     CandidateLimitExceeded,
@@ -28,6 +27,7 @@ from adjudge.graders.code.blocks import (
 )
 from adjudge.graders.code.cases import Case, UntrustedTests, called_names, parse_cases
 from adjudge.graders.code.running import CaseBudget, CaseOutcome, run_cases
+from adjudge.graders.code.sandbox import check_sandbox
 from adjudge.text import shorten_text
 from adjudge.types import GraderScore
 

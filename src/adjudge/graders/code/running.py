@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
-from adjudge.engine.sandbox import Sandbox, SandboxResult
 from adjudge.graders.code.cases import Case, UntrustedTests, make_beside_case
 from adjudge.graders.code.comparison import same_output, same_value
+from adjudge.graders.code.sandbox import Sandbox, SandboxResult
 from adjudge.graders.code.values import CANDIDATE_FILE, CASES_FILE
 from adjudge.text import shorten_text
 
@@ -248,15 +248,17 @@ def _judge_output(case: Case, result: SandboxResult, deadline_s: float) -> CaseO
 
 
 def _unfinished(result: SandboxResult, deadline_s: float) -> CaseOutcome:
-    stderr = _stderr(result)
+    return CaseOutcome(False, describe_end(result, deadline_s), _stderr(result))
+
+
+def describe_end(result: SandboxResult, deadline_s: float) -> str:
+    """Why a program ended that had not said all that it was asked."""
     if result.timed_out:
-        return CaseOutcome(False, f"timed out after {deadline_s:.3g} s", stderr)
+        return f"timed out after {deadline_s:.3g} s"
     if result.truncated:
-        return CaseOutcome(False, "printed more than the output limit", stderr)
-    last = stderr.rpartition("\n")[2] or "no message"
-    return CaseOutcome(
-        False, shorten_text(f"ended with exit code {result.exit_code}: {last}"), stderr
-    )
+        return "printed more than the output limit"
+    last = _stderr(result).rpartition("\n")[2] or "no message"
+    return shorten_text(f"ended with exit code {result.exit_code}: {last}")
 
 
 def _stderr(result: SandboxResult, limit: int = 2000) -> str:

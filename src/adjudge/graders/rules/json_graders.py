@@ -6,7 +6,6 @@ Is it JSON, does it fit a schema, does it equal a reference in whole or in part.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,7 +16,6 @@ from adjudge.errors import LACKED, CandidateLimitExceeded, ConfigError, ErrorKin
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
     ParametricRule,
-    View,
     require_package,
     text_in_view,
 )
@@ -31,7 +29,6 @@ from adjudge.graders.rules.json_validation import (
     decode_strict_json,
     find_first_fault,
     is_too_deep,
-    normalize_numbers,
 )
 from adjudge.text import compose_letters, encode_exactly, shorten_text
 from adjudge.types import GraderScore
@@ -42,17 +39,16 @@ _FENCE = "```"
 class _JsonGrader(ParametricRule):
     """What all graders of this module share: how a response is read."""
 
-    view: View
     strict: bool
 
-    def _read(self, response: Any, complaint: str = "not JSON: ") -> tuple[Any, GraderScore | None]:
-        """The response's JSON value; beside it the score of a response that holds none."""
+    def _read(self, text: str | None, said: str = "not JSON: ") -> tuple[Any, GraderScore | None]:
+        """The JSON value of a response's text; beside it the score of one that holds none."""
         try:
-            return read_response_json(response, self.view, self.strict), None
+            return read_response_json(text, self.strict), None
         except JsonTooLong as excess:
             return None, self._candidate_fault(str(excess))
         except InvalidJson as fault:
-            return None, self._score(0.0, f"{complaint}{fault}")
+            return None, self._score(0.0, f"{said}{fault}")
 
 
 @dataclass(eq=False, repr=False)
@@ -76,12 +72,11 @@ class JsonValidatorGrader(_JsonGrader):
     type_name = "json_valid"
     score_range = (0.0, 1.0)
 
-    view: View = "final"
     strict: bool = True
 
     def evaluate(self, response: str) -> GraderScore:
         """Judge one response."""
-        _, fault = self._read(response, "")
+        _, fault = self._read(text_in_view(response, "final"), "")
         return fault or self._score(1.0, "valid JSON")
 
 
@@ -112,7 +107,6 @@ class JsonSchemaGrader(_JsonGrader):
     _EXPLOSIVE = REFERENCE_KEYWORDS | {"pattern", "patternProperties"}
 
     schema: dict[str, Any] | None = None
-    view: View = "final"
     strict: bool = True
 
     def __post_init__(self) -> None:
@@ -125,7 +119,7 @@ class JsonSchemaGrader(_JsonGrader):
     async def aevaluate(self, response: str, schema: Any = None) -> GraderScore:
         """Judge one response."""
         schema_text = self.schema_text or _schema_text(schema)
-        value, invalid = self._read(response)
+        value, invalid = self._read(text_in_view(response, "final"))
         if invalid is not None:
             return invalid
         if self._inline and len(response) <= self._INLINE_CHARS:
@@ -169,12 +163,11 @@ class JsonSchemaGrader(_JsonGrader):
         return any(key in self._EXPLOSIVE for key in _keys(decode_strict_json(schema_text)))
 
 
-def read_response_json(response: Any, view: View, strict: bool) -> Any:
-    """The JSON value that a response holds.
+def read_response_json(text: str | None, strict: bool) -> Any:
+    """The JSON value that a response's final text holds.
 
     Raises :class:`InvalidJson` when it holds none, :class:`JsonTooLong` beyond the limit.
     """
-    text = text_in_view(response, view)
     if text is None:
         raise InvalidJson(NO_FINAL_TEXT)
     if len(text) > MAX_CHARS:
@@ -233,7 +226,6 @@ def _keys(value: Any) -> Iterator[str]:
 
 _Path = tuple[str | int, ...]
 _Measure = Literal["exact", "share"]
-_ANYWHERE = -1
 
 
 @dataclass(eq=False, repr=False)
@@ -249,10 +241,7 @@ class JsonMatchGrader(_JsonGrader):
 
     Args:
         measure: ``exact``: 1 for equal values, else 0; ``share``: |A ∩ B| / |A ∪ B| over the
-            multisets of leaves with their paths.
-        strict_order: The order of lists counts; false: lists are compared as multisets.
-        ignore_extra_keys: What the reference lacks costs nothing; ``share`` is then the recall. Not
-            for ``exact`` with ``strict_order = false``.
+            leaves with their paths.
         strict: As in ``json_valid``.
 
     >>> JsonMatchGrader().evaluate('{"b": 2, "a": 1.0}', '{"a": 1, "b": 2}').score
@@ -265,43 +254,28 @@ class JsonMatchGrader(_JsonGrader):
     score_range = (0.0, 1.0)
 
     measure: _Measure = "exact"
-    strict_order: bool = True
-    ignore_extra_keys: bool = False
-    view: View = "final"
     strict: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.measure == "exact" and self.ignore_extra_keys and not self.strict_order:
-            raise ConfigError(
-                "json_match: measure = 'exact' does not allow ignore_extra_keys and strict_order = "
-                "false together. Set one of them, or use measure = 'share'."
-            )
 
     def evaluate(self, response: str, reference: Any) -> GraderScore:
         """Judge one response against its reference."""
+        return self.match(text_in_view(response, "final"), reference)
+
+    def match(self, text: str | None, reference: Any) -> GraderScore:
+        """Judge the final text of one response."""
         wanted = _reference_value(reference)
-        value, invalid = self._read(response)
+        value, invalid = self._read(text)
         if invalid is not None:
             return invalid
-        value, wanted = _composed(value), _composed(wanted)
-        return self._share(value, wanted) if self.measure == "share" else self._exact(value, wanted)
-
-    def _exact(self, value: Any, wanted: Any) -> GraderScore:
-        if not self.strict_order:
-            value, wanted = _unordered(value), _unordered(wanted)
-        path = _first_difference(value, wanted, self.ignore_extra_keys)
-        at = f" at {_format_path(path or ())}" if self.strict_order else ""
-        fault = "" if path is None else f"differs{at}"
-        return self._score(0.0 if fault else 1.0, fault or "equal")
-
-    def _share(self, value: Any, wanted: Any) -> GraderScore:
-        has = Counter(_leaves(value, self.strict_order))
-        wants = Counter(_leaves(wanted, self.strict_order))
-        matched = (has & wants).total()
-        leaves = (wants if self.ignore_extra_keys else has | wants).total()
-        reason = f"{matched} of {leaves} leaves match"
-        return self._score(matched / leaves, reason, matched=matched, leaves=leaves)
+        has, wants = _leaves(_composed(value)), _leaves(_composed(wanted))
+        matched = sum(has.get(path) == leaf for path, leaf in wants.items())
+        leaves = len(has) + len(wants) - matched
+        if self.measure == "share":
+            reason = f"{matched} of {leaves} leaves match"
+            return self._score(matched / leaves, reason, matched=matched, leaves=leaves)
+        if matched == leaves:
+            return self._score(1.0, "equal")
+        path = next(path for path in (*wants, *has) if has.get(path) != wants.get(path))
+        return self._score(0.0, shorten_text(f"differs at $.{'.'.join(map(str, path))}"))
 
 
 def _reference_value(reference: Any) -> Any:
@@ -321,7 +295,7 @@ def _reference_value(reference: Any) -> Any:
     elif is_too_deep(reference):
         fault = "nested deeper than 64 levels"
     else:
-        strange = [leaf for _, kind, leaf in _leaves(reference, ordered=True) if kind == "other"]
+        strange = [leaf for kind, leaf in _leaves(reference).values() if kind == "other"]
         fault = shorten_text(repr(strange[0])) if strange else ""
     if fault:
         raise GradingFailure(ErrorKind.INVALID_INPUT, f"reference is not JSON: {fault}")
@@ -352,8 +326,9 @@ def _kind(value: Any) -> str:
     return "other"
 
 
-def _leaves(value: Any, ordered: bool) -> Iterator[tuple[_Path, str, Any]]:
-    """Path, type and value of every leaf; an empty container is a leaf without a value."""
+def _leaves(value: Any) -> dict[_Path, tuple[str, Any]]:
+    """Type and value of every leaf by its path; an empty container is a leaf without a value."""
+    leaves: dict[_Path, tuple[str, Any]] = {}
     stack: list[tuple[_Path, Any]] = [((), value)]
     while stack:
         path, node = stack.pop()
@@ -361,46 +336,7 @@ def _leaves(value: Any, ordered: bool) -> Iterator[tuple[_Path, str, Any]]:
         if kind == "object" and node:
             stack += [((*path, key), child) for key, child in node.items()]
         elif kind == "array" and node:
-            stack += [((*path, i if ordered else _ANYWHERE), child) for i, child in enumerate(node)]
+            stack += [((*path, place), child) for place, child in enumerate(node)]
         else:
-            yield path, kind, None if kind in ("object", "array") else node
-
-
-def _first_difference(value: Any, wanted: Any, ignore_extra: bool) -> _Path | None:
-    """The path of a difference, ``None`` when there is none."""
-    stack: list[tuple[_Path, Any, Any]] = [((), value, wanted)]
-    while stack:
-        path, ours, theirs = stack.pop()
-        kind = _kind(ours)
-        if kind != _kind(theirs):
-            return path
-        if kind == "object":
-            if not (theirs.keys() <= ours.keys() if ignore_extra else theirs.keys() == ours.keys()):
-                return path
-            stack += [((*path, key), ours[key], theirs[key]) for key in theirs]
-        elif kind == "array":
-            if len(ours) != len(theirs):
-                return path
-            pairs = zip(ours, theirs, strict=True)
-            stack += [((*path, i), mine, other) for i, (mine, other) in enumerate(pairs)]
-        elif ours != theirs:
-            return path
-    return None
-
-
-def _unordered(value: Any) -> Any:
-    """``value`` with its lists sorted: equal for equal values, lists taken as multisets."""
-    if isinstance(value, dict):
-        return {key: _unordered(child) for key, child in value.items()}
-    if isinstance(value, list):
-        return sorted(map(_unordered, value), key=_sort_key)
-    return value
-
-
-def _sort_key(value: Any) -> str:
-    return json.dumps(normalize_numbers(value), sort_keys=True)
-
-
-def _format_path(path: _Path) -> str:
-    text = "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-    return shorten_text(text)
+            leaves[path] = kind, None if kind in ("object", "array") else node
+    return leaves

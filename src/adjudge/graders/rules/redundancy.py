@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,7 @@ from adjudge.graders.base import (
     UnitNumber,
     is_nan,
 )
-from adjudge.graders.rules.similarity import (
-    SetSimilarity,
-    count_similar_pairs,
-    nearest_earlier_similarities,
-    overlap_tokens,
-)
+from adjudge.graders.rules.similarity import count_similar_pairs, nearest_earlier_similarities
 from adjudge.graders.rules.trajectory import (
     UNPRINTABLE,
     ToolCall,
@@ -42,17 +37,15 @@ class ActionLoopDetectionGrader(ParametricRule):
         score = 1 − #{i < j : similarity(i, j) ≥ similarity_threshold} / (n (n − 1) / 2)
 
     A call is compared as the text ``name: key: value, …`` with sorted keys; arguments that are not
-    a JSON object stay as written. Source: ``ActionLoopDetectionGrader`` of py-openjudge 0.2.4,
-    equal under ``similarity = "jaccard"``. Fewer than two answered calls: 1 with ``evaluable =
-    false``.
+    a JSON object stay as written. Similarity is the Jaccard index of the sets of lower-case words.
+    Source: ``ActionLoopDetectionGrader`` of py-openjudge 0.2.4. Fewer than two answered calls: 1
+    with ``evaluable = false``.
 
     Metadata: ``calls``, ``similar_pairs``, ``pairs``, ``repeated`` (the 10 most frequent actions),
     ``unanswered_calls``, ``orphan_results``. Linear in the calls at threshold 1.
 
     Args:
         similarity_threshold: How similar two calls must be to count, from 0 to 1.
-        similarity: ``jaccard`` compares sets of lower-case words, ``ordered`` sets of adjacent
-            words.
 
     >>> def call(n, query):
     ...     function = {"name": "search", "arguments": {"q": query}}
@@ -66,7 +59,6 @@ class ActionLoopDetectionGrader(ParametricRule):
     score_range = (0.0, 1.0)
 
     similarity_threshold: UnitNumber = 1.0
-    similarity: SetSimilarity = "jaccard"
 
     def evaluate(self, messages: Any) -> GraderScore:
         """The score of one trajectory."""
@@ -76,7 +68,7 @@ class ActionLoopDetectionGrader(ParametricRule):
         if calls < 2:
             reason = f"{calls} answered tool calls: nothing to compare"
             return self._not_applicable(1.0, reason, calls=calls, **trajectory.unpaired())
-        sets = [frozenset(overlap_tokens(text, self.similarity)) for text in texts]
+        sets = [frozenset(text.lower().split()) for text in texts]
         groups = Counter(sets)
         similar = count_similar_pairs(groups, self.similarity_threshold)
         pairs = calls * (calls - 1) // 2
@@ -98,20 +90,15 @@ def action_texts(calls: list[ToolCall]) -> list[str]:
     texts = []
     for call in calls:
         name, arguments = call.name, call.arguments
-        if type(arguments) is not str:
-            text = _action_text(name, arguments)
-        elif (found := known.get((name, arguments))) is not None:
-            text = found
-        else:
-            text = known[name, arguments] = _action_text(name, arguments)
+        text = known.get((name, arguments)) if type(arguments) is str else None
+        if text is None:
+            text = name
+            if arguments is not None and arguments != "":
+                text = f"{name}: {_printed_arguments(arguments, ': ', ', ')}"
+            if type(arguments) is str:
+                known[name, arguments] = text
         texts.append(text)
     return texts
-
-
-def _action_text(name: str, arguments: Any) -> str:
-    if arguments is None or arguments == "":
-        return name
-    return f"{name}: {_printed_arguments(arguments, ': ', ', ')}"
 
 
 def _printed_arguments(arguments: Any, equals: str, comma: str) -> str:
@@ -133,7 +120,7 @@ def _printed_arguments(arguments: Any, equals: str, comma: str) -> str:
 
 
 def _most_repeated(
-    groups: Mapping[frozenset[Hashable], int], texts: Mapping[frozenset[Hashable], str]
+    groups: Mapping[frozenset[str], int], texts: Mapping[frozenset[str], str]
 ) -> list[dict[str, Any]]:
     repeated = [tokens for tokens, times in groups.items() if times > 1]
     repeated.sort(key=groups.__getitem__, reverse=True)
@@ -151,27 +138,25 @@ class ObservationInformationGainGrader(ParametricRule):
     """How much the observations differ from all earlier ones: 1 is always new, 0 is never.
 
     Field: ``messages``. Observations are the tool results of at least 10 characters. With sᵢ the
-    highest similarity of observation i to an earlier one (0 for the first)::
+    highest Jaccard index of the lower-case words of observation i and of an earlier one (0 for the
+    first)::
 
         score = mean over i of (1 − sᵢ) · exp(−2 · max(0, sᵢ − similarity_threshold))
 
-    Source: ``ObservationInformationGainGrader`` of py-openjudge 0.2.4, equal under ``similarity =
-    "jaccard"``. No such observation: 0 with ``evaluable = false``.
+    Source: ``ObservationInformationGainGrader`` of py-openjudge 0.2.4. No such observation: 0 with
+    ``evaluable = false``.
 
     Metadata: ``observations``, ``skipped``, ``repeats`` (sᵢ = 1), ``above_threshold``,
     ``mean_similarity``, ``unanswered_calls``, ``orphan_results``.
 
     Args:
         similarity_threshold: A similarity above it costs more, from 0 to 1.
-        similarity: ``jaccard`` compares sets of lower-case words, ``ordered`` sets of adjacent
-            words.
     """
 
     type_name = "information_gain"
     score_range = (0.0, 1.0)
 
     similarity_threshold: UnitNumber = 0.5
-    similarity: SetSimilarity = "jaccard"
 
     def evaluate(self, messages: Any) -> GraderScore:
         """The score of one trajectory."""
@@ -184,34 +169,22 @@ class ObservationInformationGainGrader(ParametricRule):
             **trajectory.unpaired(),
         }
         if not observations:
-            return self._not_applicable(0.0, _nothing(len(texts)), **counts)
-        nearest = nearest_earlier_similarities(observations, self.similarity)
-        score = self._mean_gain(nearest)
+            reason = _NO_CALL
+            if texts:
+                reason = f"all {len(texts)} observations are shorter than {_MIN_CHARS} characters"
+            return self._not_applicable(0.0, reason, **counts)
+        nearest = nearest_earlier_similarities(observations)
+        threshold = self.similarity_threshold
+        gains = [(1.0 - one) * math.exp(-2.0 * max(0.0, one - threshold)) for one in nearest]
+        score = sum(gains) / len(gains)
         return self._score(
             min(1.0, max(0.0, score)),
             f"mean gain {score:.3f} over {len(observations)} observations",
             repeats=nearest.count(1.0),
-            above_threshold=sum(value > self.similarity_threshold for value in nearest),
+            above_threshold=sum(value > threshold for value in nearest),
             mean_similarity=sum(nearest) / len(nearest),
             **counts,
         )
-
-    def _mean_gain(self, nearest: list[float]) -> float:
-        threshold = self.similarity_threshold
-        gains = [
-            (1.0 - value) * math.exp(-2.0 * (value - threshold))
-            if value > threshold
-            # Not punished: exp(0) = 1.
-            else 1.0 - value
-            for value in nearest
-        ]
-        return sum(gains) / len(gains)
-
-
-def _nothing(results: int) -> str:
-    if not results:
-        return "no tool call with a result"
-    return f"all {results} observations are shorter than {_MIN_CHARS} characters"
 
 
 @dataclass(eq=False, repr=False)
@@ -242,7 +215,11 @@ class TrajectoryStepEfficiencyGrader(ParametricRule):
         steps = len(trajectory.steps)
         if not steps:
             return self._not_applicable(0.0, _NO_CALL, steps=0, **trajectory.unpaired())
-        redundant = self._redundant(trajectory.steps)
+        redundant, seen = 0, set[str]()
+        nearest = _nearest_observations(trajectory.steps)
+        for signature, similarity in zip(_signatures(trajectory.steps), nearest, strict=True):
+            redundant += signature in seen and similarity >= _REDUNDANT
+            seen.add(signature)
         score = ratio = (steps - redundant) / steps
         if reference is not None:
             score = 0.6 * ratio + 0.4 * (1.0 if reference >= steps else reference / steps)
@@ -256,15 +233,6 @@ class TrajectoryStepEfficiencyGrader(ParametricRule):
             reference_step_count=reference,
             **trajectory.unpaired(),
         )
-
-    def _redundant(self, steps: list[ToolStep]) -> int:
-        nearest = _nearest_observations(steps)
-        seen: set[str] = set()
-        redundant = 0
-        for signature, similarity in zip(_signatures(steps), nearest, strict=True):
-            redundant += signature in seen and similarity >= _REDUNDANT
-            seen.add(signature)
-        return redundant
 
 
 @dataclass(eq=False, repr=False)
@@ -317,7 +285,7 @@ _LOW_GAIN, _REDUNDANT = 0.3, 0.8
 
 
 def _nearest_observations(steps: list[ToolStep]) -> list[float]:
-    return nearest_earlier_similarities([step.observation for step in steps], "jaccard")
+    return nearest_earlier_similarities([step.observation for step in steps])
 
 
 def _signatures(steps: Iterable[ToolStep]) -> list[str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from itertools import islice
 from typing import Annotated, Any, Literal, cast
 
@@ -41,8 +40,6 @@ class ReasoningFormatGrader(ParametricRule):
         tags: The blocks in order; by default ``["think", "answer"]``.
         strict: Each tag occurs once, in order, with only white space between blocks; false: each is
             opened and later closed.
-        prompt_opens: The chat template wrote the first opening tag; under ``strict`` a second one
-            is a fault.
 
     >>> ReasoningFormatGrader().evaluate("<think>2+2</think><answer>4</answer>").score
     1.0
@@ -55,7 +52,6 @@ class ReasoningFormatGrader(ParametricRule):
 
     tags: list[str] | None = None
     strict: bool = True
-    prompt_opens: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,8 +61,6 @@ class ReasoningFormatGrader(ParametricRule):
     def evaluate(self, response: str) -> GraderScore:
         """Judge one response."""
         text = strip_end_tokens(require_text(response))
-        if self.prompt_opens:
-            text = f"<{self._tags[0]}>{text}"
         fault = self._strict_fault(text) if self.strict else self._loose_fault(text)
         return self._score(0.0 if fault else 1.0, fault or "all tags in place")
 
@@ -116,9 +110,6 @@ class ReasoningToolCallFormatGrader(ParametricRule):
     ``ReasoningToolCallFormatGrader`` of py-openjudge 0.2.4, which leaves the types of the two
     members open. Metadata: ``tool_calls``, how many valid calls were read.
 
-    Args:
-        prompt_opens: The chat template wrote the opening thinking tag.
-
     >>> grader = ReasoningToolCallFormatGrader()
     >>> call = '<tool_call>{"name": "search", "arguments": {"q": "x"}}</tool_call>'
     >>> grader.evaluate(f"<think>look it up</think>{call}").score
@@ -128,14 +119,9 @@ class ReasoningToolCallFormatGrader(ParametricRule):
     type_name = "reasoning_tool_call_format"
     score_range = (0.0, 1.0)
 
-    prompt_opens: bool = False
-
     def evaluate(self, response: str) -> GraderScore:
         """Judge one response."""
-        text = strip_end_tokens(require_text(response))
-        if self.prompt_opens:
-            text = f"<think>{text}"
-        fault, calls = self._read(text.strip())
+        fault, calls = self._read(strip_end_tokens(require_text(response)).strip())
         if fault:
             return self._score(0.0, fault, tool_calls=calls)
         return self._score(1.0, f"{calls} tool calls" if calls else "an answer", tool_calls=calls)
@@ -351,22 +337,18 @@ _Scope = Literal["full", "final", "thought"]
 class NgramRepetitionPenaltyGrader(ParametricRule):
     """A penalty on the share of n-grams that repeat an earlier one.
 
-    Field: ``response``. With rate = 1 − distinct n-grams / all n-grams:
-
-    * hard: −(rate − penalty_threshold) · penalty_rate where rate > penalty_threshold, else 0;
-    * soft: max_penalty · (rate − min_scaling) / (1 − min_scaling) where rate > min_scaling, else 0.
+    Field: ``response``. With rate = 1 − distinct n-grams / all n-grams, the score is −(rate −
+    penalty_threshold) · penalty_rate where rate > penalty_threshold, else 0.
 
     Tokens are lower-cased words, characters of scripts without spaces, and single signs. Fewer than
     ``n`` tokens: 0 with ``evaluable = false``. Source: ``NgramRepetitionPenaltyGrader`` of
-    py-openjudge 0.2.4 with other tokens. Metadata: ``rate``, ``ngrams``.
+    py-openjudge 0.2.4 with other tokens, without its soft penalty: ``penalty_threshold = 0`` is it.
+    Metadata: ``rate``, ``ngrams``.
 
     Args:
         n: Tokens of an n-gram, from 1 to 100.
-        penalty_threshold: Hard: the rate that costs nothing.
-        penalty_rate: Hard: penalty per unit of the rate.
-        use_soft_penalty: The soft formula.
-        max_penalty: Soft: the penalty at rate 1, at most 0.
-        min_scaling: Soft: the rate that costs nothing, below 1.
+        penalty_threshold: The rate that costs nothing.
+        penalty_rate: Penalty per unit of the rate.
         view: ``full``: all; ``final``: what follows the thinking; ``thought``: what is inside
             ``<think>``.
 
@@ -381,15 +363,10 @@ class NgramRepetitionPenaltyGrader(ParametricRule):
     n: Annotated[int, Between(1, 100)] = 3
     penalty_threshold: UnitNumber = 0.3
     penalty_rate: Annotated[float, Between(0, 1e6)] = 1.0
-    use_soft_penalty: bool = False
-    max_penalty: Annotated[float, Between(-1e6, 0)] = -1.0
-    min_scaling: UnitNumber = 0.0
     view: _Scope = "full"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.min_scaling == 1:
-            raise ConfigError("ngram_repetition: min_scaling must be below 1 (found 1)")
         self.score_range = (self._penalty(1.0), 0.0)
 
     def evaluate(self, response: str) -> GraderScore:
@@ -408,12 +385,7 @@ class NgramRepetitionPenaltyGrader(ParametricRule):
         return self._score(self._penalty(rate), reason, rate=rate, ngrams=ngrams)
 
     def _penalty(self, rate: float) -> float:
-        start = self.min_scaling if self.use_soft_penalty else self.penalty_threshold
-        if rate <= start:
-            return 0.0
-        if self.use_soft_penalty:
-            return self.max_penalty * (rate - start) / (1 - start) or 0.0
-        return -(rate - start) * self.penalty_rate or 0.0
+        return -max(0.0, rate - self.penalty_threshold) * self.penalty_rate or 0.0
 
 
 def repetition_rate(tokens: list[str], n: int) -> float:
@@ -426,7 +398,6 @@ def repetition_rate(tokens: list[str], n: int) -> float:
     return 1 - len(set(zip(*shifted, strict=False))) / (len(tokens) - n + 1)
 
 
-_Measure = Literal["match", "probability"]
 _MARKUP = re.compile(r"(?im)</?[a-z][\w.:-]{0,40}\s{0,4}/?>|\\[a-z]+|^ *(?:```|~~~)\w*")
 _LANGUAGE_CHARS, _MIN_LETTERS = 10_000, 10
 _NO_LANGUAGE = "zxx"  # ISO 639-2 for "no linguistic content"; a class of the model
@@ -434,7 +405,7 @@ _NO_LANGUAGE = "zxx"  # ISO 639-2 for "no linguistic content"; a class of the mo
 
 @dataclass(eq=False, repr=False)
 class LanguageGrader(ParametricRule):
-    """Whether the response is in the wanted language: 1 or 0, or its probability.
+    """1 when the response is in the wanted language, else 0.
 
     Fields: ``response`` (its first 10,000 characters) and, where none is configured, ``language``
     (an ISO 639 code). Source: py3langid, a naive Bayes model of 140 languages inside its package.
@@ -447,30 +418,28 @@ class LanguageGrader(ParametricRule):
 
     Args:
         language: The wanted code, such as ``en``; ``zh-Hans`` is ``zh``. It wins over the row's.
-        candidates: The codes to tell apart, at least two; by default all. A few make short texts
-            much safer.
-        measure: ``match``: 1 when the wanted language is the likeliest; ``probability``: its
-            probability.
     """
 
     type_name = "language"
     score_range = (0.0, 1.0)
 
     language: str | None = None
-    candidates: list[str] | None = None
-    measure: _Measure = "match"
-    view: View = "final"
 
     def __post_init__(self) -> None:
         require_package(self.type_name, "py3langid", "language")
         super().__post_init__()
-        self._among = None if self.candidates is None else _candidates(self.candidates)
-        self.language = None if self.language is None else self._configured(self.language)
+        if self.language is not None:
+            self.language = _code(self.language)
+            if self.language not in (known := _known_languages()):
+                raise ConfigError(
+                    f"language: language is not known (found {self.language!r}; "
+                    f"allowed: {', '.join(sorted(known))})"
+                )
 
     def evaluate(self, response: str, language: Any = None) -> GraderScore:
         """Judge one response."""
-        wanted = self.language or self._row_language(language)
-        text = text_in_view(response, self.view)
+        wanted = self.language or _row_language(language)
+        text = text_in_view(response, "final")
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)
         text = _MARKUP.sub(" ", text[:_LANGUAGE_CHARS])
@@ -479,38 +448,23 @@ class LanguageGrader(ParametricRule):
         letters = [sign for sign in text.lower() if sign.isalpha()]
         if len(letters) < _MIN_LETTERS:
             return self._not_applicable(float(bool(letters)), f"{len(letters)} letters are too few")
-        ranking = _identifier(self._among).rank(text)
+        ranking = _identifier().rank(text)
         (found, best), worst = ranking[0], ranking[-1][1]
         if found == _NO_LANGUAGE or best == worst or len(set(letters)) == 1:
             return self._not_applicable(0.0, "no language seen")
-        odds = dict(ranking) if self._among else _weighted(dict(ranking), wanted)
+        odds = _weighted(dict(ranking), wanted)
         found, probability = max(odds, key=odds.__getitem__), min(odds[wanted], 1.0)
-        score = float(found == wanted) if self.measure == "match" else probability
         reason = f"{found}, wanted {wanted} (probability {probability:.2f})"
-        return self._score(score, reason, found=found, probability=probability)
+        return self._score(float(found == wanted), reason, found=found, probability=probability)
 
-    def _configured(self, language: Any) -> str:
-        code = _code(language)
-        known = self._known_languages()
-        if code not in known:
-            raise ConfigError(
-                f"language: language is not known (found {language!r}; "
-                f"allowed: {', '.join(sorted(known))})"
-            )
+
+def _row_language(language: Any) -> str:
+    if (code := _code(language)) in _known_languages():
         return code
-
-    def _row_language(self, language: Any) -> str:
-        if language is None:
-            message = "no language, neither configured nor in the row"
-            raise GradingFailure(ErrorKind.INVALID_INPUT, message)
-        code = _code(language)
-        if code not in self._known_languages():
-            message = f"unknown language code {shorten_text(language)!r}"
-            raise GradingFailure(ErrorKind.INVALID_INPUT, message)
-        return code
-
-    def _known_languages(self) -> frozenset[str]:
-        return _labels(self._among)
+    message = "no language, neither configured nor in the row"
+    if language is not None:
+        message = f"unknown language code {shorten_text(language)!r}"
+    raise GradingFailure(ErrorKind.INVALID_INPUT, message)
 
 
 _MACROLANGUAGES = {"ar": ("ary", "arz"), "no": ("nn",), "uz": ("uzs",), "zh": ("wuu", "yue")}
@@ -531,17 +485,6 @@ def _weighted(odds: dict[str, float], wanted: str) -> dict[str, float]:
     return {code: one / total for code, one in odds.items()}
 
 
-def _candidates(codes: Any) -> tuple[str, ...]:
-    known = _labels(None)
-    wanted = tuple(sorted({_code(code) for code in codes})) if isinstance(codes, list) else ()
-    if len(wanted) < 2 or not known.issuperset(wanted):
-        raise ConfigError(
-            f"language: candidates must be two or more languages (found {codes!r}; "
-            f"allowed: {', '.join(sorted(known))})"
-        )
-    return wanted
-
-
 def _code(language: Any) -> str:
     """The primary part of a language code, '' for what is not text."""
     if not isinstance(language, str):
@@ -549,18 +492,14 @@ def _code(language: Any) -> str:
     return language.strip().lower().replace("_", "-").partition("-")[0]
 
 
-@lru_cache(maxsize=32)
-def _labels(candidates: tuple[str, ...] | None) -> frozenset[str]:
-    return frozenset(_identifier(candidates).labels) - {_NO_LANGUAGE}
+@cache
+def _known_languages() -> frozenset[str]:
+    return frozenset(_identifier().labels) - {_NO_LANGUAGE}
 
 
-@lru_cache(maxsize=32)
-def _identifier(candidates: tuple[str, ...] | None) -> Any:
-    """The shared model, restricted to ``candidates``; it is only read, so any thread may ask it."""
-    if candidates is None:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415  (optional)
+@cache
+def _identifier() -> Any:
+    """The shared model; it is only read, so any thread may ask it."""
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415  (optional)
 
-        return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    restricted = copy.copy(_identifier(None))
-    restricted.set_languages(list(candidates))
-    return restricted
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -11,8 +11,8 @@ import string
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from itertools import combinations, count, pairwise
+from functools import cache, partial
+from itertools import combinations, count
 from typing import Any, Literal
 
 from rapidfuzz.distance import LCSseq, Levenshtein
@@ -31,41 +31,21 @@ from adjudge.graders.base import (
 from adjudge.text import compose_letters
 from adjudge.types import GraderScore
 
-SetSimilarity = Literal["jaccard", "ordered"]
-"""``jaccard``: sets of lower-case words. ``ordered``: sets of adjacent pairs of words."""
 
-
-def overlap_tokens(text: str, similarity: SetSimilarity) -> Iterable[Hashable]:
-    """The tokens of a text, which count as a set.
-
-    Under ``jaccard`` the lower-case words between white space; under ``ordered`` the pairs of
-    adjacent words, with a mark at either end (word 2-shingles; Broder, "On the resemblance and
-    containment of documents", 1997), so that "a b" and "b a" differ.
-
-    >>> list(overlap_tokens("Open door", "ordered"))
-    [(None, 'open'), ('open', 'door'), ('door', None)]
-    """
-    words = text.lower().split()
-    if similarity == "jaccard" or not words:
-        return words
-    return pairwise((None, *words, None))
-
-
-def nearest_earlier_similarities(texts: Iterable[str], similarity: SetSimilarity) -> list[float]:
+def nearest_earlier_similarities(texts: Iterable[str]) -> list[float]:
     """For each text the highest Jaccard index |A ∩ B| / |A ∪ B| with any text before it.
 
-    0.0 for the first; a text without words is similar to nothing, not even to itself.
+    A and B are the sets of lower-case words between white space. 0.0 for the first; a text without
+    words is similar to nothing, not even to itself.
 
-    >>> nearest_earlier_similarities(["a b c", "c B a", "a b d"], "jaccard")
+    >>> nearest_earlier_similarities(["a b c", "c B a", "a b d"])
     [0.0, 1.0, 0.5]
-    >>> nearest_earlier_similarities(["a b c", "c B a", "a b d"], "ordered")
-    [0.0, 0.0, 0.3333333333333333]
     """
     numbers = _number_tokens()
     earlier: dict[int, int] = {}
     nearest = []
     for text in texts:
-        mask = _mask(overlap_tokens(text, similarity), numbers)
+        mask = _mask(text.lower().split(), numbers)
         best, size = float(mask in earlier), mask.bit_count()
         for other, its_size in earlier.items() if best < 1 else ():
             # |A ∩ B| / |A ∪ B| is at most the smaller size by the larger.
@@ -77,7 +57,7 @@ def nearest_earlier_similarities(texts: Iterable[str], similarity: SetSimilarity
     return nearest
 
 
-def count_similar_pairs(groups: Mapping[frozenset[Hashable], int], threshold: float) -> int:
+def count_similar_pairs(groups: Mapping[frozenset[str], int], threshold: float) -> int:
     """How many pairs of texts have a Jaccard index of at least ``threshold`` (0 to 1).
 
     ``groups`` has the token sets of the texts and how often each occurs. Linear at threshold 1.
@@ -115,7 +95,6 @@ def _jaccard(one: int, other: int) -> float:
 
 
 _Metric = Literal["bleu", "chrf", "rouge_l", "edit", "f1", "jaccard"]
-_Tokenizer = Literal["13a", "zh", "char", "intl"]
 _MAX_CHARS = 10_000
 _Match = Literal["exact", "prefix", "suffix", "contains", "overlap"]
 
@@ -129,7 +108,8 @@ class SimilarityGrader(ParametricRule):
     reference is ``invalid_input``.
 
     * ``rouge_l``: F1 of the longest common subsequence of tokens (Lin 2004, β = 1, no stemming);
-    * ``bleu``: sentence BLEU / 100 by sacrebleu (exponential smoothing, effective order);
+    * ``bleu``: sentence BLEU / 100 by sacrebleu (tokens 13a, exponential smoothing, effective
+      order);
     * ``chrf``: chrF2 / 100 by sacrebleu (Popović 2015);
     * ``edit``: 1 − Levenshtein distance / length of the longer text, in characters;
     * ``f1``: F1 over the multisets of tokens after SQuAD's normalisation (Rajpurkar et al. 2016);
@@ -141,7 +121,6 @@ class SimilarityGrader(ParametricRule):
 
     Args:
         metric: One of the six above.
-        bleu_tokenizer: ``13a``, ``zh``, ``char`` or ``intl``.
 
     >>> SimilarityGrader("edit").evaluate("kitten", "sitting").score
     0.5714285714285714
@@ -153,7 +132,6 @@ class SimilarityGrader(ParametricRule):
     score_range = (0.0, 1.0)
 
     metric: _Metric = "rouge_l"
-    bleu_tokenizer: _Tokenizer = "13a"
     view: View = "final"
 
     def __post_init__(self) -> None:
@@ -179,10 +157,8 @@ class SimilarityGrader(ParametricRule):
         return self._score(best, self.metric)
 
     def _comparison(self) -> Callable[[str, str], float]:
-        if self.metric == "bleu":
-            return partial(_sacrebleu, _bleu(self.bleu_tokenizer))
-        if self.metric == "chrf":
-            return partial(_sacrebleu, _chrf())
+        if self.metric in ("bleu", "chrf"):
+            return partial(_sacrebleu, _sacrebleu_metric(self.metric))
         return _COMPARISONS[self.metric]
 
 
@@ -293,18 +269,11 @@ def _squad_tokens(text: str) -> list[str]:
     return split_chunks(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)))
 
 
-@lru_cache(maxsize=4)
-def _bleu(tokenizer: str) -> Any:
-    from sacrebleu.metrics import bleu  # noqa: PLC0415  (optional)
+@cache
+def _sacrebleu_metric(name: str) -> Any:
+    from sacrebleu.metrics import bleu, chrf  # noqa: PLC0415  (optional)
 
-    return bleu.BLEU(effective_order=True, tokenize=tokenizer)
-
-
-@lru_cache(maxsize=1)
-def _chrf() -> Any:
-    from sacrebleu.metrics import chrf  # noqa: PLC0415  (optional)
-
-    return chrf.CHRF()
+    return bleu.BLEU(effective_order=True) if name == "bleu" else chrf.CHRF()
 
 
 def _sacrebleu(metric: Any, text: str, target: str) -> float:

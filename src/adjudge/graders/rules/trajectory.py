@@ -253,7 +253,6 @@ def _kind(value: Any) -> str:
 
 
 _Metric = Literal["precision", "recall", "f1"]
-_StepMetric = Literal["precision", "recall"]
 
 
 @dataclass(eq=False, repr=False)
@@ -334,9 +333,7 @@ class ToolCallStepSequenceMatchGrader(ParametricRule):
         strict_mode: Arguments count. A step that lacks a reference tool scores 0, another the mean
             F1 of its arguments.
         use_jaccard_similarity: The Jaccard index of the two sets of calls, without order; false:
-            step by step.
-        metric_type: Without the other two: the share of matched names in the references
-            (``recall``) or calls (``precision``).
+            step by step. Without both, a step's match is the share of its reference names.
     """
 
     type_name = "tool_call_sequence"
@@ -344,7 +341,6 @@ class ToolCallStepSequenceMatchGrader(ParametricRule):
 
     strict_mode: bool = True
     use_jaccard_similarity: bool = True
-    metric_type: _StepMetric = "recall"
 
     def evaluate(self, messages: Any, reference_tool_calls: Any = None) -> GraderScore:
         """The score of one trajectory."""
@@ -377,8 +373,7 @@ class ToolCallStepSequenceMatchGrader(ParametricRule):
         wanted = Counter(call.name for call in references)
         made = Counter(call.name for call in calls)
         if not self.strict_mode:
-            whole = len(references) if self.metric_type == "recall" else len(calls)
-            return (wanted & made).total() / whole
+            return (wanted & made).total() / len(references)
         return _mean_f1(calls, references) if wanted <= made else 0.0
 
 

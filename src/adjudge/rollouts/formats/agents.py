@@ -18,7 +18,7 @@ from adjudge.intake.conversation import (
     tool_call,
     tool_message,
 )
-from adjudge.rollouts.formats.base import RolloutFormat, Row
+from adjudge.rollouts.formats.base import RolloutFormat, Row, shape
 from adjudge.rollouts.formats.fields import (
     Record,
     answered_columns,
@@ -31,7 +31,6 @@ from adjudge.rollouts.formats.fields import (
     digest_prompt,
     each_row,
     group_name,
-    is_number,
     make_row,
     pick_fields,
     read_json,
@@ -41,14 +40,9 @@ from adjudge.rollouts.formats.fields import (
 # tau-bench: {task_id, trial, reward, info: {task, source, user_cost, reward_info}, traj}
 
 
-def _is_tau_bench(record: Record) -> bool:
-    return (
-        isinstance(record.get("traj"), list)
-        and isinstance(record.get("info"), Mapping)
-        and "trial" in record
-        and is_number(record.get("reward"))
-        and as_id(record.get("task_id")) is not None
-    )
+_is_tau_bench = shape(
+    traj=list, info=Mapping, trial=object, reward=(int, float), task_id=(int, str)
+)
 
 
 def _convert_tau_bench(record: Record) -> Iterator[Row]:
@@ -166,14 +160,12 @@ def _tau2_messages(given: Any) -> list[Message]:
 # SWE-agent: {environment, trajectory: [steps], history: [messages], info, replay_config}
 
 
+_has_steps = shape(trajectory=list, info=Mapping, history=list)
+
+
 def _is_swe_agent(record: Record) -> bool:
     steps = record.get("trajectory")
-    return (
-        are_objects(steps)
-        and all("action" in step for step in steps)
-        and isinstance(record.get("info"), Mapping)
-        and are_objects(record.get("history"))
-    )
+    return _has_steps(record) and are_objects(steps) and all("action" in step for step in steps)
 
 
 _BROKEN_RUNS = ("exit_api", "exit_environment_error", "exit_error")
@@ -284,17 +276,13 @@ def _shell_messages(turns: Iterable[ShellTurn]) -> list[Message]:
 
 
 def _is_swe_row(record: Record) -> bool:
-    steps = record.get("trajectory")
     outcomes = [record[name] for name in ("resolved", "target") if name in record]
-    return (
-        as_text(record.get("instance_id")) is not None
-        and bool(outcomes)
-        and (outcomes[0] is None or is_number(outcomes[0]))
-        and isinstance(steps, list)
-        and bool(steps)
-        and isinstance(steps[0], Mapping)
-        and "role" in steps[0]
-    )
+    if not (_is_instance(record) and outcomes and isinstance(outcomes[0], int | float | None)):
+        return False
+    return "role" in as_object(record["trajectory"][0]) if record["trajectory"] else False
+
+
+_is_instance = shape(instance_id=str, trajectory=list)
 
 
 def _convert_swe_row(record: Record) -> Iterator[Row]:
@@ -343,12 +331,15 @@ def _split_last_block(text: str) -> tuple[str, str | None]:
 
 
 def _is_mini_swe_agent(record: Record) -> bool:
-    if not isinstance(record.get("messages"), list) or not isinstance(record.get("info"), Mapping):
+    if not _has_info(record):
         return False
     version = record.get("trajectory_format")
     if isinstance(version, str):
         return version.startswith("mini-swe-agent")
     return "exit_status" in record["info"] and "model_stats" in record["info"]
+
+
+_has_info = shape(messages=list, info=Mapping)
 
 
 def _convert_mini_swe_agent(record: Record) -> Iterator[Row]:

@@ -24,7 +24,7 @@ from adjudge.intake.conversation import (
     read_messages,
 )
 from adjudge.messages import prompt_messages
-from adjudge.rollouts.formats.base import RolloutFormat, Row
+from adjudge.rollouts.formats.base import RolloutFormat, Row, shape
 from adjudge.rollouts.formats.columns import find_column, find_reward_column, object_text
 from adjudge.rollouts.formats.fields import (
     SYSTEM_KEYS,
@@ -327,8 +327,7 @@ def _convert_state(record: Record) -> Iterator[Row]:
     yield _own_columns({"messages": read_messages(record["values"], "values")}, record, "values")
 
 
-def _is_art(record: Record) -> bool:
-    return isinstance(record.get("messages_and_choices"), list)
+_is_art = shape(messages_and_choices=list)
 
 
 def _convert_art(record: Record) -> Iterator[Row]:

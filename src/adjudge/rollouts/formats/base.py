@@ -18,6 +18,14 @@ SAMPLE_FIELDS = (
 Row = dict[str, Any]
 """The columns of one sample, named as :data:`SAMPLE_FIELDS` are."""
 
+
+def shape(**kinds: Any) -> Callable[[Mapping[str, Any]], bool]:
+    """Whether a record has columns of these types; ``object`` is any, a tuple several."""
+    return lambda record: all(
+        name in record and isinstance(record[name], kind) for name, kind in kinds.items()
+    )
+
+
 SplitLines = Callable[[Sequence[Mapping[str, Any]]], Iterable[Sequence[int]]]
 """The places of each conversation's lines among the lines of a file."""
 

@@ -11,7 +11,7 @@ from typing import Any
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import Message, read_messages
 from adjudge.messages import last_question
-from adjudge.rollouts.formats.base import SAMPLE_FIELDS, RolloutFormat, Row
+from adjudge.rollouts.formats.base import SAMPLE_FIELDS, RolloutFormat, Row, shape
 from adjudge.rollouts.formats.fields import (
     Record,
     add_fields,
@@ -168,17 +168,13 @@ def _inspect_messages(given: Any) -> list[Message]:
 
 # lm-evaluation-harness: {doc_id, doc, target, arguments, resps, filtered_resps, filter, METRIC: …}
 
-_LM_EVAL_KEYS = {"doc", "target", "arguments", "resps", "filtered_resps"}
-_LM_EVAL_OTHER = {"doc_id", "filter", "metrics", "doc_hash", "prompt_hash", "target_hash"}
-_NO_METRICS = _LM_EVAL_KEYS | _LM_EVAL_OTHER | {*SAMPLE_FIELDS, "sample"}
-
-
-def _is_lm_eval(record: Record) -> bool:
-    return (
-        record.keys() >= _LM_EVAL_KEYS
-        and isinstance(record["resps"], list)
-        and isinstance(record["arguments"], Mapping | list)
-    )
+_is_lm_eval = shape(
+    doc=object, target=object, arguments=(Mapping, list), resps=list, filtered_resps=object
+)
+_NO_METRICS = {
+    *("doc", "target", "arguments", "resps", "filtered_resps", *SAMPLE_FIELDS, "sample"),
+    *("doc_id", "filter", "metrics", "doc_hash", "prompt_hash", "target_hash"),
+}
 
 
 def _convert_lm_eval(record: Record) -> Iterator[Row]:

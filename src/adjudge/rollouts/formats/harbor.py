@@ -15,7 +15,7 @@ import msgspec
 
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import Message, assistant_message, message_text, tool_message
-from adjudge.rollouts.formats.base import RolloutFormat, Row
+from adjudge.rollouts.formats.base import RolloutFormat, Row, shape
 from adjudge.rollouts.formats.fields import (
     Record,
     answered_columns,
@@ -47,8 +47,9 @@ _VERIFIER_FAILED = {
 # A trial: {task_name, trial_name, task_checksum, agent_info, verifier_result, exception_info, …}
 
 
-def _is_trial(record: Record) -> bool:
-    return {"trial_name", "task_checksum", "agent_info", "verifier_result"} <= record.keys()
+_is_trial = shape(
+    trial_name=object, task_checksum=object, agent_info=object, verifier_result=object
+)
 
 
 def _join_trajectory(file: Path, record: Record) -> Record:
@@ -102,12 +103,10 @@ def _list_failures(record: Record) -> dict[str, str]:
 
 
 def _is_trajectory(record: Record) -> bool:
-    version = record.get("schema_version")
-    return (
-        isinstance(version, str)
-        and version.startswith("ATIF-")
-        and isinstance(record.get("steps"), list)
-    )
+    return _has_steps(record) and record["schema_version"].startswith("ATIF-")
+
+
+_has_steps = shape(schema_version=str, steps=list)
 
 
 def _belongs_to_trial(file: Path, record: Record) -> Record | None:

@@ -19,7 +19,7 @@ from typing import Any
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import describe_value
 from adjudge.intake.conversation import Message, message_text, read_messages
-from adjudge.rollouts.formats.base import RolloutFormat, Row, SplitLines
+from adjudge.rollouts.formats.base import RolloutFormat, Row, SplitLines, shape
 from adjudge.rollouts.formats.columns import list_columns
 from adjudge.rollouts.formats.fields import (
     Record,
@@ -206,8 +206,7 @@ def _stream_items(item: Record) -> list[Any]:
 # or that without messages, and then a line for each, written again where it changes
 
 
-def _is_gemini_cli(record: Record) -> bool:
-    return {"sessionId", "projectHash"} <= record.keys()
+_is_gemini_cli = shape(sessionId=object, projectHash=object)
 
 
 def _convert_gemini_cli(record: Record) -> Iterator[Row]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import Message, looks_like_messages, read_messages
-from adjudge.rollouts.formats.base import Row
+from adjudge.rollouts.formats.base import Row, shape
 from adjudge.rollouts.formats.columns import find_column, list_columns
 from adjudge.rollouts.formats.fields import (
     Record,
@@ -265,8 +265,7 @@ def _has_messages(value: Any) -> bool:
     return "messages" in as_object(value) or any(map(looks_like_messages, (value, [value])))
 
 
-def _is_run(record: Record) -> bool:
-    return isinstance(record.get("run_type"), str) and {"inputs", "outputs"} <= record.keys()
+_is_run = shape(run_type=str, inputs=object, outputs=object)
 
 
 def _run_name(run: Record) -> str | None:

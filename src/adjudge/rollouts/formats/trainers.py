@@ -23,7 +23,7 @@ from adjudge.intake.columns import RewardColumns, find_reward
 from adjudge.intake.conversation import read_messages
 from adjudge.intake.rollouts import last_said
 from adjudge.messages import last_question, parse_conversation
-from adjudge.rollouts.formats.base import RolloutFormat, Row
+from adjudge.rollouts.formats.base import RolloutFormat, Row, shape
 from adjudge.rollouts.formats.fields import (
     Record,
     add_extras,
@@ -40,14 +40,6 @@ from adjudge.rollouts.formats.fields import (
 )
 
 
-def _has_texts(record: Record, *names: str) -> bool:
-    return all(isinstance(record.get(name), str) for name in names)
-
-
-def _is_text_or_chat(value: Any) -> bool:
-    return isinstance(value, str | list)
-
-
 def _sample_row(
     record: Record, *used: str, texts: tuple[str, str] = ("prompt", "completion"), **fields: Any
 ) -> Row:
@@ -59,8 +51,7 @@ def _sample_row(
     return add_extras(add_fields(row, **fields), record, *texts, *used)
 
 
-def _matches_verl(record: Record) -> bool:
-    return _has_texts(record, "input", "output") and {"score", "step"} <= record.keys()
+_matches_verl = shape(input=str, output=str, score=object, step=object)
 
 
 def _convert_verl(record: Record) -> Iterator[Row]:
@@ -86,8 +77,11 @@ def _verl_prompt(uid: str) -> str:
     return prompt if whole else uid
 
 
+_is_completion = shape(prompt=(str, list), completion=(str, list))
+
+
 def _matches_trl(record: Record) -> bool:
-    if not all(_is_text_or_chat(record.get(name)) for name in ("prompt", "completion")):
+    if not _is_completion(record):
         return False
     # Distillation logs nothing else; with rewards there are advantages.
     step = record.get("step")
@@ -102,10 +96,11 @@ def _convert_trl(record: Record) -> Iterator[Row]:
 
 
 _SWIFT_STEPS = ("step", "gen_step")
+_has_texts = shape(prompt=str, completion=str)
 
 
 def _matches_swift(record: Record) -> bool:
-    if _has_texts(record, "prompt", "completion"):  # with Ray, a line is a sample
+    if _has_texts(record):  # with Ray, a line is a sample
         return is_number(record.get("gen_step")) and "step" not in record
     lists = [record.get(name) for name in ("prompt", "completion")]
     steps = any(isinstance(record.get(name), list) for name in _SWIFT_STEPS)
@@ -140,9 +135,10 @@ def _swift_row(sample: Record) -> Row:
     return _sample_row(sample, "solution", "gen_step", group=group, step=step, **named)
 
 
-def _matches_areal(record: Record) -> bool:
-    version = {"task_id", "sample_idx", "reward", "tail_version"} <= record.keys()
-    return version and _has_texts(record, "prompt", "completion")
+_matches_areal = shape(
+    **dict.fromkeys(("prompt", "completion"), str),
+    **dict.fromkeys(("task_id", "sample_idx", "reward", "tail_version"), object),
+)
 
 
 def _convert_areal(record: Record) -> Iterator[Row]:
@@ -166,9 +162,11 @@ def _matches_slime(record: Record) -> bool:
     return _is_slime(record)
 
 
-def _is_slime(record: Record) -> bool:
-    content = _is_text_or_chat(record.get("prompt")) and isinstance(record.get("response"), str)
-    return content and {"group_index", "label", "reward", "status"} <= record.keys()
+_is_slime = shape(
+    prompt=(str, list),
+    response=str,
+    **dict.fromkeys(("group_index", "label", "reward", "status"), object),
+)
 
 
 def _convert_slime(record: Record) -> Iterator[Row | RolloutError]:
@@ -212,7 +210,10 @@ def _find_slime_reward(samples: Sequence[Record]) -> RewardColumns:
 
 
 def _matches_openrlhf(record: Record) -> bool:
-    return _has_texts(record, "input", "output") and "reward" in record and len(record) == 3
+    return len(record) == 3 and _is_scored_pair(record)
+
+
+_is_scored_pair = shape(input=str, output=str, reward=object)
 
 
 def _convert_openrlhf(record: Record) -> Iterator[Row]:
@@ -220,8 +221,8 @@ def _convert_openrlhf(record: Record) -> Iterator[Row]:
     yield _sample_row(record, texts=("input", "output"), env_reward=record["reward"])
 
 
-def _matches_run_folder(record: Record) -> bool:
-    return {"index", "group", "reward", "missing", "reward_info"} <= record.keys()
+_RUN_COLUMNS = ("index", "group", "reward", "missing", "reward_info")
+_matches_run_folder = shape(**dict.fromkeys(_RUN_COLUMNS, object))
 
 
 def _convert_run_folder(_: Record) -> Iterable[Row]:

@@ -200,15 +200,6 @@ async def run_program(
         return await watch.until(deadline_s)
 
 
-def create_memory_fd(data: bytes) -> int:
-    """A new descriptor with ``data`` in memory, positioned at its start."""
-    fd = os.memfd_create("data", os.MFD_CLOEXEC)
-    with open(fd, "wb", closefd=False) as file:
-        file.write(data)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
-
-
 class _RunningProgram:
     """One running child: collects its output and notices its end."""
 
@@ -334,12 +325,11 @@ def bubblewrap_command(
 
 @contextlib.contextmanager
 def open_memory_file(data: bytes) -> Iterator[int]:
-    """A memory file holding ``data``, closed on leaving."""
-    fd = create_memory_fd(data)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+    """A memory file holding ``data``, at its start, closed on leaving."""
+    with os.fdopen(os.memfd_create("data", os.MFD_CLOEXEC), "r+b", buffering=0) as file:
+        file.write(data)
+        file.seek(0)
+        yield file.fileno()
 
 
 @functools.cache

@@ -31,8 +31,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from adjudge.engine.bubblewrap import (
-    SANDBOX_DIR,
+from adjudge.engine.processes import usable_cpus
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.code.bubblewrap import (
     ProgramResult,
     SandboxLimits,
     bubblewrap_command,
@@ -41,11 +42,7 @@ from adjudge.engine.bubblewrap import (
     run_program,
     seccomp_filter,
 )
-from adjudge.engine.processes import usable_cpus
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.text import encode_exactly
-
-__all__ = ["SANDBOX_DIR", "Sandbox", "SandboxResult", "check_sandbox", "sandbox_available"]
 
 _SOURCE = "main.py"
 _REMEDY = "Install bubblewrap (apt install bubblewrap) and allow it to create user namespaces."
@@ -63,13 +60,12 @@ except PermissionError:
 """
 
 
-class SandboxResult(ProgramResult):
-    """What a sandboxed program did.
+SandboxResult = ProgramResult
+"""What a sandboxed program did.
 
-    ``exit_code`` is the program's own, or 128 + signal number when a signal ended it (137: killed,
-    for instance at the deadline). ``duration_s`` has the sandbox's start in it, and no waiting for
-    a slot.
-    """
+``exit_code`` is the program's own, or 128 + signal number when a signal ended it (137: killed, for
+instance at the deadline). ``duration_s`` has the sandbox's start in it, and no waiting for a slot.
+"""
 
 
 class Sandbox:
@@ -286,7 +282,7 @@ def _result(done: ProgramResult, status: int) -> SandboxResult:
             ErrorKind.UNSUPPORTED, f"the sandbox could not be set up: {_tail(done.stderr)}"
         )
     code = 128 + signal.SIGKILL if exit_code is None else exit_code
-    return SandboxResult(**{**vars(done), "exit_code": code})
+    return replace(done, exit_code=code)
 
 
 def _kill(status: int, process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,285 @@
+"""Loops of calls, gains of observations, efficiencies: published values and what surrounds them."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from tests.refusals import refuses
+
+from adjudge.errors import GradingFailure
+from adjudge.graders.rules.redundancy import (
+    ActionLoopDetectionGrader,
+    ObservationInformationGainGrader,
+    ToolUsageEfficiencyGrader,
+    TrajectoryStepEfficiencyGrader,
+)
+
+
+def trajectory(*steps: Any) -> list[dict[str, Any]]:
+    """Answered calls: name, arguments, and what was observed."""
+    messages: list[dict[str, Any]] = []
+    for number, (name, arguments, *seen) in enumerate(steps):
+        made = {"id": f"c{number}", "function": {"name": name, "arguments": arguments}}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [made]})
+        content = seen[0] if seen else "seen"
+        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": content})
+    return messages
+
+
+def observed(*observations: Any) -> list[dict[str, Any]]:
+    return trajectory(*(("look", "{}", one) for one in observations))
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.1, float("nan"), "1", True, None])
+@pytest.mark.parametrize("cls", [ActionLoopDetectionGrader, ObservationInformationGainGrader])
+def test_a_wrong_threshold_is_named(cls: Any, threshold: Any) -> None:
+    with refuses("similarity_threshold"):
+        cls(similarity_threshold=threshold)
+
+
+def generated(steps: int) -> list[dict[str, Any]]:
+    """Searches with a page number; every fifth step repeats the first."""
+    calls = []
+    for step in range(steps):
+        source = step if step % 5 else 0
+        arguments = {"q": f"term{source} foo bar", "page": source, "k": 10}
+        calls.append((f"search{source % 7}", json.dumps(arguments)))
+    return trajectory(*calls)
+
+
+PUBLISHED = [
+    # calls, score at threshold 1.0, score at threshold 0.5
+    ([], 1.0, 1.0),
+    ([("search", '{"q":"a b"}')], 1.0, 1.0),
+    ([("search", '{"q":"a b"}'), ("search", '{"q":"b a"}')], 0.0, 0.0),
+    ([("search", '{"q":"A B"}'), ("search", '{"q":"a b"}')], 0.0, 0.0),
+    ([("search", '{"q":"a"}'), ("search", '{"q":"b"}')], 1.0, 0.0),
+    ([("f", '{"x":1,"y":2}'), ("f", '{"y":2,"x":1}')], 0.0, 0.0),
+    ([("f", "{x"), ("f", "{x")], 0.0, 0.0),
+    ([("f", "{}"), ("f", "{}")], 0.0, 0.0),
+    ([("f", '{"a":1}')] * 3, 0.0, 0.0),
+    ([("f", '{"a":{"b":[1,2]}}'), ("f", '{"a":{"b":[2,1]}}')], 1.0, 1.0),
+]
+
+
+@pytest.mark.parametrize(("calls", "exact", "half"), PUBLISHED)
+def test_published_scores(calls: list[tuple[str, str]], exact: float, half: float) -> None:
+    messages = trajectory(*calls)
+    assert ActionLoopDetectionGrader().evaluate(messages).score == exact
+    assert ActionLoopDetectionGrader(similarity_threshold=0.5).evaluate(messages).score == half
+
+
+@pytest.mark.parametrize(
+    ("steps", "score"), [(10, 0.977778), (50, 0.963265), (200, 0.960804), (500, 0.960321)]
+)
+def test_published_scores_of_generated_trajectories(steps: int, score: float) -> None:
+    found = ActionLoopDetectionGrader().evaluate(generated(steps)).score
+    assert found == pytest.approx(score, abs=5e-7)
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+def test_nothing_to_compare_is_not_evaluable(calls: int) -> None:
+    score = ActionLoopDetectionGrader().evaluate(trajectory(*[("f", "{}")] * calls))
+    assert score.score == 1.0
+    assert not score.evaluable
+    assert score.metadata["calls"] == calls
+
+
+def test_arguments_as_object_or_string_are_one() -> None:
+    messages = trajectory(("f", {"b": [1, None], "a": True}), ("f", '{"a": true, "b": [1, null]}'))
+    assert ActionLoopDetectionGrader().evaluate(messages).score == 0.0
+
+
+@pytest.mark.parametrize("arguments", [None, "", [], 3, 2.5, False, "[1]", '"text"', "{"])
+def test_other_arguments_are_compared_as_written(arguments: Any) -> None:
+    grader = ActionLoopDetectionGrader()
+    assert grader.evaluate(trajectory(("f", arguments), ("f", arguments))).score == 0.0
+    assert grader.evaluate(trajectory(("f", arguments), ("f", '{"a": 1}'))).score == 1.0
+
+
+def test_unanswered_calls_and_orphans_are_counted_not_compared() -> None:
+    messages = trajectory(("f", "{}"), ("g", "{}"))
+    messages.append({"role": "tool", "tool_call_id": "nobody", "content": "?"})
+    messages.append({"role": "assistant", "tool_calls": [{"id": "z", "function": {"name": "f"}}]})
+    score = ActionLoopDetectionGrader().evaluate(messages)
+    assert score.metadata["calls"] == 2
+    assert score.metadata["unanswered_calls"] == 1
+    assert score.metadata["orphan_results"] == 1
+
+
+def test_calls_without_any_word_are_similar_to_nothing() -> None:
+    messages = trajectory(("", None), ("", None))
+    assert ActionLoopDetectionGrader().evaluate(messages).score == 1.0
+    assert ActionLoopDetectionGrader(similarity_threshold=0.0).evaluate(messages).score == 0.0
+
+
+def test_metadata_is_bounded_and_names_what_repeats() -> None:
+    calls = [(f"tool{number % 15}", json.dumps({"text": "x" * 1000})) for number in range(40)]
+    metadata = ActionLoopDetectionGrader().evaluate(trajectory(*calls)).metadata
+    assert len(metadata["repeated"]) == 10
+    assert metadata["repeated"][0]["count"] == 3
+    assert all(len(entry["action"]) <= 200 for entry in metadata["repeated"])
+    assert metadata["similar_pairs"] == 10 * 3 + 5 * 1
+    assert metadata["pairs"] == 40 * 39 // 2
+
+
+def test_low_thresholds_count_the_same_pairs_as_a_comparison_of_all_pairs() -> None:
+    rng = random.Random(5)
+    calls = [
+        ("f", json.dumps({"q": " ".join(rng.choices("abcdefgh", k=rng.randint(1, 9)))}))
+        for _ in range(120)
+    ]
+    words = [set(f"f: q: {json.loads(arguments)['q']}".split()) for _, arguments in calls]
+    for threshold in (0.3, 0.5, 2 / 3, 0.8, 0.99):
+        similar = sum(
+            len(words[i] & words[j]) / len(words[i] | words[j]) >= threshold
+            for i in range(len(words))
+            for j in range(i)
+        )
+        score = ActionLoopDetectionGrader(similarity_threshold=threshold).evaluate(
+            trajectory(*calls)
+        )
+        assert score.metadata["similar_pairs"] == similar
+
+
+def test_arguments_that_python_will_not_print_are_alike_or_as_written() -> None:
+    nested: Any = {}
+    for _ in range(100_000):
+        nested = {"a": nested}
+    found = ActionLoopDetectionGrader().evaluate(trajectory(("f", nested), ("f", nested)))
+    assert found.score == 0.0
+    long_number = '{"a": ' + "1" * 5000 + "}"
+    ActionLoopDetectionGrader().evaluate(trajectory(("f", {"a": 10**5000}), ("g", {})))
+    messages = trajectory(("f", long_number), ("f", long_number))
+    assert ActionLoopDetectionGrader().evaluate(messages).score == 0.0
+
+
+# Gains
+
+
+def generated_observations(steps: int) -> list[dict[str, Any]]:
+    """60 words of 4,000; every fifth step repeats the first."""
+    words = [f"w{number}" for number in range(4000)]
+    observations = []
+    for step in range(steps):
+        rng = random.Random((step if step % 5 else 0) * 7919 + 13)
+        observations.append(" ".join(rng.choice(words) for _ in range(60)))
+    return observed(*observations)
+
+
+FOUR = "one two three four"
+
+PUBLISHED_GAINS = [
+    # observations, score at threshold 0.5, score at threshold 0.8
+    ([], 0.0, 0.0),
+    (["alpha beta gamma delta"], 1.0, 1.0),
+    (["alpha beta gamma delta"] * 2, 0.5, 0.5),
+    (["Alpha BETA gamma delta", "alpha beta gamma delta"], 0.5, 0.5),
+    ([FOUR, "one two three five"], 0.663746, 0.7),
+    (["alpha beta gamma", "delta epsilon zeta"], 1.0, 1.0),
+    (["short", FOUR], 1.0, 1.0),
+    ([FOUR] * 3, 0.333333, 0.333333),
+    ([FOUR, FOUR + " nine"], 0.554881, 0.6),
+]
+
+
+@pytest.mark.parametrize(("observations", "half", "high"), PUBLISHED_GAINS)
+def test_published_gains(observations: list[str], half: float, high: float) -> None:
+    messages = observed(*observations)
+    for threshold, score in ((0.5, half), (0.8, high)):
+        grader = ObservationInformationGainGrader(similarity_threshold=threshold)
+        assert grader.evaluate(messages).score == pytest.approx(score, abs=5e-7)
+
+
+@pytest.mark.parametrize(
+    ("steps", "score"), [(10, 0.885352), (50, 0.801167), (200, 0.779717), (500, 0.773260)]
+)
+def test_published_gains_of_generated_trajectories(steps: int, score: float) -> None:
+    found = ObservationInformationGainGrader().evaluate(generated_observations(steps)).score
+    assert found == pytest.approx(score, abs=5e-7)
+
+
+@pytest.mark.parametrize(
+    ("observations", "skipped"), [([], 0), (["short", "", None, "  tiny      "], 4)]
+)
+def test_nothing_to_judge_is_not_evaluable(observations: list[Any], skipped: int) -> None:
+    score = ObservationInformationGainGrader().evaluate(observed(*observations))
+    assert score.score == 0.0
+    assert not score.evaluable
+    assert score.metadata["skipped"] == skipped
+
+
+def test_content_parts_are_read() -> None:
+    parts = [{"type": "text", "text": "alpha beta "}, {"type": "text", "text": "gamma delta"}]
+    score = ObservationInformationGainGrader().evaluate(observed(parts, "alpha beta gamma delta"))
+    assert score.score == 0.5
+    assert score.metadata["repeats"] == 1
+
+
+# Efficiencies
+
+
+LOOK = ("look", '{"at": "door"}', "a wooden door")
+OPEN = ("open", '{"what": "door"}', "it is locked")
+
+
+def test_a_step_is_redundant_when_call_and_observation_repeat() -> None:
+    messages = trajectory(LOOK, OPEN, LOOK, ("look", '{"at": "door"}', "it stands open now"))
+    score = TrajectoryStepEfficiencyGrader().evaluate(messages)
+    assert score.score == 0.75
+    assert score.metadata["redundant_steps"] == 1
+
+
+def test_a_new_call_with_an_old_observation_is_not_redundant() -> None:
+    messages = trajectory(OPEN, ("push", "{}", "it is locked"))
+    assert TrajectoryStepEfficiencyGrader().evaluate(messages).score == 1.0
+
+
+@pytest.mark.parametrize(("seen", "score"), [("a b c d e", 0.5), ("a b c e f", 1.0)])
+def test_a_similarity_of_four_fifths_is_redundant(seen: str, score: float) -> None:
+    messages = trajectory(("f", "{}", "a b c d"), ("f", "{}", seen))
+    assert TrajectoryStepEfficiencyGrader().evaluate(messages).score == score
+
+
+def test_a_reference_count_is_weighed_in() -> None:
+    messages = trajectory(LOOK, OPEN, LOOK, LOOK)
+    grader = TrajectoryStepEfficiencyGrader()
+    assert grader.evaluate(messages, 2).score == pytest.approx(0.6 * 0.5 + 0.4 * 0.5)
+    assert grader.evaluate(messages, 10).score == pytest.approx(0.6 * 0.5 + 0.4)
+    assert grader.evaluate(messages, 0).score == pytest.approx(0.6 * 0.5)
+    assert grader.evaluate(messages, 1.0).score == pytest.approx(0.6 * 0.5 + 0.4 * 0.25)
+    assert grader.evaluate(messages, 10**400).score == pytest.approx(0.6 * 0.5 + 0.4)
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, "2", True, [3]])
+def test_a_reference_count_that_is_none(count: Any) -> None:
+    with pytest.raises(GradingFailure, match="reference_step_count"):
+        TrajectoryStepEfficiencyGrader().evaluate(trajectory(LOOK), count)
+
+
+def test_arguments_as_object_string_or_broken_string() -> None:
+    grader = TrajectoryStepEfficiencyGrader()
+    same = trajectory(("f", '{"b": 1, "a": 2}', "seen"), ("f", {"a": 2, "b": 1}, "seen"))
+    assert grader.evaluate(same).score == 0.5
+    assert grader.evaluate(trajectory(("f", "{x", "seen"), ("f", "{y", "seen"))).score == 1.0
+    assert grader.evaluate(trajectory(("f", "{x", "seen"), ("f", "{x", "seen"))).score == 0.5
+    assert grader.evaluate(trajectory(("f", None, "seen"), ("f", "{}", "seen"))).score == 0.5
+
+
+def test_tool_usage_by_hand() -> None:
+    score = ToolUsageEfficiencyGrader().evaluate(trajectory(LOOK, OPEN, LOOK))
+    gain = (1 + 1 + 0) / 3
+    assert score.score == pytest.approx(0.4 * gain + 0.4 * (2 / 3) + 0.2 * (2 / 3 + 0.3))
+    assert score.metadata["repeated_calls"] == 1
+    assert score.metadata["low_gain_calls"] == 1
+    assert score.metadata["tools"] == 2
+
+
+@pytest.mark.parametrize("cls", [TrajectoryStepEfficiencyGrader, ToolUsageEfficiencyGrader])
+def test_no_call_is_not_evaluable(cls: Any) -> None:
+    score = cls().evaluate([{"role": "assistant", "content": "done"}])
+    assert score.score == 0.0
+    assert not score.evaluable

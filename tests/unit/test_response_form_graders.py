@@ -1,0 +1,398 @@
+"""The form of a response: its tags, its length, repeated n-grams and its language."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from tests.refusals import refuses
+
+from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.rules.response_form import (
+    LanguageGrader,
+    LengthPenaltyGrader,
+    NgramRepetitionPenaltyGrader,
+    ReasoningFormatGrader,
+    ReasoningToolCallFormatGrader,
+    SoftOverlongPunishmentGrader,
+)
+from adjudge.types import Role
+
+
+@pytest.mark.parametrize(
+    ("cls", "parameter", "value"),
+    [
+        (LengthPenaltyGrader, "min_length", -1),
+        (LengthPenaltyGrader, "max_length", 5),
+        (LengthPenaltyGrader, "penalty_rate", float("nan")),
+        (LengthPenaltyGrader, "floor", 0.5),
+        (LengthPenaltyGrader, "unit", "tokens"),
+        (LengthPenaltyGrader, "view", ["final"]),
+        (NgramRepetitionPenaltyGrader, "n", 101),
+        (NgramRepetitionPenaltyGrader, "penalty_threshold", 1.5),
+        (NgramRepetitionPenaltyGrader, "penalty_rate", -1),
+        (NgramRepetitionPenaltyGrader, "view", "answer"),
+        (LanguageGrader, "language", "xx"),
+    ],
+)
+def test_a_wrong_parameter_is_named(cls: Any, parameter: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=parameter):
+        cls(**{parameter: value})
+
+
+# Tags
+
+
+GOOD = "<think>2+2</think><answer>4</answer>"
+
+
+@pytest.mark.parametrize(
+    ("response", "score", "reason"),
+    [
+        (GOOD, 1.0, "all tags in place"),
+        (f"{GOOD}<|im_end|>\n", 1.0, "all tags in place"),
+        ("<think>2+2</think>\n\n<answer>4</answer>", 1.0, "all tags in place"),
+        ("<think></think><answer>4</answer>", 1.0, "all tags in place"),
+        ("<think></think><answer></answer>", 0.0, "<answer> is empty"),
+        ("<think>2+2</think><answer> \u200b\n</answer>", 0.0, "<answer> is empty"),
+        ("", 0.0, "no <think>"),
+        ("<think>2+2</think> so 4", 0.0, "no <answer>"),
+        ("<think>2+2<answer>4</answer>", 0.0, "no </think>"),
+        (f"Well: {GOOD}", 0.0, "text before <think>"),
+        (f"{GOOD} Done.", 0.0, "text after the last tag"),
+        ("<think>a</think> so <answer>4</answer>", 0.0, "text before <answer>"),
+        ("<answer>4</answer><think>a</think>", 0.0, "text before <think>"),
+        ("<think>a<answer>4</answer></think>", 0.0, "<answer> is out of order"),
+        ("</think>a<think><answer>4</answer>", 0.0, "<think> is out of order"),
+        (f"{GOOD}{GOOD}", 0.0, "<think> stands there 2 times"),
+        ("<think>a</think></think><answer>4</answer>", 0.0, "</think> stands there 2 times"),
+    ],
+)
+def test_strict_form(response: str, score: float, reason: str) -> None:
+    result = ReasoningFormatGrader().evaluate(response)
+    assert (result.score, result.reason) == (score, reason)
+
+
+@pytest.mark.parametrize(
+    ("response", "score"),
+    [
+        (f"Well: {GOOD} Done.", 1.0),
+        ("<answer>4</answer> because <think>a</think>", 1.0),
+        (f"{GOOD}{GOOD}", 1.0),
+        ("</think><think>a<answer>4</answer>", 0.0),
+        ("<think>a</think>", 0.0),
+        ("<answer></answer><think>a</think>", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_loose_form_is_the_published_one(response: str, score: float) -> None:
+    assert ReasoningFormatGrader(strict=False).evaluate(response).score == score
+
+
+def test_other_tags() -> None:
+    grader = ReasoningFormatGrader(tags=["plan", "code", "check"])
+    assert grader.evaluate("<plan>p</plan><code>c</code><check>k</check>").score == 1.0
+
+
+@pytest.mark.parametrize("tags", [[], ["think", "think"], ["<think>"], ["a b"], [3], "think"])
+def test_bad_tags_are_named(tags: object) -> None:
+    with refuses("reasoning_format"):
+        ReasoningFormatGrader(tags=tags)  # type: ignore[arg-type]  # what a spec may hold
+
+
+@pytest.mark.parametrize("grader", [ReasoningFormatGrader(), ReasoningToolCallFormatGrader()])
+def test_a_response_that_is_not_text_cannot_be_judged(grader: ReasoningFormatGrader) -> None:
+    with pytest.raises(GradingFailure, match="response must be text, got list") as caught:
+        grader.evaluate(["text"])  # type: ignore[arg-type]  # hostile row
+    assert caught.value.kind is ErrorKind.INVALID_INPUT
+
+
+def call(body: object) -> str:
+    text = body if isinstance(body, str) else json.dumps(body)
+    return f"<tool_call>{text}</tool_call>"
+
+
+CALL = call({"name": "search", "arguments": {"q": "x"}})
+
+
+@pytest.mark.parametrize(
+    ("response", "score", "reason"),
+    [
+        (GOOD, 1.0, "an answer"),
+        ("<think>a</think><answer> </answer>", 0.0, "<answer> is empty"),
+        (f"<think>a</think>{CALL}", 1.0, "1 tool calls"),
+        (f" <think>a</think>\n{CALL}\n{CALL} ", 1.0, "2 tool calls"),
+        ("<think>a</think>" + call({"name": "f", "arguments": '{"q": 1}'}), 1.0, "1 tool calls"),
+        ("", 0.0, "does not start with a closed <think>"),
+        (CALL, 0.0, "does not start with a closed <think>"),
+        (f"<think>a{CALL}", 0.0, "does not start with a closed <think>"),
+        ("<think>a</think>", 0.0, "no closed <answer> or <tool_call>"),
+        ("<think>a</think>free text", 0.0, "no closed <answer> or <tool_call>"),
+        (f"<think>a</think>{CALL}<answer>4</answer>", 0.0, "text after </tool_call>"),
+        (f"<think>a</think><answer>4</answer>{CALL}", 0.0, "text after </answer>"),
+        (f"<think>a</think>so {CALL}", 0.0, "text outside <tool_call>"),
+        (f"<think>a</think>{CALL} and {CALL}", 0.0, "text outside <tool_call>"),
+        (f"<think>{CALL}</think><answer>4</answer>", 0.0, "a tag inside <think>"),
+        ("<think>a</think><answer><answer>4</answer>", 0.0, "a tag inside <answer>"),
+        (
+            f"<think>a</think>{CALL}" + call("{nope"),
+            0.0,
+            "tool call 2: Expecting property name enclosed in double quotes at character 1",
+        ),
+        ("<think>a</think>" + call([1]), 0.0, "tool call 1: not an object with name and arguments"),
+        (
+            "<think>a</think>" + call({"name": "f"}),
+            0.0,
+            "tool call 1: not an object with name and arguments",
+        ),
+        (
+            "<think>a</think>" + call({"name": "", "arguments": {}}),
+            0.0,
+            "tool call 1: name is not a text",
+        ),
+        (
+            "<think>a</think>" + call({"name": "f", "arguments": [1]}),
+            0.0,
+            "tool call 1: arguments are not an object",
+        ),
+        (
+            "<think>a</think>" + call('{"name": "f", "arguments": {"x": NaN}}'),
+            0.0,
+            "tool call 1: NaN is not JSON",
+        ),
+    ],
+)
+def test_tool_call_form(response: str, score: float, reason: str) -> None:
+    result = ReasoningToolCallFormatGrader().evaluate(response)
+    assert (result.score, result.reason) == (score, reason)
+
+
+def test_tool_call_form_counts_the_calls() -> None:
+    result = ReasoningToolCallFormatGrader().evaluate(f"<think>p</think>{CALL}{CALL}")
+    assert result.metadata == {"tool_calls": 2}
+
+
+# Lengths
+
+
+@pytest.mark.parametrize(
+    ("length", "penalty"),
+    [(0, -0.1), (9, -0.01), (10, 0.0), (1000, 0.0), (1001, -0.01), (3000, -20.0)],
+)
+def test_the_published_penalty_has_no_floor(length: int, penalty: float) -> None:
+    result = LengthPenaltyGrader().evaluate("x" * length)
+    assert result.score == pytest.approx(penalty)
+    assert (result.role, result.score_range, result.metadata) == (
+        Role.PENALTY,
+        (None, 0.0),
+        {"length": length},
+    )
+
+
+def test_a_floor_closes_the_range() -> None:
+    result = LengthPenaltyGrader(floor=-0.5).evaluate("x" * 3000)
+    assert (result.score, result.score_range) == (-0.5, (-0.5, 0.0))
+    assert LengthPenaltyGrader().score_range == (None, 0.0)
+
+
+def test_units_and_views() -> None:
+    assert LengthPenaltyGrader(unit="words").evaluate("one two 三四").metadata == {"length": 4}
+    response = "<think>" + "x" * 2000 + "</think>" + "y" * 20
+    assert LengthPenaltyGrader(view="final").evaluate(response).score == 0.0
+    assert LengthPenaltyGrader().evaluate(response).score < 0
+    assert LengthPenaltyGrader(view="final").evaluate("<think>" + "x" * 500).metadata == {
+        "length": 0
+    }
+
+
+@pytest.mark.parametrize(
+    ("tokens", "penalty"),
+    # The paper's numbers: nothing up to 16,384 tokens, -1 from 20,480 on.
+    [(0, 0.0), (16_384, 0.0), (17_408, -0.25), (18_432, -0.5), (20_480, -1.0), (10**400, -1.0)],
+)
+def test_soft_overlong_follows_the_equation(tokens: int, penalty: float) -> None:
+    result = SoftOverlongPunishmentGrader().evaluate(response_length=tokens)
+    assert result.score == penalty
+    assert (result.role, result.score_range) == (Role.PENALTY, (-1.0, 0.0))
+    assert str(SoftOverlongPunishmentGrader().evaluate(response_length=3).score) == "0.0"
+
+
+def test_soft_overlong_in_other_units() -> None:
+    chars = SoftOverlongPunishmentGrader(max_length=10, cache_length=4, unit="chars")
+    assert chars.evaluate("<think>x").score == -0.5
+    in_words = SoftOverlongPunishmentGrader(max_length=3, cache_length=2, unit="words")
+    assert in_words.evaluate("two words").score == -0.5
+    assert SoftOverlongPunishmentGrader().evaluate(response_length=18_432.0).score == -0.5
+
+
+@pytest.mark.parametrize("tokens", [None, "12", -1, True, 1.5, float("nan"), [12]])
+def test_tokens_need_a_token_count(tokens: Any) -> None:
+    with pytest.raises(GradingFailure, match="response_length") as caught:
+        SoftOverlongPunishmentGrader().evaluate("text", tokens)
+    assert caught.value.kind is ErrorKind.INVALID_INPUT
+
+
+@pytest.mark.parametrize("cache", [0, 101, -3, 2.5])
+def test_the_cache_must_fit(cache: Any) -> None:
+    with refuses("cache_length"):
+        SoftOverlongPunishmentGrader(max_length=100, cache_length=cache)
+
+
+# Repeated n-grams
+
+
+def test_hard_penalty_starts_at_the_threshold() -> None:
+    # "a b c" five times: 13 trigrams, 3 of them distinct.
+    result = NgramRepetitionPenaltyGrader().evaluate("a b c " * 5)
+    assert result.metadata == {"rate": pytest.approx(10 / 13), "ngrams": 13}
+    assert result.score == pytest.approx(-(10 / 13 - 0.3))
+    assert (result.role, result.score_range) == (Role.PENALTY, (-0.7, 0.0))
+    # 4 trigrams, 3 distinct: 0.25 lies below the threshold.
+    assert NgramRepetitionPenaltyGrader().evaluate("a b c a b c").score == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "ngrams", "rate"),
+    [
+        ("今天今天今天", 4, 0.5),
+        ("ดีมากดีมากดีมาก", 10, 0.6),
+        ("!!!!!!", 4, 0.75),
+        ("Yes YES yes yes", 2, 0.5),
+        ("😀😀😀😀", 2, 0.5),
+    ],
+)
+def test_tokens(text: str, ngrams: int, rate: float) -> None:
+    metadata = NgramRepetitionPenaltyGrader().evaluate(text).metadata
+    assert metadata == {"rate": pytest.approx(rate), "ngrams": ngrams}
+
+
+@pytest.mark.parametrize("text", ["", "one two", " \n"])
+def test_short_texts_are_nothing_to_judge(text: str) -> None:
+    result = NgramRepetitionPenaltyGrader().evaluate(text)
+    assert (result.score, result.evaluable) == (0.0, False)
+
+
+@pytest.mark.parametrize(
+    ("view", "response", "ngrams"),
+    [
+        ("full", "<think>a b c</think>d e f", 11),  # tags: < think > and < / think >
+        ("final", "<think>a b c</think>d e f g", 2),
+        ("thought", "<think>a b c d</think>d e f", 2),
+        ("thought", "a b c</think>d e f", 1),
+        ("thought", "<think>a b c", 1),
+        ("thought", "<think>a b</think> x y z <think>c d</think>", 2),
+    ],
+)
+def test_views(view: Any, response: str, ngrams: int) -> None:
+    result = NgramRepetitionPenaltyGrader(view=view).evaluate(response)
+    assert result.metadata["ngrams"] == ngrams
+
+
+@pytest.mark.parametrize(("view", "response"), [("thought", "a b c d"), ("final", "<think>a b c")])
+def test_a_missing_part_is_nothing_to_judge(view: Any, response: str) -> None:
+    assert not NgramRepetitionPenaltyGrader(view=view).evaluate(response).evaluable
+
+
+# Languages
+
+
+TEXTS = {
+    "en": "The river was calm in the morning, and nobody was on the bridge.",
+    "de": "Der Fluss war am Morgen ruhig, und niemand stand auf der Brücke.",
+    "fr": "La rivière était calme ce matin, et personne n'était sur le pont.",
+    "zh": "早上河水很平静，桥上没有人，只有几只鸟在唱歌。",
+    "ja": "朝の川は静かで、橋の上には誰もいませんでした。",
+    "ru": "Утром река была спокойной, и на мосту никого не было.",
+}
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_ordinary_sentences(language: str) -> None:
+    grader = LanguageGrader()
+    for code, text in TEXTS.items():
+        result = grader.evaluate(text, language)
+        assert result.score == float(code == language)
+        assert result.metadata["found"] == code
+        assert result.evaluable
+
+
+def test_regions_and_scripts_are_ignored() -> None:
+    assert LanguageGrader("zh-Hans").evaluate(TEXTS["zh"]).score == 1.0
+    assert LanguageGrader("EN_us").evaluate(TEXTS["en"]).score == 1.0
+
+
+def test_a_configured_language_wins_over_the_row_and_the_thinking() -> None:
+    assert LanguageGrader("en").evaluate(f"<think>{TEXTS['de']}</think>{TEXTS['en']}", "de").score
+    assert LanguageGrader("en").evaluate(f"<think>{TEXTS['en']}").score == 0.0
+    with refuses("language"):
+        LanguageGrader("xx")
+
+
+@pytest.mark.parametrize("text", ["Paris", "x = 1 + 2", "B", "<answer>Paris</answer>"])
+def test_texts_with_few_letters_are_nothing_to_judge(text: str) -> None:
+    result = LanguageGrader("en").evaluate(text)
+    assert (result.score, result.evaluable) == (1.0, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["42", "😀" * 50, "....", "?!", "𐎠𐎡" * 10, "c" * 50, "f " * 50, "{}", "<b>7</b>", "\\boxed{7}"],
+)
+def test_texts_without_language_gain_nothing(text: str) -> None:
+    for language in ("en", "zh"):
+        result = LanguageGrader(language).evaluate(text)
+        assert (result.score, result.evaluable) == (0.0, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " \n\t",
+        "\x00" * 50,
+        "\u200b",
+        "<think>Well, I see it now.</think>",
+        "<answer></answer>",
+        "```python\n```",
+    ],
+)
+def test_a_response_that_says_nothing_is_the_candidates_fault(text: str) -> None:
+    result = LanguageGrader("en").evaluate(text)
+    assert (result.score, result.cause) == (0.0, Cause.CANDIDATE)
+
+
+@pytest.mark.parametrize("language", [None, "", "xx", "english", 3, ["en"], "zxx"])
+def test_a_row_without_a_usable_code_is_no_judgement(language: Any) -> None:
+    with pytest.raises(GradingFailure, match="language") as caught:
+        LanguageGrader().evaluate(TEXTS["en"], language)
+    assert caught.value.kind is ErrorKind.INVALID_INPUT
+
+
+def test_pickled_and_used_from_threads() -> None:
+    grader = pickle.loads(pickle.dumps(LanguageGrader()))
+    jobs = list(TEXTS.items()) * 20
+    with ThreadPoolExecutor(8) as threads:
+        scores = list(threads.map(lambda job: grader.evaluate(job[1], job[0]).score, jobs))
+    assert scores == [1.0] * len(jobs)
+    assert len(pickle.dumps(grader)) < 2000
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "score"),
+    [
+        ("答案是四十二，因为六乘七等于四十二。", "zh", 1.0),
+        ("佢哋今日唔返學，因為落大雨。", "zh", 1.0),
+        ("佢哋今日唔返學，因為落大雨。", "yue", 1.0),
+        ("答案是四十二，因为六乘七等于四十二。", "wuu", 0.0),
+        ("Madrid es la capital.", "es", 1.0),
+        ("Madrid es la capital.", "oc", 0.0),
+        ("Lo gat dormís dins l'ostal.", "oc", 1.0),
+        ("Lisboa é a capital.", "pt", 1.0),
+        ("Eg veit ikkje kva eg skal seie.", "no", 1.0),
+    ],
+)
+def test_parts_of_a_language_and_small_relatives(text: str, wanted: str, score: float) -> None:
+    assert LanguageGrader().evaluate(text, wanted).score == score
