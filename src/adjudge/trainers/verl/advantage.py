@@ -36,14 +36,18 @@ STOCK_ESTIMATOR = "grpo"
 """Gets the group's mean instead, which inflates the others by a logged factor."""
 
 
-def check_estimator(name: str | None, spec: RewardSpec | None = None) -> None:
+def check_estimator(
+    name: str | None,
+    spec: RewardSpec | None = None,
+    allowed: Sequence[str] = (ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR),
+) -> None:
     """Refuse estimators under which a group's mean is no neutral reward; ``None`` is unknown.
 
     GAE and REINFORCE++ learn from a reward's level, so an imputed mean would be a made-up number,
     and under the ``sample_rate`` of ``spec`` groups with and without a judge's part would be
     compared. Raises :class:`~adjudge.errors.ConfigError`.
     """
-    if name not in {None, ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR}:
+    if name is not None and name not in allowed:
         if spec is not None and spec.reward.sample_rate < 1:
             raise ConfigError(
                 f"{spec.where}: reward.sample_rate: must be 1 with algorithm.adv_estimator = "
@@ -52,9 +56,8 @@ def check_estimator(name: str | None, spec: RewardSpec | None = None) -> None:
             )
         raise ConfigError(
             "algorithm.adv_estimator: cannot leave a missing reward out"
-            f"{suggest_name(str(name), [ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR])} (found {name!r}; "
-            f"allowed: {ADJUDGE_ESTIMATOR!r}, exact, or {STOCK_ESTIMATOR!r}, approximate). Use "
-            "one of these, or missing.policy = 'raise' in the spec."
+            f"{suggest_name(name, allowed)} (found {name!r}; allowed: {' or '.join(allowed)}). Use "
+            f"{ADJUDGE_ESTIMATOR!r}, which is exact."
         )
 
 
