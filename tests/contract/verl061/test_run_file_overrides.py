@@ -19,8 +19,6 @@ from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.rl.verl.inputs import VerlRows
 from adjudge_lab.rl.verl.run import VerlFiles, build_verl_command, write_verl_files
 
-ROOT = Path(__file__).parents[3]
-
 
 def run_of(folder: Path, **changed: Any) -> RunFile:
     data: dict[str, Any] = {

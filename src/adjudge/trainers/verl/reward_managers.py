@@ -24,7 +24,7 @@ from adjudge.errors import (
 from adjudge.rewards.spec import RewardSpec
 from adjudge.text import printable, shorten_text
 from adjudge.trainers.adapter import make_missing_failure
-from adjudge.trainers.progress import TrainerProgress
+from adjudge.trainers.recorder import TrainerProgress
 from adjudge.trainers.scoring import Scorer, ScorerResult
 from adjudge.trainers.verl.advantage import (
     ADJUDGE_ESTIMATOR,
