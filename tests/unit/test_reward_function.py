@@ -67,14 +67,6 @@ def test_gates_multiply_and_penalties_are_added() -> None:
     assert values(build(graders).compute(rows)) == [pytest.approx(0.3), pytest.approx(-0.5)]
 
 
-def test_the_minimum_of_the_graders() -> None:
-    graders = {n: FunctionGrader(lambda **f: f["x"], score_range=(0, 1)) for n in "ab"}
-    graders["a"] = FunctionGrader(lambda x: x, score_range=(0, 1))
-    graders["b"] = FunctionGrader(lambda y: y, score_range=(0, 1))
-    rows = samples({"x": 0.9, "y": 0.1})
-    assert values(build(graders, reward={"aggregate": "min"}).compute(rows)) == [0.1]
-
-
 def test_a_report_only_grader_makes_no_reward_missing() -> None:
     graders = {"a": FunctionGrader(lambda s: s, score_range=(0, 1)), "seen": scored()}
     made = build(graders, entries={"seen": {"weight": 0.0, "mapper": {"s": "t"}}})
@@ -216,13 +208,6 @@ def test_results_are_matched_by_index_exactly_once() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             check_results(bad, rows)
-
-
-def test_it_works_inside_a_running_loop() -> None:
-    made = build({"j": scored()})
-    results = asyncio.run(made.compute_batch_scores(samples({"s": 0.25})))
-    assert values(results) == [0.25]
-    assert not math.isnan(results[0].score or 0.0)
 
 
 @pytest.mark.parametrize(
