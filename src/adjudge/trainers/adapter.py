@@ -25,7 +25,8 @@ from adjudge.intake.columns import ReferenceChoice
 from adjudge.intake.samples import make_sample
 from adjudge.intake.thinking import ThinkingWatch
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.recorder import FlightRecorder, TrainerProgress, open_recorder
+from adjudge.trainers.progress import TrainerProgress
+from adjudge.trainers.recorder import FlightRecorder, open_recorder
 from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult
 from adjudge.types import RewardResult, Sample
 

@@ -19,9 +19,9 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from adjudge.errors import RunFolderError, TrainingStopped
 from adjudge.files import write_json
 from adjudge.rewards.spec import RewardSpec, describe_settings
 from adjudge.runs.folder import read_json_object
-from adjudge.types import GradedSample, RewardResult, Sample
+from adjudge.trainers.progress import RecordedCall
 from adjudge.version import __version__
 
 if TYPE_CHECKING:  # most trainers record nothing, and need not wait for what does
@@ -49,31 +49,6 @@ _LIVE = ".recorder.live"
 """Who records holds a shared lock on it; who opens the folder sees so whether it is alone."""
 
 _log = logging.getLogger("adjudge")
-
-
-@dataclass(frozen=True)
-class TrainerProgress:
-    """Where a trainer is when it asks for rewards; ``None`` is not known.
-
-    ``step`` is its own count, ``policy_version`` the number of updates behind the policy that wrote
-    the answers; ``evaluating``: they are not trained on.
-    """
-
-    step: int | None = None
-    policy_version: int | None = None
-    evaluating: bool = False
-
-
-@dataclass(frozen=True)
-class RecordedCall:
-    """One call of a trainer with its rewards; ``whole_groups`` as for :meth:`.Scorer.ascore`."""
-
-    samples: Sequence[Sample]
-    judged: Sequence[GradedSample]
-    results: Sequence[RewardResult]
-    metrics: Mapping[str, float]
-    progress: TrainerProgress
-    whole_groups: bool = True
 
 
 class FlightRecorder:
@@ -121,7 +96,7 @@ class FlightRecorder:
         self._start = 1
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.folder, self._options)
+        return partial(FlightRecorder, **self._options), (self.folder,)
 
     def open(self, spec: RewardSpec, graders: Mapping[str, Any]) -> None:
         """Claim the folder for a run under ``spec``, or go on with one.
@@ -211,10 +186,6 @@ class FlightRecorder:
                 self._writer = RecorderThread(self.folder, **self._options, start=self._start)
                 atexit.register(self._writer.close)
             return self._writer
-
-
-def _reopen(folder: Path, options: Mapping[str, Any]) -> FlightRecorder:
-    return FlightRecorder(folder, **options)
 
 
 def open_recorder(record: FlightRecorder | Path | str | None = None) -> FlightRecorder | None:

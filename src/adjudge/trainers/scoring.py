@@ -20,7 +20,8 @@ from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec
 from adjudge.text import shorten_text
 from adjudge.trainers.metrics import batch_metrics, collect_judge_calls
-from adjudge.trainers.recorder import FlightRecorder, RecordedCall, TrainerProgress, open_recorder
+from adjudge.trainers.progress import RecordedCall, TrainerProgress
+from adjudge.trainers.recorder import FlightRecorder, open_recorder
 from adjudge.types import GradedSample, GraderError, Provenance, RewardResult, Sample, Usage
 
 _log = logging.getLogger("adjudge")

@@ -110,7 +110,9 @@ def impute_rewards(rewards: Sequence[float | None], groups: Sequence[str]) -> Im
 
     In each case all rows of such a group that the estimator is to leave out get advantage 0.
     """
-    members = _rows_by_group(groups)
+    members: dict[str, list[int]] = {}
+    for place, group in enumerate(groups):
+        members.setdefault(group, []).append(place)
     overall = mean([reward for reward in rewards if reward is not None]) or 0.0
     filled = [overall if reward is None else reward for reward in rewards]
     inflation = {}
@@ -151,13 +153,6 @@ def impute_for_validation(
         return math.nan if found is None else found
 
     return [filled(key, value) for key, value in zip(keys, values, strict=True)]
-
-
-def _rows_by_group(groups: Sequence[str]) -> dict[str, list[int]]:
-    members: dict[str, list[int]] = {}
-    for place, group in enumerate(groups):
-        members.setdefault(group, []).append(place)
-    return members
 
 
 _log = logging.getLogger("adjudge")

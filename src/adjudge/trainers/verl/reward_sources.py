@@ -37,7 +37,8 @@ from adjudge.errors import (
 from adjudge.hosts import is_address
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.metrics import batch_metrics
-from adjudge.trainers.recorder import TrainerProgress, open_recorder
+from adjudge.trainers.progress import TrainerProgress
+from adjudge.trainers.recorder import open_recorder
 from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult
 from adjudge.trainers.verl.advantage import (
     ADJUDGE_ESTIMATOR,
