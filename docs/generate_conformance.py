@@ -45,7 +45,6 @@ TRAINERS = ROOT / "docs" / "conformance" / "trainers.toml"
 RESULTS = ROOT / "docs" / "conformance" / "results.json"
 PAGE = ROOT / "docs" / "trainers.md"
 EVIDENCE = ROOT / "results" / "conformance.md"
-BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 
 _MONTH = datetime.timedelta(days=31)
 _LONGEST_S = 600
@@ -58,6 +57,7 @@ _COLUMNS: tuple[str, ...] = (
     "with two functions",
 )
 _COLUMNS += ("what fails", "decided at", "other ways")
+_SEEN = ("trainer", "prompt and conversation", "`reference`", "other fields", "group")
 _ADAPTER_COLUMNS = ("trainer", "tested", "you add", "alone", "with adjudge", "refused")
 
 
@@ -190,6 +190,25 @@ def format_adapters(adapters: Iterable[Trainer], results: Mapping[str, Mapping[s
     return _format_head(_ADAPTER_COLUMNS) + "".join(rows)
 
 
+def make_tables(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[Path, str, str]]:
+    """Each generated table: its page, its name there, and its text."""
+    return [
+        (PAGE, "results", format_adapters(ADAPTERS, results)),
+        (PAGE, "samples", format_seen(ADAPTERS)),
+        (EVIDENCE, "results", format_table(results)),
+    ]
+
+
+def format_seen(adapters: Iterable[Trainer]) -> str:
+    """The second table of ``docs/trainers.md``: what graders see, a row for trainers that agree."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for one in adapters:
+        if one.sees is not None:
+            names.setdefault(one.sees, []).extend(one.install)
+    rows = [f"| {' | '.join((', '.join(who), *sees))} |\n" for sees, who in names.items()]
+    return _format_head(_SEEN) + "".join(rows)
+
+
 def _format_head(columns: Sequence[str]) -> str:
     return f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n"
 
@@ -201,11 +220,12 @@ def _show_default(result: Mapping[str, Any]) -> str:
     return " or ".join(dict.fromkeys(map(_mark, found["settings"].values())))
 
 
-def insert_table(page: str, table: str) -> str:
-    """The page with the table between its two markers."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table}{END}{after}"
+def insert_table(page: str, table: str, name: str = "results") -> str:
+    """The page with the table in the place of the one that it has by that name."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{table}{end}{after}"
 
 
 def _describe_version(trainer: Mapping[str, Any]) -> str:
@@ -312,10 +332,9 @@ def main() -> None:
     for sentence in find_old_rows(results, datetime.datetime.now(datetime.UTC).date()):
         sys.stdout.write(f"{sentence}\n")
     RESULTS.write_text(format_results(results), encoding="utf-8")
-    tables = {PAGE: format_adapters(ADAPTERS, results), EVIDENCE: format_table(results)}
-    for page, table in tables.items():
+    for page, name, table in make_tables(results):
         text = page.read_text(encoding="utf-8")
-        page.write_text(insert_table(text, table), encoding="utf-8")
+        page.write_text(insert_table(text, table, name), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -167,10 +167,15 @@ def test_a_server_that_never_gives_a_verdict(settings: dict[str, Any], said: str
         judged(url).compute(batch())
 
 
-def test_nobody_listening_is_said_by_address_and_cause() -> None:
+def nobody() -> str:
+    """An address at which nobody listens."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+        return f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+
+
+def test_nobody_listening_is_said_by_address_and_cause() -> None:
+    url = nobody()
     spec = judged(url).spec
     clock = FakeClock()
     made = SpecRewardFunction(spec, clock=clock, startup_patience_s=0.0)

@@ -125,7 +125,7 @@ def test_an_error_reaches_every_function_and_the_next_batch_is_asked_again() -> 
         ([], {"reward": {"combine_mode": "weighted_sum"}}, r"reward\.combine_mode: must be"),
         ([], {"reward": {"judge_scale": 2.0}}, r"reward\.judge_scale: must be 1\.0"),
         ([], {"reward": {"aggregate": "min"}}, r"reward\.aggregate: must be 'weighted_mean'"),
-        ([], {"missing": {"policy": "fallback", "fallback": "seen"}}, r"missing\.policy: 'fallb"),
+        ([], {"missing": {"policy": "fallback", "fallback": "seen"}}, r"missing\.policy: must be"),
         (
             [{"name": "late", "type": "string_match", "weight": {"from": 0, "to": 1, "steps": 9}}],
             {},

@@ -33,17 +33,28 @@ def declare(generator: Any) -> Any:
     return tomllib.loads(generator.TRAINERS.read_text(encoding="utf-8"))
 
 
+def test_the_tables_are_those_of_the_results(generator: Any) -> None:
+    results = json.loads(generator.RESULTS.read_text(encoding="utf-8"))
+    for page, name, table in generator.make_tables(results):
+        text = page.read_text(encoding="utf-8")
+        assert table in text
+        assert generator.insert_table(text, table, name) == text
+    assert generator.format_results(results) == generator.RESULTS.read_text(encoding="utf-8")
+
+
 def test_a_row_says_whether_its_adapter_sees_groups(generator: Any) -> None:
     """What refuses specs about whole groups is in the adapter's code (``call_holds``)."""
     for row in TRAINERS:
-        if not row.names or {"openrlhf", "verl"} & {*row.names}:  # which have ways of both kinds
+        if not row.install or {"openrlhf", "verl"} & {
+            *row.install
+        }:  # which have ways of both kinds
             continue
-        name = row.names[0].replace("-", "_")
+        name = next(iter(row.install)).replace("-", "_")
         file = generator.ROOT / "src" / "adjudge" / "trainers" / f"{name}.py"
         alone = 'call_holds = "one sample"' in file.read_text(encoding="utf-8")
         said = row.refused.startswith("whole-group specs")
         assert said == alone, row.title
-        assert row.install.startswith("pip install "), row.title
+        assert all(one.startswith("pip install ") for one in row.install.values()), row.title
 
 
 def test_every_result_is_in_the_row_of_an_adapter(generator: Any) -> None:

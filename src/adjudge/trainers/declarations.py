@@ -7,7 +7,8 @@ what was measured of each trainer alone (``docs/conformance/results.json``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,10 @@ class Trainer:
     ``add`` is what a user adds, ``missing`` what a missing reward does then, ``refused`` what
     adjudge refuses: first "whole-group specs", where a call of the trainer has one sample.
     ``measured`` names results of the trainer's own code; ``tested`` the version, where the first of
-    these does not. ``names`` are those of ``make_reward(trainer=…)``, the first also the module in
-    :mod:`adjudge.trainers` that has it; ``install`` is the command that installs the trainer.
+    these does not. ``install`` has, by the names of ``make_reward(trainer=…)``, the command that
+    installs the trainer; the first name is also the module in :mod:`adjudge.trainers` that has it.
+    ``sees`` is what graders see, a row of the second table: the prompt, the reference, other fields
+    and the group.
     """
 
     title: str
@@ -27,8 +30,8 @@ class Trainer:
     refused: str
     measured: tuple[str, ...] = ()
     tested: str = ""
-    names: tuple[str, ...] = ()
-    install: str = ""
+    install: Mapping[str, str] = field(default_factory=dict)
+    sees: tuple[str, str, str, str] | None = None
 
 
 TRAINERS = (
@@ -39,8 +42,8 @@ TRAINERS = (
         "other reward functions without `share_missing`; whole-group specs if a group is split "
         "over processes",
         measured=("trl-1.16.0",),
-        names=("trl",),
-        install="pip install 'trl>=1.6'",
+        sees=("the trainer's prompt", "a column", "columns", "blocks of `num_generations`"),
+        install={"trl": "pip install 'trl>=1.6'"},
     ),
     Trainer(
         "TRL `trl grpo`",
@@ -76,7 +79,6 @@ TRAINERS = (
         "the rollout leaves the batch",
         'whole-group specs (a service allows group steps); `missing.policy = "raise"`',
         measured=("verl-0.9.1",),
-        install="pip install verl==0.9.1",
     ),
     Trainer(
         "verl, other trainers",
@@ -91,8 +93,13 @@ TRAINERS = (
         "as above; with `grpo` the group's mean",
         "other estimators; with `rollout.mode=async` whole-group specs",
         measured=("verl-0.6.1",),
-        names=("verl",),
-        install="pip install verl==0.6.1",
+        sees=(
+            "`raw_prompt`, else the prompt's tokens",
+            "`reward_model.ground_truth`",
+            "`extra_info`, columns",
+            "`uid`",
+        ),
+        install={"verl": "pip install verl==0.6.1"},
     ),
     Trainer(
         "[verifiers, prime-rl](verifiers.md)",
@@ -101,24 +108,21 @@ TRAINERS = (
         "whole-group specs; `combine_mode`",
         measured=("prime-rl-559b447",),
         tested="verifiers 0.4.0",
-        names=("verifiers",),
-        install="pip install verifiers==0.4.0",
+        sees=("what nobody sampled", "`reference_field`", "the task's fields", "–"),
+        install={"verifiers": "pip install verifiers==0.4.0"},
     ),
     Trainer(
         "[slime, miles](plugins.md)",
         "3 flags",
         "leaves its group's mean and deviation, and the loss",
         "`--reward-key`; without `--group-rm` whole-group specs",
-        measured=(
-            "slime-624b824",
-            "miles-31f1ca9",
-        ),
+        measured=("slime-624b824", "miles-31f1ca9"),
         tested="624b824; 31f1ca9 (2026-08-21)",
-        names=(
-            "slime",
-            "miles",
-        ),
-        install="pip install git+https://github.com/THUDM/slime",
+        sees=("the sample's prompt", "`label`", "`metadata`", "with `--group-rm`"),
+        install={
+            "slime": "pip install git+https://github.com/THUDM/slime",
+            "miles": "pip install git+https://github.com/radixark/miles",
+        },
     ),
     Trainer(
         "[ms-swift](plugins.md)",
@@ -126,8 +130,8 @@ TRAINERS = (
         "its group's mean; advantage 0",
         "other scalings; metrics",
         measured=("ms-swift-4.6.0",),
-        names=("ms-swift",),
-        install="pip install ms-swift==4.6.0",
+        sees=("the trainer's prompt", "a column", "columns", "blocks of `num_generations`"),
+        install={"ms-swift": "pip install ms-swift==4.6.0"},
     ),
     Trainer(
         "[OpenRLHF](plugins.md), as an agent",
@@ -135,8 +139,8 @@ TRAINERS = (
         "its group's mean; advantage 0",
         "estimators but `dr_grpo`, `rloo`",
         measured=("openrlhf-0.11.2",),
-        names=("openrlhf",),
-        install="pip install openrlhf==0.11.2",
+        sees=("the prompt", "`label`", "–", "as an agent"),
+        install={"openrlhf": "pip install openrlhf==0.11.2"},
     ),
     Trainer(
         "OpenRLHF, as a function",
@@ -151,8 +155,8 @@ TRAINERS = (
         "`reinforce` with group means: its group's mean; else its prompt is replaced",
         "whole-group specs; metrics",
         measured=("roll-8eb27cc",),
-        names=("roll",),
-        install="pip install git+https://github.com/alibaba/ROLL",
+        sees=("the prompt", "`ground_truth`", "columns", "–"),
+        install={"roll": "pip install git+https://github.com/alibaba/ROLL"},
     ),
     Trainer(
         "[tinker-cookbook](plugins.md)",
@@ -160,8 +164,8 @@ TRAINERS = (
         "leaves its group",
         "whole-group specs",
         measured=("tinker-cookbook-0.6.1",),
-        names=("tinker-cookbook",),
-        install="pip install tinker-cookbook==0.6.1",
+        sees=("the question", "a keyword", "keywords", "–"),
+        install={"tinker-cookbook": "pip install tinker-cookbook==0.6.1"},
     ),
     Trainer(
         "[SkyRL](plugins.md)",
@@ -169,20 +173,22 @@ TRAINERS = (
         "leaves its group's mean and deviation",
         "whole-group specs; estimators but `adjudge_grpo`",
         measured=("skyrl-a956457",),
-        names=("skyrl",),
-        install="pip install git+https://github.com/NovaSky-AI/SkyRL",
+        sees=(
+            "the environment's prompt",
+            "`reward_spec.ground_truth`",
+            "columns, `extra_info`",
+            "–",
+        ),
+        install={"skyrl": "pip install git+https://github.com/NovaSky-AI/SkyRL"},
     ),
     Trainer(
         "[AReaL](plugins.md)",
         "2 settings",
         "leaves its group",
         "whole-group specs; AReaL 1.0.4",
-        measured=(
-            "areal-cbff54d",
-            "areal-1.0.4",
-        ),
-        names=("areal",),
-        install="pip install git+https://github.com/areal-project/AReaL",
+        measured=("areal-cbff54d", "areal-1.0.4"),
+        sees=("the row's `messages`", "a column", "columns", "–"),
+        install={"areal": "pip install git+https://github.com/areal-project/AReaL"},
     ),
     Trainer(
         "[rLLM](plugins.md), agent flows",
@@ -190,41 +196,37 @@ TRAINERS = (
         "leaves its group",
         "whole-group specs; workflows",
         measured=("rllm-9beb6e0",),
-        names=("rllm",),
-        install="pip install git+https://github.com/rllm-org/rllm",
+        sees=("the task", "`metadata`", "`metadata`", "–"),
+        install={"rllm": "pip install git+https://github.com/rllm-org/rllm"},
     ),
     Trainer(
         "Unsloth, Axolotl",
         "TRL's line",
         "not tested; as in their TRL",
         "their TRL before 1.6",
-        measured=(
-            "unsloth-2026.10.9",
-            "axolotl-0.21.0",
-        ),
+        measured=("unsloth-2026.10.9", "axolotl-0.21.0"),
     ),
     Trainer(
         "NeMo-RL, open-instruct",
         "no adapter; NeMo-RL: [NeMo-Gym](verifiers.md)",
         "–",
         "–",
-        measured=(
-            "nemo-rl-7ea279a",
-            "open-instruct-e6c3044",
-        ),
+        measured=("nemo-rl-7ea279a", "open-instruct-e6c3044"),
     ),
 )
 """In the order of the table."""
 
+_INSTALL = {name: command for one in TRAINERS for name, command in one.install.items()}
+
 SHIPPED_TRAINERS = {
-    name: f"adjudge.trainers.{one.names[0].replace('-', '_')}:make_reward"
-    for name, one in sorted(
-        ((name, one) for one in TRAINERS for name in one.names), key=lambda row: row[0]
-    )
+    name: f"adjudge.trainers.{next(iter(one.install)).replace('-', '_')}:make_reward"
+    for name in sorted(_INSTALL)
+    for one in TRAINERS
+    if name in one.install
 }
 """Trainers by their names, and the adapter of each: ``make_reward(spec, **options)``."""
 
 
 def find_install_line(name: str) -> str:
     """The command that installs a shipped trainer; empty for a user's own."""
-    return next((one.install for one in TRAINERS if name in one.names), "")
+    return _INSTALL.get(name, "")

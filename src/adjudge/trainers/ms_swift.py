@@ -51,7 +51,7 @@ class AdjudgeORM:
     record: FlightRecorder | Path | str | None = None
 
     def __init__(self, args: Any = None, **_: Any) -> None:
-        self._adapter = _SwiftAdapter(self.spec, args, columns=self.columns, record=self.record)
+        self._adapter = _SwiftAdapter(args, self.spec, columns=self.columns, record=self.record)
 
     async def __call__(self, _completions: Sequence[Any], **given: Any) -> list[float | None]:
         """The rewards to train on; ``None`` where nothing in the call has one.
@@ -82,21 +82,14 @@ def make_reward(
 class _SwiftAdapter(Adapter):
     trainer = "ms-swift"
 
-    def __init__(
-        self,
-        spec: RewardSpec | Path | str | None,
-        args: Any,
-        *,
-        columns: Mapping[str, str] | None,
-        record: FlightRecorder | Path | str | None,
-    ) -> None:
-        super().__init__(spec, columns=columns, record=record)
+    def __init__(self, args: Any, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
         self._size = int(getattr(args, "num_generations", None) or 1)
         self._eval_size = int(getattr(args, "num_generations_eval", None) or self._size)
-        self._zeros = _read_zero_filling(args)
         scale, estimator = (
             getattr(args, key, None) for key in ("scale_rewards", "advantage_estimator")
         )
+        self._zeros = _read_zero_filling(args, scale, estimator)
         if scale in ("batch", "gdpo"):
             self.check_drawn_groups(f"--scale_rewards {scale}")
         if estimator == "reinforce_plus_plus":
@@ -207,20 +200,17 @@ class ZeroFilling:
         return found
 
 
-def _read_zero_filling(args: Any) -> ZeroFilling:
+def _read_zero_filling(args: Any, scale: Any, estimator: Any) -> ZeroFilling:
     """What ms-swift's settings make of the 0 that stands for a missing reward."""
-    scale, estimator = (
-        getattr(args, key, None) for key in ("scale_rewards", "advantage_estimator")
-    )
-    divergence = bool(getattr(args, "kl_in_reward", None) and getattr(args, "beta", None))
+
+    def given(key: str) -> Any:
+        return getattr(args, key, None)
+
+    divergence = given("kl_in_reward") and given("beta")
     apart = scale in ("group", "none") and not divergence
-    apart = apart and getattr(args, "loss_type", None) != "real"  # where 0 is a bad answer
-    alone = _is_alone(args)
+    apart = apart and given("loss_type") != "real"  # where 0 is a bad answer
+    others = given("reward_model") or given("use_gym_env")
+    alone = len(given("reward_funcs") or [""]) == 1 and not others
     centres = apart and alone and scale == "none" and estimator in ("grpo", "reinforce_plus_plus")
     who = f"ms-swift (scale_rewards {scale!r}, advantage_estimator {estimator!r})"
     return ZeroFilling(who, apart, centres)
-
-
-def _is_alone(args: Any) -> bool:
-    others = getattr(args, "reward_model", None) or getattr(args, "use_gym_env", None)
-    return len(getattr(args, "reward_funcs", None) or [""]) == 1 and not others

@@ -21,6 +21,7 @@ import os
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +97,7 @@ class FlightRecorder:
         self._start = 1
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.folder, self._options)
+        return partial(FlightRecorder, **self._options), (self.folder,)
 
     def open(self, spec: RewardSpec, graders: Mapping[str, Any]) -> None:
         """Claim the folder for a run under ``spec``, or go on with one.
@@ -186,10 +187,6 @@ class FlightRecorder:
                 self._writer = RecorderThread(self.folder, **self._options, start=self._start)
                 atexit.register(self._writer.close)
             return self._writer
-
-
-def _reopen(folder: Path, options: Mapping[str, Any]) -> FlightRecorder:
-    return FlightRecorder(folder, **options)
 
 
 def open_recorder(record: FlightRecorder | Path | str | None = None) -> FlightRecorder | None:

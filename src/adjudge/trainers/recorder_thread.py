@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -114,16 +114,6 @@ def _cut_torn_line(file: IO[bytes]) -> int:
     return size
 
 
-@dataclass
-class _Window:
-    """Samples that came one by one, until they are a row of metrics."""
-
-    judged: list[GradedSample] = field(default_factory=list)
-    results: list[RewardResult] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    step: int | None = None
-
-
 class RecorderThread:
     """The thread of one process that writes to ``folder``, and its queue.
 
@@ -159,7 +149,7 @@ class RecorderThread:
         self._error = ""
         self._reported = 0, ""
         self._warned: set[str] = set()
-        self._window = _Window()
+        self._window: list[RecordedCall] = []  # of a sample each, until they are a row of metrics
         self._thread = threading.Thread(target=self._run, name="adjudge-recorder", daemon=True)
         self._thread.start()
 
@@ -249,13 +239,6 @@ class RecorderThread:
         if self._queue.empty():
             self._do(self._look_around)
 
-    def _measure(self, call: RecordedCall, step: int | None) -> None:
-        if step is None or len(call.samples) == 1:
-            self._add_to_window(call)
-        else:
-            lengths = [len(one.response or "") for one in call.samples]
-            self._write_metrics(step, call.metrics, call.results, lengths)
-
     def _encode_rows(self, call: RecordedCall, step: int | None) -> list[bytes]:
         found = []
         triples = zip(call.samples, call.judged, call.results, strict=True)
@@ -316,37 +299,36 @@ class RecorderThread:
 
     # --- metrics, their checks, counts --------------------------------------------------------
 
-    def _add_to_window(self, call: RecordedCall) -> None:
-        if self._window.step != call.progress.step:
+    def _measure(self, call: RecordedCall, step: int | None) -> None:
+        if step is not None and len(call.samples) > 1:
+            self._write_metrics(step, call.metrics, [call])
+            return
+        if self._window and self._window[0].progress.step != step:
             self._end_window()
-        window, [sample] = self._window, call.samples
-        window.step = call.progress.step
-        window.judged += call.judged
-        window.results += call.results
-        window.lengths.append(len(sample.response or ""))
-        if len(window.results) >= _WINDOW:
+        self._window.append(call)
+        if len(self._window) >= _WINDOW:
             self._end_window()
 
     def _end_window(self) -> None:
-        window = self._window
-        if window.results:
-            self._window, self._windows = _Window(), self._windows + 1
-            step = self._windows - 1 if window.step is None else window.step
-            metrics = batch_metrics(window.judged, window.results, window.lengths)
-            self._write_metrics(step, metrics, window.results, window.lengths)
+        calls, self._window = self._window, []
+        if calls:
+            step = calls[0].progress.step
+            judged = [one for call in calls for one in call.judged]
+            results = [one for call in calls for one in call.results]
+            metrics = batch_metrics(judged, results, _lengths(calls))
+            self._write_metrics(self._windows if step is None else step, metrics, calls)
+            self._windows += 1
 
     def _write_metrics(
-        self,
-        step: int,
-        metrics: Mapping[str, float],
-        results: Sequence[RewardResult],
-        lengths: Sequence[int],
+        self, step: int, metrics: Mapping[str, float], calls: Sequence[RecordedCall]
     ) -> None:
-        reward = mean([one.score for one in results if one.score is not None])
+        lengths = _lengths(calls)
+        scores = [one.score for call in calls for one in call.results]
+        reward = mean([score for score in scores if score is not None])
         row: dict[str, float] = {
             "step": step,
             **self._mark,
-            "samples": len(results),
+            "samples": len(lengths),
             "length": sum(lengths) / len(lengths),
             **({} if reward is None else {"reward": reward}),
             **metrics,
@@ -391,3 +373,7 @@ class RecorderThread:
             error=self._error,
         )
         self._append(RECORDER_FILE, msgspec.to_builtins(row))
+
+
+def _lengths(calls: Sequence[RecordedCall]) -> list[int]:
+    return [len(one.response or "") for call in calls for one in call.samples]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,12 +73,14 @@ class _VectorShare(RewardShare):
 class _VectorAdapter(TrlAdapter):
     """From TRL's arguments to a list of rewards for each grader."""
 
-    _NEEDED: Mapping[str, Any] = {
-        "group": "none",
-        "combine_mode": "replace",
-        "event_weight": 0.0,
-        "outcome_weight": 1.0,
-        "judge_scale": 1.0,
+    _ALLOWED: Mapping[str, tuple[Any, ...]] = {
+        "reward.group": ("none",),
+        "reward.combine_mode": ("replace",),
+        "reward.event_weight": (0.0,),
+        "reward.outcome_weight": (1.0,),
+        "reward.judge_scale": (1.0,),
+        "reward.aggregate": ("weighted_mean", "points"),
+        "missing.policy": ("mask", "drop_group", "raise"),
     }
 
     def __init__(self, *given: Any, **options: Any) -> None:
@@ -86,24 +89,14 @@ class _VectorAdapter(TrlAdapter):
         self.names = [one.name for one in self.spec.graders if one.name in self.spec.counting]
 
     def _check_sum(self) -> None:
-        where, reward = self.spec.where, self.spec.reward
+        where = self.spec.where
         self.spec.refuse_schedules("reward_weights of TRL, fixed before the first step,", "")
-        for key, needed in self._NEEDED.items():
-            if (found := getattr(reward, key)) != needed:
+        for key, allowed in self._ALLOWED.items():
+            if (found := attrgetter(key)(self.spec)) not in allowed:
                 raise ConfigError(
-                    f"{where}: reward.{key}: must be {needed!r} where TRL adds up the graders "
-                    f"itself (found {found!r}). Set it, or use make_reward."
+                    f"{where}: {key}: must be {' or '.join(map(repr, allowed))} where TRL adds up "
+                    f"the graders itself (found {found!r}). Set it, or use make_reward."
                 )
-        if reward.aggregate not in ("weighted_mean", "points"):
-            raise ConfigError(
-                f"{where}: reward.aggregate: must be 'weighted_mean' or 'points' where TRL adds up "
-                f"the graders itself (found {reward.aggregate!r}). Use make_reward."
-            )
-        if self.spec.missing.policy == "fallback":
-            raise ConfigError(
-                f"{where}: missing.policy: 'fallback' has one score and no vector. Use another "
-                "policy, or make_reward."
-            )
         for name in self.spec.counting:
             if getattr(self.scorer.graders[name], "role", Role.SCORE) == Role.GATE:
                 raise ConfigError(

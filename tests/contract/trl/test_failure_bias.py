@@ -1,16 +1,13 @@
 """The study of failures, its smallest arms: run by `make test-trl`."""
 
-import json
-from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
 pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
 
 from benchmarks import failure_bias, failure_bias_runs
-from benchmarks.failure_bias_runs import Arm, Seen, Start, advantages, is_astray, judged, measures
+from benchmarks.failure_bias_runs import Arm, Seen, Start, advantages, judged, measures
 
 from adjudge import GraderScore, GradingRunner
 from adjudge.graders.llm.llm_grader import LLMGrader
@@ -68,37 +65,6 @@ def test_zeros_move_the_advantages_of_the_answered_rows(runs: dict[str, list[See
         assert step.used == pytest.approx(expected, abs=1e-4)
 
 
-def test_advantages_are_those_of_who_is_there() -> None:
-    four = advantages([1.0, 0.0, 0.5, 0.5])
-    assert advantages([1.0, None, 0.0, 0.5, None, 0.5]) == [four[0], 0.0, *four[1:3], 0.0, four[3]]
-    assert four == pytest.approx([1.2244, -1.2244, 0, 0], abs=1e-3)
-    assert advantages([1.0, None]) == [0.0, 0.0]
-
-
-def test_the_measures_of_one_group() -> None:
-    clean = [1.0, 1.0, 1.0, 1.0]
-    filled = Seen([None, 1.0, 1.0, 1.0], clean, clean, advantages([0.0, 1.0, 1.0, 1.0]))
-    mixed = [1.0, 0.0, 0.5, 0.0]
-    without = Seen([None, *mixed[1:]], mixed, mixed, advantages([None, *mixed[1:]]))
-    found = measures([filled, without], 4)
-    assert found["missing"] == 0.25
-    assert found["invented"] == found["astray"] == 0.5
-    assert found["error_group"] == pytest.approx(3**0.5 * 0.4999 / 2**0.5 / 0.9998, rel=1e-2)
-    assert is_astray([1, -1, 0, 0], [1, 0.1, -0.5, -0.6])
-    assert is_astray([1, -1], [0, 0])
-    assert not is_astray([1, 1, -2], [0, 2, -2])
-
-
-def test_more_failures_include_the_fewer_and_longer_answers_fail_more() -> None:
-    def failing(kind: str, share: float, length: float) -> set[int]:
-        arm = Arm("truth", kind, share, "mask", 0, 1)
-        return {place for place in range(4000) if arm.fails(0, place, length)}
-
-    assert failing("random", 0.05, 1.0) < failing("random", 0.1, 3.0) < failing("random", 0.2, 1.0)
-    assert len(failing("random", 0.1, 1.0)) == pytest.approx(400, abs=80)
-    assert failing("length", 0.1, 2.0) == failing("random", 0.2, 1.0)
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -127,34 +93,3 @@ def test_the_rule_judges_as_the_examples_judge_does(answer: str) -> None:
     (result,) = GradingRunner({"quality": grader}, show_progress=False).run([sample])["quality"]
     assert isinstance(result, GraderScore)
     assert result.score / 2 == judged("example", answer, "Paris")
-
-
-def test_results_are_gone_on_with_and_shown(tmp_path: Path, monkeypatch: Any) -> None:
-    trained: list[Arm] = []
-
-    def row(arm: Arm, _: Any) -> dict[str, Any]:
-        trained.append(arm)
-        numbers = dict.fromkeys([one.key for one in failure_bias.ERRORS], arm.share)
-        numbers |= {"judge_last": 0.9, "gold_last": 0.8, "missing_last": 0.1}
-        styles = dict.fromkeys(["example", "gold", "characters", "terse", "polite", "long"], 0.5)
-        return {**arm._asdict(), **numbers, "after": styles}
-
-    monkeypatch.setattr(failure_bias, "arm_row", row)
-    monkeypatch.setattr(failure_bias, "Start", lambda seed: seed)
-    path = tmp_path / "new" / "results.jsonl"
-    wanted = failure_bias.arms(2, 6)
-    failure_bias.run_missing(wanted[:3], path)
-    with path.open("a") as file:
-        file.write(json.dumps({"judge": "cut off"})[:9])
-    rows = failure_bias.run_missing(wanted, path)
-    assert trained == wanted
-    assert len(path.read_text().splitlines()) == len(rows) == len(wanted)
-
-    lines = failure_bias.table(
-        failure_bias.study(rows, "truth", "length"), failure_bias.ERRORS
-    ).splitlines()
-    assert len(lines) == 2 + 5
-    assert {line.count("|") for line in lines} == {len(failure_bias.ERRORS) + 3}
-    drawn = ElementTree.fromstring(failure_bias.picture(rows))
-    lines_drawn = drawn.findall(".//{http://www.w3.org/2000/svg}polyline")
-    assert len(lines_drawn) == 2 * len(failure_bias.PANELS)

@@ -189,11 +189,3 @@ def test_the_page_shows_all_of_it_and_runs_nothing(
         assert (folder / page).is_file()
     for said in ("Bayes rate", "Calibration error", "Judge and gold", "Score of worth"):
         assert said in html
-
-
-def test_a_chain_that_is_over_is_not_done_again(done: tuple[Path, dict[str, bytes], str]) -> None:
-    folder, _, _ = done
-    again = start(folder.parent / "chain.toml", folder)
-    _, said = again.communicate(timeout=LAST_S)
-    assert again.returncode == 2
-    assert "its run is complete" in said

@@ -22,7 +22,6 @@ from adjudge_lab.judge_training.base_model import (
 )
 from adjudge_lab.judge_training.distributed import (
     EVENT_MARK_VARIABLE,
-    _job_text,
     _ProcessOutput,
     distributed_command,
     process_count,
@@ -176,17 +175,6 @@ def test_every_row_is_dealt_to_one_process(number: int, count: int) -> None:
     assert number < 40 or dealt(lengths, 4, count, epoch=1) != found
 
 
-def test_processes_of_a_step_have_rows_of_like_length() -> None:
-    accelerate.PartialState()
-    lengths = [1 + (37 * place) % 101 for place in range(240)]
-    one, other = dealt(lengths, 4, 2, epoch=0)
-    spread = [
-        max(lengths[row] for row in [*a, *b]) - min(lengths[row] for row in [*a, *b])
-        for a, b in zip(one, other, strict=True)
-    ]
-    assert max(spread) < 10
-
-
 @pytest.mark.parametrize(("strategy", "version"), [("fsdp", "1"), ("fsdp2", "2")])
 def test_the_command_is_one_that_accelerate_understands(
     tmp_path: Path, strategy: str, version: str
@@ -262,16 +250,6 @@ def test_what_a_process_refuses_is_refused_by_its_starter(
     for line in ("Killed", "=====", "exitcode: -9"):
         silent.read_line(line)
     assert "Killed\nexitcode: -9" in str(silent.make_error(2, 137))
-
-
-def test_a_process_knows_all_of_its_job(tmp_path: Path) -> None:
-    source = job(tmp_path, "bradley_terry", 2).source
-    judge = JudgeFile.load(source, environ={"LR": "0.5"}).with_seed(3)
-    text = _job_text(JudgeJob(judge, source, tmp_path / "run"))
-    again = process.read_job(text)
-    assert again.judge.model_dump() == judge.model_dump()
-    assert (again.judge.overrides, again.judge.where) == ({"LR": "0.5"}, str(source))
-    assert (again.judge.folder, again.source, again.folder) == (tmp_path, source, tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", ["bradley_terry", "sft", "lora"])

@@ -141,12 +141,6 @@ def test_a_row_with_nothing_to_learn_is_refused() -> None:
         _sft_dataset(EncodedRows([row], [[ids[:4]]]), tokenizer, judge)
 
 
-def test_rows_are_cut_on_the_left_in_a_run(tmp_path: Path) -> None:
-    judge = judge_of("sft", data={"truncation": "left", "max_length": 24})
-    _, told = trained(judge, tmp_path)
-    assert told[-1]["val/loss"] < told[0]["val/loss"]
-
-
 def test_validation_is_over_all_tokens_however_they_are_batched(tmp_path: Path) -> None:
     judge = judge_of("sft", optim={"lr": 1e-12})
     model, told = trained(judge, tmp_path)

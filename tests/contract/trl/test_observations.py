@@ -74,10 +74,3 @@ def test_what_the_policy_wrote_stays_its_tokens(tokenizer: Any) -> None:
     assert talk.completion[: len(ids)] == ids
     call = tokenizer.convert_tokens_to_ids("<tool_call>")
     assert talk.completion.count(call) == 1  # the observation repeats it as text
-
-
-def test_parts_of_a_message_are_text_too(tokenizer: Any) -> None:
-    parts = ChatCodec(tokenizer)._as_text([user([{"type": "text", "text": HOSTILE}, {"n": 1}])])
-    text = parts[0]["content"][0]["text"]
-    assert not any(token in text for token in CONTROL)
-    assert parts[0]["content"][1] == {"n": 1}

@@ -19,9 +19,8 @@ from adjudge_lab.rl.episodes import build_task
 from adjudge_lab.rl.held_out import evaluate_policy
 from adjudge_lab.rl.local_player import LocalPlayer
 from adjudge_lab.rl.rollouts import RolloutStore, ScoredRollouts
-from adjudge_lab.rl.runfile import RunFile, ScaffoldTable
+from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
-from adjudge_lab.rl.scaffold import correct_off_policy
 from adjudge_lab.rl.tiny import build_tiny_model, build_tiny_tokenizer
 from adjudge_lab.rl.trl_backend import TrainerHooks, train_policy
 
@@ -164,23 +163,6 @@ def test_each_token_has_the_weight_that_is_computed_by_hand(tmp_path: Path, lag:
     assert 0 < side.metrics[0]["scaffold/ess"] <= 1
     assert side.metrics[0]["scaffold/ratio_mean"] == pytest.approx(0.5)
     assert side.metrics[0]["scaffold/shown_mean"] == 1.0
-
-
-def test_two_tokens_by_hand() -> None:
-    """π(without) = ¼, ½; π(with) = ½, ⅛: weights ½ and 2 of 4, by the cap."""
-    output = {
-        "sampling_per_token_logps": torch.tensor([[0.5, 0.125], [0.5, 0.125]]).log(),
-        "completion_mask": torch.ones(2, 2),
-        "advantages": torch.tensor([1.5, -1.0]),
-    }
-    found = correct_off_policy(
-        output, [True, False], ScaffoldTable(), lags=False,
-        logps=lambda: torch.tensor([[0.25, 0.5], [0.25, 0.5]]).log(),
-    )  # fmt: skip
-    assert torch.allclose(output["advantages"], torch.tensor([[0.75, 3.0], [-1.0, -1.0]]))
-    assert found["scaffold/weight_mean"] == pytest.approx(1.25)
-    assert found["scaffold/weight_clipped_frac"] == 0.5
-    assert found["scaffold/ess"] == pytest.approx(2.5**2 / (2 * 4.25))
 
 
 def test_without_correction_the_advantages_are_left_alone(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob
 from adjudge_lab.judge_training.run import run_judge
 from adjudge_lab.rl import trl_backend
 from adjudge_lab.rl.plan import plan_run
-from adjudge_lab.rl.policy import load_policy, save_policy
+from adjudge_lab.rl.policy import save_policy
 from adjudge_lab.rl.run import TrainingJob, train_run
 from adjudge_lab.rl.runfile_checks import load_run_file
 from adjudge_lab.rl.tiny import build_tiny_model, build_tiny_tokenizer
@@ -99,19 +99,12 @@ def test_every_setting_reaches_the_trainer(tmp_path: Path, monkeypatch: pytest.M
     assert all("reward" in json.loads(row) for row in rows)
 
 
-def test_without_the_table_weights_are_float32(tmp_path: Path) -> None:
-    run_file(tmp_path)
-    model, _ = load_policy(tmp_path / "base")
-    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
-
-
 @pytest.mark.parametrize(
     ("table", "complaint"),
     [
         ("adam_beta_2 = 0.9", "trl.adam_beta_2: GRPOConfig of TRL .* did you mean 'adam_beta2'"),
         ("max_steps = 3", "trl.max_steps: .*by training.iterations_per_epoch"),
         ("use_vllm = true", "trl.use_vllm: .*the run's own player .*backend = 'verl'"),
-        ('vllm_mode = "colocate"', "trl.vllm_mode: .*the run's own player"),
         ('deepspeed = "zero3.json"', "trl.deepspeed: .*one process"),
         ('disable_dropout = "yes"', "trl.disable_dropout: must be true or false"),
         ("[trl.model_init_kwargs]\ntrust_remote_code = true", "trust_remote_code: cannot be set"),
@@ -184,7 +177,6 @@ def test_a_judges_weights_and_trainer_are_as_the_file_says(
 @pytest.mark.parametrize(
     ("table", "complaint"),
     [
-        ("adam_beta_2 = 0.9", "trl.adam_beta_2: RewardConfig of TRL .* did you mean"),
         ("learning_rate = 1e-3", "trl.learning_rate: .*by optim.lr"),
         ("packing = true", "trl.packing: .*like lengths"),
         ('deepspeed = "zero3.json"', "trl.deepspeed: .*trainer.strategy"),

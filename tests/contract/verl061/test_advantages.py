@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tiny  # type: ignore[import-not-found]  # beside this file
 import torch
-from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage, get_adv_estimator_fn
+from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.trainer.ppo.reward import compute_reward
 
-from adjudge.trainers.verl import JudgeRewardManager, adjudge_grpo, register
+from adjudge.trainers.verl import JudgeRewardManager, adjudge_grpo
 from adjudge.trainers.verl.advantage import MissingRewardUid
 
 RESPONSES = [
@@ -39,11 +39,6 @@ def advantages(spec: str, estimator: str, responses: list[str], **algorithm: Any
     norm = algorithm.get("norm_adv_by_std_in_grpo", True)
     compute_advantage(data, estimator, norm_adv_by_std_in_grpo=norm, config=algorithm)
     return data.batch["advantages"], tensor, data
-
-
-def test_the_estimator_is_registered() -> None:
-    assert register.MANAGER_NAME == "adjudge"
-    assert get_adv_estimator_fn("adjudge_grpo") is adjudge_grpo
 
 
 @pytest.mark.parametrize("norm", [True, False])

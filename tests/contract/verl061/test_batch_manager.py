@@ -16,10 +16,7 @@ from verl.trainer.ppo.reward import compute_reward, load_reward_manager
 
 from adjudge.errors import ConfigError, JudgeUnavailable
 from adjudge.rewards import RewardFunction, RewardResult
-from adjudge.rollouts.samples import sample_from_row
 from adjudge.trainers import make_trainer_reward
-from adjudge.trainers.adapter import Adapter
-from adjudge.trainers.trl_batch import TrlBatch
 from adjudge.trainers.verl import JudgeRewardManager, register
 from adjudge.trainers.verl.advantage import MissingRewardUid
 
@@ -75,11 +72,6 @@ def test_keys_do_not_depend_on_what_is_missing(spec: str) -> None:
     assert keys[0] == keys[1] == keys[2]
 
 
-def test_without_a_dict_the_tensor_alone_comes_back(spec: str) -> None:
-    tensor = manager(spec)(tiny.batch(RESPONSES))
-    assert isinstance(tensor, torch.Tensor)
-
-
 def test_the_manager_that_a_script_makes(spec: str) -> None:
     made = make_trainer_reward(spec, "verl", tokenizer=tiny.tokenizer(), num_examine=0)
     data = tiny.batch(RESPONSES)
@@ -110,17 +102,6 @@ def test_what_a_sample_gets(spec: str) -> None:
     }  # fmt: skip
 
 
-def test_a_prompt_in_parts_is_the_same_prompt_for_verl_trl_and_files(spec: str) -> None:
-    picture = {"type": "image_url", "image_url": {"url": "data:,"}}
-    question = {"role": "user", "content": [picture, {"type": "text", "text": "what is 2 ?"}]}
-    answer = {"role": "assistant", "content": "the answer good"}
-    (sample,) = manager(spec).samples(tiny.batch(["the answer good"], raw_prompt=[[question]]))
-    (of_trl,) = TrlBatch([[question]], [[answer]]).samples(["g"], Adapter(spec))
-    of_file = sample_from_row({"messages": [question, answer]}, 0)
-    assert sample.prompt == of_trl.prompt == of_file.prompt == "what is 2 ?"
-    assert sample.messages == of_trl.messages == of_file.messages
-
-
 def test_without_a_conversation_there_are_no_messages_and_it_is_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -136,28 +117,6 @@ def test_without_a_conversation_there_are_no_messages_and_it_is_said_once(
         (detail,) = one(data, return_dict=True)["reward_extra_info"]["details"]
         assert detail["missing"]["kind"] == "invalid_input"
     assert caplog.text.count("data.return_raw_chat=True") == 1
-
-
-def test_messages_of_the_batch_come_first(spec: str) -> None:
-    whole = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
-    data = tiny.batch(["good", "good"], messages=[whole, json.dumps(whole)])
-    assert [sample.messages for sample in manager(spec).samples(data)] == [whole, whole]
-
-
-def test_a_tool_loops_messages_are_rebuilt_from_mask_and_tags(spec: str) -> None:
-    call = '{"name":"add","arguments":{"x":2}}'
-    text = f"a <tool_call> {call} </tool_call> user <tool_response> 5 </tool_response> 5"
-    chat = [{"role": "user", "content": "sum"}]
-    data = tiny.batch([text, text], width=12, raw_prompt=[chat, chat])
-    mask = torch.tensor([[1] * 4 + [0] * 4 + [1] * 2 + [0] * 2] * 2)
-    data.batch["response_mask"] = mask
-    messages = manager(spec).samples(data)[0].messages
-    assert messages is not None
-    assert [m["role"] for m in messages] == ["user", "assistant", "tool", "assistant"]
-    assert messages[1]["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"x":2}'}
-    assert messages[2] == {"role": "tool", "content": "5", "tool_call_id": "call_0"}
-    data.batch["response_mask"] = mask.roll(1, dims=1)  # the tags are cut by the mask
-    assert manager(spec).samples(data)[0].is_lost
 
 
 def test_rewards_that_are_there_are_not_judged_again(spec: str) -> None:
@@ -215,13 +174,6 @@ def test_the_registering_file_serves_as_custom_reward_function(
     monkeypatch.setenv("ADJUDGE_SPEC", spec)
     found = load_reward_manager(config(path=register.__file__), tiny.tokenizer(), 0)
     assert isinstance(found, JudgeRewardManager)
-
-
-def test_settings_that_do_not_exist_are_refused(spec: str) -> None:
-    with pytest.raises(TypeError, match="reward_manager_class_path"):
-        load_reward_manager(
-            config(), tiny.tokenizer(), 0, spec=spec, reward_manager_class_path="a.B"
-        )
 
 
 def test_a_custom_function_that_would_never_be_called_is_refused(spec: str, tmp_path: Path) -> None:

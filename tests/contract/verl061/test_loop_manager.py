@@ -1,9 +1,7 @@
 """The loop manager, alone and with the batch manager behind it, as the async rollout uses them."""
 
 import asyncio
-import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,45 +77,6 @@ def test_the_batch_manager_finishes_what_the_loop_began(spec: str, validate: boo
         assert extra["details"] == expected["reward_extra_info"]["details"]
 
 
-@pytest.mark.parametrize(
-    ("lines", "what"),
-    [
-        ('[reward]\ngroup = "rank"', "reward.group"),
-        ("[reward]\nsample_rate = 0.5", "sample_rate"),
-        ('[missing]\npolicy = "drop_group"', "drop_group"),
-    ],
-)
-def test_what_needs_a_group_is_refused_at_the_start(
-    spec: str, tmp_path: Path, lines: str, what: str
-) -> None:
-    path = tmp_path / "group.toml"
-    path.write_text(f"{Path(spec).read_text()}\n{lines}\n")
-    with pytest.raises(ConfigError, match=what):
-        JudgeRewardLoopManager(config(str(path)), tiny.tokenizer())
-
-
 def test_other_estimators_are_refused(spec: str) -> None:
     with pytest.raises(ConfigError, match="adjudge_grpo"):
         JudgeRewardLoopManager(config(spec, "gae"), tiny.tokenizer())
-
-
-def test_rollouts_that_come_one_by_one_are_recorded_in_their_groups(
-    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ADJUDGE_RECORD", str(tmp_path / "run"))
-    data = tiny.batch(["good", "fail", "", "poor"])
-
-    async def run() -> None:
-        cls = get_reward_loop_manager_cls(register.MANAGER_NAME)
-        loop = cls(config(spec), tiny.tokenizer(), None, None, None)
-        for at in range(len(data)):
-            await loop.run_single(data[at : at + 1])
-        loop.scorer.recorder.close()
-
-    asyncio.run(run())
-    rows = [json.loads(line) for line in (tmp_path / "run" / "rollouts.jsonl").open()]
-    assert [row["group"] for row in rows] == [str(uid) for uid in data.non_tensor_batch["uid"]]
-    assert [row["reward"] for row in rows] == [1.0, None, 0.25, 0.0]
-    [metrics] = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
-    assert metrics["samples"] == 4
-    assert metrics["judge/missing_frac"] == 0.25

@@ -1,32 +1,23 @@
 """The command that a run file becomes, read by verl 0.6.1 itself."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import tiny  # type: ignore[import-not-found]  # beside this file
 import verl
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.trainer.ppo.reward import load_reward_manager
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
-from adjudge.errors import ConfigError
 from adjudge.trainers.verl import register  # noqa: F401  (makes the names known)
 from adjudge_lab.rl.rewards import build_reward_spec
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.rl.verl.inputs import VerlRows
 from adjudge_lab.rl.verl.run import VerlFiles, build_verl_command, write_verl_files
-
-ROOT = Path(__file__).parents[3]
-PATHS = os.pathsep.join([str(ROOT / "src"), str(ROOT / "lab" / "src")])
 
 
 def run_of(folder: Path, **changed: Any) -> RunFile:
@@ -93,13 +84,6 @@ def test_the_reward_manager_is_ours_and_takes_the_spec(tmp_path: Path) -> None:
     assert type(manager).__name__ == "JudgeRewardManager"
 
 
-@pytest.mark.parametrize("variety", ["gspo", "grpo"])
-def test_gspo_is_verls_own_loss(tmp_path: Path, variety: str) -> None:
-    config, _ = configured(run_of(tmp_path, algorithm={"variety": variety}), tmp_path / "out")
-    loss = get_policy_loss_fn(config.actor_rollout_ref.actor.policy_loss.loss_mode)
-    assert ("gspo" in loss.__name__) == (variety == "gspo")
-
-
 def test_verl_reads_the_rows_in_the_runs_order(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     config, files = configured(run, tmp_path / "out")
@@ -109,32 +93,3 @@ def test_verl_reads_the_rows_in_the_runs_order(tmp_path: Path) -> None:
     assert [rows[i]["index"] for i in range(len(rows))] == VerlRows(run).seeds
     assert rows[0]["raw_prompt"][0]["role"] == "user"
     assert rows[0]["reward_model"]["ground_truth"]
-
-
-def test_the_command_line_itself_is_understood(tmp_path: Path) -> None:
-    files = VerlFiles.within(tmp_path / "out dir")
-    command = build_verl_command(run_of(tmp_path), files, tmp_path / "out dir")
-    done = subprocess.run(
-        [sys.executable, *command[1:], "--cfg", "job"],
-        env={**os.environ, "PYTHONPATH": PATHS},
-        cwd=tmp_path, timeout=300, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    read = OmegaConf.create(done.stdout[done.stdout.index("actor_rollout_ref:") :])
-    assert read.trainer.total_training_steps == 14
-    assert read.reward_model.reward_kwargs.spec == str(files.spec)
-
-
-def test_any_setting_of_verl_passes_through(tmp_path: Path) -> None:
-    own = {
-        "trainer": {"nnodes": 2, "n_gpus_per_node": 2},
-        "actor_rollout_ref.rollout.gpu_memory_utilization": 0.7,
-        "actor_rollout_ref.rollout.engine_kwargs.vllm.enable_expert_parallel": True,
-    }
-    config, _ = configured(run_of(tmp_path, verl=own), tmp_path / "out")
-    assert (config.trainer.nnodes, config.trainer.n_gpus_per_node) == (2, 2)
-    rollout = config.actor_rollout_ref.rollout
-    assert rollout.gpu_memory_utilization == 0.7
-    assert rollout.engine_kwargs.vllm.enable_expert_parallel is True
-    with pytest.raises(ConfigError, match="verl.reward.num_workers: verl has no such setting"):
-        configured(run_of(tmp_path, verl={"reward.num_workers": 8}), tmp_path / "out")

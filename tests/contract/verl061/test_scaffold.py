@@ -19,7 +19,6 @@ from scaffold_on_cpu import RUBRICS  # type: ignore[import-not-found]  # beside 
 from tensordict import TensorDict
 from transformers import Qwen2ForCausalLM
 from verl import DataProto
-from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 
 from adjudge.errors import ConfigError
 from adjudge.rubrics import rubric_from
@@ -169,20 +168,6 @@ def test_what_was_shown_is_in_the_dump_and_the_log(folder: Path) -> None:
     clipped = float((weights >= CAP).float().mean())
     assert first["scaffold/weight_clipped_frac"] == pytest.approx(clipped)
     assert 0 < first["scaffold/ess"] < 1
-
-
-def test_verls_correction_of_two_tokens_by_hand() -> None:
-    tensors = {
-        "old_log_probs": torch.tensor([[0.5, 0.1]]).log(),
-        "rollout_log_probs": torch.tensor([[0.2, 0.4]]).log(),
-        "response_mask": torch.ones(1, 2),
-    }
-    settings = OmegaConf.create({"rollout_is": "token", "rollout_is_threshold": 2.0})
-    batch, _ = compute_rollout_correction_and_add_to_batch(
-        DataProto(batch=TensorDict(tensors, batch_size=1)), settings
-    )
-    assert batch.batch["rollout_is_weights"].tolist() == [[2.0, pytest.approx(0.25)]]
-    assert batch.batch["response_mask"].tolist() == [[1.0, 1.0]]
 
 
 CORRECTION = {"rollout_is": "token", "rollout_is_threshold": 2.0, "bypass_mode": False}

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tiny  # type: ignore[import-not-found]  # beside this file
 import torch
-from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.trainer.ppo.reward import compute_reward
 
@@ -164,14 +163,3 @@ def turn_of(mask: list[int], place: int) -> int:
     """The turn of a token: how many turns began up to there, less one."""
     starts = [m == 1 and (i == 0 or mask[i - 1] == 0) for i, m in enumerate(mask)]
     return max(sum(starts[: place + 1]) - 1, 0)
-
-
-def test_without_rewards_before_the_last_turn_it_is_stock_to_the_bit() -> None:
-    torch.manual_seed(2)
-    mask = (torch.rand(32, 12) > 0.4).float()
-    mask[:, -1] = 1
-    rewards = torch.zeros(32, 12)
-    rewards[:, -1] = torch.randn(32)
-    index = np.array([f"u{i % 4}" for i in range(32)], dtype=object)
-    expected, _ = compute_grpo_outcome_advantage(rewards, mask, index)
-    assert torch.equal(adjudge_grpo(rewards, mask, index)[0], expected)

@@ -24,7 +24,6 @@ from adjudge.trainers.verl import JudgeRewardLoopManager
 from adjudge.trainers.verl.batches import RowReader, last_output
 from adjudge.trainers.verl.main_ppo import (
     MetricsTaskRunnerMixin,
-    check_spec_file,
     make_metrics_runner,
 )
 from adjudge.trainers.verl.step_metrics import JudgeMetricsMixin
@@ -55,11 +54,6 @@ def run(folder: Path, spec: str, overrides: list[str], *data: Any) -> list[dict[
         return [await manager.run_single(one) for one in data]
 
     return asyncio.run(rewards())
-
-
-def test_the_class_and_the_estimator_are_found_by_path(folder: Path, spec: str) -> None:
-    assert resolve_reward_manager_cls(config(folder, spec)) is JudgeRewardLoopManager
-    assert get_adv_estimator_fn("adjudge_grpo").__name__ == "adjudge_grpo"
 
 
 @pytest.mark.parametrize("overrides", [V0, ASYNC], ids=["v0", "async"])
@@ -95,16 +89,6 @@ def test_in_the_sync_v1_trainer_a_missing_reward_is_an_exception(folder: Path, s
     with pytest.raises(GradingFailure) as caught:
         run(folder, spec, [], tiny.batch(["fail"]))
     assert caught.value.kind == "unparsable"
-
-
-def test_a_chat_has_its_messages_though_verl_makes_arrays_of_them(folder: Path, spec: str) -> None:
-    """As ``AgentLoopWorker._compute_score`` makes a column of each of a rollout's fields."""
-    data = tiny.batch(["good"])
-    data.non_tensor_batch["raw_prompt"] = np.array([[{"role": "user", "content": "2 + 3 ?"}]])
-    manager = JudgeRewardLoopManager(config(folder, spec, *V0), tiny.tokenizer())
-    [sample] = manager.reader.read(data).samples
-    assert sample.prompt == "2 + 3 ?"
-    assert [message["role"] for message in sample.messages or []] == ["user", "assistant"]
 
 
 def test_of_several_outputs_the_last_counts_whatever_the_padding(folder: Path, spec: str) -> None:
@@ -172,13 +156,6 @@ def test_scores_stand_on_the_last_valid_token() -> None:
     assert tensor[0].tolist() == [0, 1, 0, 0]
     assert tensor[1].isnan().tolist() == [False, False, True, False]
     assert tensor[2].tolist() == [0, 0, 0, 0.25]
-
-
-def test_main_ppo_reads_the_spec_before_ray(folder: Path, spec: str) -> None:
-    check_spec_file(config(folder, spec))
-    check_spec_file(config(folder, "http://127.0.0.1:9"))
-    with pytest.raises(ConfigError, match="no_such"):
-        check_spec_file(config(folder, str(folder / "no_such.toml")))
 
 
 @pytest.mark.parametrize("use_v1", [True, False])

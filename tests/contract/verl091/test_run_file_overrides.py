@@ -15,7 +15,6 @@ from transformers import LlamaConfig
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.trainer.ppo.reward import resolve_reward_manager_cls
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
-from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
 from verl.utils.config import validate_config
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
@@ -122,23 +121,6 @@ def test_the_pipeline_is_verls_trainer_that_runs_one_batch_ahead(tmp_path: Path)
     make_checked_scorer(config, None)  # refuses estimators that cannot leave a rollout out
     assert len(rows_of(config, files.train)) == 15 * 6
     validate_config(config, use_reference_policy=False, use_critic=False)
-
-
-def test_the_pipeline_waits_for_what_would_be_two_updates_old(tmp_path: Path) -> None:
-    """By verl's own rule, with its replay buffer's state set by hand."""
-    config, _ = configured(tmp_path, training={"pipeline_async_enabled": True})
-    v1 = config.trainer.v1
-    buffer = ReplayBufferAsync(
-        v1.trainer_mode, v1, v1.sampler.max_off_policy_threshold,
-        v1.sampler.max_off_policy_strategy, v1.sampler.sampler_kwargs,
-    )  # fmt: skip
-    done = {f"done{i}" for i in range(6)}
-    buffer.prompt_global_steps["train"] = {**dict.fromkeys(done, 3), "late": 3}
-    buffer.running_keys["train"] = {"late"}
-    assert buffer._has_enough_samples(3, "train", 6, done)  # of this update
-    assert not buffer._has_enough_samples(4, "train", 6, done)  # after the next it would be two
-    buffer.running_keys["train"] = set()
-    assert buffer._has_enough_samples(4, "train", 6, done)
 
 
 def rows_of(config: Any, path: Path) -> Any:

@@ -94,8 +94,18 @@ def test_an_outage_ends_the_run_or_is_missing_where_it_would_look_finished(
 @pytest.mark.parametrize(
     ("policy", "lines", "overrides", "what"),
     [
-        ("one_step_off_policy", "", ["algorithm.adv_estimator=grpo"], "one_step_off.*adjudge_grpo"),
-        ("fully_async_policy", "", ["algorithm.adv_estimator=gae"], "fully_async.*adjudge_grpo"),
+        (
+            "one_step_off_policy",
+            "",
+            ["algorithm.adv_estimator=grpo"],
+            "adv_estimator: .*adjudge_grpo",
+        ),
+        (
+            "fully_async_policy",
+            "",
+            ["algorithm.adv_estimator=gae"],
+            "adv_estimator: .*adjudge_grpo",
+        ),
         ("fully_async_policy", '[missing]\npolicy = "raise"', [], "'raise' cannot end.*'mask'[.]"),
         ("fully_async_policy", '[reward]\ngroup = "rank"', [], "reward.group"),
     ],

@@ -36,14 +36,18 @@ STOCK_ESTIMATOR = "grpo"
 """Gets the group's mean instead, which inflates the others by a logged factor."""
 
 
-def check_estimator(name: str | None, spec: RewardSpec | None = None) -> None:
+def check_estimator(
+    name: str | None,
+    spec: RewardSpec | None = None,
+    allowed: Sequence[str] = (ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR),
+) -> None:
     """Refuse estimators under which a group's mean is no neutral reward; ``None`` is unknown.
 
     GAE and REINFORCE++ learn from a reward's level, so an imputed mean would be a made-up number,
     and under the ``sample_rate`` of ``spec`` groups with and without a judge's part would be
     compared. Raises :class:`~adjudge.errors.ConfigError`.
     """
-    if name not in {None, ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR}:
+    if name is not None and name not in allowed:
         if spec is not None and spec.reward.sample_rate < 1:
             raise ConfigError(
                 f"{spec.where}: reward.sample_rate: must be 1 with algorithm.adv_estimator = "
@@ -52,9 +56,8 @@ def check_estimator(name: str | None, spec: RewardSpec | None = None) -> None:
             )
         raise ConfigError(
             "algorithm.adv_estimator: cannot leave a missing reward out"
-            f"{suggest_name(str(name), [ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR])} (found {name!r}; "
-            f"allowed: {ADJUDGE_ESTIMATOR!r}, exact, or {STOCK_ESTIMATOR!r}, approximate). Use "
-            "one of these, or missing.policy = 'raise' in the spec."
+            f"{suggest_name(name, allowed)} (found {name!r}; allowed: {' or '.join(allowed)}). Use "
+            f"{ADJUDGE_ESTIMATOR!r}, which is exact."
         )
 
 
@@ -107,7 +110,9 @@ def impute_rewards(rewards: Sequence[float | None], groups: Sequence[str]) -> Im
 
     In each case all rows of such a group that the estimator is to leave out get advantage 0.
     """
-    members = _rows_by_group(groups)
+    members: dict[str, list[int]] = {}
+    for place, group in enumerate(groups):
+        members.setdefault(group, []).append(place)
     overall = mean([reward for reward in rewards if reward is not None]) or 0.0
     filled = [overall if reward is None else reward for reward in rewards]
     inflation = {}
@@ -148,13 +153,6 @@ def impute_for_validation(
         return math.nan if found is None else found
 
     return [filled(key, value) for key, value in zip(keys, values, strict=True)]
-
-
-def _rows_by_group(groups: Sequence[str]) -> dict[str, list[int]]:
-    members: dict[str, list[int]] = {}
-    for place, group in enumerate(groups):
-        members.setdefault(group, []).append(place)
-    return members
 
 
 _log = logging.getLogger("adjudge")

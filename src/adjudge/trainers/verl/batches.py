@@ -473,13 +473,18 @@ def results_from_columns(
     return results
 
 
-def details_text_column(results: Sequence[RewardResult], keys: Sequence[str]) -> Any:
-    """Details as JSON text in an object array, which verl's validation passes over."""
-    import numpy as np  # noqa: PLC0415  (verl's)
-
-    column = np.empty(len(results), dtype=object)
-    for place, result in enumerate(results):
+def details_texts(results: Sequence[RewardResult], keys: Sequence[str]) -> list[str]:
+    """Details as JSON text, which verl's validation passes over."""
+    texts = []
+    for result in results:
         missing = [key for key in keys if result.reward_info.get(key) is None]
         details = {**plain_details(result), MISSING_PARTS: missing}
-        column[place] = msgspec.json.encode(details).decode()
-    return column
+        texts.append(msgspec.json.encode(details).decode())
+    return texts
+
+
+def object_column(values: Sequence[Any]) -> Any:
+    """A column of a batch as verl has it, whose values stay the objects that they are."""
+    import numpy as np  # noqa: PLC0415  (verl's)
+
+    return np.array(values, dtype=object)

@@ -47,11 +47,12 @@ from adjudge.trainers.verl.batches import (
     MISSING_COLUMN,
     BatchRows,
     RowReader,
-    details_text_column,
+    details_texts,
     flat_loop_row,
     last_output,
     loop_row,
     number_columns,
+    object_column,
     plain_details,
     results_from_columns,
 )
@@ -86,20 +87,9 @@ def print_examples(rows: BatchRows, results: Sequence[RewardResult], num_examine
                 "score": f"missing: {result.missing.kind}" if result.missing else result.score,
                 **result.reward_info,
             }
-            sys.stdout.writelines(f"[{name}] {_printable(one)}\n" for name, one in lines.items())
-
-
-def _printable(value: object) -> str:
-    lines = shorten_text(value, _MAX_CHARACTERS).split("\n")
-    return "\n".join(map(printable, lines))
-
-
-def read_loop_rewards(tensor: Any) -> tuple[list[float | None], Any]:
-    """The rewards in ``rm_scores`` (NaN is missing), and a copy of the tensor to write into."""
-    sums = tensor.sum(dim=-1)
-    missing = sums.isnan().tolist()
-    found = [None if gone else value for value, gone in zip(sums.tolist(), missing, strict=True)]
-    return found, tensor.clone()
+            for name, one in lines.items():
+                text = shorten_text(one, _MAX_CHARACTERS).split("\n")
+                sys.stdout.write(f"[{name}] " + "\n".join(map(printable, text)) + "\n")
 
 
 _log = logging.getLogger("adjudge")
@@ -208,7 +198,8 @@ class JudgeRewardManager:
         extra = {name: data.non_tensor_batch[name] for name in names}
         if MISSING_COLUMN not in extra:
             return tensor, extra  # somebody else's
-        rewards, tensor = read_loop_rewards(tensor)
+        tensor = tensor.clone()  # to write into
+        rewards = [None if math.isnan(value) else value for value in tensor.sum(dim=-1).tolist()]
         groups, sources = self.reader.groups(data), self.reader.sources(data)
         results = results_from_columns(rewards, extra)
         self._keys = [
@@ -246,14 +237,18 @@ class JudgeRewardManager:
             for key in self._keys:
                 parts = [result.reward_info.get(key) for result in results]
                 extra[key] = impute_for_validation(parts, groups, sources)
-            extra[DETAILS_COLUMN] = details_text_column(results, self._keys)
+            extra[DETAILS_COLUMN] = object_column(details_texts(results, self._keys))
             return impute_for_validation(rewards, groups, sources), extra
         stood = impute_rewards(rewards, groups)
         self._say_inflation(stood)
         extra[DETAILS_COLUMN] = [plain_details(result) for result in results]
         extra[METRICS_COLUMN] = [self.metrics, *({} for _ in rewards[1:])]
         if "uid" in data.non_tensor_batch:
-            extra["uid"] = _mark_missing_uids(groups, rewards)
+            marked = [
+                MissingRewardUid(group) if reward is None else group
+                for group, reward in zip(groups, rewards, strict=True)
+            ]
+            extra["uid"] = object_column(marked)
         return stood.rewards, extra
 
     def _say_inflation(self, stood: ImputedRewards) -> None:
@@ -285,17 +280,6 @@ def make_reward(
     return JudgeRewardManager(tokenizer, num_examine, spec=spec, adv_estimator=adv_estimator)
 
 
-def _mark_missing_uids(groups: Sequence[str], rewards: Sequence[float | None]) -> Any:
-    import numpy as np  # noqa: PLC0415  (verl's)
-
-    uids = np.empty(len(groups), dtype=object)
-    uids[:] = [
-        MissingRewardUid(group) if reward is None else group
-        for group, reward in zip(groups, rewards, strict=True)
-    ]
-    return uids
-
-
 class JudgeRewardLoopManager:
     """Scores each rollout when it is done; verl calls it in reward actors.
 
@@ -321,7 +305,8 @@ class JudgeRewardLoopManager:
         self.reward_model_tokenizer = reward_model_tokenizer
         self.channel = detect_channel(config)
         self.scorer = make_checked_scorer(config, compute_score)
-        self.reader = RowReader(tokenizer, _source_key(config), find_response_limit(config))
+        source_key = str((config.get("data") or {}).get("reward_fn_key") or "data_source")
+        self.reader = RowReader(tokenizer, source_key, find_response_limit(config))
         # Only the V1 trainers' rollout workers can be ours, and only they see the response mask.
         self._by_turn = self.channel.is_v1 and configured_estimator(config) == ADJUDGE_ESTIMATOR
         self._told = False
@@ -408,7 +393,3 @@ def find_response_limit(config: Any) -> int | None:
     for key in ("actor_rollout_ref", "rollout", "response_length"):
         found = None if found is None else found.get(key)
     return None if found is None else int(found)
-
-
-def _source_key(config: Any) -> str:
-    return str((config.get("data") or {}).get("reward_fn_key") or "data_source")

@@ -203,8 +203,8 @@ class GroupService:
         Raises :class:`~adjudge.errors.JudgeAuthError` when a key was refused, and
         :class:`~adjudge.errors.JudgeUnavailable` for what no other request will do better with.
         """
-        env = sample.env_reward
-        answer = error = None
+        env, error = sample.env_reward, None
+        answer = JudgeResponse()
         try:
             answer = await self._answer(sample, columns, env)
             if (said := answer.error) is not None:
@@ -215,7 +215,11 @@ class GroupService:
             raise JudgeAuthError(f"{self.url}: {error.error}")
         if error is not None and error.final:
             raise JudgeUnavailable(f"{self.url}: {error.error}", error.kind)
-        return self._result(answer, error, env)
+        scores = answer.detailed_scores or {}
+        info = {f"{name}_score": scores.get(name) for name in self._graders} | {"env_reward": env}
+        details = {**(answer.metadata or {}), "reason": answer.explanation or ""}
+        score = None if error is not None else answer.score
+        return RewardResult(0, 0, score, info, details, error)
 
     async def announce(self, seat: GroupMember) -> None:
         """Say that this rollout will never come; raises ``GradingFailure`` if nobody hears it."""
@@ -226,31 +230,14 @@ class GroupService:
     ) -> JudgeResponse:
         seat = read_group_member(columns, self._size)
         try:
-            request = _group_request(sample, seat, env)
+            one = fields_to_request(sample.fields())
         except GradingFailure:
             await self.announce(seat)
             raise
-        return await self._client.judge(request)
-
-    def _result(
-        self, answer: JudgeResponse | None, error: GraderError | None, env: float | None
-    ) -> RewardResult:
-        scores = (None if answer is None else answer.detailed_scores) or {}
-        info = {f"{name}_score": scores.get(name) for name in self._graders} | {"env_reward": env}
-        details: dict[str, Any] = {}
-        if answer is not None:
-            details = {**(answer.metadata or {}), "reason": answer.explanation or ""}
-        score = None if answer is None or error is not None else answer.score
-        return RewardResult(0, 0, score, info, details, error)
-
-
-def _group_request(sample: Sample, seat: GroupMember, env: float | None) -> GroupRequest:
-    one = fields_to_request(sample.fields())
-    fields = {name: getattr(one, name) for name in one.__struct_fields__}
-    if env is not None:
-        fields["metadata"] = {**(one.metadata or {}), "env_reward": env}
-    fields.update(seat._asdict())
-    return GroupRequest(**fields)
+        fields = {name: getattr(one, name) for name in one.__struct_fields__}
+        if env is not None:
+            fields["metadata"] = {**(one.metadata or {}), "env_reward": env}
+        return await self._client.judge(GroupRequest(**fields | seat._asdict()))
 
 
 def _run_id() -> str:
@@ -276,7 +263,10 @@ def check_group_settings(config: Any, url: str, what: str) -> int:
             f"training (rollout.n = {size}) or validation (val_kwargs.n = {in_validation}). Set "
             f"+actor_rollout_ref.rollout.agent.agent_loop_manager_class={AGENT_LOOP_MANAGER}"
         )
-    waiting = _concurrent_batches(config) * int(config["data"]["train_batch_size"]) * size
+    v1 = config["trainer"].get("v1") or {}
+    mode = v1.get("trainer_mode", "sync")
+    ahead = 0 if mode == "sync" else (v1.get(mode) or {}).get("num_warmup_batches") or 0
+    waiting = (1.0 + float(ahead)) * int(config["data"]["train_batch_size"]) * size
     workers = int(config["reward"]["num_workers"])
     if waiting > _MAX_WAITING * workers:
         raise ConfigError(
@@ -285,14 +275,6 @@ def check_group_settings(config: Any, url: str, what: str) -> int:
             f"{_MAX_WAITING} in a worker (found {workers})"
         )
     return size
-
-
-def _concurrent_batches(config: Any) -> float:
-    """Training batches under way at once."""
-    v1 = config["trainer"].get("v1") or {}
-    mode = v1.get("trainer_mode", "sync")
-    ahead = 0 if mode == "sync" else (v1.get(mode) or {}).get("num_warmup_batches") or 0
-    return 1.0 + float(ahead)
 
 
 _PATIENCE_S = 15.0
@@ -443,18 +425,6 @@ def make_group_service(config: Any, spec: Any = None) -> GroupService | None:
     return GroupService(url, info, check_group_settings(config, url, info.compares_groups))
 
 
-def _check_registered_everywhere() -> None:
-    """Refuse a run whose trainer's process would not know the estimator."""
-    if REGISTER_MODULE in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(","):
-        return
-    raise ConfigError(
-        "VERL_USE_EXTERNAL_MODULES: this verl trains in a process that never loads the reward "
-        f"manager, and so does not know {ADJUDGE_ESTIMATOR!r}. Set "
-        f"VERL_USE_EXTERNAL_MODULES={REGISTER_MODULE} for all processes: in the shell, or in "
-        "env_vars of Ray's runtime environment."
-    )
-
-
 def _batch_mode_hint(channel: MissingRewardChannel) -> str:
     old = channel is MissingRewardChannel.LOOP_061
     return f", or {'' if old else 'verl 0.6.1 with '}rollout.mode=sync"
@@ -480,12 +450,13 @@ def _check_missing(
             f"{spec.where}: missing.policy: 'raise' cannot end a run of {channel}. Use "
             f"'mask'{instead}."
         )
-    if channel is MissingRewardChannel.FULLY_ASYNC:
-        _check_registered_everywhere()
-    estimator = configured_estimator(config)
-    if channel.absent or always_there or estimator in (None, ADJUDGE_ESTIMATOR):
-        return
-    raise ConfigError(
-        f"algorithm.adv_estimator: {estimator!r} cannot leave a missing reward out of {channel}. "
-        f"Use {ADJUDGE_ESTIMATOR!r}."
-    )
+    registered = os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",")
+    if channel is MissingRewardChannel.FULLY_ASYNC and REGISTER_MODULE not in registered:
+        raise ConfigError(
+            "VERL_USE_EXTERNAL_MODULES: this verl trains in a process that never loads the reward "
+            f"manager, and so does not know {ADJUDGE_ESTIMATOR!r}. Set "
+            f"VERL_USE_EXTERNAL_MODULES={REGISTER_MODULE} for all processes: in the shell, or in "
+            "env_vars of Ray's runtime environment."
+        )
+    if not (channel.absent or always_there):
+        check_estimator(configured_estimator(config), spec, [ADJUDGE_ESTIMATOR])
