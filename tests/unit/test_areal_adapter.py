@@ -3,7 +3,6 @@
 import asyncio
 import pickle
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -93,18 +92,6 @@ def test_the_workflow_has_a_dotted_name_and_is_the_same_each_time() -> None:
     made = areal.AdjudgeWorkflow
     assert made is areal.workflow_class()
     assert pickle.loads(pickle.dumps(made)) is made
-
-
-@pytest.mark.usefixtures("logged")
-def test_workflows_of_one_spec_share_its_watch_over_outages(tmp_path: Path) -> None:
-    """AReaL makes a new workflow for every batch."""
-    spec = tmp_path / "reward.toml"
-    spec.write_text('[[graders]]\nname = "right"\ntype = "answer"\n')
-    one, other = (areal.make_reward(spec, gconfig=None, tokenizer=None) for _ in range(2))
-    assert one is not other
-    assert one.adapter is other.adapter
-    mapped = areal.make_reward(spec, gconfig=None, tokenizer=None, columns={"reference": "x"})
-    assert mapped.adapter is not one.adapter
 
 
 @pytest.mark.usefixtures("logged")

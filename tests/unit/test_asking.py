@@ -13,7 +13,6 @@ from tests.unit.helpers.reward_functions import build
 import adjudge
 from adjudge import (
     ErrorKind,
-    FunctionGrader,
     GradingFailure,
     RewardSample,
     SpecRewardFunction,
@@ -176,25 +175,3 @@ def test_an_unreadable_reply_costs_two_further_calls_at_most(
     assert (result.score is None) == (replies[-1] not in (GOOD, LEAKED))
     redrawn = [messages for messages in asked if "could not be used" not in str(messages)]
     assert all(messages == asked[0] for messages in redrawn)  # the same question, the same order
-
-
-def test_what_begins_alike_is_asked_next_to_each_other() -> None:
-    """Samples of two prompts in turns: a group's are asked by one grader, then by the other."""
-    asked: list[tuple[str, str]] = []
-
-    def grader(name: str) -> FunctionGrader:
-        def note(prompt: str, response: str) -> float:
-            asked.append((name, prompt + response))
-            return 1.0
-
-        return FunctionGrader(note)
-
-    function = build({name: grader(name) for name in ("one", "two")})
-    rollouts = [RewardSample(n, n // 2, f"q{n % 2}", f"a{n // 2}") for n in range(4)]
-    asyncio.run(function.grade(rollouts, [f"g{n % 2}" for n in range(4)]))
-    assert asked == [
-        (name, f"q{group}a{place}")
-        for group in range(2)
-        for name in ("one", "two")
-        for place in range(2)
-    ]

@@ -13,7 +13,7 @@ from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.rewards.spec import RewardSpec
-from adjudge.service.backends import SpecBackend, adapt_spec, load_backend
+from adjudge.service.backends import SpecBackend, load_backend
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 T = TypeVar("T")
@@ -112,15 +112,6 @@ def test_the_score_is_the_reward_and_the_graders_are_told_apart(beside: Path) ->
     assert one.detailed_scores == {"answer": 1.0}
     assert one.explanation == "answer: equal_value"
     assert (other.score, other.request_id) == (0.0, None)
-
-
-def test_a_judges_reason_model_and_cost_are_carried_through(beside: Path) -> None:
-    [response] = scored(JUDGED, ask("four"), folder=beside)
-    assert response.score == 0.75
-    assert response.detailed_scores == {"quality": 4.0, "length": 0.0}
-    assert response.explanation is not None
-    assert response.explanation.startswith("quality: it is fine\nlength: ")
-    assert response.metadata == {"judges": ["judge-1"], "cost_usd": 0.25}
 
 
 def test_what_several_graders_bring_to_a_score_is_named(beside: Path) -> None:
@@ -234,15 +225,6 @@ def test_what_compares_groups_is_said(beside: Path, data: dict[str, Any], what: 
     assert backend(RULES).compares_groups is None
 
 
-def test_outages_and_sampling_are_left_to_the_trainer(beside: Path) -> None:
-    data = {**JUDGED, "missing": {"policy": "raise"}, "reward": {"sample_rate": 0.01}}
-    hundred = [ask("fail with timeout.")] * 60 + [ask("four")] * 40
-    found = scored(data, *hundred, folder=beside)
-    assert [one.score for one in found] == [None] * 60 + [0.75] * 40
-    spec = adapt_spec(RewardSpec.from_dict(data, folder=beside))
-    assert (spec.missing.policy, spec.missing.max_missing) == ("mask", 1.0)
-
-
 def test_rules_take_batches_and_what_waits_goes_one_by_one(beside: Path) -> None:
     assert not backend(RULES).one_by_one
     assert backend(JUDGED, beside).one_by_one
@@ -251,34 +233,6 @@ def test_rules_take_batches_and_what_waits_goes_one_by_one(beside: Path) -> None
 
 def test_code_goes_one_by_one(sandboxed: None) -> None:
     assert backend({"graders": [{"name": "code", "type": "code_execution"}]}).one_by_one
-
-
-def test_the_spec_bounds_how_many_are_judged_at_once(beside: Path) -> None:
-    (beside / "own_slow.py").write_text(
-        "import asyncio\n"
-        "from adjudge import BaseGrader\n"
-        "now, most = 0, 0\n"
-        "class Slow(BaseGrader):\n"
-        "    score_range = (0.0, 1.0)\n"
-        "    async def aevaluate(self, response):\n"
-        "        global now, most\n"
-        "        now += 1\n"
-        "        most = max(most, now)\n"
-        "        await asyncio.sleep(0.001)\n"
-        "        now -= 1\n"
-        "        return 1.0\n"
-    )
-    data = {"graders": [{"name": "slow", "type": "own_slow:Slow"}], "max_concurrency": 3}
-
-    async def all_at_once(one: SpecBackend) -> None:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(12):
-                group.create_task(one.score([ask("x")]))
-
-    run(all_at_once(backend(data, beside)))
-    import own_slow  # type: ignore[import-not-found]  # written above
-
-    assert own_slow.most == 3
 
 
 def test_a_backend_is_loaded_from_a_spec_file(beside: Path) -> None:

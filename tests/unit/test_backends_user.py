@@ -60,18 +60,6 @@ def error(response: JudgeResponse) -> tuple[ErrorKind, str]:
     return response.error.kind, response.error.message
 
 
-def test_the_shape_of_the_guide_works() -> None:
-    right, other = answered(
-        "YourJudgeModel",
-        ask("The answer is **boxed{4}**", answer="4", request_id="1"),
-        ask("five", request_id="2"),
-        model_path="some/model",
-    )
-    assert (right.score, right.request_id) == (0.9, "1")
-    assert right.explanation == "Model confidence: 0.900"
-    assert (other.score, other.request_id) == (0.12, "2")
-
-
 def test_a_constructor_gets_arguments_as_it_annotates_them() -> None:
     assert answered("Typed", ask("x"), size="3", share="0.5", loud="true")[0].score == 1.5
     for arguments, complaint in (
@@ -83,20 +71,6 @@ def test_a_constructor_gets_arguments_as_it_annotates_them() -> None:
             UserBackend("own_judges:Typed", arguments)
     with refuses("own_judges:ByType.arguments"):
         UserBackend("own_judges:ByType", {"x": "1"})
-
-
-def test_score_gets_what_its_signature_takes_and_says_all_it_knows() -> None:
-    request = ask("4", answer=[1, "b"], answer_type="NUMBER", request_id="r", metadata={"k": 1})
-    [response] = answered("ByType", request)
-    assert response == JudgeResponse(
-        score=1.0,
-        request_id="r",
-        explanation="[1, 'b'] ['k'] 0 r",
-        detailed_scores={"correctness": 1.0, "clarity": None},
-        confidence=0.25,
-        metadata={"shard": 3},
-    )
-    assert answered("Everything", ask("x"))[0].score == 8.0
 
 
 @pytest.mark.parametrize(
@@ -123,11 +97,6 @@ def test_an_answer_that_is_none_is_an_error(said: str, kind: str, words: str) ->
     assert words in found[1]
 
 
-def test_numbers_of_any_kind_are_scores() -> None:
-    assert [one.score for one in answered("Says", ask("bool"), ask("int"))] == [1.0, 1.0]
-    assert answered("Says", ask("numbered"))[0].detailed_scores == {"1": 0.5}
-
-
 def test_what_is_raised_fails_its_request_without_its_words(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -144,12 +113,6 @@ def test_what_is_raised_fails_its_request_without_its_words(
     assert not any("2+2" in message for _, message in errors)
     assert "2+2" not in caplog.text
     assert caplog.text.count("ValueError") == 1
-
-
-def test_plain_scores_run_one_at_a_time_in_one_thread() -> None:
-    found = answered("Slow", *(ask(str(n)) for n in range(10)))
-    assert [one.score for one in found] == [float(n) for n in range(10)]
-    assert [one.metadata for one in found] == [{"threads": 1, "most": 1}] * 10
 
 
 def test_async_scores_run_side_by_side_and_the_object_opens_and_closes() -> None:
@@ -223,22 +186,6 @@ def test_a_call_that_hangs_is_cancelled_and_does_not_keep_the_process() -> None:
     hung = [thread for thread in threading.enumerate() if thread.name == "adjudge-judge"]
     assert hung
     assert all(thread.daemon for thread in hung)
-
-
-def test_the_version_follows_file_arguments_and_object(tmp_path: Path) -> None:
-    one = UserBackend("own_judges:YourJudgeModel", {"model_path": "a"}).version
-    assert one == UserBackend("own_judges:YourJudgeModel", {"model_path": "a"}).version
-    assert one != UserBackend("own_judges:YourJudgeModel", {"model_path": "b"}).version
-    assert UserBackend("own_judges:Waits").version != UserBackend("own_judges:Slow").version
-
-    async def started() -> tuple[str, str]:
-        backend = UserBackend("own_judges:Waits")
-        before = backend.version
-        await backend.start()
-        return before, backend.version
-
-    before, after = run(started())
-    assert before != after
 
 
 def test_damping_does_not_reach_into_groups(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from tests.unit.helpers.cassettes import (
     a_call,
     a_reply,
     failure_of,
-    files,
     opened,
     record,
 )
@@ -55,34 +54,6 @@ def test_draws_share_no_reply(path: Path) -> None:
     with opened(path, "replay") as cache:
         texts = [reply.text for key in keys if (reply := cache.get(key)) is not None]
     assert texts == ["reply 0", "reply 1", "reply 2"]
-
-
-def test_replay_answers_from_the_cassette_only_and_changes_nothing(path: Path) -> None:
-    (key,) = record(path, a_call())
-    before = path.read_bytes()
-    with opened(path, "replay") as cache:
-        reply = cache.get(key)
-        failure = failure_of(cache, a_call(draw=1))
-        with pytest.raises(RuntimeError, match="stores nothing"):
-            cache.put(key, a_reply())
-    assert reply is not None
-    assert reply.provenance.source == "cassette"
-    assert failure.kind is ErrorKind.UNSUPPORTED
-    assert "not in the cassette" in str(failure)
-    assert path.read_bytes() == before
-    assert files(path) == [path.name]
-
-
-def test_record_does_not_replace_what_another_process_stored_first(path: Path) -> None:
-    call = a_call()
-    with opened(path) as slow:
-        key = slow.key(call, "openai")
-        record(path, call, text="first")
-        slow.put(key, a_reply("second"), call)
-    with opened(path, "replay") as cache:
-        reply = cache.get(key)
-    assert reply is not None
-    assert reply.text == "first"
 
 
 def test_an_unknown_mode_is_refused(path: Path) -> None:

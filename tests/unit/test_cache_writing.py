@@ -13,10 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.helpers.cassettes import (
-    MESSAGES,
     a_call,
-    a_reply,
-    failure_of,
     files,
     opened,
     put_many,
@@ -34,12 +31,6 @@ from adjudge.judges.cassette.file import CassetteFile, CassetteRow
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "judge.sqlite"
-
-
-@pytest.fixture
-def slow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No batch is written for its age."""
-    monkeypatch.setattr(cassette, "BATCH_S", 3600.0)
 
 
 def text_of(cache: ReplyCache, number: int) -> str | None:
@@ -155,15 +146,3 @@ def test_replies_that_cannot_be_written_are_not_lost_in_silence(
         cache.close()
     with pytest.raises(ConfigError, match="was closed"):
         put_many(cache, range(1))
-
-
-def test_a_call_whose_messages_grew_meanwhile_is_stored_under_its_key(path: Path) -> None:
-    messages = [dict(message) for message in MESSAGES]
-    call = a_call(messages=messages)
-    with opened(path) as cache:
-        key = cache.key(call, "openai")
-        messages.append({"role": "assistant", "content": "more"})
-        cache.put(key, a_reply(), call)
-    with opened(path, "replay") as cache:
-        assert cache.get(cache.key(a_call(), "openai")) is not None
-        assert failure_of(cache, a_call(draw=1)).metadata["changed"] == {"draw": "0 → 1"}

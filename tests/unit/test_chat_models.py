@@ -88,46 +88,12 @@ def test_the_seeds_way_to_construct(provider: JsonServer, monkeypatch: pytest.Mo
     assert provider.headers[0]["authorization"] == "Bearer sk-1"
 
 
-def test_anthropic(provider: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_KEY", "ak")
-    for base_url in (provider.url, f"{provider.url}/v1"):
-        model = AnthropicChatModel("c", api_key_env="MY_KEY", base_url=base_url)
-        assert model.chat(MESSAGES).text == "answer"
-    assert provider.headers[0]["x-api-key"] == "ak"
-    assert "authorization" not in provider.headers[0]
-
-
-def test_connections_are_shared_by_models_and_steps(provider: JsonServer) -> None:
-    for name in ("a", "b"):
-        for _ in range(3):
-            asyncio.run(model_at(provider, name).achat(MESSAGES))
-    assert len(provider.clients) == 1
-
-
 def test_closing_and_asking_again(provider: JsonServer) -> None:
     model = model_at(provider)
     model.chat(MESSAGES)
     asyncio.run(aclose_all())
     assert model.chat(MESSAGES).text
     assert len(provider.clients) == 2
-
-
-def test_pickles_carry_configuration_only(
-    provider: JsonServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
-    model = model_at(provider, temperature=0.3, preset="vllm", price={"input": 1, "output": 2})
-    model.chat(MESSAGES)
-    data = pickle.dumps(model)
-    assert b"very-secret" not in data
-    copy = pickle.loads(data)
-    assert copy.chat(MESSAGES).text == model.chat(MESSAGES).text
-    assert (copy.model, copy.sampling, copy.features) == (
-        model.model,
-        model.sampling,
-        model.features,
-    )
-    assert "very-secret" not in repr(vars(copy))
 
 
 def test_a_forked_child_asks_on_connections_of_its_own(provider: JsonServer) -> None:
@@ -184,12 +150,6 @@ def test_a_model_that_refuses_temperature_0_is_found_out_once(
             assert model.chat(MESSAGES).text == "m:How good is it?"
     assert [body.get("temperature") for body in provider.bodies] == sent
     assert len(caplog.records) == (temperature == 0)
-
-
-def test_streams_can_be_asked_for(provider: JsonServer, how: Provider) -> None:
-    how.stream_only = True
-    assert model_at(provider, stream=True).chat(MESSAGES).text == "m:How good is it?"
-    assert provider.bodies[0]["stream_options"] == {"include_usage": True}
 
 
 # -- a wire of one's own -------------------------------------------------------------------------
@@ -282,29 +242,6 @@ def test_keys_are_read_at_every_call(provider: JsonServer, monkeypatch: pytest.M
 def test_what_cannot_be_meant_is_refused(arguments: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         OpenAIChatModel(**{"model": "m"} | arguments)
-
-
-def test_addresses_by_preset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    assert OpenAIChatModel("m").base_urls == ("https://api.openai.com/v1",)
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://gpu:8000/v1")
-    assert OpenAIChatModel("m").base_urls == ("http://gpu:8000/v1",)
-    assert OpenAIChatModel("m", preset="vllm").base_urls == ("http://gpu:8000/v1",)
-    assert OpenAIChatModel("m", preset="groq").base_urls == ("https://api.groq.com/openai/v1",)
-    several = ["http://a/v1", "http://b/v1/", "http://a/v1"]
-    assert OpenAIChatModel("m", base_url=several).base_urls == ("http://a/v1", "http://b/v1")
-
-
-def test_sampling_is_spread_out(provider: JsonServer) -> None:
-    model = model_at(provider, temperature=None, top_p=0.5, extra_body={"enable_thinking": False})
-    model.chat(MESSAGES, top_p=0.9, extra_body={"min_p": 0.1})
-    assert provider.bodies[0] == {
-        "model": "m",
-        "messages": MESSAGES,
-        "top_p": 0.9,
-        "enable_thinking": False,
-        "min_p": 0.1,
-    }
 
 
 def test_another_cell_may_have_other_settings_while_nothing_is_in_flight(

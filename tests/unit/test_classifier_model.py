@@ -6,11 +6,8 @@ score a conversation by the length of its response.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 import math
-import pickle
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,7 +22,7 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders import ScalarGrader
 from adjudge.judges import ClassifierModel, EndpointSettings, ReplyCache
 from adjudge.judges.cassette.cache import CacheMode
-from adjudge.judges.endpoint.connections import aclose_all, start_call_counter
+from adjudge.judges.endpoint.connections import aclose_all
 from adjudge.judges.feature_checks import check_judge_features
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderError, GraderScore
@@ -94,12 +91,6 @@ def judge(server: JsonServer, **options: Any) -> ClassifierModel:
 # -- routes --------------------------------------------------------------------------------------
 
 
-def test_vllm_is_asked_for_raw_outputs(server: JsonServer) -> None:
-    assert score(judge(server, base_url=f"{server.url}/v1")) == -2.0
-    assert server.asked[-1][0] == "/classify"
-    assert server.asked[-1][1]["use_activation"] is False
-
-
 @pytest.mark.parametrize(
     ("path", "reply"),
     [
@@ -114,14 +105,6 @@ def test_the_route_that_is_there_is_found(server: JsonServer, path: str, reply: 
     assert score(model) == -2.0
     assert score(model, "y" * 95) == 7.0
     assert server.asked[-1][0] == path
-
-
-def test_a_route_that_is_named_is_the_only_one_asked(server: JsonServer) -> None:
-    server.behaviour = only("/score", score_pair)
-    assert score(judge(server, route="score")) == -2.0
-    assert {path for path, _ in server.asked} == {"/score"}
-    with refuses("base_url"):
-        score(judge(server, route="classify", trust_env=False))
 
 
 def test_sglang_takes_token_ids(server: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,25 +143,6 @@ def template(model: ClassifierModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(name, lambda place: Tokenizer())
 
 
-def test_a_server_that_cuts_what_is_too_long(
-    server: JsonServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def cutting(path: str, body: dict[str, Any]) -> tuple[int, Any]:
-        if path != "/classify" or "input" not in body:
-            return NOT_FOUND
-        count = min(len(body["input"]), 100)
-        return 200, {"data": [{"probs": [count - 200.5 - body["input"][-5]]}],
-                     "usage": {"prompt_tokens": count}}  # fmt: skip
-
-    server.behaviour = cutting
-    model = judge(server, tokenizer="some/name")
-    template(model, monkeypatch)
-    assert score(model) < 0
-    with pytest.raises(GradingFailure, match="the server read 100 of") as caught:
-        score(model, "x" * 200)
-    assert caught.value.kind is ErrorKind.INVALID_INPUT
-
-
 # -- what is no raw output -----------------------------------------------------------------------
 
 
@@ -186,22 +150,6 @@ def test_a_softmax_over_one_output_is_refused(server: JsonServer) -> None:
     server.behaviour = vllm(field="none", act=lambda _: 1.0)
     with refuses("base_url"):
         score(judge(server))
-
-
-def test_probabilities_are_warned_of(server: JsonServer, caplog: pytest.LogCaptureFixture) -> None:
-    server.behaviour = vllm(field="none")
-    with caplog.at_level(logging.WARNING, "adjudge"):
-        assert score(judge(server)) == pytest.approx(sigmoid(-2.0))
-    assert "may be probabilities and no raw outputs" in caplog.text
-
-
-def test_raw_outputs_between_0_and_1_are_told_from_probabilities(
-    server: JsonServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    server.behaviour = vllm(act=lambda value: sigmoid(value * 50))
-    with caplog.at_level(logging.WARNING, "adjudge"):
-        assert score(judge(server), "x" * 30) == 0.5
-    assert not caplog.text
 
 
 def test_several_outputs_are_refused(server: JsonServer) -> None:
@@ -223,20 +171,6 @@ def test_a_question_is_refused(server: JsonServer) -> None:
 
 
 # -- calls ---------------------------------------------------------------------------------------
-
-
-def test_many_first_calls_search_once(server: JsonServer) -> None:
-    model = judge(server)
-
-    async def together() -> list[float]:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(model.achat(conversation("x" * n))) for n in range(1, 33)]
-        return [json.loads(task.result().text)["score"] for task in tasks]
-
-    assert asyncio.run(together()) == [logit("x" * n) for n in range(1, 33)]
-    texts = [body["messages"][-1]["content"] for body in server.bodies]
-    probes = [text for text in texts if not set(text) <= {"x"}]
-    assert len(probes) <= 6
 
 
 def test_a_server_that_is_down_is_searched_again(server: JsonServer) -> None:
@@ -301,27 +235,6 @@ def test_another_route_is_another_call(server: JsonServer, tmp_path: Path) -> No
     cache.close()
 
 
-def test_it_travels_to_other_processes(server: JsonServer) -> None:
-    model = judge(server)
-    assert score(model) == -2.0
-    assert score(pickle.loads(pickle.dumps(model))) == -2.0
-
-
-def test_a_run_says_how_scores_were_asked_for(server: JsonServer) -> None:
-    counter = start_call_counter()
-    assert score(judge(server)) == -2.0
-    [entry] = counter.read()
-    assert entry["classifiers"] == {
-        "rm": {
-            "route": "/classify (vLLM)",
-            "output": "raw outputs",
-            "template": "server",
-            "probes": "2",
-        }
-    }
-    assert entry["calls"] == entry["answered"] == 3
-
-
 # -- tables and doctor ---------------------------------------------------------------------------
 
 
@@ -339,21 +252,6 @@ def check(server: JsonServer) -> dict[str, tuple[str, str]]:
     assert isinstance(model, ClassifierModel)
     found = run_blocking(check_judge_features(model))
     return {finding.feature: (finding.honoured, finding.note) for finding in found}
-
-
-def test_doctor_says_what_was_found_out(server: JsonServer) -> None:
-    found = check(server)
-    assert {name: status for name, (status, _) in found.items()} == {
-        "reply": "yes",
-        "usage": "yes",
-        "route": "yes",
-        "raw output": "yes",
-        "chat template": "yes",
-        "repeatable": "yes",
-    }
-    assert found["route"][1] == "/classify (vLLM)"
-    assert "two conversations scored" in found["raw output"][1]
-    assert found["chat template"][1] == "applied by the server"
 
 
 def test_doctor_on_probabilities_and_on_other_servers(server: JsonServer) -> None:

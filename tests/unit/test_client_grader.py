@@ -112,12 +112,6 @@ def test_kinds_are_the_services_own_and_scores_may_be_of_any_scale(service: Stan
     assert (failed.kind, failed.error) == ("unparsable", "no verdict")
 
 
-def test_equal_completions_are_asked_once_each(service: StandIn) -> None:
-    found = graded(service.url, *[{"prompt": "p", "response": "a"}] * 4)
-    assert [one.score for one in found] == [0.01] * 4
-    assert len(service.requests) == 4
-
-
 def test_an_address_is_a_spec(service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = load_spec(service.url + "/")
     assert isinstance(spec, RewardSpec)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from tests.unit.helpers.stand_in_service import StandIn, score_of, stand_in
 
 from adjudge.client import BaseJudgeReward, MultiCritiqueJudge
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.types import Reduce
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 NOBODY = "http://127.0.0.1:9"
@@ -100,17 +98,6 @@ def test_several_judges_and_their_mean(service: StandIn) -> None:
         assert "1 of 2 judges answered, 2 are needed" in found["explanation"]
         assert other.url in found["explanation"]
         strict.close()
-
-
-@pytest.mark.parametrize(("reduce", "score"), [("mean", 0.25), ("median", 0.1), ("vote", 0.1)])
-def test_judges_vote(reduce: Reduce, score: float) -> None:
-    def giving(score: float) -> AbstractContextManager[StandIn]:
-        return stand_in(each=lambda request: {**score_of(request), "score": score})
-
-    with giving(0.1) as two, giving(0.55) as one:
-        judge = MultiCritiqueJudge([two.url, one.url, two.url], reduce=reduce)
-        assert judge.score("p", "c")["score"] == pytest.approx(score)
-        judge.close()
 
 
 def test_several_judges_need_a_list_a_known_way_and_no_rule() -> None:

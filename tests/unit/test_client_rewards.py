@@ -19,7 +19,6 @@ from adjudge.client import JudgeRewardResult, JudgeRewardSystem, create_judge_re
 from adjudge.errors import JudgeAuthError, JudgeUnavailable
 from adjudge.wire import JudgeRequest, JudgeResponse
 
-NOBODY = "http://127.0.0.1:9"
 RIGHT = "so <answer>4</answer>"
 
 
@@ -41,30 +40,6 @@ def system(url: str, **config: Any) -> JudgeRewardSystem:
 def quick(url: str, **config: Any) -> JudgeRewardSystem:
     """One that gives up soon, and may fall back."""
     return system(url, **{"max_retries": 0, "fallback_to_rule": True, **config})
-
-
-def test_a_reward_without_start_and_what_it_says(service: StandIn) -> None:
-    """S1, S2, S3: it imports, it constructs, and nothing has to be started."""
-    with system(service.url) as rewards:
-        found = rewards.reward("What is 2+2?", "It is 4.", "4", answer_type="NUMBER", difficulty=2)
-        assert found.pop("latency") > 0
-        assert found == {
-            "reward": 0.08,
-            "acc_reward": 0.08,
-            "source": "judge",
-            "explanation": "8 characters",
-            "cached": False,
-        }
-        assert service.requests == [
-            {
-                "request_id": "r1",
-                "prompt": "What is 2+2?",
-                "completion": "It is 4.",
-                "answer": "4",
-                "answer_type": "NUMBER",
-                "metadata": {"difficulty": 2},
-            }
-        ]
 
 
 def test_a_failed_item_of_a_batch_is_missing_and_never_a_number(service: StandIn) -> None:

@@ -18,16 +18,6 @@ ADD_CASES = [{"input": f"{n} 2\n", "output": f"{n + 2}"} for n in range(3)]
 
 
 @needs_sandbox
-def test_programs_on_standard_input() -> None:
-    score = execute(ADDER, ADD_CASES)
-    assert score.score == 1.0
-    assert score.metadata["passed"] == score.metadata["total"] == 3
-    wrong = execute(ADDER, [*ADD_CASES, {"input": "1 1", "output": "3"}])
-    assert wrong.score == 0.75
-    assert outcomes(wrong) == ["passed"] * 3 + ["wrong answer"]
-
-
-@needs_sandbox
 def test_correct_output_before_a_crash_is_not_passed() -> None:
     score = execute("print(1)\nraise ValueError('late')", [{"input": "", "output": "1"}])
     assert score.score == 0.0
@@ -116,7 +106,6 @@ def test_all_stops_at_the_first_failure() -> None:
 F = "def f(x):\n    return x + 1"
 G = "def g(x): return x + 1"
 WRONG = "def f(x):\n    return x"
-METHOD = "class Solution:\n  @cache\n  def f(self, x): return {}"
 READS = "print(int(input()) + 1)"
 CALLS = [{"args": [1], "expected": 2, "function": "f"}]
 LINES = [{"input": "1\n", "output": "2"}]

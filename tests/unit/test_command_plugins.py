@@ -11,7 +11,7 @@ from tests.unit.helpers.packages import Packages
 from typer.testing import CliRunner, Result
 
 from adjudge import extensions
-from adjudge.cli.main import CORE_COMMANDS, CORE_GROUPS, command_line
+from adjudge.cli.main import command_line
 from adjudge.installation import LAB, install_command
 
 CODE = """
@@ -71,27 +71,6 @@ def sections(shown: str) -> dict[str, list[str]]:
     return found
 
 
-def test_help_lists_commands_by_what_they_are_for(packages: Packages) -> None:
-    found = sections(run("--help").output)
-    listed = {name: heading for heading, names in found.items() for name in names}
-    headings = {name: one.heading for name, one in CORE_COMMANDS.items()}
-    headings |= {name: one.heading for name, one in CORE_GROUPS.items()}
-    lab = {"train": "Lab", "conformance": "Lab"}
-    assert listed == {name: one for name, one in headings.items() if "." not in name} | lab
-
-
-def test_a_group_lists_what_is_installed_and_what_is_not(packages: Packages) -> None:
-    shown = " ".join(run("eval", "--help").output.split())
-    assert sections(run("eval", "--help").output)["Commands"] == [
-        "judge",
-        "policy",
-        "ifeval",
-        "healthbench",
-    ]
-    assert shown.count("Needs adjudge-lab.") == 3
-    assert sections(run("study", "--help").output)["Commands"] == ["swap", "run", "diff", "replay"]
-
-
 @pytest.mark.parametrize(
     ("words", "name", "extra"),
     [
@@ -139,15 +118,6 @@ def test_a_package_adds_commands(packages: Packages) -> None:
         assert (done.exit_code, done.stderr) == (code, message)
 
 
-def test_the_commands_of_the_lab_come_so(packages: Packages) -> None:
-    packages.install(
-        "greeter", dict.fromkeys(("train", "conformance", "study.run"), "greeter:hello")
-    )
-    assert run("train", "here").output == "hello here\n"
-    assert run("study", "run", "study.toml").output == "hello study.toml\n"
-    assert "Needs adjudge-lab" not in run("--help").output
-
-
 def test_commands_without_an_entry_point(packages: Packages) -> None:
     packages.install("greeter", {})
     program = command_line({"train": "greeter:hello"})
@@ -160,29 +130,6 @@ def test_adjudge_s_own_commands_cannot_be_replaced(packages: Packages) -> None:
     assert "Plug-ins" not in sections(run("--help").output)
     for words in (("grade",), ("eval", "judge"), ("rubric", "lint")):
         assert "Greet" not in run(*words, "--help").output
-
-
-@pytest.mark.parametrize(
-    ("value", "code", "why"),
-    [
-        ("broken:run", "import no_such_module", "ModuleNotFoundError: No module named"),
-        ("broken:run", "raise RuntimeError('[b]boom')", "RuntimeError: [b]boom"),
-        ("broken:run", "", "AttributeError"),
-        ("no_such_module:run", "", "ModuleNotFoundError"),
-    ],
-)
-def test_a_package_that_cannot_be_loaded_is_one_message(
-    packages: Packages, value: str, code: str, why: str
-) -> None:
-    packages.install("broken", {"run": value}, code)
-    assert sections(run("--help").output)["Plug-ins"] == ["run"]
-    done = run("run")
-    assert done.exit_code == 2
-    first, second = done.stderr.splitlines()
-    package = f"broken 1.5 (adjudge.commands: {value})"
-    assert first.startswith(f"adjudge: command run: 'run' cannot be loaded from {package}: {why}")
-    assert 'python -c "import' in second
-    assert run("grade", "--help").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -203,13 +150,6 @@ def test_what_is_no_command(
     done = run("run")
     assert done.exit_code == 2
     assert all(one in done.stderr for one in said)
-
-
-def test_a_word_mistyped(packages: Packages) -> None:
-    packages.install("greeter", {"hello": "greeter:hello"})
-    assert "Did you mean 'hello'?" in run("helo").output
-    assert "No such command 'sawp'. Did you mean 'swap'?" in run("study", "sawp").output
-    assert "No such command 'x.y'" in run("x.y").output
 
 
 @pytest.mark.parametrize(

@@ -57,28 +57,6 @@ def test_what_looks_like_a_control_token_is_parted_after_its_first_sign(token: s
     assert clean_text(f"a{token}{token}\n{token}b") == f"a{parted}{parted}\n{parted}b"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<p>s</p> a < b > [1] [x]",
-        "<b>so</b> <strong> <h1>Title</h1> <br/> <a href='x'> <table><tr><td>",
-        "<note><to>Tove</to><body/></note> <xs:element> <user>x</user> <answer>4</answer>",
-        "f[s] x/s > 1, a<b|c>d, a <| f |> g, x |> f, <psi|phi>, <0|H|0>, fmap <|> x",
-        "[X] done, [ ] open, [link](https://example.org/a_b), ![img](x.png), [^1]: note",
-        "List<String> Map<K, V> Vec<u8> Box<[u8]> vector<T1> std::vector<int32_t> #include <a_b.h>",
-        'json ["a", "B"] [1, 2] [true] [{"A": 1}] [NULL] x[i] ENV[PATH] buf[MAX_SIZE]',
-        r"\[ x \] $[a, b)$ \left[ E \right] \begin{array}{c|c} |x|<1 ||v||>0 M[A]~b [A|B]",
-        "Dear [NAME], [YOUR ADDRESS], [INSERT DATE], [EDIT], [TODO], [PDF], [INFO] started",
-        "I <3 you >_< <- -> <= >= <=> << >> <<x>> <<title>> <https://a.b> <me@example.org>",
-        "<Role>x</Role> role> <roles>N ◁ G {'role': '<r>'} H◁K▷L ◁ back ▷ ｜标题｜a｜",
-        "Box<[String]> <masked:1> <seed> <hy> <C_B> [TRANSCRIPT] [STREAM] [header_id] [@name] a▁b",
-        "<thinking>", "a ~ b] c", "]b]", "[a~", "x<-y|>f()",
-    ],
-)  # fmt: skip
-def test_text_stays_as_it_is(text: str) -> None:
-    assert clean_text(text) == text
-
-
 SIGNS = "<>[]|｜/~!eosb_INSTofnd09 ◁▷▁"
 
 
@@ -196,18 +174,6 @@ def folder_of(path: Path) -> Path:
     folder.mkdir()
     (folder / "tokenizer.json").write_text(json.dumps({"added_tokens": [ADDED]}))
     return folder
-
-
-def test_a_judge_may_name_its_tokenizer(tmp_path: Path) -> None:
-    folder_of(tmp_path)
-    table = JudgeTable.model_validate(
-        {"type": "vllm", "model": "m", "base_url": "http://h/v1", "tokenizer": "judge"}
-    )
-    judge = build_judge("main", table, where="spec.toml", folder=tmp_path)
-    assert judge.control_tokens == {"@@end"}
-    assert pickle.loads(pickle.dumps(judge)).control_tokens == {"@@end"}
-    bare = table.model_copy(update={"tokenizer": None})
-    assert build_judge("main", bare, where="spec.toml").control_tokens == frozenset()
 
 
 def test_a_tokenizer_that_is_not_there_is_an_error_before_anything_is_asked(tmp_path: Path) -> None:

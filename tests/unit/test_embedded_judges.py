@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import pickle
 import re
 import time
 from contextlib import closing
@@ -25,7 +24,6 @@ from adjudge.judges import (
     response_failure,
 )
 from adjudge.judges.base import PRESETS, ChatCall, HttpResponse
-from adjudge.judges.endpoint.settings import Price, SpendCeiling
 from adjudge.judges.models import embedded
 from adjudge.judges.models.embedded import EmbeddedChatModel
 from adjudge.judges.models.model_files import (
@@ -63,17 +61,6 @@ def _judge(folder: Path, **table: Any) -> Any:
     return _spec(folder, **table).build_judges()["main"]
 
 
-def test_what_a_table_says(gguf: Path) -> None:
-    judge = _judge(gguf.parent, model="m.gguf", slots=3, max_length=100, threads=2, seed=1)
-    assert judge.model == "m.gguf"
-    settings = judge.server_settings
-    found = (settings.path, settings.slots, settings.context, settings.threads)
-    assert found == (str(gguf), 3, 100, 2)
-    assert judge.sampling == {"seed": 1}
-    assert judge.features == PRESETS["embedded"].features
-    assert judge.price.input == judge.price.output == 0.0
-
-
 def test_as_many_calls_are_out_as_there_are_slots(gguf: Path) -> None:
     def limits(**table: Any) -> tuple[int, int, float]:
         found = _judge(gguf.parent, model="m.gguf", **table)._endpoint_key.settings
@@ -87,12 +74,6 @@ def test_as_many_calls_are_out_as_there_are_slots(gguf: Path) -> None:
 def test_arguments_that_would_be_without_effect_are_refused(gguf: Path) -> None:
     with refuses("base_url"):
         EmbeddedChatModel(gguf, base_url="http://localhost:1/v1")
-
-
-def test_a_budget_asks_no_price_of_what_costs_nothing(gguf: Path) -> None:
-    """A table of type embedded has no key for one."""
-    judges: Any = _spec(gguf.parent, model="m.gguf").build_judges(budget=SpendCeiling(1.0))
-    assert judges["main"].price == Price(input=0.0, output=0.0)
 
 
 def test_slots_and_threads_are_not_about_replies(tmp_path: Path) -> None:
@@ -182,22 +163,6 @@ def test_a_server_that_does_not_start_leaves_no_process_and_no_pipe(gguf: Path) 
         time.sleep(0.01)
     assert process.returncode is not None
     server.forget()  # as in a process that is forked now
-
-
-def test_a_fingerprint_is_the_files(gguf: Path) -> None:
-    first = EmbeddedChatModel(gguf).fingerprint
-    assert EmbeddedChatModel(gguf, slots=2).fingerprint == first
-    gguf.write_bytes(b"GGUF2")
-    assert EmbeddedChatModel(gguf).fingerprint != first
-    known = EmbeddedChatModel("smollm2").fingerprint
-    assert known == MODEL_FILES["smollm2"].fingerprint
-
-
-def test_it_pickles(gguf: Path) -> None:
-    judge = EmbeddedChatModel(gguf, slots=2)
-    again = pickle.loads(pickle.dumps(judge))
-    assert again.server_settings == judge.server_settings
-    assert again._endpoint_key == judge._endpoint_key
 
 
 def test_models_are_listed() -> None:

@@ -22,22 +22,6 @@ from adjudge.judges.base import HttpResponse, Reply
 from adjudge.judges.cassette.cache import ReplyCache
 
 
-def test_equal_calls_in_flight_share_a_reply_at_temperature_0() -> None:
-    async def run() -> None:
-        line = Line(Provider(1.0))
-        first, second = await together(line.ask(temperature=0), line.ask(temperature=0))
-        assert first.text == second.text
-        assert [one.provenance.source for one in (first, second)] == ["live", "shared"]
-        assert second.provenance.paid is None
-        assert len(line.provider.sends) == 1
-        await line.ask(temperature=0)  # not in flight any more, and there is no cache
-        assert len(line.provider.sends) == 2
-        stats = line.endpoint.stats
-        assert (stats.calls, stats.answered, stats.deduplicated) == (3, 3, 1)
-
-    run_virtual(run())
-
-
 def test_votes_are_votes() -> None:
     async def run() -> None:
         line = Line(Provider(1.0))

@@ -48,12 +48,6 @@ def test_a_group_step_moves_the_rest_only() -> None:
     assert [one.score for one in found] == pytest.approx([3.5 - 2.0, 3.5 + 2.0])
 
 
-def test_the_outcome_may_weigh_nothing() -> None:
-    [found] = results([{"w": 0.0, "events": TURNS}], combine_mode="replace", outcome_weight=0.0)
-    assert found.event_rewards == [0.5, 1.0, 2.0]
-    assert found.score == 3.5
-
-
 @pytest.mark.parametrize(
     ("row", "settings"),
     [

@@ -130,13 +130,6 @@ def test_a_module_that_is_another_one(packages: Packages) -> None:
         load_extension(GRADERS, "manners.Polite", where="x")
 
 
-@pytest.mark.parametrize("name", [":", ":x", "manners:", ".manners:x", "manners:Polite.none"])
-def test_a_name_that_means_nothing(packages: Packages, name: str) -> None:
-    packages.install("manners", {})
-    with refuses("x"):
-        load_extension(GRADERS, name, where="x")
-
-
 def test_what_is_no_grader(packages: Packages) -> None:
     packages.install("manners", {"seven": "manners:NUMBER"}, group=GRADERS)
     with refuses("type"):

@@ -117,20 +117,6 @@ def test_the_readers_of_runs_read_it(tmp_path: Path) -> None:
     assert (len(pairs.pairs), pairs.same_groups) == (12, True)
 
 
-def test_groups_have_one_name_whatever_the_calls(tmp_path: Path) -> None:
-    recorder = FlightRecorder(tmp_path)
-    scorer = Scorer(spec(), record=recorder)
-    samples, _ = batch("good", "plain")
-    for sample in samples * 2:  # as verl's reward loop and verifiers call
-        scorer.score([sample], ["uid 7"])
-    recorder.close()
-    found = rows(tmp_path)
-    assert {(row["group"], row["step"]) for row in found} == {("uid 7", None)}
-    [row] = rows(tmp_path, "metrics.jsonl")
-    assert row["samples"] == 4
-    assert row["reward"] == pytest.approx(0.55)
-
-
 def test_evaluations_stand_apart(tmp_path: Path) -> None:
     recorder = FlightRecorder(tmp_path)
     scorer = Scorer(spec(), record=recorder)

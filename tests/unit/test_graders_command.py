@@ -41,14 +41,6 @@ def test_the_list_names_all_types_once_with_their_summaries(width: int) -> None:
     assert all(line.find(line.strip()) == at for line in later)
 
 
-def test_one_type_has_its_parameters_without_modules() -> None:
-    text = run("rubric", width=80)
-    assert "'all' | 'chunks' | 'each'" in text
-    assert "adjudge.prompts.template" not in text
-    assert "LanguageEnum.EN" not in text
-    assert "asks a judge" in text
-
-
 def test_one_type_has_what_its_parameters_mean_and_its_judges_prompt() -> None:
     text = run("tool_call_match", width=200)
     assert re.search(r"\* metric_type \(.*\): recall, precision or f1\.", text)

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import pickle
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from tests.refusals import refuses
 
 import adjudge
-from adjudge import BaseGrader, FunctionGrader, RewardSpec, RuleGrader
+from adjudge import BaseGrader, FunctionGrader, RuleGrader
 from adjudge.errors import GradingFailure, RunFolderError
 
 ROWS = [{"prompt": "p", "response": "yes"}, {"prompt": "p", "response": "no, never"}]
@@ -136,12 +135,6 @@ def test_another_object_is_another_run(tmp_path: Path) -> None:
         adjudge.grade(ROWS, Callable([2.0]).__call__, output=tmp_path / "method")
 
 
-def test_a_spec_with_an_object_is_pickled_with_it() -> None:
-    spec = RewardSpec.from_dict({"graders": [{"name": "mine", "type": Length(2.0)}]})
-    assert pickle.loads(pickle.dumps(spec)).build_graders()["mine"].factor == 2.0
-    assert spec.graders[0].type == f"{__name__}:Length"
-
-
 def in_every_door(grader: Any, **column: list[Any]) -> dict[str, list[float | None]]:
     """The rewards of two samples, from rows, from a call, and from TRL's call."""
     prompts, answers = ["p", "q"], ["yes", "no, never"]
@@ -197,21 +190,10 @@ def test_a_mapper_makes_a_trainers_function_a_grader() -> None:
     assert adjudge.grade(rows, spec).rewards == [1.0]
 
 
-class Scaled(Length):
-    score_range = (0.0, 10.0)
-
-
 @pytest.mark.parametrize("kind", [Length, f"{__name__}:Length", length, f"{__name__}:length"])
 def test_a_table_states_the_range_of_ones_own_grader(kind: Any) -> None:
     table = {"type": kind, "score_range": [0, 10]}
     assert adjudge.grade(ROWS, table, progress=False).rewards == [0.3, 0.9]
-
-
-@pytest.mark.parametrize("kind", [Scaled, "json_valid"])
-def test_a_range_that_a_class_has_is_not_stated_again(kind: Any) -> None:
-    name = "json_valid" if isinstance(kind, str) else "Scaled"
-    with refuses(f"spec.graders.{name}.score_range"):
-        adjudge.grade(ROWS, {"type": kind, "score_range": [0, 10]}, progress=False)
 
 
 def waits(response: str) -> float:

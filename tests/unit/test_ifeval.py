@@ -17,7 +17,6 @@ from adjudge.graders.instructions.grader import (
 )
 
 NO_COMMA, QUOTATION, TITLE = "punctuation:no_comma", "startend:quotation", "detectable_format:title"
-BULLETS = "detectable_format:number_bullet_lists"
 
 
 def only(*names: str) -> list[Any]:
@@ -43,18 +42,6 @@ def test_eight_readings() -> None:
 def test_a_blank_response_follows_nothing(response: str) -> None:
     assert follows(response, only(NO_COMMA), "strict") == [False]
     assert follows(response, only(NO_COMMA), "loose") == [False]
-
-
-def test_grader_levels_and_readings() -> None:
-    ids = [NO_COMMA, QUOTATION]
-    kwargs: list[dict[str, Any]] = [{}, {}]
-    response = 'Well, sir:\n"So be it, then."'
-    result = IFEvalGrader(reading="loose").evaluate(response, ids, kwargs)
-    assert (result.score, result.reason) == (0.5, f"not followed: {NO_COMMA}")
-    assert result.metadata == {"instructions": ids, "followed": [False, True]}
-    assert IFEvalGrader().evaluate(response, ids, kwargs).score == 0.0
-    assert IFEvalGrader("prompt", "loose").evaluate(response, ids, kwargs).score == 0.0
-    assert IFEvalGrader("prompt").evaluate('"a"', ids, kwargs).score == 1.0
 
 
 def test_grader_views() -> None:

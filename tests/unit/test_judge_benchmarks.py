@@ -17,7 +17,6 @@ from adjudge.judge_evaluation.benchmarks.items import (
     benchmark_as_pairs,
 )
 from adjudge.judge_evaluation.benchmarks.protocols import (
-    TIES_WEIGHTS,
     OrderCounts,
     best_of_credit,
     count_orders,
@@ -29,7 +28,6 @@ from adjudge.judge_evaluation.benchmarks.scoring import (
     compare_judges,
     score_benchmark,
 )
-from adjudge.judge_evaluation.benchmarks.statistics import Stratum, measure_share
 
 GONE = MissingJudgement(ErrorKind.UNPARSABLE)
 
@@ -129,13 +127,6 @@ def test_the_terms_of_a_ties_prompt() -> None:
     assert values(ties_score_unit(*SECOND)) == [1, 0, 1, 0, -1]
 
 
-def test_the_ties_score() -> None:
-    # .3·1 + .3·½ + .2·½ + .2·0 + .01·(−.46211715726 − 1)/2
-    units = {"1": ties_score_unit(*FIRST), "2": ties_score_unit(*SECOND)}
-    share = measure_share([Stratum(TIES_WEIGHTS, units, 2, 2)])
-    assert share.accuracy_of_answered == pytest.approx(0.54268941421)
-
-
 @pytest.mark.parametrize(
     ("tied", "ref", "last"),
     [
@@ -176,24 +167,6 @@ def all_six(ties: tuple[Any, Any], **changed: Any) -> tuple[list[BestOfItem], li
         items.append(bon("Ties", f"{sort}:7", len(scores), correct))
         judged.append(scored(f"{sort}:7", *scores, subset="Ties"))
     return items, judged
-
-
-def test_the_final_score_is_the_unweighted_mean_of_six() -> None:
-    items, judged = all_six(SECOND, Math=(1.0, 2.0, 1.0, 1.0), Focus=(1.0, 1.0, 0.0, 0.0))
-    found = report_of("rewardbench2", items, judged)
-    ties = 0.3 * 1 + 0.3 * 0 + 0.2 * 1 + 0.2 * 0 - 0.01
-    assert found.subsets["Ties"].share.accuracy_of_answered == pytest.approx(ties)
-    final = (1 + 1 + 0 + 1 + 0.5 + ties) / 6
-    assert found.overall.share.accuracy_of_answered == pytest.approx(final)
-    assert list(found.subsets) == list(REWARDBENCH2_SUBSETS)
-    assert found.why == ""
-
-
-def test_no_final_score_without_all_six() -> None:
-    items, judged = all_six(SECOND)
-    found = report_of("rewardbench2", items[1:], judged[1:])
-    assert found.overall.share.accuracy_of_answered is None
-    assert found.why == "needs all six subsets; not there: Factuality"
 
 
 def test_a_failed_ties_rating_is_in_the_bounds_only() -> None:
@@ -265,26 +238,6 @@ def test_judgebench_rule(verdicts: tuple[Any, Any]) -> None:
         judged = said("1", *(one or GONE for one in turned))
         share = report_of("judgebench", [pair("1")], [judged]).overall.share
         assert (share.accuracy_of_answered, share.low, share.high) == (value, low, high)
-
-
-def test_llmbar_averages_orders_then_subsets() -> None:
-    items = [pair("1"), pair("2"), pair("3", subset="t")]
-    judged = [said("1", "A", "A"), said("2", "A", "B"), said("3", "B", "tie", subset="t")]
-    found = report_of("llmbar", items, judged)
-    assert found.subsets["s"].share.accuracy_of_answered == 0.75
-    assert found.subsets["t"].share.accuracy_of_answered == 0.0
-    assert found.overall.share.accuracy_of_answered == 0.375
-    assert found.overall.orders is not None
-    assert found.overall.orders.averaged_accuracy == 0.5  # over all verdicts
-
-
-def test_judgebench_and_preference_pool_their_pairs() -> None:
-    items = [pair("1"), pair("2"), pair("3", subset="t")]
-    judged = [scored("1", 2.0, 1.0), scored("2", 1.0, 1.0), scored("3", 0.0, 1.0, subset="t")]
-    pooled = report_of("judgebench", items, judged).overall.share.accuracy_of_answered
-    assert pooled == pytest.approx(1 / 3)  # equal scores are a tie: sum 0
-    halves = report_of("preference", items, judged).overall.share.accuracy_of_answered
-    assert halves == pytest.approx(1.5 / 3)  # equal scores count ½
 
 
 def test_scores_know_no_order() -> None:

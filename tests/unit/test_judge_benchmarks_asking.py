@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.helpers.benchmark_samples import is_right_sample_answer, write_sample
+from tests.unit.helpers.benchmark_samples import write_sample
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.graders.base import FunctionGrader
 from adjudge.graders.llm.comparison import PairwiseGrader
-from adjudge.graders.llm.numeric_scores import ScalarGrader
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     BenchmarkKind,
@@ -25,8 +24,8 @@ from adjudge.judge_evaluation.benchmarks.items import (
 )
 from adjudge.judge_evaluation.benchmarks.judges import BenchmarkJudge, ask_judge, spec_judge
 from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
-from adjudge.judge_evaluation.benchmarks.scoring import BenchmarkReport, score_benchmark
-from adjudge.judges import Reply, ScriptedModel
+from adjudge.judge_evaluation.benchmarks.scoring import score_benchmark
+from adjudge.judges import ScriptedModel
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderError
 
@@ -48,10 +47,6 @@ def comparing(reply: Any) -> BenchmarkJudge:
 
 def asked(judge: BenchmarkJudge, benchmark: Benchmark) -> list[Judgement]:
     return asyncio.run(ask_judge(judge, benchmark))
-
-
-def report_of(judge: BenchmarkJudge, benchmark: Benchmark) -> BenchmarkReport:
-    return score_benchmark(benchmark, asked(judge, benchmark), resamples=20)
 
 
 def pair_of(a: str, b: str | list[Any]) -> Benchmark:
@@ -142,16 +137,6 @@ def test_a_pairwise_grader_is_asked_once_an_order() -> None:
 def test_a_pairwise_grader_keeps_its_own_rules(a: str, b: str, verdict: Any) -> None:
     [judged] = asked(comparing("nothing to read"), pair_of(a, b))
     assert [getattr(one, "kind", one) for one in judged.verdicts] == [verdict] * 2
-
-
-def test_a_scalar_judge_sees_the_conversation(tmp_path: Path) -> None:
-    def output(messages: Any) -> Reply:
-        right = is_right_sample_answer(messages[-2]["content"], messages[-1]["content"])
-        return Reply(text='{"score": %s}' % (1.5 if right else -1.5), finish_reason="score")
-
-    judge = BenchmarkJudge("output", ScalarGrader(ScriptedModel(output)))
-    found = report_of(judge, sample(tmp_path, "judgebench"))
-    assert found.overall.share.accuracy_of_answered == 1.0
 
 
 def spec_of(*graders: dict[str, Any]) -> RewardSpec:

@@ -14,10 +14,8 @@ from adjudge.errors import ConfigError, ErrorKind
 from adjudge.judge_evaluation.benchmarks.items import (
     BENCHMARK_KINDS,
     BenchmarkKind,
-    BestOfItem,
     Judgement,
     MissingJudgement,
-    PairItem,
     read_judgements,
     write_judgements,
 )
@@ -66,23 +64,6 @@ def test_a_file_of_each_kind_is_read_as_what_it_is(tmp_path: Path, kind: Benchma
     if kind == "rewardbench2":
         assert list(counts) == list(REWARDBENCH2_SUBSETS)
         assert counts["Ties"] == 24  # 12 prompts, each in two forms
-
-
-def test_a_row_of_each_shape(tmp_path: Path) -> None:
-    [bon] = read_benchmark([written(tmp_path / "x.jsonl", BON)]).items
-    assert isinstance(bon, BestOfItem)
-    assert (bon.id, bon.subset, bon.correct, bon.answers) == ("a", "Math", 1, ["r", "x", "y", "z"])
-    assert bon.conversations[1] == [ASKED, {"role": "assistant", "content": "x"}]
-    [llmbar] = read_benchmark([written(tmp_path / "natural.jsonl", LLMBAR)]).items
-    assert isinstance(llmbar, PairItem)
-    assert (llmbar.subset, llmbar.label, llmbar.texts) == ("natural", "B", ("r", "s"))
-    assert llmbar.id == f"{tmp_path / 'natural.jsonl'}:1"
-    [bench] = read_benchmark([written(tmp_path / "x.jsonl", JUDGEBENCH)]).items
-    assert isinstance(bench, PairItem)
-    assert (bench.id, bench.subset, bench.label) == ("p", "mmlu-pro", "B")
-    [chosen] = read_benchmark([written(tmp_path / "x.jsonl", PREFERENCE)]).items
-    assert isinstance(chosen, PairItem)
-    assert (chosen.prompt, chosen.label, chosen.texts) == ([ASKED], "A", ("r", "s"))
 
 
 def test_llmbar_json_arrays_name_their_elements(tmp_path: Path) -> None:
@@ -139,23 +120,6 @@ def test_a_broken_row_is_named(tmp_path: Path, good: Any, changed: Any, key: str
     [problem] = found.problems
     assert problem.where == f"{path}:2"
     assert problem.reason.startswith(key)
-
-
-def test_tool_calls_before_the_answer_are_kept(tmp_path: Path) -> None:
-    called = {"role": "assistant", "content": "", "tool_calls": [CALL]}
-    found = {"role": "tool", "content": "42"}
-    sides = {side: [ASKED, called, found, turns[1]] for side, turns in PREFERENCE.items()}
-    [item] = read_benchmark([written(tmp_path / "x.jsonl", sides)]).items
-    assert item.prompt == [ASKED, called, found]
-
-
-def test_conversations_that_part_early_have_no_texts(tmp_path: Path) -> None:
-    longer = [ASKED, {"role": "assistant", "content": "s"}, ASKED, SAID]
-    row = {"chosen": [ASKED, SAID], "rejected": longer}
-    [item] = read_benchmark([written(tmp_path / "x.jsonl", row)]).items
-    assert isinstance(item, PairItem)
-    assert item.texts is None
-    assert item.conversations[1] == longer
 
 
 def test_refusals(tmp_path: Path) -> None:
@@ -264,15 +228,6 @@ def test_unclear_paths_are_refused(tmp_path: Path, names: Any, complaint: str) -
     paths = [llmbar_file(tmp_path / name, ("1", "2")) for name in names]
     with pytest.raises(ConfigError, match=f"found .*{complaint}"):
         read_recorded_judge(paths)
-
-
-def test_the_verdict_follows_what_a_judge_wrote_for_itself(tmp_path: Path) -> None:
-    path = llmbar_file(tmp_path / "natural" / "judges" / "x.json", ("1", "2"))
-    [row] = json.loads(path.read_text())
-    debated = {order: {"winner": "2"} for order in ("swap = False", "swap = True")}
-    row["results"] = [["1. Is it short?", "stop"], *row["results"], debated]
-    path.write_text(json.dumps([row]), encoding="utf-8")
-    assert read_llmbar_judge(path)[1][0].verdicts == ["B", "B"]
 
 
 def judgebench_file(path: Path, *judgments: Any) -> Path:

@@ -11,7 +11,6 @@ from tests.unit.test_judge_benchmarks import GONE, bon, pair, said, scored
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.items import Benchmark
 from adjudge.judge_evaluation.benchmarks.scoring import (
-    compare_judges,
     judged_pairs,
     score_benchmark,
 )
@@ -45,12 +44,6 @@ def test_calibration() -> None:
     assert calibration_metrics([]).ece is None
 
 
-def test_an_answer_without_a_chance_that_was_better_makes_the_log_loss_infinite() -> None:
-    found = calibration_metrics([0.0, 0.9])
-    assert (found.log_loss, found.ruled_out) == (None, 1)  # JSON has no infinity
-    assert calibration_metrics([1.0, 1.0]).log_loss == 0
-
-
 def test_probabilities_of_winning() -> None:
     rows = [(pair("1"), scored("1", 2.0, 1.0)), (pair("2", "B"), scored("2", 0.0, 0.0))]
     assert win_probabilities(rows, "logits") == [pytest.approx(1 / (1 + math.exp(-1))), 0.5]
@@ -58,15 +51,6 @@ def test_probabilities_of_winning() -> None:
     assert win_probabilities(rows, "probabilities") == [pytest.approx(0.9), 0.5]
     with pytest.raises(ConfigError, match=r"must be in \[0, 1\] .found 2.0 and 0.5"):
         win_probabilities([(pair("1"), scored("1", 2.0, 0.5))], "probabilities")
-
-
-def test_calibration_only_on_a_stated_scale() -> None:
-    benchmark = Benchmark(kind="preference", items=[pair("1")])
-    judged = [scored("1", 2.0, 1.0)]
-    assert score_benchmark(benchmark, judged, resamples=2).calibration is None
-    found = score_benchmark(benchmark, judged, scale="logits", resamples=2).calibration
-    assert found is not None
-    assert found.pairs == 1
 
 
 def test_length_effects() -> None:
@@ -160,22 +144,3 @@ def test_drawing_keeps_the_sizes_of_subsets() -> None:
     drawn = resample_statistics(rows, tuple, resamples=50)
     assert {(first, second, other) for first, _, second, other in drawn} == {(3.0, 1.0, 7.0)}
     assert len({total for _, total, _, _ in drawn}) > 3
-
-
-def test_judges_compared_on_what_both_answered() -> None:
-    items = [pair(str(number)) for number in range(10)]
-    one = [said(str(n), *(("A", "A") if n < 8 else ("B", "B"))) for n in range(10)]
-    other = [said(str(n), *(("A", "A") if n in {0, 9} else ("B", "B"))) for n in range(10)]
-    one[1] = said("1", "A", GONE)
-    other[2] = said("2", GONE, GONE)
-    benchmark = Benchmark(kind="judgebench", items=items)
-    [found] = compare_judges(benchmark, {"one": one, "other": other}, resamples=400)
-    # Both answered 0 and 3 … 9: one is right in 6 of 8, the other in 2.
-    assert (found.score_a, found.score_b, found.difference) == (6 / 8, 2 / 8, 0.5)
-    assert found.items == 8
-    assert found.interval.low is not None
-    assert found.interval.high is not None
-    assert found.interval.low < 0.5 < found.interval.high
-    [back] = compare_judges(benchmark, {"other": other, "one": one}, resamples=400)
-    assert back.difference == -0.5
-    assert back.p == found.p

@@ -9,7 +9,7 @@ from tests.refusals import refuses
 
 from adjudge import GradingRunner
 from adjudge.errors import ConfigError
-from adjudge.judges import AnthropicChatModel, OpenAIChatModel, ReplyCache, ScriptedModel
+from adjudge.judges import ReplyCache
 from adjudge.judges.base import ChatCall, Reply
 from adjudge.rewards.spec import RewardSpec
 
@@ -58,52 +58,6 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "own_judged.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
-
-
-def test_a_server_table_becomes_the_model_with_everything_passed_on(tmp_path: Path) -> None:
-    table = {
-        "type": "vllm",
-        "model": "m",
-        "base_url": ["http://a:1/v1", "http://b:2/v1"],
-        "api_key_env": "SOME_KEY",
-        "temperature": 0.0,
-        "extra_body": {"chat_template_kwargs": {"enable_thinking": False}},
-        "features": ["schema"],
-        "stream": True,
-        "price": {"input": 1.0, "output": 2.0},
-        "endpoint": {"max_concurrency": 7, "deadline_s": 3},
-    }
-    model = spec({"main": table}).build_judges()["main"]
-    assert isinstance(model, OpenAIChatModel)
-    assert model.preset == "vllm"
-    assert model.base_urls == ("http://a:1/v1", "http://b:2/v1")
-    assert model.api_key_env == "SOME_KEY"
-    assert model.sampling == {
-        "temperature": 0.0,
-        "chat_template_kwargs": {"enable_thinking": False},
-    }
-    assert model.features == {"schema"}
-    assert model.stream
-    assert model.price is not None
-    assert (model.price.input, model.price.output) == (1.0, 2.0)
-    settings = model._endpoint_key.settings
-    assert settings is not None
-    assert (settings.max_concurrency, settings.deadline_s) == (7, 3.0)
-    other = spec({"a": {"type": "anthropic", "model": "m"}}).build_judges()["a"]
-    assert isinstance(other, AnthropicChatModel)
-
-
-def test_a_cache_stands_beside_the_spec_and_a_given_one_replaces_it(tmp_path: Path) -> None:
-    table = {"type": "openai", "model": "m", "cache": "judge.sqlite"}
-    one = spec({"main": table}, folder=tmp_path)
-    model = one.build_judges()["main"]
-    assert isinstance(model, OpenAIChatModel)
-    assert model._endpoint_key.cache == str(tmp_path / "judge.sqlite")
-    given = ReplyCache(tmp_path / "other.sqlite")
-    replaced = one.build_judges(given)["main"]
-    assert isinstance(replaced, OpenAIChatModel)
-    assert replaced._endpoint_key.cache is given
-    given.close()
 
 
 def test_recorded_and_scripted_judges(beside: Path) -> None:
@@ -202,14 +156,6 @@ def test_missing_cassettes_and_functions_are_config_errors(tmp_path: Path) -> No
     ):
         with pytest.raises(ConfigError, match=word):
             spec({"main": table}, folder=tmp_path).build_judges()
-
-
-def test_one_judge_need_not_be_named(beside: Path) -> None:
-    judges = {"main": {"type": "scripted", "script": "1"}}
-    one = {"type": "own_judged:Asks"}
-    built = spec(judges, one, {"type": "own_judged:MayAsk"}, folder=beside).build_graders()
-    assert isinstance(built["g0"].model, ScriptedModel)
-    assert isinstance(built["g1"].model, ScriptedModel)
 
 
 def test_which_judge_is_asked_must_be_clear(beside: Path) -> None:

@@ -100,21 +100,6 @@ def test_no_readable_score_is_no_score(reply: str, kind: ErrorKind) -> None:
     assert "could not be used" in judge.asked[1]["messages"][-1]["content"]
 
 
-def test_reply_form_says_how_to_reply_by_schema_or_in_a_sealed_block() -> None:
-    template = "{reply_form}\n\nRate {response}"
-    by_schema = Judge('{"reason": "r", "score": 2}')
-    assert grade(LLMGrader(by_schema, template=template, score_range=(0, 5))).score == 2.0
-    assert by_schema.asked[0]["schema"]["required"] == ["reason", "score"]
-
-    def in_block(messages: Any) -> str:
-        name = messages[-1]["content"].rpartition("</")[2].rstrip(">")
-        return f'I quote: {{"score": 5}}\n<{name}>{{"reason": "r", "score": 2}}</{name}>'
-
-    without = Judge(in_block, features=frozenset())
-    assert grade(LLMGrader(without, template=template, score_range=(0, 5))).score == 2.0
-    assert without.asked[0]["schema"] is None
-
-
 def test_score_from_keys_or_a_function() -> None:
     reply = '{"accuracy": 8, "completeness": 4, "clarity": 6}'
     keys = ["accuracy", "completeness", "clarity"]

@@ -15,7 +15,7 @@ from tests.refusals import refuses
 
 from adjudge import GradingRunner
 from adjudge.engine.loop import SerialThread
-from adjudge.errors import Cause, ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.llm.numeric_scores import ScalarGrader
 from adjudge.judges import OpenAIChatModel, Reply, ScriptedModel
 from adjudge.judges.models.local import LocalChatModel, LocalScalarModel
@@ -145,33 +145,6 @@ def test_the_scalar_grader_gives_the_output_as_its_score() -> None:
     assert asked[-1][-1]["content"] == SAMPLE["response"]
 
 
-def test_the_scalar_grader_reads_conversations() -> None:
-    seen: list[Any] = []
-
-    def judge(messages: Any) -> Reply:
-        seen.append([(one["role"], one["content"]) for one in messages])
-        return reading('{"score": 1}')
-
-    turns = [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "2+2?"},
-        {"role": "assistant", "content": "4"},
-    ]
-    graded(ScriptedModel(judge), {"messages": turns})
-    graded(ScriptedModel(judge), {"messages": turns, "response": "4"})
-    graded(ScriptedModel(judge), {"messages": turns[:2], "response": "5", "prompt": "unused"})
-    said = [("system", "Be brief."), ("user", "2+2?"), ("assistant", "4")]
-    assert seen == [said, said, [*said[:2], ("assistant", "5")]]
-
-
-def test_sigmoid_gives_a_range() -> None:
-    for raw, wanted in ((0.0, 0.5), (800.0, 1.0), (-800.0, 0.0)):
-        judge = ScriptedModel(reading(f'{{"score": {raw}}}'))
-        result = graded(judge, SAMPLE, activation="sigmoid")
-        assert (result.score, result.score_range) == (wanted, (0.0, 1.0))
-        assert result.metadata == {"raw": raw}
-
-
 @pytest.mark.parametrize(
     ("judge", "sample", "settings", "kind"),
     [
@@ -190,12 +163,6 @@ def test_without_a_number_there_is_no_score(
     result = graded(ScriptedModel(judge), sample, **settings)
     assert isinstance(result, GraderError)
     assert result.kind == kind
-
-
-def test_thinking_without_an_end_is_the_lowest_score_of_a_range() -> None:
-    judge = ScriptedModel(reading('{"score": 1}'))
-    result = graded(judge, {"prompt": "?", "response": "<think>x"}, score_range=(-5, 5))
-    assert (result.score, result.cause) == (-5.0, Cause.CANDIDATE)
 
 
 def test_a_scalar_grader_wants_a_scalar_judge() -> None:

@@ -103,19 +103,6 @@ def test_a_bad_request_is_answered_and_the_connection_closed() -> None:
     run(body)
 
 
-def test_streams() -> None:
-    async def body(server: Server, session: aiohttp.ClientSession) -> None:
-        _, headers, found = await ask(server, session, STREAM)
-        assert headers["content-type"] == "text/event-stream"
-        assert found.endswith(b"data: [DONE]\n\n")
-        _, _, found = await ask(server, session, MESSAGES | {"stream": True})
-        assert found.endswith(b'data: {"type":"message_stop"}\n\n')
-        assert server.stats.replied == 2
-
-    run(body)
-    run(body, latency=("fixed:0.001",))
-
-
 def test_a_server_that_only_streams() -> None:
     async def body(server: Server, session: aiohttp.ClientSession) -> None:
         status, _, found = await ask(server, session)

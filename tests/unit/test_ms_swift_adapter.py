@@ -1,7 +1,6 @@
 """ms-swift's form of a reward function without ms-swift: rows in, rewards out, settings refused."""
 
 import asyncio
-from pathlib import Path
 from statistics import mean
 from types import SimpleNamespace
 from typing import Any
@@ -129,9 +128,3 @@ def test_groups_that_straddle_processes() -> None:
 def test_an_evaluation_has_groups_of_its_own_size() -> None:
     args = {**EXACT, "num_generations_eval": 1}
     assert judge(["a", "fail"], args=args, prompt_id=["p", "q"]) == [0.5, 0.5]
-
-
-def test_a_run_is_recorded(tmp_path: Path) -> None:
-    made = make_reward(spec(SPEC), trainer="ms-swift", record=tmp_path / "run")
-    orm = made(args=SimpleNamespace(**EXACT))
-    assert orm._adapter.scorer.recorder.folder == tmp_path / "run"

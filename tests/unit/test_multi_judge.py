@@ -257,15 +257,6 @@ def test_wrong_parameters(graders: Any, arguments: dict[str, Any], message: str)
         MultiJudge(graders, **arguments)
 
 
-def test_votes_need_draws() -> None:
-    class Undrawn(BaseGrader):
-        async def aevaluate(self, response: str) -> float:
-            return float(len(response))
-
-    with refuses("Undrawn.votes"):
-        MultiJudge({"a": Undrawn()}, votes=2)
-
-
 scores = st.lists(st.floats(-10, 10), min_size=1, max_size=9)
 
 

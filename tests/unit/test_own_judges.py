@@ -8,15 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
-from tests.unit.helpers.packages import Packages
 
-from adjudge import GraderError, GraderScore, GradingRunner, extensions
+from adjudge import GraderError, GraderScore, GradingRunner
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges import OpenAIChatModel
 from adjudge.judges.base import ChatCall, ChatModel
 from adjudge.judges.table import JudgeTable, build_judge
-from adjudge.rewards.function import compute_fingerprint
 from adjudge.rewards.spec import RewardSpec
 
 OWN = """
@@ -126,10 +122,6 @@ def house(**keys: Any) -> RewardSpec:
     return spec(**{"type": "own_judges:House", "url": "http://house", **keys})
 
 
-def fingerprint(one: RewardSpec) -> str:
-    return compute_fingerprint(one, one.build_graders())
-
-
 def test_the_other_keys_are_the_constructors() -> None:
     model: Any = house(temperature=0.5).build_judges()["main"]
     assert (model.url, model.sampling, model.model) == (
@@ -209,31 +201,6 @@ def test_what_must_be_a_coroutine_says_so() -> None:
     model = spec(type="own_judges:Blocking").build_judges()["main"]
     with pytest.raises(ConfigError, match="answer must be `async def` .found a function that"):
         model.chat([{"role": "user", "content": "?"}])
-
-
-def test_class_options_and_source_are_its_identity(beside: Path) -> None:
-    other = house(temperature=0.5)
-    assert (
-        len({house().hash, other.hash, spec(type="own_judges:Free", url="http://house").hash}) == 3
-    )
-    before = fingerprint(house())
-    assert before == fingerprint(house()) != fingerprint(other)
-    (beside / "own_judges.py").write_text(OWN + "\nCHANGED = True\n")
-    assert fingerprint(house()) != before
-
-
-def test_a_package_offers_judges_and_wires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Packages(tmp_path, OWN)
-    monkeypatch.setattr(extensions, "entry_points", found.entry_points)
-    found.install("house_judge", {"house": "house_judge:House"}, group="adjudge.judges")
-    found.install("house_wire", {"line": "house_wire:Line"}, group="adjudge.wire_formats")
-    model: Any = spec(type="house", url="u").build_judges()["main"]
-    assert type(model).__name__ == "House"
-    served = spec(type="vllm", model="m", base_url="http://a:1", wire="line").build_judges()["main"]
-    assert isinstance(served, OpenAIChatModel)
-    assert served.features == {"schema"}
-    with refuses("judges.main.type"):
-        spec(type="hause", url="u")
 
 
 def test_an_own_wire_is_part_of_what_replies_are_kept_under() -> None:

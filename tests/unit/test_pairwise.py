@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.refusals import refuses
 from tests.unit.helpers.turns import unmarked
-from tests.unit.helpers.verdict_block import in_block
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.comparison import PairwiseGrader
@@ -114,21 +113,6 @@ def test_both_orders_failed_in_different_ways_are_incomplete() -> None:
     assert failed(PairwiseGrader(judge), "mine", "theirs").kind is ErrorKind.INCOMPLETE
 
 
-def test_both_orders_are_asked_at_once() -> None:
-    waiting = 0
-    together = asyncio.Event()
-
-    async def reply(_messages: Messages) -> Any:
-        nonlocal waiting
-        waiting += 1
-        if waiting == 2:
-            together.set()
-        await asyncio.wait_for(together.wait(), 5)
-        return {"better": "A"}
-
-    assert grade(PairwiseGrader(ScriptedModel(reply)), "x", "y").score == 0.5
-
-
 @given(st.text(min_size=1), st.text(min_size=1), st.integers(0, 5), st.integers(0, 3))
 def test_one_order_does_not_depend_on_who_is_called_the_response(
     one: str, other: str, seed: int, draw: int
@@ -198,22 +182,6 @@ def test_the_conversation_before_the_response_is_the_question() -> None:
     assert "[2] user:\nSecond?" in unmarked(seen[0])
     assert "aside" not in seen[0]
     assert seen[0].count("Two.") == 1
-
-
-def test_chinese() -> None:
-    seen: list[str] = []
-
-    def reply(messages: Messages) -> Any:
-        seen.append(messages[0]["content"])
-        a, _ = shown(messages)
-        return in_block(
-            messages, f'{{"reason": "更准确。", "better": "{"A" if a == "好" else "B"}"}}'
-        )
-
-    model = ScriptedModel(reply)
-    model.features = frozenset()
-    assert grade(PairwiseGrader(model, language="zh"), "好", "差").score == 1.0
-    assert "两个回复 A 与 B" in seen[0]
 
 
 def test_an_own_template_may_word_the_reply_itself() -> None:

@@ -55,12 +55,6 @@ def test_what_a_judge_tells_apart_is_unknown_where_it_refused() -> None:
         assert some.verdict == "uncertain"
 
 
-def test_who_answered_everything_alike_lacks_nothing() -> None:
-    for name in ("master_keys", "injection"):
-        found = probed(name, Scorer(), lambda *_: 3.0)
-        assert (found.verdict, found.missing, found.n) == ("not applicable", 0, 40)
-
-
 def test_the_share_of_missing_keys_is_one_of_the_items() -> None:
     items = [topic.item.id for topic in choose_topics(shipped_items())]
     lost = set(items[:9])  # of 40: more than a fifth
@@ -88,14 +82,6 @@ def test_an_item_without_an_answer_about_its_control_is_missing(pairs: bool) -> 
     found = probed("sycophancy", grader or Scorer(), answer, topics)
     assert (found.n, found.missing, found.lost) == (35, 5, {"refused": 5})
     assert (found.effect, found.parts["with_length"]) == (0.0, 0.0)
-
-
-@pytest.mark.parametrize("answered", [1, 12])
-def test_few_answers_that_are_alike_are_no_scale_of_one_score(answered: int) -> None:
-    kept = {topic.item.id for topic in choose_topics(shipped_items())[:answered]}
-    found = probed("length", Scorer(), lambda item, q: 3.0 if item.id in kept else refused())
-    assert (found.verdict, found.n, found.missing) == ("uncertain", answered, 40 - answered)
-    assert "all answers have the same score" not in found.why
 
 
 def test_rounding_is_no_shift_and_no_certainty() -> None:

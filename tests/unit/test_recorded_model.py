@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import pickle
 import sqlite3
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +46,6 @@ def record(
 
 def ask(model: RecordedModel, **options: Any) -> Reply:
     return asyncio.run(model.achat(options.pop("messages", ASK), **options))
-
-
-def test_it_gives_back_the_recorded_reply_whole(path: Path) -> None:
-    record(path, choices=["A", "B"], logprobs=True)
-    model = RecordedModel(path)
-    reply = ask(model, choices=("A", "B"), logprobs=True, group="g")
-    assert (model.kind, model.model, model.provider) == ("recorded", "judge", "openai")
-    for field in ("text", "reasoning", "finish_reason", "logprobs", "usage", "model"):
-        assert getattr(reply, field) == getattr(REPLY, field)
-    assert reply.provenance.source == "cassette"
-    assert reply.provenance.attempts == 0
 
 
 @pytest.mark.parametrize(
@@ -141,24 +129,3 @@ def test_pickling_carries_the_arguments(path: Path) -> None:
     assert (copy.path, copy.model, copy.sampling) == (path, "judge", {"seed": 1})
     assert ask(copy) == ask(model)
     assert len(data) < 500
-
-
-def test_one_model_serves_many_loops_and_threads(path: Path) -> None:
-    for draw in range(20):
-        record(path, draw=draw, text=f"reply {draw}")
-    model = RecordedModel(path)
-    wrong: list[object] = []
-
-    def work(shift: int) -> None:
-        for step in range(40):
-            draw = (step + shift) % 20
-            if (reply := ask(model, draw=draw)).text != f"reply {draw}":
-                wrong.append(reply)
-
-    threads = [threading.Thread(target=work, args=(shift,)) for shift in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-    assert model.report().hits == 320

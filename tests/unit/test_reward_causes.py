@@ -53,13 +53,6 @@ def test_parts_of_a_group_are_not_taken_for_the_group() -> None:
     assert [made.reward([one], whole_groups=False)[0].score for one in judged] == [0.5, 1.0]
 
 
-def test_a_sample_in_which_nothing_was_judged_has_no_reward_without_its_group() -> None:
-    made = build({"loops": says("calls")})
-    judged = _judged(made, {"calls": None}, {"calls": 0.25})
-    assert [one.score for one in made.reward(judged, whole_groups=False)] == [None, 0.25]
-    assert [one.score for one in made.reward(judged)] == [1.0, 0.25]
-
-
 @pytest.mark.parametrize("kind", sorted(SUSPECT_KINDS))
 def test_a_spec_may_count_suspect_failures_as_the_minimum(kind: str) -> None:
     made = build({"judge": says("said")}, missing={"suspect": "min"})
@@ -78,17 +71,6 @@ def test_no_other_failure_is_ever_a_number(kind: str) -> None:
         values(made.compute(samples({"said": kind}, *({"said": 1.0} for _ in range(40)))))[0]
         is None
     )
-
-
-def test_the_minimum_of_a_criterion_of_negative_points_is_its_worst() -> None:
-    made = build(
-        {"answer": says("right"), "judge": says("said")},
-        entries={"answer": {"weight": 5.0}, "judge": {"weight": -2.0}},
-        reward={"aggregate": "points"},
-        missing={"suspect": "min"},
-    )
-    found = made.compute(samples({"right": 1.0, "said": "refused"}, {"right": 1.0, "said": 0.0}))
-    assert values(found) == [pytest.approx(3 / 5), 1.0]
 
 
 def test_a_failed_ranking_costs_the_sample_that_it_blames_alone() -> None:
@@ -143,16 +125,6 @@ def test_idle_event_graders_leave_the_outcome(reduce: str) -> None:
         reward={"event_weight": 1.0, "event_reduce": reduce},
     )
     assert values(made.compute(samples(*rows))) == pytest.approx([0.9, 0.2, 0.4])
-
-
-def test_idle_outcome_graders_leave_the_events() -> None:
-    made = build(
-        {"loops": says("calls"), "event": says("said")},
-        entries={"event": {"scope": "event"}},
-        reward={"event_weight": 1.0},
-    )
-    rows = [{"calls": None, "events": [{"said": said}]} for said in (0.9, 0.2)]
-    assert values(made.compute(samples(*rows))) == pytest.approx([0.9, 0.2])
 
 
 def test_an_imputed_failure_counts_its_grader_for_the_whole_group() -> None:

@@ -8,24 +8,13 @@ from tests.refusals import refuses
 from tests.unit.helpers.reward_functions import build, samples, scored, values
 
 from adjudge import (
-    BaseGrader,
     ErrorKind,
     FunctionGrader,
-    GraderMode,
-    GraderRank,
     RewardResult,
     Role,
     RuleGrader,
 )
 from adjudge.rewards import check_results
-
-
-class Shortest(BaseGrader):
-    def __init__(self) -> None:
-        super().__init__("shortest", GraderMode.LISTWISE)
-
-    async def aevaluate(self, n: list[int]) -> GraderRank:
-        return GraderRank(self.name, [sorted(n).index(one) + 1 for one in n])
 
 
 def test_weighted_mean_of_normalised_scores() -> None:
@@ -84,14 +73,6 @@ def test_numbers_of_other_libraries_are_numbers() -> None:
     assert values(made.compute(samples({"s": 0.5, "env_reward": Scalar(2.0)}))) == [2.5]
 
 
-def test_open_ends_may_be_written_as_infinities() -> None:
-    for open_end in ((0.0, math.inf), (-math.inf, 0.0), (-math.inf, math.inf)):
-        made = build({"j": scored(score_range=open_end)})
-        assert values(made.compute(samples({"s": 0.0}))) == [0.0]
-    with refuses("spec.graders.j.score_range"):
-        build({"j": scored(score_range=(-math.inf, 1.0))}, missing={"suspect": "min"})
-
-
 @pytest.mark.parametrize("step", ["centre", "rloo", "z_score", "rank", "best_bonus"])
 def test_huge_numbers_give_numbers_or_nothing(step: str) -> None:
     made = build({"j": scored(score_range=None)}, reward={"normalise": False, "group": step})
@@ -108,20 +89,6 @@ def test_weights_that_cannot_work_are_refused() -> None:
         build({"j": scored(), "g": gate}, entries={"j": {"weight": -1.0}}, reward=points)
     with refuses("spec.graders.p.weight"):
         build({"j": scored(), "p": penalty}, entries={"p": {"weight": -1.0}}, reward=points)
-
-
-def test_listwise_graders_see_each_group_once() -> None:
-    made = build({"shortest": Shortest()})
-    assert made.needs_whole_groups
-    results = made.compute(samples({"n": 5}, {"n": 3}, {"n": 4}, {"n": 9}, {"n": 9}, group=3))
-    assert values(results) == [0.0, 1.0, 0.5, 0.5, 0.5]
-
-
-def test_a_lone_sample_cannot_be_ranked() -> None:
-    [result] = build({"shortest": Shortest()}).compute(samples({"n": 5}))
-    assert result.score is None
-    [ranked] = build({"j": scored()}, reward={"group": "rank"}).compute(samples({"s": 1.0}))
-    assert ranked.score is None
 
 
 def test_a_share_of_groups_is_judged() -> None:
@@ -166,11 +133,6 @@ def test_an_undrawn_group_without_its_environments_reward_has_none(
     [result] = made.compute(rows)
     assert result.missing is not None
     assert result.missing.kind is kind
-
-
-def test_what_is_not_sampled_counts_nowhere() -> None:
-    made = build({"j": scored()}, reward={"sample_rate": 1e-9}, missing={"policy": "raise"})
-    assert values(made.compute(samples({"s": 1.0}))) == [None]
 
 
 def test_results_are_matched_by_index_exactly_once() -> None:
@@ -243,9 +205,3 @@ def test_what_needs_a_range_names_the_grader_that_has_none(
     ranged.score_range = (0.0, 1.0)
     build({**graders, "mine": ranged}, reward=reward, missing=missing)
     build(graders, reward={**reward, "normalise": False}, missing=missing)
-
-
-def test_the_minimum_of_scores_that_all_count_as_they_are() -> None:
-    graders = {"s": FunctionGrader(lambda s: s), "t": FunctionGrader(lambda t: t)}
-    made = build(graders, reward={"aggregate": "min"})
-    assert values(made.compute(samples({"s": 7.0, "t": 3.0}))) == [3.0]

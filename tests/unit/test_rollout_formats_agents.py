@@ -113,17 +113,6 @@ def test_inspect_zip_with_what_is_not_scored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "number"),
-    [("C", 1.0), ("P", 0.5), ("N", 0.0), ("yes", 1.0), ("0.25", 0.25), (True, 1.0), (3, 3.0)]
-    + [(value, None) for value in ("nan", "great", float("nan"), None, [1, 0], {"a": 1})],
-)
-def test_scores_of_inspect_are_numbers_as_it_reads_them(value: Any, number: float | None) -> None:
-    [record] = records("inspect/samples/star-1_epoch_1.json")
-    row = only_row("inspect", {**record, "scores": {"own": {"value": value}}})
-    assert row.get("env_reward") == number
-
-
-@pytest.mark.parametrize(
     ("target", "reference"),
     [
         ("['Lima', \"Lima's\"]", ["Lima", "Lima's"]),

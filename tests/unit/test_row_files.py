@@ -77,12 +77,6 @@ def test_every_packing_gives_the_same_rows(
     assert all(where.startswith(f"{path}:") for where, _ in found)
 
 
-def test_one_object_over_many_lines_is_one_row(tmp_path: Path) -> None:
-    path = tmp_path / "a.traj"
-    path.write_text(json.dumps({"history": [], "info": {}}, indent=2))
-    assert list(read_rows([path])) == [(f"{path}:1", {"history": [], "info": {}})]
-
-
 def test_a_broken_first_line_costs_one_row(tmp_path: Path) -> None:
     for name in ("a.json", "a.jsonl"):
         (tmp_path / name).write_bytes(b'{"response": "to\n' + as_lines())

@@ -7,9 +7,7 @@ import pytest
 from adjudge.rubrics import (
     Category,
     Criterion,
-    GlobalRubric,
     Rubric,
-    RubricBundle,
     lint,
 )
 
@@ -113,15 +111,3 @@ def test_pairs_that_only_look_alike() -> None:
 def test_more_criteria_than_one_call_can_hold() -> None:
     many = tuple(Criterion(f"Names item {n}", points=n) for n in range(1, 22))
     assert [f.rule for f in lint(Rubric(many))] == ["too_many"]
-
-
-def test_a_bundle_is_all_its_parts_and_warnings_come_first() -> None:
-    bundle = RubricBundle(
-        outcome=Rubric((Criterion("Mentions side effects"), Criterion("Contains a table"))),
-        events=Rubric((Criterion("Avoids jargon", points=-1),)),
-        global_rubric=GlobalRubric(criteria=("Mentions side effects",)),
-    )
-    findings = lint(bundle)
-    assert [f.severity for f in findings] == ["warning", "warning", "note"]
-    assert [f.part for f in findings] == ["outcome", "events", "outcome"]
-    assert all(f.suggestion for f in findings)

@@ -260,40 +260,6 @@ def test_llamafactory_judges_whole_texts() -> None:
 # NeMo-Gym
 
 
-def test_nemo_gym_gets_its_row_back_with_a_reward() -> None:
-    sent = row(expected_answer="4", verifier_metadata={"level": 3}, _ng_rollout_id="7")
-    status, answer, [request] = ask(NemoGym(), sent)
-    assert status == 200
-    assert answer == {**sent, "reward": 4.0}
-    assert (request.prompt, request.completion, request.answer) == ("2 + 2?", "four", "4")
-    assert request.metadata == {"expected_answer": "4", "level": 3}
-    assert request.messages is not None
-    assert [message["role"] for message in request.messages] == ["user", "assistant"]
-
-
-def test_nemo_gym_numbers_come_back_as_they_were_written() -> None:
-    body = json.dumps(row()).replace("1000.0", "1e3").encode()
-    _, answer = asyncio.run(NemoGym().answer(body, Judge()))
-    assert b"1e3" in answer
-
-
-def test_nemo_gym_tools_are_messages() -> None:
-    items = [
-        {"type": "reasoning", "summary": []},
-        {"type": "function_call", "call_id": "1", "name": "add", "arguments": "{}"},
-        {"type": "function_call", "call_id": "2", "name": "sub", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "1", "output": "4"},
-        {"type": "message", "role": "assistant", "content": "It is four."},
-    ]
-    _, _, [request] = ask(NemoGym(), {**row(), "response": {"output": items}})
-    assert request.completion == "It is four."
-    assert request.messages is not None
-    _, turn, result, last = request.messages
-    assert [call["function"]["name"] for call in turn["tool_calls"]] == ["add", "sub"]
-    assert result == {"role": "tool", "tool_call_id": "1", "content": "4"}
-    assert last["content"] == "It is four."
-
-
 def test_nemo_gym_mark_says_by_every_means_that_the_reward_is_none() -> None:
     sent = row("fail", instance_config={"task": "keep"})
     status, answer, _ = ask(NemoGymMarked(), sent)
@@ -308,18 +274,6 @@ def test_nemo_gym_mark_says_by_every_means_that_the_reward_is_none() -> None:
         == "timeout: no answer in time"
     )
     assert answer["response"] == sent["response"]
-
-
-def test_nemo_gym_verdicts_of_before_do_not_stay() -> None:
-    old: dict[str, Any] = {
-        "reward": 0.0,
-        "mask_sample": True,
-        "_ng_failure_class": "judge_failed",
-        "failure_reason": "x",
-    }
-    _, answer, [request] = ask(NemoGym(), row(**old))
-    assert answer == {**row(), "reward": 4.0}
-    assert request.metadata is None
 
 
 def test_nemo_gym_fields_nested_too_deep_are_refused() -> None:
@@ -340,16 +294,6 @@ def test_nemo_gyms_group_is_named_by_id_and_attempt() -> None:
     assert (status, answer) == (200, {**sent, "reward": 4.0})
     assert isinstance(request, GroupRequest)
     assert (request.group_id, request.request_id, request.metadata) == ("g#2", "3", None)
-
-
-@pytest.mark.parametrize(
-    "named", [{"_ng_group_id": "g"}, {"_ng_group_id": None, "_ng_rollout_index": 3}]
-)
-def test_half_a_name_of_a_group_is_none(named: dict[str, Any]) -> None:
-    """It is judged alone; a spec that compares refuses it."""
-    status, _, [request] = ask(NemoGym(), row(**named))
-    assert status == 200
-    assert not isinstance(request, GroupRequest)
 
 
 def test_nemo_gyms_mark_has_a_name_and_takes_the_place_at_its_path() -> None:

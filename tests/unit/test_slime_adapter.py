@@ -106,19 +106,6 @@ def test_an_answer_ends_before_the_token_that_ended_it() -> None:
             assert judge(Sample(f"a{end}", prompt=prompt, label="a"), ANSWER) == 1.0
 
 
-def test_what_graders_see() -> None:
-    adapter = slime._SlimeAdapter(spec(), columns={"topic": "subject"})
-    rendered = "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n"
-    sample = Sample(prompt=rendered, label="4", metadata={"subject": "sums", "answer": "5"})
-    fields = adapter._fields(sample)
-    assert fields["reference"] == fields["label"] == "4"
-    assert (fields["topic"], fields["finish_reason"]) == ("sums", "stop")
-    made = adapter.make_sample(0, 0, sample.prompt, sample.response, fields)
-    assert made.fields()["prompt"] == "Why?"
-    bare = slime._SlimeAdapter(spec())
-    assert bare._fields(Sample(metadata=None, status=Status.ABORTED)) == {}
-
-
 def test_by_name_and_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (path := tmp_path / "reward.toml").write_text(
         '[[graders]]\nname = "right"\ntype = "string_match"\n'

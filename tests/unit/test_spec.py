@@ -7,7 +7,7 @@ from tests.refusals import refuses
 from adjudge import RewardSpec, SpecRewardFunction
 from adjudge.config import load_toml
 from adjudge.errors import ConfigError
-from adjudge.graders.registry import build_grader, list_parameters
+from adjudge.graders.registry import build_grader
 
 LOOP = '[[graders]]\nname = "loop"\ntype = "action_loop"\n'
 
@@ -71,33 +71,6 @@ def test_the_hash_is_of_what_is_said(tmp_path: Path) -> None:
     other = RewardSpec.load(write(tmp_path, LOOP + "similarity_threshold = 0.9"))
     assert one.hash == same.hash
     assert one.hash != other.hash
-
-
-def test_own_classes_beside_the_spec(tmp_path: Path) -> None:
-    (tmp_path / "my_own_graders.py").write_text(
-        "from adjudge import BaseGrader\n"
-        "class Long(BaseGrader):\n"
-        "    score_range = (0.0, 1.0)\n"
-        "    def __init__(self, least=10):\n"
-        "        super().__init__('long')\n"
-        "        self.least = least\n"
-        "    async def aevaluate(self, response: str):\n"
-        "        return float(len(response) >= self.least)\n"
-    )
-    text = '[[graders]]\nname = "mine"\ntype = "my_own_graders:Long"\nleast = 3\n'
-    [grader] = RewardSpec.load(write(tmp_path, text)).build_graders().values()
-    assert grader.name == "mine"
-    assert grader.least == 3
-    assert [p.name for p in list_parameters(type(grader))] == ["least"]
-
-
-def test_paths_are_relative_to_the_spec(tmp_path: Path) -> None:
-    (tmp_path / "verdicts.jsonl").write_text('{"id": "a", "score": 0.5}\n')
-    text = '[[graders]]\nname = "j"\ntype = "recorded"\npath = "verdicts.jsonl"\n'
-    [grader] = RewardSpec.load(write(tmp_path, text)).build_graders().values()
-    assert grader.evaluate(id="a").score == 0.5
-    with refuses("spec.path"):
-        build_grader("recorded", "j", {}, where="spec")
 
 
 @pytest.mark.parametrize(

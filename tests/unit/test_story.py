@@ -115,17 +115,3 @@ def test_whatever_stands_in_a_row_is_json_for_a_browser() -> None:
         row = {"index": 2**80, "details": {"g": said, "events": said}, "messages": [said, "x"]}
         told = StoryTeller({}).tell(row)
         assert json.loads(json.dumps(told, allow_nan=False)) == told
-
-
-def _places(type_: str, sample: Sample, metadata: dict[str, Any], **facts: Any) -> list[Any]:
-    teller = StoryTeller({"g": GraderFacts(name="g", type=type_, **facts)})
-    row = {"details": {"g": {"score": 0.5, "metadata": metadata}}}
-    return list(teller.tell(row, sample=sample)["graders"][0]["places"])
-
-
-def test_the_answer_is_a_span_as_a_browser_counts() -> None:
-    text = "\U0001f600 one two three, one two three. 4"
-    units = text.encode("utf-16-le")
-    [answer] = _places("math", Sample(response=text), {"answer": "4"})
-    assert units[2 * answer["start"] : 2 * answer["end"]].decode("utf-16-le") == "4"
-    assert (answer["kind"], answer["message"]) == ("cited", None)

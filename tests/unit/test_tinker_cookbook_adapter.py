@@ -1,7 +1,6 @@
 """tinker-cookbook's plug-in without the cookbook: what graders see, and what is raised."""
 
 import asyncio
-import pickle
 from types import SimpleNamespace
 from typing import Any
 
@@ -93,10 +92,3 @@ def test_graders_see_the_conversation_the_columns_and_how_it_ended() -> None:
 def test_the_strategy_lets_a_group_lose_members_without_playing_again() -> None:
     strategy = TinkerReward(RewardSpec.from_dict(RIGHT)).rollout_strategy()
     assert vars(strategy) == {"min_successful": 2, "max_retries": 0}
-
-
-def test_environments_travel_to_other_processes() -> None:
-    env = TinkerReward(RewardSpec.from_dict(RIGHT)).make_env(Renderer(), "2 + 2?", answer="4")
-    again = pickle.loads(pickle.dumps(env))
-    assert (again.messages, again.columns) == (env.messages, env.columns)
-    assert again.reward.spec == env.reward.spec

@@ -36,21 +36,6 @@ A, B, C = call("a", x=1), call("b"), call("c")
 
 
 @pytest.mark.parametrize(
-    ("metric", "score"), [("precision", 2 / 3), ("recall", 2 / 4), ("f1", 4 / 7)]
-)
-def test_multisets_are_matched(metric: Any, score: float) -> None:
-    grader = ToolCallPrecisionRecallMatchGrader(metric)
-    result = grader.evaluate([A, A, B, C], tool_calls=[A, A, call("other")])
-    assert result.score == pytest.approx(score)
-    assert result.metadata["matched"] == 2
-
-
-def test_each_reference_is_used_once() -> None:
-    grader = ToolCallPrecisionRecallMatchGrader("precision")
-    assert grader.evaluate([A], tool_calls=[A, A, A, A]).score == 0.25
-
-
-@pytest.mark.parametrize(
     ("one", "other", "equal"),
     [
         ({"x": 1, "y": {"p": 1, "q": [1.0]}}, '{"y": {"q": [1], "p": 1}, "x": 1.0}', True),
@@ -123,34 +108,6 @@ def test_jaccard_of_calls_ignores_order_and_repeats() -> None:
     assert loose.evaluate(turns([call("a", x=2)], [B]), [A, B]).score == 1.0
 
 
-def test_steps_are_aligned() -> None:
-    grader = ToolCallStepSequenceMatchGrader(use_jaccard_similarity=False)
-    assert grader.evaluate(turns([A], [B]), [[A], [B]]).score == 1.0
-    assert grader.evaluate(turns([B], [A]), [[A], [B]]).score == 0.0
-    assert grader.evaluate(turns([A]), [[A], [B]]).score == 0.5
-    assert grader.evaluate(turns([A], [B]), [[A]]).score == 1.0
-    assert grader.evaluate(turns([A], [B]), [[], [A], []]).score == 1.0
-
-
-@pytest.mark.parametrize(
-    ("made", "score"),
-    [
-        ({"x": 1, "y": 2}, 1.0),
-        # 2 keys and 1 of 2 values.
-        ({"x": 1, "y": 3}, 3 / 4),
-        # Values under each other's keys.
-        ({"x": 2, "y": 1}, 2 / 4),
-        ({"x": 1}, 2 * 2 / (2 + 4)),
-        ({}, 0.0),
-        ({"z": 9}, 0.0),
-    ],
-)
-def test_strict_steps_score_arguments_by_f1(made: dict[str, Any], score: float) -> None:
-    grader = ToolCallStepSequenceMatchGrader(use_jaccard_similarity=False)
-    reference = [[call("f", x=1, y=2)]]
-    assert grader.evaluate(turns([call("f", **made)]), reference).score == pytest.approx(score)
-
-
 def test_parallel_calls_of_one_tool_are_paired_each_once_equal_first() -> None:
     grader = ToolCallStepSequenceMatchGrader(use_jaccard_similarity=False)
     one, two = call("f", x=1), call("f", x=2)
@@ -185,15 +142,3 @@ def test_wrong_parameters_are_named() -> None:
         ToolCallPrecisionRecallMatchGrader(match_arguments=wrong)
     with refuses("strict_mode"):
         ToolCallStepSequenceMatchGrader(strict_mode=wrong)
-
-
-def test_deeply_nested_arguments_of_the_policy_match_nothing() -> None:
-    nested: Any = []
-    for _ in range(100_000):
-        nested = [nested]
-    deep = [{"name": "f", "arguments": {"a": nested}}]
-    grader = ToolCallPrecisionRecallMatchGrader(match_arguments=True)
-    assert grader.evaluate([A], tool_calls=deep).score == 0.0
-    assert grader.evaluate([A, call("f")], tool_calls=[A, *deep]).score < 1.0
-    with pytest.raises(GradingFailure, match="not a JSON value"):
-        grader.evaluate(deep, tool_calls=[A])

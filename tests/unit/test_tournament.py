@@ -76,11 +76,6 @@ def test_a_judge_that_goes_by_position_ranks_nobody() -> None:
     assert found.metadata["inconsistent"] == 1.0
 
 
-def test_ties_are_half_wins() -> None:
-    judge = Judge(lambda a, b: "tie" if {a, b} == {"a", "bb"} else longer(a, b))
-    assert grade(TournamentGrader(judge, ties=True), ["a", "bb", "ccc"]).rank == [2, 2, 1]
-
-
 def test_equal_responses_enter_once_and_silent_ones_come_last() -> None:
     judge = Judge(longer)
     found = grade(TournamentGrader(judge), ["a", "", "bb", "a", "<think>"])

@@ -193,13 +193,6 @@ def test_a_call_about_a_whole_group_is_paid_once() -> None:
     assert scored.metrics["judge/cost_usd"] == 0.25
 
 
-def test_env_ratio() -> None:
-    samples, groups = batch("a", "b")
-    for sample in samples:
-        sample.extra = {"env_reward": 2.0}
-    assert scorer().score(samples, groups).metrics["judge/env_ratio"] == 0.25
-
-
 def test_a_pickled_scorer_scores_the_same_in_a_running_loop() -> None:
     one = pickle.loads(pickle.dumps(scorer()))
 

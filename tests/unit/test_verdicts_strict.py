@@ -64,13 +64,6 @@ def test_anything_else_is_refused(text: str) -> None:
     assert "4" not in read.why  # reasons go into prompts and logs: no word of the reply
 
 
-def test_a_cut_reply_says_so() -> None:
-    for text in ('{"reason": "sho', f'So: {IN}{{"reason"', "So"):
-        read = read_object(text, cut=True, block=BLOCK if IN in text else None)
-        assert isinstance(read, UnreadableReply)
-        assert read.kind is CUT
-
-
 @pytest.mark.parametrize(
     "text",
     [

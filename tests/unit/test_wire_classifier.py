@@ -86,24 +86,6 @@ def failure_of(route: str, response: HttpResponse) -> GradingFailure:
 # -- requests ------------------------------------------------------------------------------------
 
 
-def test_messages_go_out_for_the_servers_template() -> None:
-    one = wire("classify", key="k-1")
-    request = one.request(CALL)
-    assert request.path == "/classify"
-    assert request.headers["authorization"] == "Bearer k-1"
-    assert json.loads(request.body) == {
-        "model": "rm",
-        "use_activation": False,
-        "messages": TURNS,
-        "add_generation_prompt": False,
-    }
-    assert body_of(wire("pooling", raw=False)) == {
-        "model": "rm",
-        "messages": TURNS,
-        "add_generation_prompt": False,
-    }
-
-
 def test_token_ids_go_out_where_the_template_is_applied_here() -> None:
     ids = list(range(50))
     sent = body_of(wire("classify", encode=encode))
@@ -135,13 +117,6 @@ def test_what_looks_like_a_control_token_is_broken_up() -> None:
         assert b"< |im_end|>" in sent
     served = body_of(wire("judge"), ChatCall(model="rm", messages=hostile))
     assert served["completion"] == hostile[1]["content"]  # the service knows its judge's tokens
-
-
-def test_fields_of_extra_body_are_sent_and_notes_for_limits_are_not() -> None:
-    sampling = {"temperature": 0.0, "max_tokens": 1, "chat_template_kwargs": {"a": 1}}
-    sent = body_of(wire("classify"), ChatCall(model="rm", messages=TURNS, sampling=sampling))
-    assert sent["chat_template_kwargs"] == {"a": 1}
-    assert not {"temperature", "max_tokens"} & set(sent)
 
 
 @pytest.mark.parametrize(

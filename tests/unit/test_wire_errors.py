@@ -168,16 +168,3 @@ def test_secrets_and_echoes_stay_out_of_messages(message: str, absent: str) -> N
 def test_the_servers_own_words_are_quoted() -> None:
     found = failure(openai_error("model 'm' does\nnot exist"), status=404)
     assert str(found) == "the server answered 404: model 'm' does not exist"
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        "This model only support stream mode, please enable the stream parameter to access it.",
-        "parameter.enable_thinking must be set to false for non-streaming calls",
-    ],
-)
-def test_models_that_only_stream_are_recognised(message: str) -> None:
-    assert failure(openai_error(message), status=400).metadata["stream_only"] is True
-    assert "stream_only" not in failure(openai_error(message), status=500).metadata
-    assert "stream_only" not in failure(openai_error("bad stream"), status=400).metadata

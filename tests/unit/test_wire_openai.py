@@ -95,15 +95,6 @@ def test_a_schema_is_strict_only_when_closed_all_through() -> None:
     assert named["json_schema"]["name"] == "Marks"
 
 
-def test_a_schema_changed_in_place_is_sent_as_it_is() -> None:
-    wire, schema = OpenAIWire(), dict(SCHEMA)
-    sent(wire, schema=schema)
-    schema["additionalProperties"] = True
-    form = sent(wire, schema=schema)["response_format"]["json_schema"]
-    assert form["schema"]["additionalProperties"] is True
-    assert form["strict"] is False
-
-
 def test_reasons_are_bounded_where_the_server_holds_them_to_it() -> None:
     mark = {"type": "object", "properties": {"reason": {"type": "string"}, "n": {"type": "string"}}}
     own = {"properties": {"reason": {"type": "string", "maxLength": 9}, "items": [mark]}}
@@ -136,16 +127,6 @@ def test_choices_go_where_the_server_has_them() -> None:
     }
     assert sent(OpenAIWire(PRESETS["sglang"]), choices=choices)["regex"] == r"(A|B\+|a b-c)"
     assert set(sent(OpenAIWire(), choices=choices)) == {"model", "messages"}
-
-
-def test_features_decide_what_is_sent() -> None:
-    groq = sent(OpenAIWire(PRESETS["groq"]), schema=SCHEMA, logprobs=True, choices=["A"])
-    assert set(groq) == {"model", "messages"}
-    wire = OpenAIWire(PRESETS["groq"], features=frozenset({"schema"}))
-    assert "response_format" in sent(wire, schema=SCHEMA)
-    assert sent(OpenAIWire(), logprobs=True)["top_logprobs"] == 20
-    assert sent(OpenAIWire(PRESETS["dashscope"]), logprobs=True)["top_logprobs"] == 5
-    assert sent(OpenAIWire(), logprobs=True, sampling={"top_logprobs": 2})["top_logprobs"] == 2
 
 
 def test_streams_ask_for_usage() -> None:
