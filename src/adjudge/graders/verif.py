@@ -22,10 +22,15 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import Between, View, text_in_view
 from adjudge.graders.code.running import describe_end
 from adjudge.graders.code.sandbox import Sandbox, check_sandbox
-from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.graders.llm.judge_grader import (
     JudgeGrader,
     JudgeOutcome,
+    ask_all,
+    describe_failure,
+    join_failures,
+    sum_costs,
+)
+from adjudge.graders.llm.material import (
     conversation_query,
     extract_query,
     first_present,

@@ -17,11 +17,10 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.llm.judge_grader import (
-    REPLY_FORM,
+from adjudge.graders.llm.judge_grader import REPLY_FORM, load_shipped_prompt
+from adjudge.graders.llm.material import (
     CandidateView,
     is_blank,
-    load_shipped_prompt,
     missing_field_failure,
     read_turns,
     split_question,

@@ -28,6 +28,9 @@ from adjudge.graders.llm.judge_grader import (
     REPLY_FORM,
     JudgeGrader,
     JudgeOutcome,
+    load_shipped_prompt,
+)
+from adjudge.graders.llm.material import (
     Transcript,
     conversation_query,
     count_opening_turns,
@@ -35,7 +38,6 @@ from adjudge.graders.llm.judge_grader import (
     get_group_name,
     is_blank,
     join_lines,
-    load_shipped_prompt,
     missing_field_failure,
     read_turns,
     split_question,

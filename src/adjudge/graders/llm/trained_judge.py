@@ -22,16 +22,16 @@ import msgspec
 
 from adjudge.errors import Cause, ConfigError, GradingFailure
 from adjudge.graders.base import view_text
-from adjudge.graders.llm.asking import (
+from adjudge.graders.llm.comparison import PairwiseGrader, check_against
+from adjudge.graders.llm.judge_grader import (
     AskPolicy,
+    JudgeGrader,
+    JudgeOutcome,
     ask_all,
     join_failures,
     sum_costs,
 )
-from adjudge.graders.llm.comparison import PairwiseGrader, check_against
-from adjudge.graders.llm.judge_grader import (
-    JudgeGrader,
-    JudgeOutcome,
+from adjudge.graders.llm.material import (
     extract_query,
     get_group_name,
     is_blank,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from adjudge.errors import ErrorKind
-from adjudge.graders.llm.judge_grader import (
-    JudgeOutcome,
+from adjudge.graders.llm.judge_grader import JudgeOutcome
+from adjudge.graders.llm.material import (
     Transcript,
     count_opening_turns,
     find_answer_turn,
