@@ -11,6 +11,15 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import Between, view_text
+from adjudge.graders.llm.candidate_view import (
+    CandidateView,
+    add_query,
+    extract_query,
+    get_group_name,
+    is_blank,
+    missing_field_failure,
+    require_text_field,
+)
 from adjudge.graders.llm.judge_grader import (
     JudgeGrader,
     JudgeOutcome,
@@ -22,15 +31,6 @@ from adjudge.graders.llm.judge_grader import (
     resolve_template,
     sum_costs,
     sum_provenance,
-)
-from adjudge.graders.llm.material import (
-    CandidateView,
-    add_query,
-    extract_query,
-    get_group_name,
-    is_blank,
-    missing_field_failure,
-    require_text_field,
 )
 from adjudge.graders.llm.reply_forms import NO_RANKING, ChoiceForm, KeyForm, build_object_schema
 from adjudge.judges.call_log import call_part

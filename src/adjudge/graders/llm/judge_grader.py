@@ -43,7 +43,7 @@ from adjudge.errors import (
     is_passing,
 )
 from adjudge.graders.base import BaseGrader, View, check_parameters, docstring_summary
-from adjudge.graders.llm.material import CandidateView, TruncationMode
+from adjudge.graders.llm.candidate_view import CandidateView, TruncationMode
 from adjudge.graders.llm.reply_forms import (
     FreeTextForm,
     JudgeReplyForm,

@@ -20,8 +20,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 from adjudge.engine.loop import run_all
 from adjudge.errors import FINAL, PASSING_KINDS, Cause, ErrorKind, GradingFailure
 from adjudge.graders.base import Between
+from adjudge.graders.llm.candidate_view import get_group_name
 from adjudge.graders.llm.judge_grader import RAW_LIMIT, JudgeGrader, JudgeOutcome, sum_provenance
-from adjudge.graders.llm.material import get_group_name
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, MarksForm, ScoreForm
 from adjudge.graders.llm.rubric_question import (
     QuestionKind,

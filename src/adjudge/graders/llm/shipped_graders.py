@@ -24,13 +24,7 @@ from typing import Any, ClassVar
 
 from adjudge.errors import GradingFailure
 from adjudge.graders.base import view_text
-from adjudge.graders.llm.judge_grader import (
-    REPLY_FORM,
-    JudgeGrader,
-    JudgeOutcome,
-    load_shipped_prompt,
-)
-from adjudge.graders.llm.material import (
+from adjudge.graders.llm.candidate_view import (
     Transcript,
     conversation_query,
     count_opening_turns,
@@ -41,6 +35,12 @@ from adjudge.graders.llm.material import (
     missing_field_failure,
     read_turns,
     split_question,
+)
+from adjudge.graders.llm.judge_grader import (
+    REPLY_FORM,
+    JudgeGrader,
+    JudgeOutcome,
+    load_shipped_prompt,
 )
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate

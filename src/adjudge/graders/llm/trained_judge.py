@@ -22,6 +22,15 @@ import msgspec
 
 from adjudge.errors import Cause, ConfigError, GradingFailure
 from adjudge.graders.base import view_text
+from adjudge.graders.llm.candidate_view import (
+    extract_query,
+    get_group_name,
+    is_blank,
+    missing_field_failure,
+    read_turns,
+    require_text_field,
+    split_question,
+)
 from adjudge.graders.llm.comparison import PairwiseGrader, check_against
 from adjudge.graders.llm.judge_grader import (
     AskPolicy,
@@ -30,15 +39,6 @@ from adjudge.graders.llm.judge_grader import (
     ask_all,
     join_failures,
     sum_costs,
-)
-from adjudge.graders.llm.material import (
-    extract_query,
-    get_group_name,
-    is_blank,
-    missing_field_failure,
-    read_turns,
-    require_text_field,
-    split_question,
 )
 from adjudge.graders.llm.numeric_scores import Activation, ScalarGrader
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
