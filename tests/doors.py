@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from adjudge.intake.samples import compute_prompt_key
+from adjudge.intake.rollouts import compute_prompt_key
 from adjudge.messages import content_text
 from adjudge.rewards import RewardSpec
 from adjudge.rewards.batch_grader import BatchGrader

@@ -10,7 +10,7 @@ from adjudge import GraderError, GraderRank, GraderScore, GradingRunner
 from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.llm.llm_grader import LLMGrader
 from adjudge.judges import Reply, ScriptedModel
-from adjudge.judges.ask import current_ask
+from adjudge.judges.call_log import current_ask
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.types import GraderMode
 

@@ -13,7 +13,7 @@ from tests.rows import DATA
 
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import read_messages
-from adjudge.intake.samples import compute_prompt_key
+from adjudge.intake.rollouts import compute_prompt_key
 from adjudge.rollouts.samples import SampleReader, sample_from_row
 
 words = st.text("abc <>?é", min_size=1, max_size=8).filter(str.strip)

@@ -8,7 +8,7 @@ from tests.refusals import refuses
 
 from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.intake.samples import compute_prompt_key
+from adjudge.intake.rollouts import compute_prompt_key
 from adjudge.rollouts.samples import check_mapping, read_samples, sample_from_row
 from adjudge.types import Sample
 

@@ -22,10 +22,7 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import Between, View, text_in_view
 from adjudge.graders.code.running import describe_end
 from adjudge.graders.code.sandbox import Sandbox, check_sandbox
-from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_costs
-from adjudge.graders.llm.judge_grader import (
-    JudgeGrader,
-    JudgeOutcome,
+from adjudge.graders.llm.candidate_view import (
     conversation_query,
     extract_query,
     first_present,
@@ -33,6 +30,14 @@ from adjudge.graders.llm.judge_grader import (
     is_blank,
     missing_field_failure,
     read_turns,
+)
+from adjudge.graders.llm.judge_grader import (
+    JudgeGrader,
+    JudgeOutcome,
+    ask_all,
+    describe_failure,
+    join_failures,
+    sum_costs,
 )
 from adjudge.graders.llm.reply_forms import MarkedScoreForm
 from adjudge.graders.llm.shipped_graders import trim_shipped_prompt

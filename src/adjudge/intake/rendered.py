@@ -1,9 +1,17 @@
-"""Texts that a chat template rendered: a prompt's messages, and the tokens that end an answer."""
+"""Texts that a chat template rendered: a prompt's messages, tokens that end an answer, thinking.
+
+A chat template may open the thinking, so that the turn has no opening tag; a tokenizer may have the
+tags as special tokens, so that decoding drops them; Mistral's tags have another form. Here the text
+of a turn gets ``<think>`` and ``</think>`` where thinking begins and ends. Where nothing says that
+a policy thinks, its text is plain.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from adjudge.text import THINK_CLOSE, THINK_OPEN
 
 # Named one by one: a policy's own markup (`</answer>`, a tool call's closing tag) must stay.
 PAD_TOKENS = ("<pad>", "<|pad|>", "[PAD]", "<|endoftext|>", "<|finetune_right_pad_id|>", "<unk>")
@@ -126,3 +134,135 @@ def _split_bare(text: str) -> list[dict[str, Any]] | None:
         {"role": lines[start], "content": "\n".join(lines[start + 1 : end])}
         for start, end in zip(roles, [*roles[1:], len(lines)], strict=True)
     ]
+
+
+_OPENINGS = {"[THINK]": THINK_OPEN}
+_CLOSINGS = {"[/THINK]": THINK_CLOSE}
+_OPENING_TAGS = (THINK_OPEN, *_OPENINGS)
+THINK_TAGS = {THINK_OPEN: THINK_OPEN, THINK_CLOSE: THINK_CLOSE, **_OPENINGS, **_CLOSINGS}
+
+
+def opens_thinking(prompt: str) -> bool:
+    r"""Whether the end of a rendered prompt opens the thinking of the turn that follows.
+
+    >>> opens_thinking("<|im_start|>assistant\n<think>\n")
+    True
+    """
+    return prompt[-32:].rstrip().endswith(_OPENING_TAGS)
+
+
+def template_opens_thinking(tokenizer: Any, options: Mapping[str, Any] | None = None) -> bool:
+    """Whether the tokenizer's chat template does; ``options`` are those of rendering."""
+    if not getattr(tokenizer, "chat_template", None):
+        return False
+    asked = [{"role": "user", "content": "?"}]
+    rendered = tokenizer.apply_chat_template(
+        asked, tokenize=False, add_generation_prompt=True, **(options or {})
+    )
+    return isinstance(rendered, str) and opens_thinking(rendered)
+
+
+def mark_thinking(text: str, opened: bool = False) -> str:
+    r"""A turn's text with ``<think>`` where its thinking begins.
+
+    ``opened``: the prompt opened it, as :func:`opens_thinking` says.
+
+    >>> mark_thinking("So 4.</think>4", opened=True)
+    '<think>\nSo 4.</think>4'
+    >>> mark_thinking("[THINK]So 4.[/THINK]4")
+    '<think>So 4.</think>4'
+    """
+    if "THINK]" in text and ("[/THINK]" in text or text.lstrip().startswith("[THINK]")):
+        for tag, usual in (*_OPENINGS.items(), *_CLOSINGS.items()):
+            text = text.replace(tag, usual)
+    if opened and not text.lstrip().startswith(THINK_OPEN):
+        return f"{THINK_OPEN}\n{text}"
+    return text
+
+
+class ThinkingWatch:
+    """Says once that some texts are read as plain although the policy seems to think.
+
+    A turn that ends its thinking and never began it shows that a template opens the thinking. A
+    turn without a tag was then perhaps cut inside its thinking; the text does not show it.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say: Callable[[str], None] | None = say
+        self._closed = self._plain = False
+
+    def see(self, response: str) -> None:
+        """Look at the next response."""
+        if "think>" not in response:
+            if self._plain:
+                return  # as in most rows
+            self._plain = True
+        elif THINK_OPEN not in response:
+            self._closed = True
+        if self._closed and self._plain and self._say is not None:
+            self._say(
+                "response: some end a thinking that they do not begin, so the chat template begins "
+                "it; others have no tag at all and are read as plain text, though their thinking "
+                "may have been cut. Give prompts as the template rendered them, or responses with "
+                "their opening <think>."
+            )
+            self._say = None
+
+
+class Thinking(NamedTuple):
+    """What is known of a policy's thinking: tags that are special tokens, and the template.
+
+    ``opened``: whether the chat template opens it; ``None`` where the prompt's text tells.
+    """
+
+    tokens: ThinkTokens | None = None
+    opened: bool | None = None
+
+    @classmethod
+    def of(cls, tokenizer: Any, options: Mapping[str, Any] | None = None) -> Thinking:
+        """What a tokenizer and its chat template say; ``options`` are those of rendering."""
+        return cls(ThinkTokens(tokenizer), template_opens_thinking(tokenizer, options))
+
+
+class ThinkTokens:
+    """Thinking tags that a tokenizer has as special tokens, which decoding leaves out."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        names = getattr(tokenizer, "all_special_tokens", None) or ()
+        self._tags = {
+            int(tokenizer.convert_tokens_to_ids(name)): THINK_TAGS[name]
+            for name in names
+            if name in THINK_TAGS
+        }
+        self._decode: Callable[..., str] = getattr(tokenizer, "decode", str)
+
+    def __bool__(self) -> bool:
+        return bool(self._tags)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of a turn without special tokens, those of thinking excepted."""
+        parts: list[str] = []
+        start = 0
+        for place, token in enumerate(ids):
+            if (tag := self._tags.get(int(token))) is not None:
+                parts += [self._decode(ids[start:place], skip_special_tokens=True), tag]
+                start = place + 1
+        return "".join([*parts, self._decode(ids[start:], skip_special_tokens=True)])
+
+    def restore(self, text: str, ids: Sequence[int]) -> str | None:
+        """``text``, the end of what ``ids`` say, with the tags in it; ``None`` where it is not.
+
+        ``ids`` may be those of several turns, of which ``text`` is the last.
+        """
+        whole = self.decode(ids)
+        bare = whole
+        for tag in (THINK_OPEN, THINK_CLOSE):
+            bare = bare.replace(tag, "")
+        if bare.strip() == text.strip():
+            return whole
+        tag = THINK_OPEN if whole.rfind(THINK_OPEN) > whole.rfind(THINK_CLOSE) else THINK_CLOSE
+        _, found, last = whole.rpartition(tag)
+        if not found:
+            return text
+        before, is_end, _ = text.rstrip().rpartition(last.strip())
+        return f"{before}{tag}{last.strip()}" if last.strip() and is_end else None

@@ -34,8 +34,7 @@ import msgspec
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.ask import count_ask, current_ask
-from adjudge.judges.call_log import begin_call, call_log
+from adjudge.judges.call_log import begin_call, call_log, count_ask, current_ask
 from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.text import split_thinking
 from adjudge.types import Provenance, Usage
@@ -237,9 +236,9 @@ class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
     ``messages`` in OpenAI chat format (tool and image parts pass through); ``schema``: a JSON
     Schema that the reply should satisfy; ``choices``: the texts of which the reply should be one;
     ``logprobs``: ask for the log-probabilities of the reply's tokens; ``draw`` numbers votes and
-    repeats, ``attempt`` the calls for one of them (:class:`~adjudge.judges.ask.Ask`): calls that
-    differ in either never share a reply; ``sampling``: ``temperature``, ``max_tokens``, ``seed``, …
-    as the provider names them. ``group`` is no part of the question: calls of one group go to one
+    repeats, ``attempt`` the calls for one of them (:class:`.Ask`): calls that differ in either
+    never share a reply; ``sampling``: ``temperature``, ``max_tokens``, ``seed``, … as the provider
+    names them. ``group`` is no part of the question: calls of one group go to one
     replica, whose prefix cache knows them.
     """
 

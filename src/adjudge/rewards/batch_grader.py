@@ -28,10 +28,9 @@ from adjudge.errors import (
 )
 from adjudge.graders.base import is_listwise
 from adjudge.graders.binding import BoundGrader, GraderConfig
-from adjudge.graders.llm.asking import compute_wait
-from adjudge.judges.ask import Ask, AskReason
+from adjudge.graders.llm.judge_grader import compute_wait
 from adjudge.judges.base import call_round
-from adjudge.judges.call_log import JudgeCall
+from adjudge.judges.call_log import Ask, AskReason, JudgeCall
 from adjudge.messages import split_events
 from adjudge.rewards.judge_watch import JudgeOutage, JudgeWatch
 from adjudge.rewards.spec import RewardSpec

@@ -19,15 +19,17 @@ from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.columns import ReferenceChoice, RewardColumns, describe_value, read_env_reward
 from adjudge.intake.conversation import list_messages, looks_like_messages, read_messages
+from adjudge.intake.rendered import ThinkingWatch
 from adjudge.intake.rollouts import (
     RolloutParts,
+    compute_divergence,
+    compute_prompt_key,
     is_plain,
     last_said,
     read_conversation,
     read_rollout,
+    sample_of_rollout,
 )
-from adjudge.intake.samples import compute_divergence, compute_prompt_key, sample_of_rollout
-from adjudge.intake.thinking import ThinkingWatch
 from adjudge.messages import last_question
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.rollouts.formats.columns import (

@@ -22,8 +22,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.intake.columns import ReferenceChoice
-from adjudge.intake.samples import make_sample
-from adjudge.intake.thinking import ThinkingWatch
+from adjudge.intake.rendered import ThinkingWatch
+from adjudge.intake.rollouts import make_sample
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.progress import TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder, open_recorder

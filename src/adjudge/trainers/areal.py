@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.errors import ConfigError
-from adjudge.intake.thinking import ThinkTokens, opens_thinking
+from adjudge.intake.rendered import ThinkTokens, opens_thinking
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import Adapter, share_adapter
 from adjudge.trainers.scoring import ScorerResult

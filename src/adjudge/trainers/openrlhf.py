@@ -31,7 +31,7 @@ from typing import Any
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
-from adjudge.intake.thinking import ThinkTokens
+from adjudge.intake.rendered import ThinkTokens
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import mean
 from adjudge.trainers.adapter import Adapter, make_missing_failure

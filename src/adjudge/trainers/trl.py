@@ -30,7 +30,7 @@ from typing import Any
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
-from adjudge.intake.thinking import Thinking
+from adjudge.intake.rendered import Thinking
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import DEFAULT_NAME, Adapter, share_adapter
 from adjudge.trainers.declarations import find_install_line

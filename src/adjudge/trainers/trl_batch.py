@@ -10,9 +10,8 @@ from typing import Any
 
 from adjudge.errors import ConfigError
 from adjudge.intake.columns import find_finish_reason
-from adjudge.intake.rendered import read_rendered_prompt
+from adjudge.intake.rendered import Thinking, ThinkTokens, read_rendered_prompt
 from adjudge.intake.rollouts import first_turn
-from adjudge.intake.thinking import Thinking, ThinkTokens
 from adjudge.messages import prompt_messages
 from adjudge.trainers.adapter import ROLLOUT_FIELD_ERROR, Adapter
 from adjudge.trainers.progress import TrainerProgress

@@ -24,7 +24,7 @@ from adjudge.datasets.rows import (
     split_answers,
 )
 from adjudge.graders.llm.trained_judge import card_prompt
-from adjudge.intake.thinking import template_opens_thinking
+from adjudge.intake.rendered import template_opens_thinking
 from adjudge.stats.predictions import RatingCalibration
 from adjudge.verdicts import Verdict
 from adjudge_lab.judge_training.base_model import load_base_model, tiny_generative_model

@@ -11,26 +11,26 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import Between, view_text
-from adjudge.graders.llm.asking import (
-    ask_all,
-    describe_failure,
-    join_failures,
-    sum_costs,
-    sum_provenance,
-)
-from adjudge.graders.llm.judge_grader import (
+from adjudge.graders.llm.candidate_view import (
     CandidateView,
-    JudgeGrader,
-    JudgeOutcome,
-    TemplateInput,
     add_query,
     extract_query,
     get_group_name,
     is_blank,
     missing_field_failure,
-    parse_ending,
     require_text_field,
+)
+from adjudge.graders.llm.judge_grader import (
+    JudgeGrader,
+    JudgeOutcome,
+    TemplateInput,
+    ask_all,
+    describe_failure,
+    join_failures,
+    parse_ending,
     resolve_template,
+    sum_costs,
+    sum_provenance,
 )
 from adjudge.graders.llm.reply_forms import NO_RANKING, ChoiceForm, KeyForm, build_object_schema
 from adjudge.judges.call_log import call_part

@@ -1,7 +1,16 @@
-"""The base of graders that ask a judge: what it is shown of a sample, and one question.
+"""The base of graders that ask a judge: one question, when it is asked again, and what that costs.
 
-Of a sample it is shown fields by name, or read out of the messages; of the response, thinking is
-stripped or not, and a cut is said. A question that gets no verdict is asked again.
+=========  =======================================================================================
+repair     the reply has no verdict: once, with what was wrong with it
+redraw     there is still none, or the judge refused, or its reply was cut off: once, the same
+           question for another reply
+left_out   the reply leaves criteria of a rubric out: once, for those alone
+again      a failure that passes by itself: once, after all other questions of the call
+outage     too many are missing for such failures: until the judges are back, for ``patience_s``
+=========  =======================================================================================
+
+So an unreadable reply costs at most two further calls. Below this an endpoint sends one call as
+often as a connection, a rate limit or silence makes it.
 
 The question has the shipped wording or one of the user's own. Shipped prompts are files beside
 their graders, ``prompts/NAME.en.txt`` and ``prompts/NAME.zh.txt``, in two parts that a line
@@ -12,18 +21,29 @@ prefix caches hit on.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
 from functools import cache, lru_cache
 from importlib import resources
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from adjudge.config import check_allowed
-from adjudge.errors import ASKED_AGAIN, LACKED, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import BaseGrader, View, check_parameters, docstring_summary, is_nan
-from adjudge.graders.llm.asking import ASK_ONCE, AskPolicy, sum_provenance
+from adjudge.engine.loop import run_all
+from adjudge.errors import (
+    ASKED_AGAIN,
+    FINAL,
+    LACKED,
+    REDRAW_KINDS,
+    ConfigError,
+    ErrorKind,
+    GradingFailure,
+    is_passing,
+)
+from adjudge.graders.base import BaseGrader, View, check_parameters, docstring_summary
+from adjudge.graders.llm.candidate_view import CandidateView, TruncationMode
 from adjudge.graders.llm.reply_forms import (
     FreeTextForm,
     JudgeReplyForm,
@@ -32,12 +52,187 @@ from adjudge.graders.llm.reply_forms import (
     describe_object,
 )
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.messages import content_text
+from adjudge.judges.call_log import AskReason, asking, note_unreadable
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, RenderedPrompt
-from adjudge.prompts.template import render_value
-from adjudge.text import final_text
-from adjudge.types import GraderMode, GraderScore, Provenance
+from adjudge.types import GraderMode, GraderScore, Provenance, Usage
 from adjudge.verdicts import Ending, UnreadableReply, Verdict, read_object
+
+_T = TypeVar("_T")
+
+RAW_LIMIT = 8_000
+"""Characters of a reply that a failure keeps."""
+_NUMBERS = {2: "two", 3: "three"}
+
+
+class AskPolicy(NamedTuple):
+    """How one question is asked again; see the module.
+
+    ``repairs``: whether a judge is shown what was wrong with its reply. ``redraws``: whether the
+    question is put once more for another reply.
+    """
+
+    repairs: bool = True
+    redraws: bool = True
+
+    async def ask(
+        self, put: Callable[[str | None], Awaitable[Reply]], read: Callable[[Reply], _T]
+    ) -> tuple[_T, Reply, list[Provenance]]:
+        """What was read from the reply, the reply, and the provenance of every reply.
+
+        ``put`` asks the judge, with what was wrong with the reply before or ``None``; ``read``
+        raises ``GradingFailure`` for a reply without a verdict. Raises the last failure, with the
+        replies' texts in ``metadata["raw"]``.
+        """
+        made: list[AskReason] = []
+        spent: list[Provenance] = []
+        raw: list[str] = []
+        problem = ""
+        while True:
+            reply = None
+            try:
+                with asking(made[-1], len(made)) if made else nullcontext():
+                    reply = await put(problem if made[-1:] == ["repair"] else None)
+                spent.append(reply.provenance)
+                return read(reply), reply, spent
+            except GradingFailure as failure:
+                problem = str(failure)
+                if reply is not None:
+                    raw.append(reply.text[:RAW_LIMIT])
+                    note_unreadable(reply.text, problem)
+                elif failure.provenance is not None:
+                    spent.append(failure.provenance)
+                if reply is not None and self.repairs and "repair" not in made:
+                    made.append("repair")
+                elif self.redraws and "redraw" not in made and failure.kind in REDRAW_KINDS:
+                    made.append("redraw")
+                else:
+                    raise _last_failure(failure, raw, spent, replied=reply is not None) from None
+
+
+ASK_ONCE = AskPolicy(repairs=False, redraws=False)
+
+_LONGEST_WAIT_S = 30.0
+
+
+def compute_wait(asks: int) -> float:
+    """Seconds to wait in an outage before the next ask, after so many: 1, 2, 4, … 30.
+
+    >>> [compute_wait(asks) for asks in (0, 1, 4, 5, 99)]
+    [1.0, 2.0, 16.0, 30.0, 30.0]
+    """
+    return float(min(2 ** min(asks, 5), _LONGEST_WAIT_S))
+
+
+def _last_failure(
+    failure: GradingFailure, raw: list[str], spent: Sequence[Provenance], *, replied: bool
+) -> GradingFailure:
+    """``failure`` with every reply's text and what all of them cost."""
+    if raw:
+        failure.metadata.setdefault("raw", raw)
+    if spent:
+        failure.provenance = sum_provenance(spent)
+    if not replied or len(raw) == 1:
+        return failure
+    return GradingFailure(
+        failure.kind,
+        f"no verdict in {_NUMBERS[len(raw)]} replies: {failure}",
+        failure.metadata,
+        provenance=failure.provenance,
+    )
+
+
+async def ask_all(asks: Iterable[Callable[[], Awaitable[_T]]]) -> list[_T | GradingFailure]:
+    """Await all at once, in order; a failure takes its ask's place and cancels no other.
+
+    ``auth`` alone is raised, and cancels: with a refused key no other ask does better.
+    """
+    asks = list(asks)
+    done: dict[int, _T | GradingFailure] = {}
+
+    async def one(place: int, ask: Callable[[], Awaitable[_T]]) -> None:
+        try:
+            done[place] = await ask()
+        except GradingFailure as failure:
+            if failure.kind is ErrorKind.AUTH:
+                raise
+            done[place] = failure
+
+    await run_all(one(place, ask) for place, ask in enumerate(asks))
+    return [done[place] for place in range(len(asks))]
+
+
+def join_failures(
+    failures: Sequence[GradingFailure],
+    message: str,
+    metadata: Mapping[str, Any],
+    *,
+    answered: Sequence[Provenance | None] = (),
+    otherwise: ErrorKind = ErrorKind.INCOMPLETE,
+) -> GradingFailure:
+    """One failure for an answer with failed parts; ``answered``: where its other parts came from.
+
+    Its kind: the first one's where all failed in ways that pass by themselves, so that the run asks
+    again; where nothing was answered, the kind that all share; else ``otherwise``. ``suspect``
+    and ``final`` where any was. What was spent is summed.
+    """
+    kinds = [failure.kind for failure in failures]
+    shared = not answered and len(set(kinds)) == 1
+    passing = all(is_passing(failure.kind, failure.metadata) for failure in failures)
+    kind = kinds[0] if shared or passing else otherwise
+    metadata = {**metadata, "suspect": any(failure.suspect for failure in failures)}
+    if shared:
+        first = failures[0].metadata
+        metadata |= {key: first[key] for key in ("status", LACKED) if key in first}
+    if any(failure.final for failure in failures):
+        metadata[FINAL] = True
+    return GradingFailure(kind, message, metadata, provenance=sum_costs(answered, failures))
+
+
+def sum_costs(
+    answered: Iterable[Provenance | None], failures: Iterable[GradingFailure] = ()
+) -> Provenance | None:
+    """The sum of what answers and failures cost; ``None`` where nothing is known of it."""
+    known = [one for one in (*answered, *(f.provenance for f in failures)) if one is not None]
+    return sum_provenance(known) if known else None
+
+
+def describe_failure(failure: GradingFailure) -> dict[str, Any]:
+    """What a result's metadata keeps of a part that failed: kind, message, the raw replies."""
+    note: dict[str, Any] = {"kind": str(failure.kind), "error": str(failure)}
+    if "raw" in failure.metadata:
+        note["raw"] = failure.metadata["raw"]
+    return note
+
+
+def sum_provenance(several: Sequence[Provenance]) -> Provenance:
+    """The provenance of an answer that took several calls: tokens, money, sends and time added.
+
+    Facts that differ between the calls are ``None``; so is the cost where one has no price. Kept
+    replies cost nothing beside live ones.
+    """
+    paid = [one.paid for one in several if one.paid is not None]
+    usages = paid or [one.usage for one in several if one.usage is not None]
+    costs = [usage.cost_usd for usage in usages if usage.cost_usd is not None]
+    usage = Usage(
+        input_tokens=sum(one.input_tokens for one in usages),
+        output_tokens=sum(one.output_tokens for one in usages),
+        cached_tokens=sum(one.cached_tokens for one in usages),
+        cost_usd=sum(costs) if len(costs) == len(usages) else None,
+    )
+    return Provenance(
+        source=_common_value([one.source for one in several]),
+        model=_common_value([one.model for one in several]),
+        prompt_hash=_common_value([one.prompt_hash for one in several]),
+        usage=usage if usages else None,
+        latency_s=sum(one.latency_s or 0.0 for one in several),
+        attempts=sum(one.attempts or 0 for one in several),
+        hedged=any(one.hedged for one in several),
+    )
+
+
+def _common_value(values: Sequence[str | None]) -> str | None:
+    return values[0] if len(set(values)) == 1 else None
+
 
 _PART = "\n=====\n"
 _OURS = ("reply_form",)
@@ -54,206 +249,6 @@ def _messages(name: str, language: LanguageEnum) -> list[ChatMessage]:
     file = resources.files("adjudge.graders.llm").joinpath(f"prompts/{name}.{language}.txt")
     static, _, material = file.read_text(encoding="utf-8").partition(_PART)
     return [ChatMessage("system", static.strip()), ChatMessage("user", material.strip())]
-
-
-TruncationMode = Literal["judge", "mask"]
-"""``judge``: a response that hit its length limit is judged, and the judge is told. ``mask``: it is
-``GraderError(invalid_input)``, so the reward is missing."""
-
-_CUT = {
-    LanguageEnum.EN: "\n[The response ends here because it reached its length limit.]",
-    LanguageEnum.ZH: "\n[回复在此处因达到长度上限而被截断。]",
-}
-
-
-class CandidateView(NamedTuple):
-    """How rollouts are shown: ``view`` and ``truncated`` of a grader with a judge."""
-
-    view: View = "final"
-    truncated: TruncationMode = "judge"
-
-    def render(
-        self,
-        fields: Mapping[str, Any],
-        language: LanguageEnum = LanguageEnum.EN,
-        *,
-        reads_messages: bool = True,
-    ) -> dict[str, Any] | None:
-        """``fields`` as a judge sees them; ``None`` when thinking never ended, so nothing was said.
-
-        ``response`` and the assistant's turns in ``messages`` lose their thinking under ``final``.
-        A sample with the ``finish_reason`` ``length`` was cut: the response gets a note, or
-        ``GradingFailure(invalid_input)`` under ``mask``. Without ``reads_messages`` the question
-        shows no ``messages``, so beside a response they are left as they are.
-        """
-        seen = dict(fields)
-        cut = fields.get("finish_reason") == "length"
-        if cut and self.truncated == "mask":
-            raise GradingFailure(ErrorKind.INVALID_INPUT, "the rollout was cut at its length limit")
-        if self.view == "final":
-            if (response := seen.get("response")) is not None:
-                seen["response"] = stripped = _final(response)
-                if stripped is None:
-                    return None
-            needed = reads_messages or response is None
-            if needed and (messages := seen.get("messages")) is not None:
-                seen["messages"], unended = _final_messages(messages)
-                if unended and response is None:  # else that decides, being what is judged
-                    return None
-        if cut and isinstance(seen.get("response"), str):
-            seen["response"] += _CUT[language]
-        return seen
-
-
-def _final(response: Any) -> Any:
-    return final_text(response) if isinstance(response, str) else response
-
-
-def _final_messages(messages: Any) -> tuple[Any, bool]:
-    """The messages with the assistant's thinking taken out, and whether the last never ended it."""
-    if not isinstance(messages, list):
-        return messages, False
-    shown = []
-    unended = False
-    last = len(messages) - 1
-    for place, message in enumerate(messages):
-        if not isinstance(message, Mapping) or message.get("role") != "assistant":
-            shown.append(message)
-            continue
-        content = message.get("content")
-        if isinstance(content, list) and any(map(_is_image, content)):
-            shown.append(message)
-            continue
-        text = final_text(content_text(content))
-        unended |= text is None and place == last and not message.get("tool_calls")
-        shown.append({**message, "content": text or ""})
-    return shown, unended
-
-
-def _is_image(part: Any) -> bool:
-    return isinstance(part, Mapping) and not isinstance(part.get("text"), str)
-
-
-Transcript = list[dict[str, Any]]
-"""Chat messages, one object with a role each."""
-
-
-def read_turns(messages: Any) -> Transcript:
-    """Chat messages as a transcript shows them: one object with a role each.
-
-    ``{"message": …}`` is unwrapped and the former ``function_call`` becomes a tool call. Raises
-    ``GradingFailure(invalid_input)`` for what is no list of messages, or an empty one.
-
-    >>> read_turns([{"message": {"role": "user", "content": "Hello"}}])
-    [{'role': 'user', 'content': 'Hello'}]
-    """
-    if not isinstance(messages, list | tuple) or not messages:
-        found = "empty" if isinstance(messages, list | tuple) else type(messages).__name__
-        raise _invalid(f"messages is {found}, must be a list of chat messages")
-    return [_turn(message, place) for place, message in enumerate(messages)]
-
-
-def _turn(message: Any, place: int) -> dict[str, Any]:
-    inner = message.get("message", message) if isinstance(message, Mapping) else None
-    if not isinstance(inner, Mapping) or not isinstance(inner.get("role"), str):
-        raise _invalid(f"messages[{place}] is no object with a role")
-    turn = dict(inner)
-    if turn["role"] == "assistant" and isinstance(turn.get("content"), Mapping):
-        turn["content"] = "".join(str(piece) for piece in render_value(turn["content"]))
-    calls, legacy = turn.get("tool_calls"), turn.pop("function_call", None)
-    if calls is not None and not isinstance(calls, list):
-        raise _invalid(f"messages[{place}].tool_calls is {type(calls).__name__}, must be a list")
-    if not calls and legacy is not None:
-        turn["tool_calls"] = [legacy]
-    return turn
-
-
-def find_answer_turn(turns: Sequence[Mapping[str, Any]]) -> int | None:
-    """The place of the last assistant turn that says something; ``None`` without one."""
-    for place in range(len(turns) - 1, -1, -1):
-        if turns[place]["role"] == "assistant" and not is_blank(turn_content(turns[place])):
-            return place
-    return None
-
-
-def turn_content(turn: Mapping[str, Any]) -> Any:
-    """The text of a turn, or its parts where some are no text."""
-    content = turn.get("content")
-    if isinstance(content, list) and any(map(_is_image, content)):
-        return content
-    return content_text(content)
-
-
-def split_question(turns: Transcript, response: Any) -> tuple[int, Any]:
-    """How many turns come before ``response`` (``None``: the last thing said), and the response.
-
-    A response of the sample's own that is not the last thing said follows the conversation. If the
-    conversation ends with an assistant's turn, it replaces that turn. A trajectory in which the
-    assistant says nothing has the response ``""``; without an assistant's turn it is ``None``.
-    """
-    place = find_answer_turn(turns)
-    if response is None:
-        if place is None:
-            acted = any(turn["role"] == "assistant" for turn in turns)
-            return len(turns), "" if acted else None
-        return place, turn_content(turns[place])
-    same = (
-        place is not None and isinstance(response, str) and turn_content(turns[place]) == response
-    )
-    if place is not None and (same or place == len(turns) - 1):
-        return place, response
-    return len(turns), response
-
-
-def conversation_query(turns: Transcript) -> Any:
-    """A conversation as a query: one user's turn alone is its content; ``None`` without any."""
-    if len(turns) == 1 and turns[0]["role"] == "user":
-        return turn_content(turns[0])
-    return turns if any(turn["role"] == "user" for turn in turns) else None
-
-
-def count_opening_turns(turns: Transcript) -> int:
-    """How many turns come before the assistant's first."""
-    for place, turn in enumerate(turns):
-        if turn["role"] == "assistant":
-            return place
-    return len(turns)
-
-
-def is_blank(value: Any) -> bool:
-    """Whether there is nothing to show: null, NaN, white space, an object or list without more."""
-    if isinstance(value, str):
-        return not value or value.isspace()
-    if isinstance(value, list | tuple):
-        return all(map(is_blank, value))
-    return value is None or is_nan(value) or (isinstance(value, dict) and not value)
-
-
-def first_present(fields: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """The first of several fields that has something to show, else ``None``."""
-    for name in names:
-        value = fields.get(name)
-        if value is not None and not is_blank(value):
-            return value
-    return None
-
-
-def join_lines(value: Any) -> Any:
-    """A list of tool definitions or calls with one JSON object per line; text as it is."""
-    if not isinstance(value, list | tuple):
-        return value
-    return "\n".join(str(piece) for item in value for piece in render_value(item))
-
-
-def missing_field_failure(names: Sequence[str], fields: Mapping[str, Any]) -> GradingFailure:
-    """The failure of a sample that has none of the fields ``names``."""
-    has = ", ".join(sorted(map(str, fields))[:20])
-    wanted = " or ".join(repr(name) for name in names)
-    return _invalid(f"the sample has no field {wanted} (it has: {has})", {LACKED: list(names)})
-
-
-def _invalid(message: str, metadata: dict[str, Any] | None = None) -> GradingFailure:
-    return GradingFailure(ErrorKind.INVALID_INPUT, message, metadata)
 
 
 REPLY_FORM = "reply_form"
@@ -303,7 +298,7 @@ class JudgeGrader(BaseGrader):
     ``language``: ``en`` or ``zh``, of the prompt. The fields are the parameters: flags, the words
     of a ``Literal`` and numbers with ``Between`` are checked; what else must hold is checked in
     ``__post_init__``. A call that fails, and a reply that has no single readable verdict also
-    after the further asks of :class:`~adjudge.graders.llm.asking.AskPolicy`, is
+    after the further asks of :class:`~adjudge.graders.llm.judge_grader.AskPolicy`, is
     ``GradingFailure``: there is no default.
     """
 
@@ -449,24 +444,6 @@ class JudgeGrader(BaseGrader):
         return JudgeOutcome(verdict, _with_prompt_hash(source, template), reply, len(spent))
 
 
-def require_text_field(fields: Mapping[str, Any], name: str, who: str = "") -> str:
-    """The text in a field; ``GradingFailure(invalid_input)`` where it is absent or no text."""
-    value = fields.get(name)
-    if isinstance(value, str):
-        return value
-    found = "is absent" if value is None else f"is a {type(value).__name__}"
-    lacked = {LACKED: [name]} if value is None else {}
-    if who:
-        raise _invalid(f"{who} needs text in {name!r}, which {found}", lacked)
-    raise _invalid(f"{name!r} {found}, must be text", lacked)
-
-
-def get_group_name(fields: Mapping[str, Any]) -> str | None:
-    """The name of a sample's group, to keep its calls on one replica; ``None`` without a name."""
-    group = fields.get("group")
-    return group if isinstance(group, str) else None
-
-
 def _append_words(message: dict[str, Any], words: str) -> dict[str, Any]:
     """The question's last message with ``words`` after all material."""
     content = message["content"]
@@ -574,34 +551,3 @@ def parse_ending(verdict: Any, template: PromptTemplate) -> Ending | None:
             "Leave out one of the two."
         )
     return ending
-
-
-def extract_query(fields: Mapping[str, Any]) -> Any:
-    """What a response answers: ``query``, else the conversation before it, else ``prompt``."""
-    if not is_blank(fields.get("query")):
-        return fields["query"]
-    if "event" in fields and "history" in fields:  # an event: what comes later is not known yet
-        return (
-            conversation_query(read_turns(fields["history"]))
-            if fields["history"]
-            else fields.get("prompt")
-        )
-    if not is_blank(fields.get("messages")):
-        turns = read_turns(fields["messages"])
-        before, _ = split_question(turns, fields.get("response"))
-        if (conversation := conversation_query(turns[:before])) is not None:
-            return conversation
-    return first_present(fields, ("prompt",))
-
-
-def add_query(fields: Mapping[str, Any], template: PromptTemplate) -> dict[str, Any]:
-    """``fields`` with ``query`` filled in (:func:`extract_query`).
-
-    Raises ``GradingFailure(invalid_input)`` where the template needs ``query`` and it is missing.
-    """
-    values = {**fields, "query": extract_query(fields)}
-    if values["query"] is None:
-        del values["query"]
-        if "query" in template.fields:
-            raise missing_field_failure(("query", "messages", "prompt"), fields)
-    return values

@@ -12,16 +12,13 @@ from adjudge import verdicts
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import GraderAnswer, View
-from adjudge.graders.llm.judge_grader import (
-    REPLY_FORM,
-    JudgeGrader,
+from adjudge.graders.llm.candidate_view import (
     TruncationMode,
     extract_query,
     get_group_name,
     missing_field_failure,
-    parse_ending,
-    resolve_template,
 )
+from adjudge.graders.llm.judge_grader import REPLY_FORM, JudgeGrader, parse_ending, resolve_template
 from adjudge.graders.llm.reply_forms import FieldsForm, JudgeReplyForm, RankingForm, ScoreForm
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.prompts import LanguageEnum, PromptTemplate

@@ -19,7 +19,7 @@ from adjudge.graders.base import (
     is_listwise,
 )
 from adjudge.graders.binding import BoundGrader, GraderConfig
-from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_costs
+from adjudge.graders.llm.judge_grader import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.judges.call_log import call_part
 from adjudge.types import (
     GraderError,

@@ -16,18 +16,20 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import Between, check_parameter, view_text
-from adjudge.graders.llm.asking import AskPolicy
-from adjudge.graders.llm.judge_grader import (
-    REPLY_FORM,
-    JudgeGrader,
-    TemplateInput,
+from adjudge.graders.llm.candidate_view import (
     add_query,
     get_group_name,
     is_blank,
     read_turns,
     require_text_field,
-    resolve_template,
     split_question,
+)
+from adjudge.graders.llm.judge_grader import (
+    REPLY_FORM,
+    AskPolicy,
+    JudgeGrader,
+    TemplateInput,
+    resolve_template,
 )
 from adjudge.judges.base import Reply, TokenLogprobs
 from adjudge.prompts import LanguageEnum

@@ -17,15 +17,14 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.llm.judge_grader import (
-    REPLY_FORM,
+from adjudge.graders.llm.candidate_view import (
     CandidateView,
     is_blank,
-    load_shipped_prompt,
     missing_field_failure,
     read_turns,
     split_question,
 )
+from adjudge.graders.llm.judge_grader import REPLY_FORM, load_shipped_prompt
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.rubrics import (
     Criterion,

@@ -24,10 +24,7 @@ from typing import Any, ClassVar
 
 from adjudge.errors import GradingFailure
 from adjudge.graders.base import view_text
-from adjudge.graders.llm.judge_grader import (
-    REPLY_FORM,
-    JudgeGrader,
-    JudgeOutcome,
+from adjudge.graders.llm.candidate_view import (
     Transcript,
     conversation_query,
     count_opening_turns,
@@ -35,10 +32,15 @@ from adjudge.graders.llm.judge_grader import (
     get_group_name,
     is_blank,
     join_lines,
-    load_shipped_prompt,
     missing_field_failure,
     read_turns,
     split_question,
+)
+from adjudge.graders.llm.judge_grader import (
+    REPLY_FORM,
+    JudgeGrader,
+    JudgeOutcome,
+    load_shipped_prompt,
 )
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate

@@ -11,7 +11,6 @@ from typing import Annotated, Any, NamedTuple
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import Between
-from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.graders.llm.comparison import (
     PairComparison,
     PairJudge,
@@ -19,6 +18,7 @@ from adjudge.graders.llm.comparison import (
     ResponseGroup,
     read_group,
 )
+from adjudge.graders.llm.judge_grader import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.judges.call_log import call_part
 from adjudge.types import GraderError, GraderMode, GraderRank, Provenance
 

@@ -22,16 +22,7 @@ import msgspec
 
 from adjudge.errors import Cause, ConfigError, GradingFailure
 from adjudge.graders.base import view_text
-from adjudge.graders.llm.asking import (
-    AskPolicy,
-    ask_all,
-    join_failures,
-    sum_costs,
-)
-from adjudge.graders.llm.comparison import PairwiseGrader, check_against
-from adjudge.graders.llm.judge_grader import (
-    JudgeGrader,
-    JudgeOutcome,
+from adjudge.graders.llm.candidate_view import (
     extract_query,
     get_group_name,
     is_blank,
@@ -39,6 +30,15 @@ from adjudge.graders.llm.judge_grader import (
     read_turns,
     require_text_field,
     split_question,
+)
+from adjudge.graders.llm.comparison import PairwiseGrader, check_against
+from adjudge.graders.llm.judge_grader import (
+    AskPolicy,
+    JudgeGrader,
+    JudgeOutcome,
+    ask_all,
+    join_failures,
+    sum_costs,
 )
 from adjudge.graders.llm.numeric_scores import Activation, ScalarGrader
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from adjudge.errors import ErrorKind
-from adjudge.graders.llm.judge_grader import (
-    JudgeOutcome,
+from adjudge.graders.llm.candidate_view import (
     Transcript,
     count_opening_turns,
     find_answer_turn,
@@ -21,6 +20,7 @@ from adjudge.graders.llm.judge_grader import (
     missing_field_failure,
     turn_content,
 )
+from adjudge.graders.llm.judge_grader import JudgeOutcome
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, build_object_schema
 from adjudge.graders.llm.shipped_graders import PromptValues, ShippedGrader
 from adjudge.prompts import LanguageEnum

@@ -23,7 +23,7 @@ from adjudge.graders.llm.multi_judge import MultiJudge
 from adjudge.graders.llm.numeric_scores import ExpectedScoreGrader
 from adjudge.graders.llm.rubric import RubricGrader
 from adjudge.graders.llm.shipped_graders import ShippedGrader
-from adjudge.intake.samples import make_sample
+from adjudge.intake.rollouts import make_sample
 from adjudge.judge_evaluation.probes.items import ProbeItem, ProbeTopic
 from adjudge.rubrics import Rubric
 from adjudge.stats import mean_of_all

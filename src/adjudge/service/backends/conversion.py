@@ -17,8 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 
 from adjudge.config_tables import explain_problem
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.intake.rollouts import RolloutParts, read_rollout
-from adjudge.intake.samples import sample_of_rollout
+from adjudge.intake.rollouts import RolloutParts, read_rollout, sample_of_rollout
 from adjudge.text import replace_surrogates
 from adjudge.types import (
     GradedSample,

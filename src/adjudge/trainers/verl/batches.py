@@ -52,10 +52,8 @@ import msgspec
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.intake.columns import ReferenceChoice, find_finish_reason
 from adjudge.intake.conversation import assistant_message, tool_call
-from adjudge.intake.rendered import END_TOKENS, decode_prompt
-from adjudge.intake.rollouts import first_turn
-from adjudge.intake.samples import make_sample
-from adjudge.intake.thinking import ThinkTokens, opens_thinking
+from adjudge.intake.rendered import END_TOKENS, ThinkTokens, decode_prompt, opens_thinking
+from adjudge.intake.rollouts import first_turn, make_sample
 from adjudge.messages import content_text, parse_conversation
 from adjudge.types import GraderError, RewardResult, Sample
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.intake.thinking import THINK_TAGS
+from adjudge.intake.rendered import THINK_TAGS
 
 _Loop: Any = object
 if find_spec("verl") is not None:  # tools that read documentation import every module

@@ -1,0 +1,264 @@
+"""What a judge is shown of a sample: its fields by name, or read out of the messages.
+
+Of the response, thinking is stripped or not, and a cut is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from adjudge.errors import LACKED, ErrorKind, GradingFailure
+from adjudge.graders.base import View, is_nan
+from adjudge.messages import content_text
+from adjudge.prompts import LanguageEnum, PromptTemplate
+from adjudge.prompts.template import render_value
+from adjudge.text import final_text
+
+TruncationMode = Literal["judge", "mask"]
+"""``judge``: a response that hit its length limit is judged, and the judge is told. ``mask``: it is
+``GraderError(invalid_input)``, so the reward is missing."""
+
+_CUT = {
+    LanguageEnum.EN: "\n[The response ends here because it reached its length limit.]",
+    LanguageEnum.ZH: "\n[回复在此处因达到长度上限而被截断。]",
+}
+
+
+class CandidateView(NamedTuple):
+    """How rollouts are shown: ``view`` and ``truncated`` of a grader with a judge."""
+
+    view: View = "final"
+    truncated: TruncationMode = "judge"
+
+    def render(
+        self,
+        fields: Mapping[str, Any],
+        language: LanguageEnum = LanguageEnum.EN,
+        *,
+        reads_messages: bool = True,
+    ) -> dict[str, Any] | None:
+        """``fields`` as a judge sees them; ``None`` when thinking never ended, so nothing was said.
+
+        ``response`` and the assistant's turns in ``messages`` lose their thinking under ``final``.
+        A sample with the ``finish_reason`` ``length`` was cut: the response gets a note, or
+        ``GradingFailure(invalid_input)`` under ``mask``. Without ``reads_messages`` the question
+        shows no ``messages``, so beside a response they are left as they are.
+        """
+        seen = dict(fields)
+        cut = fields.get("finish_reason") == "length"
+        if cut and self.truncated == "mask":
+            raise GradingFailure(ErrorKind.INVALID_INPUT, "the rollout was cut at its length limit")
+        if self.view == "final":
+            if (response := seen.get("response")) is not None:
+                seen["response"] = stripped = _final(response)
+                if stripped is None:
+                    return None
+            needed = reads_messages or response is None
+            if needed and (messages := seen.get("messages")) is not None:
+                seen["messages"], unended = _final_messages(messages)
+                if unended and response is None:  # else that decides, being what is judged
+                    return None
+        if cut and isinstance(seen.get("response"), str):
+            seen["response"] += _CUT[language]
+        return seen
+
+
+def _final(response: Any) -> Any:
+    return final_text(response) if isinstance(response, str) else response
+
+
+def _final_messages(messages: Any) -> tuple[Any, bool]:
+    """The messages with the assistant's thinking taken out, and whether the last never ended it."""
+    if not isinstance(messages, list):
+        return messages, False
+    shown = []
+    unended = False
+    last = len(messages) - 1
+    for place, message in enumerate(messages):
+        if not isinstance(message, Mapping) or message.get("role") != "assistant":
+            shown.append(message)
+            continue
+        content = message.get("content")
+        if isinstance(content, list) and any(map(_is_image, content)):
+            shown.append(message)
+            continue
+        text = final_text(content_text(content))
+        unended |= text is None and place == last and not message.get("tool_calls")
+        shown.append({**message, "content": text or ""})
+    return shown, unended
+
+
+def _is_image(part: Any) -> bool:
+    return isinstance(part, Mapping) and not isinstance(part.get("text"), str)
+
+
+Transcript = list[dict[str, Any]]
+"""Chat messages, one object with a role each."""
+
+
+def read_turns(messages: Any) -> Transcript:
+    """Chat messages as a transcript shows them: one object with a role each.
+
+    ``{"message": …}`` is unwrapped and the former ``function_call`` becomes a tool call. Raises
+    ``GradingFailure(invalid_input)`` for what is no list of messages, or an empty one.
+
+    >>> read_turns([{"message": {"role": "user", "content": "Hello"}}])
+    [{'role': 'user', 'content': 'Hello'}]
+    """
+    if not isinstance(messages, list | tuple) or not messages:
+        found = "empty" if isinstance(messages, list | tuple) else type(messages).__name__
+        raise _invalid(f"messages is {found}, must be a list of chat messages")
+    return [_turn(message, place) for place, message in enumerate(messages)]
+
+
+def _turn(message: Any, place: int) -> dict[str, Any]:
+    inner = message.get("message", message) if isinstance(message, Mapping) else None
+    if not isinstance(inner, Mapping) or not isinstance(inner.get("role"), str):
+        raise _invalid(f"messages[{place}] is no object with a role")
+    turn = dict(inner)
+    if turn["role"] == "assistant" and isinstance(turn.get("content"), Mapping):
+        turn["content"] = "".join(str(piece) for piece in render_value(turn["content"]))
+    calls, legacy = turn.get("tool_calls"), turn.pop("function_call", None)
+    if calls is not None and not isinstance(calls, list):
+        raise _invalid(f"messages[{place}].tool_calls is {type(calls).__name__}, must be a list")
+    if not calls and legacy is not None:
+        turn["tool_calls"] = [legacy]
+    return turn
+
+
+def find_answer_turn(turns: Sequence[Mapping[str, Any]]) -> int | None:
+    """The place of the last assistant turn that says something; ``None`` without one."""
+    for place in range(len(turns) - 1, -1, -1):
+        if turns[place]["role"] == "assistant" and not is_blank(turn_content(turns[place])):
+            return place
+    return None
+
+
+def turn_content(turn: Mapping[str, Any]) -> Any:
+    """The text of a turn, or its parts where some are no text."""
+    content = turn.get("content")
+    if isinstance(content, list) and any(map(_is_image, content)):
+        return content
+    return content_text(content)
+
+
+def split_question(turns: Transcript, response: Any) -> tuple[int, Any]:
+    """How many turns come before ``response`` (``None``: the last thing said), and the response.
+
+    A response of the sample's own that is not the last thing said follows the conversation. If the
+    conversation ends with an assistant's turn, it replaces that turn. A trajectory in which the
+    assistant says nothing has the response ``""``; without an assistant's turn it is ``None``.
+    """
+    place = find_answer_turn(turns)
+    if response is None:
+        if place is None:
+            acted = any(turn["role"] == "assistant" for turn in turns)
+            return len(turns), "" if acted else None
+        return place, turn_content(turns[place])
+    same = (
+        place is not None and isinstance(response, str) and turn_content(turns[place]) == response
+    )
+    if place is not None and (same or place == len(turns) - 1):
+        return place, response
+    return len(turns), response
+
+
+def conversation_query(turns: Transcript) -> Any:
+    """A conversation as a query: one user's turn alone is its content; ``None`` without any."""
+    if len(turns) == 1 and turns[0]["role"] == "user":
+        return turn_content(turns[0])
+    return turns if any(turn["role"] == "user" for turn in turns) else None
+
+
+def count_opening_turns(turns: Transcript) -> int:
+    """How many turns come before the assistant's first."""
+    for place, turn in enumerate(turns):
+        if turn["role"] == "assistant":
+            return place
+    return len(turns)
+
+
+def is_blank(value: Any) -> bool:
+    """Whether there is nothing to show: null, NaN, white space, an object or list without more."""
+    if isinstance(value, str):
+        return not value or value.isspace()
+    if isinstance(value, list | tuple):
+        return all(map(is_blank, value))
+    return value is None or is_nan(value) or (isinstance(value, dict) and not value)
+
+
+def first_present(fields: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """The first of several fields that has something to show, else ``None``."""
+    for name in names:
+        value = fields.get(name)
+        if value is not None and not is_blank(value):
+            return value
+    return None
+
+
+def join_lines(value: Any) -> Any:
+    """A list of tool definitions or calls with one JSON object per line; text as it is."""
+    if not isinstance(value, list | tuple):
+        return value
+    return "\n".join(str(piece) for item in value for piece in render_value(item))
+
+
+def missing_field_failure(names: Sequence[str], fields: Mapping[str, Any]) -> GradingFailure:
+    """The failure of a sample that has none of the fields ``names``."""
+    has = ", ".join(sorted(map(str, fields))[:20])
+    wanted = " or ".join(repr(name) for name in names)
+    return _invalid(f"the sample has no field {wanted} (it has: {has})", {LACKED: list(names)})
+
+
+def _invalid(message: str, metadata: dict[str, Any] | None = None) -> GradingFailure:
+    return GradingFailure(ErrorKind.INVALID_INPUT, message, metadata)
+
+
+def require_text_field(fields: Mapping[str, Any], name: str, who: str = "") -> str:
+    """The text in a field; ``GradingFailure(invalid_input)`` where it is absent or no text."""
+    value = fields.get(name)
+    if isinstance(value, str):
+        return value
+    found = "is absent" if value is None else f"is a {type(value).__name__}"
+    lacked = {LACKED: [name]} if value is None else {}
+    if who:
+        raise _invalid(f"{who} needs text in {name!r}, which {found}", lacked)
+    raise _invalid(f"{name!r} {found}, must be text", lacked)
+
+
+def get_group_name(fields: Mapping[str, Any]) -> str | None:
+    """The name of a sample's group, to keep its calls on one replica; ``None`` without a name."""
+    group = fields.get("group")
+    return group if isinstance(group, str) else None
+
+
+def extract_query(fields: Mapping[str, Any]) -> Any:
+    """What a response answers: ``query``, else the conversation before it, else ``prompt``."""
+    if not is_blank(fields.get("query")):
+        return fields["query"]
+    if "event" in fields and "history" in fields:  # an event: what comes later is not known yet
+        return (
+            conversation_query(read_turns(fields["history"]))
+            if fields["history"]
+            else fields.get("prompt")
+        )
+    if not is_blank(fields.get("messages")):
+        turns = read_turns(fields["messages"])
+        before, _ = split_question(turns, fields.get("response"))
+        if (conversation := conversation_query(turns[:before])) is not None:
+            return conversation
+    return first_present(fields, ("prompt",))
+
+
+def add_query(fields: Mapping[str, Any], template: PromptTemplate) -> dict[str, Any]:
+    """``fields`` with ``query`` filled in (:func:`extract_query`).
+
+    Raises ``GradingFailure(invalid_input)`` where the template needs ``query`` and it is missing.
+    """
+    values = {**fields, "query": extract_query(fields)}
+    if values["query"] is None:
+        del values["query"]
+        if "query" in template.fields:
+            raise missing_field_failure(("query", "messages", "prompt"), fields)
+    return values
