@@ -132,6 +132,7 @@ def from_sample(sample: Sample, group: str) -> AuditedRollout:
     """A rollout of a dump; its reward is the dump's."""
     extras = sample.extra
     recorded = next((extras[name] for name in _ADVANTAGES if name in extras), None)
+    reasons = _sort_names(tuple(extras))[1]
     return AuditedRollout(
         index=sample.original_index,
         where=sample.where,
@@ -141,7 +142,7 @@ def from_sample(sample: Sample, group: str) -> AuditedRollout:
         advantage=_number(recorded),
         missing=_why_no_reward(sample),
         components=_find_components(extras),
-        reasons=_find_reasons(extras),
+        reasons={name: extras[name] for name in reasons if isinstance(extras[name], str)},
         has_texts=sample.response is not None,
         **_sample_columns(sample),
     )
@@ -149,7 +150,8 @@ def from_sample(sample: Sample, group: str) -> AuditedRollout:
 
 def _sample_columns(sample: Sample) -> dict[str, Any]:
     """The texts of a rollout, and how it ended."""
-    finish = _find_finish(sample.extra)
+    said = (sample.extra.get(name) for name in _FINISH_KEYS)
+    finish = next((one for one in said if isinstance(one, str) and one), "")
     return {
         "prompt": sample.prompt or "",
         "reference": sample.reference if isinstance(sample.reference, str) else "",
@@ -213,12 +215,6 @@ def _find_components(extras: Mapping[str, Any]) -> dict[str, float | None]:
     }
 
 
-def _find_reasons(extras: Mapping[str, Any]) -> dict[str, str]:
-    """What judges said in words, where a dump has columns of it."""
-    names = _sort_names(tuple(extras))[1]
-    return {name: extras[name] for name in names if isinstance(extras[name], str)}
-
-
 @lru_cache(maxsize=256)
 def _sort_names(columns: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """The columns that by their names may be parts of a reward, and what judges said."""
@@ -235,10 +231,6 @@ def _reason_text(detail: Mapping[str, Any]) -> str:
         if isinstance(text := detail.get(name), str) and text:
             return text
     return ""
-
-
-def _find_finish(extras: Mapping[str, Any]) -> str:
-    return next((v for k in _FINISH_KEYS if isinstance(v := extras.get(k), str) and v), "")
 
 
 def _is_truncated(extras: Mapping[str, Any], finish: str) -> bool | None:

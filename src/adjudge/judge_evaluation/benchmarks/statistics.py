@@ -273,11 +273,12 @@ def calibration_metrics(probabilities: Sequence[float]) -> CalibrationMetrics:
 
 def measure_length_effects(judged: JudgedPairs) -> LengthEffects:
     """See :class:`LengthEffects`."""
-    rows = [
-        (margin, _choice_share(judgement, margin), float(_length_difference(item)))
-        for item, judgement in judged
-        if (margin := _signed_preference(item, judgement)) is not None
-    ]
+    rows: list[tuple[float, float, float]] = []
+    for item, judgement in judged:
+        if (margin := _signed_preference(item, judgement)) is not None:
+            share = _half_ties(margin) if judgement.scores else (1 + margin) / 2
+            a, b = (sum(len(turn["content"]) for turn in side) for side in (item.a, item.b))
+            rows.append((margin, share, float(a - b if item.label == "A" else b - a)))
     margins, lengths = [row[0] for row in rows], [row[2] for row in rows]
     uneven = [(choice, by) for _, choice, by in rows if by]
     return LengthEffects(
@@ -314,16 +315,6 @@ def _signed_preference(item: PairItem, judgement: Judgement) -> float | None:
         if not isinstance(verdict, MissingJudgement)
     ]
     return math.fsum(found) / 2 if len(found) == 2 else None
-
-
-def _choice_share(judgement: Judgement, signed: float) -> float:
-    """The share of a judge's choices that went to the better answer."""
-    return _half_ties(signed) if judgement.scores else (1 + signed) / 2
-
-
-def _length_difference(item: PairItem) -> int:
-    a, b = (sum(len(turn["content"]) for turn in side) for side in (item.a, item.b))
-    return a - b if item.label == "A" else b - a
 
 
 def _half_ties(margin: float) -> float:

@@ -43,7 +43,7 @@ def summarise_diff(runs: PairedRuns, labels: LabelledPairs | None = None) -> dic
     environment, conflicts = _environment_rewards(pairs)
     agreement = compare_rewards(runs.rewards_a, runs.rewards_b, members)
     truths = {"environment": LabelledPairs(environment, []), "labels": labels}
-    found = {
+    parts = {
         "adjudge": __version__,
         "a": describe_run(runs.a),
         "b": describe_run(runs.b),
@@ -54,13 +54,9 @@ def summarise_diff(runs: PairedRuns, labels: LabelledPairs | None = None) -> dic
         "settings": _changed_settings(runs.a, runs.b),
         "reward": _compare_side(runs.rewards_a, runs.rewards_b, members),
         "graders": _compare_graders(runs),
-        "advantages": msgspec.to_builtins(agreement),
-        "criteria": msgspec.to_builtins(
-            compare_criteria(
-                [pair.a.marks for pair in pairs],
-                [pair.b.marks for pair in pairs],
-                members,
-            )
+        "advantages": agreement,
+        "criteria": compare_criteria(
+            [pair.a.marks for pair in pairs], [pair.b.marks for pair in pairs], members
         ),
         "noise": _measure_noise(runs) if _have_same_spec(runs.a, runs.b) else None,
         "truth": {
@@ -73,6 +69,7 @@ def summarise_diff(runs: PairedRuns, labels: LabelledPairs | None = None) -> dic
         "turned": _turned_samples(runs),
         "seed": 0,
     }
+    found: dict[str, Any] = msgspec.to_builtins(parts)
     if found["identical"]:
         _state_no_change(found)
     return found
@@ -83,7 +80,7 @@ def _state_no_change(found: dict[str, Any]) -> None:
     truths = [part[pairs] for part in found["truth"].values() for pairs in ("within", "pooled")]
     for part in (found["reward"], found["missing"], *found["graders"].values(), *truths):
         if part["change"]["value"] is not None:
-            part["change"] = _as_data(Estimate(0.0, why=NOTHING_VARIED))
+            part["change"] = msgspec.to_builtins(Estimate(0.0, why=NOTHING_VARIED))
 
 
 def describe_run(run: DiffRun) -> dict[str, Any]:
@@ -169,7 +166,7 @@ def _compare_side(
         "mean_a": mean([x for x, _ in both]),
         "mean_b": mean([y for _, y in both]),
         "changed": sum(x != y for x, y in both),
-        "change": _as_data(_mean_change(rows)),
+        "change": _mean_change(rows),
     }
 
 
@@ -185,11 +182,6 @@ def _mean_change(rows: Sequence[ItemColumns]) -> Estimate:
             ratio([math.fsum(of) for of in zip(*rows, strict=True)]), why=NOTHING_VARIED
         )
     return bootstrap_groups(rows, ratio, bounds=_UNBOUNDED)
-
-
-def _as_data(found: Estimate) -> dict[str, Any]:
-    data: dict[str, Any] = msgspec.to_builtins(found)
-    return data
 
 
 def _compare_graders(runs: PairedRuns) -> dict[str, Any]:
@@ -309,13 +301,13 @@ def _agreement_change(
         return None if one is None or other is None else other - one
 
     if not rows or not whole[2]:
-        none = _as_data(Estimate(why=NO_VALUE))
+        none = Estimate(why=NO_VALUE)
         return {"pairs": 0, "a": none, "b": none, "change": none}
     return {
         "pairs": round(whole[2] / 2 if counted_twice else whole[2]),
-        "a": _as_data(bootstrap_groups(rows, share(0), bounds=(0, 1))),
-        "b": _as_data(bootstrap_groups(rows, share(1), bounds=(0, 1))),
-        "change": _as_data(bootstrap_groups(rows, change)),
+        "a": bootstrap_groups(rows, share(0), bounds=(0, 1)),
+        "b": bootstrap_groups(rows, share(1), bounds=(0, 1)),
+        "change": bootstrap_groups(rows, change),
     }
 
 
@@ -332,7 +324,7 @@ def _compare_missing(pairs: Sequence[RowPair], members: Sequence[Sequence[int]])
         "only_a": gone.count((True, False)),
         "only_b": gone.count((False, True)),
         "both": gone.count((True, True)),
-        "change": _as_data(bootstrap_groups(rows, ratio)),
+        "change": bootstrap_groups(rows, ratio),
         "kinds_a": count_kinds([pair.a.kind for pair in pairs]),
         "kinds_b": count_kinds([pair.b.kind for pair in pairs]),
     }

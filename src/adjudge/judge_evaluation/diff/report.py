@@ -92,7 +92,7 @@ def _truth_parts(summary: Mapping[str, Any]) -> list[str]:
             numbers += f", {_signed(change['low'])} to {_signed(change['high'])}"
         if not change["value"]:
             said = f"it agrees with {_TRUTHS[source]} as A does"
-        elif _excludes_zero(change):
+        elif change["low"] is not None and (change["low"] > 0 or change["high"] < 0):
             more = "more" if change["value"] > 0 else "less"
             said = f"it agrees with {_TRUTHS[source]} {more}"
         else:
@@ -109,10 +109,6 @@ def _missing_part(summary: Mapping[str, Any]) -> str:
         return ""
     a, b = (_percent(missing[one]) for one in ("a", "b"))
     return f"{b} of its rewards are missing, {a} of A's"
-
-
-def _excludes_zero(found: Mapping[str, Any]) -> bool:
-    return found["low"] is not None and (found["low"] > 0 or found["high"] < 0)
 
 
 def _percent(share: float) -> str:

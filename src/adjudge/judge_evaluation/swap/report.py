@@ -34,7 +34,8 @@ def pair_table(pairs: Sequence[Mapping[str, Any]]) -> Table:
         columns += [*numeric(heading), Column("95 %", "i")]
     rows = []
     for pair in pairs:
-        cells: list[object] = [_linked(pair["judges"])]
+        page = f"pairs/{'-'.join(pair['judges'])}.html"
+        cells: list[object] = [Element("a", " and ".join(pair["judges"]), href=page)]
         for name in _PAIR_NUMBERS:
             one = pair["advantages"][name]
             ends = format_range(one["low"], one["high"], one["why"])
@@ -42,10 +43,6 @@ def pair_table(pairs: Sequence[Mapping[str, Any]]) -> Table:
         rows.append([*cells, format_integer(pair["advantages"]["common"])])
     about = "; ".join(": ".join(said) for said in _PAIR_NUMBERS.values())
     return Table([*columns, *numeric("common")], rows, caption=small(about), drop=("common",))
-
-
-def _linked(names: Sequence[str]) -> Element:
-    return Element("a", " and ".join(names), href=f"pairs/{'-'.join(names)}.html")
 
 
 def judge_table(judges: Sequence[Mapping[str, Any]]) -> Table:
