@@ -199,7 +199,7 @@ def test_rows_from_files_are_counted_and_cut(tmp_path: Path) -> None:
     lines.append({"chosen": long, "rejected": [long[0], {"role": "assistant", "content": "bad"}]})
     (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, lines)))
     files = 'train = "pairs.jsonl"\nuse_margin = true\n'
-    with pytest.raises(ConfigError, match=r"(?s)data\.train: 1 of 63 rows.*pairs\.jsonl:62"):
+    with pytest.raises(ConfigError, match=r"(?s)data\.train: 62 of 63 rows.*pairs\.jsonl:62"):
         run_judge(job(write(tmp_path, files), tmp_path / "strict"))
     files += "val_fraction = 0.2\nallow_unusable = 0.1\n"
     summary = run_judge(job(write(tmp_path, files), tmp_path / "run"))
