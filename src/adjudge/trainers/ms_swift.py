@@ -203,14 +203,14 @@ class ZeroFilling:
 def _read_zero_filling(args: Any, scale: Any, estimator: Any) -> ZeroFilling:
     """What ms-swift's settings make of the 0 that stands for a missing reward."""
 
-    def given(key: str) -> Any:
+    def find_setting(key: str) -> Any:
         return getattr(args, key, None)
 
-    divergence = given("kl_in_reward") and given("beta")
+    divergence = find_setting("kl_in_reward") and find_setting("beta")
     apart = scale in ("group", "none") and not divergence
-    apart = apart and given("loss_type") != "real"  # where 0 is a bad answer
-    others = given("reward_model") or given("use_gym_env")
-    alone = len(given("reward_funcs") or [""]) == 1 and not others
+    apart = apart and find_setting("loss_type") != "real"  # where 0 is a bad answer
+    others = find_setting("reward_model") or find_setting("use_gym_env")
+    alone = len(find_setting("reward_funcs") or [""]) == 1 and not others
     centres = apart and alone and scale == "none" and estimator in ("grpo", "reinforce_plus_plus")
     who = f"ms-swift (scale_rewards {scale!r}, advantage_estimator {estimator!r})"
     return ZeroFilling(who, apart, centres)
