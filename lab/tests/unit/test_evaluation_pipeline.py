@@ -96,9 +96,6 @@ def test_the_replays_of_the_page(judge: str) -> None:
     assert (noise["asked"]["now"], noise["arms"][0]["parsed"]) == (15, 15)
     again = run(REPLAY.splitlines()[1])
     assert "0 asked now" in again.stdout
-    alone = run("adjudge study replay scores.jsonl --temperature 1")
-    assert alone.exit_code == 2
-    assert "has no effect without a judge. Add --judge." in " ".join(alone.stderr.split())
 
 
 def test_replies_of_which_none_can_be_read_are_no_success(judge: str) -> None:

@@ -164,7 +164,7 @@ class Counting(ChatModel):
 def replayed(folder: Path, model: ChatModel, dump: Path, **more: Any) -> dict[str, Any]:
     judge = ReplayJudge("j", model, "the judge", {})
     return replay_dump(
-        ReplayJob(dump=dump, folder=folder, judge=judge, concurrency=1, **{"repeats": 2, **more})
+        ReplayJob(dump=dump, folder=folder, judge=judge, **{"repeats": 2, **more})
     )
 
 
@@ -211,7 +211,8 @@ def test_judges_are_found(tmp_path: Path) -> None:
     )
     one = find_replay_judge(f"{spec}#one")
     assert (one.name, one.model.model, one.sampling) == ("one", "m", {"temperature": 0.5})
-    cold = find_replay_judge(f"{spec}#one", sampling={"temperature": 0.0})
+    spec.write_text(spec.read_text().replace("temperature = 0.5", "temperature = 0.0"))
+    cold = find_replay_judge(f"{spec}#one")
     assert cold.sampling == {"temperature": 0.0}
     assert cold.identity != one.identity
     assert find_replay_judge("http://localhost:9/v1#m").model.kind == "openai"
@@ -243,7 +244,11 @@ def test_what_cannot_be_meant_is_named(tmp_path: Path, more: Any, said: str) -> 
 def test_an_estimate_counts_each_prompt_once_a_repeat(tmp_path: Path) -> None:
     dump = tmp_path / "dump.jsonl"
     dump.write_text("".join(json.dumps({"prompt": PROMPT + mark}) + "\n" for mark in "aab"))
-    judge = find_replay_judge("http://127.0.0.1:9/v1#m", sampling={"max_tokens": 50})
+    spec = tmp_path / "reward.toml"
+    table = 'type = "vllm"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\nmax_tokens = 50\n'
+    grader = 'version = 1\n[[graders]]\nname = "q"\ntype = "helpfulness"\njudge = "one"\n'
+    spec.write_text(f"{grader}[judges.one]\n{table}")
+    judge = find_replay_judge(str(spec))
     found = estimate_replay(ReplayJob(dump, tmp_path / "out", judge, repeats=3))
     assert [(one.calls, one.output_tokens) for one in found.values()] == [(6, 300)]
     assert not (tmp_path / "out").exists()

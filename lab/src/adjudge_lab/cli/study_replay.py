@@ -20,7 +20,6 @@ from adjudge.cli.console import (
 from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     JUDGE_CALLS,
-    ApiKeyEnv,
     JsonSummary,
     Quiet,
     Rows,
@@ -34,7 +33,6 @@ from adjudge.report.table import Table, numeric
 from adjudge_lab.studies.judge_dumps import DUMP_FIELDS
 from adjudge_lab.studies.replay import (
     ReplayJob,
-    ReplayJudge,
     estimate_replay,
     find_replay_judge,
     replay_dump,
@@ -55,8 +53,8 @@ def replay(
             "--judge",
             "-j",
             metavar="SPEC.toml#JUDGE",
-            help="The judge to ask, or http://HOST/v1#MODEL [default: none; recorded replies are "
-            "parsed].",
+            help="The judge to ask, with its own settings, or http://HOST/v1#MODEL [default: none; "
+            "recorded replies are parsed].",
         ),
     ] = None,
     parse: Annotated[
@@ -80,21 +78,6 @@ def replay(
     repeats: Annotated[
         int, typer.Option(help="How often each prompt is asked.", rich_help_panel=JUDGE_CALLS)
     ] = 1,
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            help="The temperature [default: the judge's own].", rich_help_panel=JUDGE_CALLS
-        ),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            help="The most tokens of a reply [default: the judge's own].",
-            rich_help_panel=JUDGE_CALLS,
-        ),
-    ] = None,
-    api_key_env: ApiKeyEnv = None,
-    concurrency: Annotated[int, typer.Option(help="The most questions in flight.")] = 16,
     mapping: Annotated[
         list[str] | None,
         map_option(
@@ -123,12 +106,11 @@ def replay(
     job = ReplayJob(
         dump=dump,
         folder=folder or new_folder("replay"),
-        judge=_find_judge(judge, api_key_env, temperature, max_tokens),
+        judge=None if judge is None else find_replay_judge(judge),
         parse=parse,
         form=form,
         scale=_parse_scale(scale),
         repeats=repeats,
-        concurrency=concurrency,
         mapping=parse_map(mapping, DUMP_FIELDS, rows),
     )
     if dry_run:
@@ -141,20 +123,6 @@ def replay(
     if job.judge is not None and not any(arm["parsed"] for arm in job.summary["arms"]):
         errors().print("[red]No reply could be read:[/] all verdicts are missing")
         raise typer.Exit(3)
-
-
-def _find_judge(
-    name: str | None, api_key_env: str | None, temperature: float | None, max_tokens: int | None
-) -> ReplayJudge | None:
-    given = {"temperature": temperature, "max_tokens": max_tokens}
-    sampling = {key: value for key, value in given.items() if value is not None}
-    if name is not None:
-        return find_replay_judge(name, api_key_env=api_key_env, sampling=sampling)
-    if sampling or api_key_env is not None:
-        option = f"--{next(iter(sampling))}" if sampling else "--api-key-env"
-        option = option.replace("_", "-")
-        raise ConfigError(f"{option}: has no effect without a judge. Add --judge.")
-    return None
 
 
 def _parse_scale(given: str | None) -> tuple[float | None, float | None]:

@@ -55,26 +55,17 @@ class ReplayJudge(msgspec.Struct, frozen=True):
     sampling: dict[str, Any]
 
 
-def find_replay_judge(
-    name: str, *, api_key_env: str | None = None, sampling: Mapping[str, Any] | None = None
-) -> ReplayJudge:
+def find_replay_judge(name: str) -> ReplayJudge:
     """``http://HOST/v1#MODEL``, a reward spec with one judge, or ``SPEC.toml#JUDGE``.
 
-    A trained judge's folder gives the spec in it. ``sampling`` goes over the judge's own.
-    Raises :class:`ConfigError`.
+    A trained judge's folder gives the spec in it. Raises :class:`ConfigError`.
     """
     place, _, chosen = name.partition("#")
-    sampling = dict(sampling or {})
     if is_address(place):
         if not chosen:
             raise ConfigError(f"--judge {name}: the model's name is missing. Use {place}#MODEL.")
-        kind = "vllm" if api_key_env is None else "openai"
-        given: dict[str, Any] = {"type": kind, "model": chosen, "base_url": place}
-        if api_key_env is not None:
-            given["api_key_env"] = api_key_env
-        return _build_replay_judge(name, chosen, given | sampling, None)
-    if api_key_env is not None:
-        raise ConfigError("--api-key-env: can only be used with --judge http://HOST/v1#MODEL")
+        given: dict[str, Any] = {"type": "vllm", "model": chosen, "base_url": place}
+        return _build_replay_judge(name, chosen, given, None)
     if not Path(place).exists():
         raise ConfigError(
             f"--judge {name}: there is no such spec (allowed: SPEC.toml, http://HOST/v1#MODEL)"
@@ -91,7 +82,7 @@ def find_replay_judge(
             )
         hint = suggest_name(chosen, judges)
         raise ConfigError(f"--judge {name}: there is no judge {chosen!r}{hint} (it has: {has})")
-    given = judges[chosen].model_dump(exclude_unset=True) | sampling
+    given = judges[chosen].model_dump(exclude_unset=True)
     folder = Path(place) if Path(place).is_dir() else Path(place).parent
     return _build_replay_judge(place, chosen, given, folder)
 
@@ -212,6 +203,8 @@ def _ranges(source: str, items: dict[str, list[float]]) -> dict[str, Any]:
 
 _KIND = "replay"
 _MAX_PROBLEMS = 50
+_IN_FLIGHT = 16
+"""Questions; a judge's own ``endpoint`` may allow fewer."""
 
 
 @dataclass
@@ -230,7 +223,6 @@ class ReplayJob:
     form: str | None = None
     scale: tuple[float | None, float | None] = (None, None)
     repeats: int = 1
-    concurrency: int = 16
     mapping: Mapping[str, str] = field(default_factory=dict)
     on_progress: Callable[[str, int, int], None] = lambda *_: None
     summary: dict[str, Any] = field(default_factory=dict)
@@ -266,9 +258,8 @@ def _check(job: ReplayJob) -> None:
         raise ConfigError(
             "--repeats: can only be used with --judge, because each recorded reply exists once"
         )
-    for name, number in (("--repeats", job.repeats), ("--concurrency", job.concurrency)):
-        if number < 1:
-            raise ConfigError(f"{name}: must be at least 1 (found {number})")
+    if job.repeats < 1:
+        raise ConfigError(f"--repeats: must be at least 1 (found {job.repeats})")
     low, high = job.scale
     if low is not None and high is not None and not low < high:
         raise ConfigError(
@@ -305,7 +296,7 @@ def _ask_missing(job: ReplayJob, dumped: Sequence[DumpedPrompt], answers: ReplyL
     if todo:
         asking = ask_model(
             job.judge.model, todo, lambda one: (prompts[one[0]], {}), keep,
-            in_flight=job.concurrency,
+            in_flight=_IN_FLIGHT,
         )  # fmt: skip
         run_blocking(asking)
     return len(todo)
