@@ -100,6 +100,19 @@ def test_rollouts_may_come_through_a_pipe(work: Path) -> None:
     assert json.loads((work / "out" / "summary.json").read_text())["inputs"] == ["stdin"]
 
 
+def test_a_reader_that_goes_away_is_no_mistake_of_ours(work: Path) -> None:
+    """As `adjudge … | head` does."""
+    pipe = f"{shlex.join((*COMMAND, 'graders', '--json'))} | true"
+    found = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {pipe}"],
+        cwd=work,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (found.returncode, found.stderr) == (141, "")
+
+
 def test_json_goes_to_standard_output_alone(work: Path) -> None:
     done = run_here(*GRADE, "-o", "out", "--json", folder=work)
     assert json.loads(done.stdout) == json.loads((work / "out" / "summary.json").read_text())

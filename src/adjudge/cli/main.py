@@ -11,6 +11,8 @@ points (:mod:`adjudge.cli.plugins`); those of adjudge-lab come so.
 from __future__ import annotations
 
 import gc
+import os
+import sys
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -157,6 +159,9 @@ class _Program(CommandGroup):
         except _USAGE_ERROR as error:
             error.message = redact_addresses(error.message)
             raise
+        except BrokenPipeError:  # who reads our output has gone, such as `head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(141) from None  # what a shell says of a program that SIGPIPE ended
         except OSError as error:
             _stop(2, f"{error.filename or 'a file'}: {error.strerror or error}")
         except Terminated:
