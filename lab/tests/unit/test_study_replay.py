@@ -163,9 +163,7 @@ class Counting(ChatModel):
 
 def replayed(folder: Path, model: ChatModel, dump: Path, **more: Any) -> dict[str, Any]:
     judge = ReplayJudge("j", model, "the judge", {})
-    return replay_dump(
-        ReplayJob(dump=dump, folder=folder, judge=judge, **{"repeats": 2, **more})
-    )
+    return replay_dump(ReplayJob(dump=dump, folder=folder, judge=judge, **{"repeats": 2, **more}))
 
 
 def test_no_prompt_is_asked_twice(tmp_path: Path) -> None:

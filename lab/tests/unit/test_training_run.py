@@ -136,13 +136,15 @@ def shown(when: str, text: str) -> AnswerSample:
     )  # fmt: skip
 
 
-def report(folder: Path, text: str, rows: list[dict[str, float]]) -> str:
+def report(
+    folder: Path, text: str, rows: list[dict[str, float]], answers: list[AnswerSample] | None = None
+) -> str:
     run = load_run_file(EXAMPLE)
     checks = StepWatch()
     checks.alarms += [
         StepAlarm(3, "length", text, text, otherwise=text), StepAlarm(4, "solved", text, text, True)
     ]  # fmt: skip
-    answers = [shown("before", text), shown("after", text)]
+    answers = answers or [shown("before", text), shown("after", text)]
     summary = {
         **summarise_training(run, build_reward_spec(run, "http://h/v1"), rows, answers, checks),
         "adjudge": "0", "created": "today", "seconds": {"total": 3.0}, "endpoints": [],
@@ -158,6 +160,26 @@ def test_the_report_says_what_happened(tmp_path: Path) -> None:
     assert page.count("<polyline") >= 5
     assert "Step 3, length" in page
     assert "http" not in re.sub(r'http-equiv="', "", page)  # nothing is fetched
+
+
+def test_the_report_shows_first_where_the_judge_is_misled(tmp_path: Path) -> None:
+    """Of what the gold finds worst, the highest reward; a missing reward misleads nobody."""
+    found = [
+        ("0", 0.4),
+        ("1", 0.9),
+        ("0 no", 0.8),
+        ("timeout: late", None),
+        ("1", 0.1),
+        ("0", None),
+    ]
+    answers = [
+        AnswerSample(when=when, prompt=f"question {n}", response="", reference="", reward=reward,
+                     missing=None, verdicts={"gold": verdict})
+        for when in ("before", "after") for n, (verdict, reward) in enumerate(found)
+    ]  # fmt: skip
+    page = report(tmp_path, "plain", rows_of(20), answers)
+    assert re.findall(r"question (\d)", page) == list("205143")
+    assert page.index("2 more") < page.index("question 4")
 
 
 def test_a_report_of_no_step_at_all(tmp_path: Path) -> None:

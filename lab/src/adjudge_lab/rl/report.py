@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +44,10 @@ def write_training_report(
             judge_calls_section({key: summary.get(key) for key in ("endpoints", "spending")}),
             Section("held-out", "Held-out prompts", held_out_section(summary), "Held-out"),
             Section(
-                "samples", "The same questions, before and after", _samples_table(shown), "Samples"
+                "samples",
+                "The same questions, before and after",
+                _samples(shown, summary["gold"]),
+                "Samples",
             ),
             notes_section(__package__ or ""),
         ],
@@ -264,12 +268,47 @@ def _interval(one: Mapping[str, Any]) -> str:
     return f"{value} ({format_number(one['low'], 3)} to {format_number(one['high'], 3)})"
 
 
-def _samples_table(shown: Sequence[AnswerSample]) -> Table:
+_FIRST_SAMPLES = 4
+"""The worst ones; the others are folded."""
+
+
+def _samples(shown: Sequence[AnswerSample], gold: str | None) -> Element | str:
+    """Answers before and after training, the worst after it first.
+
+    With a gold grader: of the lowest gold the highest reward, where the judge is misled. Else the
+    lowest reward, missing ones first.
+    """
     before = [one for one in shown if one.when == "before"]
     after = [one for one in shown if one.when == "after"]
+    pairs = list(zip(before, after, strict=False))
+    if not pairs:
+        return ""
+    pairs.sort(key=lambda pair: _worst_first(pair[1], gold))
+    by = "lowest reward" if gold is None else f"lowest {gold}, then highest reward"
+    first, more = pairs[:_FIRST_SAMPLES], pairs[_FIRST_SAMPLES:]
+    folded = Element(
+        "details",
+        Element("summary", f"{format_integer(len(more))} more"),
+        _samples_table(more),
+    )
+    return Fragment(
+        small(f"Order: {by} after training."), _samples_table(first), folded if more else None
+    )
+
+
+def _worst_first(last: AnswerSample, gold: str | None) -> tuple[float, float]:
+    if gold is None:
+        return (-math.inf if last.reward is None else last.reward), 0.0
+    score = math.inf
+    with suppress(ValueError):  # a verdict begins with its score; a failure has none
+        score = float(last.verdicts.get(gold, "").partition(" ")[0])
+    return score, math.inf if last.reward is None else -last.reward
+
+
+def _samples_table(pairs: Sequence[tuple[AnswerSample, AnswerSample]]) -> Table:
     rows = [
         [[quote(first.prompt), small("right: ", first.reference)], _answer(first), _answer(last)]
-        for first, last in zip(before, after, strict=False)
+        for first, last in pairs
     ]
     return Table(["Question", "Before", "After"], rows, kind="said", row_heads=False)
 
