@@ -283,8 +283,8 @@ class SyntheticSet(Generic[_T]):
         """
         # Half of the labels were given in the other order: the mean of what both would be.
         shift = self.settings.position_bias * (0.5 - self.settings.noise)
-        told = ({**one, "A": one["A"] - shift, "B": one["B"] + shift} for one in self.chances)
-        return math.fsum(max(one.values()) for one in told) / len(self.chances)
+        shifted = ({**one, "A": one["A"] - shift, "B": one["B"] + shift} for one in self.chances)
+        return math.fsum(max(one.values()) for one in shifted) / len(self.chances)
 
     def split(self, held_out: int) -> tuple[SyntheticSet[_T], SyntheticSet[_T]]:
         """All but the last ``held_out`` rows, and these; rows are distinct, so none leaks.

@@ -141,7 +141,7 @@ class _PolicyArguments:
 
 
 def _find_run_file(target: PolicyTarget) -> Path:
-    """The run file that a run folder keeps; asked for where there is none."""
+    """The run file that a run folder keeps; asked for where it keeps none."""
     if target.run is not None and (kept := Path(target.run) / "config.toml").is_file():
         return kept
     raise ConfigError(

@@ -226,7 +226,7 @@ class _Probe:
 
 
 class _Dropped(str):
-    """A fault that is none: nothing of a group is learned."""
+    """No fault: nothing of a group is learned."""
 
     __slots__ = ()
 

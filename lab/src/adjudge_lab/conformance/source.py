@@ -1,6 +1,6 @@
 """A trainer's own text: files, functions and statements of a checkout, run without its stack.
 
-What a trainer imports and the driven lines do not use (Ray, Megatron, a GPU) is a stand-in; what
+What a trainer imports and the driven lines do not use (Ray, Megatron, a GPU) is a placeholder; what
 is driven is never retyped. The code that runs is the one that you name: an installed package, or
 a checkout.
 """
@@ -65,7 +65,7 @@ class TrainerSource:
         return f"{self.package}/{file}" + ("" if number is None else f":{number}")
 
     def load_module(self, file: str, name: str) -> ModuleType:
-        """A whole file as the module ``name``; what it imports must be there, or a stand-in."""
+        """A whole file as the module ``name``; what it imports must be there, or a placeholder."""
         module = stand_in(name)
         self._run(ast.parse(self._text(file)).body, file, vars(module))
         return module

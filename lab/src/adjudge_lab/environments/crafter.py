@@ -160,7 +160,7 @@ class CrafterEnvironment:
         return "\n".join(lines)
 
     def _at(self, dx: int, dy: int) -> str:
-        """What stands so far from the player; beyond the world there is nothing."""
+        """What is so far from the player; beyond the world there is nothing."""
         x, y = (int(at) + by for at, by in zip(self._info["player_pos"], (dx, dy), strict=True))
         width, height = self._area
         if not (0 <= x < width and 0 <= y < height):

@@ -158,7 +158,7 @@ def _read_key() -> str | None:
 
 
 class _RequestRefused(Exception):
-    """An answer that is none."""
+    """An answer with an error."""
 
     def __init__(
         self, status: int, kind: ErrorKind, message: str, headers: Mapping[str, str] | None = None

@@ -381,7 +381,7 @@ def _retry_pause(failure: GradingFailure, attempt: int) -> float | None:
 
 
 def _is_bounded(number: float | None) -> bool:
-    """Whether it can be added up; JSON has no number that is none."""
+    """Whether it can be added up; JSON has no NaN."""
     return number is None or abs(number) <= LARGEST_REWARD
 
 

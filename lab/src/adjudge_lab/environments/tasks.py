@@ -123,11 +123,11 @@ async def play(
     policy cannot even read the beginning.
     """
     opening = await asyncio.to_thread(environment.reset, seed)
-    told = [{"role": "system", "content": environment.instructions}]
+    head = [{"role": "system", "content": environment.instructions}]
     episode = Episode(
         environment.name,
         seed,
-        [*(told if environment.instructions else []), {"role": "user", "content": opening}],
+        [*(head if environment.instructions else []), {"role": "user", "content": opening}],
     )
     unlocked = 0
     while not episode.done and len(episode.rewards) < max_turns:
@@ -333,7 +333,7 @@ def _checked_row(where: str, row: dict[str, Any] | RolloutError) -> dict[str, An
 
 
 RUBRIC_COLUMNS = ("rubrics", "reward_model.rubrics", "extra_info.reward_model.rubrics")
-"""Where a row's rubrics may stand: our own column, and verl's Parquet files."""
+"""Where a row may have its rubrics: our own column, and verl's Parquet files."""
 
 
 def has_rubrics(row: Mapping[str, Any]) -> bool:

@@ -177,8 +177,8 @@ def mark_sample(
     """The marked sample from a rubric grader's ``detail``."""
     metadata = detail.get("metadata") or {}
     known = {criterion.id for criterion in item.rubric.criteria}
-    told = metadata.get("criteria") or {}
-    marks = {name: one["met"] for name, one in told.items() if name in known}
+    criteria = metadata.get("criteria") or {}
+    marks = {name: one["met"] for name, one in criteria.items() if name in known}
     outcome = score(item.rubric, marks)
     if isinstance(outcome, RubricScore) and "error" not in detail:
         by_tag = _tag_scores(item, marks) | dict.fromkeys(item.themes, outcome.score)

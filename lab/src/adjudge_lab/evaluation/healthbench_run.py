@@ -357,7 +357,7 @@ def _rollout_row(item: HealthbenchItem, answer: PromptResponse) -> dict[str, Any
 def _grader_details(
     graded: GradedRun, pairs: Sequence[_ItemAnswer], grader: str
 ) -> dict[tuple[str, int], dict[str, Any]]:
-    """What the grader told of each sample that could be asked about."""
+    """What the grader said of each sample that could be asked about."""
     found = {}
     for (item, answer), row in zip(pairs, graded, strict=True):
         found[item.place, answer.sample] = (row.result.details or {}).get(grader) or {}

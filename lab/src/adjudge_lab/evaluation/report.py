@@ -182,15 +182,15 @@ def _disagreement(name: str, gap: float, model: str, row: Mapping[str, Any]) -> 
     asked = next(
         (t for t, one in zip(texts, row["messages"], strict=True) if one.get("role") == "user"), ""
     )
-    told = [f"official {format_number(row['env_reward'])}"]
+    notes = [f"official {format_number(row['env_reward'])}"]
     for key, detail in (row["details"] or {}).items():
         if isinstance(detail, Mapping):
-            told.append(f"{key}: {_verdict(detail)}")
+            notes.append(f"{key}: {_verdict(detail)}")
     higher = "higher" if gap > 0 else "lower"
     return [
         [row["seed"], small(model)],
         [small(_shorten(asked)), quote(_shorten(said[-1] if said else ""))],
-        [bold(f"{name} places it {higher}"), small(_shorten("\n".join(told)))],
+        [bold(f"{name} places it {higher}"), small(_shorten("\n".join(notes)))],
     ]
 
 

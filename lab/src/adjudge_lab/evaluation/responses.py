@@ -169,7 +169,7 @@ def read_responses(
 
 
 def _texts_or_failures(row: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
-    """The responses of a row, or the kind of failure where there is none."""
+    """The responses of a row, or the kind of failure where a response is missing."""
     error = row.get("error")
     if isinstance(error, Mapping):
         yield None, str(error.get("kind", "unknown"))[:40]
@@ -181,7 +181,7 @@ def _texts_or_failures(row: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
 
 
 ReplyKey = tuple[str, int]
-"""What stands for a prompt (its text, or a hash of it), and the number of the draw."""
+"""The name of a prompt (its text, or a hash of it), and the number of the draw."""
 
 ReplyColumns = tuple[str, str, str]
 """What a log calls the prompt, the number of the draw, and the reply's text."""

@@ -361,7 +361,7 @@ def _apply_environment(
 
 
 def _blame_environment(overrides: Mapping[str, str], complaint: str) -> str:
-    """Which variables a complaint may be about: their values stand in no file."""
+    """Which variables a complaint may be about: no file has their values."""
     tables = {name: JUDGE_VARIABLES[name][0] for name in overrides}
     names = [name for name, table in tables.items() if f" {table}" in complaint]
     if not names:

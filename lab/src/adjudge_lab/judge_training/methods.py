@@ -214,7 +214,7 @@ def best_step_metrics(rows: Sequence[MetricRow], step: int, judge: JudgeFile) ->
 
 
 class _EncodedRowsMethod(TrainingMethod):
-    """Rows that are encoded as they stand."""
+    """Rows that are encoded as they are."""
 
     def encode(self, encoder: ConversationEncoder) -> None:
         """Cut at the maximum length."""

@@ -48,7 +48,7 @@ _CHARTS = (
     _Chart("Mean error", "error", low=0.0),
     _Chart("Mean error, no verdict counted as 4", "error_or_unread", "val", low=0.0),
     _Chart("Replies without a verdict", "unread", low=0.0, high=1.0),
-    _Chart("Verdicts for what stands first", "first_share", low=0.0, high=1.0),
+    _Chart("Verdicts for the answer shown first", "first_share", low=0.0, high=1.0),
     _Chart("Margin", "margin"),
     _Chart("Calibration error", "calibration_error", "val", low=0.0),
     _Chart("Length correlation", "length_corr", low=-1.0, high=1.0),

@@ -279,7 +279,7 @@ class ValidationShare:
 
 
 _BATCHES_PER_GROUP = 50
-"""Batches among whose rows like lengths are looked for: more would follow length too closely."""
+"""Rows of like lengths are looked for among those of so many batches."""
 
 
 def group_by_length(lengths: Sequence[int], size: int, rng: random.Random) -> list[int]:

@@ -182,7 +182,7 @@ async def judge_episodes(
         scored = await scorer.ascore(samples, groups, step=step, whole_groups=whole_groups)
         for result in scored.results:
             place = result.original_index
-            # Usage is the whole call's; it is told apart where episodes are judged one by one.
+            # Usage is the whole call's; it is known for each where episodes are judged one by one.
             usage = scored.usage if place == whole[0] else None
             found[place] = _build_evaluated(episodes[place], result, usage)
     info = dict.fromkeys(scorer.info_keys)
@@ -327,7 +327,7 @@ def _estimate_batch(
 
     texts = [[*one.prompt, *one.completion] for one in said]
     width = max(map(len, texts))
-    # What stands right of a text is read by nobody, so any token may stand there.
+    # Nobody reads what is right of a text, so it may be any token.
     ids = torch.tensor([text + [0] * (width - len(text)) for text in texts])
     counts = torch.zeros((len(said), width), dtype=torch.bool)  # by the token that comes before
     for row, one in enumerate(said):

@@ -88,7 +88,7 @@ def _read_shared_prompts(model: Any, prompts: Sequence[Sequence[int]], ids: Any,
     """The model's cache after all but the last token of each prompt, equal prompts read once.
 
     A group has one prompt, which is else read once a reply. ``None`` where all are different, and
-    for models whose cache is not made of keys and values alone.
+    for models with a cache that is not made of keys and values alone.
     """
     import torch  # noqa: PLC0415
     import transformers  # noqa: PLC0415
@@ -121,7 +121,7 @@ def _read_shared_prompts(model: Any, prompts: Sequence[Sequence[int]], ids: Any,
 class _GumbelSampler:
     """Draws by the Gumbel trick: the largest of log-probability + noise is a fair draw.
 
-    So a greedy search over what this returns takes the drawn token, whose log-probability is known
+    So a greedy search over what this returns takes the drawn token; its log-probability is known
     on the spot.
     """
 
@@ -274,10 +274,10 @@ class TokenConversation:
         Raises :class:`~adjudge_lab.environments.OutOfContext`, and ``GradingFailure(unsupported)``
         where the history is not the one that there was.
         """
-        told = [(turn.get("role"), turn.get("content")) for turn in messages]
-        if self._asked and told == self._seen:  # the same once more, before there was a reply
+        turns = [(turn.get("role"), turn.get("content")) for turn in messages]
+        if self._asked and turns == self._seen:  # the same once more, before there was a reply
             return [*self.prompt, *self.completion]
-        if self._asked or told[: len(self._seen)] != self._seen:
+        if self._asked or turns[: len(self._seen)] != self._seen:
             raise GradingFailure(
                 ErrorKind.UNSUPPORTED,
                 "the conversation was rewritten: what the policy is trained on must be what it "
@@ -291,7 +291,7 @@ class TokenConversation:
                 added = [self._codec.end, *added]
         if self._most is not None and len(self) + len(added) + room > self._most:
             raise OutOfContext
-        self._seen, self._asked = told, True
+        self._seen, self._asked = turns, True
         if self.replies:
             self._add(added, [0.0] * len(added), -1)
         else:
@@ -331,7 +331,7 @@ _LINGER_S = 0.02
 
 @dataclass
 class _ReplyRequest:
-    """A place whose turn it is: the tokens before its reply, and who waits for it."""
+    """A place that writes next: the tokens before its reply, and who waits for it."""
 
     place: int
     ids: list[int]

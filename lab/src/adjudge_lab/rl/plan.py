@@ -100,7 +100,7 @@ def describe_time(run: RunFile, calls: float | None) -> str:
     tokens = training.steps * training.rollouts_per_step * run.rollout.max_tokens
     tokens *= run.rollout.max_turns if run.is_multi_turn else 1
     policy = (
-        f"the policy writes at most {tokens:,} tokens in {training.steps:,} steps, whose time "
+        f"the policy writes at most {tokens:,} tokens in {training.steps:,} steps; their time "
         "shows from the first step on"
     )
     if not calls:
@@ -351,7 +351,7 @@ def _calls_per_episode(asked: JudgeCallEstimate | None, samples: int) -> float |
 
 
 def _readable_task(run: RunFile, warnings: list[str]) -> DatasetTask | CapitalsTask | None:
-    """A single-turn task whose prompts can be read."""
+    """A single-turn task with prompts that can be read."""
     if run.is_multi_turn:
         return None
     path = run.folder / (run.rollout.dataset or "")

@@ -112,10 +112,10 @@ def generate_rubric_demonstrations(
         others = [word for word in words if word not in said]
         lacking = max(len(_expected_words(criteria)) - len(said), 0)
         said += rng.sample(others, min(lacking, len(others)))
-        told = add_scaffold_message(
+        messages = add_scaffold_message(
             prompt_messages(prompt["prompt"]), build_scaffold_message(shown, _PLAIN_SCAFFOLD)
         )
-        yield {"messages": [*told, {"role": "assistant", "content": "\n".join(said)}]}
+        yield {"messages": [*messages, {"role": "assistant", "content": "\n".join(said)}]}
 
 
 def _scoring_criteria(row: Mapping[str, Any], number: int) -> list[Criterion]:

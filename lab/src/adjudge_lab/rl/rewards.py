@@ -293,8 +293,8 @@ def _rename_graders(name: str, spec: dict[str, Any]) -> list[dict[str, Any]]:
         asked = grader.get("judge", list(judges))
         asked = [asked] if isinstance(asked, str) else asked
         places = [_part_name(name, one, judges) for one in asked]
-        told = {"judge": places[0] if len(places) == 1 else places} if places else {}
-        made.append({**grader, "name": _part_name(name, grader["name"], own), **told})
+        of_judge = {"judge": places[0] if len(places) == 1 else places} if places else {}
+        made.append({**grader, "name": _part_name(name, grader["name"], own), **of_judge})
     return made
 
 
@@ -335,7 +335,7 @@ _MAX_EPISODES = 10
 
 
 def load_rubric_or_stand_in(run: RunFile) -> RubricBundle | None:
-    """The rubric of ``rubric_id`` where its file is there, else a stand-in; ``None`` without one.
+    """The rubric of ``rubric_id``, a placeholder where its file is missing; ``None`` without one.
 
     Raises :class:`~adjudge.errors.ConfigError` for a file that is no rubric.
     """

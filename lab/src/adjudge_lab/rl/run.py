@@ -394,7 +394,7 @@ class _TrainingRun:
             self._sink.log(step, {"evaluation/kl": drift})
 
     def _evaluate_baselines(self) -> None:
-        """The run's own reward of answers that stand in the dataset, on the held-out rows."""
+        """The run's own reward of answers that the dataset has, on the held-out rows."""
         run, task = self._run, self._task
         if not run.evaluation.baselines or not isinstance(task, DatasetTask):
             return
@@ -500,7 +500,7 @@ def _build_graders(spec: RewardSpec, budget: SpendCeiling | None) -> dict[str, A
 
 
 class _TaggedTask:
-    """A task whose episodes say when they were played: equal words are separate questions."""
+    """A task with episodes that say when they were played: equal words are separate questions."""
 
     def __init__(self, task: Task, tag: str) -> None:
         self._task, self._tag = task, tag

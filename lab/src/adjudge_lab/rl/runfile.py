@@ -161,8 +161,8 @@ class MockTable(ConfigTable):
 
     def settings(self) -> MockSettings:
         """These settings; raises :class:`ConfigError` in the words of ``adjudge mock``."""
-        told = self.model_dump()
-        return MockSettings(**told | {name: tuple(told[name]) for name in _MOCK_LISTS})
+        table = self.model_dump()
+        return MockSettings(**table | {name: tuple(table[name]) for name in _MOCK_LISTS})
 
 
 _JUDGE_KEYS = ("model", "base_url", "api_key_env", "price")

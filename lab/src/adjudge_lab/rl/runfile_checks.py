@@ -232,7 +232,7 @@ def _check_judge(run: RunFile) -> None:
             "only [[graders]] that are rules, or set enabled = false to train without a judge.",
         )
     if judge.api_key_env is not None and not _VARIABLE_NAME.match(judge.api_key_env):
-        run.refuse(  # what stands there may be the key
+        run.refuse(  # the value may be the key
             "judge.api_key_env", "must be the name of an environment variable, not the key itself"
         )
     if judge.rubric_id is None and not run.graders:

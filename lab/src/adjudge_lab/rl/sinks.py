@@ -196,7 +196,7 @@ def open_auto_sink(folder: Path, *, label: str, config: Mapping[str, Any]) -> Si
 
 
 def _import_trackio(folder: Path) -> Any:
-    """Trackio, told where to write if nobody else has."""
+    """Trackio, with a place to write to if nobody set one."""
     before = os.environ.get("TRACKIO_DIR")
     os.environ["TRACKIO_DIR"] = before or str((folder / "trackio").resolve())
     try:

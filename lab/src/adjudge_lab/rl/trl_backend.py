@@ -206,7 +206,7 @@ class TrainerHooks:
 
 
 def _token_advantages(turns: Sequence[int], advantages: Sequence[float]) -> list[float]:
-    """Each token's advantage: its turn's; 0 for what the policy was told."""
+    """Each token's advantage: its turn's; 0 for tokens that the policy did not write."""
     if len(advantages) == 1:
         return [advantages[0] if turn >= 0 else 0.0 for turn in turns]
     return [advantages[turn] if turn >= 0 else 0.0 for turn in turns]
@@ -255,7 +255,7 @@ def train_policy(
             logs = given["logs"]
             if "reward" not in logs:
                 return
-            # A number that there is none of (no reward in the whole step) comes as None.
+            # A number that is missing (no reward in the whole step) comes as None.
             row = {
                 ours: float(logs[theirs])
                 for theirs, ours in _TRAINER_METRICS.items()

@@ -115,7 +115,7 @@ def _missing_count(asked: int, kinds: Sequence[Mapping[str, int]]) -> MissingCou
 
 
 def _missing_scores(arms: Sequence[ArmResult]) -> dict[str, MissingCount]:
-    """By scorer: values that are not known, those whose kind is not said under ``unknown``."""
+    """By scorer: values that are not known; those without a kind under ``unknown``."""
     asked: Counter[str] = Counter()
     kinds: dict[str, list[Mapping[str, int]]] = {}
     for arm in arms:

@@ -334,7 +334,7 @@ def _make_arm(study: StudyFile, cell: StudyCell, seed: int, folder: Path) -> Arm
 def _cell_tables(study: StudyFile, cell: StudyCell, folder: Path) -> _Tables:
     """The shared tables under the judge's under the mitigation's; their graders one after another.
 
-    The gold is what the sentinel watches, if it is told nothing else.
+    The gold is what the sentinel watches, unless the file says otherwise.
     """
     base, judge = base_tables(study), judge_tables(study, cell.judge, folder)
     mitigation = study.known_mitigation(cell.mitigation)

@@ -40,7 +40,7 @@ DUMP_FIELDS: Mapping[str, tuple[str, ...]] = {
 
 _DEBUG_COLUMN = "judge_debug"
 _MAX_SCORE_SIZE = 1e15
-"""In size; a recorded score beyond is none."""
+"""In size; a recorded score beyond is missing."""
 _OPEN, _CLOSE = "<Rubrics>", "</Rubrics>"
 _POINTS = re.compile(r"^([0-9]{1,3})\. \(points: (-?[0-9]{1,6}(?:\.[0-9]{1,6})?)\)", re.MULTILINE)
 

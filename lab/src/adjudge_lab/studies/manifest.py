@@ -47,7 +47,7 @@ _SEED_KEYS = ("training.seed", "model.base")
 _NAME_KEYS = ("model.label", "logging.to")
 """What a run is called, and where its numbers go besides."""
 _FILE_KEYS = ("rollout.dataset", "model.custom_chat_template")
-"""Keys whose file counts by its content, not by its name."""
+"""Keys that name a file, which counts by its content, not by its name."""
 _LOGIN = re.compile(r"//[^/\s]*@")
 """A name and password in an address: of no meaning here, and not to be shown."""
 _MAX_DIFFERENCES = 8
@@ -406,7 +406,7 @@ def _judge_entry(study: Study, name: str, folder: Path, trained: JudgeFile | Non
 
 
 def _reward_digest(run: RunFile, folder: Path) -> str:
-    """The hash of what is asked, and of whom; how policies are trained is none of it."""
+    """The hash of what is asked, and of whom; not of how policies are trained."""
     keys = resolve_settings(run, folder)
     return _settings_digest({k: v for k, v in keys.items() if k.startswith(("graders.", "judge."))})
 
@@ -429,7 +429,7 @@ def _training_entry(judge: JudgeFile, root: Path | None = None) -> _ManifestPart
 
 
 def _judge_host(run: RunFile) -> str | None:
-    """Where a judge is asked; what else stands in its address may be secret."""
+    """Where a judge is asked; the rest of its address may be secret."""
     judge, preset = run.judge, PRESETS.get(run.judge.type)
     if judge.base_url == MOCK_BASE_URL:
         return MOCK_BASE_URL

@@ -490,7 +490,7 @@ class _StudyRun:
             "manifest": manifest,
             **numbers,
             "unscored": self._unscored,
-            "plans": [{**of, **told} for of, told in zip(plans, numbers["plans"], strict=True)],
+            "plans": [{**of, **more} for of, more in zip(plans, numbers["plans"], strict=True)],
             "tidy": write_study_rows(folder.path, result).name,
             "seconds": {**self._seconds, "total": round(time.perf_counter() - started, 1)},
         }
@@ -551,8 +551,8 @@ def _run_file_plans(arms: Sequence[Arm]) -> list[StudyPlan]:
     """The plan of the arms that are given as run files, where there are any."""
     if not any(RUN_FILE_PLAN in arm.plans for arm in arms):
         return []
-    told = {"name": RUN_FILE_PLAN, "title": "Arms given as run files", "judge": [arms[0].judge]}
-    return [StudyPlan.model_validate(told)]
+    table = {"name": RUN_FILE_PLAN, "title": "Arms given as run files", "judge": [arms[0].judge]}
+    return [StudyPlan.model_validate(table)]
 
 
 def _plan_table(plan: StudyPlan, arms: Sequence[Arm]) -> dict[str, Any]:

@@ -495,7 +495,7 @@ def _format_arm_onset(arm: _JsonObject) -> str:
 
 
 def _form_rows(fits: _JsonObject) -> list[list[object]]:
-    """A line a form; one with the reason where there is none."""
+    """A line a form; the reason where a form has no numbers."""
     if not fits["forms"]:
         return [[f"– ({fits['why']})", *["–"] * 4]]
     found: list[list[object]] = []

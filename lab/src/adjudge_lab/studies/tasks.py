@@ -127,11 +127,11 @@ def start_workers(count: int, on_progress: WorkerProgress) -> Iterator[TaskPool]
     # A second thread costs more than it computes where several processes share the cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     context = multiprocessing.get_context("spawn")
-    told = context.SimpleQueue()
-    listener = threading.Thread(target=_forward_progress, args=(told, on_progress), daemon=True)
+    events = context.SimpleQueue()
+    listener = threading.Thread(target=_forward_progress, args=(events, on_progress), daemon=True)
     listener.start()
     pool = ProcessPoolExecutor(
-        count, mp_context=context, initializer=_init_worker, initargs=(told, os.getpid())
+        count, mp_context=context, initializer=_init_worker, initargs=(events, os.getpid())
     )
     try:
         yield TaskPool(pool)
@@ -140,7 +140,7 @@ def start_workers(count: int, on_progress: WorkerProgress) -> Iterator[TaskPool]
         # Nobody waits for the listener: one that is killed while it tells keeps the queue's lock.
         _kill_workers(pool)
         raise
-    told.put(None)
+    events.put(None)
     listener.join()
 
 
@@ -154,9 +154,9 @@ def progress(name: str) -> Callable[[str, int, int], None]:
     return tell
 
 
-def _init_worker(told: Any, parent: int) -> None:
+def _init_worker(events: Any, parent: int) -> None:
     global _tell  # noqa: PLW0603  (one a process, set once)
-    _tell = told
+    _tell = events
     os.dup2(2, 1)  # what libraries and graders print is no part of the parent's answer
     # Ctrl-C goes to all processes of the terminal; the parent decides what becomes of this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -177,12 +177,12 @@ def _run_task(task: Callable[..., Any], name: str, given: Sequence[Any]) -> Task
         return TaskOutcome(name, error=str(error), kind=type(error).__name__)
 
 
-def _forward_progress(told: Any, on_progress: WorkerProgress) -> None:
+def _forward_progress(events: Any, on_progress: WorkerProgress) -> None:
     try:
-        while (said := told.get()) is not None:
+        while (said := events.get()) is not None:
             on_progress(*said)
     except BaseException:
-        while told.get() is not None:
+        while events.get() is not None:
             pass  # who tells would wait for room
         raise
 

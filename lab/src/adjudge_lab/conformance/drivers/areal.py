@@ -195,7 +195,7 @@ class ARealDriver:
 
 
 class _Model(SimpleNamespace):
-    """A server whose first token says which answer it is; its tokenizer and its settings."""
+    """A server; its first token says which answer it is; its tokenizer and its settings."""
 
     def new(self, *_: Any, **__: Any) -> _Model:
         return self

@@ -114,14 +114,14 @@ class SkyRLDriver:
         mask = (torch.arange(width) < torch.tensor(lengths).unsqueeze(1)).float()
         rewards, loss_mask = torch.zeros(mask.shape), mask.clone()
         for row, (reward, length) in enumerate(zip(given, lengths, strict=True)):
-            told = reward
+            shown = reward
             group = batch.groups[row // size]
             if (None in group if "whole" in way else reward is None) and way != "None":
-                told = math.nan if "NaN" in way else 0.0
+                shown = math.nan if "NaN" in way else 0.0
                 loss_mask[row] *= "loss mask" not in way
             steps = self._trainer["_build_per_token_rewards"](
                 SimpleNamespace(custom_chat_template=None),
-                [(told, length - 1)],
+                [(shown, length - 1)],
                 [0] * length,
                 appended_eos_token=False,
             )

@@ -97,7 +97,7 @@ class TinkerCookbookDriver:
         )
 
     def _build_group(self, group: Sequence[float | None], way: str) -> Any:
-        """A user's environments, whose rewards are given in the step or for the whole group."""
+        """A user's environments; their rewards are given in the step or for the whole group."""
         empty, types, in_step = self._tinker.ModelInput.from_ints, self._types, "step" in way
         filler = math.nan if way == _NAN else None
 

@@ -231,7 +231,7 @@ def _parquet_row(number: int, prompt: Mapping[str, Any], texts: list[str | None]
 
 
 def _fill_kwargs(kwargs: Any) -> Any:
-    """Parquet has no object without fields; an argument that is null is none."""
+    """Parquet has no object without fields; an argument that is null is not given."""
     if not isinstance(kwargs, list):
         return kwargs
     return [{"prompt_to_repeat": None, **one} if isinstance(one, dict) else one for one in kwargs]

@@ -107,7 +107,7 @@ def is_reference(data: Mapping[str, Any] | None, key: tuple[str, ...]) -> bool:
 
 
 def _table_of(data: Any, key: tuple[str, ...]) -> dict[str, Any] | None:
-    """The table in which the last part of ``key`` stands."""
+    """The table that has the last part of ``key``."""
     for part in key[:-1]:
         data = data.get(part) if isinstance(data, dict) else None
     return data if isinstance(data, dict) else None
@@ -299,7 +299,7 @@ class ChainFile(ConfigFile):
 
 
 def _check_dials(dials: SyntheticTable, where: str) -> None:
-    """That preferences can be made by them; one is told now, not after hours of training."""
+    """That preferences can be made by them: now, not after hours of training."""
     try:
         synthetic_preferences(msgspec.structs.replace(dials.settings(), n=1))
     except ConfigError as error:

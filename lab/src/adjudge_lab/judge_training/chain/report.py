@@ -46,7 +46,7 @@ def stage_summary(stage: ResolvedStage, summary: Mapping[str, Any]) -> dict[str,
     reward, ``before`` and ``after``; and ``agreement``: by gold how far the reward orders the
     policy's own answers alike, in the first and the last tenth of the steps.
     """
-    told: dict[str, Any] = {
+    same: dict[str, Any] = {
         "name": stage.name,
         "kind": stage.kind,
         "after": list(stage.after),
@@ -54,14 +54,19 @@ def stage_summary(stage: ResolvedStage, summary: Mapping[str, Any]) -> dict[str,
         "report": f"{stage.name}/report.html" if stage.kind != "evaluate" else None,
     }
     if stage.kind == "evaluate":
-        return {**told, **{name: one for name, one in summary.items() if name != "seconds"}}
+        return {**same, **{name: one for name, one in summary.items() if name != "seconds"}}
     if stage.kind == "judge":
         rows = summary["data"]["train_rows"]["rows"]
         synthetic = summary["data"].get("synthetic")
-        return {**told, **_select_keys(summary, _JUDGE_KEYS), "rows": rows, "synthetic": synthetic}
+        return {
+            **same,
+            **_select_keys(summary, _JUDGE_KEYS),
+            "rows": rows,
+            "synthetic": synthetic,
+        }
     golds = [one["name"] for one in summary["graders"] if not one["weight"]]
     return {
-        **told,
+        **same,
         **_select_keys(summary, _RUN_KEYS),
         "alarms": summary["sentinel"]["alarms"],
         "held_out": _held_out_means(stage),
@@ -102,8 +107,8 @@ def chain_summary_lines(summary: Mapping[str, Any]) -> list[str]:
     """What a terminal shows of a chain's ``summary.json``: a line or a few a stage."""
     lines = []
     for one in summary["stages"]:
-        told = {"judge": _judge_line, "evaluate": _check_line, "run": _run_line}[one["kind"]](one)
-        lines.append(f"{one['name']:<12}{told}")
+        line = {"judge": _judge_line, "evaluate": _check_line, "run": _run_line}[one["kind"]](one)
+        lines.append(f"{one['name']:<12}{line}")
     return [*lines, f"{'in all':<12}{summary['seconds']['total']:.0f} s"]
 
 
@@ -130,10 +135,10 @@ def _check_line(one: Mapping[str, Any]) -> str:
 def _run_line(one: Mapping[str, Any]) -> str:
     held = one["held_out"]
     names = [name for name in held.get("before", {}) if name in held.get("after", {})]
-    told = ", ".join(
+    means = ", ".join(
         f"{name} {_number(held['before'][name])} → {_number(held['after'][name])}" for name in names
     )
-    return f"held-out answers: {told}" if told else f"{one['steps']} steps"
+    return f"held-out answers: {means}" if means else f"{one['steps']} steps"
 
 
 def _number(value: float | None) -> str:

@@ -80,7 +80,7 @@ def chain_plan(chain: ChainFile, folder: Path) -> dict[str, Any]:
 
 
 def _plan_stage(stage: ResolvedStage) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    overview: dict[str, Any] = {
         "name": stage.name,
         "kind": stage.kind,
         "after": list(stage.after),
@@ -89,13 +89,13 @@ def _plan_stage(stage: ResolvedStage) -> dict[str, Any]:
     match stage.file:
         case JudgeFile() as judge:
             settings = judge.model_dump(mode="json", exclude_none=True)
-            return {**told, "settings": settings, "overrides": judge.overrides}
+            return {**overview, "settings": settings, "overrides": judge.overrides}
         case RunFile() as run:
             settings = run.model_dump(mode="json", exclude_none=True)
-            told["settings"] = settings
-            return {**told, "plan": None if run.lacks_trained_judge else plan_run(run).data()}
+            overview["settings"] = settings
+            return {**overview, "plan": None if run.lacks_trained_judge else plan_run(run).data()}
         case check:
-            return {**told, "settings": check.model_dump(mode="json", exclude_none=True)}
+            return {**overview, "settings": check.model_dump(mode="json", exclude_none=True)}
 
 
 def chain_plan_lines(found: Mapping[str, Any]) -> list[str]:

@@ -496,7 +496,7 @@ def _trainer_settings(judge: JudgeFile, files: JudgeFiles, folder: Path) -> dict
         "trainer.experiment_name": judge.model.label or judge.method,
         "trainer.logger": ["console", "file"],
         "trainer.default_local_dir": folder / "checkpoints",
-        "hydra.run.dir": folder / "hydra",  # else it makes a folder where one stands
+        "hydra.run.dir": folder / "hydra",  # else it makes a folder in the current one
     }
     if judge.method == "sft":
         return common

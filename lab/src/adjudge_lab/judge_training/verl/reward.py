@@ -13,11 +13,11 @@ by the strict form. ``reward_extra_info`` always has the same columns, by the ru
 ``both_right``          pairwise: if it is right, the share of the other order's replies that are,
                         else, and without a verdict, 0
 ``judge_metrics``       in training: the batch's means in the first row, which our trainer logs
-``details``             in validation: which of the numbers are stand-ins
+``details``             in validation: which of the numbers are placeholders
 ======================  =======================================================================
 
 ``accuracy``, ``error``, ``consistency`` and ``first_share`` are NaN where there is no verdict (or a
-tie). verl's validation averages every number, so there they have stand-ins that leave its means
+tie). verl's validation averages every number, so there they have placeholders that leave its means
 alone.
 """
 
@@ -95,7 +95,7 @@ class JudgementRewardManager:
     def __call__(self, data: Any, return_dict: bool = False) -> Any:
         """The reward tensor ``[B, R]``, or with ``return_dict`` that and ``reward_extra_info``.
 
-        A reward, −0.25 to 1, stands on the reply's last valid token. Raises
+        A reward, −0.25 to 1, is on the reply's last valid token. Raises
         :class:`~adjudge.errors.ConfigError` for rows that are not ours, and for a comparison of
         which one order is not in the batch.
         """

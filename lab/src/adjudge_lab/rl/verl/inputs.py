@@ -182,7 +182,7 @@ def _payer_score_range(run: RunFile, entry: dict[str, Any]) -> tuple[float | Non
 
 
 def _with_absolute_paths(run: RunFile, entry: dict[str, Any]) -> dict[str, Any]:
-    """``entry`` with absolute paths; the stand-in for a rubric by its name again."""
+    """``entry`` with absolute paths; a rubric's placeholder by its name again."""
     entry = dict(entry)
     if is_stand_in_rubric(entry.get("criteria")):
         del entry["criteria"]
@@ -254,7 +254,7 @@ class VerlRows:
     def _row(self, seed: int) -> dict[str, Any]:
         episode = self._begun[seed]
         columns = {name: value for name, value in episode.columns.items() if name != "reference"}
-        # Whatever stands in reward_model is what graders get under both names.
+        # Graders get what is in reward_model under both names.
         named = find_reference(episode.columns)
         truth = None if named is None else episode.columns[named]
         return {
@@ -328,6 +328,6 @@ def build_scaffold_settings(run: RunFile, shown_tokens: int) -> dict[str, Any]:
             "algorithm.rollout_correction.rollout_is": "token",
             "algorithm.rollout_correction.rollout_is_threshold": scaffold.correction_cap,
         }
-        if run.rollout.temperature != 1.0:  # vLLM's are those before it, unless told
+        if run.rollout.temperature != 1.0:  # vLLM's are those before it, unless set otherwise
             settings[f"+{at}.engine_kwargs.vllm.logprobs_mode"] = "processed_logprobs"
     return settings

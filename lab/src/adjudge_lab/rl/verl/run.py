@@ -205,7 +205,7 @@ def _data_settings(run: RunFile, files: VerlFiles) -> dict[str, Any]:
         "data.return_raw_chat": True,
         "data.max_prompt_length": _prompt_tokens(run, files),
         "data.max_response_length": run.rollout.max_tokens,
-        # verl's data knows of no other template than the tokenizer's, unless it is told.
+        # verl's data knows of no other template than the tokenizer's, unless it is set.
         **_template_settings(run, "+data.apply_chat_template_kwargs.chat_template"),
     }
 

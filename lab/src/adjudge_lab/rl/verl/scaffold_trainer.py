@@ -67,7 +67,7 @@ class RolloutScaffold:
 
 
 def _read_prompt_rubrics(row: Mapping[str, Any], where: str) -> tuple[Criterion, ...]:
-    # Under extra_info stand a data set's own columns, with a run file all of them.
+    # extra_info has a data set's own columns, with a run file all of them.
     extra = row.get("extra_info")
     places = [row, extra] if isinstance(extra, Mapping) else [row]
     found = next((place for place in places if has_rubrics(place)), row)
@@ -146,7 +146,7 @@ def _restore_prompts(out: Any, given: Mapping[str, Any]) -> None:
 
 
 def _object_column(column: Any, values: Sequence[Any]) -> Any:
-    """``values`` as a column like another one, whose numpy array has objects."""
+    """``values`` as a column like another one: a numpy array of objects."""
     made = column.copy()
     for place, value in enumerate(values):
         made[place] = value
@@ -220,17 +220,17 @@ class ScaffoldTrainerMixin:
         shown = {
             name: columns[name].tolist() for name in (SHOWN_COLUMN, RATIO_COLUMN) if name in columns
         }
-        told = {**reward_extra_infos_dict, **shown}
-        super()._log_rollout_data(batch, told, *args, **kwargs)  # type: ignore[misc]  # as above
+        columns = {**reward_extra_infos_dict, **shown}
+        super()._log_rollout_data(batch, columns, *args, **kwargs)  # type: ignore[misc]  # as above
 
     def _schedule(self) -> RolloutScaffold:
         size = int(self.config.actor_rollout_ref.rollout.n)
         return RolloutScaffold(self._scaffold, self._seed, self.total_training_steps, size)
 
     def _tokens(self, one: ScaffoldedPrompt) -> list[int]:
-        told = self.config.data.get("apply_chat_template_kwargs", None) or {}
+        settings = self.config.data.get("apply_chat_template_kwargs", None) or {}
         text = self.tokenizer.apply_chat_template(
-            one.messages, add_generation_prompt=True, tokenize=False, **told
+            one.messages, add_generation_prompt=True, tokenize=False, **settings
         )
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         room = _prompt_room(self.config, self._scaffold)
@@ -247,13 +247,13 @@ def read_scaffold_config(config: Any) -> tuple[ScaffoldTable, int]:
     """The scaffold of verl's ``config`` and the seed that draws from rubrics; checks the rest."""
     from omegaconf import OmegaConf  # noqa: PLC0415  (verl's)
 
-    told = OmegaConf.to_container(config.get("adjudge") or OmegaConf.create({}), resolve=True)
-    told = told if isinstance(told, dict) else {}
-    check_keys(sorted(map(str, told)), ("scaffold", "seed"), "adjudge.")
-    seed = told.get("seed", 0)
+    given = OmegaConf.to_container(config.get("adjudge") or OmegaConf.create({}), resolve=True)
+    given = given if isinstance(given, dict) else {}
+    check_keys(sorted(map(str, given)), ("scaffold", "seed"), "adjudge.")
+    seed = given.get("seed", 0)
     if type(seed) is not int:
         raise ConfigError(f"adjudge.seed: must be an integer (found {str(seed)[:40]!r})")
-    scaffold = validate_model(ScaffoldTable, told.get("scaffold") or {}, "adjudge.scaffold")
+    scaffold = validate_model(ScaffoldTable, given.get("scaffold") or {}, "adjudge.scaffold")
     mode = config.actor_rollout_ref.rollout.mode
     if mode != "sync":
         raise ConfigError(
@@ -272,11 +272,11 @@ def read_scaffold_config(config: Any) -> tuple[ScaffoldTable, int]:
 def _check_correction(config: Any, scaffold: ScaffoldTable) -> None:
     """Raise where verl's settings do not do what ``correction`` says."""
     rollout, theirs = config.actor_rollout_ref.rollout, config.algorithm.rollout_correction
-    told = "adjudge.scaffold.correction"
+    key = "adjudge.scaffold.correction"
     if scaffold.correction == "none":
         if theirs.rollout_is is not None or theirs.bypass_mode:
             raise ConfigError(
-                f"{told}: is 'none', and algorithm.rollout_correction is set. Remove one of them."
+                f"{key}: is 'none', and algorithm.rollout_correction is set. Remove one of them."
             )
         return
     wanted = {"rollout_is": "token", "rollout_is_threshold": scaffold.correction_cap}
@@ -284,7 +284,7 @@ def _check_correction(config: Any, scaffold: ScaffoldTable) -> None:
     if done != wanted or theirs.bypass_mode or not rollout.calculate_log_probs:
         lines = [f"algorithm.rollout_correction.{name}={value}" for name, value in wanted.items()]
         raise ConfigError(
-            f"{told}: verl's settings do not do this correction (found {scaffold.correction!r}). "
+            f"{key}: verl's settings do not do this correction (found {scaffold.correction!r}). "
             f"Set {' '.join(lines)} algorithm.rollout_correction.bypass_mode=False "
             "actor_rollout_ref.rollout.calculate_log_probs=True, or "
             "+adjudge.scaffold.correction=none."
