@@ -31,15 +31,15 @@ from adjudge.intake.rollouts import (
     sample_of_rollout,
 )
 from adjudge.messages import last_question
-from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.rollouts.formats.columns import (
     RESPONSE_LISTS,
     as_answer,
     fits_field,
     list_columns,
     object_text,
+    read_log,
 )
-from adjudge.rollouts.formats.metrics import read_log
+from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
 from adjudge.rollouts.formats.nested import HEAD_ROWS, head_rows
 from adjudge.rollouts.formats.recognition import FileReading, find_reading
 from adjudge.text import encode_exactly, encode_json

@@ -18,9 +18,10 @@ from adjudge.intake.conversation import (
     tool_call,
     tool_message,
 )
-from adjudge.rollouts.formats.base import RolloutFormat, Row, shape
 from adjudge.rollouts.formats.fields import (
     Record,
+    RolloutFormat,
+    Row,
     answered_columns,
     are_objects,
     as_id,
@@ -34,6 +35,7 @@ from adjudge.rollouts.formats.fields import (
     make_row,
     pick_fields,
     read_json,
+    shape,
     split_reasoning,
 )
 

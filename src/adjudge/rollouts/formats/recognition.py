@@ -13,9 +13,9 @@ from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.columns import REFERENCE_COLUMNS, RewardColumns, is_nothing
 from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.intake.rollouts import first_turn
-from adjudge.rollouts.formats.base import RolloutFormat, Row, SplitLines
 from adjudge.rollouts.formats.columns import (
     find_column,
+    find_log,
     find_own_columns,
     find_response_list,
     find_reward_column,
@@ -23,11 +23,13 @@ from adjudge.rollouts.formats.columns import (
     guess_mapping,
     has_own_columns,
     is_list_of_texts,
+    is_step_table,
     join_input,
     list_columns,
+    read_log,
     split_responses,
 )
-from adjudge.rollouts.formats.metrics import find_log, is_step_table, read_log
+from adjudge.rollouts.formats.fields import RolloutFormat, Row, SplitLines
 from adjudge.rollouts.formats.nested import (
     OF_ATTEMPTS,
     find_attempts,
@@ -215,10 +217,30 @@ def _has_format(record: Mapping[str, Any], form: RolloutFormat) -> bool:
     return form.matches(record) and find_own_columns(record) <= set(form.own)
 
 
-def _list_formats() -> Sequence[RolloutFormat]:
-    from adjudge.rollouts.formats.catalog import FORMATS  # noqa: PLC0415  (many modules)
+def list_formats() -> tuple[RolloutFormat, ...]:
+    """All formats, the more special before the more general."""
+    from adjudge.rollouts.formats import (  # noqa: PLC0415  (many modules, and few rows need them)
+        agents,
+        api_results,
+        evaluations,
+        logs,
+        preferences,
+        telemetry,
+        trainers,
+    )
 
-    return FORMATS
+    return (
+        *agents.AGENT_FORMATS,
+        *evaluations.HARBOR_FORMATS,
+        *evaluations.EVALUATION_FORMATS,
+        *trainers.TRAINER_FORMATS,
+        *api_results.API_FORMATS,
+        *preferences.PREFERENCE_FORMATS,
+        *logs.OPENHANDS_FORMATS,
+        *logs.LOG_FORMATS,
+        *telemetry.TELEMETRY_FORMATS,
+        *api_results.EXCHANGE_FORMATS,
+    )
 
 
 def _is_plain(record: Mapping[str, Any]) -> bool:
@@ -317,7 +339,7 @@ def _find_reading(
 ) -> FileReading | None:
     """The reading of records; ``None`` where neither conversation nor response is found."""
     mapped = any(name in mapping for name in CONTENT_FIELDS)
-    for one in () if mapped or all(map(_is_plain, records)) else _list_formats():
+    for one in () if mapped or all(map(_is_plain, records)) else list_formats():
         fits = all if one.conversations is None else any
         if fits(_has_format(record, one) for record in records):
             rewards = _find_rewards(records, one, mapping)
