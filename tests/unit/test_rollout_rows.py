@@ -121,15 +121,15 @@ ATTEMPTS = {
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ("-m prompt=ask -m response=runs.text", "--rows runs -m response=text"),
-        ("-m prompt=ask -m response=runs", "text, ok"),
-        ("-m prompt=ask -m messages=runs", "text, ok"),
+        ("-m prompt=ask -m response=runs.text", "--rows PATH (found runs"),
+        ("-m prompt=ask -m response=runs", "--rows runs"),
+        ("-m prompt=ask -m messages=runs", "--rows runs"),
         ("--rows results -m prompt=ask", "ask, gold"),
         ("-m response=textt", "text"),
         ("-m response=texts", "--rows texts -m response=texts"),
     ],
 )
-def test_a_mapped_list_of_objects_is_refused_with_what_it_has(
+def test_a_mapped_list_of_objects_is_refused_with_what_it_needs(
     given: str, named: str, tmp_path: Path
 ) -> None:
     assert named in refusal(write(tmp_path, [ATTEMPTS]), given)

@@ -14,7 +14,7 @@ from typing import Any
 
 from adjudge.intake.columns import REWARD_COLUMNS, find_reference
 from adjudge.intake.conversation import looks_like_messages
-from adjudge.rollouts.formats.columns import NAMES, find_column
+from adjudge.rollouts.formats.columns import NAMES, find_column, list_columns
 from adjudge.rollouts.formats.fields import Row
 from adjudge.types import get_path
 
@@ -248,10 +248,16 @@ def _are_attempts(value: Any, path: str) -> bool:
     return not others and (made or not path.endswith("choices"))
 
 
-def list_row_paths(value: Any, path: str = "") -> Iterator[str]:
-    """The paths of a record under which a list of objects lies that is no conversation."""
+def describe_row_paths(records: Sequence[Mapping[str, Any]]) -> str:
+    """Where rows lie inside of records, for messages; ``""`` where nowhere."""
+    found = list_columns(dict.fromkeys(path for one in records for path in _row_paths(one)))
+    return f" Objects inside the records are rows with --rows PATH (found {found})." * bool(found)
+
+
+def _row_paths(value: Any, path: str = "") -> Iterator[str]:
+    """The paths under which a list of objects lies that is no conversation."""
     if _are_objects(value):
         yield path
     elif isinstance(value, Mapping) and path.count(".") < _MOST_DEPTH:
         for key, one in islice(value.items(), _MOST_CHILDREN):
-            yield from list_row_paths(one, f"{path}.{key}" if path else str(key))
+            yield from _row_paths(one, f"{path}.{key}" if path else str(key))

@@ -10,7 +10,12 @@ from typing import Any
 
 from adjudge.datasets.files import FileRow
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.intake.columns import REFERENCE_COLUMNS, RewardColumns, is_nothing
+from adjudge.intake.columns import (
+    REFERENCE_COLUMNS,
+    RewardColumns,
+    describe_value,
+    is_nothing,
+)
 from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.intake.rollouts import first_turn
 from adjudge.rollouts.formats.columns import (
@@ -32,11 +37,11 @@ from adjudge.rollouts.formats.columns import (
 from adjudge.rollouts.formats.fields import RolloutFormat, Row, SplitLines
 from adjudge.rollouts.formats.nested import (
     OF_ATTEMPTS,
+    describe_row_paths,
     find_attempts,
     has_conversations,
     head_rows,
     is_table_by_row,
-    list_row_paths,
     rows_at,
 )
 from adjudge.types import MISSING, get_path
@@ -282,11 +287,9 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
 
 def _remedy(records: Sequence[Mapping[str, Any]]) -> str:
     """What to do with records in which neither conversation nor response was found."""
-    paths = list_columns(dict.fromkeys(path for one in records for path in list_row_paths(one)))
-    inside = f" Objects inside the records are rows with --rows PATH (found {paths})."
     return (
         "Name them with -m messages=COLUMN, or with -m prompt=COLUMN -m response=COLUMN; the "
-        f"dump's own reward with -m env_reward=COLUMN.{inside if paths else ''}"
+        f"dump's own reward with -m env_reward=COLUMN.{describe_row_paths(records)}"
     )
 
 
@@ -409,21 +412,14 @@ def _check_columns(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, s
     for name in CONTENT_FIELDS:
         for record in records:
             value = get_path(record, mapping[name]) if name in mapping else None
-            if value is None or _is_column_of(name, value):
-                continue
-            path = mapping[name]
-            if is_list_of_texts(value):
+            if value is not None and not _is_column_of(name, value):
+                path, found = mapping[name], describe_value(value)
+                column = path.rpartition(".")[2] if is_list_of_texts(value) else "COLUMN"
                 raise ConfigError(
-                    f"--map {name}={path}: is a list of {len(value)} texts, and each is a row. Use "
-                    f"--rows {path} -m {name}={path.rpartition('.')[2]}"
+                    f"--map {name}={path}: is no {'conversation' if name == 'messages' else 'text'}"
+                    f" (found {found}). Name a column inside of an object: -m {name}={path}.COLUMN;"
+                    f" each element of a list is a row: --rows {path} -m {name}={column}."
                 )
-            inside = value if isinstance(value, Mapping) else value[0]
-            raise ConfigError(
-                f"--map {name}={path}: is no {'conversation' if name == 'messages' else 'text'} "
-                f"(found {'an object' if inside is value else 'a list of objects'} with "
-                f"{list_columns(inside)}). Name a column inside of an object: -m {name}="
-                f"{path}.COLUMN; each object of a list is a row: --rows {path} -m {name}=COLUMN."
-            )
 
 
 def _is_column_of(name: str, value: Any) -> bool:
