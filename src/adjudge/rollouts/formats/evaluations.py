@@ -9,8 +9,7 @@ failed, that run is broken; where the verifier failed, the rollout is there and 
 from __future__ import annotations
 
 import ast
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -103,7 +102,8 @@ def _inspect_row(sample: Record) -> Row:
     )
     if not messages and response is None:
         raise RolloutError("the sample has neither messages nor an output")
-    scores = _inspect_scores(sample)
+    listed = as_object(sample.get("scores")) or {"score": sample.get("score")}  # in old logs: one
+    scores = {name: as_object(score) for name, score in listed.items() if as_object(score)}
     values = list(scores.values())
     name = as_id(sample.get("id"))
     question = _inspect_input(sample.get("input"))
@@ -123,12 +123,6 @@ def _inspect_row(sample: Record) -> Row:
         limit=as_text(as_object(sample.get("limit")).get("type")),
         metadata=as_object(sample.get("metadata")) or None,
     )
-
-
-def _inspect_scores(sample: Record) -> dict[str, Record]:
-    """The scores by scorer; logs of the first versions have one alone."""
-    scores = as_object(sample.get("scores")) or {"score": sample.get("score")}
-    return {name: score for name, score in scores.items() if isinstance(score, Mapping)}
 
 
 _SCORE_LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
@@ -198,12 +192,16 @@ _NO_METRICS = {
 
 
 def _convert_lm_eval(record: Record) -> Iterator[Row]:
-    arguments = _lm_eval_arguments(record.get("arguments"))
     requests = record.get("resps")
-    if not isinstance(requests, list) or not requests:
-        raise RolloutError("resps: must be a list of responses")
+    texts = requests[0] if isinstance(requests, list) and len(requests) == 1 else []
+    texts = texts if isinstance(texts, list) else [texts]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise RolloutError("resps: are no texts for one prompt (of choices, likelihoods alone)")
     metrics = _lm_eval_metrics(record)
-    context = arguments[0][0] if arguments else record.get("input")
+    given = record.get("arguments")
+    first = next(iter(given.values() if isinstance(given, Mapping) else given or ()), {})
+    values = list(first.values()) if isinstance(first, Mapping) else first  # lists: before 0.4.3
+    context = values[0] if isinstance(values, list) and values else record.get("input")
     if isinstance(context, list) and len(context) == 1:
         context = context[0]
     context = as_text(context)  # perhaps of JSON: a conversation for the template of a server
@@ -214,16 +212,6 @@ def _convert_lm_eval(record: Record) -> Iterator[Row]:
         filter=as_text(record.get("filter")),
         **metrics,
     )
-    answer = requests[0]
-    if isinstance(answer, list) and answer and isinstance(answer[0], list):
-        # [[log-likelihood, is it greedy]], for which no text was made
-        best, own = _best_choice(record, arguments, requests, common.get("reference"))
-        row = {**common, **completion_row(context, best), **own}
-        yield add_fields(row, env_reward=_lm_eval_reward(metrics))
-        return
-    texts = answer if isinstance(answer, list) else [answer]
-    if len(requests) != 1 or not texts or not all(isinstance(text, str) for text in texts):
-        raise RolloutError("resps: must be the texts for one prompt, or likelihoods of choices")
     kept = record.get("filtered_resps")
     for number, text in enumerate(texts):
         row = {**common, **completion_row(context, text)}
@@ -244,14 +232,6 @@ def _lm_eval_target(target: Any) -> Any:
             if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
                 return texts
     return target
-
-
-def _lm_eval_arguments(given: Any) -> list[list[Any]]:
-    """The arguments of each request; ``{"gen_args_0": {"arg_0": …}}``, before 0.4.3 lists."""
-    requests = list(given.values()) if isinstance(given, Mapping) else given
-    listed = requests if isinstance(requests, list) else []
-    found = [list(one.values()) if isinstance(one, Mapping) else one for one in listed]
-    return [values for values in found if isinstance(values, list) and values]
 
 
 def _lm_eval_group(record: Record) -> str | None:
@@ -283,34 +263,6 @@ def _lm_eval_reward(metrics: Row) -> float | None:
     if not names and len(metrics) == 1:
         names = [name for name in metrics if not any(part in name for part in _LOWER_IS_BETTER)]
     return float(metrics[names[0]]) if names else None
-
-
-def _best_choice(
-    record: Record, arguments: Sequence[Sequence[Any]], requests: Sequence[Any], target: Any
-) -> tuple[str, Row]:
-    """The choice with the greatest likelihood, which is the answer that ``acc`` is of."""
-    if "acc_mutual_info" in record:  # the second half has no context
-        arguments = arguments[: len(arguments) // 2]
-    choices = [one[1].strip() for one in arguments if len(one) > 1 and isinstance(one[1], str)]
-    likelihoods = [_likelihood(request) for request in requests[: len(choices)]]
-    contexts = {as_text(one[0]) for one in arguments}
-    if len(choices) < 2 or len(likelihoods) < len(arguments) or len(contexts) > 1:
-        raise RolloutError("has log-likelihoods of texts that are given, and no answer")
-    own: Row = {"choices": choices, "log_likelihoods": likelihoods}
-    if isinstance(target, str) and target.isdecimal() and target not in choices:
-        index = int(target) if len(target) < 4 else len(choices)
-        own["reference"] = choices[index] if index < len(choices) else target
-    return choices[likelihoods.index(max(likelihoods))], own
-
-
-def _likelihood(request: Any) -> float:
-    try:
-        number = float(request[0][0])
-    except (TypeError, ValueError, LookupError, OverflowError):
-        number = math.nan
-    if math.isnan(number):
-        raise RolloutError("resps: a log-likelihood is no number")
-    return number
 
 
 # Harbor
