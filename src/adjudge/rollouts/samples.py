@@ -15,7 +15,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from adjudge.config import suggest_name
 from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.columns import ReferenceChoice, RewardColumns, describe_value, read_env_reward
@@ -41,52 +40,20 @@ from adjudge.rollouts.formats.columns import (
     read_log,
 )
 from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
-from adjudge.rollouts.formats.nested import HEAD_ROWS, describe_row_paths, head_rows
-from adjudge.rollouts.formats.recognition import FileReading, find_reading
+from adjudge.rollouts.formats.nested import HEAD_ROWS
+from adjudge.rollouts.formats.recognition import FileReading, check_mapping, find_reading
 from adjudge.text import encode_exactly, encode_json
-from adjudge.types import MISSING, Sample, get_path
+from adjudge.types import Sample
 
-_CHECKED_ROWS = 1000
 _MOST_BROKEN = 100_000
 """From here on a file of which 99 % are broken rows is no file of rollouts."""
 
-_FIELDS = frozenset({*SAMPLE_FIELDS} - {"opening_turns"})
 _log = logging.getLogger("adjudge")
 _REFERENCES = ReferenceChoice(_log.warning, "Name the one to use: -m reference={}")
 
 _PlacedRow = tuple[str, Mapping[str, Any] | RolloutError]
 SampleOrError = tuple[str, Sample | RolloutError]
 """``FILE:ROW`` and the sample of a row, or what is wrong with the row."""
-
-
-def check_mapping(rows: Iterable[FileRow], mapping: Mapping[str, str]) -> None:
-    """Raise :class:`ConfigError` for a mapped column that none of the first rows has."""
-    if "index" in mapping:
-        raise ConfigError("--map index: cannot be mapped, since index counts the input rows")
-    wanted, columns = dict(mapping), dict[str, Any]()
-    within = wanted.pop("rows", None)
-    for _, record in islice(rows, _CHECKED_ROWS if wanted else 0):
-        if isinstance(record, RolloutError):
-            continue
-        for row in (record,) if within is None else head_rows([record], within, wanted):
-            columns = {**row, **{name: one for name, one in columns.items() if one is not None}}
-            wanted = {f: path for f, path in wanted.items() if not _has_path(row, path)}
-        if not wanted:
-            return
-    for name, path in wanted.items() if columns else ():
-        raise ConfigError(
-            f"--map {name}={path}: none of the first rows has {path!r}{suggest_name(path, columns)}"
-            f" (columns: {list_columns(columns)}).{describe_row_paths([columns])}"
-        )
-
-
-def _has_path(row: Mapping[str, Any], path: str) -> bool:
-    """Whether a row has it, or a sample in a list of the row, as a dump of many samples is."""
-    if get_path(row, path) is not MISSING:
-        return True
-    lists = (value for value in row.values() if isinstance(value, list))
-    parts = (one for value in lists for one in value[:_CHECKED_ROWS] if isinstance(one, Mapping))
-    return any(get_path(one, path) is not MISSING for one in parts)
 
 
 def sample_from_row(

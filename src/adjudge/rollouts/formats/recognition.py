@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any
 
+from adjudge.config import suggest_name
 from adjudge.datasets.files import FileRow
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.columns import (
@@ -46,7 +47,8 @@ from adjudge.types import MISSING, get_path
 _PLAIN_COLUMNS = frozenset({"prompt", "response", "reference", "group", "env_reward", "step"})
 """adjudge's own columns, which no format has alone: of such records no format is asked."""
 
-_PARTS_LOOKED_AT = 1000
+_LOOKED_AT = 1000
+"""Rows, or parts of them, in which a column may be."""
 
 CONTENT_FIELDS = ("messages", "response")
 """A sample has one of these at least."""
@@ -383,6 +385,36 @@ def _only_asks(record: Mapping[str, Any]) -> bool:
     return False
 
 
+def check_mapping(rows: Iterable[FileRow], mapping: Mapping[str, str]) -> None:
+    """Raise :class:`ConfigError` for a mapped column that none of the first rows has."""
+    if "index" in mapping:
+        raise ConfigError("--map index: cannot be mapped, since index counts the input rows")
+    wanted, columns = dict(mapping), dict[str, Any]()
+    within = wanted.pop("rows", None)
+    for _, record in islice(rows, _LOOKED_AT if wanted else 0):
+        if isinstance(record, RolloutError):
+            continue
+        for row in (record,) if within is None else head_rows([record], within, wanted):
+            columns = {**row, **{name: one for name, one in columns.items() if one is not None}}
+            wanted = {f: path for f, path in wanted.items() if not _has_path(row, path)}
+        if not wanted:
+            return
+    for name, path in wanted.items() if columns else ():
+        raise ConfigError(
+            f"--map {name}={path}: none of the first rows has {path!r}{suggest_name(path, columns)}"
+            f" (columns: {list_columns(columns)}).{describe_row_paths([columns])}"
+        )
+
+
+def _has_path(row: Mapping[str, Any], path: str) -> bool:
+    """Whether a row has it, or a sample in a list of the row, as a dump of many samples is."""
+    if get_path(row, path) is not MISSING:
+        return True
+    lists = (value for value in row.values() if isinstance(value, list))
+    parts = (one for value in lists for one in value[:_LOOKED_AT] if isinstance(one, Mapping))
+    return any(get_path(one, path) is not MISSING for one in parts)
+
+
 _STEP_KEYS = ("action", "done", "obs", "next_obs", "observation", "state", "next_state")
 _STEP_COUNTERS = ("step_num", "step_idx", "step_id", "step")
 
@@ -431,4 +463,4 @@ def _find_rewards(
     if form.reward is None:
         return RewardColumns()
     parts = chain.from_iterable(form.parts(one) if form.parts else [one] for one in records)
-    return form.reward(list(islice(parts, _PARTS_LOOKED_AT)))
+    return form.reward(list(islice(parts, _LOOKED_AT)))
