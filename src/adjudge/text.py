@@ -31,8 +31,8 @@ def has_surrogates(text: str) -> bool:
 @overload
 def replace_surrogates(value: str) -> str: ...
 @overload
-def replace_surrogates(value: Any) -> Any: ...
-def replace_surrogates(value: Any) -> Any:
+def replace_surrogates(value: object) -> Any: ...
+def replace_surrogates(value: object) -> Any:
     r"""A text, or data with texts inside, with a question mark for each lone surrogate.
 
     Keys of objects included; tuples become lists. Raises ``RecursionError`` for what is nested

@@ -544,7 +544,7 @@ def check_results(
     return found
 
 
-MISSING: Any = msgspec.UNSET
+MISSING: object = msgspec.UNSET
 """What :func:`get_path` returns where there is nothing; a stored ``null`` is ``None``."""
 
 

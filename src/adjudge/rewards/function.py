@@ -180,7 +180,7 @@ def describe_settings(spec: RewardSpec, graders: Mapping[str, object]) -> Metada
     return {**said, "graders": tables}
 
 
-def hide_variables(spec: RewardSpec, value: Any) -> Any:
+def hide_variables(spec: RewardSpec, value: object) -> Any:
     """Plain data made of a spec, with ``${NAME}`` again for each text that has it in the file."""
     path = Path(spec.where)
     written = find_references(path) if path.is_file() else {}

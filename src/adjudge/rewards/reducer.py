@@ -23,9 +23,9 @@ from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import product
-from typing import Any, cast
+from typing import cast
 
-from adjudge.errors import ErrorKind, MissingRewardError
+from adjudge.errors import ErrorKind, Metadata, MissingRewardError
 from adjudge.graders.base import GraderTraits, is_listwise
 from adjudge.rewards.aggregate import (
     AggregateTerm,
@@ -71,7 +71,7 @@ class RewardReducer:
 
     def __init__(self, spec: RewardSpec, graders: Mapping[str, object]) -> None:
         self.spec = spec
-        self.graders: dict[str, Any] = dict(graders)
+        self.graders: Metadata = dict(graders)
         check_graders(spec, self.graders)
         scopes: tuple[GraderScope, ...] = ("outcome", "event")
         # What weighs 0 is reported only.

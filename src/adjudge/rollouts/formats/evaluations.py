@@ -199,7 +199,7 @@ def _convert_lm_eval(record: Record) -> Iterator[Row]:
         raise RolloutError("resps: are no texts for one prompt (of choices, likelihoods alone)")
     metrics = _lm_eval_metrics(record)
     given = record.get("arguments")
-    first = next(iter(given.values() if isinstance(given, Mapping) else given or ()), {})
+    first: Any = next(iter(given.values() if isinstance(given, Mapping) else given or ()), {})
     values = list(first.values()) if isinstance(first, Mapping) else first  # lists: before 0.4.3
     context = values[0] if isinstance(values, list) and values else record.get("input")
     if isinstance(context, list) and len(context) == 1:
