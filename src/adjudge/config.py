@@ -136,7 +136,7 @@ def dotted_key(*parts: str) -> str:
     )
 
 
-def flatten(data: Fields, *above: str) -> Iterator[tuple[str, Any]]:
+def flatten(data: Fields, *above: str) -> Iterator[tuple[str, object]]:
     """Every value by its dotted key; a list is a value, an empty table is nothing."""
     for name, value in data.items():
         if isinstance(value, Mapping):

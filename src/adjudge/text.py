@@ -64,7 +64,7 @@ def encode_exactly(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def encode_json(value: object, enc_hook: Callable[[Any], object] | None = None) -> bytes:
+def encode_json(value: object, enc_hook: Callable[[object], object] | None = None) -> bytes:
     """``value`` as JSON, lone surrogates replaced; ``enc_hook`` as in ``msgspec.json.encode``."""
     try:
         return msgspec.json.encode(value, enc_hook=enc_hook)

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from adjudge.errors import Fields, Metadata, RolloutError
 from adjudge.text import encode_json, printable
@@ -232,7 +232,7 @@ def find_reward(rows: Sequence[Fields], beside: Collection[str] | None = None) -
     a function, so that one is the reward if it is alone.
     Where several may be the reward, none is.
     """
-    values: dict[str, list[Any]] = {}
+    values: dict[str, list[object]] = {}
     for row in rows:
         for name, value in row.items():
             if value is not None or beside is not None:  # a dump has null for a missing reward
@@ -278,7 +278,7 @@ def _is_truth(value: object) -> bool:
     return isinstance(value, bool) or (isinstance(value, str) and value in _TRUTH_OF_TABLES)
 
 
-def _is_verdict(name: str, values: Sequence[Any]) -> bool:
+def _is_verdict(name: str, values: Sequence[object]) -> bool:
     return _VERDICT.search(name) is not None and all(map(_is_truth, values))
 
 

@@ -152,7 +152,7 @@ def tool_call(call_id: object, name: object, arguments: object) -> Message:
 
 
 def assistant_message(
-    content: object, calls: Sequence[Any] = (), reasoning: str | None = None
+    content: object, calls: Sequence[object] = (), reasoning: str | None = None
 ) -> Message:
     """A turn of the assistant; ``content`` is null where it only called tools."""
     message: Message = {"role": "assistant", "content": content}
@@ -364,7 +364,7 @@ def _turn_messages(turn: Message, role: str, where: str, thoughts: list[str]) ->
 
 def _read_calls(turn: Message, where: str) -> list[list[Message]]:
     """The calls that a message has beside its content, each once, and their own results."""
-    calls: dict[Any, Message] = {}
+    calls: dict[object, Message] = {}
     results: list[Message] = []
     for key in CALL_KEYS:
         if not turn.get(key) or (key == "toolInvocations" and turn.get("parts")):
@@ -376,7 +376,7 @@ def _read_calls(turn: Message, where: str) -> list[list[Message]]:
     return [list(calls.values()), results]
 
 
-def _list_calls(given: object, where: str) -> Sequence[Any]:
+def _list_calls(given: object, where: str) -> Sequence[object]:
     given = _decode(given, where)
     return given if isinstance(given, list | tuple) else [given]
 
@@ -510,7 +510,7 @@ def _text_of(pieces: Sequence[_Piece], *kinds: str) -> str:
     return "".join(value for kind, value in pieces if kind in kinds)
 
 
-def _content(pieces: Sequence[_Piece]) -> Any:
+def _content(pieces: Sequence[_Piece]) -> object:
     if all(kind != "media" for kind, _ in pieces):
         return _text_of(pieces, "text")
     return [

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -104,7 +104,7 @@ def rubric_from(value: object, *, where: str = "rubric") -> Rubric:
     )
 
 
-def _decoded(value: object, where: str) -> Any:
+def _decoded(value: object, where: str) -> object:
     if not isinstance(value, str):
         return value
     try:
@@ -158,7 +158,7 @@ class _Parser:
         return _make(make, found, where)
 
     def _read_each(
-        self, found: Metadata, key: str, read: Callable[[Any, str, int], Any], where: str
+        self, found: Metadata, key: str, read: Callable[[object, str, int], object], where: str
     ) -> None:
         """Read the tables of a list; one that is no list, or too long, is refused as a whole."""
         given = found.get(key)
@@ -195,7 +195,7 @@ class _Parser:
             other = "sentence" if kind in (Criterion, Example) else "list"
             raise ConfigError(f"{where}: must be a table or a {other} (found {data!r:.80})")
         fields = _list_keys(kind)
-        found: dict[str, tuple[str, Any]] = {}
+        found: dict[str, tuple[str, object]] = {}
         for key, value in data.items():
             if key not in fields:
                 if self._strict and value is not None:
@@ -224,7 +224,7 @@ def _make(kind: Callable[..., _T], found: Metadata, where: str) -> _T:
         raise ConfigError(f"{where}: {error}") from None
 
 
-def _stringify(value: object) -> Any:
+def _stringify(value: object) -> object:
     """Versions, ids and keys that JSON made numbers of, as text; all else as it is."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
     return str(value) if is_number else value
@@ -314,7 +314,7 @@ def _known(rubric_id: str, folder: Path) -> str:
     return suggest_name(rubric_id[:100], ids) or f" (allowed: {', '.join(ids[:10])})"
 
 
-def _data(path: Path) -> Any:
+def _data(path: Path) -> object:
     try:
         read = _READERS.get(path.suffix.lower())
         if read is None:
@@ -332,11 +332,11 @@ def _data(path: Path) -> Any:
     raise ConfigError(f"{path}: {problem}")
 
 
-def _json(text: str) -> Any:
+def _json(text: str) -> object:
     return json.loads(text, object_pairs_hook=_unique)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> Metadata:
+def _unique(pairs: list[tuple[str, object]]) -> Metadata:
     table: Metadata = {}
     for key, value in pairs:
         if key in table:
@@ -345,6 +345,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> Metadata:
     return table
 
 
-_READERS: dict[str, Callable[[str], Any]] = {".toml": tomllib.loads, ".json": _json}
+_READERS: dict[str, Callable[[str], object]] = {".toml": tomllib.loads, ".json": _json}
 RUBRIC_SUFFIXES = tuple(_READERS)
 """Of rubric files."""

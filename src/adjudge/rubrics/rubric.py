@@ -133,14 +133,14 @@ CATEGORY_WEIGHTS: Mapping[Category, float] = MappingProxyType(
 is phrased as what a good response avoids, so that meeting it is good."""
 
 
-def _spell(name: object) -> Any:
+def _spell(name: object) -> object:
     return name.strip().capitalize() if isinstance(name, str) else name
 
 
 _Category = Annotated[Category, Field(strict=False), BeforeValidator(_spell)]
 
 
-def _read_tags(given: object) -> Any:
+def _read_tags(given: object) -> object:
     """A table's values as text, or ``["axis:accuracy", …]``; a repeated key joins its values."""
     if isinstance(given, Mapping):
         try:
@@ -228,11 +228,11 @@ MAX_CRITERIA = 200
 Scheme = Literal["auto", "points", "weights", "categories"]
 
 
-def _as_criterion(given: object) -> Any:
+def _as_criterion(given: object) -> object:
     return Criterion(given) if isinstance(given, str) else given
 
 
-def _as_example(given: object) -> Any:
+def _as_example(given: object) -> object:
     if isinstance(given, Mapping):
         return Example(**given)
     return Example(given) if isinstance(given, str) else given
