@@ -266,23 +266,15 @@ def find_bundle(rubric_id: str, rubric_dir: Path | str) -> RubricBundle:
     """
     folder = Path(rubric_dir)
     name, at, version = rubric_id.rpartition("@")
-    found = []
-    if at and _ID.fullmatch(name) and re.fullmatch(r"[\w.-]{1,40}", version):
-        files = [folder / f"{rubric_id}{suffix}" for suffix in RUBRIC_SUFFIXES]
-        found = [file for file in files if file.is_file()]
-        problem = f"has no file in {folder}{_known(rubric_id, folder)}"
-    else:
-        known = _known(rubric_id, folder)
-        problem = f"must be NAME@VERSION such as crafter/bundle@v1{known}"
-    if len(found) > 1:
-        names = ", ".join(file.name for file in found)
-        problem = f"has more than one file (found: {names}). Keep one of them."
-    elif found and not found[0].resolve().is_relative_to(folder.resolve()):
-        problem = f"leads out of {folder}"
-    elif found:
-        problem = ""
-    if problem:
-        raise ConfigError(f"rubric_id: {rubric_id[:100]!r} {problem}")
+    if not (at and _ID.fullmatch(name) and _ID.fullmatch(version)):
+        problem = "must be NAME@VERSION such as crafter/bundle@v1"
+        raise ConfigError(f"rubric_id: {rubric_id[:100]!r} {problem}{_known(rubric_id, folder)}")
+    files = [folder / f"{rubric_id}{suffix}" for suffix in RUBRIC_SUFFIXES]
+    found = [file for file in files if file.resolve().is_relative_to(folder.resolve())]
+    found = [file for file in found if file.is_file()]
+    if len(found) != 1:
+        problem = f"must be one file in {folder}, and no way out of it (found {len(found)})"
+        raise ConfigError(f"rubric_id: {rubric_id[:100]!r} {problem}{_known(rubric_id, folder)}")
     bundle = load_bundle(found[0])
     _check_id(bundle, rubric_id, found[0])
     return bundle

@@ -54,20 +54,6 @@ def record(cls: _Class) -> _Class:
     return made  # type: ignore[no-any-return]
 
 
-_WORDS = {
-    "Input should": "must",
-    "String should": "must",
-    "Tuple should": "must",
-    "Dictionary should": "must",
-    "a valid boolean": "true or false",
-    "a valid": "a",
-    "dictionary": "table",
-    "tuple": "list",
-    "string": "text",
-}
-"""The library's words, and those that users of JSON and TOML know."""
-
-
 def _explain(error: ValidationError, names: list[str]) -> str:
     """The first problem; places in lists count from 1."""
     problem = error.errors()[0]
@@ -77,10 +63,7 @@ def _explain(error: ValidationError, names: list[str]) -> str:
     key, cause = ".".join(filter(None, places)), problem.get("ctx", {}).get("error")
     if isinstance(cause, ValueError):
         return f"{key}{'.' if isinstance(cause, ConfigError) else ': '}{cause}".lstrip(":. ")
-    message = problem["msg"]
-    for word, said in _WORDS.items():
-        message = message.replace(word, said)
-    return explain_problem(BaseModel, {**problem, "loc": (key,), "msg": message}, None)
+    return explain_problem(BaseModel, {**problem, "loc": (key,)}, None)
 
 
 Text = Annotated[str, Field(max_length=4_000)]

@@ -144,13 +144,10 @@ def _check_marks(rubric: Rubric, marks: MarkMapping) -> None:
         elif criterion.scale == "binary":
             problem = "" if isinstance(mark, bool) else "must be True or False: scale is binary"
         else:
-            problem = "" if _is_share(mark) else "must be a share in [0, 1]"
+            is_share = isinstance(mark, int | float) and 0 <= mark <= 1
+            problem = "" if is_share else "must be a share in [0, 1]"
         if problem:
             raise GradingFailure(ErrorKind.INVALID_INPUT, f"mark {str(name)[:40]!r}: {problem}")
-
-
-def _is_share(mark: object) -> bool:
-    return isinstance(mark, int | float) and 0 <= mark <= 1
 
 
 def _terms(rubric: Rubric) -> list[_Term]:
@@ -176,7 +173,7 @@ def _final(
             earned.append(term.weight * (mark if term.credited else 1 - mark))
             possible.append(max(term.weight, 0.0))
     total = math.fsum(possible)
-    vetoes = tuple(c.id for c in rubric.criteria if c.veto and _fails(c, marks[c.id]))
+    vetoes = tuple(c.id for c in rubric.criteria if c.veto and marks[c.id] in (c.is_fault,))
     if total == 0 and not vetoes:
         return NotEvaluable(_not_applicable(marks))
     sum_earned = math.fsum(earned)
@@ -187,10 +184,6 @@ def _final(
     if vetoes:
         value = min(value, rubric.veto_score)
     return RubricScore(value, sum_earned, total, vetoes, _not_applicable(marks))
-
-
-def _fails(criterion: Criterion, mark: Mark) -> bool:
-    return mark is not None and bool(mark) == criterion.is_fault
 
 
 def _not_applicable(marks: MarkMapping) -> tuple[str, ...]:
