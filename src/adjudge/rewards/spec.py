@@ -41,12 +41,6 @@ from adjudge.judges.table import (
     JudgeTable,
     build_judge,
 )
-from adjudge.rewards.aggregate import (
-    AggregateMethod,
-    AggregateTerm,
-    CombineMode,
-    EventReduce,
-)
 from adjudge.rewards.groups import GroupStep
 from adjudge.types import Reduce
 
@@ -55,6 +49,9 @@ if TYPE_CHECKING:
     from adjudge.judges.endpoint.settings import SpendCeiling
 
 GraderScope = Literal["outcome", "event"]
+AggregateMethod = Literal["weighted_mean", "points", "min"]
+CombineMode = Literal["replace", "weighted_sum", "multiply"]
+EventReduce = Literal["sum", "mean"]
 MissingPolicy = Literal["mask", "drop_group", "fallback", "raise"]
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$")]
@@ -354,10 +351,6 @@ class RewardSpec(ConfigFile):
         """Raise :class:`ConfigError` where ``sample_rate`` would leave groups without a reward."""
         if problem := self.reward.undrawn_problem:
             self.refuse("reward.sample_rate", problem)
-
-    def terms(self, scope: GraderScope, step: int = 0) -> list[AggregateTerm]:
-        """Names and weights of the graders of one scope at a training step."""
-        return [AggregateTerm(g.name, g.weight_at(step)) for g in self.graders if g.scope == scope]
 
     def build_judges(
         self, cache: ReplyCache | None = None, budget: SpendCeiling | None = None

@@ -173,7 +173,7 @@ def _final(
             earned.append(term.weight * (mark if term.credited else 1 - mark))
             possible.append(max(term.weight, 0.0))
     total = math.fsum(possible)
-    vetoes = tuple(c.id for c in rubric.criteria if c.veto and marks[c.id] in (c.is_fault,))
+    vetoes = tuple(c.id for c in rubric.criteria if c.veto and marks[c.id] is c.is_fault)
     if total == 0 and not vetoes:
         return NotEvaluable(_not_applicable(marks))
     sum_earned = math.fsum(earned)
