@@ -6,7 +6,7 @@ import pytest
 from tests.unit.helpers.reward_functions import build, samples, scored, values
 
 from adjudge import ErrorKind, FunctionGrader
-from adjudge.rewards.aggregate import combine
+from adjudge.rewards.formulas import combine
 from adjudge.rewards.spec import RewardSettings
 from adjudge.types import GraderError
 

@@ -9,7 +9,7 @@ from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, JudgeCard
-from adjudge.rewards.aggregate import AggregateTerm, aggregate
+from adjudge.rewards.formulas import AggregateTerm, aggregate
 from adjudge.rewards.spec import RewardSettings, RewardSpec
 from adjudge.types import GraderError, GraderResult, GraderScore
 from adjudge_lab.judge_training.card_contents import fit_normalisation

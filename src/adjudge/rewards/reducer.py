@@ -3,13 +3,13 @@
 Each step is a function over plain numbers, in this order:
 
 1. leave out idle graders: those that had nothing to judge in a whole group
-   (:func:`~adjudge.rewards.aggregate.find_idle_graders`);
+   (:func:`~adjudge.rewards.formulas.find_idle_graders`);
 2. normalise, aggregate, gate: O = method(w, s) · Π gates + Σ penalties
-   (:func:`~adjudge.rewards.aggregate.aggregate`), and E = Σ or mean over events;
+   (:func:`~adjudge.rewards.formulas.aggregate`), and E = Σ or mean over events;
 3. missing: a group in which O is missing drops out, or has the fallback rule's O;
-4. group: O → z-score, rank, … within the group (:func:`~adjudge.rewards.groups.group_step`);
+4. group: O → z-score, rank, … within the group (:func:`~adjudge.rewards.formulas.group_step`);
 5. environment: R = env and s · (w_E·E + w_O·O) by ``combine_mode``
-   (:func:`~adjudge.rewards.aggregate.combine`).
+   (:func:`~adjudge.rewards.formulas.combine`).
 
 Pure: nothing is asked here, and the same answers make the same rewards, to the last bit.
 :meth:`RewardReducer.explain` gives the chain of numbers that made each reward.
@@ -26,7 +26,8 @@ from typing import cast
 
 from adjudge.errors import ErrorKind, Metadata, MissingRewardError
 from adjudge.graders.base import GraderTraits, is_listwise
-from adjudge.rewards.aggregate import (
+from adjudge.rewards.chain import ResultWriter, RewardChain, RewardChecks
+from adjudge.rewards.formulas import (
     AggregateTerm,
     active_terms,
     aggregate,
@@ -34,12 +35,12 @@ from adjudge.rewards.aggregate import (
     combine,
     component_values,
     find_idle_graders,
+    gdpo_step,
+    group_step,
     has_kind,
     reduce_events,
     weigh_parts,
 )
-from adjudge.rewards.chain import ResultWriter, RewardChain, RewardChecks
-from adjudge.rewards.groups import gdpo_step, group_step
 from adjudge.rewards.spec import GraderEntry, GraderScope, Problems, RewardSpec
 from adjudge.stats import snap_ties
 from adjudge.types import (

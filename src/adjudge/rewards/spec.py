@@ -41,7 +41,6 @@ from adjudge.judges.table import (
     JudgeTable,
     build_judge,
 )
-from adjudge.rewards.groups import GroupStep
 from adjudge.types import Reduce
 
 if TYPE_CHECKING:
@@ -52,6 +51,7 @@ GraderScope = Literal["outcome", "event"]
 AggregateMethod = Literal["weighted_mean", "points", "min"]
 CombineMode = Literal["replace", "weighted_sum", "multiply"]
 EventReduce = Literal["sum", "mean"]
+GroupStep = Literal["none", "centre", "rloo", "z_score", "gdpo", "rank", "best_bonus"]
 MissingPolicy = Literal["mask", "drop_group", "fallback", "raise"]
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$")]
