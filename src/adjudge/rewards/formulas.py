@@ -21,7 +21,7 @@ from msgspec import structs
 
 from adjudge.errors import BLAMED, FINAL, LACKED, LOST, Cause, ErrorKind
 from adjudge.rewards.spec import EventReduce, GroupStep, JudgedReward, RewardSettings
-from adjudge.stats import mean_and_std, snap_ties, z_scores
+from adjudge.stats import mean_and_std, rank_rewards, snap_ties, z_scores
 from adjudge.types import (
     GradedSample,
     GraderError,
@@ -29,7 +29,6 @@ from adjudge.types import (
     GraderScore,
     RewardPart,
     Role,
-    mid_ranks,
 )
 
 STD_EPSILON = 1e-4
@@ -314,7 +313,8 @@ def group_step(
     elif step in ("z_score", "gdpo"):
         stepped = z_scores(present, epsilon)
     elif step == "rank":
-        stepped = _rank_scores(present)
+        # Alone, a sample has nobody to be ranked against.
+        stepped = rank_rewards([-one for one in present]) if len(present) > 1 else [None]
     elif step == "best_bonus":
         best = max(present)
         stepped = [reward + bonus if reward == best else reward for reward in present]
@@ -354,14 +354,6 @@ def gdpo_step(
             mine.append(weights[name] * value)
     totals = iter(terms)
     return [None if one is None else math.fsum(next(totals)) for one in components]
-
-
-def _rank_scores(present: Sequence[float]) -> Sequence[float | None]:
-    n = len(present)
-    if n < 2:
-        return [None] * n
-    places = mid_ranks([-reward for reward in present])
-    return [(n - place) / (n - 1) for place in places]
 
 
 def weigh_parts(outcome: RewardPart, events: RewardPart, settings: JudgedReward) -> RewardPart:
