@@ -25,7 +25,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from adjudge.rollouts.samples import compute_rollout_key, read_samples
+from adjudge.rollouts.samples import SampleReader, compute_rollout_key
 from adjudge.types import Sample
 
 Rows = list[dict[str, Any]]
@@ -158,7 +158,7 @@ def write_folder(rows: Rows, path: Path) -> Path:
     rollouts = path / "rollouts_in.jsonl"
     shown = [_without(row, "reward", "env") for row in rows]
     rollouts.write_text("\n".join(map(json.dumps, shown)) + "\n", encoding="utf-8")
-    samples = [one for _, one in read_samples([rollouts]) if isinstance(one, Sample)]
+    samples = [one for _, one in SampleReader([rollouts]).read() if isinstance(one, Sample)]
     graded = [
         {
             "index": place,

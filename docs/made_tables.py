@@ -43,8 +43,7 @@ from adjudge.rewards.spec import (
 from adjudge.rollouts.formats.agents import AGENT_FORMATS
 from adjudge.rollouts.formats.api_results import API_FORMATS, EXCHANGE_FORMATS
 from adjudge.rollouts.formats.columns import NAMES
-from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
-from adjudge.rollouts.formats.harbor import HARBOR_FORMATS
+from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS, HARBOR_FORMATS
 from adjudge.rollouts.formats.logs import LOG_FORMATS, OPENHANDS_FORMATS
 from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
 from adjudge.rollouts.formats.telemetry import TELEMETRY_FORMATS

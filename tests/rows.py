@@ -8,10 +8,10 @@ from typing import Any
 
 from adjudge.datasets.files import read_rows
 from adjudge.errors import RolloutError
-from adjudge.rollouts.formats.catalog import FORMATS
+from adjudge.rollouts.formats.recognition import list_formats
 
 DATA = Path(__file__).parent / "data" / "rollouts"
-NAMED = {one.name: one for one in FORMATS}
+NAMED = {one.name: one for one in list_formats()}
 
 
 def records(name: str) -> list[dict[str, Any]]:

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
     from adjudge.judges.models.recorded import RecordedModel
     from adjudge.judges.models.scripted import ScriptedModel
-    from adjudge.rewards.function import SpecRewardFunction
+    from adjudge.rewards.function import RewardFunction, SpecRewardFunction
     from adjudge.rewards.spec import RewardSpec
     from adjudge.rubrics.rubric import Rubric
     from adjudge.runner.journal import Journal
@@ -78,7 +78,6 @@ if TYPE_CHECKING:
         GraderScore,
         Message,
         Provenance,
-        RewardFunction,
         RewardResult,
         RewardSample,
         Role,
@@ -98,7 +97,7 @@ _HOME = {
     "adjudge.judges.models.http": ("AnthropicChatModel", "OpenAIChatModel"),
     "adjudge.judges.models.recorded": ("RecordedModel",),
     "adjudge.judges.models.scripted": ("ScriptedModel",),
-    "adjudge.rewards.function": ("SpecRewardFunction",),
+    "adjudge.rewards.function": ("RewardFunction", "SpecRewardFunction"),
     "adjudge.rewards.spec": ("RewardSpec",),
     "adjudge.rubrics.rubric": ("Rubric",),
     "adjudge.graders.binding": ("GraderConfig",),

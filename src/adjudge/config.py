@@ -62,7 +62,7 @@ def load_toml(path: Path | str, *, keep_references: bool = False) -> Metadata:
     return filled
 
 
-def interpolate(value: Any, file: str, key: str, *, keep_references: bool = False) -> Any:
+def interpolate(value: object, file: str, key: str, *, keep_references: bool = False) -> Any:
     """``value`` with every ``${NAME}`` in its strings filled in; a complaint names file and key."""
     if isinstance(value, dict | list):
         below: Iterable[tuple[object, object]] = (
@@ -136,7 +136,7 @@ def dotted_key(*parts: str) -> str:
     )
 
 
-def flatten(data: Fields, *above: str) -> Iterator[tuple[str, Any]]:
+def flatten(data: Fields, *above: str) -> Iterator[tuple[str, object]]:
     """Every value by its dotted key; a list is a value, an empty table is nothing."""
     for name, value in data.items():
         if isinstance(value, Mapping):
@@ -149,8 +149,8 @@ class SettingDifference(NamedTuple):
     """A key in which two runs differ; ``None`` where a run does not have it."""
 
     key: str
-    left: Any
-    right: Any
+    left: object
+    right: object
 
     def __str__(self) -> str:
         return f"{self.key} ({format_setting(self.left)}, {format_setting(self.right)})"

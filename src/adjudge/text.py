@@ -31,8 +31,8 @@ def has_surrogates(text: str) -> bool:
 @overload
 def replace_surrogates(value: str) -> str: ...
 @overload
-def replace_surrogates(value: Any) -> Any: ...
-def replace_surrogates(value: Any) -> Any:
+def replace_surrogates(value: object) -> Any: ...
+def replace_surrogates(value: object) -> Any:
     r"""A text, or data with texts inside, with a question mark for each lone surrogate.
 
     Keys of objects included; tuples become lists. Raises ``RecursionError`` for what is nested
@@ -64,7 +64,7 @@ def encode_exactly(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def encode_json(value: object, enc_hook: Callable[[Any], object] | None = None) -> bytes:
+def encode_json(value: object, enc_hook: Callable[[object], object] | None = None) -> bytes:
     """``value`` as JSON, lone surrogates replaced; ``enc_hook`` as in ``msgspec.json.encode``."""
     try:
         return msgspec.json.encode(value, enc_hook=enc_hook)

@@ -1,30 +1,13 @@
 """What graders return, and what reward functions take and return.
 
-==================  ==========================================================================
-``Message``         one chat message in OpenAI format, tool calls included
-``Sample``          one rollout to be scored; ``RewardSample`` is another name of it
-``GraderMode``      does a grader see one sample or a whole group
-``Role``            how a score enters the reward: averaged, added or multiplied
-``GraderScore``     a number on the grader's own scale
-``GraderRank``      one rank per sample of a group
-``GraderError``     no answer, and why; it has no ``score``
-``GraderResult``    any of the three
-``Usage``           what a judge call consumed
-``Provenance``      where a result came from
-``GradedSample``    what the graders said about one rollout
-``RewardResult``    what a trainer gets back
-``RewardFunction``  the class that stands between
-==================  ==========================================================================
-
-The nouns of graders are frozen msgspec structs: picklable, comparable, and JSON round-trips through
-:func:`encode_result` and :func:`decode_result`.
+The nouns of graders are frozen msgspec structs: picklable, comparable, and JSON to msgspec.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
@@ -34,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from adjudge.errors import Cause, ErrorKind, Fields, Metadata, is_final, is_passing, is_suspect
+from adjudge.stats import rank_rewards
 
 _log = logging.getLogger("adjudge")
 
@@ -217,10 +201,9 @@ class GraderRank(msgspec.Struct, frozen=True, tag_field="type", tag="rank", omit
         A sample without a rank has no reward, and does not count in n.
         """
         places = [place for place in self.rank if place is not None]
-        n = len(places)
-        if n < 2:
+        if len(places) < 2:
             return None
-        scores = iter([(n - place) / (n - 1) for place in mid_ranks(places)])
+        scores = iter(rank_rewards(places))
         return [None if place is None else next(scores) for place in self.rank]
 
 
@@ -308,21 +291,6 @@ def finite_number(value: object) -> float | None:
     except (TypeError, ValueError, OverflowError):  # an array of several, a huge integer
         return None
     return number if math.isfinite(number) else None
-
-
-def mid_ranks(values: Sequence[float]) -> list[float]:
-    """Competition places 1…n of ``values`` (smallest first), ties at the mean of their places."""
-    order = sorted(range(len(values)), key=values.__getitem__)
-    places = [0.0] * len(values)
-    start = 0
-    while start < len(order):
-        end = start
-        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
-            end += 1
-        for position in range(start, end + 1):
-            places[order[position]] = (start + end) / 2 + 1
-        start = end + 1
-    return places
 
 
 class Sample(msgspec.Struct):
@@ -414,20 +382,6 @@ RewardSample = Sample
 """The name that trainers' reward functions know."""
 
 
-_encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[GraderResult] = msgspec.json.Decoder(GraderResult)
-
-
-def encode_result(result: GraderResult) -> bytes:
-    """One result as JSON; :func:`decode_result` gives an equal object back."""
-    return _encoder.encode(result)
-
-
-def decode_result(data: bytes | str) -> GraderResult:
-    """The result that :func:`encode_result` wrote; raises ``msgspec.ValidationError`` otherwise."""
-    return _decoder.decode(data)
-
-
 RewardPart = float | GraderError
 """A part of a reward on its way: a number, or the failure that leaves it missing."""
 
@@ -495,56 +449,7 @@ class RewardResult:
         return bool(self.imputed) or (self.missing is not None and self.missing.suspect)
 
 
-class RewardFunction:
-    """Scores whole groups: derive and write :meth:`compute_batch_scores`.
-
-    The stock one, built from a reward spec, is :class:`adjudge.rewards.SpecRewardFunction`.
-
-    >>> import asyncio
-    >>> class ResponseLength(RewardFunction):
-    ...     async def compute_batch_scores(self, prompt_to_samples):
-    ...         samples = [one for group in prompt_to_samples.values() for one in group]
-    ...         return [
-    ...             RewardResult(one.original_index, one.group_index, float(len(one.response)))
-    ...             for one in samples
-    ...         ]
-    >>> group = [RewardSample(0, 0, "2 + 2?", "4"), RewardSample(1, 1, "2 + 2?", "four")]
-    >>> results = asyncio.run(ResponseLength().compute_batch_scores({"2 + 2?": group}))
-    >>> [result.score for result in results]
-    [1.0, 4.0]
-    """
-
-    async def compute_batch_scores(
-        self,
-        prompt_to_samples: Mapping[str, Sequence[Sample]],  # noqa: ARG002  (the hook)
-    ) -> list[RewardResult]:
-        """One result per sample, in any order, matched by ``original_index``.
-
-        ``prompt_to_samples`` maps a group id (the prompt, a uid) to the group's samples.
-        """
-        raise TypeError(f"{type(self).__name__} must define compute_batch_scores")
-
-
-def check_results(
-    results: Iterable[RewardResult], prompt_to_samples: Mapping[str, Sequence[Sample]]
-) -> dict[int, RewardResult]:
-    """Results by ``original_index``, every input index exactly once; ``ValueError`` otherwise."""
-    wanted = [sample.original_index for group in prompt_to_samples.values() for sample in group]
-    found: dict[int, RewardResult] = {}
-    for result in results:
-        if result.original_index in found:
-            raise ValueError(f"two results for original_index {result.original_index}")
-        found[result.original_index] = result
-    if len(set(wanted)) != len(wanted):
-        raise ValueError("two samples share an original_index")
-    if lost := set(wanted) - found.keys():
-        raise ValueError(f"no result for original_index {sorted(lost)[:10]}")
-    if strange := found.keys() - set(wanted):
-        raise ValueError(f"results for unknown original_index {sorted(strange)[:10]}")
-    return found
-
-
-MISSING: Any = msgspec.UNSET
+MISSING: object = msgspec.UNSET
 """What :func:`get_path` returns where there is nothing; a stored ``null`` is ``None``."""
 
 

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from tests.recorded import find_recorded, read_parquet
 
+from adjudge.checks.rubric_lint import lint
 from adjudge.rubrics import (
     Incomplete,
     Rubric,
     RubricScore,
-    lint,
     rubric_from,
     score,
     score_range,

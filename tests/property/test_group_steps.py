@@ -12,7 +12,7 @@ from tests.refusals import refuses
 from tests.unit.helpers.reward_functions import build
 
 from adjudge import ErrorKind, FunctionGrader, GraderError, GraderScore, Role
-from adjudge.rewards.groups import gdpo_step, group_step
+from adjudge.rewards.formulas import gdpo_step, group_step
 from adjudge.types import GradedSample, GraderResult
 
 # Steps of a hundredth: no two values tie by rounding alone.

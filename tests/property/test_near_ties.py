@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tests.unit.helpers.reward_functions import build
 
 from adjudge import FunctionGrader, GraderScore
+from adjudge.rewards.formulas import group_step
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.groups import GroupStep, group_step
+from adjudge.rewards.spec import GroupStep
 from adjudge.stats import TIE_TOLERANCE, snap_ties
 from adjudge.types import GradedSample, GraderResult
 

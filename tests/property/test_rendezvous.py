@@ -10,7 +10,7 @@ from tests.unit.helpers.meeting import function, run_here, sample
 from tests.unit.helpers.meeting import settings as service_settings
 
 from adjudge import ErrorKind, RewardResult
-from adjudge.rewards.groups import GroupStep
+from adjudge.rewards.spec import GroupStep
 from adjudge.service.backends.conversion import request_to_sample
 from adjudge.service.rendezvous import Rendezvous
 from adjudge.wire import GroupRequest, JudgeResponse

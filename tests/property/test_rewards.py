@@ -18,7 +18,7 @@ from adjudge import (
     RewardSpec,
     SpecRewardFunction,
 )
-from adjudge.rewards.groups import GroupStep
+from adjudge.rewards.spec import GroupStep
 from adjudge.stats import TIE_TOLERANCE
 from adjudge.types import GradedSample, GraderResult
 

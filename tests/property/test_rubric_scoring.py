@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adjudge.checks.rubric_lint import lint
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.rubrics import (
     Category,
@@ -20,7 +21,6 @@ from adjudge.rubrics import (
     NotEvaluable,
     Rubric,
     RubricScore,
-    lint,
     parse_rubric,
     rubric_from,
     score,

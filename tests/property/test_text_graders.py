@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -31,7 +32,7 @@ from adjudge.graders.rules.response_form import (
     repetition_rate,
 )
 from adjudge.graders.rules.similarity import SimilarityGrader, StringMatchGrader
-from adjudge.types import GraderScore, Role, decode_result, encode_result
+from adjudge.types import GraderScore, Role
 
 METRICS: tuple[Any, ...] = ("bleu", "chrf", "rouge_l", "edit", "f1", "jaccard")
 SIGNS = """<think> </think> <answer> </answer> <tool_call> </tool_call> ``` [1,2] NaN \\ " 今天 カナ
@@ -79,7 +80,7 @@ def check(grader: RuleGrader, result: GraderScore) -> None:
     if grader.role is Role.PENALTY:
         assert result.score <= 0
         assert str(result.score) != "-0.0"
-    assert decode_result(encode_result(result)) == result
+    assert msgspec.json.decode(msgspec.json.encode(result), type=GraderScore) == result
 
 
 def label(grader: RuleGrader) -> str:

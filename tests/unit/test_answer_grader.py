@@ -9,13 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.answers.grader import AnswerGrader
 from adjudge.graders.base import require_package
 from adjudge.runner import GradingRunner
-from adjudge.types import GraderScore, Role, decode_result, encode_result
+from adjudge.types import GraderScore, Role
 
 MATHS = "MATH_EXPRESSIONS"
 
@@ -118,7 +119,7 @@ def test_metadata_tells_what_was_read(judge: Judge) -> None:
     assert (unmarked.score, unmarked.metadata["extracted"]) == (1, False)
     long = judge("x" * 1000, "y" * 1000, "ANY")
     assert len(long.metadata["answer"]) == len(long.metadata["reference"]) == 201
-    assert decode_result(encode_result(judge("\ud800", "x", "ANY"))).name == "answer"
+    assert msgspec.json.encode(judge("\ud800", "x", "ANY"))
 
 
 @pytest.mark.parametrize(

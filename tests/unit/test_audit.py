@@ -22,7 +22,7 @@ from adjudge.checks.check import Check, CheckOutcome, Finding
 from adjudge.checks.effects import impact_without, measure_correlation
 from adjudge.checks.run import AuditedRollout, AuditedRun, compute_advantage_column
 from adjudge.cli.main import command_line
-from adjudge.rollouts.samples import read_samples
+from adjudge.rollouts.samples import SampleReader
 from adjudge.runs.transcripts import FILE as TRANSCRIPTS_FILE
 from adjudge.runs.view.index import compute_advantages
 from adjudge.stats.estimates import np
@@ -712,7 +712,7 @@ def test_a_line_of_many_rows_has_their_nans_and_a_column_to_choose(tmp_path: Pat
     path.write_text(json.dumps(step) + "\n")
     found = make_audit([path], {"env_reward": "One", "reference": "step"})
     assert (found.count, found.broken_rows) == (4, 0)
-    samples = [one for _, one in read_samples([path], {"reference": "step"})]
+    samples = [one for _, one in SampleReader([path], {"reference": "step"}).read()]
     assert [one.reference for one in samples if isinstance(one, Sample)] == ["1"] * 4
     finding = {one.name: one for one in found.outcomes}["not_finite"].result.finding
     assert finding is not None

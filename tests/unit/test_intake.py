@@ -12,7 +12,7 @@ import pytest
 import adjudge
 from adjudge.audit.rollouts import read_audited
 from adjudge.checks.run import AuditedRun
-from adjudge.rollouts.samples import GroupNames, read_samples
+from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.types import Sample
 
 ANSWER = {"graders": [{"name": "right", "type": "string_match"}]}
@@ -56,7 +56,7 @@ def test_conversations_that_go_on_with_other_questions_are_other_groups(tmp_path
 
     path = write(tmp_path, *(talk(c, a) for c in ("Italy", "Spain") for a in ("Rome", "Madrid")))
     names = GroupNames()
-    groups = [names.name(one) for _, one in read_samples([path]) if isinstance(one, Sample)]
+    groups = [names.name(one) for _, one in SampleReader([path]).read() if isinstance(one, Sample)]
     assert groups[0] == groups[1] != groups[2] == groups[3]
     assert "-m group=COLUMN" in names.source
 

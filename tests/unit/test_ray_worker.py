@@ -20,7 +20,7 @@ from adjudge.runner.progress import Tally
 from adjudge.runs import ray_worker
 from adjudge.runs.ray_engine import RayEngine
 from adjudge.runs.ray_worker import Ledger, ShardWorker, WorkerPlan, WorkerReport
-from adjudge.types import GraderError, GraderScore, encode_result
+from adjudge.types import GraderError, GraderScore
 
 HASH = "h"
 
@@ -142,14 +142,14 @@ def test_another_version_is_refused(ledger: Ledger, tmp_path: Path) -> None:
 
 def test_reports_of_a_dead_attempt_come_too_late(ledger: Ledger) -> None:
     attempt, _, _ = ledger.begin(3)
-    entry = ("key", "g", 0, encode_result(GraderScore("g", 1.0)))
+    entry = ("key", "g", 0, msgspec.json.encode(GraderScore("g", 1.0)))
     ledger.report(3, attempt, [entry], Tally(done=1))
     second, known, _ = ledger.begin(3)
     assert list(known) == [entry]
     ledger.report(3, attempt, [entry], Tally(done=2))
     failure = GraderError("g", ErrorKind.TIMEOUT, "slow")
-    ledger.report(3, second, [("other", "g", 0, encode_result(failure))], Tally(done=2))
-    assert ledger.begin(3)[1] == [entry, ("other", "g", 0, encode_result(failure))]
+    ledger.report(3, second, [("other", "g", 0, msgspec.json.encode(failure))], Tally(done=2))
+    assert ledger.begin(3)[1] == [entry, ("other", "g", 0, msgspec.json.encode(failure))]
 
 
 def test_rows_that_belong_together_are_not_graded_in_parts(ledger: Ledger, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.rollouts.samples import read_samples
+from adjudge.rollouts.samples import SampleReader
 from adjudge.types import Sample
 
 CHAT = [{"role": "system", "content": "s"}, {"role": "user", "content": "why?"}]
@@ -21,7 +21,7 @@ def write(folder: Path, *rows: dict[str, Any]) -> Path:
 
 
 def samples(path: Path, **mapping: str) -> list[Sample]:
-    found = [sample for _, sample in read_samples([path], mapping)]
+    found = [sample for _, sample in SampleReader([path], mapping).read()]
     assert all(isinstance(one, Sample) for one in found), found
     return [one for one in found if isinstance(one, Sample)]
 

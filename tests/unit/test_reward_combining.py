@@ -6,7 +6,8 @@ import pytest
 from tests.unit.helpers.reward_functions import build, samples, scored, values
 
 from adjudge import ErrorKind, FunctionGrader
-from adjudge.rewards.aggregate import combine
+from adjudge.rewards.formulas import combine
+from adjudge.rewards.spec import RewardSettings
 from adjudge.types import GraderError
 
 
@@ -26,7 +27,7 @@ from adjudge.types import GraderError
 def test_combining_with_the_environment(
     mode: Any, env: float | None, expected: float | None
 ) -> None:
-    reward = combine(0.5, env, mode=mode, judge_scale=10.0)
+    reward = combine(0.5, env, RewardSettings(combine_mode=mode, judge_scale=10.0))
     if expected is None:
         assert isinstance(reward, GraderError)
         assert reward.kind is ErrorKind.INVALID_INPUT
@@ -35,8 +36,9 @@ def test_combining_with_the_environment(
 
 
 def test_a_reward_is_finite_or_missing() -> None:
-    for mode in ("replace", "weighted_sum", "multiply"):
-        reward = combine(1e308, 1e308, mode=mode, judge_scale=1e308)
+    modes: tuple[Any, ...] = ("replace", "weighted_sum", "multiply")
+    for mode in modes:
+        reward = combine(1e308, 1e308, RewardSettings(combine_mode=mode, judge_scale=1e308))
         assert isinstance(reward, GraderError)
         assert reward.kind is ErrorKind.OUT_OF_RANGE
 

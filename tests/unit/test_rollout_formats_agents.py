@@ -26,7 +26,7 @@ from adjudge.datasets.files import read_file
 from adjudge.errors import RolloutError
 from adjudge.graders.rules.redundancy import ActionLoopDetectionGrader
 from adjudge.graders.rules.trajectory import ToolCallPrecisionRecallMatchGrader
-from adjudge.rollouts.samples import read_samples
+from adjudge.rollouts.samples import SampleReader
 from adjudge.types import Sample
 
 EXPECTED = json.loads(ROWS.read_text(encoding="utf-8"))
@@ -104,7 +104,7 @@ def test_inspect_zip_with_what_is_not_scored(tmp_path: Path) -> None:
         archive.writestr("samples/star-3_epoch_1.json", failed)
         archive.writestr("samples/star-9_epoch_1/messages/0.json", "[]")
         archive.writestr("header.json", "{}")
-    samples = [sample for _, sample in read_samples([log])]
+    samples = [sample for _, sample in SampleReader([log]).read()]
     assert [getattr(sample, "env_reward", str(sample)[-52:]) for sample in samples] == [
         1.0,
         None,
@@ -131,7 +131,7 @@ def test_targets_of_lm_eval(target: str, reference: Any) -> None:
 def test_openai_chat_lines_are_read_by_their_column() -> None:
     """As for fine-tuning: adjudge's own column, so they need no format; either form of calls."""
     path = DATA / "openai-chat/fine_tuning.jsonl"
-    samples = [sample for _, sample in read_samples([path])]
+    samples = [sample for _, sample in SampleReader([path]).read()]
     rows = [row for _, row in read_file(path, path.name)]
     for sample, row in zip(samples, rows, strict=True):
         assert isinstance(sample, Sample)

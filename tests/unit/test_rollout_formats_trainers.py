@@ -12,7 +12,7 @@ from tests.rows import DATA, NAMED, assistant, call, only_row, records, user
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import read_messages
 from adjudge.intake.rendered import read_rendered_prompt
-from adjudge.rollouts.samples import read_samples
+from adjudge.rollouts.samples import SampleReader
 from adjudge.types import Sample
 
 
@@ -61,7 +61,7 @@ def test_a_masked_sample_of_nemo_gym_has_no_reward() -> None:
 
 
 def test_lists_of_responses() -> None:
-    found = [sample for _, sample in read_samples([DATA / "responses/generation.parquet"])]
+    found = [sample for _, sample in SampleReader([DATA / "responses/generation.parquet"]).read()]
     [four, gone, five] = found
     assert isinstance(four, Sample)
     assert isinstance(five, Sample)
@@ -69,7 +69,7 @@ def test_lists_of_responses() -> None:
     assert (four.group, five.group) == ("row 0", "row 0")
     assert (five.extra["sample"], five.extra["data_source"]) == (2, "math")
     assert str(gone).endswith("responses.1: is null: no response was made")
-    lines = [sample for _, sample in read_samples([DATA / "responses/responses.jsonl"])]
+    lines = [sample for _, sample in SampleReader([DATA / "responses/responses.jsonl"]).read()]
     assert [getattr(one, "messages", None) for one in lines] == [
         getattr(one, "messages", None) for one in found
     ]
@@ -84,7 +84,7 @@ def test_lists_of_responses() -> None:
     ],
 )
 def test_lists_by_other_names(file: str, rewards: list[float | None], group: str) -> None:
-    samples = [sample for _, sample in read_samples([DATA / f"responses/{file}.jsonl"])]
+    samples = [sample for _, sample in SampleReader([DATA / f"responses/{file}.jsonl"]).read()]
     assert [getattr(one, "env_reward", None) for one in samples] == rewards
     assert {getattr(one, "group", None) for one in samples} == {group}
 
@@ -92,7 +92,7 @@ def test_lists_by_other_names(file: str, rewards: list[float | None], group: str
 def test_references_of_a_benchmark_are_no_responses(tmp_path: Path) -> None:
     path = tmp_path / "ruler.jsonl"
     path.write_text('{"prompt": "p", "output": "a", "outputs": ["b", "c"]}\n')
-    [(_, sample)] = read_samples([path], {"response": "output"})
+    [(_, sample)] = SampleReader([path], {"response": "output"}).read()
     assert isinstance(sample, Sample)
     assert (sample.response, sample.extra["outputs"]) == ("a", ["b", "c"])
 
@@ -100,7 +100,7 @@ def test_references_of_a_benchmark_are_no_responses(tmp_path: Path) -> None:
 def test_nan_in_a_line_is_null(tmp_path: Path) -> None:
     path = tmp_path / "5.jsonl"
     path.write_text('{"input": "NaN", "output": "o", "score": NaN, "step": 5, "x": -Infinity}\n')
-    [(_, sample)] = read_samples([path])
+    [(_, sample)] = SampleReader([path]).read()
     assert isinstance(sample, Sample)
     assert (sample.prompt, sample.env_reward) == ("NaN", None)
     assert sample.extra == {"score": None, "step": 5, "x": None}

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from adjudge.cli.main import app
 from adjudge.cli.options import parse_map
 from adjudge.errors import ConfigError
-from adjudge.rollouts.formats.base import SAMPLE_FIELDS
+from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
 from adjudge.rollouts.samples import SampleReader
 
 Q, A, B = "What is 2 + 2?", "It is 4.", "It is 5."
@@ -66,7 +66,7 @@ def test_is_read_at_once_or_refused_and_read_by_options(program: str, tmp_path: 
 BESIDE: dict[str, tuple[Any, str, list[tuple[Any, str | None]]]] = {
     "the answer above attempts": (
         [{"question": Q, "answer": "4", "samples": [{"text": A}, {"text": B}]}],
-        "",
+        "--rows samples -m response=text",
         [("4", "row 0")] * 2,
     ),
     "the lists of a mapped question": (
@@ -121,15 +121,15 @@ ATTEMPTS = {
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ("-m prompt=ask -m response=runs.text", "--rows runs -m response=text"),
-        ("-m prompt=ask -m response=runs", "text, ok"),
-        ("-m prompt=ask -m messages=runs", "text, ok"),
+        ("-m prompt=ask -m response=runs.text", "--rows PATH (found runs"),
+        ("-m prompt=ask -m response=runs", "--rows runs"),
+        ("-m prompt=ask -m messages=runs", "--rows runs"),
         ("--rows results -m prompt=ask", "ask, gold"),
         ("-m response=textt", "text"),
         ("-m response=texts", "--rows texts -m response=texts"),
     ],
 )
-def test_a_mapped_list_of_objects_is_refused_with_what_it_has(
+def test_a_mapped_list_of_objects_is_refused_with_what_it_needs(
     given: str, named: str, tmp_path: Path
 ) -> None:
     assert named in refusal(write(tmp_path, [ATTEMPTS]), given)

@@ -19,8 +19,7 @@ from adjudge.cli.main import app
 from adjudge.datasets.files import find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.judges import discovery
-from adjudge.rollouts.formats.base import RolloutFormat
-from adjudge.rollouts.formats.catalog import FORMATS
+from adjudge.rollouts.formats.fields import RolloutFormat
 from adjudge.rollouts.formats.recognition import FileReading, find_reading
 from adjudge.rollouts.samples import SampleReader, sample_from_row
 
@@ -57,13 +56,13 @@ def test_there_is_a_dump_of_every_format() -> None:
         reader = SampleReader([file], {})
         list(reader.read())
         read |= {one.format.name for one in reader.readings.values() if one.format}
-    assert {one.name for one in FORMATS} - read == set()
-    assert len(FORMATS) >= 30
+    assert {one.name for one in NAMED.values()} - read == set()
+    assert len(NAMED) >= 30
 
 
 def test_a_record_is_of_its_own_format_alone() -> None:
     for name, record in RECORDS:
-        found = [one.name for one in FORMATS if one.matches(record)]
+        found = [one.name for one in NAMED.values() if one.matches(record)]
         is_log = name in NAMED and NAMED[name].conversations is not None
         assert found == [name] * (name in NAMED) or (is_log and not found)
 
@@ -156,7 +155,7 @@ def test_results_of_a_batch_are_joined_with_their_requests(tmp_path: Path) -> No
 
 def test_the_page_names_every_format() -> None:
     page = (Path(__file__).parents[2] / "docs" / "grading.md").read_text()
-    assert [one.title for one in FORMATS if one.title not in page] == []
+    assert [one.title for one in NAMED.values() if one.title not in page] == []
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)

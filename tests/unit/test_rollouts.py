@@ -9,7 +9,8 @@ from tests.refusals import refuses
 from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.rollouts import compute_prompt_key
-from adjudge.rollouts.samples import check_mapping, read_samples, sample_from_row
+from adjudge.rollouts.formats.recognition import check_mapping
+from adjudge.rollouts.samples import SampleReader, sample_from_row
 from adjudge.types import Sample
 
 CALL = {"id": "1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
@@ -37,7 +38,7 @@ def test_rows_become_samples(tmp_path: Path) -> None:
         {"prompt": "p", "response": "r", "reference": {"a": 1}},
     )
     mapping = {"env_reward": "reward", "group": "task_id"}
-    [first, second] = [sample for _, sample in read_samples([path], mapping)]
+    [first, second] = [sample for _, sample in SampleReader([path], mapping).read()]
     assert isinstance(first, Sample)
     assert (first.prompt, first.response) == ("why?", "because")
     assert (first.env_reward, first.group) == (1.0, "7")
@@ -51,7 +52,7 @@ def test_indices_count_all_rows_of_all_files(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     one = lines(tmp_path, {"response": "a"}, b"{torn\n", {"response": "b"})
     two = lines(tmp_path / "b", b"\n", {"response": "c"})
-    found = list(read_samples([one, two]))
+    found = list(SampleReader([one, two]).read())
     assert [getattr(s, "original_index", None) for _, s in found] == [0, None, 2, 3]
     assert [where.rpartition(":")[2] for where, _ in found] == ["1", "2", "3", "2"]
 
@@ -70,7 +71,7 @@ def test_indices_count_all_rows_of_all_files(tmp_path: Path) -> None:
     ],
 )
 def test_broken_rows_say_what_is_wrong(tmp_path: Path, row: Any, complaint: str) -> None:
-    [(where, error)] = read_samples([lines(tmp_path, row)])
+    [(where, error)] = SampleReader([lines(tmp_path, row)]).read()
     assert isinstance(error, RolloutError)
     assert str(error).startswith(where)
     assert complaint in str(error)
@@ -79,8 +80,8 @@ def test_broken_rows_say_what_is_wrong(tmp_path: Path, row: Any, complaint: str)
 def test_columns_that_say_nothing_are_one_message(tmp_path: Path) -> None:
     path = lines(tmp_path, {"x": 1, "y": "a"})
     with pytest.raises(ConfigError, match=r"rollouts.jsonl: is in no known format.*columns: x, y"):
-        list(read_samples([path]))
-    [(_, error)] = read_samples([path], {"messages": "x"})
+        list(SampleReader([path]).read())
+    [(_, error)] = SampleReader([path], {"messages": "x"}).read()
     assert "messages: must be a list" in str(error)
 
 
@@ -88,7 +89,7 @@ def test_damage_that_can_be_read_is_read(tmp_path: Path) -> None:
     whole = json.dumps({"response": "r"}).encode()
     path = lines(tmp_path, b"\x00" * 1000 + whole + b"\r\n", b"\xef\xbb\xbf" + whole + b"\n",
                  b'{"response": "half \\ud83d emoji, whole \\ud83d\\ude00"}')  # fmt: skip
-    responses = [s.response for _, s in read_samples([path]) if isinstance(s, Sample)]
+    responses = [s.response for _, s in SampleReader([path]).read() if isinstance(s, Sample)]
     assert responses == ["r", "r", "half ? emoji, whole 😀"]
 
 

@@ -37,7 +37,7 @@ def made(**settings: Any) -> RubricGrader:
         (lambda: made(criteria=RubricBundle(GUIDE), part="events"), "no rubric for 'events'"),
         (lambda: made(criteria=RubricBundle(events=POINTS)), r"\(allowed: 'events'\)"),
         (lambda: made(rubric=Path("none.toml")), r"none\.toml: cannot be read"),
-        (lambda: made(rubric_id="none@v1"), "has no file"),
+        (lambda: made(rubric_id="none@v1"), "must be one file"),
     ],
 )
 def test_wrong_settings_are_named(make: Callable[[], Any], words: str) -> None:

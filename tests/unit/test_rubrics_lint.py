@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from adjudge.rubrics import (
-    Category,
-    Criterion,
-    Rubric,
-    lint,
-)
+from adjudge.checks.rubric_lint import lint
+from adjudge.rubrics import Category, Criterion, Rubric
 
 
 def rules(*criteria: Criterion | str) -> set[str]:

@@ -5,7 +5,8 @@ import msgspec
 import pytest
 
 from adjudge import ErrorKind, GraderError, GraderRank, GraderScore, Provenance, Role, Usage, types
-from adjudge.types import GraderResult, Sample, decode_result, encode_result, mid_ranks
+from adjudge.stats import mid_ranks
+from adjudge.types import GraderResult, Sample
 
 RESULTS: list[GraderResult] = [
     GraderScore("a", 0.5),
@@ -27,7 +28,7 @@ RESULTS: list[GraderResult] = [
 @pytest.mark.parametrize("result", RESULTS, ids=lambda r: type(r).__name__)
 def test_results_survive_pickle_and_json(result: GraderResult) -> None:
     assert pickle.loads(pickle.dumps(result)) == result
-    assert decode_result(encode_result(result)) == result
+    assert msgspec.json.decode(msgspec.json.encode(result), type=GraderResult) == result
 
 
 @pytest.mark.parametrize("score", [True, False, "3", None, [1.0]])
@@ -44,7 +45,7 @@ def test_a_score_is_finite(score: float) -> None:
 
 def test_a_json_score_is_checked_too() -> None:
     with pytest.raises(msgspec.ValidationError):
-        decode_result(b'{"type":"score","name":"a","score":true}')
+        msgspec.json.decode(b'{"type":"score","name":"a","score":true}', type=GraderResult)
 
 
 def test_normalized() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError
-from adjudge.rollouts.samples import read_samples
+from adjudge.rollouts.samples import SampleReader
 from adjudge.types import Sample
 from adjudge_lab.evaluation.ifeval.files import (
     check_parquet_prompts,
@@ -48,7 +48,7 @@ def test_what_we_write_is_what_we_read(tmp_path: Path) -> None:
             (prompts[2][by], 0, None, "unknown"), (prompts[2][by], 1, None, "unknown"),
         ]  # fmt: skip
         assert problems == []
-    rows = [found for _, found in read_samples([path]) if isinstance(found, Sample)]
+    rows = [found for _, found in SampleReader([path]).read() if isinstance(found, Sample)]
     assert [(one.group, one.prompt) for one in rows] == [("row 0", "p"), ("row 0", "p"),
                                                          ("row 1", "q")]  # fmt: skip
     assert rows[2].extra["kwargs"] == [{"num_words": 3, "prompt_to_repeat": None}]

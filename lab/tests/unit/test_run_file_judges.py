@@ -9,8 +9,8 @@ from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, JudgeCard
-from adjudge.rewards.aggregate import AggregateTerm, aggregate
-from adjudge.rewards.spec import RewardSpec
+from adjudge.rewards.formulas import AggregateTerm, aggregate
+from adjudge.rewards.spec import RewardSettings, RewardSpec
 from adjudge.types import GraderError, GraderResult, GraderScore
 from adjudge_lab.judge_training.card_contents import fit_normalisation
 from adjudge_lab.rl.plan import plan_run
@@ -197,7 +197,8 @@ def test_a_member_that_is_missing_leaves_the_reward_missing(beside: Path) -> Non
             "a": GraderScore("a", 0.5, score_range=(0.0, 1.0)),
             "b": GraderError("b", ErrorKind.TIMEOUT, "late"),
         }
-        found = aggregate(said, spec.terms("outcome"), method=spec.reward.aggregate)
+        terms = [AggregateTerm(one.name, one.weight_at(0)) for one in spec.graders]
+        found = aggregate(said, terms, spec.reward)
         assert isinstance(found, GraderError)
         assert found.kind is ErrorKind.TIMEOUT
 
@@ -219,9 +220,10 @@ def test_part_behind_a_service_and_a_rule_here_make_the_same_score(method: Any) 
         name: GraderScore(name, one, score_range=(0.0, 1.0)) for name, one in scores.items()
     }
     a, b, c = AggregateTerm("a", 1.0), AggregateTerm("b", 2.0), AggregateTerm("c", 1.5)
-    whole = aggregate(said, [a, b, c], method=method)
-    inner = aggregate(said, [a, b], method=method)
+    settings = RewardSettings(aggregate=method)
+    whole = aggregate(said, [a, b, c], settings)
+    inner = aggregate(said, [a, b], settings)
     assert isinstance(inner, float)
     served = {**said, "a": GraderScore("a", inner, score_range=(0.0, 1.0))}
-    found = aggregate(served, [AggregateTerm("a", 3.0), c], method=method)
+    found = aggregate(served, [AggregateTerm("a", 3.0), c], settings)
     assert found == pytest.approx(whole)

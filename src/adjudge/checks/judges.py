@@ -24,7 +24,7 @@ from adjudge.checks.check import (
     not_applicable,
 )
 from adjudge.checks.reasons import read_stated_score
-from adjudge.rewards.groups import group_step
+from adjudge.rewards.formulas import group_step
 from adjudge.stats import mean, mean_and_std
 
 _FEW = 3

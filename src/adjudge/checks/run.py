@@ -24,7 +24,7 @@ from adjudge.errors import ConfigError
 from adjudge.extensions import describe_cause
 from adjudge.intake.columns import is_not_finite_text
 from adjudge.messages import content_text, format_tool_call
-from adjudge.rewards.groups import STD_EPSILON
+from adjudge.rewards.formulas import STD_EPSILON
 from adjudge.rollouts.input_report import InputReport
 from adjudge.stats.estimates import np
 

@@ -22,7 +22,7 @@ from adjudge.judge_evaluation.diff.report import (
     render_diff_page,
     write_verdict,
 )
-from adjudge.rollouts.formats.base import SAMPLE_FIELDS
+from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
 
 _PAGE_SAMPLES, _SCREEN_SAMPLES, _SCREEN_SETTINGS = 50, 5, 12

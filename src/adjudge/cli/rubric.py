@@ -11,12 +11,12 @@ import msgspec
 import typer
 from rich.console import Console
 
+from adjudge.checks.rubric_lint import SEVERITIES, LintFinding, lint, list_parts
 from adjudge.cli.console import clean, output, print_json
 from adjudge.cli.options import JsonSummary
 from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, GradingFailure, RolloutError
 from adjudge.report.table import Table, numeric, styled
-from adjudge.rubrics.linting import SEVERITIES, LintFinding, lint, list_parts
 from adjudge.rubrics.parsing import AnyRubric, load_rubric, rubric_from
 from adjudge.rubrics.rubric import Rubric
 from adjudge.types import MISSING, get_path

@@ -23,7 +23,7 @@ from adjudge.cli.options import (
 )
 from adjudge.judge_evaluation.swap.report import judge_table, pair_table
 from adjudge.judge_evaluation.swap.study import SwapStudy, estimate_swap, run_swap
-from adjudge.rollouts.formats.base import SAMPLE_FIELDS
+from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
 
 swap_app = typer.Typer()

@@ -8,9 +8,9 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from adjudge.errors import RolloutError
+from adjudge.errors import Fields, Metadata, RolloutError
 from adjudge.text import encode_json, printable
 from adjudge.types import MISSING
 
@@ -38,14 +38,14 @@ _TRUTH_OF_TABLES = ("True", "False", "TRUE", "FALSE")
 """Truth values as pandas and spreadsheets write them."""
 
 
-def is_nothing(value: Any) -> bool:
+def is_nothing(value: object) -> bool:
     """Whether a value counts as missing: null, a table's NaN, an empty text, a list of these."""
     if isinstance(value, list | tuple):
         return all(map(_is_gap, value))
     return _is_gap(value)
 
 
-def _is_gap(value: Any) -> bool:
+def _is_gap(value: object) -> bool:
     if value is None or value is MISSING:
         return True
     if isinstance(value, str | list | tuple | dict):
@@ -53,7 +53,7 @@ def _is_gap(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
-def find_reference(columns: Mapping[str, Any]) -> str | None:
+def find_reference(columns: Fields) -> str | None:
     """The name of the column that is the row's reference.
 
     ``label`` counts only as text: as a number or a truth value it is a class or a verdict. A
@@ -70,7 +70,7 @@ def find_reference(columns: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _is_class(value: Any) -> bool:
+def _is_class(value: object) -> bool:
     return not isinstance(value, str) or value in _TRUTH_OF_TABLES
 
 
@@ -85,7 +85,7 @@ class ReferenceChoice:
         self._seen: set[tuple[str, str]] = set()
         self.chosen: dict[str, None] = {}
 
-    def set(self, columns: dict[str, Any], *, fixed: bool = False) -> None:
+    def set(self, columns: Metadata, *, fixed: bool = False) -> None:
         """Put the row's reference into its ``columns``; ``fixed``: the user named its column."""
         if fixed or _OTHERS.isdisjoint(columns):  # as in most rows
             value = columns.get("reference", MISSING)
@@ -106,7 +106,7 @@ class ReferenceChoice:
             if other not in (chosen, "reference") and (chosen, other) not in self._seen:
                 self._check_other(chosen, other, value, columns[other])
 
-    def _check_other(self, chosen: str, other: str, value: Any, passed: Any) -> None:
+    def _check_other(self, chosen: str, other: str, value: object, passed: object) -> None:
         if is_nothing(passed) or (other == "label" and _is_class(passed)):
             return
         with suppress(ValueError, TypeError):  # an array of several has no one truth
@@ -125,12 +125,12 @@ _TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 _LONGEST_NUMBER = 400  # the largest float has 309 digits
 
 
-def is_not_finite_text(value: Any) -> bool:
+def is_not_finite_text(value: object) -> bool:
     """Whether a cell of a table is NaN or Infinity, as programs write a number that is missing."""
     return isinstance(value, str) and _NOT_FINITE.fullmatch(value) is not None
 
 
-def read_env_reward(value: Any) -> float | None:
+def read_env_reward(value: object) -> float | None:
     """The environment's reward as a number, ``None`` where a row has none.
 
     A table's cell may be text: a number or a truth value. Raises :class:`RolloutError` for what is
@@ -138,7 +138,7 @@ def read_env_reward(value: Any) -> float | None:
     """
     if value is None or (value.__class__ is float and math.isfinite(value)):
         return value  # as most are
-    number: Any = _read_text(value) if isinstance(value, str) else value
+    number: object = _read_text(value) if isinstance(value, str) else value
     with suppress(OverflowError, ValueError, TypeError):
         if hasattr(number, "__float__"):  # of any library
             found = float(number)
@@ -157,7 +157,7 @@ def _read_text(value: str) -> float | None:
     return math.nan if _NOT_FINITE.fullmatch(text) else _TRUTH.get(text)  # null in a JSON file, too
 
 
-def is_reward(value: Any) -> bool:
+def is_reward(value: object) -> bool:
     """Whether a value can be a reward: null, a number, a truth value, or the text of one."""
     if value is None or value.__class__ is float or value.__class__ is int:
         return True
@@ -223,9 +223,7 @@ class RewardColumns(NamedTuple):
         return f"reward: {'; '.join(said)}. {remedy}"
 
 
-def find_reward(
-    rows: Sequence[Mapping[str, Any]], beside: Collection[str] | None = None
-) -> RewardColumns:
+def find_reward(rows: Sequence[Fields], beside: Collection[str] | None = None) -> RewardColumns:
     """Which column of ``rows`` is the reward, whatever numbers are beside it.
 
     It is ``env_reward`` or ``reward``; else the one number with "reward" in its name; else the
@@ -234,7 +232,7 @@ def find_reward(
     a function, so that one is the reward if it is alone.
     Where several may be the reward, none is.
     """
-    values: dict[str, list[Any]] = {}
+    values: dict[str, list[object]] = {}
     for row in rows:
         for name, value in row.items():
             if value is not None or beside is not None:  # a dump has null for a missing reward
@@ -276,15 +274,15 @@ def find_reward(
     return RewardColumns(column, (*parts, *others), unread[0], found)
 
 
-def _is_truth(value: Any) -> bool:
+def _is_truth(value: object) -> bool:
     return isinstance(value, bool) or (isinstance(value, str) and value in _TRUTH_OF_TABLES)
 
 
-def _is_verdict(name: str, values: Sequence[Any]) -> bool:
+def _is_verdict(name: str, values: Sequence[object]) -> bool:
     return _VERDICT.search(name) is not None and all(map(_is_truth, values))
 
 
-def _list_parts(name: str, value: Any) -> list[str]:
+def _list_parts(name: str, value: object) -> list[str]:
     """The places of the numbers in an object, or of the one number in a list."""
     parts = dict(value) if isinstance(value, Mapping) else {}
     if isinstance(value, list | tuple) and len(value) == 1:
@@ -296,7 +294,7 @@ def _list_parts(name: str, value: Any) -> list[str]:
     ]
 
 
-def _differ(rows: Sequence[Mapping[str, Any]], one: str, other: str) -> bool:
+def _differ(rows: Sequence[Fields], one: str, other: str) -> bool:
     """Whether two columns have different numbers in a row."""
     pairs = ((row.get(one), row.get(other)) for row in rows)
     return any(
@@ -305,7 +303,7 @@ def _differ(rows: Sequence[Mapping[str, Any]], one: str, other: str) -> bool:
     )
 
 
-def describe_value(value: Any) -> str:
+def describe_value(value: object) -> str:
     """A value's type and beginning, for an error."""
     try:
         return f"{type(value).__name__}: {value!r:.60}"
@@ -328,7 +326,7 @@ def find_finish_reason(ids: Sequence[int], ends: Collection[int], limit: int | N
     return "length" if len(ids) >= limit else "stop"
 
 
-def encode_value(value: Any) -> str:
+def encode_value(value: object) -> str:
     """``value`` as JSON; raises :class:`RolloutError` for what JSON cannot hold."""
     with suppress(TypeError, ValueError, RecursionError):
         try:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import RolloutError
+from adjudge.errors import Fields, RolloutError
 from adjudge.intake.columns import describe_value, encode_value
 from adjudge.messages import MEDIA_PARTS, TEXT_PARTS, THINKING_PARTS
 from adjudge.text import printable
@@ -74,7 +74,7 @@ _OTHER_KEYS -= {"role", "content", "tool_calls", "reasoning_content"}
 """What a message of OpenAI's chats has nowhere, or what becomes something else in it."""
 
 
-def read_messages(value: Any, name: str) -> list[Message]:
+def read_messages(value: object, name: str) -> list[Message]:
     """The messages of the column ``name`` in OpenAI's form.
 
     ``value``: a list of messages or items, the JSON text of one, or a state that has ``messages``.
@@ -101,7 +101,7 @@ def read_messages(value: Any, name: str) -> list[Message]:
     return talk
 
 
-def list_messages(value: Any, name: str) -> Sequence[Any]:
+def list_messages(value: object, name: str) -> Sequence[Any]:
     """The messages as they were written: of a list, its JSON text, or a state of ``messages``."""
     value = _decode(value, name)
     if isinstance(value, Mapping) and isinstance(value.get("messages"), list):
@@ -118,7 +118,7 @@ def list_messages(value: Any, name: str) -> Sequence[Any]:
     return value
 
 
-def looks_like_messages(value: Any) -> bool:
+def looks_like_messages(value: object) -> bool:
     """Whether a value is a list of messages or items, or its JSON text, perhaps of other roles."""
     if isinstance(value, str):
         with suppress(RolloutError):
@@ -129,21 +129,21 @@ def looks_like_messages(value: Any) -> bool:
     return looks and not all(map(_is_choice, value))
 
 
-def _is_choice(one: Any) -> bool:
+def _is_choice(one: object) -> bool:
     """Whether it is one of the answers that an API gives beside each other, and no turn."""
     keys = _object(one).keys()
     made = not keys.isdisjoint(("finish_reason", "index"))
     return made and "message" in keys and "role" not in keys
 
 
-def _looks_like_message(turn: Mapping[str, Any]) -> bool:
+def _looks_like_message(turn: Fields) -> bool:
     inner = _unwrap(turn)
     if _role_of(inner) is not None:
         return any(key in inner for key in _SAYING_KEYS)
     return _is_item(inner.get("type")) or any(isinstance(inner.get(k), str) for k in _ROLE_KEYS[:2])
 
 
-def tool_call(call_id: Any, name: Any, arguments: Any) -> Message:
+def tool_call(call_id: object, name: object, arguments: object) -> Message:
     """A tool call in OpenAI form; arguments that are no text become JSON."""
     if not isinstance(arguments, str):
         arguments = encode_value({} if arguments is None else arguments)
@@ -152,7 +152,7 @@ def tool_call(call_id: Any, name: Any, arguments: Any) -> Message:
 
 
 def assistant_message(
-    content: Any, calls: Sequence[Any] = (), reasoning: str | None = None
+    content: object, calls: Sequence[object] = (), reasoning: str | None = None
 ) -> Message:
     """A turn of the assistant; ``content`` is null where it only called tools."""
     message: Message = {"role": "assistant", "content": content}
@@ -163,10 +163,13 @@ def assistant_message(
     return message
 
 
-def tool_message(call_id: Any, content: Any, where: str = "content", name: Any = None) -> Message:
+def tool_message(
+    call_id: object, content: object, where: str = "content", name: object = None
+) -> Message:
     """The result of a tool call; an object that is no part is what the tool gave, as JSON."""
-    if _object(content).keys() == {"type", "value"} and content["type"] in ("text", "json"):
-        content = content["value"]  # Vercel's
+    given = _object(content)
+    if given.keys() == {"type", "value"} and given["type"] in ("text", "json"):
+        content = given["value"]  # Vercel's
     if isinstance(content, Mapping | bool | int | float) or (
         isinstance(content, list) and not all(map(_is_part, content))
     ):
@@ -176,7 +179,7 @@ def tool_message(call_id: Any, content: Any, where: str = "content", name: Any =
     return message | {key: one for key, one in named.items() if one}
 
 
-def read_tool_call(value: Any, where: str) -> Message:
+def read_tool_call(value: object, where: str) -> Message:
     """A call of a tool in OpenAI's form, of that form, a flat one, or the JSON text of either.
 
     The input of a custom tool is a text, and no JSON.
@@ -185,10 +188,9 @@ def read_tool_call(value: Any, where: str) -> Message:
     {'id': '1', 'type': 'function', 'function': {'name': 'add', 'arguments': '{"a":2}'}}
     """
     call = _decode(value, where)
-    inner: Any = call
+    inner = _object(call)
     for key in ("function", "custom", "tool_call"):
-        if isinstance(inner, Mapping) and isinstance(inner.get(key), Mapping):
-            inner = inner[key]
+        inner = _object(inner.get(key)) or inner
     name = _first(inner, _NAME_KEYS)
     if not isinstance(name, str):
         found = _keys_of(call) if isinstance(call, Mapping) else describe_value(call)
@@ -238,7 +240,7 @@ def _have_own_form(turns: Iterable[Any]) -> bool:  # noqa: PLR0911  (one loop is
     return True
 
 
-def _unwrap(turn: Mapping[str, Any]) -> Mapping[str, Any]:
+def _unwrap(turn: Fields) -> Fields:
     """The message itself: LangChain's dumps and lists of choices have it one level down."""
     kind = turn.get("type")
     if kind == "constructor" and isinstance(turn.get("kwargs"), Mapping):
@@ -252,7 +254,7 @@ def _unwrap(turn: Mapping[str, Any]) -> Mapping[str, Any]:
     )
 
 
-def _role_of(turn: Mapping[str, Any]) -> str | None:
+def _role_of(turn: Fields) -> str | None:
     """A message's role in OpenAI's words."""
     for key in _ROLE_KEYS:
         if (value := turn.get(key)) is not None:
@@ -265,14 +267,14 @@ def _role_of(turn: Mapping[str, Any]) -> str | None:
     return _ROLES.get(kind)
 
 
-def _is_item(kind: Any) -> bool:
+def _is_item(kind: object) -> bool:
     """Whether a type is one of the Responses API's items that have no role."""
     return isinstance(kind, str) and (
         kind in ("reasoning", *_NO_MESSAGES) or kind.endswith(("_call", "_call_output"))
     )
 
 
-def _add_turn(talk: list[Message], thoughts: list[str], given: Any, where: str) -> None:
+def _add_turn(talk: list[Message], thoughts: list[str], given: object, where: str) -> None:
     """Add the messages of one element of a list; ``thoughts`` wait for what they lead to."""
     if not isinstance(given, Mapping):
         raise RolloutError(f"{where}: must be a chat message (found {describe_value(given)})")
@@ -362,7 +364,7 @@ def _turn_messages(turn: Message, role: str, where: str, thoughts: list[str]) ->
 
 def _read_calls(turn: Message, where: str) -> list[list[Message]]:
     """The calls that a message has beside its content, each once, and their own results."""
-    calls: dict[Any, Message] = {}
+    calls: dict[object, Message] = {}
     results: list[Message] = []
     for key in CALL_KEYS:
         if not turn.get(key) or (key == "toolInvocations" and turn.get("parts")):
@@ -374,7 +376,7 @@ def _read_calls(turn: Message, where: str) -> list[list[Message]]:
     return [list(calls.values()), results]
 
 
-def _list_calls(given: Any, where: str) -> Sequence[Any]:
+def _list_calls(given: object, where: str) -> Sequence[object]:
     given = _decode(given, where)
     return given if isinstance(given, list | tuple) else [given]
 
@@ -382,25 +384,25 @@ def _list_calls(given: Any, where: str) -> Sequence[Any]:
 # --- parts of a message ---------------------------------------------------------------------------
 
 
-def _kind_of(part: Any) -> str:
+def _kind_of(part: object) -> str:
     kind = _first(part, _KIND_KEYS)
     return kind if isinstance(kind, str) else "" if kind is None else "?"
 
 
-def _is_result(part: Any) -> bool:
+def _is_result(part: object) -> bool:
     kind = _kind_of(part)
     keyed = not _object(part).keys().isdisjoint(_RESULTS_BY_KEY)
     return keyed or kind in _RESULT_PARTS or kind.endswith(("tool_result", "_execution_result"))
 
 
-def _is_part(value: Any) -> bool:
+def _is_part(value: object) -> bool:
     """Whether an element of a tool's result is a part of a message, and not data."""
     if not isinstance(value, Mapping):
         return isinstance(value, str)
     return value.keys() == {"text"} or _kind_of(value) in (*TEXT_PARTS, *MEDIA_PARTS)
 
 
-def _read_part(given: Any, where: str) -> list[_Piece]:
+def _read_part(given: object, where: str) -> list[_Piece]:
     """``text``, ``thought``, ``call``, ``result`` or ``media``, and what it is."""
     if isinstance(given, str):
         return [("text", given)]
@@ -422,7 +424,7 @@ def _read_part(given: Any, where: str) -> list[_Piece]:
     return _read_act(part, kind, where)
 
 
-def _read_act(part: Mapping[str, Any], kind: str, where: str) -> list[_Piece]:
+def _read_act(part: Fields, kind: str, where: str) -> list[_Piece]:
     """A part that is no words: a thought, a call of a tool, a result, or nothing."""
     if kind in _NO_MESSAGES:
         return []
@@ -445,12 +447,12 @@ def _read_act(part: Mapping[str, Any], kind: str, where: str) -> list[_Piece]:
     raise RolloutError(f"{where}: is a part of an unknown form (found {_keys_of(part)}{shown})")
 
 
-def _read_thought(part: Mapping[str, Any], where: str) -> str:
+def _read_thought(part: Fields, where: str) -> str:
     given = next((part[key] for key in _THOUGHT_PART_KEYS if part.get(key)), None)
     return _text_of(_Parts(given, where).pieces, "text", "thought")
 
 
-def _read_call(given: Any, where: str) -> list[_Piece]:  # and the result that a call has
+def _read_call(given: object, where: str) -> list[_Piece]:  # and the result that a call has
     call = read_tool_call(given, where)
     found = _first(given, _OWN_RESULT_KEYS)
     made: list[_Piece] = [("call", call)]
@@ -460,15 +462,15 @@ def _read_call(given: Any, where: str) -> list[_Piece]:  # and the result that a
 class _Parts:
     """What a message's content says: a text, null, a part, or a list of parts."""
 
-    def __init__(self, content: Any, where: str) -> None:
+    def __init__(self, content: object, where: str) -> None:
         self._given = content
         inner = _object(content).get("parts")
         content = inner if isinstance(inner, list) else [] if content is None else content
-        listed = isinstance(content, list | tuple)
+        parts = content if isinstance(content, list | tuple) else [content]
         self.pieces: list[_Piece] = []
         try:
-            for place, part in enumerate(content if listed else [content]):
-                self.pieces += _read_part(part, f"{where}.{place}" if listed else where)
+            for place, part in enumerate(parts):
+                self.pieces += _read_part(part, f"{where}.{place}" if parts is content else where)
         except RecursionError:
             raise RolloutError(f"{where[:100]}: is nested too deeply") from None
 
@@ -508,7 +510,7 @@ def _text_of(pieces: Sequence[_Piece], *kinds: str) -> str:
     return "".join(value for kind, value in pieces if kind in kinds)
 
 
-def _content(pieces: Sequence[_Piece]) -> Any:
+def _content(pieces: Sequence[_Piece]) -> object:
     if all(kind != "media" for kind, _ in pieces):
         return _text_of(pieces, "text")
     return [
@@ -518,12 +520,12 @@ def _content(pieces: Sequence[_Piece]) -> Any:
     ]
 
 
-def message_text(content: Any, where: str = "content") -> str:
+def message_text(content: object, where: str = "content") -> str:
     """The text of a message's content in any maker's form; raises :class:`RolloutError`."""
     return _text_of(_Parts(content, where).pieces, "text")
 
 
-def _make_turn(role: str, content: Any, calls: Sequence[Message], thought: str) -> Message:
+def _make_turn(role: str, content: object, calls: Sequence[Message], thought: str) -> Message:
     if role == "assistant":
         return assistant_message(content, calls, thought)
     if calls:
@@ -534,16 +536,16 @@ def _make_turn(role: str, content: Any, calls: Sequence[Message], thought: str) 
 # --- values ---------------------------------------------------------------------------------------
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def _object(value: object) -> Fields:
     return value if value and isinstance(value, dict | Mapping) else {}
 
 
-def _inner(part: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+def _inner(part: Fields, *keys: str) -> Fields:
     found = (part[key] for key in keys if key in part)
     return next((one for one in found if isinstance(one, Mapping)), part)
 
 
-def _first(values: Any, keys: Sequence[str]) -> Any:
+def _first(values: object, keys: Sequence[str]) -> Any:
     given, one = _object(values), None
     for key in keys:
         if (one := given.get(key)) is not None:
@@ -551,16 +553,16 @@ def _first(values: Any, keys: Sequence[str]) -> Any:
     return one
 
 
-def _keys_of(value: Mapping[str, Any]) -> str:
+def _keys_of(value: Fields) -> str:
     return printable(f"keys {', '.join(map(str, value))}")[:120]
 
 
-def _as_id(value: Any) -> str:
+def _as_id(value: object) -> str:
     short = type(value) is int and abs(value) < 1 << 64  # a longer one may not be printed
     return value if isinstance(value, str) else f"{value}" if short else ""
 
 
-def _decode(value: Any, where: str) -> Any:
+def _decode(value: object, where: str) -> Any:
     if not isinstance(value, str):
         return value
     try:

@@ -8,9 +8,10 @@ a policy thinks, its text is plain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from adjudge.errors import Fields, Metadata
 from adjudge.text import THINK_CLOSE, THINK_OPEN
 
 # Named one by one: a policy's own markup (`</answer>`, a tool call's closing tag) must stay.
@@ -72,7 +73,7 @@ _THINKING = ("", "<think>", "<think></think>")
 """What templates write after the assistant's role, without white space."""
 
 
-def read_rendered_prompt(text: str) -> list[dict[str, Any]] | None:
+def read_rendered_prompt(text: str) -> list[Metadata] | None:
     r"""The messages of a prompt that a chat template rendered.
 
     ``None`` where the text could be another prompt's, too. Trainers that decode tokens without the
@@ -100,9 +101,7 @@ def decode_prompt(tokenizer: Any, ids: Sequence[int]) -> str:
     return str(tokenizer.decode(ids, skip_special_tokens=True))
 
 
-def _split_rendered(
-    text: str, opening: str, middle: str, ending: str
-) -> list[dict[str, Any]] | None:
+def _split_rendered(text: str, opening: str, middle: str, ending: str) -> list[Metadata] | None:
     head, *parts = text.split(opening)
     role, _, rest = parts.pop().partition(middle)
     if head.strip() not in ("", "<|begin_of_text|>") or role != "assistant":
@@ -122,7 +121,7 @@ def _split_rendered(
 _BARE_ROLES = (["user"], ["system", "user"])
 
 
-def _split_bare(text: str) -> list[dict[str, Any]] | None:
+def _split_bare(text: str) -> list[Metadata] | None:
     asked, found, rest = text.rpartition("\nassistant\n")
     if not found or "".join(rest.split()) not in _THINKING:
         return None
@@ -151,7 +150,7 @@ def opens_thinking(prompt: str) -> bool:
     return prompt[-32:].rstrip().endswith(_OPENING_TAGS)
 
 
-def template_opens_thinking(tokenizer: Any, options: Mapping[str, Any] | None = None) -> bool:
+def template_opens_thinking(tokenizer: Any, options: Fields | None = None) -> bool:
     """Whether the tokenizer's chat template does; ``options`` are those of rendering."""
     if not getattr(tokenizer, "chat_template", None):
         return False
@@ -219,7 +218,7 @@ class Thinking(NamedTuple):
     opened: bool | None = None
 
     @classmethod
-    def of(cls, tokenizer: Any, options: Mapping[str, Any] | None = None) -> Thinking:
+    def of(cls, tokenizer: Any, options: Fields | None = None) -> Thinking:
         """What a tokenizer and its chat template say; ``options`` are those of rendering."""
         return cls(ThinkTokens(tokenizer), template_opens_thinking(tokenizer, options))
 

@@ -8,12 +8,12 @@ policy's (:func:`read_conversation`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from adjudge.errors import RolloutError
+from adjudge.errors import Fields, Metadata, RolloutError
 from adjudge.intake.columns import read_env_reward
 from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.intake.rendered import (
@@ -26,7 +26,7 @@ from adjudge.intake.rendered import (
 from adjudge.messages import content_text, last_question, prompt_messages
 from adjudge.types import Sample
 
-Turns = list[dict[str, Any]]
+Turns = list[Metadata]
 
 
 class RolloutParts(NamedTuple):
@@ -42,7 +42,7 @@ _RENDERED_ENDS = ("t", ">", "]")
 """What a prompt may end with that a chat template rendered: the assistant's role, or a tag."""
 
 
-def is_plain(prompt: Any, completion: Any) -> bool:
+def is_plain(prompt: object, completion: object) -> bool:
     """Whether both are texts of which nothing is to be read: most rows of files are such."""
     return (
         prompt.__class__ is str
@@ -98,7 +98,7 @@ def read_rollout(prompt: Any, completion: Any, *, thinks: bool | None = None) ->
     return RolloutParts(last_question(before), response, [*before, *answer], len(before))
 
 
-def read_conversation(messages: Any, opening_turns: int | None = None) -> RolloutParts:
+def read_conversation(messages: Sequence[object], opening_turns: int | None = None) -> RolloutParts:
     """A rollout that is one conversation; ``opening_turns`` of it come before the policy.
 
     Without that number the response is the assistant's last turn. The prompt is what the user asked
@@ -121,13 +121,13 @@ def read_conversation(messages: Any, opening_turns: int | None = None) -> Rollou
     return RolloutParts(question, last_said(turns), turns, None)
 
 
-def first_turn(messages: Sequence[Mapping[str, Any]]) -> int:
+def first_turn(messages: Sequence[Fields]) -> int:
     """Where the assistant speaks first; the number of messages where it never does."""
     roles = (place for place, one in enumerate(messages) if one.get("role") == "assistant")
     return next(roles, len(messages))
 
 
-def last_said(turns: Sequence[Mapping[str, Any]]) -> str | None:
+def last_said(turns: Sequence[Fields]) -> str | None:
     """The text of the policy's last turn, ``""`` where it calls a tool; ``None`` without a turn."""
     last = _last_turn(turns)
     if last is None:
@@ -138,18 +138,18 @@ def last_said(turns: Sequence[Mapping[str, Any]]) -> str | None:
     return mark_thinking(content_text(turn.get("content")))
 
 
-def _calls_tools(turn: Mapping[str, Any]) -> bool:
+def _calls_tools(turn: Fields) -> bool:
     return bool(turn.get("tool_calls") or turn.get("function_call"))
 
 
-def _last_turn(turns: Sequence[Mapping[str, Any]]) -> int | None:
+def _last_turn(turns: Sequence[Fields]) -> int | None:
     for place in range(len(turns) - 1, -1, -1):
         if turns[place].get("role") == "assistant":
             return place
     return None
 
 
-def _mark_turn(turn: dict[str, Any]) -> dict[str, Any]:
+def _mark_turn(turn: Metadata) -> Metadata:
     """A turn of the policy whose thinking the template opened and nobody took out."""
     content = turn.get("content")
     if turn.get("role") != "assistant" or not isinstance(content, str):
@@ -162,9 +162,9 @@ def _mark_turn(turn: dict[str, Any]) -> dict[str, Any]:
 def make_sample(
     index: int,
     place: int,
-    prompt: Any,
-    completion: Any,
-    extra: Mapping[str, Any],
+    prompt: object,
+    completion: object,
+    extra: Fields,
     *,
     thinks: bool | None = None,
 ) -> Sample:
@@ -185,9 +185,7 @@ def make_sample(
     return sample_of_rollout(index, place, rollout, extra)
 
 
-def sample_of_rollout(
-    index: int, place: int, rollout: RolloutParts, extra: Mapping[str, Any]
-) -> Sample:
+def sample_of_rollout(index: int, place: int, rollout: RolloutParts, extra: Fields) -> Sample:
     """A rollout that was read, with its other fields."""
     prompt, response, messages, opening_turns = rollout
     return Sample(index, place, prompt, response, messages, extra, opening_turns=opening_turns)
@@ -204,7 +202,7 @@ def compute_prompt_key(sample: Sample) -> str | None:
     turns do, the turns before the assistant's first; without turns the prompt's text. ``None`` for
     a sample that has neither: it is like no other.
     """
-    opening: Any = sample.prompt or None
+    opening: object = sample.prompt or None
     if sample.messages:
         turns = sample.opening_turns
         turns = first_turn(sample.messages) if turns is None else turns
@@ -233,7 +231,7 @@ def compute_divergence(sample: Sample) -> tuple[str, str] | None:
     return None
 
 
-def _encode(value: Any) -> str:
+def _encode(value: object) -> str:
     try:
         return msgspec.json.encode(value, enc_hook=repr, order="deterministic").decode()
     except UnicodeEncodeError:  # a lone surrogate: only escapes can write it

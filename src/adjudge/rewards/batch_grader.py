@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypedDict, Unpack
+from typing import Protocol, TypedDict, Unpack
 
 from msgspec import structs
 
@@ -434,7 +434,7 @@ _UNANSWERED = GraderError("grader", ErrorKind.CANCELLED, "was not answered")
 _NO_RESPONSE = "the rollout has no response"
 
 
-def _group_fields(members: Sequence[Fields]) -> dict[str, list[Any]]:
+def _group_fields(members: Sequence[Fields]) -> dict[str, list[object]]:
     """A group as one item: the fields that all its samples have, as lists."""
     shared = set(members[0]).intersection(*members[1:])
     return {name: [member[name] for member in members] for name in sorted(shared)}

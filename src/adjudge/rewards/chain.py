@@ -81,7 +81,9 @@ class ResultWriter:
     def __init__(self, spec: RewardSpec) -> None:
         self._spec, self._counting = spec, spec.counting
         self._parts = [
-            name for name, scope in _PARTS.items() if any(term.weight for term in spec.terms(scope))
+            name
+            for name, scope in _PARTS.items()
+            if any(one.scope == scope and one.weight_at(0) for one in spec.graders)
         ]
 
     @property

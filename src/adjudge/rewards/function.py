@@ -1,8 +1,8 @@
-"""The stock reward function: a reward spec applied to groups of samples."""
+"""Reward functions: what a trainer calls, and the stock one, which a reward spec makes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any, Unpack
@@ -19,12 +19,60 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.text import encode_exactly
 from adjudge.types import (
     GradedSample,
-    RewardFunction,
     RewardResult,
     Sample,
-    check_results,
 )
 from adjudge.version import __version__
+
+
+class RewardFunction:
+    """Scores whole groups: derive and write :meth:`compute_batch_scores`.
+
+    The stock one, built from a reward spec, is :class:`adjudge.rewards.SpecRewardFunction`.
+
+    >>> import asyncio
+    >>> from adjudge import RewardSample
+    >>> class ResponseLength(RewardFunction):
+    ...     async def compute_batch_scores(self, prompt_to_samples):
+    ...         samples = [one for group in prompt_to_samples.values() for one in group]
+    ...         return [
+    ...             RewardResult(one.original_index, one.group_index, float(len(one.response)))
+    ...             for one in samples
+    ...         ]
+    >>> group = [RewardSample(0, 0, "2 + 2?", "4"), RewardSample(1, 1, "2 + 2?", "four")]
+    >>> results = asyncio.run(ResponseLength().compute_batch_scores({"2 + 2?": group}))
+    >>> [result.score for result in results]
+    [1.0, 4.0]
+    """
+
+    async def compute_batch_scores(
+        self,
+        prompt_to_samples: Mapping[str, Sequence[Sample]],  # noqa: ARG002  (the hook)
+    ) -> list[RewardResult]:
+        """One result per sample, in any order, matched by ``original_index``.
+
+        ``prompt_to_samples`` maps a group id (the prompt, a uid) to the group's samples.
+        """
+        raise TypeError(f"{type(self).__name__} must define compute_batch_scores")
+
+
+def check_results(
+    results: Iterable[RewardResult], prompt_to_samples: Mapping[str, Sequence[Sample]]
+) -> dict[int, RewardResult]:
+    """Results by ``original_index``, every input index exactly once; ``ValueError`` otherwise."""
+    wanted = [sample.original_index for group in prompt_to_samples.values() for sample in group]
+    found: dict[int, RewardResult] = {}
+    for result in results:
+        if result.original_index in found:
+            raise ValueError(f"two results for original_index {result.original_index}")
+        found[result.original_index] = result
+    if len(set(wanted)) != len(wanted):
+        raise ValueError("two samples share an original_index")
+    if lost := set(wanted) - found.keys():
+        raise ValueError(f"no result for original_index {sorted(lost)[:10]}")
+    if strange := found.keys() - set(wanted):
+        raise ValueError(f"results for unknown original_index {sorted(strange)[:10]}")
+    return found
 
 
 class SpecRewardFunction(RewardReducer, RewardFunction):
@@ -180,7 +228,7 @@ def describe_settings(spec: RewardSpec, graders: Mapping[str, object]) -> Metada
     return {**said, "graders": tables}
 
 
-def hide_variables(spec: RewardSpec, value: Any) -> Any:
+def hide_variables(spec: RewardSpec, value: object) -> Any:
     """Plain data made of a spec, with ``${NAME}`` again for each text that has it in the file."""
     path = Path(spec.where)
     written = find_references(path) if path.is_file() else {}

@@ -3,13 +3,13 @@
 Each step is a function over plain numbers, in this order:
 
 1. leave out idle graders: those that had nothing to judge in a whole group
-   (:func:`~adjudge.rewards.aggregate.find_idle_graders`);
+   (:func:`~adjudge.rewards.formulas.find_idle_graders`);
 2. normalise, aggregate, gate: O = method(w, s) · Π gates + Σ penalties
-   (:func:`~adjudge.rewards.aggregate.aggregate`), and E = Σ or mean over events;
+   (:func:`~adjudge.rewards.formulas.aggregate`), and E = Σ or mean over events;
 3. missing: a group in which O is missing drops out, or has the fallback rule's O;
-4. group: O → z-score, rank, … within the group (:func:`~adjudge.rewards.groups.group_step`);
+4. group: O → z-score, rank, … within the group (:func:`~adjudge.rewards.formulas.group_step`);
 5. environment: R = env and s · (w_E·E + w_O·O) by ``combine_mode``
-   (:func:`~adjudge.rewards.aggregate.combine`).
+   (:func:`~adjudge.rewards.formulas.combine`).
 
 Pure: nothing is asked here, and the same answers make the same rewards, to the last bit.
 :meth:`RewardReducer.explain` gives the chain of numbers that made each reward.
@@ -21,26 +21,26 @@ import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from itertools import product
-from typing import Any, cast
+from typing import cast
 
-from adjudge.errors import ErrorKind, MissingRewardError
+from adjudge.errors import ErrorKind, Metadata, MissingRewardError
 from adjudge.graders.base import GraderTraits, is_listwise
-from adjudge.rewards.aggregate import (
+from adjudge.rewards.chain import ResultWriter, RewardChain, RewardChecks
+from adjudge.rewards.formulas import (
     AggregateTerm,
     active_terms,
     aggregate,
     aggregate_active,
     combine,
-    combine_parts,
     component_values,
     find_idle_graders,
+    gdpo_step,
+    group_step,
     has_kind,
     reduce_events,
+    weigh_parts,
 )
-from adjudge.rewards.chain import ResultWriter, RewardChain, RewardChecks
-from adjudge.rewards.groups import gdpo_step, group_step
 from adjudge.rewards.spec import GraderEntry, GraderScope, Problems, RewardSpec
 from adjudge.stats import snap_ties
 from adjudge.types import (
@@ -71,12 +71,16 @@ class RewardReducer:
 
     def __init__(self, spec: RewardSpec, graders: Mapping[str, object]) -> None:
         self.spec = spec
-        self.graders: dict[str, Any] = dict(graders)
+        self.graders: Metadata = dict(graders)
         check_graders(spec, self.graders)
         scopes: tuple[GraderScope, ...] = ("outcome", "event")
         # What weighs 0 is reported only.
         self._terms = {
-            scope: [self._term(term) for term in spec.terms(scope) if term.weight != 0]
+            scope: [
+                self._term(entry.name, weight)
+                for entry in spec.graders
+                if entry.scope == scope and (weight := entry.weight_at(0)) != 0
+            ]
             for scope in scopes
         }
         self._event_graders = {term.name for term in self._terms["event"]}
@@ -88,11 +92,9 @@ class RewardReducer:
         self._writer = ResultWriter(spec)
         self._warned = False
 
-    def _term(self, term: AggregateTerm) -> AggregateTerm:
-        worst = _worst_contribution(
-            self.graders[term.name], term.weight, self.spec.reward.normalise
-        )
-        return replace(term, worst=worst, suspect_is_worst=self.spec.missing.suspect == "min")
+    def _term(self, name: str, weight: float) -> AggregateTerm:
+        worst = _worst_contribution(self.graders[name], weight, self.spec.reward.normalise)
+        return AggregateTerm(name, weight, worst, self.spec.missing.suspect == "min")
 
     @property
     def info_keys(self) -> list[str]:
@@ -220,7 +222,7 @@ class RewardReducer:
         undrawn = not one.sampled and has_kind(chain.reward, ErrorKind.NOT_SAMPLED)
         if undrawn and settings.combine_mode == "weighted_sum":
             chain.part = 0.0  # a group that was not drawn keeps the environment's reward
-            chain.reward = self._combine(0.0, one)
+            chain.reward = combine(0.0, one.env_reward, settings)
         if not isinstance(chain.reward, float):
             chain.part = chain.reward
         return chain
@@ -229,14 +231,12 @@ class RewardReducer:
         self, results: Mapping[str, GraderResult], scope: GraderScope, idle: AbstractSet[str]
     ) -> RewardPart:
         """O, or one event of E: method(w, normalised s) · Π gates + Σ penalties, without idle."""
-        settings = self.spec.reward
         return aggregate_active(
             results,
             self._terms[scope],
             idle,
             all_idle=idle >= self._counting,
-            method=settings.aggregate,
-            normalise=settings.normalise,
+            settings=self.spec.reward,
         )
 
     def _apply_missing_policy(self, group: Sequence[RewardChain]) -> None:
@@ -276,34 +276,22 @@ class RewardReducer:
 
     def _apply_environment(self, chain: RewardChain) -> RewardPart:
         """R = env and s · (w_E·E + w_O·O) by ``combine_mode``; a fallback stands for O and E."""
-        settings = self.spec.reward
         judge = chain.part
         if not chain.fell_back:
-            judge = combine_parts(
-                chain.part,
-                chain.events,
-                outcome_weight=settings.outcome_weight,
-                event_weight=settings.event_weight,
-            )
-        return self._combine(judge, chain.sample)
-
-    def _combine(self, judge: RewardPart, one: GradedSample) -> RewardPart:
-        settings = self.spec.reward
-        return combine(
-            judge, one.env_reward, mode=settings.combine_mode, judge_scale=settings.judge_scale
-        )
+            judge = weigh_parts(chain.part, chain.events, self.spec.reward)
+        return combine(judge, chain.sample.env_reward, self.spec.reward)
 
     def _components(self, one: GradedSample, idle: AbstractSet[str]) -> dict[str, float] | None:
         """A sample's outcome before it is one number; ``None`` where a grader of it failed."""
         terms = active_terms(self._terms["outcome"], one.outcome, idle)
-        found = component_values(one.outcome, terms, normalise=self.spec.reward.normalise)
+        found = component_values(one.outcome, terms, self.spec.reward)
         return None if isinstance(found, GraderError) else found
 
     def _fallback(self, chain: RewardChain) -> RewardPart:
         """The fallback rule's word on a sample; missing where even it could make no reward."""
         terms = [AggregateTerm(self.spec.missing.fallback or "")]
-        rule = aggregate(chain.sample.outcome, terms, normalise=self.spec.reward.normalise)
-        trial = self._combine(rule, chain.sample)
+        rule = aggregate(chain.sample.outcome, terms, self.spec.reward)
+        trial = combine(rule, chain.sample.env_reward, self.spec.reward)
         return trial if isinstance(trial, GraderError) else rule
 
     # --- what else is known of the numbers --------------------------------------------------------

@@ -23,7 +23,7 @@ from pydantic import (
 
 from adjudge.config import suggest_name
 from adjudge.config_tables import UNNAMED, ConfigFile, ConfigTable
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, Metadata
 from adjudge.graders.binding import check_machines
 from adjudge.graders.registry import (
     build_grader,
@@ -41,13 +41,6 @@ from adjudge.judges.table import (
     JudgeTable,
     build_judge,
 )
-from adjudge.rewards.aggregate import (
-    AggregateMethod,
-    AggregateTerm,
-    CombineMode,
-    EventReduce,
-)
-from adjudge.rewards.groups import GroupStep
 from adjudge.types import Reduce
 
 if TYPE_CHECKING:
@@ -55,6 +48,10 @@ if TYPE_CHECKING:
     from adjudge.judges.endpoint.settings import SpendCeiling
 
 GraderScope = Literal["outcome", "event"]
+AggregateMethod = Literal["weighted_mean", "points", "min"]
+CombineMode = Literal["replace", "weighted_sum", "multiply"]
+EventReduce = Literal["sum", "mean"]
+GroupStep = Literal["none", "centre", "rloo", "z_score", "gdpo", "rank", "best_bonus"]
 MissingPolicy = Literal["mask", "drop_group", "fallback", "raise"]
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$")]
@@ -64,7 +61,7 @@ Problems = Iterator[tuple[str, str]]
 
 _RESERVED = ("source", "events")  # keys of a result's details beside the graders' names
 # How a run is driven, not what it says: changing these resumes.
-_NOT_HASHED: dict[str, Any] = {
+_NOT_HASHED: Metadata = {
     "max_concurrency": True,
     "missing": {"max_missing", "patience_s"},
     "judges": {"__all__": NOT_ABOUT_REPLIES},
@@ -158,7 +155,7 @@ class GraderEntry(ConfigTable):
     """The ``[judges.NAME]`` that is asked, or a list of several; not needed with one table."""
     panel: PanelSettings | None = None
     """``votes``, ``reduce``, ``quorum`` for several judges or votes."""
-    _object: Any = PrivateAttr(default=None)
+    _object: object = PrivateAttr(default=None)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -294,7 +291,7 @@ class RewardSpec(ConfigFile):
     unnamed: ClassVar[str] = "spec"
 
     @classmethod
-    def load(cls, path: Path | str, **options: Any) -> Self:
+    def load(cls, path: Path | str, **options: object) -> Self:
         """The spec in ``path``; raises :class:`ConfigError` naming file, key and remedy.
 
         The folder of a trained judge means the spec in the folder.
@@ -355,10 +352,6 @@ class RewardSpec(ConfigFile):
         if problem := self.reward.undrawn_problem:
             self.refuse("reward.sample_rate", problem)
 
-    def terms(self, scope: GraderScope, step: int = 0) -> list[AggregateTerm]:
-        """Names and weights of the graders of one scope at a training step."""
-        return [AggregateTerm(g.name, g.weight_at(step)) for g in self.graders if g.scope == scope]
-
     def build_judges(
         self, cache: ReplyCache | None = None, budget: SpendCeiling | None = None
     ) -> dict[str, ChatModel]:
@@ -391,7 +384,7 @@ class RewardSpec(ConfigFile):
             )
         return judges
 
-    def build_graders(self, judges: Mapping[str, ChatModel] | None = None) -> dict[str, Any]:
+    def build_graders(self, judges: Mapping[str, ChatModel] | None = None) -> Metadata:
         """The grader objects by name, asking ``judges`` (default: the spec's own).
 
         Raises :class:`ConfigError`.

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from adjudge.config import suggest_name
 from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.columns import ReferenceChoice, RewardColumns, describe_value, read_env_reward
@@ -31,95 +31,29 @@ from adjudge.intake.rollouts import (
     sample_of_rollout,
 )
 from adjudge.messages import last_question
-from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.rollouts.formats.columns import (
     RESPONSE_LISTS,
     as_answer,
     fits_field,
     list_columns,
     object_text,
+    read_log,
 )
-from adjudge.rollouts.formats.metrics import read_log
-from adjudge.rollouts.formats.nested import HEAD_ROWS, head_rows
-from adjudge.rollouts.formats.recognition import FileReading, find_reading
+from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
+from adjudge.rollouts.formats.nested import HEAD_ROWS
+from adjudge.rollouts.formats.recognition import FileReading, check_mapping, find_reading
 from adjudge.text import encode_exactly, encode_json
-from adjudge.types import MISSING, Sample, get_path
+from adjudge.types import Sample
 
-_CHECKED_ROWS = 1000
 _MOST_BROKEN = 100_000
 """From here on a file of which 99 % are broken rows is no file of rollouts."""
 
-_FIELDS = frozenset({*SAMPLE_FIELDS} - {"opening_turns"})
 _log = logging.getLogger("adjudge")
 _REFERENCES = ReferenceChoice(_log.warning, "Name the one to use: -m reference={}")
 
+_PlacedRow = tuple[str, Mapping[str, Any] | RolloutError]
 SampleOrError = tuple[str, Sample | RolloutError]
 """``FILE:ROW`` and the sample of a row, or what is wrong with the row."""
-
-
-def read_samples(
-    paths: Sequence[Path], mapping: Mapping[str, str] | None = None
-) -> Iterator[SampleOrError]:
-    """The sample of every row in order, or what is wrong with the row.
-
-    ``paths`` are files, folders or patterns. Each file's format is recognised by its content
-    (:mod:`adjudge.rollouts.formats`); ``mapping`` names where a field comes from instead:
-    ``{"messages": "traj", "answer": "info.gold"}``. ``Sample.original_index`` counts
-    samples over all files, broken rows included.
-    """
-    yield from SampleReader(paths, mapping or {}).read()
-
-
-def check_mapping(rows: Iterable[FileRow], mapping: Mapping[str, str]) -> None:
-    """Raise :class:`ConfigError` for a mapped column that none of the first rows has."""
-    if "index" in mapping:
-        raise ConfigError("--map index: cannot be mapped, since index counts the input rows")
-    wanted, columns = dict(mapping), dict[str, Any]()
-    within = wanted.pop("rows", None)
-    for _, record in islice(rows, _CHECKED_ROWS if wanted else 0):
-        if isinstance(record, RolloutError):
-            continue
-        for row in (record,) if within is None else head_rows([record], within, wanted):
-            columns = {**row, **{name: one for name, one in columns.items() if one is not None}}
-            wanted = {f: path for f, path in wanted.items() if not _has_path(row, path)}
-        if not wanted:
-            return
-    if columns:
-        for name, path in wanted.items():
-            if (inside := _find_list(columns, path)) is not None:
-                rows_path = ".".join(filter(None, (within, inside)))
-                raise ConfigError(
-                    f"--map {name}={path}: {inside!r} is a list of objects, which are rows. Add "
-                    f"--rows {rows_path} -m {name}={path.removeprefix(f'{inside}.')}"
-                )
-            fitting = [
-                n for n, one in columns.items() if name not in _FIELDS or fits_field(name, one)
-            ]
-            raise ConfigError(
-                f"--map {name}={path}: none of the first rows has {path!r}"
-                f"{suggest_name(path, fitting)} (columns: {list_columns(columns)})"
-            )
-
-
-def _find_list(row: Mapping[str, Any], path: str) -> str | None:
-    """The beginning of a path that is a list of objects with the path's rest."""
-    steps = path.split(".")
-    for count in range(1, len(steps)):
-        here = get_path(row, ".".join(steps[:count]))
-        if isinstance(here, list):
-            rest = ".".join(steps[count:])
-            there = any(get_path(one, rest) is not MISSING for one in here)
-            return ".".join(steps[:count]) if there else None
-    return None
-
-
-def _has_path(row: Mapping[str, Any], path: str) -> bool:
-    """Whether a row has it, or a sample in a list of the row, as a dump of many samples is."""
-    if get_path(row, path) is not MISSING:
-        return True
-    lists = (value for value in row.values() if isinstance(value, list))
-    parts = (one for value in lists for one in value[:_CHECKED_ROWS] if isinstance(one, Mapping))
-    return any(get_path(one, path) is not MISSING for one in parts)
 
 
 def sample_from_row(
@@ -264,7 +198,10 @@ class BrokenInputRow:
 class SampleReader:
     """The samples of rollouts, as often as they are needed.
 
-    ``paths`` are files, folders or patterns; ``rows`` rollouts in memory in their place, which with
+    ``paths`` are files, folders or patterns. Each file's format is recognised by its content
+    (:mod:`adjudge.rollouts.formats`); ``mapping`` names where a field comes from instead:
+    ``{"messages": "traj", "answer": "info.gold"}``. ``Sample.original_index`` counts samples over
+    all files, broken rows included. ``rows``: rollouts in memory in place of files, which with
     ``by_name`` are read by the names of their columns alone. ``broken`` lists the rows that are no
     samples, as far as they were read; with ``strict`` the first of them is raised. ``readings``
     says how each file was read, ``skipped`` why a file that only a folder named was not. ``say``
@@ -275,7 +212,7 @@ class SampleReader:
     def __init__(
         self,
         paths: Sequence[Path],
-        mapping: Mapping[str, str],
+        mapping: Mapping[str, str] = MappingProxyType({}),
         *,
         rows: Sequence[FileRow] | None = None,
         by_name: bool = False,
@@ -320,29 +257,19 @@ class SampleReader:
         index = number = 0
         for reading, alone, rows in self._read_files():
             self._texts = reading.texts
-            whole = reading.format is None and reading.nested is None
+            by_name = reading.format is None and reading.nested is None
             for where, record in rows:
                 if (
-                    whole
+                    by_name
                     and not isinstance(record, RolloutError)
                     and (
                         record.get("response").__class__ is str or RESPONSE_LISTS.isdisjoint(record)
                     )
-                ):
-                    named = reading.name_fields(record, record)
-                    yield where, self._as_sample(named, index, where)  # as most rows are
-                    index, number = index + 1, number + 1
-                    continue
-                broken = isinstance(record, RolloutError)
-                found = [("", record)] if broken else self._convert(where, record, reading, number)
-                made = list(found)
-                listed = alone and len(made) > 1 and reading.nested is None
-                for element, (place, row) in enumerate(made, start=1):
-                    if reading.file_is_task and isinstance(row, dict) and row.get("group") is None:
-                        row["group"] = Path(where.rpartition(":")[0]).stem
-                    at = f"{where}.{place}" if place else where
-                    if listed:  # a document's samples are counted as the elements of an array
-                        at = f"{where.rpartition(':')[0]}:{element}"
+                ):  # as most rows are
+                    made: Iterable[_PlacedRow] = [(where, reading.name_fields(record, record))]
+                else:
+                    made = self._read_record(where, record, reading, number, alone=alone)
+                for at, row in made:
                     yield at, self._as_sample(row, index, at)
                     index += 1
                 number += 1
@@ -364,12 +291,28 @@ class SampleReader:
             self._thinking.see(sample.response)
         return sample
 
+    def _read_record(
+        self, where: str, record: Any, reading: FileReading, number: int, *, alone: bool
+    ) -> Iterator[_PlacedRow]:
+        """The rows of a record with their places; a file's task is the group of those without."""
+        if isinstance(record, RolloutError):
+            yield where, record
+            return
+        file = where.rpartition(":")[0]
+        made = list(self._convert(file, record, reading, number))
+        listed = alone and len(made) > 1 and reading.nested is None
+        for element, (place, row) in enumerate(made, start=1):
+            if reading.file_is_task and isinstance(row, dict) and row.get("group") is None:
+                row["group"] = Path(file).stem
+            # A document's samples are counted as the elements of an array.
+            at = f"{file}:{element}" if listed else f"{where}.{place}" if place else where
+            yield at, row
+
     def _convert(
-        self, where: str, record: Any, reading: FileReading, number: int
-    ) -> Iterator[tuple[str, Mapping[str, Any] | RolloutError]]:
-        """The rows of a record with their places there; a request goes with its result."""
+        self, file: str, record: Any, reading: FileReading, number: int
+    ) -> Iterator[_PlacedRow]:
+        """The rows of a record with their places in it; a request goes with its result."""
         form = reading.format if reading.nested is None else None
-        join = None if form is None else form.join
         if form is not None and (request_id := form.request_id) is not None:
             if request_id(record) is not None:
                 return
@@ -377,8 +320,8 @@ class SampleReader:
                 self._requests = dict(self._read_requests(request_id))
             record = self._requests.get(str(record.get("custom_id")), {}) | record
         try:
-            if join is not None and self._rows is None:
-                record = join(Path(where.rpartition(":")[0]), record)
+            if form is not None and form.join is not None and self._rows is None:
+                record = form.join(Path(file), record)
             if record is not None:
                 yield from reading.places(record, number)
         except RolloutError as error:
@@ -406,15 +349,11 @@ class SampleReader:
 
     def find_readings(self) -> dict[Path, FileReading]:
         """How each file that holds samples is read, by its first rows."""
-        found = {
-            file: self._find_reading(str(file), list(islice(self._rows_of(file), HEAD_ROWS)))
-            for file in find_files(self._paths)
-        }
-        return {
-            file: reading
-            for file, reading in found.items()
-            if reading is not None and str(file) not in self.skipped
-        }
+        found = (
+            (Path(file), self._find_reading(file, list(islice(rows, HEAD_ROWS))))
+            for file, rows in self._files()
+        )
+        return {file: reading for file, reading in found if reading is not None}
 
     def _read_files(self) -> Iterator[tuple[FileReading, bool, Iterator[FileRow]]]:
         """How each file is read, whether it is a JSON document of one record, and its records."""
@@ -463,23 +402,19 @@ class SampleReader:
             records = [record for _, record in head if not isinstance(record, RolloutError)]
             reading = find_reading(records, self._mapping)
             # Beside a folder's rollouts, a table of rewards is perhaps of the same ones.
-            whole = reading.texts or reading.log or not any(map(os.path.isdir, self._paths))
-            return reading if self._audited and whole else _with_texts(reading)
+            whole = reading.log or not any(map(os.path.isdir, self._paths))
+            if reading.texts or (self._audited and whole):
+                return reading
+            problem = (
+                f"response: is missing (found {reading.title}). `adjudge audit FILE` checks what "
+                "such a file has; give the file with the texts here, or -m response=COLUMN."
+            )
         except ConfigError as error:
-            if self._rows is not None or file in self._named:
-                name = file or "rollouts"
-                raise ConfigError(f"{name}: {error}") from None
-            self.skipped[file] = str(error)
-            return None
-
-
-def _with_texts(reading: FileReading) -> FileReading:
-    if reading.texts:
-        return reading
-    raise ConfigError(
-        f"response: is missing (found {reading.title}). `adjudge audit FILE` checks what such a "
-        "file has; give the file with the texts here, or -m response=COLUMN."
-    )
+            problem = str(error)
+        if self._rows is not None or file in self._named:
+            raise ConfigError(f"{file or 'rollouts'}: {problem}")
+        self.skipped[file] = problem
+        return None
 
 
 _DOCUMENT = re.compile(r"\.(json|traj)(\.gz|\.zst)?$", re.IGNORECASE)

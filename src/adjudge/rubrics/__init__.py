@@ -1,8 +1,4 @@
-"""Rubrics as data: criteria with signed points or weights; reading, scoring, checking them."""
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+"""Rubrics as data: criteria with signed points or weights; reading and scoring them."""
 
 from adjudge.rubrics.parsing import (
     AnyRubric,
@@ -14,7 +10,6 @@ from adjudge.rubrics.parsing import (
 )
 from adjudge.rubrics.rubric import (
     CATEGORY_WEIGHTS,
-    Band,
     Category,
     Criterion,
     Example,
@@ -34,19 +29,14 @@ from adjudge.rubrics.scoring import (
     subscores,
 )
 
-if TYPE_CHECKING:
-    from adjudge.rubrics.linting import LintFinding, lint
-
 __all__ = [
     "CATEGORY_WEIGHTS",
     "AnyRubric",
-    "Band",
     "Category",
     "Criterion",
     "Example",
     "GlobalRubric",
     "Incomplete",
-    "LintFinding",
     "Mark",
     "NotEvaluable",
     "Outcome",
@@ -54,7 +44,6 @@ __all__ = [
     "RubricBundle",
     "RubricScore",
     "find_bundle",
-    "lint",
     "load_bundle",
     "load_rubric",
     "parse_rubric",
@@ -64,11 +53,3 @@ __all__ = [
     "score_range",
     "subscores",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in ("LintFinding", "lint"):
-        raise AttributeError(f"module 'adjudge.rubrics' has no attribute {name!r}")
-    from adjudge.rubrics import linting  # noqa: PLC0415  (many patterns, for few)
-
-    return getattr(linting, name)

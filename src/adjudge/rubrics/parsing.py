@@ -23,12 +23,12 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from adjudge.config import suggest_name, unknown_key
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure, Metadata
 from adjudge.rubrics.rubric import (
     MAX_CRITERIA,
     Category,
@@ -70,7 +70,7 @@ _PARTS = ("global_rubric", "outcome", "events", "event")
 _MAX_COLUMN = 4_000_000
 
 
-def parse_rubric(data: Any, *, where: str = "rubric", strict: bool = True) -> AnyRubric:
+def parse_rubric(data: object, *, where: str = "rubric", strict: bool = True) -> AnyRubric:
     """Data of any of the shapes above as the rubric that it is.
 
     ``where`` opens every complaint. ``strict``: a key that no shape has is an error; otherwise it
@@ -83,7 +83,7 @@ def parse_rubric(data: Any, *, where: str = "rubric", strict: bool = True) -> An
     return _Parser(strict).parse(data, where)
 
 
-def rubric_from(value: Any, *, where: str = "rubric") -> Rubric:
+def rubric_from(value: object, *, where: str = "rubric") -> Rubric:
     """The rubric in a sample's own column: hostile data, so limits hold and nothing is assumed.
 
     ``value`` is a list of criteria or a rubric with settings, or either as JSON text; at most 200
@@ -104,7 +104,7 @@ def rubric_from(value: Any, *, where: str = "rubric") -> Rubric:
     )
 
 
-def _decoded(value: Any, where: str) -> Any:
+def _decoded(value: object, where: str) -> object:
     if not isinstance(value, str):
         return value
     try:
@@ -124,7 +124,7 @@ class _Parser:
     def __init__(self, strict: bool) -> None:
         self._strict = strict
 
-    def parse(self, data: Any, where: str) -> AnyRubric:
+    def parse(self, data: object, where: str) -> AnyRubric:
         if isinstance(data, Mapping) and any(data.get(key) is not None for key in _PARTS):
             found = self._fields(RubricBundle, data, where)
             for part in ("global_rubric", "outcome", "events"):
@@ -136,7 +136,7 @@ class _Parser:
         return self._part(data, where)
 
     def _part(
-        self, data: Any, where: str, kind: type[Rubric | GlobalRubric] | None = None
+        self, data: object, where: str, kind: type[Rubric | GlobalRubric] | None = None
     ) -> Rubric | GlobalRubric:
         if isinstance(data, list | tuple):
             data = {"criteria": data}
@@ -158,7 +158,7 @@ class _Parser:
         return _make(make, found, where)
 
     def _read_each(
-        self, found: dict[str, Any], key: str, read: Callable[[Any, str, int], Any], where: str
+        self, found: Metadata, key: str, read: Callable[[object, str, int], object], where: str
     ) -> None:
         """Read the tables of a list; one that is no list, or too long, is refused as a whole."""
         given = found.get(key)
@@ -168,10 +168,10 @@ class _Parser:
                 for place, one in enumerate(given, start=1)
             ]
 
-    def _example(self, data: Any, where: str, _place: int) -> Example:
+    def _example(self, data: object, where: str, _place: int) -> Example:
         return _make(Example, self._fields(Example, data, where), where)
 
-    def _criterion(self, data: Any, where: str, place: int) -> Criterion:
+    def _criterion(self, data: object, where: str, place: int) -> Criterion:
         found = self._fields(Criterion, data, where)
         title, required = found.pop("title", None), found.pop("required", False)
         if not isinstance(required, bool):
@@ -189,13 +189,13 @@ class _Parser:
             found.setdefault("category", Category.ESSENTIAL)
         return _make(Criterion, found, where)
 
-    def _fields(self, kind: type, data: Any, where: str) -> dict[str, Any]:
+    def _fields(self, kind: type, data: object, where: str) -> Metadata:
         """A table's values by field, without nulls."""
         if not isinstance(data, Mapping):
             other = "sentence" if kind in (Criterion, Example) else "list"
             raise ConfigError(f"{where}: must be a table or a {other} (found {data!r:.80})")
         fields = _list_keys(kind)
-        found: dict[str, tuple[str, Any]] = {}
+        found: dict[str, tuple[str, object]] = {}
         for key, value in data.items():
             if key not in fields:
                 if self._strict and value is not None:
@@ -216,7 +216,7 @@ def _list_keys(kind: type) -> dict[str, str]:
     return fields | {key: key for key in _OTHER_KEYS.get(kind, ())}
 
 
-def _make(kind: Callable[..., _T], found: dict[str, Any], where: str) -> _T:
+def _make(kind: Callable[..., _T], found: Metadata, where: str) -> _T:
     """What ``kind`` makes of its fields, its complaint opened by ``where``."""
     try:
         return kind(**found)
@@ -224,10 +224,10 @@ def _make(kind: Callable[..., _T], found: dict[str, Any], where: str) -> _T:
         raise ConfigError(f"{where}: {error}") from None
 
 
-def _stringify(value: Any) -> Any:
+def _stringify(value: object) -> object:
     """Versions, ids and keys that JSON made numbers of, as text; all else as it is."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return str(value) if is_number and abs(value) < 1e15 else value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
+    return str(value) if is_number else value
 
 
 _MAX_BYTES = 2 << 20
@@ -266,23 +266,15 @@ def find_bundle(rubric_id: str, rubric_dir: Path | str) -> RubricBundle:
     """
     folder = Path(rubric_dir)
     name, at, version = rubric_id.rpartition("@")
-    found = []
-    if at and _ID.fullmatch(name) and re.fullmatch(r"[\w.-]{1,40}", version):
-        files = [folder / f"{rubric_id}{suffix}" for suffix in RUBRIC_SUFFIXES]
-        found = [file for file in files if file.is_file()]
-        problem = f"has no file in {folder}{_known(rubric_id, folder)}"
-    else:
-        known = _known(rubric_id, folder)
-        problem = f"must be NAME@VERSION such as crafter/bundle@v1{known}"
-    if len(found) > 1:
-        names = ", ".join(file.name for file in found)
-        problem = f"has more than one file (found: {names}). Keep one of them."
-    elif found and not found[0].resolve().is_relative_to(folder.resolve()):
-        problem = f"leads out of {folder}"
-    elif found:
-        problem = ""
-    if problem:
-        raise ConfigError(f"rubric_id: {rubric_id[:100]!r} {problem}")
+    if not (at and _ID.fullmatch(name) and _ID.fullmatch(version)):
+        problem = "must be NAME@VERSION such as crafter/bundle@v1"
+        raise ConfigError(f"rubric_id: {rubric_id[:100]!r} {problem}{_known(rubric_id, folder)}")
+    files = [folder / f"{rubric_id}{suffix}" for suffix in RUBRIC_SUFFIXES]
+    found = [file for file in files if file.resolve().is_relative_to(folder.resolve())]
+    found = [file for file in found if file.is_file()]
+    if len(found) != 1:
+        problem = f"must be one file in {folder}, and no way out of it (found {len(found)})"
+        raise ConfigError(f"rubric_id: {rubric_id[:100]!r} {problem}{_known(rubric_id, folder)}")
     bundle = load_bundle(found[0])
     _check_id(bundle, rubric_id, found[0])
     return bundle
@@ -314,7 +306,7 @@ def _known(rubric_id: str, folder: Path) -> str:
     return suggest_name(rubric_id[:100], ids) or f" (allowed: {', '.join(ids[:10])})"
 
 
-def _data(path: Path) -> Any:
+def _data(path: Path) -> object:
     try:
         read = _READERS.get(path.suffix.lower())
         if read is None:
@@ -332,12 +324,12 @@ def _data(path: Path) -> Any:
     raise ConfigError(f"{path}: {problem}")
 
 
-def _json(text: str) -> Any:
+def _json(text: str) -> object:
     return json.loads(text, object_pairs_hook=_unique)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table: dict[str, Any] = {}
+def _unique(pairs: list[tuple[str, object]]) -> Metadata:
+    table: Metadata = {}
     for key, value in pairs:
         if key in table:
             raise ConfigError(f"{key[:40]!r}: is twice in one table. Keep one of them.")
@@ -345,6 +337,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-_READERS: dict[str, Callable[[str], Any]] = {".toml": tomllib.loads, ".json": _json}
+_READERS: dict[str, Callable[[str], object]] = {".toml": tomllib.loads, ".json": _json}
 RUBRIC_SUFFIXES = tuple(_READERS)
 """Of rubric files."""

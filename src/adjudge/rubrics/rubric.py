@@ -30,7 +30,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from adjudge.config_tables import explain_problem
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, Metadata
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -44,7 +44,7 @@ def record(cls: _Class) -> _Class:
     names = [one.name for one in dataclasses.fields(made)]
 
     @wraps(create)
-    def init(self: Any, *values: Any, **named: Any) -> None:
+    def init(self: object, *values: object, **named: object) -> None:
         try:
             create(self, *values, **named)
         except ValidationError as error:
@@ -52,20 +52,6 @@ def record(cls: _Class) -> _Class:
 
     made.__init__ = init
     return made  # type: ignore[no-any-return]
-
-
-_WORDS = {
-    "Input should": "must",
-    "String should": "must",
-    "Tuple should": "must",
-    "Dictionary should": "must",
-    "a valid boolean": "true or false",
-    "a valid": "a",
-    "dictionary": "table",
-    "tuple": "list",
-    "string": "text",
-}
-"""The library's words, and those that users of JSON and TOML know."""
 
 
 def _explain(error: ValidationError, names: list[str]) -> str:
@@ -77,10 +63,7 @@ def _explain(error: ValidationError, names: list[str]) -> str:
     key, cause = ".".join(filter(None, places)), problem.get("ctx", {}).get("error")
     if isinstance(cause, ValueError):
         return f"{key}{'.' if isinstance(cause, ConfigError) else ': '}{cause}".lstrip(":. ")
-    message = problem["msg"]
-    for word, said in _WORDS.items():
-        message = message.replace(word, said)
-    return explain_problem(BaseModel, {**problem, "loc": (key,), "msg": message}, None)
+    return explain_problem(BaseModel, {**problem, "loc": (key,)}, None)
 
 
 Text = Annotated[str, Field(max_length=4_000)]
@@ -133,14 +116,14 @@ CATEGORY_WEIGHTS: Mapping[Category, float] = MappingProxyType(
 is phrased as what a good response avoids, so that meeting it is good."""
 
 
-def _spell(name: Any) -> Any:
+def _spell(name: object) -> object:
     return name.strip().capitalize() if isinstance(name, str) else name
 
 
 _Category = Annotated[Category, Field(strict=False), BeforeValidator(_spell)]
 
 
-def _read_tags(given: Any) -> Any:
+def _read_tags(given: object) -> object:
     """A table's values as text, or ``["axis:accuracy", …]``; a repeated key joins its values."""
     if isinstance(given, Mapping):
         try:
@@ -228,11 +211,11 @@ MAX_CRITERIA = 200
 Scheme = Literal["auto", "points", "weights", "categories"]
 
 
-def _as_criterion(given: Any) -> Any:
+def _as_criterion(given: object) -> object:
     return Criterion(given) if isinstance(given, str) else given
 
 
-def _as_example(given: Any) -> Any:
+def _as_example(given: object) -> object:
     if isinstance(given, Mapping):
         return Example(**given)
     return Example(given) if isinstance(given, str) else given
@@ -306,7 +289,7 @@ class Rubric:
 
 def rubric_digest(rubric: Rubric | GlobalRubric | RubricBundle) -> str:
     """16 hexadecimal digits that change with the rubric's content: for provenance and journals."""
-    said: dict[str, Any] = msgspec.to_builtins(rubric)
+    said: Metadata = msgspec.to_builtins(rubric)
     if not said.get("examples"):  # what no judge is shown
         said.pop("examples", None)
     return sha256(msgspec.json.encode(said, order="sorted")).hexdigest()[:16]

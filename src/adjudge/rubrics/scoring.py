@@ -176,7 +176,7 @@ def _final(
             earned.append(term.weight * (mark if term.credited else 1 - mark))
             possible.append(max(term.weight, 0.0))
     total = math.fsum(possible)
-    vetoes = tuple(c.id for c in rubric.criteria if c.veto and _fails(c, marks[c.id]))
+    vetoes = tuple(c.id for c in rubric.criteria if c.veto and marks[c.id] is c.is_fault)
     if total == 0 and not vetoes:
         return NotEvaluable(_not_applicable(marks))
     sum_earned = math.fsum(earned)
@@ -187,10 +187,6 @@ def _final(
     if vetoes:
         value = min(value, rubric.veto_score)
     return RubricScore(value, sum_earned, total, vetoes, _not_applicable(marks))
-
-
-def _fails(criterion: Criterion, mark: Mark) -> bool:
-    return mark is not None and bool(mark) == criterion.is_fault
 
 
 def _not_applicable(marks: MarkMapping) -> tuple[str, ...]:

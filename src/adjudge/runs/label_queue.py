@@ -30,7 +30,7 @@ from heapq import nsmallest
 from itertools import combinations, pairwise
 from typing import Literal, NamedTuple
 
-from adjudge.rewards.groups import group_step
+from adjudge.rewards.formulas import group_step
 from adjudge.stats import snap_ties
 
 MOST = 20

@@ -29,7 +29,7 @@ from adjudge.installation import install_command
 from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rollouts.samples import GroupNames, read_samples
+from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
 from adjudge.runs.job import GradingJob, RolloutGrader
@@ -207,7 +207,7 @@ def _sampled_shards(
         yield from ((shard, None) for shard in shards)
         return
     groups = GroupNames()
-    rows = read_samples(job.paths, job.mapping)
+    rows = SampleReader(job.paths, job.mapping).read()
     for shard in shards:
         flags = []
         for _ in range(shard.rows):

@@ -43,9 +43,9 @@ from adjudge.types import (
     GradedSample,
     GraderResult,
     Sample,
-    decode_result,
-    encode_result,
 )
+
+_RESULTS: msgspec.json.Decoder[GraderResult] = msgspec.json.Decoder(GraderResult)
 
 LedgerEntry = tuple[str, str, int, bytes]
 """Sample key, grader, draw, encoded result: a line of the journal, or a failure."""
@@ -96,7 +96,7 @@ class Ledger:
             begun.claimed = True
             for key, grader, draw in wanted:
                 if (found := self._journal.take(key, grader, draw)) is not None:
-                    begun.entries.append((key, grader, draw, encode_result(found)))
+                    begun.entries.append((key, grader, draw, msgspec.json.encode(found)))
                     self._resumed += 1
         return begun.entries
 
@@ -110,7 +110,7 @@ class Ledger:
         for key, grader, draw, data in entries:
             begun.entries.append((key, grader, draw, data))
             try:
-                self._journal.put(key, grader, draw, decode_result(data))
+                self._journal.put(key, grader, draw, _RESULTS.decode(data))
             except msgspec.MsgspecError:
                 continue  # metadata that does not survive JSON: asked again on resuming
         self._journal.flush()
@@ -331,12 +331,12 @@ class ShardJournal(Journal):
     def take(self, sample: str, grader: str, draw: int) -> GraderResult | None:
         """What is known of this shard, each answer (failures too) once, in their order."""
         known = self._entries.get((sample, grader, draw))
-        return decode_result(known.popleft()) if known else None
+        return _RESULTS.decode(known.popleft()) if known else None
 
     def put(self, sample: str, grader: str, draw: int, result: GraderResult) -> None:
         """Report a result, failures too; on the engine loop."""
         try:
-            data = encode_result(result)
+            data = msgspec.json.encode(result)
         except UNENCODABLE:
             return  # metadata that JSON cannot hold
         self._new.append((sample, grader, draw, data))

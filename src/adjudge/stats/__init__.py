@@ -33,9 +33,11 @@ __all__ = [
     "mean",
     "mean_and_std",
     "mean_of_all",
+    "mid_ranks",
     "missing_by_bin",
     "missing_by_value",
     "quantile",
+    "rank_rewards",
     "sigmoid",
     "snap_ties",
     "std",
@@ -325,3 +327,24 @@ def missing_by_value(
         return missing_by_bin([x for x, _ in kept], [gone for _, gone in kept])
     lost = Counter(x for x, gone in zip(values, missing, strict=True) if gone and x is not None)
     return [{"value": x, "n": known[x], "missing": lost[x]} for x in sorted(known)]
+
+
+def mid_ranks(values: Sequence[float]) -> list[float]:
+    """Competition places 1…n of ``values`` (smallest first), ties at the mean of their places."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    places = [0.0] * len(values)
+    start = 0
+    while start < len(order):
+        end = start
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
+            end += 1
+        for position in range(start, end + 1):
+            places[order[position]] = (start + end) / 2 + 1
+        start = end + 1
+    return places
+
+
+def rank_rewards(values: Sequence[float]) -> list[float]:
+    """(n − place)/(n − 1) of two or more ``values``, the smallest first: from best 1 to worst 0."""
+    n = len(values)
+    return [(n - place) / (n - 1) for place in mid_ranks(values)]

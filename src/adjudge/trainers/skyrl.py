@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.engine.loop import run_blocking
-from adjudge.rewards.groups import group_step
+from adjudge.rewards.formulas import group_step
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import Adapter, check_settings
 from adjudge.trainers.scoring import ScorerResult

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.errors import ConfigError
-from adjudge.rewards.groups import group_step
+from adjudge.rewards.formulas import group_step
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import mean, std
 from adjudge.trainers.adapter import Adapter, check_settings, share_adapter

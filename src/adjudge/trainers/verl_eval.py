@@ -30,7 +30,7 @@ from typing import Any
 from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, ErrorKind, RolloutError
 from adjudge.intake.columns import is_nothing
-from adjudge.rollouts.samples import read_samples
+from adjudge.rollouts.samples import SampleReader
 from adjudge.trainers.adapter import Adapter
 from adjudge.types import GraderError, RewardResult, Sample
 
@@ -103,7 +103,7 @@ class _Scores(Adapter):
         self._rows: dict[str, list[Sample]] = defaultdict(list)
         self._done: dict[int, RewardResult] = {}
         self._data, self._scores_to, self._lost = data, scores_to, 0
-        for _, found in [] if data is None else read_samples([Path(data)], _REFERENCE):
+        for _, found in [] if data is None else SampleReader([Path(data)], _REFERENCE).read():
             if isinstance(found, RolloutError):
                 continue  # a null among the responses; it is asked about as None
             source = found.extra.get("data_source")

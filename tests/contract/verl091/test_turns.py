@@ -10,10 +10,10 @@ import tiny  # beside this file
 import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
-from adjudge.rewards.groups import turn_advantages
 from adjudge.trainers.verl import JudgeRewardLoopManager
 from adjudge.trainers.verl.advantage import TurnReward
 from adjudge.trainers.verl.agent_loops import TurnOutput
+from adjudge_lab.rl.rollouts import turn_advantages
 
 SPEC = """
 [[graders]]

@@ -17,7 +17,7 @@ from adjudge import (
 )
 from adjudge.engine.clock import run_virtual
 from adjudge.service.settings import ServiceSettings
-from adjudge.types import mid_ranks
+from adjudge.stats import mid_ranks
 from adjudge.wire import GroupRequest
 
 

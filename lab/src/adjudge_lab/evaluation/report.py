@@ -21,7 +21,7 @@ from adjudge.report.elements import (
 from adjudge.report.page import Section, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.report.tables import judge_calls_section
-from adjudge.types import mid_ranks
+from adjudge.stats import mid_ranks
 from adjudge_lab.evaluation.summary import (
     OFFICIAL_SCORE,
     REWARD_SCORE,

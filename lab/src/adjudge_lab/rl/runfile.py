@@ -16,8 +16,7 @@ from adjudge.config_tables import ConfigFile, ConfigTable
 from adjudge.judges.base import PRESETS
 from adjudge.judges.models.model_files import MODEL_FILES
 from adjudge.mock.behaviours import MockSettings
-from adjudge.rewards.aggregate import CombineMode
-from adjudge.rewards.spec import JudgedReward
+from adjudge.rewards.spec import CombineMode, JudgedReward
 from adjudge.rubrics.parsing import RUBRIC_SUFFIXES
 
 CAPITALS_ENV = "capitals"

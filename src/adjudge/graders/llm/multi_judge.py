@@ -21,6 +21,7 @@ from adjudge.graders.base import (
 from adjudge.graders.binding import BoundGrader, GraderConfig
 from adjudge.graders.llm.judge_grader import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.judges.call_log import call_part
+from adjudge.stats import mid_ranks
 from adjudge.types import (
     GraderError,
     GraderMode,
@@ -30,7 +31,6 @@ from adjudge.types import (
     Provenance,
     Reduce,
     Role,
-    mid_ranks,
 )
 
 

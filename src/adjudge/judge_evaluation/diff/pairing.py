@@ -16,7 +16,7 @@ import msgspec
 
 from adjudge.errors import ConfigError, RolloutError, RunFolderError
 from adjudge.judge_evaluation.diff.comparison import CriterionMarks, read_criterion_marks
-from adjudge.rewards.groups import group_step
+from adjudge.rewards.formulas import group_step
 from adjudge.rollouts.samples import BrokenInputRow, GroupNames, SampleReader, compute_rollout_key
 from adjudge.runs.labels import Label, LabelLog, implied_score, select_current
 from adjudge.runs.records import MissingReason, RunRecord, RunRecords

@@ -18,9 +18,10 @@ from adjudge.intake.conversation import (
     tool_call,
     tool_message,
 )
-from adjudge.rollouts.formats.base import RolloutFormat, Row, shape
 from adjudge.rollouts.formats.fields import (
     Record,
+    RolloutFormat,
+    Row,
     answered_columns,
     are_objects,
     as_id,
@@ -34,6 +35,7 @@ from adjudge.rollouts.formats.fields import (
     make_row,
     pick_fields,
     read_json,
+    shape,
     split_reasoning,
 )
 
@@ -286,11 +288,8 @@ _is_instance = shape(instance_id=str, trajectory=list)
 
 
 def _convert_swe_row(record: Record) -> Iterator[Row]:
-    """A row of OpenHands' (OpenAI messages, ``resolved``) or SWE-agent's (texts, ``target``)."""
-    steps = as_objects(record.get("trajectory"))
-    rendered = any("text" in step for step in steps)
     yield _instance_row(
-        _turns_of_texts(steps) if rendered else ((dict(step), ()) for step in steps),
+        ((dict(step), ()) for step in as_objects(record.get("trajectory"))),
         as_id(record.get("instance_id")),
         record.get("resolved" if "resolved" in record else "target"),
         as_text(record.get("exit_status")),
@@ -299,32 +298,6 @@ def _convert_swe_row(record: Record) -> Iterator[Row]:
         trajectory_id=as_id(record.get("trajectory_id")),
         repo=as_text(record.get("repo")),
     )
-
-
-def _turns_of_texts(steps: Sequence[Record]) -> Iterator[ShellTurn]:
-    for step in steps:
-        text = message_text(step.get("text") or step.get("system_prompt"))
-        if step.get("role") in ("ai", "assistant"):
-            thought, command = _split_last_block(text)
-            yield assistant_message(thought or None), [] if command is None else [command]
-        else:
-            yield _answer(step, text)
-
-
-def _split_last_block(text: str) -> tuple[str, str | None]:
-    """The thought and the command of a turn: the last code block is the command."""
-    lines = text.splitlines(keepends=True)
-    start = block = None
-    for number, line in enumerate(lines):
-        if line.startswith("```"):
-            if start is None:
-                start = number
-            elif not line[3:].strip():
-                block, start = (start, number), None
-    if block is None:
-        return text, None
-    first, last = block
-    return "".join(lines[:first] + lines[last + 1 :]), "".join(lines[first + 1 : last])
 
 
 # mini-SWE-agent: {info, messages, trajectory_format, instance_id}

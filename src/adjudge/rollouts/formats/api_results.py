@@ -24,12 +24,13 @@ from adjudge.intake.conversation import (
     read_messages,
 )
 from adjudge.messages import prompt_messages
-from adjudge.rollouts.formats.base import RolloutFormat, Row, shape
 from adjudge.rollouts.formats.columns import find_column, find_reward_column, object_text
 from adjudge.rollouts.formats.fields import (
     SYSTEM_KEYS,
     TURN_KEYS,
     Record,
+    RolloutFormat,
+    Row,
     add_extras,
     add_fields,
     answered_columns,
@@ -45,6 +46,7 @@ from adjudge.rollouts.formats.fields import (
     make_row,
     read_json,
     request_messages,
+    shape,
 )
 from adjudge.types import get_path
 

@@ -1,20 +1,37 @@
-"""Samples of evaluation harnesses: logs of Inspect, and samples of lm-evaluation-harness."""
+"""Samples of evaluation harnesses: Inspect, lm-evaluation-harness and Harbor.
+
+A trial of Harbor is a folder: ``result.json`` has what Harbor's verifier paid and what failed, the
+conversation is in ``agent/trajectory.json`` (ATIF). The verifier's reward is the environment's,
+where Harbor itself calls it valid: whatever number stands beside a sandbox or a model's server that
+failed, that run is broken; where the verifier failed, the rollout is there and has no reward.
+"""
 
 from __future__ import annotations
 
 import ast
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from adjudge.errors import RolloutError
-from adjudge.intake.conversation import Message, read_messages
+from adjudge.intake.conversation import (
+    Message,
+    assistant_message,
+    message_text,
+    read_messages,
+    tool_message,
+)
 from adjudge.messages import last_question
-from adjudge.rollouts.formats.base import SAMPLE_FIELDS, RolloutFormat, Row, shape
 from adjudge.rollouts.formats.fields import (
+    SAMPLE_FIELDS,
     Record,
+    RolloutFormat,
+    Row,
     add_fields,
+    answered_columns,
     as_id,
     as_object,
     as_objects,
@@ -27,7 +44,9 @@ from adjudge.rollouts.formats.fields import (
     is_number,
     make_row,
     pick_fields,
+    shape,
     split_reasoning,
+    tool_calls,
 )
 
 # Inspect: a sample (a member of an .eval file), or a whole .json log {version, eval, samples: […]}
@@ -83,7 +102,8 @@ def _inspect_row(sample: Record) -> Row:
     )
     if not messages and response is None:
         raise RolloutError("the sample has neither messages nor an output")
-    scores = _inspect_scores(sample)
+    listed = as_object(sample.get("scores")) or {"score": sample.get("score")}  # in old logs: one
+    scores = {name: as_object(score) for name, score in listed.items() if as_object(score)}
     values = list(scores.values())
     name = as_id(sample.get("id"))
     question = _inspect_input(sample.get("input"))
@@ -103,12 +123,6 @@ def _inspect_row(sample: Record) -> Row:
         limit=as_text(as_object(sample.get("limit")).get("type")),
         metadata=as_object(sample.get("metadata")) or None,
     )
-
-
-def _inspect_scores(sample: Record) -> dict[str, Record]:
-    """The scores by scorer; logs of the first versions have one alone."""
-    scores = as_object(sample.get("scores")) or {"score": sample.get("score")}
-    return {name: score for name, score in scores.items() if isinstance(score, Mapping)}
 
 
 _SCORE_LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
@@ -178,12 +192,16 @@ _NO_METRICS = {
 
 
 def _convert_lm_eval(record: Record) -> Iterator[Row]:
-    arguments = _lm_eval_arguments(record.get("arguments"))
     requests = record.get("resps")
-    if not isinstance(requests, list) or not requests:
-        raise RolloutError("resps: must be a list of responses")
+    texts = requests[0] if isinstance(requests, list) and len(requests) == 1 else []
+    texts = texts if isinstance(texts, list) else [texts]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise RolloutError("resps: are no texts for one prompt (of choices, likelihoods alone)")
     metrics = _lm_eval_metrics(record)
-    context = arguments[0][0] if arguments else record.get("input")
+    given = record.get("arguments")
+    first: Any = next(iter(given.values() if isinstance(given, Mapping) else given or ()), {})
+    values = list(first.values()) if isinstance(first, Mapping) else first  # lists: before 0.4.3
+    context = values[0] if isinstance(values, list) and values else record.get("input")
     if isinstance(context, list) and len(context) == 1:
         context = context[0]
     context = as_text(context)  # perhaps of JSON: a conversation for the template of a server
@@ -194,16 +212,6 @@ def _convert_lm_eval(record: Record) -> Iterator[Row]:
         filter=as_text(record.get("filter")),
         **metrics,
     )
-    answer = requests[0]
-    if isinstance(answer, list) and answer and isinstance(answer[0], list):
-        # [[log-likelihood, is it greedy]], for which no text was made
-        best, own = _best_choice(record, arguments, requests, common.get("reference"))
-        row = {**common, **completion_row(context, best), **own}
-        yield add_fields(row, env_reward=_lm_eval_reward(metrics))
-        return
-    texts = answer if isinstance(answer, list) else [answer]
-    if len(requests) != 1 or not texts or not all(isinstance(text, str) for text in texts):
-        raise RolloutError("resps: must be the texts for one prompt, or likelihoods of choices")
     kept = record.get("filtered_resps")
     for number, text in enumerate(texts):
         row = {**common, **completion_row(context, text)}
@@ -224,14 +232,6 @@ def _lm_eval_target(target: Any) -> Any:
             if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
                 return texts
     return target
-
-
-def _lm_eval_arguments(given: Any) -> list[list[Any]]:
-    """The arguments of each request; ``{"gen_args_0": {"arg_0": …}}``, before 0.4.3 lists."""
-    requests = list(given.values()) if isinstance(given, Mapping) else given
-    listed = requests if isinstance(requests, list) else []
-    found = [list(one.values()) if isinstance(one, Mapping) else one for one in listed]
-    return [values for values in found if isinstance(values, list) and values]
 
 
 def _lm_eval_group(record: Record) -> str | None:
@@ -265,33 +265,132 @@ def _lm_eval_reward(metrics: Row) -> float | None:
     return float(metrics[names[0]]) if names else None
 
 
-def _best_choice(
-    record: Record, arguments: Sequence[Sequence[Any]], requests: Sequence[Any], target: Any
-) -> tuple[str, Row]:
-    """The choice with the greatest likelihood, which is the answer that ``acc`` is of."""
-    if "acc_mutual_info" in record:  # the second half has no context
-        arguments = arguments[: len(arguments) // 2]
-    choices = [one[1].strip() for one in arguments if len(one) > 1 and isinstance(one[1], str)]
-    likelihoods = [_likelihood(request) for request in requests[: len(choices)]]
-    contexts = {as_text(one[0]) for one in arguments}
-    if len(choices) < 2 or len(likelihoods) < len(arguments) or len(contexts) > 1:
-        raise RolloutError("has log-likelihoods of texts that are given, and no answer")
-    own: Row = {"choices": choices, "log_likelihoods": likelihoods}
-    if isinstance(target, str) and target.isdecimal() and target not in choices:
-        index = int(target) if len(target) < 4 else len(choices)
-        own["reference"] = choices[index] if index < len(choices) else target
-    return choices[likelihoods.index(max(likelihoods))], own
+# Harbor
+
+_TRAJECTORY = "agent/trajectory.json"
+_MOST_BYTES = 256 << 20
+
+# By the names of Harbor 0.25's error policy; any other failure is not the agent's doing.
+_AGENT_ENDED = {
+    "AgentTimeoutError", "ContextWindowExceededError", "OutputTokenExceededError",
+    "ContextLengthExceededError", "OutputLengthExceededError", "AgentSafetyRefusalError",
+    "ContentPolicyViolationError",
+}  # fmt: skip
+_VERIFIER_FAILED = {
+    "VerifierTimeoutError", "RewardFileNotFoundError", "RewardFileEmptyError",
+    "VerifierOutputParseError",
+}  # fmt: skip
 
 
-def _likelihood(request: Any) -> float:
+# A trial: {task_name, trial_name, task_checksum, agent_info, verifier_result, exception_info, …}
+
+
+_is_trial = shape(
+    trial_name=object, task_checksum=object, agent_info=object, verifier_result=object
+)
+
+
+def _join_trajectory(file: Path, record: Record) -> Record:
+    """The trial with the conversation that stands beside it."""
+    path = file.parent / _TRAJECTORY
+    if not path.is_file():
+        return record
+    if path.stat().st_size > _MOST_BYTES:
+        raise RolloutError(f"{_TRAJECTORY} has more than {_MOST_BYTES >> 20} MB")
     try:
-        number = float(request[0][0])
-    except (TypeError, ValueError, LookupError, OverflowError):
-        number = math.nan
-    if math.isnan(number):
-        raise RolloutError("resps: a log-likelihood is no number")
-    return number
+        trajectory = msgspec.json.decode(path.read_bytes())
+    except (msgspec.MsgspecError, RecursionError, OSError) as error:
+        raise RolloutError(f"{_TRAJECTORY} cannot be read: {error}") from None
+    return {**record, "trajectory": trajectory}
 
+
+def _convert_trial(record: Record) -> Iterator[Row]:
+    failures = _list_failures(record)
+    broken = [name for name in failures if name not in _AGENT_ENDED | _VERIFIER_FAILED]
+    if broken:
+        raise RolloutError(f"the run failed: {broken[0]}: {failures[broken[0]]:.200}")
+    trajectory = as_object(record.get("trajectory"))
+    if not trajectory:
+        raise RolloutError(f"the trial has no {_TRAJECTORY} beside it, so nothing can be judged")
+    rewards = as_object(as_object(record.get("verifier_result")).get("rewards"))
+    paid = rewards if _VERIFIER_FAILED.isdisjoint(failures) else {}
+    [row] = _convert_trajectory(trajectory)
+    task = as_text(record.get("task_name"))
+    yield row | make_row(
+        group=group_name(as_text(record.get("source")), task),
+        env_reward=next(iter(paid.values())) if len(paid) == 1 else paid.get("reward"),
+        reward_components=dict(paid) or None,
+        task_id=task,
+        trial=as_text(record.get("trial_name")),
+        termination_reason=next(iter(failures), None),
+    )
+
+
+def _list_failures(record: Record) -> dict[str, str]:
+    """Messages of what failed by its name, of the trial and then of its steps."""
+    parts = [record, *as_objects(record.get("step_results"))]
+    found = [as_object(part.get("exception_info")) for part in parts]
+    return {
+        as_text(one.get("exception_type")) or "unknown": as_text(one.get("exception_message")) or ""
+        for one in found
+        if one
+    }
+
+
+# A trajectory: {schema_version: "ATIF-v1.8", agent, steps: [{source, message, tool_calls, …}]}
+
+
+def _is_trajectory(record: Record) -> bool:
+    return _has_steps(record) and record["schema_version"].startswith("ATIF-")
+
+
+_has_steps = shape(schema_version=str, steps=list)
+
+
+def _belongs_to_trial(file: Path, record: Record) -> Record | None:
+    """A trial's own trajectory is read with the trial."""
+    of_trial = file.parent.name == "agent" and (file.parent.parent / "result.json").is_file()
+    return None if of_trial else record
+
+
+def _convert_trajectory(record: Record) -> Iterator[Row]:
+    messages = [
+        message for step in as_objects(record.get("steps")) for message in _step_messages(step)
+    ]
+    agent = as_object(record.get("agent"))
+    opening = [message for message in messages if message["role"] == "user"][:1]
+    yield make_row(
+        **answered_columns(messages),
+        group=group_name(digest_prompt(opening)) if opening else None,
+        agent=as_text(agent.get("name")),
+        agent_model=as_text(agent.get("model_name")),
+        trajectory_id=as_id(record.get("trajectory_id")) or as_id(record.get("session_id")),
+    )
+
+
+def _step_messages(step: Record) -> Iterator[Message]:
+    source, text = step.get("source"), message_text(step.get("message"))
+    said: Message = {"role": "system" if source == "system" else "user", "content": text}
+    calls = tool_calls(step.get("tool_calls"), "tool_call_id", "function_name")
+    if source == "agent":
+        said = assistant_message(text or None, calls, as_text(step.get("reasoning_content")))
+    yield said
+    known = {call["id"] for call in said.get("tool_calls", ())}
+    for one in as_objects(as_object(step.get("observation")).get("results")):
+        answered, content = as_id(one.get("source_call_id")), one.get("content")
+        if answered in known:
+            yield tool_message(answered, content)
+        else:  # an agent that acts by its text reads the terminal as the next message
+            yield {"role": "user", "content": message_text(content)}
+
+
+HARBOR_FORMATS = (
+    RolloutFormat("harbor", "Harbor trial", _is_trial, _convert_trial, join=_join_trajectory),
+    RolloutFormat(
+        *("atif", "agent trajectory (ATIF)", _is_trajectory, _convert_trajectory),
+        join=_belongs_to_trial,
+    ),
+)
 
 EVALUATION_FORMATS = (
     RolloutFormat("inspect", "Inspect log", _is_inspect, _convert_inspect, own=("messages",)),

@@ -19,16 +19,19 @@ from typing import Any
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import describe_value
 from adjudge.intake.conversation import Message, message_text, read_messages
-from adjudge.rollouts.formats.base import RolloutFormat, Row, SplitLines, shape
 from adjudge.rollouts.formats.columns import list_columns
 from adjudge.rollouts.formats.fields import (
     Record,
+    RolloutFormat,
+    Row,
+    SplitLines,
     answered_columns,
     as_id,
     as_object,
     as_objects,
     describe_error,
     is_number,
+    shape,
 )
 from adjudge.types import get_path
 

@@ -21,9 +21,15 @@ from adjudge.datasets.published import (
 )
 from adjudge.datasets.rows import BrokenRow
 from adjudge.errors import RolloutError
-from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.columns import find_column, join_input
-from adjudge.rollouts.formats.fields import add_extras, add_fields, completion_row, digest_prompt
+from adjudge.rollouts.formats.fields import (
+    RolloutFormat,
+    Row,
+    add_extras,
+    add_fields,
+    completion_row,
+    digest_prompt,
+)
 from adjudge.types import get_path
 
 _CHOSEN_FIRST = ("chosen", "rejected")

@@ -8,14 +8,19 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any
 
+from adjudge.config import suggest_name
 from adjudge.datasets.files import FileRow
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.intake.columns import REFERENCE_COLUMNS, RewardColumns, is_nothing
+from adjudge.intake.columns import (
+    REFERENCE_COLUMNS,
+    RewardColumns,
+    describe_value,
+    is_nothing,
+)
 from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.intake.rollouts import first_turn
-from adjudge.rollouts.formats.base import RolloutFormat, Row, SplitLines
 from adjudge.rollouts.formats.columns import (
-    find_column,
+    find_log,
     find_own_columns,
     find_response_list,
     find_reward_column,
@@ -23,18 +28,18 @@ from adjudge.rollouts.formats.columns import (
     guess_mapping,
     has_own_columns,
     is_list_of_texts,
+    is_step_table,
     join_input,
     list_columns,
+    read_log,
     split_responses,
 )
-from adjudge.rollouts.formats.metrics import find_log, is_step_table, read_log
+from adjudge.rollouts.formats.fields import RolloutFormat, Row, SplitLines
 from adjudge.rollouts.formats.nested import (
-    OF_ATTEMPTS,
-    find_attempts,
+    describe_row_paths,
     has_conversations,
     head_rows,
     is_table_by_row,
-    list_row_paths,
     rows_at,
 )
 from adjudge.types import MISSING, get_path
@@ -42,7 +47,8 @@ from adjudge.types import MISSING, get_path
 _PLAIN_COLUMNS = frozenset({"prompt", "response", "reference", "group", "env_reward", "step"})
 """adjudge's own columns, which no format has alone: of such records no format is asked."""
 
-_PARTS_LOOKED_AT = 1000
+_LOOKED_AT = 1000
+"""Rows, or parts of them, in which a column may be."""
 
 CONTENT_FIELDS = ("messages", "response")
 """A sample has one of these at least."""
@@ -215,10 +221,30 @@ def _has_format(record: Mapping[str, Any], form: RolloutFormat) -> bool:
     return form.matches(record) and find_own_columns(record) <= set(form.own)
 
 
-def _list_formats() -> Sequence[RolloutFormat]:
-    from adjudge.rollouts.formats.catalog import FORMATS  # noqa: PLC0415  (many modules)
+def list_formats() -> tuple[RolloutFormat, ...]:
+    """All formats, the more special before the more general."""
+    from adjudge.rollouts.formats import (  # noqa: PLC0415  (many modules, and few rows need them)
+        agents,
+        api_results,
+        evaluations,
+        logs,
+        preferences,
+        telemetry,
+        trainers,
+    )
 
-    return FORMATS
+    return (
+        *agents.AGENT_FORMATS,
+        *evaluations.HARBOR_FORMATS,
+        *evaluations.EVALUATION_FORMATS,
+        *trainers.TRAINER_FORMATS,
+        *api_results.API_FORMATS,
+        *preferences.PREFERENCE_FORMATS,
+        *logs.OPENHANDS_FORMATS,
+        *logs.LOG_FORMATS,
+        *telemetry.TELEMETRY_FORMATS,
+        *api_results.EXCHANGE_FORMATS,
+    )
 
 
 def _is_plain(record: Mapping[str, Any]) -> bool:
@@ -260,11 +286,9 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
 
 def _remedy(records: Sequence[Mapping[str, Any]]) -> str:
     """What to do with records in which neither conversation nor response was found."""
-    paths = list_columns(dict.fromkeys(path for one in records for path in list_row_paths(one)))
-    inside = f" Objects inside the records are rows with --rows PATH (found {paths})."
     return (
         "Name them with -m messages=COLUMN, or with -m prompt=COLUMN -m response=COLUMN; the "
-        f"dump's own reward with -m env_reward=COLUMN.{inside if paths else ''}"
+        f"dump's own reward with -m env_reward=COLUMN.{describe_row_paths(records)}"
     )
 
 
@@ -300,39 +324,29 @@ def _find_nested(
             f"--rows {path}: leads to no objects in the first records (columns: {columns}). "
             f"{_remedy(records)}"
         )
-    found = None
-    if rows and find_column(rows[0], "prompt") is not None:
-        found = _find_reading(rows, mapping, OF_ATTEMPTS)
     try:
-        found = found or find_reading(rows, mapping)
+        found = find_reading(rows, mapping)
     except ConfigError as error:
         raise ConfigError(f"--rows {path}: what is there {error}") from None
     return replace(found, nested=path if found.nested is None else f"{path}.{found.nested}")
 
 
 def _find_reading(
-    records: Sequence[Mapping[str, Any]],
-    mapping: Mapping[str, str],
-    responses: Sequence[str] = (),
+    records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str]
 ) -> FileReading | None:
     """The reading of records; ``None`` where neither conversation nor response is found."""
     mapped = any(name in mapping for name in CONTENT_FIELDS)
-    for one in () if mapped or all(map(_is_plain, records)) else _list_formats():
+    for one in () if mapped or all(map(_is_plain, records)) else list_formats():
         fits = all if one.conversations is None else any
         if fits(_has_format(record, one) for record in records):
             rewards = _find_rewards(records, one, mapping)
             guessed = {} if rewards.column is None else {"env_reward": rewards.column}
             return FileReading(one, mapping, guessed, rewards=rewards)
     own = has_own_columns(records) and ("prompt" in mapping or not _have_other_prompts(records))
-    if not (mapped or own or responses) and (path := find_attempts(records)) is not None:
-        names = (*OF_ATTEMPTS, path.rpartition(".")[2])
-        nested = _find_reading(head_rows(records, path, mapping), mapping, names)
-        if nested is not None:
-            return replace(nested, nested=path)
     columns = dict.fromkeys(str(name) for record in records for name in record)
     guessed = {
         name: column
-        for name, column in guess_mapping(records, responses).items()
+        for name, column in guess_mapping(records).items()
         if name not in mapping and column not in mapping.values()
     }
     rewards = _find_rewards(records, None, mapping)
@@ -371,6 +385,36 @@ def _only_asks(record: Mapping[str, Any]) -> bool:
     return False
 
 
+def check_mapping(rows: Iterable[FileRow], mapping: Mapping[str, str]) -> None:
+    """Raise :class:`ConfigError` for a mapped column that none of the first rows has."""
+    if "index" in mapping:
+        raise ConfigError("--map index: cannot be mapped, since index counts the input rows")
+    wanted, columns = dict(mapping), dict[str, Any]()
+    within = wanted.pop("rows", None)
+    for _, record in islice(rows, _LOOKED_AT if wanted else 0):
+        if isinstance(record, RolloutError):
+            continue
+        for row in (record,) if within is None else head_rows([record], within, wanted):
+            columns = {**row, **{name: one for name, one in columns.items() if one is not None}}
+            wanted = {f: path for f, path in wanted.items() if not _has_path(row, path)}
+        if not wanted:
+            return
+    for name, path in wanted.items() if columns else ():
+        raise ConfigError(
+            f"--map {name}={path}: none of the first rows has {path!r}{suggest_name(path, columns)}"
+            f" (columns: {list_columns(columns)}).{describe_row_paths([columns])}"
+        )
+
+
+def _has_path(row: Mapping[str, Any], path: str) -> bool:
+    """Whether a row has it, or a sample in a list of the row, as a dump of many samples is."""
+    if get_path(row, path) is not MISSING:
+        return True
+    lists = (value for value in row.values() if isinstance(value, list))
+    parts = (one for value in lists for one in value[:_LOOKED_AT] if isinstance(one, Mapping))
+    return any(get_path(one, path) is not MISSING for one in parts)
+
+
 _STEP_KEYS = ("action", "done", "obs", "next_obs", "observation", "state", "next_state")
 _STEP_COUNTERS = ("step_num", "step_idx", "step_id", "step")
 
@@ -387,21 +431,14 @@ def _check_columns(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, s
     for name in CONTENT_FIELDS:
         for record in records:
             value = get_path(record, mapping[name]) if name in mapping else None
-            if value is None or _is_column_of(name, value):
-                continue
-            path = mapping[name]
-            if is_list_of_texts(value):
+            if value is not None and not _is_column_of(name, value):
+                path, found = mapping[name], describe_value(value)
+                column = path.rpartition(".")[2] if is_list_of_texts(value) else "COLUMN"
                 raise ConfigError(
-                    f"--map {name}={path}: is a list of {len(value)} texts, and each is a row. Use "
-                    f"--rows {path} -m {name}={path.rpartition('.')[2]}"
+                    f"--map {name}={path}: is no {'conversation' if name == 'messages' else 'text'}"
+                    f" (found {found}). Name a column inside of an object: -m {name}={path}.COLUMN;"
+                    f" each element of a list is a row: --rows {path} -m {name}={column}."
                 )
-            inside = value if isinstance(value, Mapping) else value[0]
-            raise ConfigError(
-                f"--map {name}={path}: is no {'conversation' if name == 'messages' else 'text'} "
-                f"(found {'an object' if inside is value else 'a list of objects'} with "
-                f"{list_columns(inside)}). Name a column inside of an object: -m {name}="
-                f"{path}.COLUMN; each object of a list is a row: --rows {path} -m {name}=COLUMN."
-            )
 
 
 def _is_column_of(name: str, value: Any) -> bool:
@@ -426,4 +463,4 @@ def _find_rewards(
     if form.reward is None:
         return RewardColumns()
     parts = chain.from_iterable(form.parts(one) if form.parts else [one] for one in records)
-    return form.reward(list(islice(parts, _PARTS_LOOKED_AT)))
+    return form.reward(list(islice(parts, _LOOKED_AT)))

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import Message, looks_like_messages, read_messages
-from adjudge.rollouts.formats.base import Row, shape
 from adjudge.rollouts.formats.columns import find_column, list_columns
 from adjudge.rollouts.formats.fields import (
     Record,
+    Row,
     add_extras,
     add_fields,
     answered_columns,
@@ -27,6 +27,7 @@ from adjudge.rollouts.formats.fields import (
     describe_error,
     is_number,
     read_json,
+    shape,
 )
 from adjudge.rollouts.formats.logs import log_format, read_lines
 from adjudge.types import MISSING, get_path

@@ -23,9 +23,10 @@ from adjudge.intake.columns import RewardColumns, find_reward
 from adjudge.intake.conversation import read_messages
 from adjudge.intake.rollouts import last_said
 from adjudge.messages import last_question, parse_conversation
-from adjudge.rollouts.formats.base import RolloutFormat, Row, shape
 from adjudge.rollouts.formats.fields import (
     Record,
+    RolloutFormat,
+    Row,
     add_extras,
     add_fields,
     are_objects,
@@ -37,6 +38,7 @@ from adjudge.rollouts.formats.fields import (
     group_name,
     is_number,
     request_messages,
+    shape,
 )
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from adjudge.report.charts import ChartLine, line_chart, merge_equal_lines
 from adjudge.report.elements import format_integer, format_number, format_percent, format_times
 from adjudge.report.page import Tile
-from adjudge.rewards.groups import group_step
+from adjudge.rewards.formulas import group_step
 from adjudge.runs.label_queue import MOST, Disagreements, find_disagreements
 from adjudge.runs.view.index import (
     AdvantageComparison,

@@ -21,7 +21,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from adjudge.rewards.groups import STD_EPSILON, group_step
+from adjudge.rewards.formulas import STD_EPSILON, group_step
 from adjudge.stats import mean_and_std
 
 MAX_CURVE_POINTS = 600

@@ -246,9 +246,8 @@ def adjudge_grpo(
     bare reward there). Raises :class:`~adjudge.errors.MissingRewardError` when all rows are NaN.
 
     A turn is a run of ones in ``response_mask``. Rewards that stand before a rollout's last turn
-    are not credited to what came after: turns then have advantages of their own, by the formula of
-    :func:`~adjudge.rewards.groups.turn_advantages`. In a group without such rewards, all turns have
-    the rollout's.
+    are not credited to what came after: turns then have advantages of their own, of what was still
+    to come when each was played. In a group without such rewards, all turns have the rollout's.
 
     Where verl's V1 trainers call, rows may be outputs of one rollout. As in verl's own ``grpo`` the
     last stands for it in its group, and the others get its advantage.

@@ -35,6 +35,7 @@ from adjudge.errors import (
     JudgeUnavailable,
 )
 from adjudge.hosts import is_address
+from adjudge.rewards.function import RewardFunction, check_results
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.metrics import batch_metrics
 from adjudge.trainers.progress import TrainerProgress
@@ -50,10 +51,8 @@ from adjudge.trainers.verl.versions import check_verl_version, installed_verl
 from adjudge.types import (
     GradedSample,
     GraderError,
-    RewardFunction,
     RewardResult,
     Sample,
-    check_results,
 )
 from adjudge.wire import GroupRequest, JudgeResponse
 

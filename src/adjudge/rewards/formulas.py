@@ -1,23 +1,27 @@
-"""From one sample's results to one number, and with the environment's reward to one reward.
+"""The formulas of rewards: from one sample's results to one number, and from a group's to rewards.
 
 A failure of any grader that counts makes the aggregate missing: no weight is spread over the
 survivors, because then two samples of one group would be measured with different rulers. For the
 same reason a grader that had nothing to judge is left out for a whole group or for none of it.
 
-The judge's part and the environment's reward then make one reward.
+A group step is computed from the present rewards alone, with exactly rounded sums, so the rest of a
+group is bit for bit what the group without the missing sample would give, in any order. Rewards
+that differ by rounding alone are made equal first.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Literal, TypeGuard
+from typing import TypeGuard
 
 from msgspec import structs
 
 from adjudge.errors import BLAMED, FINAL, LACKED, LOST, Cause, ErrorKind
+from adjudge.rewards.spec import EventReduce, GroupStep, JudgedReward, RewardSettings
+from adjudge.stats import mean_and_std, rank_rewards, snap_ties, z_scores
 from adjudge.types import (
     GradedSample,
     GraderError,
@@ -27,7 +31,8 @@ from adjudge.types import (
     Role,
 )
 
-AggregateMethod = Literal["weighted_mean", "points", "min"]
+STD_EPSILON = 1e-4
+"""What TRL adds to the standard deviation of a group."""
 
 
 @dataclass(frozen=True)
@@ -47,39 +52,37 @@ class AggregateTerm:
 
 _SCORE = Role.SCORE  # looked up for each grader of each sample
 _RoleValues = list[tuple[AggregateTerm, Role, float]]
-_TermValues = list[tuple[AggregateTerm, float]]
+_DEFAULTS = RewardSettings()
 
 
 def aggregate(
     results: Mapping[str, GraderResult],
     terms: Sequence[AggregateTerm],
-    *,
-    method: AggregateMethod = "weighted_mean",
-    normalise: bool = True,
-) -> float | GraderError:
+    settings: RewardSettings = _DEFAULTS,
+) -> RewardPart:
     """One number for one sample, or the ``GraderError`` that makes it missing.
 
     Scores (normalised to [0, 1] unless ``normalise`` is false or the grader has no finite range)
-    are combined by ``method``:
+    are combined by ``settings.aggregate``:
 
     * ``weighted_mean``: Σ wᵢsᵢ / Σ wᵢ;
     * ``points``: Σ wᵢsᵢ / Σ wᵢ over positive wᵢ, weights being signed points (HealthBench);
     * ``min``: the smallest.
 
-    Gates multiply and penalties are added: method·Πgates + Σ penalties. Weights scale penalties; a
+    Gates multiply and penalties are added: scores·Πgates + Σ penalties. Weights scale penalties; a
     gate's weight only says whether it counts. A score that was stated with nothing to judge counts
     as any other.
     """
-    values = _collect_values(results, terms, normalise)
+    values = _collect_values(results, terms, settings.normalise)
     if isinstance(values, GraderError):
         return values
     scores = [(term, value) for term, role, value in values if role is _SCORE]
-    if method == "points" and scores and all(term.weight <= 0 for term, _ in scores):
+    if settings.aggregate == "points" and scores and all(term.weight <= 0 for term, _ in scores):
         why = "no grader of positive points had anything to judge"
         return GraderError("aggregate", ErrorKind.NOT_APPLICABLE, why)
     try:
         # Gates alone: open is 1, closed is 0; penalties alone start from 0.
-        total = _METHODS[method](scores) if scores else 0.0
+        total = _join_scores(scores, settings) if scores else 0.0
         if len(scores) < len(values):
             gates = [value for _, role, value in values if role is Role.GATE]
             total = total if scores else float(bool(gates))
@@ -94,30 +97,30 @@ def aggregate(
     return total
 
 
-def normalise_score(result: GraderScore, normalise: bool) -> float:
-    """(s − low) / (high − low), where the score has a finite range and a share is wanted."""
-    if result.role is not _SCORE or not normalise:
+def normalise(result: GraderScore, wanted: bool) -> float:
+    """(s − low) / (high − low), where the score has a finite range and a share is ``wanted``."""
+    if result.role is not _SCORE or not wanted:
         return result.score
     value = result.normalized
     return result.score if value is None else value
 
 
 def component_values(
-    results: Mapping[str, GraderResult], terms: Sequence[AggregateTerm], *, normalise: bool = True
+    results: Mapping[str, GraderResult], terms: Sequence[AggregateTerm], settings: RewardSettings
 ) -> dict[str, float] | GraderError:
     """What each score and penalty that counts is before :func:`aggregate` adds it, by its name.
 
     In the order of ``terms``. The ``GraderError`` is that of :func:`aggregate`: one missing
     component leaves the sample without any. A gate multiplies and is no component.
     """
-    values = _collect_values(results, terms, normalise)
+    values = _collect_values(results, terms, settings.normalise)
     if isinstance(values, GraderError):
         return values
     return {term.name: value for term, role, value in values if role is not Role.GATE}
 
 
 def _collect_values(
-    results: Mapping[str, GraderResult], terms: Sequence[AggregateTerm], normalise: bool
+    results: Mapping[str, GraderResult], terms: Sequence[AggregateTerm], share: bool
 ) -> _RoleValues | GraderError:
     """What counts, in the order of ``terms``; or the failure that makes the sample missing."""
     values: _RoleValues = []
@@ -127,9 +130,9 @@ def _collect_values(
             continue
         result = results[term.name]
         if isinstance(result, GraderScore) and not result.metadata:  # the usual case
-            value: float | GraderError = normalise_score(result, normalise)
+            value: RewardPart = normalise(result, share)
         else:
-            value = _term_value(term, result, normalise)
+            value = _term_value(term, result, share)
         if isinstance(value, GraderError):
             failures.append(value)
         else:
@@ -137,7 +140,7 @@ def _collect_values(
     return _join_failures(failures) if failures else values
 
 
-def _term_value(term: AggregateTerm, result: GraderResult, normalise: bool) -> float | GraderError:
+def _term_value(term: AggregateTerm, result: GraderResult, share: bool) -> RewardPart:
     if isinstance(result, GraderError):
         # A failed ranking blames nobody, save the one whom it names; a rank's scores are in [0, 1].
         worst = float(term.weight < 0) if BLAMED in result.metadata else term.worst
@@ -147,7 +150,7 @@ def _term_value(term: AggregateTerm, result: GraderResult, normalise: bool) -> f
         return GraderError(term.name, ErrorKind.BUG, "a rank is not a score")
     if result.cause is Cause.CANDIDATE and term.weight < 0 and term.worst is not None:
         return term.worst  # the grader's minimum would spare it what the points take away
-    return normalise_score(result, normalise)
+    return normalise(result, share)
 
 
 def _join_failures(failures: Sequence[GraderError]) -> GraderError:
@@ -168,16 +171,12 @@ def _join_failures(failures: Sequence[GraderError]) -> GraderError:
     return GraderError(first.name, first.kind, message, marks)
 
 
-def _weighted_mean(values: _TermValues) -> float:
+def _join_scores(values: Sequence[tuple[AggregateTerm, float]], settings: RewardSettings) -> float:
+    if settings.aggregate == "min":
+        return min(value for _, value in values)
+    # The points that there are are those above 0.
     possible = math.fsum([term.weight for term, _ in values if term.weight > 0])
     return math.fsum([term.weight * value for term, value in values]) / possible
-
-
-_METHODS: Mapping[AggregateMethod, Callable[[_TermValues], float]] = {
-    "weighted_mean": _weighted_mean,
-    "points": _weighted_mean,  # the points that there are are those above 0
-    "min": lambda values: min(value for _, value in values),
-}
 
 
 def aggregate_active(
@@ -186,8 +185,7 @@ def aggregate_active(
     idle: AbstractSet[str],
     *,
     all_idle: bool,
-    method: AggregateMethod,
-    normalise: bool,
+    settings: RewardSettings,
 ) -> RewardPart:
     """:func:`aggregate` of the graders that are not ``idle``.
 
@@ -196,7 +194,7 @@ def aggregate_active(
     """
     active = active_terms(terms, results, idle) if idle else terms
     if active or not (idle and terms):
-        number: RewardPart = aggregate(results, active, method=method, normalise=normalise)
+        number = aggregate(results, active, settings)
     else:
         why = "no grader had anything to judge"
         nothing = GraderError("group", ErrorKind.NOT_APPLICABLE, why)
@@ -262,10 +260,6 @@ def has_kind(part: GraderResult | RewardPart, kind: ErrorKind) -> TypeGuard[Grad
     return isinstance(part, GraderError) and part.kind is kind
 
 
-CombineMode = Literal["replace", "weighted_sum", "multiply"]
-EventReduce = Literal["sum", "mean"]
-
-
 def reduce_events(events: Sequence[RewardPart], how: EventReduce) -> RewardPart:
     """E, the sum or mean over a sample's events; one missing event makes it missing.
 
@@ -283,49 +277,113 @@ def reduce_events(events: Sequence[RewardPart], how: EventReduce) -> RewardPart:
     return math.fsum(present) / len(present)
 
 
-def combine_parts(
-    outcome: RewardPart, events: RewardPart, *, outcome_weight: float, event_weight: float
-) -> RewardPart:
-    """J = event_weight·E + outcome_weight·O; a part of weight 0 is not needed and not missed."""
-    if event_weight == 0 and isinstance(outcome, float):  # the usual case
-        return outcome_weight * outcome
-    weighted = []
-    if event_weight != 0:
-        if isinstance(events, GraderError):
-            return events
-        weighted.append(event_weight * events)
-    if outcome_weight != 0:
-        if isinstance(outcome, GraderError):
-            return outcome
-        weighted.append(outcome_weight * outcome)
-    return math.fsum(weighted)
-
-
-def combine(
-    judge: RewardPart,
-    env_reward: float | None,
+def group_step(
+    rewards: Sequence[float | None],
+    step: GroupStep,
     *,
-    mode: CombineMode,
-    judge_scale: float = 1.0,
-) -> RewardPart:
+    bonus: float = 0.1,
+    epsilon: float = 0.0,
+) -> list[float | None]:
+    """``rewards`` of one group after ``step``; ``None`` stays ``None`` and counts nowhere.
+
+    NaN and infinities are no rewards: they become ``None``. Near-ties are made equal before, by
+    :func:`snap_ties`.
+
+    * ``none``: unchanged otherwise;
+    * ``centre``: r − mean, as Dr. GRPO (Liu et al. 2025);
+    * ``rloo``: r − mean of the others (Ahmadian et al. 2024), which is n/(n − 1)·(r − mean); a lone
+      sample has no others and gets 0, as from ``centre``;
+    * ``z_score``: (r − mean)/(std + ``epsilon``), std with n − 1 as in GRPO; 0 where all are equal;
+    * ``gdpo``: of several components, see :func:`gdpo_step`; of one, as these are, ``z_score``;
+    * ``rank``: (n − place)/(n − 1), best 1, worst 0, ties at mid-rank; a lone sample has nobody to
+      be ranked against and becomes ``None``;
+    * ``best_bonus``: the best (all that tie) get ``bonus`` on top.
+    """
+    rewards = [one if one is not None and math.isfinite(one) else None for one in rewards]
+    present = [reward for reward in rewards if reward is not None]
+    if not present:
+        return rewards
+    present = snap_ties(present)
+    stepped: Sequence[float | None] = present
+    if step in ("centre", "rloo"):
+        mean, _ = mean_and_std(present)
+        n = len(present)
+        share = n / (n - 1) if step == "rloo" and n > 1 else 1.0
+        stepped = [share * (reward - mean) for reward in present]
+    elif step in ("z_score", "gdpo"):
+        stepped = z_scores(present, epsilon)
+    elif step == "rank":
+        # Alone, a sample has nobody to be ranked against.
+        stepped = rank_rewards([-one for one in present]) if len(present) > 1 else [None]
+    elif step == "best_bonus":
+        best = max(present)
+        stepped = [reward + bonus if reward == best else reward for reward in present]
+    values = iter(stepped)
+    return [None if reward is None else next(values) for reward in rewards]
+
+
+def gdpo_step(
+    components: Sequence[Mapping[str, float] | None], weights: Mapping[str, float]
+) -> list[float | None]:
+    """Σ wₖ·zₖ for each sample of one group, zₖ being component k's z-score within the group.
+
+    GDPO (Liu et al. 2026, arXiv:2601.05242) without its last step: that divides by the deviation of
+    the whole batch, which no group knows, and belongs to the trainer. ``components[i]`` has sample
+    *i*'s components by name, ``None`` where one is missing: such a sample stays ``None`` and counts
+    in no component, so the others are those of the group without it. A component that all samples
+    share, and a lone sample's, is 0.
+
+    >>> scores = (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)
+    >>> said = [{"right": right, "form": form} for right, form in scores]
+    >>> [round(total, 2) for total in gdpo_step(said, {"right": 1.0, "form": 0.5})]
+    [0.87, 0.0, -0.87]
+    """
+    components = [
+        one if one is not None and all(map(math.isfinite, one.values())) else None
+        for one in components
+    ]
+    present = [one for one in components if one is not None]
+    if not present:
+        return [None] * len(components)
+    terms: list[list[float]] = [[] for _ in present]
+    for name in present[0]:
+        column = [None if one is None else one[name] for one in components]
+        stepped = group_step(column, "z_score")
+        found = (value for value in stepped if value is not None)
+        for mine, value in zip(terms, found, strict=True):
+            mine.append(weights[name] * value)
+    totals = iter(terms)
+    return [None if one is None else math.fsum(next(totals)) for one in components]
+
+
+def weigh_parts(outcome: RewardPart, events: RewardPart, settings: JudgedReward) -> RewardPart:
+    """J = event_weight·E + outcome_weight·O; a part of weight 0 is not needed and not missed."""
+    weighted = []
+    for part, weight in ((events, settings.event_weight), (outcome, settings.outcome_weight)):
+        if weight != 0:
+            if isinstance(part, GraderError):
+                return part
+            weighted.append(weight * part)
+    return weighted[0] if len(weighted) == 1 else math.fsum(weighted)
+
+
+def combine(judge: RewardPart, env_reward: float | None, settings: JudgedReward) -> RewardPart:
     """The reward from J and the environment's reward, s being ``judge_scale``.
 
     ``replace`` is s·J, ``weighted_sum`` env + s·J, ``multiply`` env·s·J, of a negative env too. A
     needed environment reward that is absent is ``invalid_input``.
     """
+    mode, scale = settings.combine_mode, settings.judge_scale
     if not isinstance(judge, float):
         return judge
     if mode == "replace":
-        return _finite_or_error(judge_scale * judge)
+        return _finite_or_error(scale * judge)
     if env_reward is None or not math.isfinite(env_reward):
-        return GraderError(
-            "env_reward",
-            ErrorKind.INVALID_INPUT,
-            f"combine_mode = {mode!r} needs a finite env_reward; the sample has none",
-        )
+        why = f"combine_mode = {mode!r} needs a finite env_reward; the sample has none"
+        return GraderError("env_reward", ErrorKind.INVALID_INPUT, why)
     if mode == "weighted_sum":
-        return _finite_or_error(env_reward + judge_scale * judge)
-    return _finite_or_error(env_reward * judge_scale * judge)
+        return _finite_or_error(env_reward + scale * judge)
+    return _finite_or_error(env_reward * scale * judge)
 
 
 def _finite_or_error(reward: float) -> RewardPart:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge import ErrorKind, GradingFailure
-from adjudge.rewards.groups import turn_advantages
 from adjudge.stats import mean_and_std
+from adjudge_lab.rl.rollouts import turn_advantages
 
 Turns = list[float] | None
 Group = list[tuple[float | None, Turns]]
