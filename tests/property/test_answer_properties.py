@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.answers.finding import find_last_marked
+from adjudge.graders.answers.answer_text import find_last_marked
+from adjudge.graders.answers.choices import Box, intersection_over_union
 from adjudge.graders.answers.grader import AnswerGrader
-from adjudge.graders.answers.likeness import Box, intersection_over_union
 from adjudge.types import GraderScore
 
 SHARED_LOOP = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.graders.answers.expressions import read_value
-from adjudge.graders.answers.normal_text import to_latex
+from adjudge.graders.answers.answer_text import to_latex
 from adjudge.graders.answers.numerals import MAX_DIGITS, ExpressionTooLarge
+from adjudge.graders.answers.reader import read_value
 
 
 def value(text: str) -> Fraction | None:

@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 
-from adjudge.graders.answers.choices import read_boolean, read_letter
-from adjudge.graders.answers.finding import find_last_marked, find_last_math, strip_wrappers
-from adjudge.graders.answers.likeness import find_last_box, intersection_over_union, read_box
+from adjudge.graders.answers.answer_text import find_last_marked, find_last_math, strip_wrappers
+from adjudge.graders.answers.choices import (
+    find_last_box,
+    intersection_over_union,
+    read_boolean,
+    read_box,
+    read_letter,
+)
 from adjudge.graders.answers.quantities import find_last_number, numbers_match, read_number
 from adjudge.graders.rules.json_validation import find_json_text, find_last_json
 

@@ -1,9 +1,9 @@
 """Is the final answer of a response the reference answer: the grader, in one order.
 
-The answer is found as a text (:mod:`.finding`), read as its type says (:mod:`.choices`,
-:mod:`.quantities`, :mod:`.structures`, :mod:`.likeness`) and compared; maths by
-:mod:`.comparison`. A reference that is not of the type raises
-``GradingFailure(invalid_input)``; a text without an answer of the type is a wrong answer.
+The answer is found as a text (:mod:`.answer_text`), read as its type says (:mod:`.choices`,
+:mod:`.quantities`, :mod:`.structures`) and compared; maths by :mod:`.comparison`. A reference that
+is not of the type raises ``GradingFailure(invalid_input)``; a text without an answer of the type is
+a wrong answer.
 """
 
 from __future__ import annotations
@@ -17,16 +17,25 @@ from fractions import Fraction
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from adjudge.errors import LACKED, CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.answers import likeness
-from adjudge.graders.answers.choices import read_boolean, read_letter, read_letter_behind
-from adjudge.graders.answers.comparison import compare, find_last_expression
-from adjudge.graders.answers.finding import (
+from adjudge.graders.answers.answer_text import (
+    comparable_text,
     find_last_mark,
     find_last_marked,
+    normalize,
     strip_wrappers,
     without_end_tokens,
 )
-from adjudge.graders.answers.normal_text import comparable_text, normalize
+from adjudge.graders.answers.choices import (
+    Box,
+    best_ocr_similarity,
+    find_last_box,
+    intersection_over_union,
+    read_boolean,
+    read_box,
+    read_letter,
+    read_letter_behind,
+)
+from adjudge.graders.answers.comparison import compare, find_last_expression
 from adjudge.graders.answers.numerals import MAX_DIGITS, ExpressionTooLarge
 from adjudge.graders.answers.quantities import (
     ParsedNumber,
@@ -102,10 +111,10 @@ def compare_boolean(text: str, reference: Any) -> AnswerMatch:
 def compare_box(text: str, reference: Any) -> AnswerMatch:
     """The best intersection over union of the box in ``text`` with any reference box."""
     boxes = _reference_boxes(reference)
-    box = likeness.find_last_box(text)
+    box = find_last_box(text)
     if box is None:
         return _nothing("box of four numbers")
-    overlap = max(likeness.intersection_over_union(box, one) for one in boxes)
+    overlap = max(intersection_over_union(box, one) for one in boxes)
     return _alike(overlap, str(list(box)), f"intersection over union {overlap:.3g}")
 
 
@@ -202,9 +211,9 @@ def _given_number(given: float) -> ParsedNumber | None:
     return ParsedNumber(Fraction(repr(given)), False, 0, repr(given))
 
 
-def _reference_boxes(reference: Any) -> list[likeness.Box]:
-    box = likeness.read_box(reference)
-    boxes = [box] if box else [likeness.read_box(one) for one in _each(reference)]
+def _reference_boxes(reference: Any) -> list[Box]:
+    box = read_box(reference)
+    boxes = [box] if box else [read_box(one) for one in _each(reference)]
     if any(one is None or one[2] <= one[0] or one[3] <= one[1] for one in boxes):
         raise_unusable_reference("[x1, y1, x2, y2] with x1 < x2 and y1 < y2", reference)
     return [one for one in boxes if one is not None]
@@ -231,9 +240,9 @@ AnswerType = Literal[
 _TYPES = frozenset(get_args(AnswerType)) - {"auto"}
 
 _MATHS_OWNER = "answer with answer_type = 'MATH_EXPRESSIONS'"
-_VERIFY = "adjudge.graders.answers.symbolic:verify"
-_SEARCH = "adjudge.graders.answers.likeness:search_patterns"
-_OCR = "adjudge.graders.answers.likeness:best_ocr_similarity"
+_VERIFY = "adjudge.graders.answers.comparison:verify"
+_SEARCH = "adjudge.graders.answers.choices:search_patterns"
+_OCR = "adjudge.graders.answers.choices:best_ocr_similarity"
 
 # A final answer stands at the end: a mark is looked for in this many characters before it, and an
 # answer without a mark in this many.
@@ -402,7 +411,7 @@ class AnswerGrader(ParametricRule):
         if len(text) * max(map(len, references)) > _OCR_PAIRS:
             score = await self._in_process(_OCR, **payload)
         else:
-            score = likeness.best_ocr_similarity(payload)
+            score = best_ocr_similarity(payload)
         return _alike(score, text, f"edit similarity {score:.3g}")
 
     async def _regex(self, text: str, marked: bool, reference: Any) -> AnswerMatch:
