@@ -90,22 +90,6 @@ def final_text(response: str) -> str | None:
     return None if THINK_OPEN in rest else rest
 
 
-def thinking_text(response: str) -> str:
-    """What ``<think>…</think>`` holds, blocks joined by a line break; ``""`` without thinking.
-
-    An unclosed ``<think>`` reaches to the end; a ``</think>`` that nothing opened closes thinking
-    that the chat template opened.
-    """
-    first, *others = response.split(THINK_CLOSE)
-    blocks = [_after_opening(piece) for piece in others]
-    opened = THINK_OPEN in first or not others
-    return "\n".join(filter(None, [_after_opening(first) if opened else first, *blocks]))
-
-
-def _after_opening(piece: str) -> str:
-    return piece.partition(THINK_OPEN)[2]
-
-
 def split_thinking(text: str) -> tuple[str, str]:
     """``(text, reasoning)`` of a reply with inline thinking.
 

@@ -27,7 +27,7 @@ def runner() -> Iterator[asyncio.Runner]:
         yield runner
 
 
-GRADER = AnswerGrader(deadline_s=0.5)
+GRADER = AnswerGrader()
 
 
 def grade(runner: asyncio.Runner, response: str, reference: Any, kind: str) -> GraderScore:

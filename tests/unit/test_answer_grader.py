@@ -80,14 +80,14 @@ def test_plain_numbers_need_no_process(judge: Judge, monkeypatch: pytest.MonkeyP
 def test_one_endless_sample_costs_no_other_its_score() -> None:
     rows = [{"response": rf"\boxed{{{n}x}}", "reference": f"x \\cdot {n}"} for n in range(2, 6)]
     rows[2]["reference"] = r"\sum_{k=1}^{10^9} \frac{1}{k^2+x}"
-    grader = AnswerGrader(answer_type="MATH_EXPRESSIONS", deadline_s=0.7)
+    grader = AnswerGrader(answer_type="MATH_EXPRESSIONS")
     results = GradingRunner({"answer": grader}, show_progress=False).run(rows)["answer"]
     kinds = [getattr(result, "kind", None) or getattr(result, "score", None) for result in results]
     assert kinds == [1, 1, ErrorKind.TIMEOUT, 1]
 
 
 def test_a_catastrophic_pattern_is_a_timeout(judge: Judge) -> None:
-    error = judge.failure("a" * 60 + "b", "(a+)+$", "REGEX", deadline_s=0.2)
+    error = judge.failure("a" * 60 + "b", "(a+)+$", "REGEX")
     assert error.kind is ErrorKind.TIMEOUT
 
 
@@ -155,7 +155,7 @@ def test_how_far_from_the_end_an_answer_may_stand(judge: Judge) -> None:
 def test_thinking_is_not_the_answer(judge: Judge) -> None:
     response = "<think>\\boxed{4}</think> It is 5."
     assert judge.score(response, "5", "NUMBER") == 1
-    assert judge.score(response, "4", "NUMBER", view="full") == 1
+    assert judge.score(response, "4", "NUMBER") == 0
     unclosed = judge(r"<think>so \boxed{4}", "4", "NUMBER")
     assert (unclosed.score, unclosed.metadata["unclosed_think"]) == (0, True)
 
@@ -229,11 +229,8 @@ def test_maths_without_the_library_stops_a_run(
     ("parameter", "value"),
     [
         ("answer_type", "WORD"),
-        ("view", "half"),
         ("rel_tol", -0.1),
         ("abs_tol", float("inf")),
-        ("deadline_s", 0),
-        ("deadline_s", "2"),
         ("pattern", "("),
         ("pattern", 5),
     ],

@@ -137,9 +137,8 @@ def test_string_match(match: Any, response: str, reference: Any, score: float) -
     assert StringMatchGrader(match).evaluate(response, reference).score == score
 
 
-def test_string_match_options() -> None:
+def test_string_match_whatever_the_case() -> None:
     assert StringMatchGrader(ignore_case=True).evaluate("STRASSE", "straße").score == 1.0
-    assert StringMatchGrader("contains", view="full").evaluate("<think>b", "b").score == 1.0
 
 
 @pytest.mark.parametrize("reference", ["", "  ", ["Paris", ""]])

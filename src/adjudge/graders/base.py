@@ -149,9 +149,9 @@ def require_text(response: Any) -> str:
     return response
 
 
-def text_in_view(response: Any, view: View) -> str | None:
-    """What a grader sees of ``response``; ``None`` when ``final`` finds an unclosed ``<think>``."""
-    return view_text(require_text(response), view)
+def final_response(response: Any) -> str | None:
+    """The text of ``response`` after its thinking; ``None`` for a ``<think>`` never closed."""
+    return view_text(require_text(response), "final")
 
 
 def read_references(reference: Any) -> list[str]:

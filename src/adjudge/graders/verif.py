@@ -19,7 +19,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.base import Between, View, text_in_view
+from adjudge.graders.base import View, final_response
 from adjudge.graders.code.running import describe_end
 from adjudge.graders.code.sandbox import Sandbox, check_sandbox
 from adjudge.graders.llm.candidate_view import (
@@ -146,7 +146,7 @@ class RuleResult:
 
 
 async def run_checks(
-    rules: Sequence[RuleConstraint], instruction: str, response: str, deadline_s: float
+    rules: Sequence[RuleConstraint], instruction: str, response: str, deadline_s: float = 30.0
 ) -> list[RuleResult]:
     """One outcome per rule, in order.
 
@@ -328,9 +328,10 @@ class VerIFGrader(JudgeGrader):
     (arXiv 2506.09942), score = mean(rules) · llm.
 
     Each ``[rule]`` is the function ``check_following(instruction, response)`` in its source; it
-    runs in the sandbox. All ``[llm]`` constraints are one question to the judge. Where one kind is
-    absent, its factor is 1. An empty response and an unclosed ``<think>`` are 0, the candidate's
-    fault; nothing runs and no judge is asked.
+    runs in the sandbox, all of a sample for 30 s at most, each for 5 s with 512 MB. All ``[llm]``
+    constraints are one question to the judge. Where one kind is absent, its factor is 1. An empty
+    response and an unclosed ``<think>`` are 0, the candidate's fault; nothing runs and no judge is
+    asked.
 
     Raises ``GradingFailure``: ``unsupported`` without a sandbox; ``invalid_input`` for constraints
     that cannot be read, for none, and for a function that raises or returns neither true nor false;
@@ -340,7 +341,6 @@ class VerIFGrader(JudgeGrader):
     Args:
         field: The column of the constraints, a dotted path; where it is lacking, ``reference``.
         skip_rules: The rules go to the judge as text, and no code runs.
-        deadline_s: Wall-clock seconds for all functions of a sample; each has 5 s and 512 MB.
     """
 
     type_name = "verif"
@@ -348,7 +348,6 @@ class VerIFGrader(JudgeGrader):
 
     field: str = "ground_truth"
     skip_rules: bool = False
-    deadline_s: Annotated[float, Between(0.1, 600)] = 30.0
     view: View = dataclass_field(init=False, default="final")
 
     def __post_init__(self) -> None:
@@ -365,7 +364,7 @@ class VerIFGrader(JudgeGrader):
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
         """The score of one response."""
         constraints = self._constraints(fields)
-        response = text_in_view(fields.get("response"), "final")
+        response = final_response(fields.get("response"))
         if response is None:
             reason = "the response never ended its thinking"
             return self._candidate_fault(reason, unclosed_think=True)
@@ -401,7 +400,7 @@ class VerIFGrader(JudgeGrader):
         async def rules() -> list[RuleResult]:
             if not constraints.rules:
                 return []
-            return await run_checks(constraints.rules, _text(query), response, self.deadline_s)
+            return await run_checks(constraints.rules, _text(query), response)
 
         async def soft() -> JudgeOutcome | None:
             if not constraints.soft:

@@ -28,7 +28,6 @@ _WRAPPED = re.compile(
     re.DOTALL,
 )
 _MAX_WRAPPERS = 5
-_END_TOKEN = re.compile(r"(?:<\|[\w ]{1,30}\|>|<｜[^<>｜]{1,30}｜>|</s>|<eos>|<end_of_turn>)\Z")
 _MATH_CLOSE = {"$": "$", "$$": "$$", r"\(": r"\)", r"\[": r"\]"}
 
 
@@ -108,18 +107,6 @@ def _last_box(text: str) -> MarkedText | None:
     cut = max((content for _, content in opened), default=0)
     last = MarkedText(start, text[joined : end + 1] if joined >= 0 else text[start:end])
     return _last_begun(text, last, cut)
-
-
-def without_end_tokens(text: str) -> str:
-    """``text`` without the special tokens that end a reply.
-
-    >>> without_end_tokens("It is 73.<|im_end|></s>")
-    'It is 73.'
-    """
-    text = text.rstrip()
-    while (token := _END_TOKEN.search(text, max(0, len(text) - 40))) is not None:
-        text = text[: token.start()].rstrip()
-    return text
 
 
 def find_last_math(text: str) -> MarkedText | None:

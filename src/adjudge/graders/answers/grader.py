@@ -23,7 +23,6 @@ from adjudge.graders.answers.answer_text import (
     find_last_marked,
     normalize,
     strip_wrappers,
-    without_end_tokens,
 )
 from adjudge.graders.answers.choices import (
     Box,
@@ -48,10 +47,9 @@ from adjudge.graders.base import (
     Between,
     ParametricRule,
     UnitNumber,
-    View,
+    final_response,
     is_nan,
     require_package,
-    text_in_view,
 )
 from adjudge.text import replace_surrogates, shorten_text
 from adjudge.types import GraderScore
@@ -283,8 +281,8 @@ class AnswerGrader(ParametricRule):
     * JSON: the same value; order of keys is ignored, 1 equals 1.0.
 
     The last 200,000 characters are searched for a mark, the last 20,000 for a candidate. An answer
-    that runs past ``deadline_s``, and a mathematical or marked REGEX one of more than 10,000
-    characters, scores 0 with ``cause = "candidate"``. Metadata: ``answer``, ``reference``,
+    that takes more than 1 s of processor time, and a mathematical or marked REGEX one of more than
+    10,000 characters, scores 0 with ``cause = "candidate"``. Metadata: ``answer``, ``reference``,
     ``extracted``, ``answer_type`` and ``decision``: ``equal_text``, ``equal_value``,
     ``equal_symbolic``, ``differs``, ``no_answer`` or ``undecided`` (0: no step shows equality).
 
@@ -297,18 +295,17 @@ class AnswerGrader(ParametricRule):
             "3/4"), else ANY.
         rel_tol: Relative tolerance of NUMBER.
         abs_tol: Absolute tolerance of NUMBER.
-        deadline_s: Processor seconds for each part of a check in a worker process.
         pattern: The regular expression of REGEX, such as ``(?i)paris``; empty: the reference.
     """
 
     type_name = "answer"
     score_range = (0.0, 1.0)
 
+    _DEADLINE_S = 1.0  # of each part of a check in a worker process
+
     answer_type: AnswerType = "auto"
-    view: View = "final"
     rel_tol: UnitNumber = 0.0
     abs_tol: Annotated[float, Between(0.0, 1e300)] = 0.0
-    deadline_s: Annotated[float, Between(0.01, 600.0)] = 1.0
     pattern: str = ""
 
     def __post_init__(self) -> None:
@@ -331,11 +328,10 @@ class AnswerGrader(ParametricRule):
             message = "the sample has no reference"
             raise GradingFailure(ErrorKind.INVALID_INPUT, message, {LACKED: ["reference"]})
         facts = {"reference": shorten_text(reference), "answer_type": kind}
-        text = text_in_view(response, self.view)
+        text = final_response(response)
         if text is None:
             match = AnswerMatch(0.0, None, "no_answer", NO_FINAL_TEXT)
             return self._found(match, False, facts, unclosed_think=True)
-        text = without_end_tokens(text)
         mark = find_last_mark(text[-_SEARCHED_CHARS:], kind in _HASHED)
         marked = mark and mark.text.strip()
         if mark and kind == "MULTIPLE_CHOICE":
@@ -432,7 +428,7 @@ class AnswerGrader(ParametricRule):
         from adjudge.engine.processes import get_pool  # noqa: PLC0415
 
         return await get_pool().call(
-            function, replace_surrogates(payload), deadline_s=self.deadline_s
+            function, replace_surrogates(payload), deadline_s=self._DEADLINE_S
         )
 
     def _found(

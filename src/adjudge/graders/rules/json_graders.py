@@ -16,8 +16,8 @@ from adjudge.errors import LACKED, CandidateLimitExceeded, ConfigError, ErrorKin
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
     ParametricRule,
+    final_response,
     require_package,
-    text_in_view,
 )
 from adjudge.graders.rules.json_validation import (
     MAX_CHARS,
@@ -76,7 +76,7 @@ class JsonValidatorGrader(_JsonGrader):
 
     def evaluate(self, response: str) -> GraderScore:
         """Judge one response."""
-        _, fault = self._read(text_in_view(response, "final"), "")
+        _, fault = self._read(final_response(response), "")
         return fault or self._score(1.0, "valid JSON")
 
 
@@ -119,7 +119,7 @@ class JsonSchemaGrader(_JsonGrader):
     async def aevaluate(self, response: str, schema: Any = None) -> GraderScore:
         """Judge one response."""
         schema_text = self.schema_text or _schema_text(schema)
-        value, invalid = self._read(text_in_view(response, "final"))
+        value, invalid = self._read(final_response(response))
         if invalid is not None:
             return invalid
         if self._inline and len(response) <= self._INLINE_CHARS:
@@ -258,7 +258,7 @@ class JsonMatchGrader(_JsonGrader):
 
     def evaluate(self, response: str, reference: Any) -> GraderScore:
         """Judge one response against its reference."""
-        return self.match(text_in_view(response, "final"), reference)
+        return self.match(final_response(response), reference)
 
     def match(self, text: str | None, reference: Any) -> GraderScore:
         """Judge the final text of one response."""
