@@ -11,10 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from adjudge.graders.base import SPACELESS, split_words
 from adjudge.graders.instructions import checks
 from adjudge.graders.instructions.text_analysis import detect_language
-from adjudge.text import compose_letters
+from adjudge.text import SPACELESS, compose_letters, split_words
 
 _PLAIN_QUOTES = str.maketrans("‘’“”„‟", '\'\'""""')
 _LETTER = f"[^\\W_{SPACELESS}]"

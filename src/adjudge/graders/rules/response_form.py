@@ -18,11 +18,10 @@ from adjudge.graders.base import (
     final_response,
     require_package,
     require_text,
-    split_words,
 )
 from adjudge.graders.rules.json_validation import InvalidJson, decode_strict_json
 from adjudge.intake.rendered import strip_end_tokens
-from adjudge.text import shorten_text
+from adjudge.text import shorten_text, split_words
 from adjudge.types import GraderScore, Role, ScoreRange
 
 

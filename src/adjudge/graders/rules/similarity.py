@@ -24,10 +24,8 @@ from adjudge.graders.base import (
     final_response,
     read_references,
     require_package,
-    split_chunks,
-    split_words,
 )
-from adjudge.text import compose_letters
+from adjudge.text import compose_letters, split_chunks, split_words
 from adjudge.types import GraderScore
 
 
