@@ -13,6 +13,7 @@ from adjudge.graders.instructions.grader import (
     INSTRUCTIONS,
     IFEvalGrader,
     RepairedIFEvalGrader,
+    list_arguments,
     parse_instructions,
 )
 from adjudge.graders.instructions.text_analysis import (
@@ -111,17 +112,17 @@ def test_languages() -> None:
         (
             ["length_constraints:number_words"],
             [{"num_words": 1, "relation": "at most"}],
-            "relation must be 'less than' or 'at least', got str",
+            "relation: ",
         ),
         (
             ["length_constraints:nth_paragraph_first_word"],
             [{"num_paragraphs": 2, "nth_paragraph": 3, "first_word": "a"}],
             "nth_paragraph must be at most num_paragraphs",
         ),
-        (["startend:end_checker"], [{"end_phrase": " "}], "end_phrase must be text that is not"),
-        (["language:response_language"], [{"language": "zh"}], "language must be one of af, ar"),
-        (["keywords:existence"], [{"keywords": []}], "keywords must be a list of 1 to"),
-        (["keywords:existence"], [{"keywords": [""]}], "keywords must be a list of 1 to"),
+        (["startend:end_checker"], [{"end_phrase": " "}], "end_phrase: "),
+        (["language:response_language"], [{"language": "zh"}], "language: "),
+        (["keywords:existence"], [{"keywords": []}], "keywords: "),
+        (["keywords:existence"], [{"keywords": [""]}], "keywords: "),
     ],
 )
 def test_refused_arguments(ids: Any, kwargs: Any, message: str) -> None:
@@ -131,7 +132,7 @@ def test_refused_arguments(ids: Any, kwargs: Any, message: str) -> None:
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("name", [name for name in INSTRUCTIONS if INSTRUCTIONS[name].arguments])
+@pytest.mark.parametrize("name", [name for name in INSTRUCTIONS if list_arguments(name)])
 def test_every_argument_is_required(name: str) -> None:
     with pytest.raises(GradingFailure) as caught:
         parse_instructions([name], [{}])

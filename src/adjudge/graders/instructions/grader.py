@@ -11,11 +11,14 @@ A response follows an instruction strictly, or in any of eight looser readings.
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, ClassVar, Literal
+
+from pydantic import ValidationError
 
 from adjudge.engine.phases import WorkerPhase, enter_phase
 from adjudge.engine.processes import get_pool
@@ -28,7 +31,6 @@ from adjudge.graders.base import (
     view_text,
 )
 from adjudge.graders.instructions import checks
-from adjudge.graders.instructions.checks import ArgumentReader
 from adjudge.graders.instructions.repaired import REPAIRED, plain_text
 from adjudge.text import final_text, shorten_text
 from adjudge.types import GraderScore
@@ -39,92 +41,34 @@ InstructionCheck = Callable[[str], bool]
 _MAX_INSTRUCTIONS = 1000
 
 
-@dataclass(frozen=True)
-class Instruction:
-    """One type: its check, and by the dataset's name of each argument the check's and a reader."""
-
-    check: Callable[..., bool]
-    arguments: Mapping[str, tuple[str, ArgumentReader]] = field(default_factory=dict)
-
-
-_COUNT, _WORDS, _WORD = checks.read_count, checks.read_word_list, checks.read_word
-_NUMBER, _FREQUENCY = ("number", _COUNT), ("frequency", _COUNT)
-_RELATION = ("relation", checks.read_relation)
-INSTRUCTIONS: Mapping[str, Instruction] = {
-    "keywords:existence": Instruction(checks.keyword_existence, {"keywords": ("keywords", _WORDS)}),
-    "keywords:frequency": Instruction(
-        checks.keyword_frequency,
-        {"keyword": ("keyword", _WORD), "frequency": _FREQUENCY, "relation": _RELATION},
-    ),
-    "keywords:forbidden_words": Instruction(
-        checks.forbidden_words, {"forbidden_words": ("words", _WORDS)}
-    ),
-    "keywords:letter_frequency": Instruction(
-        checks.letter_frequency,
-        {
-            "letter": ("letter", checks.read_character),
-            "let_frequency": _FREQUENCY,
-            "let_relation": _RELATION,
-        },
-    ),
-    "language:response_language": Instruction(
-        checks.response_language, {"language": ("language", checks.read_language)}
-    ),
-    "length_constraints:number_sentences": Instruction(
-        checks.number_sentences, {"num_sentences": _NUMBER, "relation": _RELATION}
-    ),
-    "length_constraints:number_paragraphs": Instruction(
-        checks.number_paragraphs, {"num_paragraphs": _NUMBER}
-    ),
-    "length_constraints:number_words": Instruction(
-        checks.number_words, {"num_words": _NUMBER, "relation": _RELATION}
-    ),
-    "length_constraints:nth_paragraph_first_word": Instruction(
-        checks.nth_paragraph_first_word,
-        {
-            "num_paragraphs": ("num_paragraphs", _COUNT),
-            "nth_paragraph": ("nth_paragraph", checks.read_position),
-            "first_word": ("first_word", checks.read_lowercase),
-        },
-    ),
-    "detectable_content:number_placeholders": Instruction(
-        checks.placeholders, {"num_placeholders": _NUMBER}
-    ),
-    "detectable_content:postscript": Instruction(
-        checks.postscript, {"postscript_marker": ("marker", _WORD)}
-    ),
-    "detectable_format:number_bullet_lists": Instruction(
-        checks.bullet_lists, {"num_bullets": _NUMBER}
-    ),
-    "detectable_format:constrained_response": Instruction(checks.constrained_response),
-    "detectable_format:number_highlighted_sections": Instruction(
-        checks.highlighted_sections, {"num_highlights": _NUMBER}
-    ),
-    "detectable_format:multiple_sections": Instruction(
-        checks.sections, {"section_spliter": ("splitter", _WORD), "num_sections": _NUMBER}
-    ),
-    "detectable_format:json_format": Instruction(checks.json_format),
-    "detectable_format:title": Instruction(checks.title),
-    "combination:two_responses": Instruction(checks.two_responses),
-    "combination:repeat_prompt": Instruction(
-        checks.repeat_prompt, {"prompt_to_repeat": ("prompt", checks.read_text)}
-    ),
-    "startend:end_checker": Instruction(
-        checks.end_phrase, {"end_phrase": ("phrase", checks.read_text)}
-    ),
-    "startend:quotation": Instruction(checks.quotation),
-    "change_case:capital_word_frequency": Instruction(
-        checks.capital_word_frequency,
-        {
-            "capital_frequency": ("frequency", checks.read_whole_number),
-            "capital_relation": _RELATION,
-        },
-    ),
-    "change_case:english_capital": Instruction(checks.english_capital),
-    "change_case:english_lowercase": Instruction(checks.english_lowercase),
-    "punctuation:no_comma": Instruction(checks.no_comma),
+INSTRUCTIONS: Mapping[str, Callable[..., bool]] = {
+    "keywords:existence": checks.keyword_existence,
+    "keywords:frequency": checks.keyword_frequency,
+    "keywords:forbidden_words": checks.forbidden_words,
+    "keywords:letter_frequency": checks.letter_frequency,
+    "language:response_language": checks.response_language,
+    "length_constraints:number_sentences": checks.number_sentences,
+    "length_constraints:number_paragraphs": checks.number_paragraphs,
+    "length_constraints:number_words": checks.number_words,
+    "length_constraints:nth_paragraph_first_word": checks.nth_paragraph_first_word,
+    "detectable_content:number_placeholders": checks.placeholders,
+    "detectable_content:postscript": checks.postscript,
+    "detectable_format:number_bullet_lists": checks.bullet_lists,
+    "detectable_format:constrained_response": checks.constrained_response,
+    "detectable_format:number_highlighted_sections": checks.highlighted_sections,
+    "detectable_format:multiple_sections": checks.sections,
+    "detectable_format:json_format": checks.json_format,
+    "detectable_format:title": checks.title,
+    "combination:two_responses": checks.two_responses,
+    "combination:repeat_prompt": checks.repeat_prompt,
+    "startend:end_checker": checks.end_phrase,
+    "startend:quotation": checks.quotation,
+    "change_case:capital_word_frequency": checks.capital_word_frequency,
+    "change_case:english_capital": checks.english_capital,
+    "change_case:english_lowercase": checks.english_lowercase,
+    "punctuation:no_comma": checks.no_comma,
 }
-"""The types that the published prompts use, by id (``category:type``)."""
+"""The check of each type that the published prompts use, by id (``category:type``)."""
 
 
 def parse_instructions(
@@ -150,34 +94,37 @@ def parse_instructions(
 
 def select_arguments(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Of a row's arguments those that the type ``name`` takes."""
-    return {key: values.get(key) for key in INSTRUCTIONS[name].arguments}
+    return {key: values.get(key) for key in list_arguments(name)}
+
+
+@cache
+def list_arguments(name: str) -> tuple[str, ...]:
+    """The arguments of the type ``name``."""
+    return tuple(inspect.signature(INSTRUCTIONS[name]).parameters)[1:]
 
 
 def _check(name: Any, values: Any, repaired: bool) -> InstructionCheck:
-    instruction = INSTRUCTIONS.get(name) if isinstance(name, str) else None
-    if instruction is None:
-        raise _refused(
-            f"unknown instruction {shorten_text(name)!r} (known: {', '.join(INSTRUCTIONS)})"
-        )
+    check = INSTRUCTIONS.get(name) if isinstance(name, str) else None
+    if check is None:
+        known = ", ".join(INSTRUCTIONS)
+        raise _refused(f"unknown instruction {shorten_text(name)!r} (known: {known})")
     if not isinstance(values, Mapping):
         raise _refused(f"{name}: kwargs must be an object, got {type(values).__name__}")
-    taken = {
-        target: _read(name, key, reader, values.get(key))
-        for key, (target, reader) in instruction.arguments.items()
-    }
+    taken = {key: _read(name, key, values.get(key)) for key in list_arguments(name)}
     if taken.get("nth_paragraph", 0) > taken.get("num_paragraphs", 0):
         raise _refused(f"{name}: nth_paragraph must be at most num_paragraphs")
-    check = REPAIRED.get(instruction.check, instruction.check) if repaired else instruction.check
+    check = REPAIRED.get(check, check) if repaired else check
     return partial(check, **taken) if taken else check
 
 
-def _read(name: str, key: str, reader: ArgumentReader, value: Any) -> Any:
+def _read(name: str, key: str, value: Any) -> Any:
     if value is None or is_nan(value):
         raise _refused(f"{name}: {key} is missing")
     try:
-        return reader(value)
-    except ValueError as error:
-        raise _refused(f"{name}: {key} must be {error}, got {type(value).__name__}") from None
+        return checks.argument_adapter(key).validate_python(value)
+    except ValidationError as error:
+        reason = f"{error.errors()[0]['msg']} (found {type(value).__name__})"
+        raise _refused(f"{name}: {key}: {reason}") from None
 
 
 def _list_of(column: str, value: Any) -> Sequence[Any]:
