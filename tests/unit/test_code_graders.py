@@ -10,8 +10,8 @@ from tests.unit.helpers.code_grading import block, execute
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.code.blocks import split_fenced_blocks
 from adjudge.graders.code.cases import parse_cases
-from adjudge.graders.code.comparison import same_output
 from adjudge.graders.code.grader import CodeExecutionGrader, SyntaxCheckGrader
+from adjudge.graders.code.running import same_output
 from adjudge.types import GraderScore
 
 

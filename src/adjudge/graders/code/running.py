@@ -1,4 +1,7 @@
-"""Test cases run against a candidate in the sandbox; what they expect never goes in there."""
+"""Test cases run against a candidate in the sandbox; what comes out is compared with the expected.
+
+What is expected never goes in there.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,16 @@ import functools
 import io
 import json
 import marshal
+import math
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from importlib import resources
 from typing import Any
 
 from adjudge.graders.code.cases import Case, UntrustedTests, make_beside_case
-from adjudge.graders.code.comparison import same_output, same_value
 from adjudge.graders.code.sandbox import Sandbox, SandboxResult
 from adjudge.graders.code.values import CANDIDATE_FILE, CASES_FILE
 from adjudge.text import shorten_text
@@ -232,11 +236,9 @@ def _judge_value(case: Case, kind: str, value: Any, secret: str) -> CaseOutcome:
     elif case.kind == "text":
         good = isinstance(value, str) and same_output(value, case.expected)
     elif case.kind == "json":
-        good = any(
-            same_value(value, one, as_json=True, tolerance=_TOLERANCE) for one in case.expected
-        )
+        good = any(same_value(value, one, as_json=True) for one in case.expected)
     else:
-        good = same_value(value, case.expected, as_json=False, tolerance=0.0)
+        good = same_value(value, case.expected, as_json=False)
     return CaseOutcome(good, "passed" if good else "wrong answer", trusted=trusted)
 
 
@@ -263,3 +265,78 @@ def describe_end(result: SandboxResult, deadline_s: float) -> str:
 
 def _stderr(result: SandboxResult, limit: int = 2000) -> str:
     return result.stderr[-limit:].decode("utf-8", "replace").strip()
+
+
+def same_value(produced: Any, expected: Any, *, as_json: bool) -> bool:
+    """Whether two encoded trees are equal; never raises, whatever was produced.
+
+    As Python's ``==``; ``as_json``: a boolean equals no number, NaN equals NaN, and where a float
+    is expected, a number may differ by 1e-9, relative or absolute, whichever allows more.
+
+    >>> same_value(["list", 0.30000000000000004], ["list", 0.3], as_json=True)
+    True
+    """
+    stack = [(produced, expected)]
+    while stack:
+        one, other = stack.pop()
+        if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+            stack.extend(zip(one, other, strict=True))
+            continue
+        # Lists arrive here only beside something else or at unequal lengths, and then differ.
+        same_kind = not as_json or isinstance(one, bool) == isinstance(other, bool)
+        if not same_kind or not (one == other or (as_json and _is_close(one, other))):
+            return False
+    return True
+
+
+def _is_close(one: Any, other: Any) -> bool:
+    if not (isinstance(one, int | float) and isinstance(other, float)):
+        return False
+    try:
+        both_nan = math.isnan(one) and math.isnan(other)
+        return both_nan or math.isclose(one, other, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+    except OverflowError:  # an integer beyond the floats
+        return False
+
+
+_DECIMAL_TOLERANCE = Decimal("1e-6")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?P<decimals>\.\d+)?(?:[eE](?P<exponent>[+-]?\d{1,3}))?")
+
+
+def same_output(produced: str, expected: str) -> bool:
+    r"""Whether two outputs agree up to white space at line ends and around the whole.
+
+    Where both hold nothing but numbers, the numbers are compared by value. A whole number must be
+    equal. A decimal may differ by 1e-6 (in proportion where it is below 1), and by half a unit of
+    its last expected digit where that is less.
+
+    >>> same_output("1 2 \n3\n\n", "1 2\n3")
+    True
+    >>> same_output("0.30000000000000004 1", "0.3 1"), same_output("0.3 1", "0.3 2")
+    (True, False)
+    """
+    ours, theirs = _lines(produced), _lines(expected)
+    if ours == theirs or len(ours) != len(theirs):
+        return ours == theirs
+    split = [re.split(r"(\s+)", "\n".join(lines)) for lines in (ours, theirs)]
+    return len(split[0]) == len(split[1]) and all(map(_same_token, *split))
+
+
+def _same_token(produced: str, expected: str) -> bool:
+    one, other = _NUMBER.fullmatch(produced), _NUMBER.fullmatch(expected)
+    if not one or not other:
+        return produced == expected and not expected.strip()
+    ours, theirs = Decimal(produced), Decimal(expected)
+    if not (other["decimals"] or other["exponent"]):
+        return ours == theirs
+    places = len(other["decimals"] or ".") - 1 - int(other["exponent"] or 0)
+    allowed = max(
+        _DECIMAL_TOLERANCE * min(Decimal(1), abs(theirs)),
+        min(_DECIMAL_TOLERANCE, Decimal(5).scaleb(-places - 1)),
+        abs(theirs).scaleb(-10),  # what sums of doubles differ by
+    )
+    return abs(ours - theirs) <= allowed
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip().splitlines()]
