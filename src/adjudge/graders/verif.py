@@ -1,27 +1,26 @@
 """VerIF: the share of a prompt's rules that hold, times a judge's verdict on everything else.
 
 A row's constraints are parsed into those that a rule checks and those that a judge reads. Its
-checker functions run in the sandbox (:mod:`adjudge.graders.verif_driver`). The two halves make a
-score, also where one of them is not known.
+checker functions run in the sandbox. The two halves make a score, also where one of them is not
+known.
 """
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from hashlib import sha256
-from importlib import resources
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure, Metadata
 from adjudge.graders.base import View, final_response
-from adjudge.graders.code.running import describe_end
-from adjudge.graders.code.sandbox import Sandbox, check_sandbox
+from adjudge.graders.code.cases import Case
+from adjudge.graders.code.running import CaseBudget, run_cases
+from adjudge.graders.code.sandbox import check_sandbox
+from adjudge.graders.code.values import encode_tree
 from adjudge.graders.llm.candidate_view import (
     conversation_query,
     extract_query,
@@ -126,16 +125,6 @@ def _invalid(message: str) -> GradingFailure:
     return GradingFailure(ErrorKind.INVALID_INPUT, message)
 
 
-_OUTPUT_LIMIT = 1 << 18
-
-# One queue for all graders of this kind: the machine bounds programs at a time, not the spec.
-_sandbox = Sandbox()
-
-
-_CHECK_DEADLINE_S = 5.0
-_MEMORY_MB = 512
-
-
 @dataclass(frozen=True)
 class RuleResult:
     """What a rule's function found: ``passed``, or ``None`` with the kind and the reason."""
@@ -145,77 +134,40 @@ class RuleResult:
     reason: str = ""
 
 
+_PROGRAM = """
+def check(place):
+    checker = {"__name__": "candidate"}
+    exec(compile(SOURCES[place], "checker", "exec"), checker)
+    answer = checker["check_following"](INSTRUCTION, RESPONSE)
+    if not isinstance(answer, bool):
+        raise TypeError(f"returned {type(answer).__name__}, not true or false")
+    return answer
+"""
+
+
 async def run_checks(
     rules: Sequence[RuleConstraint], instruction: str, response: str, deadline_s: float = 30.0
 ) -> list[RuleResult]:
     """One outcome per rule, in order.
 
-    The functions share a process as long as it answers: what a process that ended early left open
-    runs again in a new one, and the function that was first in it has failed. So each gets
-    5 s of its own before it fails for time. Functions of one row can reach each
-    other's results; those of other rows run in other processes. Raises
+    Each is a call that is expected to return true, of a program that has all functions of the row.
+    They can reach each other's results; those of other rows run in other processes. Raises
     ``GradingFailure(unsupported)`` where there is no sandbox.
     """
-    found: dict[int, RuleResult] = {}
-    left_s = deadline_s
-    late = f"not run: the sample's {deadline_s:g} s were used up"
-    while pending := [place for place in range(len(rules)) if place not in found]:
-        if left_s <= 0:
-            break
-        own_s = min(left_s, _CHECK_DEADLINE_S)
-        result = await _sandbox.run(
-            driver_source(),
-            stdin=_payload(rules, pending, instruction, response),
-            deadline_s=own_s,
-            memory_mb=_MEMORY_MB,
-            output_limit_bytes=_OUTPUT_LIMIT,
-        )
-        left_s -= result.duration_s
-        for place, what, value in _reports(result.stdout):
-            if place in pending and place not in found:
-                found[place] = _judged(what, value)
-        if pending[0] not in found:
-            kind = ErrorKind.TIMEOUT if result.timed_out else ErrorKind.INVALID_INPUT
-            found[pending[0]] = RuleResult(None, kind, describe_end(result, own_s))
-    return [found.get(at, RuleResult(None, ErrorKind.TIMEOUT, late)) for at in range(len(rules))]
-
-
-@functools.cache
-def driver_source() -> str:
-    """The program that runs in the sandbox."""
-    folder = resources.files("adjudge.graders")
-    return folder.joinpath("verif_driver.py").read_text(encoding="utf-8")
-
-
-def _payload(
-    rules: Sequence[RuleConstraint], pending: Sequence[int], instruction: str, response: str
-) -> bytes:
-    functions = [[place, rules[place].source] for place in pending]
-    given = {"instruction": instruction, "response": response, "functions": functions}
-    return json.dumps(given).encode()
-
-
-def _reports(stdout: bytes) -> list[tuple[int, str, Any]]:
-    """The driver's lines; what is not one is noise from a function that found the channel."""
-    found = []
-    for line in stdout.splitlines():
-        try:
-            report = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(report, list) and len(report) == 3 and type(report[0]) is int:
-            found.append((report[0], str(report[1]), report[2]))
-    return found
-
-
-def _judged(what: str, value: Any) -> RuleResult:
-    if what == "value" and isinstance(value, bool):
-        return RuleResult(value)
-    if what == "error":
-        return RuleResult(None, ErrorKind.INVALID_INPUT, f"raised {shorten_text(value)}")
-    return RuleResult(
-        None, ErrorKind.INVALID_INPUT, f"returned {shorten_text(value)}, not true or false"
+    sources = [rule.source for rule in rules]
+    given = f"INSTRUCTION, RESPONSE, SOURCES = {(instruction, response, sources)!r}"
+    calls = [["check", encode_tree([place]), encode_tree({})] for place in range(len(rules))]
+    outcomes = await run_cases(
+        given + _PROGRAM,
+        [Case("exact", [call], encode_tree([True])) for call in calls],
+        CaseBudget(deadline_s, test_deadline_s=5.0, memory_mb=512),
+        stop_early=False,
+        untrusted_tests="refuse",
     )
+    return [
+        RuleResult(one.passed) if one.failure is None else RuleResult(None, one.failure, one.text)
+        for one in outcomes
+    ]
 
 
 _MOST_SHOWN = 50
@@ -231,51 +183,43 @@ class VerifParts:
 
     def result(self, name: str, score_range: ScoreRange) -> GraderScore:
         """Their product; raises ``GradingFailure`` where one of them is not known."""
-        failures = self._failures()
-        if failures:
-            raise self._failure(failures)
-        rule, _ = self._rules()
-        llm, _ = self._llm()
-        told = self.told if isinstance(self.told, JudgeOutcome) else None
-        metadata = {**self._metadata(), **(told.notes if told else {})}
-        provenance = told.provenance if told else None
-        reason = told.verdict.reason if told else ""
-        words = f"{self._words()}{': ' if reason else ''}{reason}"
-        return GraderScore(name, rule * llm, words, metadata, score_range, provenance=provenance)
+        (rules, most), (llm, highest) = self._rules(), self._llm()
+        metadata = self._metadata()
+        if failures := self._failures():
+            raise self._failure(failures, metadata, rules * llm, most * highest)
+        reason, provenance = self._words(), None
+        if isinstance(self.told, JudgeOutcome):
+            metadata |= self.told.notes
+            provenance, said = self.told.provenance, self.told.verdict.reason
+            reason += f": {said}" if said else ""
+        return GraderScore(name, rules * llm, reason, metadata, score_range, provenance=provenance)
 
     def _failures(self) -> list[GradingFailure]:
         found = [one for one in (self.checked, self.told) if isinstance(one, GradingFailure)]
         if isinstance(self.checked, list):
             for rule, one in zip(self.constraints.rules, self.checked, strict=True):
                 if one.kind is not None:
-                    message = f"rule {rule.name!r}: its function {one.reason}"
+                    message = f"rule {rule.name!r}: its function has no answer: {one.reason}"
                     # It read the candidate's text. Its own time is no outage of a judge.
                     marks = {"suspect": True, "local": one.kind is ErrorKind.TIMEOUT}
                     found.append(GradingFailure(one.kind, message, marks))
         return found
 
-    def _failure(self, failures: Sequence[GradingFailure]) -> GradingFailure:
-        low = self._rules()[0] * self._llm()[0]
-        high = self._rules()[1] * self._llm()[1]
-        metadata = {
-            **self._metadata(),
-            "low": low,
-            "high": high,
-            "failures": [describe_failure(one) for one in failures[:_MOST_SHOWN]],
-        }
+    def _failure(
+        self, failures: Sequence[GradingFailure], metadata: Metadata, low: float, high: float
+    ) -> GradingFailure:
+        metadata |= {"low": low, "high": high}
+        metadata["failures"] = [describe_failure(one) for one in failures[:_MOST_SHOWN]]
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         message = f"{failures[0]}{more}: the score lies in [{low:.4g}, {high:.4g}]"
         answered = [self.told.provenance] if isinstance(self.told, JudgeOutcome) else []
+        of_rules = not isinstance(self.told, GradingFailure)
         kinds = {one.kind for one in failures}
-        if isinstance(self.checked, GradingFailure) or (len(kinds) == 1 and self._judge_said):
+        if isinstance(self.checked, GradingFailure) or (len(kinds) == 1 and of_rules):
             own = {**metadata, **failures[0].metadata}
             paid = sum_costs(answered, failures)
             return GradingFailure(failures[0].kind, message, own, provenance=paid)
         return join_failures(failures, message, metadata, answered=answered)
-
-    @property
-    def _judge_said(self) -> bool:
-        return not isinstance(self.told, GradingFailure)
 
     def _rules(self) -> tuple[float, float]:
         """The lowest and highest that the rules' share can be."""
@@ -353,7 +297,7 @@ class VerIFGrader(JudgeGrader):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._form = MarkedScoreForm(0, 1)
-        self.fingerprint = sha256((_template().hash + driver_source()).encode()).hexdigest()
+        self.fingerprint = sha256((_template().hash + _PROGRAM).encode()).hexdigest()
 
     def check_machine(self) -> None:
         """What the judge needs is here, and a sandbox where rules are run."""

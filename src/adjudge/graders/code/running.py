@@ -18,6 +18,7 @@ from decimal import Decimal
 from importlib import resources
 from typing import Any
 
+from adjudge.errors import ErrorKind
 from adjudge.graders.code.cases import Case, UntrustedTests, make_beside_case
 from adjudge.graders.code.sandbox import Sandbox, SandboxResult
 from adjudge.graders.code.values import CANDIDATE_FILE, CASES_FILE
@@ -69,12 +70,14 @@ class CaseOutcome:
     """What came of one test; ``text`` is ``passed`` or why not.
 
     ``trusted``: false where the test stood beside the code, which could have faked a pass.
+    ``failure``: why there is no value: ``invalid_input`` (it raised, or ended) or ``timeout``.
     """
 
     passed: bool
     text: str
     stderr: str = ""
     trusted: bool = True
+    failure: ErrorKind | None = None
 
 
 async def run_cases(
@@ -97,13 +100,14 @@ async def run_cases(
     cases = list(cases)
     outcomes: dict[int, CaseOutcome] = {}
     left_s = budget.deadline_s
-    reason = ""
+    rest = CaseOutcome(False, "")
     while pending := [index for index in range(len(cases)) if index not in outcomes]:
         if left_s <= 0:
             reason = f"not run: the sample's {budget.deadline_s:g} s were used up"
+            rest = CaseOutcome(False, reason, failure=ErrorKind.TIMEOUT)
         elif stop_early and not all(outcome.passed for outcome in outcomes.values()):
-            reason = "not run: an earlier test failed"
-        if reason:
+            rest = CaseOutcome(False, "not run: an earlier test failed")
+        if rest.text:
             break
         run = _run_of(cases[pending[0]])
         batch = [index for index in pending if _run_of(cases[index]) is run]
@@ -117,7 +121,7 @@ async def run_cases(
                 cases[index] = make_beside_case(
                     index + 1, cases[index], one, untrusted_tests, suspect=True
                 )
-    return [outcomes.get(index, CaseOutcome(False, reason)) for index in range(len(cases))]
+    return [outcomes.get(index, rest) for index in range(len(cases))]
 
 
 def _run_of(case: Case) -> _Run:
@@ -230,7 +234,8 @@ def _reports(stdout: bytes, batch: list[int]) -> Iterator[tuple[int, str, Any]]:
 def _judge_value(case: Case, kind: str, value: Any, secret: str) -> CaseOutcome:
     trusted = case.kind != "beside"
     if kind == "error":
-        return CaseOutcome(False, shorten_text(value), trusted=trusted)
+        failure = ErrorKind.INVALID_INPUT
+        return CaseOutcome(False, shorten_text(value), trusted=trusted, failure=failure)
     if not trusted:
         good = kind == "value" and value == secret
     elif case.kind == "text":
@@ -250,17 +255,15 @@ def _judge_output(case: Case, result: SandboxResult, deadline_s: float) -> CaseO
 
 
 def _unfinished(result: SandboxResult, deadline_s: float) -> CaseOutcome:
-    return CaseOutcome(False, describe_end(result, deadline_s), _stderr(result))
-
-
-def describe_end(result: SandboxResult, deadline_s: float) -> str:
-    """Why a program ended that had not said all that it was asked."""
-    if result.timed_out:
-        return f"timed out after {deadline_s:.3g} s"
-    if result.truncated:
-        return "printed more than the output limit"
+    """The outcome where a program ended that had not said all that it was asked."""
     last = _stderr(result).rpartition("\n")[2] or "no message"
-    return shorten_text(f"ended with exit code {result.exit_code}: {last}")
+    text = shorten_text(f"ended with exit code {result.exit_code}: {last}")
+    if result.truncated:
+        text = "printed more than the output limit"
+    if result.timed_out:
+        text = f"timed out after {deadline_s:.3g} s"
+    failure = ErrorKind.TIMEOUT if result.timed_out else ErrorKind.INVALID_INPUT
+    return CaseOutcome(False, text, _stderr(result), failure=failure)
 
 
 def _stderr(result: SandboxResult, limit: int = 2000) -> str:
