@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 from adjudge.errors import ErrorKind, GradingFailure, Metadata
 from adjudge.graders.base import View, final_response
 from adjudge.graders.code.cases import Case
-from adjudge.graders.code.running import CaseBudget, run_cases
+from adjudge.graders.code.running import CaseBudget, CaseOutcome, run_cases
 from adjudge.graders.code.sandbox import check_sandbox
 from adjudge.graders.code.values import encode_tree
 from adjudge.graders.llm.candidate_view import (
@@ -125,15 +125,6 @@ def _invalid(message: str) -> GradingFailure:
     return GradingFailure(ErrorKind.INVALID_INPUT, message)
 
 
-@dataclass(frozen=True)
-class RuleResult:
-    """What a rule's function found: ``passed``, or ``None`` with the kind and the reason."""
-
-    passed: bool | None
-    kind: ErrorKind | None = None
-    reason: str = ""
-
-
 _PROGRAM = """
 def check(place):
     checker = {"__name__": "candidate"}
@@ -147,7 +138,7 @@ def check(place):
 
 async def run_checks(
     rules: Sequence[RuleConstraint], instruction: str, response: str, deadline_s: float = 30.0
-) -> list[RuleResult]:
+) -> list[CaseOutcome]:
     """One outcome per rule, in order.
 
     Each is a call that is expected to return true, of a program that has all functions of the row.
@@ -157,17 +148,13 @@ async def run_checks(
     sources = [rule.source for rule in rules]
     given = f"INSTRUCTION, RESPONSE, SOURCES = {(instruction, response, sources)!r}"
     calls = [["check", encode_tree([place]), encode_tree({})] for place in range(len(rules))]
-    outcomes = await run_cases(
+    return await run_cases(
         given + _PROGRAM,
         [Case("exact", [call], encode_tree([True])) for call in calls],
         CaseBudget(deadline_s, test_deadline_s=5.0, memory_mb=512),
         stop_early=False,
         untrusted_tests="refuse",
     )
-    return [
-        RuleResult(one.passed) if one.failure is None else RuleResult(None, one.failure, one.text)
-        for one in outcomes
-    ]
 
 
 _MOST_SHOWN = 50
@@ -178,7 +165,7 @@ class VerifParts:
     """What came of the two halves, a failure in place of one that has none."""
 
     constraints: Constraints
-    checked: list[RuleResult] | GradingFailure
+    checked: list[CaseOutcome] | GradingFailure
     told: JudgeOutcome | GradingFailure | None
 
     def result(self, name: str, score_range: ScoreRange) -> GraderScore:
@@ -198,11 +185,11 @@ class VerifParts:
         found = [one for one in (self.checked, self.told) if isinstance(one, GradingFailure)]
         if isinstance(self.checked, list):
             for rule, one in zip(self.constraints.rules, self.checked, strict=True):
-                if one.kind is not None:
-                    message = f"rule {rule.name!r}: its function has no answer: {one.reason}"
+                if one.failure is not None:
+                    message = f"rule {rule.name!r}: its function has no answer: {one.text}"
                     # It read the candidate's text. Its own time is no outage of a judge.
-                    marks = {"suspect": True, "local": one.kind is ErrorKind.TIMEOUT}
-                    found.append(GradingFailure(one.kind, message, marks))
+                    marks = {"suspect": True, "local": one.failure is ErrorKind.TIMEOUT}
+                    found.append(GradingFailure(one.failure, message, marks))
         return found
 
     def _failure(
@@ -228,8 +215,8 @@ class VerifParts:
         if isinstance(self.checked, GradingFailure):
             return 0.0, 1.0
         n = len(self.checked)
-        passed = sum(one.passed is True for one in self.checked)
-        return passed / n, (passed + sum(one.passed is None for one in self.checked)) / n
+        passed = sum(one.passed for one in self.checked)
+        return passed / n, (passed + sum(one.failure is not None for one in self.checked)) / n
 
     def _llm(self) -> tuple[float, float]:
         """The lowest and highest that the judge's verdict can be."""
@@ -245,7 +232,10 @@ class VerifParts:
         found: dict[str, Any] = {"constraints": len(self.constraints.soft)}
         if isinstance(self.checked, list):
             pairs = zip(self.constraints.rules, self.checked, strict=True)
-            found["rules"] = [{"name": rule.name, "passed": one.passed} for rule, one in pairs]
+            found["rules"] = [
+                {"name": rule.name, "passed": one.passed if one.failure is None else None}
+                for rule, one in pairs
+            ]
         if rules[0] == rules[1]:
             found["rule_part"] = rules[0]
         if llm[0] == llm[1]:
@@ -255,7 +245,7 @@ class VerifParts:
     def _words(self) -> str:
         said = []
         if isinstance(self.checked, list) and self.checked:
-            passed = sum(one.passed is True for one in self.checked)
+            passed = sum(one.passed for one in self.checked)
             said.append(f"{passed} of {len(self.checked)} rules hold")
         if self.told is not None:
             said.append(f"judge {self._llm()[0]:g}")
@@ -341,7 +331,7 @@ class VerIFGrader(JudgeGrader):
         if query is None:
             raise missing_field_failure(("instruction", "query", "messages", "prompt"), fields)
 
-        async def rules() -> list[RuleResult]:
+        async def rules() -> list[CaseOutcome]:
             if not constraints.rules:
                 return []
             return await run_checks(constraints.rules, _text(query), response)
