@@ -6,25 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from adjudge.errors import (
-    LACKED,
-    CandidateLimitExceeded,
-    Cause,
-    ErrorKind,
-    GradingFailure,
-)
-from adjudge.graders.base import (
-    NO_FINAL_TEXT,
-    Between,
-    ParametricRule,
-    final_response,
-)
-from adjudge.graders.code.blocks import (
-    PRELUDE,
-    extract_python,
-    extract_solution,
-    find_syntax_fault,
-)
+from adjudge.errors import LACKED, CandidateLimitExceeded, Cause, ErrorKind, GradingFailure
+from adjudge.graders.base import NO_FINAL_TEXT, Between, ParametricRule, final_response
+from adjudge.graders.code.blocks import PRELUDE, extract_python, extract_solution, find_syntax_fault
 from adjudge.graders.code.cases import Case, UntrustedTests, called_names, parse_cases
 from adjudge.graders.code.running import CaseBudget, CaseOutcome, run_cases
 from adjudge.graders.code.sandbox import check_sandbox

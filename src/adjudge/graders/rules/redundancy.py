@@ -8,11 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from adjudge.graders.base import (
-    ParametricRule,
-    UnitNumber,
-    is_nan,
-)
+from adjudge.graders.base import ParametricRule, UnitNumber, is_nan
 from adjudge.graders.rules.similarity import count_similar_pairs, nearest_earlier_similarities
 from adjudge.graders.rules.trajectory import (
     UNPRINTABLE,
