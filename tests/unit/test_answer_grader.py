@@ -185,7 +185,6 @@ def test_thinking_is_not_the_answer(judge: Judge) -> None:
         ("EXACT", []),
         ("JSON", "{"),
         ("REGEX", "("),
-        ("REGEX", 5),
         ("REGEX", ""),
     ],
 )

@@ -136,6 +136,13 @@ def read_references(reference: Any) -> list[str]:
     )
 
 
+def read_count(value: Any) -> int | None:
+    """A whole number from 0, a float in tables with gaps; ``None`` for any other value."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and value >= 0 else None
+
+
 def is_nan(value: Any) -> bool:
     """Whether a value is NaN, with which tables fill the gaps of a column."""
     return isinstance(value, float) and math.isnan(value)
@@ -446,7 +453,10 @@ class RecordedGrader(RuleGrader):
                 f"low and high must be finite, with low below high (found {low}, {high})"
             )
         self.score_range = (low, high)
-        data = _read_file(self.path)
+        try:
+            data = self.path.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"path: {path} cannot be read: {error.strerror}") from error
         self.fingerprint = sha256(data).hexdigest()
         self._rows = _parse_rows(self.path, data)
 
@@ -469,13 +479,6 @@ class RecordedGrader(RuleGrader):
 def _normalize_id(value: Any) -> str:
     """1, 1.0 and "1" are one id: columns change type between tools."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _read_file(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"path: {path} cannot be read: {error.strerror}") from error
 
 
 def _parse_rows(path: Path, data: bytes) -> dict[str, _RecordedRow]:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import contextlib
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from adjudge.errors import LACKED, CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
@@ -116,18 +117,14 @@ def compare_box(text: str, reference: Any) -> AnswerMatch:
     return _alike(overlap, str(list(box)), f"intersection over union {overlap:.3g}")
 
 
-def compare_any(text: str, reference: Any) -> AnswerMatch:
-    """1 when ``text`` equals any reference; case, white space around and LaTeX wrappers aside."""
-    wanted = {_folded(one) for one in read_reference_texts(reference)}
-    wanted |= {_folded(strip_wrappers(one)) for one in wanted}
-    equal = bool({_folded(text), _folded(strip_wrappers(text))} & wanted)
-    return _decided(equal, text, "equal_text")
+def _fold(text: str) -> str:
+    return unicodedata.normalize("NFC", strip_wrappers(text)).strip().casefold()
 
 
-def compare_exact(text: str, reference: Any) -> AnswerMatch:
-    """1 when ``text`` equals any reference, surrounding white space aside."""
-    wanted = [one.strip() for one in read_reference_texts(reference)]
-    return _decided(text.strip() in wanted, text, "equal_text")
+def compare_text(text: str, reference: Any, write: Callable[[str], str]) -> AnswerMatch:
+    """1 when ``write`` makes the same of ``text`` and of any reference."""
+    wanted = set(map(write, read_reference_texts(reference)))
+    return _decided(write(text) in wanted, text, "equal_text")
 
 
 def compare_json(text: str, reference: Any) -> AnswerMatch:
@@ -144,8 +141,8 @@ COMPARATORS: dict[str, Callable[[str, Any], AnswerMatch]] = {
     "MULTIPLE_CHOICE": compare_letter,
     "BOOLEAN": compare_boolean,
     "BBOX": compare_box,
-    "ANY": compare_any,
-    "EXACT": compare_exact,
+    "ANY": partial(compare_text, write=_fold),
+    "EXACT": partial(compare_text, write=str.strip),
     "JSON": compare_json,
 }
 """The types whose comparison has no parameters."""
@@ -160,10 +157,6 @@ def raise_unusable_reference(wanted: str, reference: Any) -> Any:
     """Raise ``GradingFailure(invalid_input)`` for a reference that is not ``wanted``."""
     found = f"{type(reference).__name__} {shorten_text(reference, 80)!r}"
     raise GradingFailure(ErrorKind.INVALID_INPUT, f"the reference must be {wanted}, got {found}")
-
-
-def _folded(text: str) -> str:
-    return unicodedata.normalize("NFC", text).strip().casefold()
 
 
 def _each(reference: Any) -> list[Any]:
@@ -197,16 +190,9 @@ def _reference_number(reference: Any) -> ParsedNumber:
     if isinstance(reference, str):
         text = find_last_marked(reference, hashes=True) or reference
         number = read_number(text) or find_last_number(text)
-    elif isinstance(reference, int | float) and not isinstance(reference, bool):
-        number = _given_number(reference)
+    elif type(reference) in (int, float) and abs(reference) < 10**MAX_DIGITS:  # NaN is not
+        number = ParsedNumber(Fraction(repr(reference)), False, 0, repr(reference))
     return number or raise_unusable_reference("a number", reference)
-
-
-def _given_number(given: float) -> ParsedNumber | None:
-    """A number of the row's own; ``None`` for what no answer can be read as."""
-    if not -(10**MAX_DIGITS) < given < 10**MAX_DIGITS:  # NaN is not either
-        return None
-    return ParsedNumber(Fraction(repr(given)), False, 0, repr(given))
 
 
 def _reference_boxes(reference: Any) -> list[Box]:
@@ -411,7 +397,7 @@ class AnswerGrader(ParametricRule):
         return _alike(score, text, f"edit similarity {score:.3g}")
 
     async def _regex(self, text: str, marked: bool, reference: Any) -> AnswerMatch:
-        patterns = [self.pattern] if self.pattern else _patterns(reference)
+        patterns = [self.pattern] if self.pattern else _texts(reference)
         start = max(0, len(text) - _PATTERN_CHARS)
         if marked and start:
             message = f"more than {_PATTERN_CHARS} characters are marked as the answer"
@@ -440,14 +426,6 @@ class AnswerGrader(ParametricRule):
         metadata |= {**facts, **more}
         reason = f"{finding.decision}: {finding.reason}" if finding.reason else finding.decision
         return self._score(finding.score, reason, **metadata)
-
-
-def _patterns(reference: Any) -> list[str]:
-    patterns = reference if isinstance(reference, Sequence) else [reference]
-    patterns = [patterns] if isinstance(patterns, str) else list(patterns)
-    if not patterns or not all(isinstance(one, str) and one.strip() for one in patterns):
-        raise_unusable_reference("a pattern", reference)
-    return patterns
 
 
 async def try_answer(reference: str, answer: str) -> dict[str, dict[str, Any]]:

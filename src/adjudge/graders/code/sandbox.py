@@ -72,18 +72,13 @@ class Sandbox:
     """Runs programs in bubblewrap, at most ``max_parallel`` at a time on one event loop.
 
     ``max_parallel`` defaults to the number of usable CPUs; waiting programs queue, and their
-    deadline starts when they do. Pickling carries the setting only.
+    deadline starts when they do.
     """
 
     def __init__(self, *, max_parallel: int | None = None) -> None:
-        if max_parallel is not None and max_parallel < 1:
-            raise ValueError(f"max_parallel must be at least 1, got {max_parallel!r}")
         self.max_parallel = max_parallel
         self._slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
         self._slots = weakref.WeakKeyDictionary()
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return functools.partial(Sandbox, max_parallel=self.max_parallel), ()
 
     async def run(
         self,

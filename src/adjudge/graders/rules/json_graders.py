@@ -112,7 +112,8 @@ class JsonSchemaGrader(_JsonGrader):
         super().__post_init__()
         self.schema_text = self._configured(self.schema)
         self.fingerprint = sha256(encode_exactly(self.schema_text)).hexdigest()
-        self._inline = bool(self.schema_text) and not self._explosive(self.schema_text)
+        keys = set(_keys(decode_strict_json(self.schema_text))) if self.schema_text else set()
+        self._inline = bool(self.schema_text) and self._EXPLOSIVE.isdisjoint(keys)
 
     async def aevaluate(self, response: str, schema: Any = None) -> GraderScore:
         """Judge one response."""
@@ -121,7 +122,10 @@ class JsonSchemaGrader(_JsonGrader):
         if invalid is not None:
             return invalid
         if self._inline and len(response) <= self._INLINE_CHARS:
-            return self._judged(self._check_here(value))
+            try:
+                return self._judged(find_first_fault(compile_schema(schema_text), value))
+            except UnusableSchema as fault:
+                raise GradingFailure(ErrorKind.INVALID_INPUT, str(fault)) from None
         payload = {"schema": schema_text, "instance": json.dumps(value)}
         try:
             answer = await get_pool().call(
@@ -135,16 +139,8 @@ class JsonSchemaGrader(_JsonGrader):
             raise GradingFailure(ErrorKind.INVALID_INPUT, answer["schema_fault"])
         return self._judged(answer["fault"])
 
-    def _check_here(self, value: Any) -> str:
-        try:
-            return find_first_fault(compile_schema(self.schema_text), value)
-        except UnusableSchema as fault:
-            raise GradingFailure(ErrorKind.INVALID_INPUT, str(fault)) from None
-
     def _judged(self, fault: str) -> GraderScore:
-        reason = fault or "satisfies the schema"
-        score = 0.0 if fault else 1.0
-        return self._score(score, reason)
+        return self._score(float(not fault), fault or "satisfies the schema")
 
     def _configured(self, schema: Any) -> str:
         """The configured schema as JSON text, '' for none; raises ``ConfigError`` if unusable."""
@@ -156,9 +152,6 @@ class JsonSchemaGrader(_JsonGrader):
         except (ValueError, GradingFailure) as fault:
             raise ConfigError(f"{self.type_name}: schema cannot be used: {fault}") from None
         return text
-
-    def _explosive(self, schema_text: str) -> bool:
-        return any(key in self._EXPLOSIVE for key in _keys(decode_strict_json(schema_text)))
 
 
 def _schema_text(schema: Any) -> str:

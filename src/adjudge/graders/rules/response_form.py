@@ -8,6 +8,8 @@ from functools import cache
 from itertools import islice
 from typing import Annotated, Any, Literal, cast
 
+from pydantic import Field, StringConstraints
+
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
@@ -16,6 +18,7 @@ from adjudge.graders.base import (
     UnitNumber,
     check_parameter,
     final_response,
+    read_count,
     require_package,
     require_text,
 )
@@ -23,6 +26,9 @@ from adjudge.graders.rules.json_validation import InvalidJson, decode_strict_jso
 from adjudge.intake.rendered import strip_end_tokens
 from adjudge.text import shorten_text, split_words
 from adjudge.types import GraderScore, Role, ScoreRange
+
+_TagName = Annotated[str, StringConstraints(pattern=r"^[\w-]*\w[\w-]*$")]
+_TagNames = Annotated[list[_TagName], Field(min_length=1)]
 
 
 @dataclass(eq=False, repr=False)
@@ -51,7 +57,7 @@ class ReasoningFormatGrader(ParametricRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._tags = ["think", "answer"] if self.tags is None else self.tags
-        _check_tags(self.type_name, self._tags)
+        check_parameter("tags", self._tags, _TagNames)
 
     def evaluate(self, response: str) -> GraderScore:
         """Judge one response."""
@@ -149,19 +155,6 @@ def _says_nothing(text: str) -> bool:
     return not any(sign.isprintable() and not sign.isspace() for sign in text)
 
 
-def _check_tags(owner: str, tags: Any) -> None:
-    listed = tags if isinstance(tags, list) else []
-    names = {tag for tag in listed if isinstance(tag, str) and _TAG_NAME.fullmatch(tag)}
-    if not listed or len(names) < len(listed):
-        raise ConfigError(
-            f"{owner}: tags must be a list of different names of tags, without brackets, such as "
-            f"'think' (found {tags!r})"
-        )
-
-
-_TAG_NAME = re.compile(r"[\w-]*\w[\w-]*")
-
-
 def _count_fault(text: str, tag: str) -> str:
     for mark in (f"<{tag}>", f"</{tag}>"):
         count = text.count(mark)
@@ -194,10 +187,6 @@ def _call_fault(body: str) -> str:
     return "" if isinstance(arguments, dict) else "arguments are not an object"
 
 
-_TextUnit = Literal["chars", "words"]
-_Unit = Literal["tokens", "chars", "words"]
-
-
 @dataclass(eq=False, repr=False)
 class LengthPenaltyGrader(ParametricRule):
     """A penalty that grows with every unit outside the allowed lengths.
@@ -223,7 +212,7 @@ class LengthPenaltyGrader(ParametricRule):
     min_length: Annotated[int, Between(0)] = 10
     max_length: Annotated[int, Between(0)] = 1000
     penalty_rate: Annotated[float, Between(0, 1e6)] = 0.01
-    unit: _TextUnit = "chars"
+    unit: Literal["chars", "words"] = "chars"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -235,7 +224,8 @@ class LengthPenaltyGrader(ParametricRule):
 
     def evaluate(self, response: str) -> GraderScore:
         """Penalise one response."""
-        length = _length(require_text(response), self.unit)
+        text = require_text(response)
+        length = len(split_words(text)) if self.unit == "words" else len(text)
         excess = max(self.min_length - length, length - self.max_length, 0)
         penalty = -excess * self.penalty_rate or 0.0
         reason = f"{length} {self.unit}, allowed {self.min_length} to {self.max_length}"
@@ -267,7 +257,7 @@ class SoftOverlongPunishmentGrader(ParametricRule):
 
     max_length: Annotated[int, Between(1)] = 20480
     cache_length: int = 4096
-    unit: _Unit = "tokens"
+    unit: Literal["tokens", "chars", "words"] = "tokens"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -277,28 +267,18 @@ class SoftOverlongPunishmentGrader(ParametricRule):
     def evaluate(self, response: str | None = None, response_length: Any = None) -> GraderScore:
         """Penalise one response."""
         if self.unit == "tokens":
-            length = _token_count(response_length)
+            if (length := read_count(response_length)) is None:
+                message = (
+                    "unit = 'tokens' needs the field response_length (a whole number of tokens), "
+                    f"got {response_length!r}; unit = 'chars' or 'words' measures the response"
+                )
+                raise GradingFailure(ErrorKind.INVALID_INPUT, message)
         else:
-            length = _length(require_text(response), self.unit)
+            text = require_text(response)
+            length = len(split_words(text)) if self.unit == "words" else len(text)
         over = length - (self.max_length - self.cache_length)
         penalty = -min(over, self.cache_length) / self.cache_length if over > 0 else 0.0
         return self._score(penalty, f"{length} of {self.max_length} {self.unit}", length=length)
-
-
-def _length(text: str, unit: str) -> int:
-    return len(split_words(text)) if unit == "words" else len(text)
-
-
-def _token_count(value: Any) -> int:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # a column of a table with gaps is often read as floats
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise GradingFailure(
-            ErrorKind.INVALID_INPUT,
-            "unit = 'tokens' needs the field response_length (a whole number of tokens), "
-            f"got {value!r}; unit = 'chars' or 'words' measures the response instead",
-        )
-    return value
 
 
 @dataclass(eq=False, repr=False)
