@@ -38,7 +38,7 @@ def test_sleeping_for_ever_ends_at_the_deadline(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_endless_output_is_cut_and_ended(sandbox: Sandbox, stream: str) -> None:
     program = f"import sys\nwhile True: sys.{stream}.write('x' * 100000)"
-    result = run(sandbox, program, output_limit_bytes=300_000, deadline_s=60)
+    result = run(sandbox, program, output_bytes=300_000, deadline_s=60)
     assert result.truncated
     assert not result.timed_out
     assert getattr(result, stream) == b"x" * 300_000

@@ -20,7 +20,7 @@ from typing import Any
 
 from adjudge.errors import ErrorKind
 from adjudge.graders.code.cases import Case, UntrustedTests, make_beside_case
-from adjudge.graders.code.sandbox import Sandbox, SandboxResult
+from adjudge.graders.code.sandbox import Sandbox, SandboxLimits, SandboxResult
 from adjudge.graders.code.values import CANDIDATE_FILE, CASES_FILE
 from adjudge.text import shorten_text
 
@@ -132,13 +132,10 @@ async def _run_stdio(
     source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: CaseBudget
 ) -> tuple[float, _RunReports]:
     index, case = batch[0], cases[batch[0]]
+    most = _OUTPUT_LIMIT + 2 * len(case.expected)
+    limits = SandboxLimits(deadline_s, budget.memory_mb, output_bytes=most)
     result = await _sandbox.run(
-        _STDIO_DRIVER,
-        stdin=case.request,
-        deadline_s=deadline_s,
-        memory_mb=budget.memory_mb,
-        output_limit_bytes=_OUTPUT_LIMIT + 2 * len(case.expected),
-        files={CANDIDATE_FILE: source},
+        _STDIO_DRIVER, limits, stdin=case.request, files={CANDIDATE_FILE: source}
     )
     return result.duration_s, {index: _judge_output(case, result, deadline_s)}
 
@@ -149,10 +146,8 @@ async def _run_calls(
     secret = secrets.token_hex(16)
     result = await _sandbox.run(
         _START,
+        SandboxLimits(deadline_s, budget.memory_mb),
         stdin="".join(_request(index, cases[index], secret) for index in batch).encode(),
-        deadline_s=deadline_s,
-        memory_mb=budget.memory_mb,
-        output_limit_bytes=_OUTPUT_LIMIT,
         files=_candidate(source),
     )
     news: _RunReports = {}
@@ -171,12 +166,9 @@ async def _run_tests(
     result, candidate = await _sandbox.run_pair(
         _START,
         _START,
+        SandboxLimits(deadline_s, budget.memory_mb, _DISK_MB + (len(tests) >> 20)),
         leader_files={CASES_FILE: tests, _PROGRAM: _program("tester", "run")},
         helper_files=_candidate(source),
-        deadline_s=deadline_s,
-        memory_mb=budget.memory_mb,
-        output_limit_bytes=_OUTPUT_LIMIT,
-        disk_mb=_DISK_MB + (len(tests) >> 20),
     )
     # The tests' program ends with 1 when the candidate has ended.
     ended = candidate if candidate and result.exit_code == 1 else result
