@@ -146,7 +146,7 @@ def check_setting(kind: Any, value: Any, key: str) -> Any:
     try:
         return adapter.validate_python(value, strict=True)
     except ValidationError as error:
-        with suppress(ValidationError, ValueError):  # as JSON: text names an enum, a list a tuple
+        with suppress(TypeError, ValueError):  # as JSON: text names an enum, a list a tuple
             return adapter.validate_json(json.dumps(value, allow_nan=False), strict=True)
         reason = error.errors()[0]["msg"].replace("Input should", "must", 1)
         raise ConfigError(f"{key}: {reason} (found {repr(value)[:80]})") from None

@@ -310,9 +310,3 @@ def test_a_response_too_long_for_its_instructions_is_the_candidates(
     ]
     result = run(grader.aevaluate(response, ids, kwargs))
     assert (result.score, result.cause) == (0.0, Cause.CANDIDATE)
-
-
-def test_json_that_is_none_is_a_score() -> None:
-    grader = JsonSchemaGrader({"type": "object"})
-    for response in ("", "no JSON", "<think>{}", "[" * 100_000, json.dumps([1])):
-        assert run(grader.aevaluate(response)).score == 0.0

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.instructions.grader import (
@@ -60,8 +59,6 @@ def test_no_instructions_are_nothing_to_judge() -> None:
 
 
 def test_grader_refusals() -> None:
-    with refuses("reading"):
-        IFEvalGrader(reading="lax")  # type: ignore[arg-type]  # what a spec may hold
     for response, ids in ((None, [NO_COMMA]), ("x", ["punctuation:dots"])):
         with pytest.raises(GradingFailure) as caught:
             IFEvalGrader().evaluate(response, ids, [{}])  # type: ignore[arg-type]  # hostile
