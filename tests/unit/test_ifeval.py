@@ -77,5 +77,5 @@ def test_long_responses_are_judged_in_a_worker(monkeypatch: pytest.MonkeyPatch) 
     def judged_here(*_: Any) -> Any:
         raise AssertionError("judged on the loop")
 
-    monkeypatch.setattr(IFEvalGrader, "evaluate", judged_here)
+    monkeypatch.setattr("adjudge.graders.instructions.grader.follows", judged_here)
     assert asyncio.run(grader.aevaluate(response, ids, kwargs)) == here

@@ -86,11 +86,6 @@ def parse_instructions(
     return [(name, _check(name, values, repaired)) for name, values in pairs]
 
 
-def select_arguments(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a row's arguments those that the type ``name`` takes."""
-    return {key: values.get(key) for key in list_arguments(name)}
-
-
 @cache
 def list_arguments(name: str) -> tuple[str, ...]:
     """The arguments of the type ``name``."""
@@ -181,12 +176,12 @@ def loose_results(
 def follows_json(payload: str) -> list[bool]:
     """:func:`follows` for a worker process: all that it needs as JSON text."""
     enter_phase(WorkerPhase.REFERENCE)
-    given = json.loads(payload)
-    parsed = parse_instructions(given["ids"], given["kwargs"], repaired=given["repaired"])
+    names, kwargs, repaired, response, reading = json.loads(payload)
+    parsed = parse_instructions(names, kwargs, repaired=repaired)
     asked = [check for _, check in parsed]
     # What a check takes per character is ours to bound: only the length is left.
     enter_phase(WorkerPhase.CANDIDATE)
-    return follows(given["response"], asked, given["reading"])
+    return follows(response, asked, reading)
 
 
 def _blank(text: str) -> bool:
@@ -234,58 +229,51 @@ class IFEvalGrader(ParametricRule):
     def evaluate(self, response: str, instruction_id_list: Any, kwargs: Any) -> GraderScore:
         """Judge one response."""
         asked = parse_instructions(instruction_id_list, kwargs, repaired=self._repaired)
-        text = self._judged_text(require_text(response))
-        if text is None or not asked:
-            return self._unread(asked)
-        followed = follows(text, [check for _, check in asked], self.reading)
-        return self._judged(asked, followed)
+        return self._judged(asked, self._judged_text(require_text(response)))
 
     async def aevaluate(self, response: str, instruction_id_list: Any, kwargs: Any) -> GraderScore:
         """Judge one response; a long one in a worker process, since a loop may wait for it."""
         asked = parse_instructions(instruction_id_list, kwargs, repaired=self._repaired)
         text = self._judged_text(require_text(response))
         if text is None or not asked or len(text) <= self._INLINE_CHARS:
-            return self.evaluate(response, instruction_id_list, kwargs)
-        own = [select_arguments(name, row) for (name, _), row in zip(asked, kwargs, strict=True)]
-        given = {"ids": [name for name, _ in asked], "kwargs": own}
+            return self._judged(asked, text)
+        names = [name for name, _ in asked]
+        pairs = zip(names, kwargs, strict=True)
+        own = [{key: row.get(key) for key in list_arguments(name)} for name, row in pairs]
+        payload = json.dumps([names, own, self._repaired, text, self.reading], default=int)
         try:
             followed = await get_pool().call(
                 "adjudge.graders.instructions.grader:follows_json",
-                json.dumps(
-                    {
-                        **given,
-                        "response": text,
-                        "reading": self.reading,
-                        "repaired": self._repaired,
-                    },
-                    default=int,
-                ),
+                payload,
                 deadline_s=self._DEADLINE_S,
             )
         except CandidateLimitExceeded as excess:
-            nothing = {"instructions": given["ids"], "followed": [False] * len(asked)}
-            return self._candidate_fault(str(excess), **nothing)
-        return self._judged(asked, followed)
+            nothing = [False] * len(asked)
+            return self._candidate_fault(str(excess), instructions=names, followed=nothing)
+        return self._judged(asked, text, followed)
 
     def _judged_text(self, response: str) -> str | None:
         """What is judged; white space that stood between thinking and answer belongs to neither."""
         text = final_text(response)
         return text if text is None or text == response else text.lstrip()
 
-    def _unread(self, asked: list[tuple[str, InstructionCheck]]) -> GraderScore:
-        """The result where nothing is asked, or nothing is there to be judged."""
+    def _judged(
+        self,
+        asked: list[tuple[str, InstructionCheck]],
+        text: str | None,
+        followed: list[bool] | None = None,
+    ) -> GraderScore:
+        names = [name for name, _ in asked]
         if not asked:
             return self._not_applicable(1.0, "no instructions", instructions=[], followed=[])
-        ids = [name for name, _ in asked]
-        return self._score(0.0, NO_FINAL_TEXT, instructions=ids, followed=[False] * len(ids))
-
-    def _judged(
-        self, asked: list[tuple[str, InstructionCheck]], followed: list[bool]
-    ) -> GraderScore:
-        ids = [name for name, _ in asked]
-        missed = [name for name, ok in zip(ids, followed, strict=True) if not ok]
-        score = sum(followed) / len(ids) if self.level == "instruction" else float(not missed)
-        return self._score(score, _reason(missed, len(ids)), instructions=ids, followed=followed)
+        if text is None:
+            nothing = [False] * len(names)
+            return self._score(0.0, NO_FINAL_TEXT, instructions=names, followed=nothing)
+        followed = followed or follows(text, [check for _, check in asked], self.reading)
+        missed = [name for name, ok in zip(names, followed, strict=True) if not ok]
+        score = sum(followed) / len(names) if self.level == "instruction" else float(not missed)
+        reason = f"not followed: {', '.join(missed)}" if missed else f"all {len(names)} followed"
+        return self._score(score, reason, instructions=names, followed=followed)
 
 
 @dataclass(eq=False, repr=False)
@@ -310,7 +298,3 @@ class RepairedIFEvalGrader(IFEvalGrader):
     def _judged_text(self, response: str) -> str | None:
         text = view_text(response, "final")
         return None if text is None else plain_text(text).strip()
-
-
-def _reason(missed: list[str], asked: int) -> str:
-    return f"not followed: {', '.join(missed)}" if missed else f"all {asked} followed"
