@@ -26,25 +26,12 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=20,
 )
-markdown = st.lists(
-    st.sampled_from(
-        ["```", "~~~", "````", "`", "\n", "\r", " ", "\t", "python", "py", "x = 1", "é"]
-    )
-).map("".join)
 code = st.text(alphabet="()[]{}:=+-*,.'\"\\\n\t ab1#@f", max_size=60)
 
 TEST_PIECES = (
     *("assert ", "f(3)", " == ", "9", " is ", "x", "\n", "lambda: 0", "(", ")", ", ", "import sys"),
     *("sys.stdin", "class A(f): pass", "def check(c): ", "try: f()\nexcept E: pass", "isinstance"),
 )
-
-
-@given(st.text() | markdown)
-def test_blocks_are_pieces_of_the_text(text: str) -> None:
-    bare = "".join(text.split())
-    for language, source in split_fenced_blocks(text):
-        assert language == "" or language in text.lower()
-        assert "".join(source.split()) in bare
 
 
 @given(st.lists(st.text(alphabet="ab =1(:) ").map(str.rstrip), max_size=8), st.integers(0, 3))
@@ -70,21 +57,14 @@ def test_blocks_that_parse_make_a_program_that_parses(sources: list[str]) -> Non
         assert parse_fault(join_blocks(given)) == ""
 
 
-@given(json_values)
+statements = code | st.lists(st.sampled_from(TEST_PIECES)).map("".join)
+
+
+@given(json_values | st.lists(statements, min_size=1, max_size=1))
 def test_reading_test_cases_fails_in_one_way_only(value: Any) -> None:
     kind = None
     try:
         assert parse_cases(value, "f")
-    except GradingFailure as failure:
-        kind = failure.kind
-    assert kind in (None, ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED)
-
-
-@given(code | st.lists(st.sampled_from(TEST_PIECES)).map("".join))
-def test_reading_statements_fails_in_one_way_only(test: str) -> None:
-    kind = None
-    try:
-        parse_cases([test], "f")
     except GradingFailure as failure:
         kind = failure.kind
     assert kind in (None, ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED)
@@ -122,18 +102,6 @@ def _ordered(value: Any) -> Any:
     if isinstance(value, dict):
         return [(_ordered(key), _ordered(item)) for key, item in value.items()]
     return value
-
-
-@given(
-    json_values
-    | st.lists(st.sampled_from(["dict", "set", "int", "range", "plus"]) | st.lists(scalars))
-)
-def test_trees_of_any_shape_decode_to_plain_values_or_fail(tree: Any) -> None:
-    try:
-        value = decode_tree(tree)
-    except (ValueError, TypeError, RecursionError):
-        return
-    encode_tree(value, live=_alive)
 
 
 reply_trees = st.recursive(
