@@ -10,6 +10,7 @@ import json
 import typing
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
@@ -139,15 +140,22 @@ def check_setting(kind: Any, value: Any, key: str) -> Any:
     What pydantic has no schema for is not checked.
     """
     try:
-        adapter = TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True))
+        adapter = _adapter(kind)
     except PydanticUserError:
         return value
     try:
         return adapter.validate_python(value, strict=True)
     except ValidationError as error:
-        with suppress(ValidationError, ValueError):  # as JSON: text names an enum, a list a tuple
+        with suppress(TypeError, ValueError):  # as JSON: text names an enum, a list a tuple
             return adapter.validate_json(json.dumps(value, allow_nan=False), strict=True)
-        raise ConfigError(f"{key}: {error.errors()[0]['msg']} (found {repr(value)[:80]})") from None
+        reason = error.errors()[0]["msg"].replace("Input should", "must", 1)
+        raise ConfigError(f"{key}: {reason} (found {repr(value)[:80]})") from None
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    config = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
+    return TypeAdapter(kind, config=config)
 
 
 def _explain_all(

@@ -1,4 +1,4 @@
-"""Text that a policy, a judge or a dataset wrote: what UTF-8 cannot hold, and thinking.
+"""Text that a policy, a judge or a dataset wrote: what UTF-8 cannot hold, thinking, and words.
 
 A policy can write half of a surrogate pair (a lone surrogate), which is a Python string and no
 UTF-8. Here is what is done with it: replaced where people or programs read the text, kept byte for
@@ -90,22 +90,6 @@ def final_text(response: str) -> str | None:
     return None if THINK_OPEN in rest else rest
 
 
-def thinking_text(response: str) -> str:
-    """What ``<think>…</think>`` holds, blocks joined by a line break; ``""`` without thinking.
-
-    An unclosed ``<think>`` reaches to the end; a ``</think>`` that nothing opened closes thinking
-    that the chat template opened.
-    """
-    first, *others = response.split(THINK_CLOSE)
-    blocks = [_after_opening(piece) for piece in others]
-    opened = THINK_OPEN in first or not others
-    return "\n".join(filter(None, [_after_opening(first) if opened else first, *blocks]))
-
-
-def _after_opening(piece: str) -> str:
-    return piece.partition(THINK_OPEN)[2]
-
-
 def split_thinking(text: str) -> tuple[str, str]:
     """``(text, reasoning)`` of a reply with inline thinking.
 
@@ -193,3 +177,55 @@ def escape_json(data: object) -> str:
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     # Of what UTF-8 lacks there are only lone surrogates: each becomes its escape.
     return text.encode(errors="backslashreplace").decode()
+
+
+# Scripts without spaces: Han with its extensions, kana, Thai, Lao, Burmese, Khmer; and the vowels
+# and tones that stand at a letter of the last four.
+SPACELESS = (
+    "\u0e01-\u0e30\u0e32\u0e33\u0e40-\u0e46\u0e81-\u0eb0\u0eb2\u0eb3\u0ebd-\u0ec6\u0edc-\u0edf"
+    "\u1000-\u102a\u103f\u1050-\u1055\u105a-\u105d\u1061\u1065\u1066\u106e-\u1070\u1075-\u1081\u108e"
+    "\u1780-\u17b3\u17d7\u17dc\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\uff66-\uff9f\U00020000-\U0003ffff"
+)
+"""For a character class of a pattern."""
+
+_ATTACHED = (
+    "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u1056-\u1059"
+    "\u105e-\u1060\u1062-\u1064\u1067-\u106d\u1071-\u1074\u1082-\u108d\u108f\u109a-\u109d"
+    "\u17b4-\u17d3\u17dd\u200b-\u200d"
+)
+# Combining marks are not \w in ``re``, so without them Indic words would fall to pieces; the
+# blocks from 0590 on hold nearly all of these marks.
+_MARKS = (
+    "\u0300-\u036f\u0590-\u060b\u060d-\u061a\u061c-\u061e\u0620-\u0963\u0966-\u0e00\u0f00-\u0fff"
+)
+_CHARACTER = f"[{SPACELESS}][{_ATTACHED}]*+"
+_WORD = f"{_CHARACTER}|(?:[^\\W{SPACELESS}]++|[{_MARKS}]++)++"
+_WORDS = re.compile(_WORD)
+_CHUNKS = re.compile(f"{_CHARACTER}|[^\\s{SPACELESS}]+")
+_WORDS_AND_SIGNS = re.compile(f"{_WORD}|[^\\w\\s]")
+
+
+def split_words(text: str, *, signs: bool = False) -> list[str]:
+    """The lower-cased words of ``text``, in order and in linear time.
+
+    A word is a run of letters, digits, underscores and combining marks; in scripts without spaces
+    (Chinese, Japanese, Thai, Lao, Burmese, Khmer) each character is a word. With ``signs`` every
+    other visible character is a token too.
+
+    >>> split_words("It's 今天, ok!")
+    ['it', 's', '今', '天', 'ok']
+    >>> split_words("ok!!", signs=True)
+    ['ok', '!', '!']
+    """
+    pattern = _WORDS_AND_SIGNS if signs else _WORDS
+    return pattern.findall(text.lower())
+
+
+def split_chunks(text: str) -> list[str]:
+    """What white space separates in ``text``; scripts without spaces character by character.
+
+    >>> split_chunks("U.S.A. 今天")
+    ['U.S.A.', '今', '天']
+    """
+    return _CHUNKS.findall(text)

@@ -29,7 +29,6 @@ version = 1
 name = "maths"
 type = "answer"
 answer_type = "MATH_EXPRESSIONS"
-deadline_s = 0.5
 """
 PATTERN = """
 version = 1
@@ -37,7 +36,6 @@ version = 1
 name = "pattern"
 type = "answer"
 answer_type = "REGEX"
-deadline_s = 0.2
 """
 # The row's pattern explodes on this text: nobody can say by whose doing.
 SLOW = {"prompt": "q", "completion": "a" * 60 + "b", "answer": "(a+)+$"}

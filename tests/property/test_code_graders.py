@@ -16,7 +16,7 @@ from adjudge.graders.code.blocks import (
     split_fenced_blocks,
 )
 from adjudge.graders.code.cases import parse_cases
-from adjudge.graders.code.comparison import same_value
+from adjudge.graders.code.running import same_value
 from adjudge.graders.code.tester import Handle, Session
 from adjudge.graders.code.values import PLAIN_TYPES, decode_tree, dumps, encode_tree, loads
 
@@ -26,25 +26,12 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=20,
 )
-markdown = st.lists(
-    st.sampled_from(
-        ["```", "~~~", "````", "`", "\n", "\r", " ", "\t", "python", "py", "x = 1", "é"]
-    )
-).map("".join)
 code = st.text(alphabet="()[]{}:=+-*,.'\"\\\n\t ab1#@f", max_size=60)
 
 TEST_PIECES = (
     *("assert ", "f(3)", " == ", "9", " is ", "x", "\n", "lambda: 0", "(", ")", ", ", "import sys"),
     *("sys.stdin", "class A(f): pass", "def check(c): ", "try: f()\nexcept E: pass", "isinstance"),
 )
-
-
-@given(st.text() | markdown)
-def test_blocks_are_pieces_of_the_text(text: str) -> None:
-    bare = "".join(text.split())
-    for language, source in split_fenced_blocks(text):
-        assert language == "" or language in text.lower()
-        assert "".join(source.split()) in bare
 
 
 @given(st.lists(st.text(alphabet="ab =1(:) ").map(str.rstrip), max_size=8), st.integers(0, 3))
@@ -70,21 +57,14 @@ def test_blocks_that_parse_make_a_program_that_parses(sources: list[str]) -> Non
         assert parse_fault(join_blocks(given)) == ""
 
 
-@given(json_values)
+statements = code | st.lists(st.sampled_from(TEST_PIECES)).map("".join)
+
+
+@given(json_values | st.lists(statements, min_size=1, max_size=1))
 def test_reading_test_cases_fails_in_one_way_only(value: Any) -> None:
     kind = None
     try:
         assert parse_cases(value, "f")
-    except GradingFailure as failure:
-        kind = failure.kind
-    assert kind in (None, ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED)
-
-
-@given(code | st.lists(st.sampled_from(TEST_PIECES)).map("".join))
-def test_reading_statements_fails_in_one_way_only(test: str) -> None:
-    kind = None
-    try:
-        parse_cases([test], "f")
     except GradingFailure as failure:
         kind = failure.kind
     assert kind in (None, ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED)
@@ -122,18 +102,6 @@ def _ordered(value: Any) -> Any:
     if isinstance(value, dict):
         return [(_ordered(key), _ordered(item)) for key, item in value.items()]
     return value
-
-
-@given(
-    json_values
-    | st.lists(st.sampled_from(["dict", "set", "int", "range", "plus"]) | st.lists(scalars))
-)
-def test_trees_of_any_shape_decode_to_plain_values_or_fail(tree: Any) -> None:
-    try:
-        value = decode_tree(tree)
-    except (ValueError, TypeError, RecursionError):
-        return
-    encode_tree(value, live=_alive)
 
 
 reply_trees = st.recursive(
@@ -174,9 +142,10 @@ def test_trees_are_written_and_read_as_json_is(tree: Any) -> None:
     assert repr(loads(dumps(tree))) == repr(json.loads(json.dumps(tree)))
 
 
-@given(st.integers(-(10**6), 10**6), st.floats(1e-9, 0.1))
-def test_an_expected_integer_is_met_exactly(value: int, tolerance: float) -> None:
-    near = value + tolerance / 2
-    assert same_value(near, value, as_json=True, tolerance=tolerance) == (near == value)
-    assert same_value(value, near, as_json=True, tolerance=tolerance)
-    assert same_value(float(value), value, as_json=True, tolerance=tolerance)
+@given(st.integers(-(10**6), 10**6))
+def test_an_expected_integer_is_met_exactly(value: int) -> None:
+    near = value + 5e-10
+    assert same_value(near, value, as_json=True) == (near == value)
+    assert same_value(value, near, as_json=True)
+    assert same_value(near, float(value), as_json=True)
+    assert same_value(float(value), value, as_json=True)

@@ -17,7 +17,6 @@ from adjudge.graders.rules.redundancy import (
     ToolUsageEfficiencyGrader,
     TrajectoryStepEfficiencyGrader,
 )
-from adjudge.graders.rules.similarity import count_similar_pairs, nearest_earlier_similarities
 from adjudge.graders.rules.trajectory import (
     ToolCallPrecisionRecallMatchGrader,
     ToolCallStepSequenceMatchGrader,
@@ -135,25 +134,6 @@ def test_the_efficiencies_are_their_definitions(made: list[tuple[str, Any, str]]
         assert usage.metadata["repeated_calls"] == len(made) - len(set(signatures))
 
 
-@given(texts=st.lists(observations, max_size=25))
-def test_nearest_earlier_is_a_comparison_of_all_pairs(texts: list[str]) -> None:
-    expected = [
-        max((jaccard(text, earlier) for earlier in texts[:position]), default=0.0)
-        for position, text in enumerate(texts)
-    ]
-    assert nearest_earlier_similarities(texts) == expected
-
-
-@given(texts=st.lists(observations, max_size=25), threshold=thresholds)
-def test_similar_pairs_is_a_comparison_of_all_pairs(texts: list[str], threshold: float) -> None:
-    groups: dict[frozenset[Any], int] = {}
-    for text in texts:
-        words = frozenset(text.lower().split())
-        groups[words] = groups.get(words, 0) + 1
-    expected = sum(jaccard(a, b) >= threshold for i, a in enumerate(texts) for b in texts[i + 1 :])
-    assert count_similar_pairs(groups, threshold) == expected
-
-
 @given(st.text('[]{}":, 0123456789eE+-.\\ualsNIfyt\x00\ud800é', max_size=30))
 @settings(max_examples=300)
 def test_arguments_are_decoded_like_the_standard_library(text: str) -> None:
@@ -260,6 +240,3 @@ def test_no_calls_or_references_break_a_grader(messages: Any, calls: Any, count:
     in_range_or_invalid(REFERENCED[0], tool_calls=messages, reference_tool_calls=calls)
     step = TrajectoryStepEfficiencyGrader()
     in_range_or_invalid(step, messages=messages, reference_step_count=count)
-
-
-# Growth: work is counted, not timed.

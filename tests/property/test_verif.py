@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.code.running import CaseOutcome
 from adjudge.graders.llm.judge_grader import JudgeOutcome
 from adjudge.graders.verif import (
     Constraints,
     RuleConstraint,
-    RuleResult,
     VerifParts,
     parse_constraints,
 )
@@ -19,7 +19,10 @@ from adjudge.types import Provenance
 from adjudge.verdicts import Verdict
 
 outcomes = st.sampled_from(
-    [RuleResult(True), RuleResult(False), RuleResult(None, ErrorKind.TIMEOUT, "was late")]
+    [
+        *(CaseOutcome(True, "passed"), CaseOutcome(False, "wrong answer")),
+        CaseOutcome(False, "was late", failure=ErrorKind.TIMEOUT),
+    ]
 )
 verdicts = st.sampled_from([None, 0, 1, GradingFailure(ErrorKind.UNPARSABLE, "no verdict")])
 texts = st.text(max_size=30)
@@ -31,7 +34,7 @@ def told(value: Any) -> Any:
     return value
 
 
-def score(checked: list[RuleResult], said: Any) -> float | GradingFailure:
+def score(checked: list[CaseOutcome], said: Any) -> float | GradingFailure:
     rules = tuple(RuleConstraint(f"r{at}", "x") for at in range(len(checked)))
     soft = () if said is None else ("soft",)
     try:
@@ -43,10 +46,10 @@ def score(checked: list[RuleResult], said: Any) -> float | GradingFailure:
 @given(st.lists(outcomes, max_size=6), verdicts)
 @settings(max_examples=40)
 def test_a_score_is_the_formula_and_a_missing_one_lies_in_its_interval(
-    checked: list[RuleResult], said: Any
+    checked: list[CaseOutcome], said: Any
 ) -> None:
     found = score(checked, said)
-    rules = [[True, False] if one.passed is None else [one.passed] for one in checked]
+    rules = [[True, False] if one.failure else [one.passed] for one in checked]
     sides = [0, 1] if isinstance(said, GradingFailure) else [1 if said is None else said]
     shares = {(min(map(sum, _product(rules)))) / len(rules) if rules else 1.0,
               (max(map(sum, _product(rules)))) / len(rules) if rules else 1.0}  # fmt: skip

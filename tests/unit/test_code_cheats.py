@@ -76,9 +76,6 @@ def f(x):
                 print([value.get("index"), "passed", value["secret"]])
         frame = frame.f_back
 """,
-}
-
-NEW_CHEATS = {
     "replaces what tests call": """
 import builtins
 for name in ("abs", "all", "any", "isinstance", "issubclass", "len", "next", "sorted", "type"):
@@ -175,8 +172,6 @@ def f(x):
 """,
 }
 
-ANY_CHEATS = CHEATS | NEW_CHEATS
-
 STYLES: dict[str, tuple[object, str | None]] = {
     "stdio": ([{"input": "7", "output": "49"}], None),
     "function": ([{"args": [7], "expected": 49}, {"args": [8], "expected": 64}], "f"),
@@ -216,9 +211,9 @@ EACH_STYLE = [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow)
 
 @needs_sandbox
 @pytest.mark.parametrize("style", EACH_STYLE)
-@pytest.mark.parametrize("cheat", ANY_CHEATS)
+@pytest.mark.parametrize("cheat", CHEATS)
 def test_cheats_do_not_pass(cheat: str, style: str) -> None:
-    assert judged(ANY_CHEATS[cheat], style) == 0.0
+    assert judged(CHEATS[cheat], style) == 0.0
 
 
 @needs_sandbox

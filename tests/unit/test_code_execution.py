@@ -245,20 +245,3 @@ def test_without_a_sandbox_there_is_no_score(
     with pytest.raises(GradingFailure, match="apt install bubblewrap") as caught:
         execute(ADDER, ADD_CASES)
     assert caught.value.kind is ErrorKind.UNSUPPORTED
-
-
-@needs_sandbox
-def test_one_grader_serves_many_samples_at_once_and_one_loop_after_another() -> None:
-    grader = CodeExecutionGrader()
-    cases = [{"args": [0], "expected": 0}]
-
-    async def scenario() -> list[float]:
-        tasks = [
-            asyncio.create_task(
-                grader.aevaluate(block(f"def f(x): return x + {n}"), cases, function="f")
-            )
-            for n in range(4)
-        ]
-        return [(await task).score for task in tasks]
-
-    assert asyncio.run(scenario()) == asyncio.run(scenario()) == [1.0, 0.0, 0.0, 0.0]

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from tests.unit.helpers.code_grading import block, execute
 
-from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ErrorKind, GradingFailure
 from adjudge.graders.code.blocks import split_fenced_blocks
-from adjudge.graders.code.cases import parse_cases
-from adjudge.graders.code.comparison import same_output
 from adjudge.graders.code.grader import CodeExecutionGrader, SyntaxCheckGrader
+from adjudge.graders.code.running import same_output
 from adjudge.types import GraderScore
 
 
@@ -137,21 +136,6 @@ def test_responses_that_are_not_text_cannot_be_judged(grader: Any, response: Any
     assert caught.value.kind is ErrorKind.INVALID_INPUT
 
 
-@pytest.mark.parametrize(
-    ("make", "parameter"),
-    [
-        (lambda: CodeExecutionGrader(score="some"), "score"),  # type: ignore[arg-type]
-        (lambda: CodeExecutionGrader(deadline_s=0), "deadline_s"),
-        (lambda: CodeExecutionGrader(test_deadline_s=float("nan")), "test_deadline_s"),
-        (lambda: CodeExecutionGrader(memory_mb=1), "memory_mb"),
-        (lambda: CodeExecutionGrader(untrusted_tests="run"), "untrusted_tests"),  # type: ignore[arg-type]
-    ],
-)
-def test_wrong_parameters_are_named(make: Any, parameter: str) -> None:
-    with pytest.raises(ConfigError, match=parameter):
-        make()
-
-
 # Test cases
 
 BROKEN: list[Any] = [
@@ -197,15 +181,6 @@ def test_function_mode_needs_a_name() -> None:
 def test_broken_case_is_named_by_number_and_lack() -> None:
     with pytest.raises(GradingFailure, match=r"test case 2 \(stdio\) lacks 'output'; it has input"):
         execute("print(1)", [{"input": "1", "output": "1"}, {"input": "1"}])
-
-
-def test_equations_keep_what_they_expect_outside() -> None:
-    (case,) = parse_cases(["assert f(1) == {'a': (2, 3)}\nassert 4 == g(k='x')"], "")
-    assert case.kind == "exact"
-    assert case.request == [["f", ["list", 1], ["dict"]], ["g", ["list"], ["dict", ["k", "x"]]]]
-    for test in ("assert f(1) == g(1)", "assert abs(f(1)) == 0", "assert f(*[1]) == 1", "f(1)"):
-        (case,) = parse_cases([test], "")
-        assert case.kind == "test"
 
 
 @pytest.mark.parametrize(

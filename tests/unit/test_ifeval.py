@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.instructions.grader import (
@@ -60,8 +59,6 @@ def test_no_instructions_are_nothing_to_judge() -> None:
 
 
 def test_grader_refusals() -> None:
-    with refuses("reading"):
-        IFEvalGrader(reading="lax")  # type: ignore[arg-type]  # what a spec may hold
     for response, ids in ((None, [NO_COMMA]), ("x", ["punctuation:dots"])):
         with pytest.raises(GradingFailure) as caught:
             IFEvalGrader().evaluate(response, ids, [{}])  # type: ignore[arg-type]  # hostile
@@ -80,5 +77,5 @@ def test_long_responses_are_judged_in_a_worker(monkeypatch: pytest.MonkeyPatch) 
     def judged_here(*_: Any) -> Any:
         raise AssertionError("judged on the loop")
 
-    monkeypatch.setattr(IFEvalGrader, "evaluate", judged_here)
+    monkeypatch.setattr("adjudge.graders.instructions.grader.follows", judged_here)
     assert asyncio.run(grader.aevaluate(response, ids, kwargs)) == here

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from typing import Any
 
 import pytest
@@ -40,16 +39,6 @@ def test_a_wrong_threshold_is_named(cls: Any, threshold: Any) -> None:
         cls(similarity_threshold=threshold)
 
 
-def generated(steps: int) -> list[dict[str, Any]]:
-    """Searches with a page number; every fifth step repeats the first."""
-    calls = []
-    for step in range(steps):
-        source = step if step % 5 else 0
-        arguments = {"q": f"term{source} foo bar", "page": source, "k": 10}
-        calls.append((f"search{source % 7}", json.dumps(arguments)))
-    return trajectory(*calls)
-
-
 PUBLISHED = [
     # calls, score at threshold 1.0, score at threshold 0.5
     ([], 1.0, 1.0),
@@ -70,22 +59,6 @@ def test_published_scores(calls: list[tuple[str, str]], exact: float, half: floa
     messages = trajectory(*calls)
     assert ActionLoopDetectionGrader().evaluate(messages).score == exact
     assert ActionLoopDetectionGrader(similarity_threshold=0.5).evaluate(messages).score == half
-
-
-@pytest.mark.parametrize(
-    ("steps", "score"), [(10, 0.977778), (50, 0.963265), (200, 0.960804), (500, 0.960321)]
-)
-def test_published_scores_of_generated_trajectories(steps: int, score: float) -> None:
-    found = ActionLoopDetectionGrader().evaluate(generated(steps)).score
-    assert found == pytest.approx(score, abs=5e-7)
-
-
-@pytest.mark.parametrize("calls", [0, 1])
-def test_nothing_to_compare_is_not_evaluable(calls: int) -> None:
-    score = ActionLoopDetectionGrader().evaluate(trajectory(*[("f", "{}")] * calls))
-    assert score.score == 1.0
-    assert not score.evaluable
-    assert score.metadata["calls"] == calls
 
 
 def test_arguments_as_object_or_string_are_one() -> None:
@@ -126,25 +99,6 @@ def test_metadata_is_bounded_and_names_what_repeats() -> None:
     assert metadata["pairs"] == 40 * 39 // 2
 
 
-def test_low_thresholds_count_the_same_pairs_as_a_comparison_of_all_pairs() -> None:
-    rng = random.Random(5)
-    calls = [
-        ("f", json.dumps({"q": " ".join(rng.choices("abcdefgh", k=rng.randint(1, 9)))}))
-        for _ in range(120)
-    ]
-    words = [set(f"f: q: {json.loads(arguments)['q']}".split()) for _, arguments in calls]
-    for threshold in (0.3, 0.5, 2 / 3, 0.8, 0.99):
-        similar = sum(
-            len(words[i] & words[j]) / len(words[i] | words[j]) >= threshold
-            for i in range(len(words))
-            for j in range(i)
-        )
-        score = ActionLoopDetectionGrader(similarity_threshold=threshold).evaluate(
-            trajectory(*calls)
-        )
-        assert score.metadata["similar_pairs"] == similar
-
-
 def test_arguments_that_python_will_not_print_are_alike_or_as_written() -> None:
     nested: Any = {}
     for _ in range(100_000):
@@ -158,16 +112,6 @@ def test_arguments_that_python_will_not_print_are_alike_or_as_written() -> None:
 
 
 # Gains
-
-
-def generated_observations(steps: int) -> list[dict[str, Any]]:
-    """60 words of 4,000; every fifth step repeats the first."""
-    words = [f"w{number}" for number in range(4000)]
-    observations = []
-    for step in range(steps):
-        rng = random.Random((step if step % 5 else 0) * 7919 + 13)
-        observations.append(" ".join(rng.choice(words) for _ in range(60)))
-    return observed(*observations)
 
 
 FOUR = "one two three four"
@@ -194,24 +138,6 @@ def test_published_gains(observations: list[str], half: float, high: float) -> N
         assert grader.evaluate(messages).score == pytest.approx(score, abs=5e-7)
 
 
-@pytest.mark.parametrize(
-    ("steps", "score"), [(10, 0.885352), (50, 0.801167), (200, 0.779717), (500, 0.773260)]
-)
-def test_published_gains_of_generated_trajectories(steps: int, score: float) -> None:
-    found = ObservationInformationGainGrader().evaluate(generated_observations(steps)).score
-    assert found == pytest.approx(score, abs=5e-7)
-
-
-@pytest.mark.parametrize(
-    ("observations", "skipped"), [([], 0), (["short", "", None, "  tiny      "], 4)]
-)
-def test_nothing_to_judge_is_not_evaluable(observations: list[Any], skipped: int) -> None:
-    score = ObservationInformationGainGrader().evaluate(observed(*observations))
-    assert score.score == 0.0
-    assert not score.evaluable
-    assert score.metadata["skipped"] == skipped
-
-
 def test_content_parts_are_read() -> None:
     parts = [{"type": "text", "text": "alpha beta "}, {"type": "text", "text": "gamma delta"}]
     score = ObservationInformationGainGrader().evaluate(observed(parts, "alpha beta gamma delta"))
@@ -226,22 +152,33 @@ LOOK = ("look", '{"at": "door"}', "a wooden door")
 OPEN = ("open", '{"what": "door"}', "it is locked")
 
 
-def test_a_step_is_redundant_when_call_and_observation_repeat() -> None:
-    messages = trajectory(LOOK, OPEN, LOOK, ("look", '{"at": "door"}', "it stands open now"))
-    score = TrajectoryStepEfficiencyGrader().evaluate(messages)
-    assert score.score == 0.75
-    assert score.metadata["redundant_steps"] == 1
+@pytest.mark.parametrize(
+    ("steps", "score"),
+    [
+        ([LOOK, OPEN, LOOK, ("look", '{"at": "door"}', "it stands open now")], 0.75),
+        ([OPEN, ("push", "{}", "it is locked")], 1.0),
+        ([("f", "{}", "a b c d"), ("f", "{}", "a b c d e")], 0.5),  # similar by four fifths
+        ([("f", "{}", "a b c d"), ("f", "{}", "a b c e f")], 1.0),
+    ],
+)
+def test_a_step_is_redundant_when_call_and_observation_repeat(steps: Any, score: float) -> None:
+    assert TrajectoryStepEfficiencyGrader().evaluate(trajectory(*steps)).score == score
 
 
-def test_a_new_call_with_an_old_observation_is_not_redundant() -> None:
-    messages = trajectory(OPEN, ("push", "{}", "it is locked"))
-    assert TrajectoryStepEfficiencyGrader().evaluate(messages).score == 1.0
-
-
-@pytest.mark.parametrize(("seen", "score"), [("a b c d e", 0.5), ("a b c e f", 1.0)])
-def test_a_similarity_of_four_fifths_is_redundant(seen: str, score: float) -> None:
-    messages = trajectory(("f", "{}", "a b c d"), ("f", "{}", seen))
-    assert TrajectoryStepEfficiencyGrader().evaluate(messages).score == score
+@pytest.mark.parametrize(
+    ("cls", "messages", "score"),
+    [
+        (ActionLoopDetectionGrader, [], 1.0),
+        (ActionLoopDetectionGrader, trajectory(LOOK), 1.0),
+        (ObservationInformationGainGrader, [], 0.0),
+        (ObservationInformationGainGrader, observed("short", "", None, "  tiny      "), 0.0),
+        (TrajectoryStepEfficiencyGrader, [{"role": "assistant", "content": "done"}], 0.0),
+        (ToolUsageEfficiencyGrader, [{"role": "assistant", "content": "done"}], 0.0),
+    ],
+)
+def test_nothing_to_judge_is_not_evaluable(cls: Any, messages: Any, score: float) -> None:
+    result = cls().evaluate(messages)
+    assert (result.score, result.evaluable) == (score, False)
 
 
 def test_a_reference_count_is_weighed_in() -> None:
@@ -260,15 +197,6 @@ def test_a_reference_count_that_is_none(count: Any) -> None:
         TrajectoryStepEfficiencyGrader().evaluate(trajectory(LOOK), count)
 
 
-def test_arguments_as_object_string_or_broken_string() -> None:
-    grader = TrajectoryStepEfficiencyGrader()
-    same = trajectory(("f", '{"b": 1, "a": 2}', "seen"), ("f", {"a": 2, "b": 1}, "seen"))
-    assert grader.evaluate(same).score == 0.5
-    assert grader.evaluate(trajectory(("f", "{x", "seen"), ("f", "{y", "seen"))).score == 1.0
-    assert grader.evaluate(trajectory(("f", "{x", "seen"), ("f", "{x", "seen"))).score == 0.5
-    assert grader.evaluate(trajectory(("f", None, "seen"), ("f", "{}", "seen"))).score == 0.5
-
-
 def test_tool_usage_by_hand() -> None:
     score = ToolUsageEfficiencyGrader().evaluate(trajectory(LOOK, OPEN, LOOK))
     gain = (1 + 1 + 0) / 3
@@ -276,10 +204,3 @@ def test_tool_usage_by_hand() -> None:
     assert score.metadata["repeated_calls"] == 1
     assert score.metadata["low_gain_calls"] == 1
     assert score.metadata["tools"] == 2
-
-
-@pytest.mark.parametrize("cls", [TrajectoryStepEfficiencyGrader, ToolUsageEfficiencyGrader])
-def test_no_call_is_not_evaluable(cls: Any) -> None:
-    score = cls().evaluate([{"role": "assistant", "content": "done"}])
-    assert score.score == 0.0
-    assert not score.evaluable

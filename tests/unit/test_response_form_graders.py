@@ -28,13 +28,9 @@ from adjudge.types import Role
         (LengthPenaltyGrader, "min_length", -1),
         (LengthPenaltyGrader, "max_length", 5),
         (LengthPenaltyGrader, "penalty_rate", float("nan")),
-        (LengthPenaltyGrader, "floor", 0.5),
         (LengthPenaltyGrader, "unit", "tokens"),
-        (LengthPenaltyGrader, "view", ["final"]),
         (NgramRepetitionPenaltyGrader, "n", 101),
         (NgramRepetitionPenaltyGrader, "penalty_threshold", 1.5),
-        (NgramRepetitionPenaltyGrader, "penalty_rate", -1),
-        (NgramRepetitionPenaltyGrader, "view", "answer"),
         (LanguageGrader, "language", "xx"),
     ],
 )
@@ -71,25 +67,9 @@ GOOD = "<think>2+2</think><answer>4</answer>"
         ("<think>a</think></think><answer>4</answer>", 0.0, "</think> stands there 2 times"),
     ],
 )
-def test_strict_form(response: str, score: float, reason: str) -> None:
+def test_tag_form(response: str, score: float, reason: str) -> None:
     result = ReasoningFormatGrader().evaluate(response)
     assert (result.score, result.reason) == (score, reason)
-
-
-@pytest.mark.parametrize(
-    ("response", "score"),
-    [
-        (f"Well: {GOOD} Done.", 1.0),
-        ("<answer>4</answer> because <think>a</think>", 1.0),
-        (f"{GOOD}{GOOD}", 1.0),
-        ("</think><think>a<answer>4</answer>", 0.0),
-        ("<think>a</think>", 0.0),
-        ("<answer></answer><think>a</think>", 0.0),
-        ("", 0.0),
-    ],
-)
-def test_loose_form_is_the_published_one(response: str, score: float) -> None:
-    assert ReasoningFormatGrader(strict=False).evaluate(response).score == score
 
 
 def test_other_tags() -> None:
@@ -97,9 +77,9 @@ def test_other_tags() -> None:
     assert grader.evaluate("<plan>p</plan><code>c</code><check>k</check>").score == 1.0
 
 
-@pytest.mark.parametrize("tags", [[], ["think", "think"], ["<think>"], ["a b"], [3], "think"])
+@pytest.mark.parametrize("tags", [[], ["<think>"], ["a b"], [3], "think"])
 def test_bad_tags_are_named(tags: object) -> None:
-    with refuses("reasoning_format"):
+    with refuses("tags"):
         ReasoningFormatGrader(tags=tags)  # type: ignore[arg-type]  # what a spec may hold
 
 
@@ -182,7 +162,7 @@ def test_tool_call_form_counts_the_calls() -> None:
     ("length", "penalty"),
     [(0, -0.1), (9, -0.01), (10, 0.0), (1000, 0.0), (1001, -0.01), (3000, -20.0)],
 )
-def test_the_published_penalty_has_no_floor(length: int, penalty: float) -> None:
+def test_the_penalty_has_no_floor(length: int, penalty: float) -> None:
     result = LengthPenaltyGrader().evaluate("x" * length)
     assert result.score == pytest.approx(penalty)
     assert (result.role, result.score_range, result.metadata) == (
@@ -192,20 +172,9 @@ def test_the_published_penalty_has_no_floor(length: int, penalty: float) -> None
     )
 
 
-def test_a_floor_closes_the_range() -> None:
-    result = LengthPenaltyGrader(floor=-0.5).evaluate("x" * 3000)
-    assert (result.score, result.score_range) == (-0.5, (-0.5, 0.0))
-    assert LengthPenaltyGrader().score_range == (None, 0.0)
-
-
-def test_units_and_views() -> None:
-    assert LengthPenaltyGrader(unit="words").evaluate("one two 三四").metadata == {"length": 4}
-    response = "<think>" + "x" * 2000 + "</think>" + "y" * 20
-    assert LengthPenaltyGrader(view="final").evaluate(response).score == 0.0
-    assert LengthPenaltyGrader().evaluate(response).score < 0
-    assert LengthPenaltyGrader(view="final").evaluate("<think>" + "x" * 500).metadata == {
-        "length": 0
-    }
+def test_a_length_in_words() -> None:
+    grader = LengthPenaltyGrader(unit="words")
+    assert grader.evaluate("<think>one</think> two 三四").metadata == {"length": 6}
 
 
 @pytest.mark.parametrize(
@@ -258,6 +227,7 @@ def test_hard_penalty_starts_at_the_threshold() -> None:
     ("text", "ngrams", "rate"),
     [
         ("今天今天今天", 4, 0.5),
+        ("<think>a b c</think>d e f", 11, 0.0),
         ("ดีมากดีมากดีมาก", 10, 0.6),
         ("!!!!!!", 4, 0.75),
         ("Yes YES yes yes", 2, 0.5),
@@ -273,27 +243,6 @@ def test_tokens(text: str, ngrams: int, rate: float) -> None:
 def test_short_texts_are_nothing_to_judge(text: str) -> None:
     result = NgramRepetitionPenaltyGrader().evaluate(text)
     assert (result.score, result.evaluable) == (0.0, False)
-
-
-@pytest.mark.parametrize(
-    ("view", "response", "ngrams"),
-    [
-        ("full", "<think>a b c</think>d e f", 11),  # tags: < think > and < / think >
-        ("final", "<think>a b c</think>d e f g", 2),
-        ("thought", "<think>a b c d</think>d e f", 2),
-        ("thought", "a b c</think>d e f", 1),
-        ("thought", "<think>a b c", 1),
-        ("thought", "<think>a b</think> x y z <think>c d</think>", 2),
-    ],
-)
-def test_views(view: Any, response: str, ngrams: int) -> None:
-    result = NgramRepetitionPenaltyGrader(view=view).evaluate(response)
-    assert result.metadata["ngrams"] == ngrams
-
-
-@pytest.mark.parametrize(("view", "response"), [("thought", "a b c d"), ("final", "<think>a b c")])
-def test_a_missing_part_is_nothing_to_judge(view: Any, response: str) -> None:
-    assert not NgramRepetitionPenaltyGrader(view=view).evaluate(response).evaluable
 
 
 # Languages

@@ -16,7 +16,12 @@ from tests.unit.helpers.sandboxed import printed, run
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.code.bubblewrap import interpreter_command
-from adjudge.graders.code.sandbox import Sandbox, SandboxResult, sandbox_available
+from adjudge.graders.code.sandbox import (
+    Sandbox,
+    SandboxLimits,
+    SandboxResult,
+    sandbox_available,
+)
 
 # Ordinary programs
 
@@ -103,11 +108,11 @@ def test_no_zombie_reaches_the_next_reaper(sandbox: Sandbox) -> None:
     # In a container the caller itself may be process 1, to which orphans go.
     script = """
 import asyncio, ctypes, os
-from adjudge.graders.code.sandbox import Sandbox
+from adjudge.graders.code.sandbox import Sandbox, SandboxLimits
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
 async def scenario():
     for program in ("pass", "pass", "import os; os._exit(3)", "while True: pass"):
-        await Sandbox().run(program, deadline_s=0.3)
+        await Sandbox().run(program, SandboxLimits(0.3))
 asyncio.run(scenario())
 try: print(os.waitpid(-1, os.WNOHANG))
 except ChildProcessError: print("no children")
@@ -121,8 +126,8 @@ def test_program_dies_with_a_killed_caller(sandbox: Sandbox) -> None:
     marker = uuid.uuid4().hex
     script = """
 import asyncio, sys
-from adjudge.graders.code.sandbox import Sandbox
-asyncio.run(Sandbox().run(sys.argv[1:], deadline_s=600))
+from adjudge.graders.code.sandbox import Sandbox, SandboxLimits
+asyncio.run(Sandbox().run(sys.argv[1:], SandboxLimits(600)))
 """
     with subprocess.Popen([sys.executable, "-c", script, *sleeper(marker)]) as caller:
         # The caller, bubblewrap, the program.
@@ -138,7 +143,7 @@ def test_cancelling_at_any_moment_leaves_nothing(sandbox: Sandbox) -> None:
     async def scenario() -> None:
         await sandbox.run("pass")
         for step in range(40):
-            task = asyncio.create_task(sandbox.run(sleeper(marker), deadline_s=600))
+            task = asyncio.create_task(sandbox.run(sleeper(marker), SandboxLimits(600)))
             await asyncio.sleep(step * 0.0005)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -154,7 +159,7 @@ def test_descriptors_are_all_closed(sandbox: Sandbox) -> None:
         await sandbox.run("print(1)")
         before = open_descriptors()
         for program in ("print(1)", "while True: print('x' * 10000)", "import time; time.sleep(9)"):
-            await sandbox.run(program, stdin=b"x", deadline_s=0.5, output_limit_bytes=1000)
+            await sandbox.run(program, SandboxLimits(0.5, output_bytes=1000), stdin=b"x")
         return open_descriptors() - before
 
     assert asyncio.run(scenario()) == set()
@@ -165,7 +170,9 @@ def test_waiting_for_a_slot_does_not_count_and_slots_bound_what_runs(sandbox: Sa
     one_at_a_time = Sandbox(max_parallel=1)
 
     async def scenario() -> list[SandboxResult]:
-        tasks = [asyncio.create_task(one_at_a_time.run(program, deadline_s=1.1)) for _ in range(3)]
+        tasks = [
+            asyncio.create_task(one_at_a_time.run(program, SandboxLimits(1.1))) for _ in range(3)
+        ]
         return [await task for task in tasks]
 
     results = asyncio.run(scenario())
@@ -179,7 +186,7 @@ def test_one_sandbox_serves_one_loop_after_another_uvloop_too(sandbox: Sandbox) 
     for factory in (None, uvloop.new_event_loop, None):
         with asyncio.Runner(loop_factory=factory) as runner:
             assert runner.run(sandbox.run("print(1)")).stdout == b"1\n"
-            assert runner.run(sandbox.run("while True: pass", deadline_s=0.3)).timed_out
+            assert runner.run(sandbox.run("while True: pass", SandboxLimits(0.3))).timed_out
 
 
 # Refusal

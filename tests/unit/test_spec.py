@@ -7,7 +7,7 @@ from tests.refusals import refuses
 from adjudge import RewardSpec, SpecRewardFunction
 from adjudge.config import load_toml
 from adjudge.errors import ConfigError
-from adjudge.graders.registry import build_grader
+from adjudge.graders.registry import SHIPPED, build_grader, list_parameters, load_grader_class
 
 LOOP = '[[graders]]\nname = "loop"\ntype = "action_loop"\n'
 
@@ -71,6 +71,14 @@ def test_the_hash_is_of_what_is_said(tmp_path: Path) -> None:
     other = RewardSpec.load(write(tmp_path, LOOP + "similarity_threshold = 0.9"))
     assert one.hash == same.hash
     assert one.hash != other.hash
+
+
+@pytest.mark.parametrize("kind", SHIPPED)
+def test_a_parameter_of_another_type_is_named(kind: str) -> None:
+    for parameter in list_parameters(load_grader_class(kind)):
+        if not parameter.is_judge and "Any" not in parameter.type_text:
+            with refuses(f"s.{parameter.name}"):
+                build_grader(kind, "x", {parameter.name: object()}, where="s")
 
 
 @pytest.mark.parametrize(

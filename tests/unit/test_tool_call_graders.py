@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
 
 from adjudge.errors import GradingFailure
 from adjudge.graders.rules.trajectory import (
@@ -132,13 +131,3 @@ def test_sequences_with_an_empty_side(jaccard: bool) -> None:
     assert not nothing.evaluable
     with pytest.raises(GradingFailure, match="missing"):
         grader.evaluate(turns([A]))
-
-
-def test_wrong_parameters_are_named() -> None:
-    wrong: Any = "f2"
-    with refuses("metric_type"):
-        ToolCallPrecisionRecallMatchGrader(wrong)
-    with refuses("match_arguments"):
-        ToolCallPrecisionRecallMatchGrader(match_arguments=wrong)
-    with refuses("strict_mode"):
-        ToolCallStepSequenceMatchGrader(strict_mode=wrong)

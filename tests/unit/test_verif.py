@@ -137,7 +137,7 @@ def test_functions_are_given_the_prompts_text_and_the_final_response() -> None:
         pytest.param("while True: pass", ErrorKind.TIMEOUT, "timed out", marks=SLOW),
         pytest.param("import os; os._exit(3)", ErrorKind.INVALID_INPUT, "code 3", marks=SLOW),
         pytest.param(
-            "print(1); import sys; sys.exit()", ErrorKind.INVALID_INPUT, "raised", marks=SLOW
+            "print(1); import sys; sys.exit()", ErrorKind.INVALID_INPUT, "SystemExit", marks=SLOW
         ),
         pytest.param("open('/etc/passwd')", ErrorKind.INVALID_INPUT, "NotFound", marks=SLOW),
     ],

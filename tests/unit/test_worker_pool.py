@@ -23,7 +23,7 @@ from adjudge.engine.processes import WorkerPool, get_pool
 from adjudge.errors import CandidateLimitExceeded, ErrorKind, GradingFailure, is_suspect
 
 PID = "os:getpgid"  # of 0: the group that the child leads, so its own number
-SEARCH = "adjudge.graders.answers.likeness:search_patterns"
+SEARCH = "adjudge.graders.answers.choices:search_patterns"
 
 
 @pytest.fixture(

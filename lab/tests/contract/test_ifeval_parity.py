@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.recorded import find_recorded
 
-from adjudge.graders.instructions.grader import INSTRUCTIONS, ReadingMode
+from adjudge.graders.instructions.grader import ReadingMode, list_arguments
 from adjudge_lab.evaluation.ifeval.report import IfevalReport, IfevalShare, score_ifeval
 
 pytestmark = pytest.mark.needs
@@ -109,5 +109,5 @@ def test_published_arguments_are_plain_words(prompts: list[dict[str, Any]]) -> N
             words += kwargs.get("keywords", []) + kwargs.get("forbidden_words", [])
             assert not special & set("".join(words))
             assert kwargs.get("postscript_marker") in (None, "P.S.", "P.P.S")
-            assert set(kwargs) <= set(INSTRUCTIONS[name].arguments)
+            assert set(kwargs) <= set(list_arguments(name))
     assert asked == 834

@@ -4,7 +4,7 @@ Symbolic maths and patterns that come with the data can run for ever on hostile 
 thread that runs for ever cannot be ended. A process can::
 
     pool = get_pool()
-    function = "adjudge.graders.answers.symbolic:verify"
+    function = "adjudge.graders.answers.comparison:verify"
     verdict = await pool.call(function, payload, deadline_s=2.0)
 
 Parent and child exchange JSON, never pickle: a child that read hostile text cannot send code. The

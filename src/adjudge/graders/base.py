@@ -1,10 +1,9 @@
 """The classes to derive a grader from, and what all graders share.
 
 A grader is one question asked of a sample. Here are its base classes and what it may answer; how
-text graders read a sample (all of the response or the text after the thinking, its references,
-its words); checks of the parameters that a reward spec sets, which raise ``ConfigError`` by name;
-any function as a grader; and judge results read from a file, for demonstrations, tests and re-runs
-of aggregation.
+text graders read a sample (all of the response or the text after the thinking, its references);
+limits of the parameters that a reward spec sets; any function as a grader; and judge results read
+from a file, for demonstrations, tests and re-runs of aggregation.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import importlib.util
 import inspect
 import logging
 import math
-import re
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -62,28 +60,22 @@ class Between(NamedTuple):
     low: float
     high: float = 10**9
 
+    def __get_pydantic_core_schema__(self, kind: Any, handler: Callable[[Any], Any]) -> Any:
+        """Pydantic's own limits."""
+        from pydantic import Field  # noqa: PLC0415  (who builds no grader)
+
+        return handler(Annotated[kind, Field(ge=self.low, le=self.high)])
+
 
 UnitNumber = Annotated[float, Between(0, 1)]
 """A parameter from 0 to 1."""
 
 
-@cache
-def _adapter(kind: Any) -> Any:
-    from pydantic import ConfigDict, Field, TypeAdapter  # noqa: PLC0415  (who builds no grader)
-
-    if get_origin(kind) is Annotated:
-        low, high = kind.__metadata__[0]
-        kind = Annotated[kind.__origin__, Field(ge=low, le=high)]
-    return TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False))
-
-
 def check_parameter(parameter: str, value: Any, kind: Any) -> None:
     """``value`` is of the type ``kind``, in its bounds; raises :class:`ConfigError`."""
-    try:
-        _adapter(kind).validate_python(value)
-    except ValueError as error:
-        reason = error.errors()[0]["msg"].removeprefix("Input should ")  # type: ignore[attr-defined]
-        raise ConfigError(f"{parameter}: must {reason} (found {value!r:.80})") from None
+    from adjudge.config_tables import check_setting  # noqa: PLC0415  (who builds no grader)
+
+    check_setting(kind, value, parameter)
 
 
 def check_parameters(grader: Any) -> None:
@@ -113,32 +105,6 @@ def require_package(owner: str, module: str, extra: str = "full") -> None:
 
 NO_FINAL_TEXT = "no final text: <think> was never closed"
 
-# Scripts without spaces: Han with its extensions, kana, Thai, Lao, Burmese, Khmer; and the vowels
-# and tones that stand at a letter of the last four.
-SPACELESS = (
-    "\u0e01-\u0e30\u0e32\u0e33\u0e40-\u0e46\u0e81-\u0eb0\u0eb2\u0eb3\u0ebd-\u0ec6\u0edc-\u0edf"
-    "\u1000-\u102a\u103f\u1050-\u1055\u105a-\u105d\u1061\u1065\u1066\u106e-\u1070\u1075-\u1081\u108e"
-    "\u1780-\u17b3\u17d7\u17dc\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    "\uff66-\uff9f\U00020000-\U0003ffff"
-)
-"""For a character class of a pattern."""
-
-_ATTACHED = (
-    "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u1056-\u1059"
-    "\u105e-\u1060\u1062-\u1064\u1067-\u106d\u1071-\u1074\u1082-\u108d\u108f\u109a-\u109d"
-    "\u17b4-\u17d3\u17dd\u200b-\u200d"
-)
-# Combining marks are not \w in ``re``, so without them Indic words would fall to pieces; the
-# blocks from 0590 on hold nearly all of these marks.
-_MARKS = (
-    "\u0300-\u036f\u0590-\u060b\u060d-\u061a\u061c-\u061e\u0620-\u0963\u0966-\u0e00\u0f00-\u0fff"
-)
-_CHARACTER = f"[{SPACELESS}][{_ATTACHED}]*+"
-_WORD = f"{_CHARACTER}|(?:[^\\W{SPACELESS}]++|[{_MARKS}]++)++"
-_WORDS = re.compile(_WORD)
-_CHUNKS = re.compile(f"{_CHARACTER}|[^\\s{SPACELESS}]+")
-_WORDS_AND_SIGNS = re.compile(f"{_WORD}|[^\\w\\s]")
-
 
 def require_text(response: Any) -> str:
     """``response`` as text; anything but a string is ``GradingFailure(invalid_input)``."""
@@ -149,9 +115,9 @@ def require_text(response: Any) -> str:
     return response
 
 
-def text_in_view(response: Any, view: View) -> str | None:
-    """What a grader sees of ``response``; ``None`` when ``final`` finds an unclosed ``<think>``."""
-    return view_text(require_text(response), view)
+def final_response(response: Any) -> str | None:
+    """The text of ``response`` after its thinking; ``None`` for a ``<think>`` never closed."""
+    return view_text(require_text(response), "final")
 
 
 def read_references(reference: Any) -> list[str]:
@@ -170,34 +136,16 @@ def read_references(reference: Any) -> list[str]:
     )
 
 
+def read_count(value: Any) -> int | None:
+    """A whole number from 0, a float in tables with gaps; ``None`` for any other value."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and value >= 0 else None
+
+
 def is_nan(value: Any) -> bool:
     """Whether a value is NaN, with which tables fill the gaps of a column."""
     return isinstance(value, float) and math.isnan(value)
-
-
-def split_words(text: str, *, signs: bool = False) -> list[str]:
-    """The lower-cased words of ``text``, in order and in linear time.
-
-    A word is a run of letters, digits, underscores and combining marks; in scripts without spaces
-    (Chinese, Japanese, Thai, Lao, Burmese, Khmer) each character is a word. With ``signs`` every
-    other visible character is a token too.
-
-    >>> split_words("It's 今天, ok!")
-    ['it', 's', '今', '天', 'ok']
-    >>> split_words("ok!!", signs=True)
-    ['ok', '!', '!']
-    """
-    pattern = _WORDS_AND_SIGNS if signs else _WORDS
-    return pattern.findall(text.lower())
-
-
-def split_chunks(text: str) -> list[str]:
-    """What white space separates in ``text``; scripts without spaces character by character.
-
-    >>> split_chunks("U.S.A. 今天")
-    ['U.S.A.', '今', '天']
-    """
-    return _CHUNKS.findall(text)
 
 
 _log = logging.getLogger("adjudge")
@@ -505,7 +453,10 @@ class RecordedGrader(RuleGrader):
                 f"low and high must be finite, with low below high (found {low}, {high})"
             )
         self.score_range = (low, high)
-        data = _read_file(self.path)
+        try:
+            data = self.path.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"path: {path} cannot be read: {error.strerror}") from error
         self.fingerprint = sha256(data).hexdigest()
         self._rows = _parse_rows(self.path, data)
 
@@ -528,13 +479,6 @@ class RecordedGrader(RuleGrader):
 def _normalize_id(value: Any) -> str:
     """1, 1.0 and "1" are one id: columns change type between tools."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _read_file(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"path: {path} cannot be read: {error.strerror}") from error
 
 
 def _parse_rows(path: Path, data: bytes) -> dict[str, _RecordedRow]:

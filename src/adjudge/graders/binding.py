@@ -111,8 +111,9 @@ class ResultBuilder:
     def _stamped(self, score: GraderScore | GraderError) -> GraderResult:
         if isinstance(score, GraderError):
             return score
-        if not self._allowed(score.score):
-            wanted = "0 or 1" if self.role is Role.GATE else f"[{self.low}, {self.high}]"
+        gate = self.role is Role.GATE
+        if score.score not in (0.0, 1.0) if gate else not self.low <= score.score <= self.high:
+            wanted = "0 or 1" if gate else f"[{self.low}, {self.high}]"
             return self.error(
                 ErrorKind.OUT_OF_RANGE,
                 f"score {score.score!r} is not in {wanted}",
@@ -130,11 +131,6 @@ class ResultBuilder:
             self.role,
             score.provenance,
         )
-
-    def _allowed(self, score: float) -> bool:
-        if self.role is Role.GATE:
-            return score in (0.0, 1.0)
-        return self.low <= score <= self.high
 
     def _foreign(self, answer: Any) -> GraderResult:
         """A result object of another package (py-openjudge), read by its attributes."""
@@ -195,16 +191,13 @@ _LIBRARIES = (str(Path(__file__).parents[1]), str(Path(inspect.__file__).parent)
 """Where adjudge and the standard library are, and so what is installed beside the latter."""
 
 
-def _is_library(filename: str) -> bool:
-    return filename.startswith(_LIBRARIES)
-
-
 def _error_location(error: BaseException) -> str:
     """The last line of the grader's own code, rather than of what that calls."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return ""
-    frame = next((one for one in reversed(frames) if not _is_library(one.filename)), frames[-1])
+    own = [one for one in frames if not one.filename.startswith(_LIBRARIES)]
+    frame = (own or frames)[-1]
     return f"{frame.filename.rpartition('/')[2]}:{frame.lineno} in {frame.name}"
 
 

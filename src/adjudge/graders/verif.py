@@ -1,27 +1,26 @@
 """VerIF: the share of a prompt's rules that hold, times a judge's verdict on everything else.
 
 A row's constraints are parsed into those that a rule checks and those that a judge reads. Its
-checker functions run in the sandbox (:mod:`adjudge.graders.verif_driver`). The two halves make a
-score, also where one of them is not known.
+checker functions run in the sandbox. The two halves make a score, also where one of them is not
+known.
 """
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from hashlib import sha256
-from importlib import resources
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
-from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.base import Between, View, text_in_view
-from adjudge.graders.code.running import describe_end
-from adjudge.graders.code.sandbox import Sandbox, check_sandbox
+from adjudge.errors import ErrorKind, GradingFailure, Metadata
+from adjudge.graders.base import View, final_response
+from adjudge.graders.code.cases import Case
+from adjudge.graders.code.running import CaseBudget, CaseOutcome, run_cases
+from adjudge.graders.code.sandbox import check_sandbox
+from adjudge.graders.code.values import encode_tree
 from adjudge.graders.llm.candidate_view import (
     conversation_query,
     extract_query,
@@ -126,95 +125,35 @@ def _invalid(message: str) -> GradingFailure:
     return GradingFailure(ErrorKind.INVALID_INPUT, message)
 
 
-_OUTPUT_LIMIT = 1 << 18
-
-# One queue for all graders of this kind: the machine bounds programs at a time, not the spec.
-_sandbox = Sandbox()
-
-
-_CHECK_DEADLINE_S = 5.0
-_MEMORY_MB = 512
-
-
-@dataclass(frozen=True)
-class RuleResult:
-    """What a rule's function found: ``passed``, or ``None`` with the kind and the reason."""
-
-    passed: bool | None
-    kind: ErrorKind | None = None
-    reason: str = ""
+_PROGRAM = """
+def check(place):
+    checker = {"__name__": "candidate"}
+    exec(compile(SOURCES[place], "checker", "exec"), checker)
+    answer = checker["check_following"](INSTRUCTION, RESPONSE)
+    if not isinstance(answer, bool):
+        raise TypeError(f"returned {type(answer).__name__}, not true or false")
+    return answer
+"""
 
 
 async def run_checks(
-    rules: Sequence[RuleConstraint], instruction: str, response: str, deadline_s: float
-) -> list[RuleResult]:
+    rules: Sequence[RuleConstraint], instruction: str, response: str, deadline_s: float = 30.0
+) -> list[CaseOutcome]:
     """One outcome per rule, in order.
 
-    The functions share a process as long as it answers: what a process that ended early left open
-    runs again in a new one, and the function that was first in it has failed. So each gets
-    5 s of its own before it fails for time. Functions of one row can reach each
-    other's results; those of other rows run in other processes. Raises
+    Each is a call that is expected to return true, of a program that has all functions of the row.
+    They can reach each other's results; those of other rows run in other processes. Raises
     ``GradingFailure(unsupported)`` where there is no sandbox.
     """
-    found: dict[int, RuleResult] = {}
-    left_s = deadline_s
-    late = f"not run: the sample's {deadline_s:g} s were used up"
-    while pending := [place for place in range(len(rules)) if place not in found]:
-        if left_s <= 0:
-            break
-        own_s = min(left_s, _CHECK_DEADLINE_S)
-        result = await _sandbox.run(
-            driver_source(),
-            stdin=_payload(rules, pending, instruction, response),
-            deadline_s=own_s,
-            memory_mb=_MEMORY_MB,
-            output_limit_bytes=_OUTPUT_LIMIT,
-        )
-        left_s -= result.duration_s
-        for place, what, value in _reports(result.stdout):
-            if place in pending and place not in found:
-                found[place] = _judged(what, value)
-        if pending[0] not in found:
-            kind = ErrorKind.TIMEOUT if result.timed_out else ErrorKind.INVALID_INPUT
-            found[pending[0]] = RuleResult(None, kind, describe_end(result, own_s))
-    return [found.get(at, RuleResult(None, ErrorKind.TIMEOUT, late)) for at in range(len(rules))]
-
-
-@functools.cache
-def driver_source() -> str:
-    """The program that runs in the sandbox."""
-    folder = resources.files("adjudge.graders")
-    return folder.joinpath("verif_driver.py").read_text(encoding="utf-8")
-
-
-def _payload(
-    rules: Sequence[RuleConstraint], pending: Sequence[int], instruction: str, response: str
-) -> bytes:
-    functions = [[place, rules[place].source] for place in pending]
-    given = {"instruction": instruction, "response": response, "functions": functions}
-    return json.dumps(given).encode()
-
-
-def _reports(stdout: bytes) -> list[tuple[int, str, Any]]:
-    """The driver's lines; what is not one is noise from a function that found the channel."""
-    found = []
-    for line in stdout.splitlines():
-        try:
-            report = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(report, list) and len(report) == 3 and type(report[0]) is int:
-            found.append((report[0], str(report[1]), report[2]))
-    return found
-
-
-def _judged(what: str, value: Any) -> RuleResult:
-    if what == "value" and isinstance(value, bool):
-        return RuleResult(value)
-    if what == "error":
-        return RuleResult(None, ErrorKind.INVALID_INPUT, f"raised {shorten_text(value)}")
-    return RuleResult(
-        None, ErrorKind.INVALID_INPUT, f"returned {shorten_text(value)}, not true or false"
+    sources = [rule.source for rule in rules]
+    given = f"INSTRUCTION, RESPONSE, SOURCES = {(instruction, response, sources)!r}"
+    calls = [["check", encode_tree([place]), encode_tree({})] for place in range(len(rules))]
+    return await run_cases(
+        given + _PROGRAM,
+        [Case("exact", [call], encode_tree([True])) for call in calls],
+        CaseBudget(deadline_s, test_deadline_s=5.0, memory_mb=512),
+        stop_early=False,
+        untrusted_tests="refuse",
     )
 
 
@@ -226,56 +165,48 @@ class VerifParts:
     """What came of the two halves, a failure in place of one that has none."""
 
     constraints: Constraints
-    checked: list[RuleResult] | GradingFailure
+    checked: list[CaseOutcome] | GradingFailure
     told: JudgeOutcome | GradingFailure | None
 
     def result(self, name: str, score_range: ScoreRange) -> GraderScore:
         """Their product; raises ``GradingFailure`` where one of them is not known."""
-        failures = self._failures()
-        if failures:
-            raise self._failure(failures)
-        rule, _ = self._rules()
-        llm, _ = self._llm()
-        told = self.told if isinstance(self.told, JudgeOutcome) else None
-        metadata = {**self._metadata(), **(told.notes if told else {})}
-        provenance = told.provenance if told else None
-        reason = told.verdict.reason if told else ""
-        words = f"{self._words()}{': ' if reason else ''}{reason}"
-        return GraderScore(name, rule * llm, words, metadata, score_range, provenance=provenance)
+        (rules, most), (llm, highest) = self._rules(), self._llm()
+        metadata = self._metadata()
+        if failures := self._failures():
+            raise self._failure(failures, metadata, rules * llm, most * highest)
+        reason, provenance = self._words(), None
+        if isinstance(self.told, JudgeOutcome):
+            metadata |= self.told.notes
+            provenance, said = self.told.provenance, self.told.verdict.reason
+            reason += f": {said}" if said else ""
+        return GraderScore(name, rules * llm, reason, metadata, score_range, provenance=provenance)
 
     def _failures(self) -> list[GradingFailure]:
         found = [one for one in (self.checked, self.told) if isinstance(one, GradingFailure)]
         if isinstance(self.checked, list):
             for rule, one in zip(self.constraints.rules, self.checked, strict=True):
-                if one.kind is not None:
-                    message = f"rule {rule.name!r}: its function {one.reason}"
+                if one.failure is not None:
+                    message = f"rule {rule.name!r}: its function has no answer: {one.text}"
                     # It read the candidate's text. Its own time is no outage of a judge.
-                    marks = {"suspect": True, "local": one.kind is ErrorKind.TIMEOUT}
-                    found.append(GradingFailure(one.kind, message, marks))
+                    marks = {"suspect": True, "local": one.failure is ErrorKind.TIMEOUT}
+                    found.append(GradingFailure(one.failure, message, marks))
         return found
 
-    def _failure(self, failures: Sequence[GradingFailure]) -> GradingFailure:
-        low = self._rules()[0] * self._llm()[0]
-        high = self._rules()[1] * self._llm()[1]
-        metadata = {
-            **self._metadata(),
-            "low": low,
-            "high": high,
-            "failures": [describe_failure(one) for one in failures[:_MOST_SHOWN]],
-        }
+    def _failure(
+        self, failures: Sequence[GradingFailure], metadata: Metadata, low: float, high: float
+    ) -> GradingFailure:
+        metadata |= {"low": low, "high": high}
+        metadata["failures"] = [describe_failure(one) for one in failures[:_MOST_SHOWN]]
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         message = f"{failures[0]}{more}: the score lies in [{low:.4g}, {high:.4g}]"
         answered = [self.told.provenance] if isinstance(self.told, JudgeOutcome) else []
+        of_rules = not isinstance(self.told, GradingFailure)
         kinds = {one.kind for one in failures}
-        if isinstance(self.checked, GradingFailure) or (len(kinds) == 1 and self._judge_said):
+        if isinstance(self.checked, GradingFailure) or (len(kinds) == 1 and of_rules):
             own = {**metadata, **failures[0].metadata}
             paid = sum_costs(answered, failures)
             return GradingFailure(failures[0].kind, message, own, provenance=paid)
         return join_failures(failures, message, metadata, answered=answered)
-
-    @property
-    def _judge_said(self) -> bool:
-        return not isinstance(self.told, GradingFailure)
 
     def _rules(self) -> tuple[float, float]:
         """The lowest and highest that the rules' share can be."""
@@ -284,8 +215,8 @@ class VerifParts:
         if isinstance(self.checked, GradingFailure):
             return 0.0, 1.0
         n = len(self.checked)
-        passed = sum(one.passed is True for one in self.checked)
-        return passed / n, (passed + sum(one.passed is None for one in self.checked)) / n
+        passed = sum(one.passed for one in self.checked)
+        return passed / n, (passed + sum(one.failure is not None for one in self.checked)) / n
 
     def _llm(self) -> tuple[float, float]:
         """The lowest and highest that the judge's verdict can be."""
@@ -301,7 +232,10 @@ class VerifParts:
         found: dict[str, Any] = {"constraints": len(self.constraints.soft)}
         if isinstance(self.checked, list):
             pairs = zip(self.constraints.rules, self.checked, strict=True)
-            found["rules"] = [{"name": rule.name, "passed": one.passed} for rule, one in pairs]
+            found["rules"] = [
+                {"name": rule.name, "passed": one.passed if one.failure is None else None}
+                for rule, one in pairs
+            ]
         if rules[0] == rules[1]:
             found["rule_part"] = rules[0]
         if llm[0] == llm[1]:
@@ -311,7 +245,7 @@ class VerifParts:
     def _words(self) -> str:
         said = []
         if isinstance(self.checked, list) and self.checked:
-            passed = sum(one.passed is True for one in self.checked)
+            passed = sum(one.passed for one in self.checked)
             said.append(f"{passed} of {len(self.checked)} rules hold")
         if self.told is not None:
             said.append(f"judge {self._llm()[0]:g}")
@@ -328,9 +262,10 @@ class VerIFGrader(JudgeGrader):
     (arXiv 2506.09942), score = mean(rules) · llm.
 
     Each ``[rule]`` is the function ``check_following(instruction, response)`` in its source; it
-    runs in the sandbox. All ``[llm]`` constraints are one question to the judge. Where one kind is
-    absent, its factor is 1. An empty response and an unclosed ``<think>`` are 0, the candidate's
-    fault; nothing runs and no judge is asked.
+    runs in the sandbox, all of a sample for 30 s at most, each for 5 s with 512 MB. All ``[llm]``
+    constraints are one question to the judge. Where one kind is absent, its factor is 1. An empty
+    response and an unclosed ``<think>`` are 0, the candidate's fault; nothing runs and no judge is
+    asked.
 
     Raises ``GradingFailure``: ``unsupported`` without a sandbox; ``invalid_input`` for constraints
     that cannot be read, for none, and for a function that raises or returns neither true nor false;
@@ -340,7 +275,6 @@ class VerIFGrader(JudgeGrader):
     Args:
         field: The column of the constraints, a dotted path; where it is lacking, ``reference``.
         skip_rules: The rules go to the judge as text, and no code runs.
-        deadline_s: Wall-clock seconds for all functions of a sample; each has 5 s and 512 MB.
     """
 
     type_name = "verif"
@@ -348,13 +282,12 @@ class VerIFGrader(JudgeGrader):
 
     field: str = "ground_truth"
     skip_rules: bool = False
-    deadline_s: Annotated[float, Between(0.1, 600)] = 30.0
     view: View = dataclass_field(init=False, default="final")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._form = MarkedScoreForm(0, 1)
-        self.fingerprint = sha256((_template().hash + driver_source()).encode()).hexdigest()
+        self.fingerprint = sha256((_template().hash + _PROGRAM).encode()).hexdigest()
 
     def check_machine(self) -> None:
         """What the judge needs is here, and a sandbox where rules are run."""
@@ -365,7 +298,7 @@ class VerIFGrader(JudgeGrader):
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
         """The score of one response."""
         constraints = self._constraints(fields)
-        response = text_in_view(fields.get("response"), "final")
+        response = final_response(fields.get("response"))
         if response is None:
             reason = "the response never ended its thinking"
             return self._candidate_fault(reason, unclosed_think=True)
@@ -398,10 +331,10 @@ class VerIFGrader(JudgeGrader):
         if query is None:
             raise missing_field_failure(("instruction", "query", "messages", "prompt"), fields)
 
-        async def rules() -> list[RuleResult]:
+        async def rules() -> list[CaseOutcome]:
             if not constraints.rules:
                 return []
-            return await run_checks(constraints.rules, _text(query), response, self.deadline_s)
+            return await run_checks(constraints.rules, _text(query), response)
 
         async def soft() -> JudgeOutcome | None:
             if not constraints.soft:

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from adjudge.graders.code.sandbox import Sandbox, SandboxResult
+from adjudge.graders.code.sandbox import Sandbox, SandboxLimits, SandboxResult
 
 
 def run(sandbox: Sandbox, program: str | Sequence[str], **settings: Any) -> SandboxResult:
-    return asyncio.run(sandbox.run(program, **settings))
+    given = {key: settings.pop(key) for key in ("stdin", "files") if key in settings}
+    return asyncio.run(sandbox.run(program, SandboxLimits(**settings), **given))
 
 
 def printed(sandbox: Sandbox, program: str, **settings: Any) -> str:

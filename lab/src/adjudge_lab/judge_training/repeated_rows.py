@@ -15,8 +15,8 @@ from adjudge.datasets.rows import (
     render_transcript,
     split_answers,
 )
-from adjudge.graders.base import split_words
 from adjudge.prompts import clean_text
+from adjudge.text import split_words
 
 _T = TypeVar("_T", bound=DatasetRow)
 

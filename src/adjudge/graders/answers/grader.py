@@ -1,9 +1,9 @@
 """Is the final answer of a response the reference answer: the grader, in one order.
 
-The answer is found as a text (:mod:`.finding`), read as its type says (:mod:`.choices`,
-:mod:`.quantities`, :mod:`.structures`, :mod:`.likeness`) and compared; maths by
-:mod:`.comparison`. A reference that is not of the type raises
-``GradingFailure(invalid_input)``; a text without an answer of the type is a wrong answer.
+The answer is found as a text (:mod:`.answer_text`), read as its type says (:mod:`.choices`,
+:mod:`.quantities`, :mod:`.structures`) and compared; maths by :mod:`.comparison`. A reference that
+is not of the type raises ``GradingFailure(invalid_input)``; a text without an answer of the type is
+a wrong answer.
 """
 
 from __future__ import annotations
@@ -11,22 +11,31 @@ from __future__ import annotations
 import contextlib
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from adjudge.errors import LACKED, CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.answers import likeness
-from adjudge.graders.answers.choices import read_boolean, read_letter, read_letter_behind
-from adjudge.graders.answers.comparison import compare, find_last_expression
-from adjudge.graders.answers.finding import (
+from adjudge.graders.answers.answer_text import (
+    comparable_text,
     find_last_mark,
     find_last_marked,
+    normalize,
     strip_wrappers,
-    without_end_tokens,
 )
-from adjudge.graders.answers.normal_text import comparable_text, normalize
+from adjudge.graders.answers.choices import (
+    Box,
+    best_ocr_similarity,
+    find_last_box,
+    intersection_over_union,
+    read_boolean,
+    read_box,
+    read_letter,
+    read_letter_behind,
+)
+from adjudge.graders.answers.comparison import compare, find_last_expression
 from adjudge.graders.answers.numerals import MAX_DIGITS, ExpressionTooLarge
 from adjudge.graders.answers.quantities import (
     ParsedNumber,
@@ -39,10 +48,9 @@ from adjudge.graders.base import (
     Between,
     ParametricRule,
     UnitNumber,
-    View,
+    final_response,
     is_nan,
     require_package,
-    text_in_view,
 )
 from adjudge.text import replace_surrogates, shorten_text
 from adjudge.types import GraderScore
@@ -102,25 +110,21 @@ def compare_boolean(text: str, reference: Any) -> AnswerMatch:
 def compare_box(text: str, reference: Any) -> AnswerMatch:
     """The best intersection over union of the box in ``text`` with any reference box."""
     boxes = _reference_boxes(reference)
-    box = likeness.find_last_box(text)
+    box = find_last_box(text)
     if box is None:
         return _nothing("box of four numbers")
-    overlap = max(likeness.intersection_over_union(box, one) for one in boxes)
+    overlap = max(intersection_over_union(box, one) for one in boxes)
     return _alike(overlap, str(list(box)), f"intersection over union {overlap:.3g}")
 
 
-def compare_any(text: str, reference: Any) -> AnswerMatch:
-    """1 when ``text`` equals any reference; case, white space around and LaTeX wrappers aside."""
-    wanted = {_folded(one) for one in read_reference_texts(reference)}
-    wanted |= {_folded(strip_wrappers(one)) for one in wanted}
-    equal = bool({_folded(text), _folded(strip_wrappers(text))} & wanted)
-    return _decided(equal, text, "equal_text")
+def _fold(text: str) -> str:
+    return unicodedata.normalize("NFC", strip_wrappers(text)).strip().casefold()
 
 
-def compare_exact(text: str, reference: Any) -> AnswerMatch:
-    """1 when ``text`` equals any reference, surrounding white space aside."""
-    wanted = [one.strip() for one in read_reference_texts(reference)]
-    return _decided(text.strip() in wanted, text, "equal_text")
+def compare_text(text: str, reference: Any, write: Callable[[str], str]) -> AnswerMatch:
+    """1 when ``write`` makes the same of ``text`` and of any reference."""
+    wanted = set(map(write, read_reference_texts(reference)))
+    return _decided(write(text) in wanted, text, "equal_text")
 
 
 def compare_json(text: str, reference: Any) -> AnswerMatch:
@@ -137,8 +141,8 @@ COMPARATORS: dict[str, Callable[[str, Any], AnswerMatch]] = {
     "MULTIPLE_CHOICE": compare_letter,
     "BOOLEAN": compare_boolean,
     "BBOX": compare_box,
-    "ANY": compare_any,
-    "EXACT": compare_exact,
+    "ANY": partial(compare_text, write=_fold),
+    "EXACT": partial(compare_text, write=str.strip),
     "JSON": compare_json,
 }
 """The types whose comparison has no parameters."""
@@ -153,10 +157,6 @@ def raise_unusable_reference(wanted: str, reference: Any) -> Any:
     """Raise ``GradingFailure(invalid_input)`` for a reference that is not ``wanted``."""
     found = f"{type(reference).__name__} {shorten_text(reference, 80)!r}"
     raise GradingFailure(ErrorKind.INVALID_INPUT, f"the reference must be {wanted}, got {found}")
-
-
-def _folded(text: str) -> str:
-    return unicodedata.normalize("NFC", text).strip().casefold()
 
 
 def _each(reference: Any) -> list[Any]:
@@ -190,21 +190,14 @@ def _reference_number(reference: Any) -> ParsedNumber:
     if isinstance(reference, str):
         text = find_last_marked(reference, hashes=True) or reference
         number = read_number(text) or find_last_number(text)
-    elif isinstance(reference, int | float) and not isinstance(reference, bool):
-        number = _given_number(reference)
+    elif type(reference) in (int, float) and abs(reference) < 10**MAX_DIGITS:  # NaN is not
+        number = ParsedNumber(Fraction(repr(reference)), False, 0, repr(reference))
     return number or raise_unusable_reference("a number", reference)
 
 
-def _given_number(given: float) -> ParsedNumber | None:
-    """A number of the row's own; ``None`` for what no answer can be read as."""
-    if not -(10**MAX_DIGITS) < given < 10**MAX_DIGITS:  # NaN is not either
-        return None
-    return ParsedNumber(Fraction(repr(given)), False, 0, repr(given))
-
-
-def _reference_boxes(reference: Any) -> list[likeness.Box]:
-    box = likeness.read_box(reference)
-    boxes = [box] if box else [likeness.read_box(one) for one in _each(reference)]
+def _reference_boxes(reference: Any) -> list[Box]:
+    box = read_box(reference)
+    boxes = [box] if box else [read_box(one) for one in _each(reference)]
     if any(one is None or one[2] <= one[0] or one[3] <= one[1] for one in boxes):
         raise_unusable_reference("[x1, y1, x2, y2] with x1 < x2 and y1 < y2", reference)
     return [one for one in boxes if one is not None]
@@ -231,9 +224,9 @@ AnswerType = Literal[
 _TYPES = frozenset(get_args(AnswerType)) - {"auto"}
 
 _MATHS_OWNER = "answer with answer_type = 'MATH_EXPRESSIONS'"
-_VERIFY = "adjudge.graders.answers.symbolic:verify"
-_SEARCH = "adjudge.graders.answers.likeness:search_patterns"
-_OCR = "adjudge.graders.answers.likeness:best_ocr_similarity"
+_VERIFY = "adjudge.graders.answers.comparison:verify"
+_SEARCH = "adjudge.graders.answers.choices:search_patterns"
+_OCR = "adjudge.graders.answers.choices:best_ocr_similarity"
 
 # A final answer stands at the end: a mark is looked for in this many characters before it, and an
 # answer without a mark in this many.
@@ -274,8 +267,8 @@ class AnswerGrader(ParametricRule):
     * JSON: the same value; order of keys is ignored, 1 equals 1.0.
 
     The last 200,000 characters are searched for a mark, the last 20,000 for a candidate. An answer
-    that runs past ``deadline_s``, and a mathematical or marked REGEX one of more than 10,000
-    characters, scores 0 with ``cause = "candidate"``. Metadata: ``answer``, ``reference``,
+    that takes more than 1 s of processor time, and a mathematical or marked REGEX one of more than
+    10,000 characters, scores 0 with ``cause = "candidate"``. Metadata: ``answer``, ``reference``,
     ``extracted``, ``answer_type`` and ``decision``: ``equal_text``, ``equal_value``,
     ``equal_symbolic``, ``differs``, ``no_answer`` or ``undecided`` (0: no step shows equality).
 
@@ -288,18 +281,17 @@ class AnswerGrader(ParametricRule):
             "3/4"), else ANY.
         rel_tol: Relative tolerance of NUMBER.
         abs_tol: Absolute tolerance of NUMBER.
-        deadline_s: Processor seconds for each part of a check in a worker process.
         pattern: The regular expression of REGEX, such as ``(?i)paris``; empty: the reference.
     """
 
     type_name = "answer"
     score_range = (0.0, 1.0)
 
+    _DEADLINE_S = 1.0  # of each part of a check in a worker process
+
     answer_type: AnswerType = "auto"
-    view: View = "final"
     rel_tol: UnitNumber = 0.0
     abs_tol: Annotated[float, Between(0.0, 1e300)] = 0.0
-    deadline_s: Annotated[float, Between(0.01, 600.0)] = 1.0
     pattern: str = ""
 
     def __post_init__(self) -> None:
@@ -322,11 +314,10 @@ class AnswerGrader(ParametricRule):
             message = "the sample has no reference"
             raise GradingFailure(ErrorKind.INVALID_INPUT, message, {LACKED: ["reference"]})
         facts = {"reference": shorten_text(reference), "answer_type": kind}
-        text = text_in_view(response, self.view)
+        text = final_response(response)
         if text is None:
             match = AnswerMatch(0.0, None, "no_answer", NO_FINAL_TEXT)
             return self._found(match, False, facts, unclosed_think=True)
-        text = without_end_tokens(text)
         mark = find_last_mark(text[-_SEARCHED_CHARS:], kind in _HASHED)
         marked = mark and mark.text.strip()
         if mark and kind == "MULTIPLE_CHOICE":
@@ -402,11 +393,11 @@ class AnswerGrader(ParametricRule):
         if len(text) * max(map(len, references)) > _OCR_PAIRS:
             score = await self._in_process(_OCR, **payload)
         else:
-            score = likeness.best_ocr_similarity(payload)
+            score = best_ocr_similarity(payload)
         return _alike(score, text, f"edit similarity {score:.3g}")
 
     async def _regex(self, text: str, marked: bool, reference: Any) -> AnswerMatch:
-        patterns = [self.pattern] if self.pattern else _patterns(reference)
+        patterns = [self.pattern] if self.pattern else _texts(reference)
         start = max(0, len(text) - _PATTERN_CHARS)
         if marked and start:
             message = f"more than {_PATTERN_CHARS} characters are marked as the answer"
@@ -423,7 +414,7 @@ class AnswerGrader(ParametricRule):
         from adjudge.engine.processes import get_pool  # noqa: PLC0415
 
         return await get_pool().call(
-            function, replace_surrogates(payload), deadline_s=self.deadline_s
+            function, replace_surrogates(payload), deadline_s=self._DEADLINE_S
         )
 
     def _found(
@@ -435,14 +426,6 @@ class AnswerGrader(ParametricRule):
         metadata |= {**facts, **more}
         reason = f"{finding.decision}: {finding.reason}" if finding.reason else finding.decision
         return self._score(finding.score, reason, **metadata)
-
-
-def _patterns(reference: Any) -> list[str]:
-    patterns = reference if isinstance(reference, Sequence) else [reference]
-    patterns = [patterns] if isinstance(patterns, str) else list(patterns)
-    if not patterns or not all(isinstance(one, str) and one.strip() for one in patterns):
-        raise_unusable_reference("a pattern", reference)
-    return patterns
 
 
 async def try_answer(reference: str, answer: str) -> dict[str, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 An answer is read as a whole, so everything in it is one of a few kinds of :class:`AnswerItem`.
 Words that change nothing ("apples", "the total") are open and so not listed; those that do are
-listed here. A number is what :mod:`adjudge.graders.answers.expressions` reads, with a scale word, a
+listed here. A number is what :mod:`adjudge.graders.answers.reader` reads, with a scale word, a
 unit and words around it that do not change it. Two different numbers are a hedge, and a hedge is no
 number; so is one with something left over that may change it: "at least 5", "5x", "2024-05-14",
 "x^2 = 4".
@@ -16,11 +16,15 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
-from adjudge.graders.answers.expressions import read_value
-from adjudge.graders.answers.finding import strip_wrappers
-from adjudge.graders.answers.normal_text import to_latex
-from adjudge.graders.answers.numerals import ExpressionTooLarge
-from adjudge.graders.answers.units import known_unit, scaled, unit_at, words_at
+from adjudge.graders.answers.answer_text import strip_wrappers, to_latex
+from adjudge.graders.answers.numerals import (
+    ExpressionTooLarge,
+    known_unit,
+    scaled,
+    unit_at,
+    words_at,
+)
+from adjudge.graders.answers.reader import read_value
 
 
 class ParsedNumber(NamedTuple):
@@ -138,7 +142,7 @@ def find_affirmed_items(
 ) -> Iterator[AnswerItem]:
     """The items of ``text``, without those that are denied: "5, not 6" leaves 5.
 
-    ``text`` as :func:`~adjudge.graders.answers.normal_text.to_latex` returns it. With ``worded``,
+    ``text`` as :func:`~adjudge.graders.answers.answer_text.to_latex` returns it. With ``worded``,
     "twelve" is a number; with ``symbols``, a letter at a numeral is a factor, not a unit.
     """
     denied = pending = False

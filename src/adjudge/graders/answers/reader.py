@@ -15,9 +15,9 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
-from adjudge.graders.answers.normal_text import FUNCTIONS, comparable_text
+from adjudge.graders.answers.answer_text import FUNCTIONS, comparable_text
 from adjudge.graders.answers.numerals import (
     FRACTION,
     MAX_BITS,
@@ -436,3 +436,37 @@ def _root(number: int, degree: int) -> int:
     ):
         root = better
     return root
+
+
+class ParsedValue(NamedTuple):
+    """A number and where it ends in the text.
+
+    ``exact``: no irrational root and no π in it; else the first 60 digits hold.
+    ``percent``: written with a percent sign, which ``number`` includes.
+    ``plain``: a numeral, signed or not; false for what had to be computed.
+    """
+
+    number: Fraction
+    exact: bool
+    percent: bool
+    plain: bool
+    end: int
+
+
+def read_value(text: str, start: int = 0) -> ParsedValue | None:
+    r"""The longest arithmetic that begins at ``start``; ``None`` where none does.
+
+    ``text`` as :func:`~adjudge.graders.answers.answer_text.to_latex` returns it. Raises
+    :class:`ExpressionTooLarge` for what is beyond a limit.
+
+    >>> read_value(r"2^{10} apples").number
+    Fraction(1024, 1)
+    """
+    reader = Reader(text, start)
+    try:
+        number = reader.total()
+    except (ExpressionSyntaxError, ZeroDivisionError):
+        return None
+    if reader.listed and reader.operators:
+        return None
+    return ParsedValue(number, reader.exact, reader.percent, reader.operators == 0, reader.at)

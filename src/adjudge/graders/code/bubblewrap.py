@@ -144,6 +144,20 @@ def seccomp_filter(machine: str | None = None) -> bytes | None:
     return b"".join(steps)
 
 
+@dataclass(frozen=True)
+class SandboxLimits:
+    """What a program may use up.
+
+    ``deadline_s`` is wall-clock seconds; ``memory_mb`` bounds the address space, ``disk_mb`` the
+    working directory and each file, ``output_bytes`` each of stdout and stderr.
+    """
+
+    deadline_s: float = 10.0
+    memory_mb: int = 512
+    disk_mb: int = 16
+    output_bytes: int = 1 << 20
+
+
 _CHUNK = 1 << 16
 
 KillFunction = Callable[["subprocess.Popen[bytes]"], None]
@@ -167,17 +181,16 @@ class ProgramResult:
 
 async def run_program(
     argv: Sequence[str],
+    limits: SandboxLimits,
     *,
     stdin: int = subprocess.DEVNULL,
     pass_fds: Sequence[int] = (),
-    deadline_s: float,
-    output_limit_bytes: int,
     kill: KillFunction = subprocess.Popen.kill,
 ) -> ProgramResult:
     """Run ``argv`` with an empty environment, in a session of its own, on the running loop.
 
-    ``output_limit_bytes`` holds for each of stdout and stderr. ``kill(process)`` is how the child
-    is ended early. Cancelling this coroutine kills and reaps the child. Raises ``OSError`` when
+    Of ``limits`` the deadline and the output's are kept here. ``kill(process)`` is how the child is
+    ended early. Cancelling this coroutine kills and reaps the child. Raises ``OSError`` when
     ``argv`` cannot be started.
     """
     process = subprocess.Popen(  # noqa: ASYNC220, S603  (starting is a vfork; argv is ours)
@@ -191,13 +204,13 @@ async def run_program(
         bufsize=0,
     )
     try:
-        watch = _RunningProgram(process, output_limit_bytes, kill)
+        watch = _RunningProgram(process, limits.output_bytes, kill)
     except OSError:  # out of descriptors: the child must not go unwatched
         with process:
             process.kill()
         raise
     with contextlib.closing(watch):
-        return await watch.until(deadline_s)
+        return await watch.until(limits.deadline_s)
 
 
 class _RunningProgram:
@@ -292,15 +305,6 @@ SANDBOX_DIR = "/sandbox"
 """The program's working directory, home and only writable place."""
 
 
-@dataclass(frozen=True)
-class SandboxLimits:
-    """What a program may use up: CPU seconds, address space and disk in MB."""
-
-    cpu_s: int
-    memory_mb: int
-    disk_mb: int
-
-
 def bubblewrap_command(
     stack: contextlib.ExitStack, files: Mapping[str, bytes], limits: SandboxLimits, status: int
 ) -> tuple[list[int], list[str]]:
@@ -344,7 +348,7 @@ def _prlimit_command(limits: SandboxLimits) -> list[str]:
     import resource  # noqa: PLC0415  (does not exist on Windows, where sandboxes are refused)
 
     wanted = {
-        "cpu": (resource.RLIMIT_CPU, limits.cpu_s),
+        "cpu": (resource.RLIMIT_CPU, int(limits.deadline_s) + 1),
         "as": (resource.RLIMIT_AS, limits.memory_mb << 20),
         "fsize": (resource.RLIMIT_FSIZE, limits.disk_mb << 20),
         "nofile": (resource.RLIMIT_NOFILE, 64),

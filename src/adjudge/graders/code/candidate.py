@@ -27,8 +27,10 @@ from adjudge.graders.code.values import (
     FIXED_TYPES,
     decode_tree,
     dumps,
+    encode_error,
     encode_tree,
     loads,
+    write_line,
 )
 
 TYPE_CHECKING = False
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["serve_requests"]
 
 _BASES: tuple[Any, ...] = (int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
-_MAX_TEXT = 300
 
 _names: dict[str, Any] = {}
 _objects: list[Any] = []
@@ -133,21 +134,6 @@ def _done(deed: str, tree: Any) -> list[Any]:
     return [result] if not given or dumps(after) == before else [result, after]
 
 
-def _error(error: BaseException) -> list[Any]:
-    kinds = type(error).__mro__
-    try:
-        arguments = encode_tree(list(error.args), False, _live)
-    except BaseException:  # noqa: BLE001  (an argument that cannot be read leaves the text)
-        arguments = ["list", str(error)]
-    text = f"{type(error).__name__}: {error}"[:_MAX_TEXT]
-    modules = [f"{kind.__module__}." for kind in kinds]
-    names = [
-        kind.__name__ if module == "builtins." else f"{module}{kind.__name__}"
-        for module, kind in zip(modules, kinds, strict=True)
-    ]
-    return ["error", text, names, arguments]
-
-
 def _reply(code: CodeType, operation: str, *rest: Any) -> list[Any]:
     try:
         if operation == "do":
@@ -160,7 +146,7 @@ def _reply(code: CodeType, operation: str, *rest: Any) -> list[Any]:
             exec(compile(test, "test", "exec", dont_inherit=True), _names)  # noqa: S102
             return ["value", secret]
     except BaseException as error:  # noqa: BLE001  (sys.exit included: whatever it did, it failed)
-        return _error(error)
+        return encode_error(error, _live)
     return ["value", None]
 
 
@@ -168,7 +154,6 @@ def serve_requests() -> None:
     """Answer the requests on standard input until it ends."""
     requests = open(os.dup(0), "rb")  # noqa: PTH123, SIM115  (pathlib costs a tenth of the start)
     channel = int(sys.argv.pop()) if len(sys.argv) > 1 else os.dup(1)
-    write = os.write
     sys.set_int_max_str_digits(0)
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -180,10 +165,7 @@ def serve_requests() -> None:
         number, *parts = loads(request.decode().strip())
         reply = _reply(code, *parts)
         try:
-            line = dumps([number, *reply])
+            write_line(channel, [number, *reply])
         except (ValueError, RecursionError) as error:  # integers too long, trees too deep
-            line = dumps([number, *_error(error)])
-        rest = memoryview(line.encode() + b"\n")
-        while rest:
-            rest = rest[write(channel, rest) :]
+            write_line(channel, [number, *encode_error(error, _live)])
     os._exit(0)  # threads that the candidate left behind must not hold the process

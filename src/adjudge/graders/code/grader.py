@@ -6,25 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from adjudge.errors import (
-    LACKED,
-    CandidateLimitExceeded,
-    Cause,
-    ErrorKind,
-    GradingFailure,
-)
-from adjudge.graders.base import (
-    NO_FINAL_TEXT,
-    Between,
-    ParametricRule,
-    text_in_view,
-)
-from adjudge.graders.code.blocks import (
-    PRELUDE,
-    extract_python,
-    extract_solution,
-    find_syntax_fault,
-)
+from adjudge.errors import LACKED, CandidateLimitExceeded, Cause, ErrorKind, GradingFailure
+from adjudge.graders.base import NO_FINAL_TEXT, Between, ParametricRule, final_response
+from adjudge.graders.code.blocks import PRELUDE, extract_python, extract_solution, find_syntax_fault
 from adjudge.graders.code.cases import Case, UntrustedTests, called_names, parse_cases
 from adjudge.graders.code.running import CaseBudget, CaseOutcome, run_cases
 from adjudge.graders.code.sandbox import check_sandbox
@@ -59,7 +43,7 @@ class SyntaxCheckGrader(ParametricRule):
 
     async def aevaluate(self, response: str) -> GraderScore:
         """Judge one response."""
-        text = text_in_view(response, "final")
+        text = final_response(response)
         if text is None:
             return self._candidate_fault(NO_FINAL_TEXT, blocks=0)
         if len(text) > _MAX_CODE:
@@ -156,7 +140,7 @@ class CodeExecutionGrader(ParametricRule):
             lacked = {LACKED: ["test_cases", "reference"]}
             raise GradingFailure(ErrorKind.INVALID_INPUT, "the sample has no test cases", lacked)
         cases = parse_cases(given, function or self.function, self.untrusted_tests)
-        text = text_in_view(response, "final")
+        text = final_response(response)
         if text is None:
             return self._none_passed(cases, NO_FINAL_TEXT)
         if len(text) > _MAX_CODE:

@@ -1,4 +1,7 @@
-"""Test cases run against a candidate in the sandbox; what they expect never goes in there."""
+"""Test cases run against a candidate in the sandbox; what comes out is compared with the expected.
+
+What is expected never goes in there.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,18 @@ import functools
 import io
 import json
 import marshal
+import math
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from importlib import resources
 from typing import Any
 
+from adjudge.errors import ErrorKind
 from adjudge.graders.code.cases import Case, UntrustedTests, make_beside_case
-from adjudge.graders.code.comparison import same_output, same_value
-from adjudge.graders.code.sandbox import Sandbox, SandboxResult
+from adjudge.graders.code.sandbox import Sandbox, SandboxLimits, SandboxResult
 from adjudge.graders.code.values import CANDIDATE_FILE, CASES_FILE
 from adjudge.text import shorten_text
 
@@ -65,12 +70,14 @@ class CaseOutcome:
     """What came of one test; ``text`` is ``passed`` or why not.
 
     ``trusted``: false where the test stood beside the code, which could have faked a pass.
+    ``failure``: why there is no value: ``invalid_input`` (it raised, or ended) or ``timeout``.
     """
 
     passed: bool
     text: str
     stderr: str = ""
     trusted: bool = True
+    failure: ErrorKind | None = None
 
 
 async def run_cases(
@@ -93,13 +100,14 @@ async def run_cases(
     cases = list(cases)
     outcomes: dict[int, CaseOutcome] = {}
     left_s = budget.deadline_s
-    reason = ""
+    rest = CaseOutcome(False, "")
     while pending := [index for index in range(len(cases)) if index not in outcomes]:
         if left_s <= 0:
             reason = f"not run: the sample's {budget.deadline_s:g} s were used up"
+            rest = CaseOutcome(False, reason, failure=ErrorKind.TIMEOUT)
         elif stop_early and not all(outcome.passed for outcome in outcomes.values()):
-            reason = "not run: an earlier test failed"
-        if reason:
+            rest = CaseOutcome(False, "not run: an earlier test failed")
+        if rest.text:
             break
         run = _run_of(cases[pending[0]])
         batch = [index for index in pending if _run_of(cases[index]) is run]
@@ -113,7 +121,7 @@ async def run_cases(
                 cases[index] = make_beside_case(
                     index + 1, cases[index], one, untrusted_tests, suspect=True
                 )
-    return [outcomes.get(index, CaseOutcome(False, reason)) for index in range(len(cases))]
+    return [outcomes.get(index, rest) for index in range(len(cases))]
 
 
 def _run_of(case: Case) -> _Run:
@@ -124,13 +132,10 @@ async def _run_stdio(
     source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: CaseBudget
 ) -> tuple[float, _RunReports]:
     index, case = batch[0], cases[batch[0]]
+    most = _OUTPUT_LIMIT + 2 * len(case.expected)
+    limits = SandboxLimits(deadline_s, budget.memory_mb, output_bytes=most)
     result = await _sandbox.run(
-        _STDIO_DRIVER,
-        stdin=case.request,
-        deadline_s=deadline_s,
-        memory_mb=budget.memory_mb,
-        output_limit_bytes=_OUTPUT_LIMIT + 2 * len(case.expected),
-        files={CANDIDATE_FILE: source},
+        _STDIO_DRIVER, limits, stdin=case.request, files={CANDIDATE_FILE: source}
     )
     return result.duration_s, {index: _judge_output(case, result, deadline_s)}
 
@@ -141,10 +146,8 @@ async def _run_calls(
     secret = secrets.token_hex(16)
     result = await _sandbox.run(
         _START,
+        SandboxLimits(deadline_s, budget.memory_mb),
         stdin="".join(_request(index, cases[index], secret) for index in batch).encode(),
-        deadline_s=deadline_s,
-        memory_mb=budget.memory_mb,
-        output_limit_bytes=_OUTPUT_LIMIT,
         files=_candidate(source),
     )
     news: _RunReports = {}
@@ -163,12 +166,9 @@ async def _run_tests(
     result, candidate = await _sandbox.run_pair(
         _START,
         _START,
+        SandboxLimits(deadline_s, budget.memory_mb, _DISK_MB + (len(tests) >> 20)),
         leader_files={CASES_FILE: tests, _PROGRAM: _program("tester", "run")},
         helper_files=_candidate(source),
-        deadline_s=deadline_s,
-        memory_mb=budget.memory_mb,
-        output_limit_bytes=_OUTPUT_LIMIT,
-        disk_mb=_DISK_MB + (len(tests) >> 20),
     )
     # The tests' program ends with 1 when the candidate has ended.
     ended = candidate if candidate and result.exit_code == 1 else result
@@ -226,17 +226,16 @@ def _reports(stdout: bytes, batch: list[int]) -> Iterator[tuple[int, str, Any]]:
 def _judge_value(case: Case, kind: str, value: Any, secret: str) -> CaseOutcome:
     trusted = case.kind != "beside"
     if kind == "error":
-        return CaseOutcome(False, shorten_text(value), trusted=trusted)
+        failure = ErrorKind.INVALID_INPUT
+        return CaseOutcome(False, shorten_text(value), trusted=trusted, failure=failure)
     if not trusted:
         good = kind == "value" and value == secret
     elif case.kind == "text":
         good = isinstance(value, str) and same_output(value, case.expected)
     elif case.kind == "json":
-        good = any(
-            same_value(value, one, as_json=True, tolerance=_TOLERANCE) for one in case.expected
-        )
+        good = any(same_value(value, one, as_json=True) for one in case.expected)
     else:
-        good = same_value(value, case.expected, as_json=False, tolerance=0.0)
+        good = same_value(value, case.expected, as_json=False)
     return CaseOutcome(good, "passed" if good else "wrong answer", trusted=trusted)
 
 
@@ -248,18 +247,91 @@ def _judge_output(case: Case, result: SandboxResult, deadline_s: float) -> CaseO
 
 
 def _unfinished(result: SandboxResult, deadline_s: float) -> CaseOutcome:
-    return CaseOutcome(False, describe_end(result, deadline_s), _stderr(result))
-
-
-def describe_end(result: SandboxResult, deadline_s: float) -> str:
-    """Why a program ended that had not said all that it was asked."""
-    if result.timed_out:
-        return f"timed out after {deadline_s:.3g} s"
-    if result.truncated:
-        return "printed more than the output limit"
+    """The outcome where a program ended that had not said all that it was asked."""
     last = _stderr(result).rpartition("\n")[2] or "no message"
-    return shorten_text(f"ended with exit code {result.exit_code}: {last}")
+    text = shorten_text(f"ended with exit code {result.exit_code}: {last}")
+    if result.truncated:
+        text = "printed more than the output limit"
+    if result.timed_out:
+        text = f"timed out after {deadline_s:.3g} s"
+    failure = ErrorKind.TIMEOUT if result.timed_out else ErrorKind.INVALID_INPUT
+    return CaseOutcome(False, text, _stderr(result), failure=failure)
 
 
 def _stderr(result: SandboxResult, limit: int = 2000) -> str:
     return result.stderr[-limit:].decode("utf-8", "replace").strip()
+
+
+def same_value(produced: Any, expected: Any, *, as_json: bool) -> bool:
+    """Whether two encoded trees are equal; never raises, whatever was produced.
+
+    As Python's ``==``; ``as_json``: a boolean equals no number, NaN equals NaN, and where a float
+    is expected, a number may differ by 1e-9, relative or absolute, whichever allows more.
+
+    >>> same_value(["list", 0.30000000000000004], ["list", 0.3], as_json=True)
+    True
+    """
+    stack = [(produced, expected)]
+    while stack:
+        one, other = stack.pop()
+        if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+            stack.extend(zip(one, other, strict=True))
+            continue
+        # Lists arrive here only beside something else or at unequal lengths, and then differ.
+        same_kind = not as_json or isinstance(one, bool) == isinstance(other, bool)
+        if not same_kind or not (one == other or (as_json and _is_close(one, other))):
+            return False
+    return True
+
+
+def _is_close(one: Any, other: Any) -> bool:
+    if not (isinstance(one, int | float) and isinstance(other, float)):
+        return False
+    try:
+        both_nan = math.isnan(one) and math.isnan(other)
+        return both_nan or math.isclose(one, other, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+    except OverflowError:  # an integer beyond the floats
+        return False
+
+
+_DECIMAL_TOLERANCE = Decimal("1e-6")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?P<decimals>\.\d+)?(?:[eE](?P<exponent>[+-]?\d{1,3}))?")
+
+
+def same_output(produced: str, expected: str) -> bool:
+    r"""Whether two outputs agree up to white space at line ends and around the whole.
+
+    Where both hold nothing but numbers, the numbers are compared by value. A whole number must be
+    equal. A decimal may differ by 1e-6 (in proportion where it is below 1), and by half a unit of
+    its last expected digit where that is less.
+
+    >>> same_output("1 2 \n3\n\n", "1 2\n3")
+    True
+    >>> same_output("0.30000000000000004 1", "0.3 1"), same_output("0.3 1", "0.3 2")
+    (True, False)
+    """
+    ours, theirs = _lines(produced), _lines(expected)
+    if ours == theirs or len(ours) != len(theirs):
+        return ours == theirs
+    split = [re.split(r"(\s+)", "\n".join(lines)) for lines in (ours, theirs)]
+    return len(split[0]) == len(split[1]) and all(map(_same_token, *split))
+
+
+def _same_token(produced: str, expected: str) -> bool:
+    one, other = _NUMBER.fullmatch(produced), _NUMBER.fullmatch(expected)
+    if not one or not other:
+        return produced == expected and not expected.strip()
+    ours, theirs = Decimal(produced), Decimal(expected)
+    if not (other["decimals"] or other["exponent"]):
+        return ours == theirs
+    places = len(other["decimals"] or ".") - 1 - int(other["exponent"] or 0)
+    allowed = max(
+        _DECIMAL_TOLERANCE * min(Decimal(1), abs(theirs)),
+        min(_DECIMAL_TOLERANCE, Decimal(5).scaleb(-places - 1)),
+        abs(theirs).scaleb(-10),  # what sums of doubles differ by
+    )
+    return abs(ours - theirs) <= allowed
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip().splitlines()]

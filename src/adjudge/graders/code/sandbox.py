@@ -45,6 +45,7 @@ from adjudge.graders.code.bubblewrap import (
 from adjudge.text import encode_exactly
 
 _SOURCE = "main.py"
+_USUAL_LIMITS = SandboxLimits()
 _REMEDY = "Install bubblewrap (apt install bubblewrap) and allow it to create user namespaces."
 _SETUP_S = 2.0
 """How long bubblewrap may take to its first process; a few milliseconds do."""
@@ -72,80 +73,60 @@ class Sandbox:
     """Runs programs in bubblewrap, at most ``max_parallel`` at a time on one event loop.
 
     ``max_parallel`` defaults to the number of usable CPUs; waiting programs queue, and their
-    deadline starts when they do. Pickling carries the setting only.
+    deadline starts when they do.
     """
 
     def __init__(self, *, max_parallel: int | None = None) -> None:
-        if max_parallel is not None and max_parallel < 1:
-            raise ValueError(f"max_parallel must be at least 1, got {max_parallel!r}")
         self.max_parallel = max_parallel
         self._slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
         self._slots = weakref.WeakKeyDictionary()
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return functools.partial(Sandbox, max_parallel=self.max_parallel), ()
-
     async def run(
         self,
         program: str | Sequence[str],
+        limits: SandboxLimits = _USUAL_LIMITS,
         *,
         stdin: bytes = b"",
-        deadline_s: float = 10.0,
-        memory_mb: int = 512,
-        output_limit_bytes: int = 1 << 20,
-        disk_mb: int = 16,
         files: Mapping[str, str | bytes] | None = None,
     ) -> SandboxResult:
         """Run ``program`` to its end and return what it did, however badly that went.
 
         ``program`` is Python source, run as ``main.py`` by this interpreter with ``-I -S``, or an
         argument list; without ``site`` there are no ``exit`` and ``quit``. ``files`` (relative
-        name: content) lie in the working directory. ``deadline_s`` is wall-clock seconds;
-        ``memory_mb`` bounds the address space, ``disk_mb`` the working directory and each file,
-        ``output_limit_bytes`` each of stdout and stderr.
-        Raises ``GradingFailure(unsupported)`` where there is no sandbox, ``ValueError`` for wrong
-        arguments. Cancelling kills the program.
+        name: content) lie in the working directory. Raises ``GradingFailure(unsupported)`` where
+        there is no sandbox, ``ValueError`` for wrong arguments. Cancelling kills the program.
         """
-        argv, contents = _prepare_program(program, files or {}, disk_mb)
-        limits = SandboxLimits(int(deadline_s) + 1, memory_mb, disk_mb)
+        argv, contents = _prepare_program(program, files or {}, limits)
         async with self._slot():
             await _require_sandbox()
             with contextlib.ExitStack() as stack:
                 source = (
                     stack.enter_context(open_memory_file(stdin)) if stdin else subprocess.DEVNULL
                 )
-                return await _run(
-                    argv, contents, source, (), limits, deadline_s, output_limit_bytes
-                )
+                return await _run(argv, contents, source, (), limits)
 
     async def run_pair(
         self,
         leader: str,
         helper: str,
+        limits: SandboxLimits = _USUAL_LIMITS,
         *,
         leader_files: Mapping[str, str | bytes],
         helper_files: Mapping[str, str | bytes],
-        deadline_s: float = 10.0,
-        memory_mb: int = 512,
-        output_limit_bytes: int = 1 << 20,
-        disk_mb: int = 16,
     ) -> tuple[SandboxResult, SandboxResult | None]:
         """Run two Python programs at once, each in a sandbox of its own, until the leader ends.
 
         All they share is two pipes: what one writes to the descriptor that its argument names is
         the other's standard input. A helper that does not end soon after the leader is killed, and
-        has no result. Bounds are those of :meth:`run` and hold for each; the pair takes one slot.
-        The leader's ``duration_s`` is the pair's, the wait for the helper's end included.
-        Raises as :meth:`run` does.
+        has no result. The limits hold for each; the pair takes one slot. The leader's
+        ``duration_s`` is the pair's, the wait for the helper's end included. Raises as :meth:`run`
+        does.
         """
-        programs = (
-            _prepare_program(leader, leader_files, disk_mb),
-            _prepare_program(helper, helper_files, disk_mb),
-        )
-        limits = SandboxLimits(int(deadline_s) + 1, memory_mb, disk_mb)
+        first = _prepare_program(leader, leader_files, limits)
+        second = _prepare_program(helper, helper_files, limits)
         async with self._slot():
             await _require_sandbox()
-            return await _run_pair(*programs, limits, deadline_s, output_limit_bytes)
+            return await _run_pair(first, second, limits)
 
     def _slot(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
@@ -191,7 +172,7 @@ def _probe(bwrap: str) -> str | None:
     with contextlib.ExitStack() as stack:
         status = stack.enter_context(open_memory_file(b""))
         fds, options = bubblewrap_command(
-            stack, {_SOURCE: _PROBE.encode()}, SandboxLimits(30, 512, 1), status
+            stack, {_SOURCE: _PROBE.encode()}, SandboxLimits(30, disk_mb=1), status
         )
         done = subprocess.run(  # noqa: S603  (the path that PATH names, our own arguments)
             [bwrap, *options, *interpreter_command(), _SOURCE],
@@ -212,8 +193,6 @@ async def _run_pair(
     leader: tuple[list[str], dict[str, bytes]],
     helper: tuple[list[str], dict[str, bytes]],
     limits: SandboxLimits,
-    deadline_s: float,
-    output_limit_bytes: int,
 ) -> tuple[SandboxResult, SandboxResult | None]:
     started = time.monotonic()
     with contextlib.ExitStack() as leaders, contextlib.ExitStack() as helpers:
@@ -221,14 +200,10 @@ async def _run_pair(
         # Our copies of a program's ends close when it has ended: so the other one sees the end.
         helper_in, leader_out = _pipe(helpers, leaders)
         leader_in, helper_out = _pipe(leaders, helpers)
-        task = asyncio.create_task(
-            _run(*helper, helper_in, (helper_out,), limits, deadline_s, output_limit_bytes)
-        )
+        task = asyncio.create_task(_run(*helper, helper_in, (helper_out,), limits))
         task.add_done_callback(lambda _: helpers.close())
         try:
-            result = await _run(
-                *leader, leader_in, (leader_out,), limits, deadline_s, output_limit_bytes
-            )
+            result = await _run(*leader, leader_in, (leader_out,), limits)
             leaders.close()
             await asyncio.wait([task], timeout=_GRACE_S)
         finally:
@@ -254,8 +229,6 @@ async def _run(
     stdin: int,
     channels: tuple[int, ...],
     limits: SandboxLimits,
-    deadline_s: float,
-    output_limit_bytes: int,
 ) -> SandboxResult:
     with contextlib.ExitStack() as stack:
         status = stack.enter_context(open_memory_file(b""))
@@ -263,10 +236,9 @@ async def _run(
         try:
             done = await run_program(
                 [shutil.which("bwrap") or "bwrap", *options, *argv, *map(str, channels)],
+                limits,
                 stdin=stdin,
                 pass_fds=[*fds, *channels],
-                deadline_s=deadline_s,
-                output_limit_bytes=output_limit_bytes,
                 kill=functools.partial(_kill, status),
             )
         except OSError as error:
@@ -311,7 +283,7 @@ def _read_status(status: int, key: str) -> int | None:
 
 
 def _prepare_program(
-    program: str | Sequence[str], files: Mapping[str, str | bytes], disk_mb: int
+    program: str | Sequence[str], files: Mapping[str, str | bytes], limits: SandboxLimits
 ) -> tuple[list[str], dict[str, bytes]]:
     """The command and the files of a program; ``ValueError`` for what cannot be run."""
     contents = dict(_check_files(files))
@@ -321,8 +293,10 @@ def _prepare_program(
             raise ValueError(f"files must not contain {_SOURCE!r}, the program's own name")
         # Lone surrogates become bytes that the program fails on, not an exception out here.
         contents[_SOURCE] = encode_exactly(program)
-    if not argv or sum(map(len, contents.values())) > disk_mb << 20:
-        raise ValueError(f"there must be a program, and its files must fit into {disk_mb} MB")
+    if not argv or sum(map(len, contents.values())) > limits.disk_mb << 20:
+        raise ValueError(
+            f"there must be a program, and its files must fit into {limits.disk_mb} MB"
+        )
     return argv, contents
 
 

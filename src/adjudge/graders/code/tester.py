@@ -24,12 +24,15 @@ import sys
 from adjudge.graders.code.values import (
     CASES_FILE,
     FIXED_TYPES,
+    MAX_TEXT,
     PLAIN_TYPES,
     STANDARD_TYPES,
+    decode_error,
     decode_tree,
-    dumps,
     encode_tree,
     loads,
+    update_value,
+    write_line,
 )
 
 TYPE_CHECKING = False
@@ -38,19 +41,11 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-_MAX_TEXT = 300
 _MAX_REPLY = 1 << 22
 
 # Questions to a plain value whose answer is yes or no: an object would say yes to all.
-_QUESTIONS = frozenset(
-    {
-        *(name for kind in (str, set, float) for name in vars(kind) if name.startswith("is")),
-        *("startswith", "endswith", "equals"),
-    }
-)
-_CHANGEABLE = frozenset(
-    {"Counter", "OrderedDict", "bytearray", "deque", "dict", "list", "set", "tuple"}
-)
+_QUESTIONS = {"startswith", "endswith", "equals"}
+_QUESTIONS |= {name for kind in (str, set, float) for name in vars(kind) if name.startswith("is")}
 _LOOKS = frozenset({"len", "iter", "next", "has", "getitem", "bool"})
 
 
@@ -88,7 +83,7 @@ class Session:
 
     def report(self, kind: str, text: str = "") -> None:
         """The one line on the case."""
-        _write(self._verdicts, [self._case, kind, text[:_MAX_TEXT]])
+        write_line(self._verdicts, [self._case, kind, text[:MAX_TEXT]])
 
     def end(self, kind: str, text: str) -> NoReturn:
         """Report and end the program, whatever the test would catch."""
@@ -99,7 +94,7 @@ class Session:
         self.asked = True
         self.number += 1
         try:
-            _write(self._requests, [self.number, *request])
+            write_line(self._requests, [self.number, *request])
         except BrokenPipeError:
             os._exit(1)
         line = self._replies.readline(_MAX_REPLY)
@@ -127,7 +122,7 @@ class Session:
             # Python takes StopIteration for the end of whatever it iterates: all(map(...)) is true.
             if request[1:2] != ["next"]:
                 names = [name for name in names if name != "StopIteration"]
-            return _exception(tree, names, decode_tree(given, self._live)), None
+            return decode_error(tree, names, decode_tree(given, self._live)), None
         given = [*arguments[1], *arguments[2].values()] if request[1:2] == ["call"] else []
         if rest:
             if all(type(one) in FIXED_TYPES for one in given):
@@ -140,7 +135,7 @@ class Session:
             if self.keeps_arguments and tree is not None:
                 given = after
             for old, new in zip(given, after, strict=True):
-                _update(old, new)
+                update_value(old, new)
         if type(tree) is list and tree[0] == "given":
             return None, given[tree[1]]
         return None, decode_tree(tree, self._live)
@@ -172,58 +167,6 @@ class Session:
         if number not in self._handles:
             self._handles[number] = Handle(Origin(number, kind, by_identity))
         return self._handles[number]
-
-
-def _write(channel: int, tree: Any) -> None:
-    rest = memoryview(dumps(tree).encode() + b"\n")
-    while rest:
-        rest = rest[os.write(channel, rest) :]
-
-
-def _exception(text: str, names: Any, arguments: Any) -> BaseException:
-    """The nearest exception of Python or its library to the one that the candidate raised."""
-    for name in names:
-        kind = _EXCEPTIONS.get(name)
-        try:
-            if kind is not None:
-                return kind(*arguments)
-            if theirs := _library_exception(name):
-                # Without __init__, which may take more than error.args has.
-                return theirs.__new__(theirs, *arguments)
-        except Exception:  # noqa: BLE001, S112  (some take other arguments than these)
-            continue
-    return RuntimeError(str(text))
-
-
-def _library_exception(name: str) -> type[Exception] | None:
-    """The class of a module that the test has imported; what it can catch is there.
-
-    Not of ``unittest``, which takes ``SkipTest`` for no failure.
-    """
-    module, _, name = name.rpartition(".")
-    package = module.partition(".")[0].removeprefix("_")
-    if package not in sys.stdlib_module_names or package == "unittest":
-        return None
-    kind = getattr(sys.modules.get(module), name, None)
-    return kind if isinstance(kind, type) and issubclass(kind, Exception) else None
-
-
-def _update(old: Any, new: Any) -> None:
-    """Give a list, dict, set or deque of the test what a call left in it."""
-    kind = type(old).__name__
-    if kind in _CHANGEABLE and type(old) is not type(new):
-        raise TypeError("an argument has another type")
-    if kind in ("list", "bytearray"):
-        old[:] = new
-    elif kind in ("dict", "set", "Counter", "OrderedDict"):
-        old.clear()
-        old.update(new)
-    elif kind == "deque":
-        old.clear()
-        old.extend(new)
-    elif kind == "tuple":
-        for one, other in zip(old, new, strict=True):
-            _update(one, other)
 
 
 class Origin:
@@ -298,12 +241,6 @@ class Handle:
         if len(items) != size:
             _SESSION.end("error", "an object has more or fewer items than its length")
         return iter(items)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        _SESSION.do("setattr", self, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        _SESSION.do("delattr", self, name)
 
     __hash__ = object.__hash__
 
@@ -398,7 +335,7 @@ def _combines(self: Handle, other: Any, *_: Any) -> NoReturn:
 
 for _deed in (
     *("next", "reversed", "str", "repr", "bool", "int", "float", "complex"),
-    *("abs", "round", "neg", "setitem", "delitem"),
+    *("abs", "round", "neg", "setitem", "delitem", "setattr", "delattr"),
 ):
     setattr(Handle, f"__{_deed}__", _asks(_deed))
 for _deed in (
@@ -439,11 +376,6 @@ def _subclass(base: type) -> Any:
 
 _SUBCLASSES = {
     base: _subclass(base) for base in PLAIN_TYPES if base not in (type(None), bool, range)
-}
-_EXCEPTIONS = {
-    name: value
-    for name, value in vars(builtins).items()
-    if isinstance(value, type) and issubclass(value, BaseException)
 }
 
 

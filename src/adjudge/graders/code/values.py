@@ -1,10 +1,14 @@
-"""Plain values as JSON trees: all that passes between a candidate, its tests and this process.
+"""Plain values and errors as JSON trees: what passes between a candidate, its tests and a grader.
 
 Shipped into the sandboxes as a part of their programs. So it needs the standard library only, and
 little of it: ``json`` and ``typing`` import ``re``, which takes as long as the interpreter's start.
 """
 
 from __future__ import annotations
+
+import builtins
+import os
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,16 +19,24 @@ __all__ = [
     "CANDIDATE_FILE",
     "CASES_FILE",
     "FIXED_TYPES",
+    "MAX_TEXT",
     "PLAIN_TYPES",
     "STANDARD_TYPES",
+    "decode_error",
     "decode_tree",
     "dumps",
+    "encode_error",
     "encode_tree",
     "loads",
+    "update_value",
+    "write_line",
 ]
 
 CANDIDATE_FILE, CASES_FILE = "candidate.py", "cases.json"
 """The files of the two programs: the code to be judged, and the tests."""
+
+MAX_TEXT = 300
+"""Longest text of an error or a verdict."""
 
 FIXED_TYPES: tuple[Any, ...] = (type(None), bool, int, float, complex, str, bytes, range)
 PLAIN_TYPES: tuple[Any, ...] = (*FIXED_TYPES, list, tuple, dict, set, frozenset)
@@ -173,3 +185,84 @@ def _all_of(text: str, tree: Any, end: int) -> Any:
 
 
 dumps, loads = _codec()
+
+
+def write_line(channel: int, tree: Any, write: Callable[..., int] = os.write) -> None:
+    """Put a tree on a line of its own; raises ``ValueError`` or ``RecursionError`` before any."""
+    rest = memoryview(dumps(tree).encode() + b"\n")
+    while rest:
+        rest = rest[write(channel, rest) :]
+
+
+def encode_error(error: BaseException, live: Callable[[Any], Any]) -> list[Any]:
+    """``"error"``, its text, the names of its classes and the tree of its arguments."""
+    kinds = type(error).__mro__
+    try:
+        arguments = encode_tree(list(error.args), False, live)
+    except BaseException:  # noqa: BLE001  (an argument that cannot be read leaves the text)
+        arguments = ["list", str(error)]
+    text = f"{type(error).__name__}: {error}"[:MAX_TEXT]
+    modules = [f"{kind.__module__}." for kind in kinds]
+    names = [
+        kind.__name__ if module == "builtins." else f"{module}{kind.__name__}"
+        for module, kind in zip(modules, kinds, strict=True)
+    ]
+    return ["error", text, names, arguments]
+
+
+_EXCEPTIONS = {
+    name: value
+    for name, value in vars(builtins).items()
+    if isinstance(value, type) and issubclass(value, BaseException)
+}
+
+
+def decode_error(text: str, names: Any, arguments: Any) -> BaseException:
+    """The nearest exception of Python or its library to the one that the candidate raised."""
+    for name in names:
+        kind = _EXCEPTIONS.get(name)
+        try:
+            if kind is not None:
+                return kind(*arguments)
+            if theirs := _library_exception(name):
+                # Without __init__, which may take more than error.args has.
+                return theirs.__new__(theirs, *arguments)
+        except Exception:  # noqa: BLE001, S112  (some take other arguments than these)
+            continue
+    return RuntimeError(str(text))
+
+
+def _library_exception(name: str) -> type[Exception] | None:
+    """The class of a module that the test has imported; what it can catch is there.
+
+    Not of ``unittest``, which takes ``SkipTest`` for no failure.
+    """
+    module, _, name = name.rpartition(".")
+    package = module.partition(".")[0].removeprefix("_")
+    if package not in sys.stdlib_module_names or package == "unittest":
+        return None
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind if isinstance(kind, type) and issubclass(kind, Exception) else None
+
+
+_CHANGEABLE = frozenset(
+    {"Counter", "OrderedDict", "bytearray", "deque", "dict", "list", "set", "tuple"}
+)
+
+
+def update_value(old: Any, new: Any) -> None:
+    """Give a list, dict, set or deque of the test what a call left in it."""
+    kind = type(old).__name__
+    if kind in _CHANGEABLE and type(old) is not type(new):
+        raise TypeError("an argument has another type")
+    if kind in ("list", "bytearray"):
+        old[:] = new
+    elif kind in ("dict", "set", "Counter", "OrderedDict"):
+        old.clear()
+        old.update(new)
+    elif kind == "deque":
+        old.clear()
+        old.extend(new)
+    elif kind == "tuple":
+        for one, other in zip(old, new, strict=True):
+            update_value(one, other)

@@ -1,23 +1,24 @@
-"""The checks of IFEval's instructions: keywords, counts, layout, language; readers of arguments.
+"""The checks of IFEval's instructions: keywords, counts, layout, language; their arguments.
 
 Every check takes the response and the instruction's arguments and says whether the response
 follows. Time is linear in the length of the response (times the number of keywords); where a
 pattern would not be, the lines are walked instead. A text in which no language can be seen at all
 (no letters, addresses only) follows, as it does in the reference.
 
-A reader returns the value of a keyword argument as checks take it, and raises ``ValueError`` with
-what it wants; :mod:`~adjudge.graders.instructions.grader` adds the instruction and the key.
+Arguments are read by their types, as :data:`ARGUMENTS` has them.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Mapping
+from functools import cache, lru_cache
 from itertools import takewhile
 from numbers import Integral
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, TypeAdapter
 
 from adjudge.graders.instructions.text_analysis import (
     LANGUAGES,
@@ -26,89 +27,51 @@ from adjudge.graders.instructions.text_analysis import (
     sentence_count,
 )
 
-ArgumentReader = Callable[[Any], Any]
-
 MAX_WORD = 200
 """Longest keyword in characters: a search costs up to that much per character of a response."""
 
-_MAX_WORDS = 1000
-_RELATIONS = ("less than", "at least")
 
-
-def read_whole_number(value: Any) -> int:
+def _read_whole_number(value: Any) -> Any:
     """A whole number; tables store them as floats where a column has gaps."""
-    fits = isinstance(value, int | Integral) and not isinstance(value, bool)
-    if fits or (isinstance(value, float) and value.is_integer()):
-        return int(value)
-    raise ValueError("a whole number")
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    whole |= isinstance(value, float) and value.is_integer()
+    return int(value) if whole else value
 
 
-def read_count(value: Any) -> int:
-    """A whole number that is not negative."""
-    number = read_whole_number(value)
-    if number < 0:
-        raise ValueError("a whole number from 0")
-    return number
+_Number = Annotated[int, Field(strict=True), BeforeValidator(_read_whole_number)]
+_Count = Annotated[_Number, Field(ge=0)]
+_Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+_Word = Annotated[_Text, Field(max_length=MAX_WORD)]
+_Words = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=MAX_WORD)], ...],
+    Field(min_length=1, max_length=1000),
+]
+_Relation = Annotated[Literal["less than", "at least"], AfterValidator("at least".__eq__)]
+_Lower = StringConstraints(to_lower=True)
+
+_COUNTS = (
+    *("frequency", "let_frequency", "num_words", "num_sentences", "num_paragraphs", "num_sections"),
+    *("num_placeholders", "num_bullets", "num_highlights"),
+)
+ARGUMENTS: Mapping[str, Any] = {
+    **dict.fromkeys(_COUNTS, _Count),
+    **dict.fromkeys(("relation", "let_relation", "capital_relation"), _Relation),
+    **dict.fromkeys(("keyword", "postscript_marker", "section_spliter"), _Word),
+    **dict.fromkeys(("keywords", "forbidden_words"), _Words),
+    **dict.fromkeys(("prompt_to_repeat", "end_phrase"), _Text),
+    "capital_frequency": _Number,
+    "first_word": Annotated[_Text, _Lower],
+    "language": Literal[tuple(sorted(LANGUAGES))],
+    "letter": Annotated[str, Field(min_length=1, max_length=1), _Lower],
+    "nth_paragraph": Annotated[_Number, Field(ge=1)],
+}
+"""The type of each argument. Checks have the names that the dataset gives to their arguments."""
 
 
-def read_position(value: Any) -> int:
-    """A whole number from 1."""
-    number = read_whole_number(value)
-    if number < 1:
-        raise ValueError("a whole number from 1")
-    return number
-
-
-def read_text(value: Any) -> str:
-    """Text with something in it, without the white space around it."""
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError("text that is not blank")
-    return value.strip()
-
-
-def read_lowercase(value: Any) -> str:
-    """Text in lower case."""
-    return read_text(value).lower()
-
-
-def read_word(value: Any) -> str:
-    """Text of at most :data:`MAX_WORD` characters."""
-    found = read_text(value)
-    if len(found) > MAX_WORD:
-        raise ValueError(f"text of at most {MAX_WORD} characters")
-    return found
-
-
-def read_word_list(value: Any) -> tuple[str, ...]:
-    """A list of at least one word, kept as written (white space included)."""
-    wanted = f"a list of 1 to {_MAX_WORDS} texts of at most {MAX_WORD} characters"
-    if not isinstance(value, list | tuple) or not 0 < len(value) <= _MAX_WORDS:
-        raise ValueError(wanted)
-    for item in value:
-        if not isinstance(item, str) or not item or len(item) > MAX_WORD:
-            raise ValueError(wanted)
-    return tuple(value)
-
-
-def read_character(value: Any) -> str:
-    """One character, in lower case."""
-    if not isinstance(value, str) or len(value) != 1:
-        raise ValueError("one character")
-    return value.lower()
-
-
-def read_relation(value: Any) -> bool:
-    """``at least`` as true, ``less than`` as false."""
-    if not isinstance(value, str) or value not in _RELATIONS:
-        raise ValueError(" or ".join(map(repr, _RELATIONS)))
-    return bool(value == "at least")
-
-
-def read_language(value: Any) -> str:
-    """A code that the language detection can answer."""
-    if not isinstance(value, str) or value not in LANGUAGES:
-        raise ValueError(f"one of {', '.join(sorted(LANGUAGES))}")
-    return value
+@cache
+def argument_adapter(key: str) -> TypeAdapter[Any]:
+    """What reads the argument ``key``; raises ``ValidationError``."""
+    return TypeAdapter(ARGUMENTS[key])
 
 
 ANSWERS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
@@ -128,10 +91,10 @@ _POSTSCRIPTS = {
 }
 
 
-def number_paragraphs(response: str, number: int) -> bool:
+def number_paragraphs(response: str, num_paragraphs: int) -> bool:
     """So many paragraphs between dividers ``***``, none of them blank but before and behind."""
     parts = filled_parts(response.split("***"))
-    return parts is not None and len(parts) == number
+    return parts is not None and len(parts) == num_paragraphs
 
 
 def filled_parts(parts: list[str]) -> list[str] | None:
@@ -158,30 +121,30 @@ def nth_paragraph_first_word(
     return "".join(map(str.lower, letters)) == first_word
 
 
-def sections(response: str, splitter: str, number: int) -> bool:
+def sections(response: str, section_spliter: str, num_sections: int) -> bool:
     """At least so many marks such as "Section 1"."""
-    marks = _section(splitter).finditer(response)
-    return sum(1 for _ in marks) >= number
+    marks = _section(section_spliter).finditer(response)
+    return sum(1 for _ in marks) >= num_sections
 
 
-def bullet_lists(response: str, number: int) -> bool:
+def bullet_lists(response: str, num_bullets: int) -> bool:
     """Exactly so many lines that begin with ``*`` (and not with two) or with ``-``."""
     stars = sum(1 for _ in _STAR_BULLET.finditer(response)) if "*" in response else 0
     dashes = sum(1 for _ in _DASH_BULLET.finditer(response)) if "-" in response else 0
-    return stars + dashes == number
+    return stars + dashes == num_bullets
 
 
-def highlighted_sections(response: str, number: int) -> bool:
+def highlighted_sections(response: str, num_highlights: int) -> bool:
     """At least so many ``*texts*`` or ``**texts**`` within a line."""
     singles = _HIGHLIGHT.findall(response)
     doubles = _DOUBLE_HIGHLIGHT.findall(response)
     found = sum(1 for mark in singles if mark[1:-1].strip())
-    return found + sum(1 for mark in doubles if mark[2:-2].strip()) >= number
+    return found + sum(1 for mark in doubles if mark[2:-2].strip()) >= num_highlights
 
 
-def placeholders(response: str, number: int) -> bool:
+def placeholders(response: str, num_placeholders: int) -> bool:
     """At least so many ``[texts]`` within a line."""
-    return _PLACEHOLDER.findall(response).count("]") >= number
+    return _PLACEHOLDER.findall(response).count("]") >= num_placeholders
 
 
 def title(response: str) -> bool:
@@ -197,11 +160,11 @@ def _has_title(line: str) -> bool:
     return 0 <= start < end - 2 and bool(inside)
 
 
-def postscript(response: str, marker: str) -> bool:
+def postscript(response: str, postscript_marker: str) -> bool:
     """The response has the marker of a postscript, in any case."""
     lowered = response.lower()
-    pattern = _POSTSCRIPTS.get(marker)
-    return bool(pattern.search(lowered)) if pattern else marker.lower() in lowered
+    pattern = _POSTSCRIPTS.get(postscript_marker)
+    return bool(pattern.search(lowered)) if pattern else postscript_marker.lower() in lowered
 
 
 def constrained_response(response: str) -> bool:
@@ -235,14 +198,14 @@ def two_responses(response: str) -> bool:
     return len(parts) == 2 and parts[0] != parts[1]
 
 
-def repeat_prompt(response: str, prompt: str) -> bool:
+def repeat_prompt(response: str, prompt_to_repeat: str) -> bool:
     """The request comes first, word for word but for case."""
-    return response.strip().lower().startswith(prompt.lower())
+    return response.strip().lower().startswith(prompt_to_repeat.lower())
 
 
-def end_phrase(response: str, phrase: str) -> bool:
+def end_phrase(response: str, end_phrase: str) -> bool:
     """The phrase comes last, but for case and closing quotation marks."""
-    return response.strip().strip('"').lower().endswith(phrase.lower())
+    return response.strip().strip('"').lower().endswith(end_phrase.lower())
 
 
 def quotation(response: str) -> bool:
@@ -282,36 +245,36 @@ def keyword_frequency(response: str, keyword: str, frequency: int, relation: boo
     return holds(found, frequency, relation)
 
 
-def forbidden_words(response: str, words: tuple[str, ...]) -> bool:
+def forbidden_words(response: str, forbidden_words: tuple[str, ...]) -> bool:
     """None of the words occurs as a word of its own, in any case."""
     if response.isascii():
         lowered = response.lower()
-        words = tuple(word for word in words if word.lower() in lowered)
-    return not any(_as_word(word).search(response) for word in words)
+        forbidden_words = tuple(word for word in forbidden_words if word.lower() in lowered)
+    return not any(_as_word(word).search(response) for word in forbidden_words)
 
 
-def letter_frequency(response: str, letter: str, frequency: int, relation: bool) -> bool:
+def letter_frequency(response: str, letter: str, let_frequency: int, let_relation: bool) -> bool:
     """How often a character occurs, in any case."""
-    return holds(response.lower().count(letter), frequency, relation)
+    return holds(response.lower().count(letter), let_frequency, let_relation)
 
 
-def number_words(response: str, number: int, relation: bool) -> bool:
+def number_words(response: str, num_words: int, relation: bool) -> bool:
     """How many runs of letters, digits and underscores there are."""
     if response.isascii():  # the same, five times as fast
         found = len(response.translate(_ASCII_GAPS).split())
     else:
         found = len(_WORD.findall(response))
-    return holds(found, number, relation)
+    return holds(found, num_words, relation)
 
 
-def number_sentences(response: str, number: int, relation: bool) -> bool:
+def number_sentences(response: str, num_sentences: int, relation: bool) -> bool:
     """How many sentences there are (:func:`~.sentences.sentence_count`)."""
-    return holds(sentence_count(response), number, relation)
+    return holds(sentence_count(response), num_sentences, relation)
 
 
-def capital_word_frequency(response: str, frequency: int, relation: bool) -> bool:
+def capital_word_frequency(response: str, capital_frequency: int, capital_relation: bool) -> bool:
     """How many words are in capitals (:func:`~.capitals.capital_words`)."""
-    return holds(capital_words(response), frequency, relation)
+    return holds(capital_words(response), capital_frequency, capital_relation)
 
 
 def holds(found: int, threshold: int, at_least: bool) -> bool:

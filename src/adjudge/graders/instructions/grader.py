@@ -11,24 +11,20 @@ A response follows an instruction strictly, or in any of eight looser readings.
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, ClassVar, Literal
+
+from pydantic import ValidationError
 
 from adjudge.engine.phases import WorkerPhase, enter_phase
 from adjudge.engine.processes import get_pool
 from adjudge.errors import CandidateLimitExceeded, ErrorKind, GradingFailure
-from adjudge.graders.base import (
-    NO_FINAL_TEXT,
-    ParametricRule,
-    is_nan,
-    require_text,
-    view_text,
-)
+from adjudge.graders.base import NO_FINAL_TEXT, ParametricRule, is_nan, require_text, view_text
 from adjudge.graders.instructions import checks
-from adjudge.graders.instructions.checks import ArgumentReader
 from adjudge.graders.instructions.repaired import REPAIRED, plain_text
 from adjudge.text import final_text, shorten_text
 from adjudge.types import GraderScore
@@ -39,92 +35,34 @@ InstructionCheck = Callable[[str], bool]
 _MAX_INSTRUCTIONS = 1000
 
 
-@dataclass(frozen=True)
-class Instruction:
-    """One type: its check, and by the dataset's name of each argument the check's and a reader."""
-
-    check: Callable[..., bool]
-    arguments: Mapping[str, tuple[str, ArgumentReader]] = field(default_factory=dict)
-
-
-_COUNT, _WORDS, _WORD = checks.read_count, checks.read_word_list, checks.read_word
-_NUMBER, _FREQUENCY = ("number", _COUNT), ("frequency", _COUNT)
-_RELATION = ("relation", checks.read_relation)
-INSTRUCTIONS: Mapping[str, Instruction] = {
-    "keywords:existence": Instruction(checks.keyword_existence, {"keywords": ("keywords", _WORDS)}),
-    "keywords:frequency": Instruction(
-        checks.keyword_frequency,
-        {"keyword": ("keyword", _WORD), "frequency": _FREQUENCY, "relation": _RELATION},
-    ),
-    "keywords:forbidden_words": Instruction(
-        checks.forbidden_words, {"forbidden_words": ("words", _WORDS)}
-    ),
-    "keywords:letter_frequency": Instruction(
-        checks.letter_frequency,
-        {
-            "letter": ("letter", checks.read_character),
-            "let_frequency": _FREQUENCY,
-            "let_relation": _RELATION,
-        },
-    ),
-    "language:response_language": Instruction(
-        checks.response_language, {"language": ("language", checks.read_language)}
-    ),
-    "length_constraints:number_sentences": Instruction(
-        checks.number_sentences, {"num_sentences": _NUMBER, "relation": _RELATION}
-    ),
-    "length_constraints:number_paragraphs": Instruction(
-        checks.number_paragraphs, {"num_paragraphs": _NUMBER}
-    ),
-    "length_constraints:number_words": Instruction(
-        checks.number_words, {"num_words": _NUMBER, "relation": _RELATION}
-    ),
-    "length_constraints:nth_paragraph_first_word": Instruction(
-        checks.nth_paragraph_first_word,
-        {
-            "num_paragraphs": ("num_paragraphs", _COUNT),
-            "nth_paragraph": ("nth_paragraph", checks.read_position),
-            "first_word": ("first_word", checks.read_lowercase),
-        },
-    ),
-    "detectable_content:number_placeholders": Instruction(
-        checks.placeholders, {"num_placeholders": _NUMBER}
-    ),
-    "detectable_content:postscript": Instruction(
-        checks.postscript, {"postscript_marker": ("marker", _WORD)}
-    ),
-    "detectable_format:number_bullet_lists": Instruction(
-        checks.bullet_lists, {"num_bullets": _NUMBER}
-    ),
-    "detectable_format:constrained_response": Instruction(checks.constrained_response),
-    "detectable_format:number_highlighted_sections": Instruction(
-        checks.highlighted_sections, {"num_highlights": _NUMBER}
-    ),
-    "detectable_format:multiple_sections": Instruction(
-        checks.sections, {"section_spliter": ("splitter", _WORD), "num_sections": _NUMBER}
-    ),
-    "detectable_format:json_format": Instruction(checks.json_format),
-    "detectable_format:title": Instruction(checks.title),
-    "combination:two_responses": Instruction(checks.two_responses),
-    "combination:repeat_prompt": Instruction(
-        checks.repeat_prompt, {"prompt_to_repeat": ("prompt", checks.read_text)}
-    ),
-    "startend:end_checker": Instruction(
-        checks.end_phrase, {"end_phrase": ("phrase", checks.read_text)}
-    ),
-    "startend:quotation": Instruction(checks.quotation),
-    "change_case:capital_word_frequency": Instruction(
-        checks.capital_word_frequency,
-        {
-            "capital_frequency": ("frequency", checks.read_whole_number),
-            "capital_relation": _RELATION,
-        },
-    ),
-    "change_case:english_capital": Instruction(checks.english_capital),
-    "change_case:english_lowercase": Instruction(checks.english_lowercase),
-    "punctuation:no_comma": Instruction(checks.no_comma),
+INSTRUCTIONS: Mapping[str, Callable[..., bool]] = {
+    "keywords:existence": checks.keyword_existence,
+    "keywords:frequency": checks.keyword_frequency,
+    "keywords:forbidden_words": checks.forbidden_words,
+    "keywords:letter_frequency": checks.letter_frequency,
+    "language:response_language": checks.response_language,
+    "length_constraints:number_sentences": checks.number_sentences,
+    "length_constraints:number_paragraphs": checks.number_paragraphs,
+    "length_constraints:number_words": checks.number_words,
+    "length_constraints:nth_paragraph_first_word": checks.nth_paragraph_first_word,
+    "detectable_content:number_placeholders": checks.placeholders,
+    "detectable_content:postscript": checks.postscript,
+    "detectable_format:number_bullet_lists": checks.bullet_lists,
+    "detectable_format:constrained_response": checks.constrained_response,
+    "detectable_format:number_highlighted_sections": checks.highlighted_sections,
+    "detectable_format:multiple_sections": checks.sections,
+    "detectable_format:json_format": checks.json_format,
+    "detectable_format:title": checks.title,
+    "combination:two_responses": checks.two_responses,
+    "combination:repeat_prompt": checks.repeat_prompt,
+    "startend:end_checker": checks.end_phrase,
+    "startend:quotation": checks.quotation,
+    "change_case:capital_word_frequency": checks.capital_word_frequency,
+    "change_case:english_capital": checks.english_capital,
+    "change_case:english_lowercase": checks.english_lowercase,
+    "punctuation:no_comma": checks.no_comma,
 }
-"""The types that the published prompts use, by id (``category:type``)."""
+"""The check of each type that the published prompts use, by id (``category:type``)."""
 
 
 def parse_instructions(
@@ -148,36 +86,34 @@ def parse_instructions(
     return [(name, _check(name, values, repaired)) for name, values in pairs]
 
 
-def select_arguments(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a row's arguments those that the type ``name`` takes."""
-    return {key: values.get(key) for key in INSTRUCTIONS[name].arguments}
+@cache
+def list_arguments(name: str) -> tuple[str, ...]:
+    """The arguments of the type ``name``."""
+    return tuple(inspect.signature(INSTRUCTIONS[name]).parameters)[1:]
 
 
 def _check(name: Any, values: Any, repaired: bool) -> InstructionCheck:
-    instruction = INSTRUCTIONS.get(name) if isinstance(name, str) else None
-    if instruction is None:
-        raise _refused(
-            f"unknown instruction {shorten_text(name)!r} (known: {', '.join(INSTRUCTIONS)})"
-        )
+    check = INSTRUCTIONS.get(name) if isinstance(name, str) else None
+    if check is None:
+        known = ", ".join(INSTRUCTIONS)
+        raise _refused(f"unknown instruction {shorten_text(name)!r} (known: {known})")
     if not isinstance(values, Mapping):
         raise _refused(f"{name}: kwargs must be an object, got {type(values).__name__}")
-    taken = {
-        target: _read(name, key, reader, values.get(key))
-        for key, (target, reader) in instruction.arguments.items()
-    }
+    taken = {key: _read(name, key, values.get(key)) for key in list_arguments(name)}
     if taken.get("nth_paragraph", 0) > taken.get("num_paragraphs", 0):
         raise _refused(f"{name}: nth_paragraph must be at most num_paragraphs")
-    check = REPAIRED.get(instruction.check, instruction.check) if repaired else instruction.check
+    check = REPAIRED.get(check, check) if repaired else check
     return partial(check, **taken) if taken else check
 
 
-def _read(name: str, key: str, reader: ArgumentReader, value: Any) -> Any:
+def _read(name: str, key: str, value: Any) -> Any:
     if value is None or is_nan(value):
         raise _refused(f"{name}: {key} is missing")
     try:
-        return reader(value)
-    except ValueError as error:
-        raise _refused(f"{name}: {key} must be {error}, got {type(value).__name__}") from None
+        return checks.argument_adapter(key).validate_python(value)
+    except ValidationError as error:
+        reason = f"{error.errors()[0]['msg']} (found {type(value).__name__})"
+        raise _refused(f"{name}: {key}: {reason}") from None
 
 
 def _list_of(column: str, value: Any) -> Sequence[Any]:
@@ -240,12 +176,12 @@ def loose_results(
 def follows_json(payload: str) -> list[bool]:
     """:func:`follows` for a worker process: all that it needs as JSON text."""
     enter_phase(WorkerPhase.REFERENCE)
-    given = json.loads(payload)
-    parsed = parse_instructions(given["ids"], given["kwargs"], repaired=given["repaired"])
+    names, kwargs, repaired, response, reading = json.loads(payload)
+    parsed = parse_instructions(names, kwargs, repaired=repaired)
     asked = [check for _, check in parsed]
     # What a check takes per character is ours to bound: only the length is left.
     enter_phase(WorkerPhase.CANDIDATE)
-    return follows(given["response"], asked, given["reading"])
+    return follows(response, asked, reading)
 
 
 def _blank(text: str) -> bool:
@@ -293,58 +229,51 @@ class IFEvalGrader(ParametricRule):
     def evaluate(self, response: str, instruction_id_list: Any, kwargs: Any) -> GraderScore:
         """Judge one response."""
         asked = parse_instructions(instruction_id_list, kwargs, repaired=self._repaired)
-        text = self._judged_text(require_text(response))
-        if text is None or not asked:
-            return self._unread(asked)
-        followed = follows(text, [check for _, check in asked], self.reading)
-        return self._judged(asked, followed)
+        return self._judged(asked, self._judged_text(require_text(response)))
 
     async def aevaluate(self, response: str, instruction_id_list: Any, kwargs: Any) -> GraderScore:
         """Judge one response; a long one in a worker process, since a loop may wait for it."""
         asked = parse_instructions(instruction_id_list, kwargs, repaired=self._repaired)
         text = self._judged_text(require_text(response))
         if text is None or not asked or len(text) <= self._INLINE_CHARS:
-            return self.evaluate(response, instruction_id_list, kwargs)
-        own = [select_arguments(name, row) for (name, _), row in zip(asked, kwargs, strict=True)]
-        given = {"ids": [name for name, _ in asked], "kwargs": own}
+            return self._judged(asked, text)
+        names = [name for name, _ in asked]
+        pairs = zip(names, kwargs, strict=True)
+        own = [{key: row.get(key) for key in list_arguments(name)} for name, row in pairs]
+        payload = json.dumps([names, own, self._repaired, text, self.reading], default=int)
         try:
             followed = await get_pool().call(
                 "adjudge.graders.instructions.grader:follows_json",
-                json.dumps(
-                    {
-                        **given,
-                        "response": text,
-                        "reading": self.reading,
-                        "repaired": self._repaired,
-                    },
-                    default=int,
-                ),
+                payload,
                 deadline_s=self._DEADLINE_S,
             )
         except CandidateLimitExceeded as excess:
-            nothing = {"instructions": given["ids"], "followed": [False] * len(asked)}
-            return self._candidate_fault(str(excess), **nothing)
-        return self._judged(asked, followed)
+            nothing = [False] * len(asked)
+            return self._candidate_fault(str(excess), instructions=names, followed=nothing)
+        return self._judged(asked, text, followed)
 
     def _judged_text(self, response: str) -> str | None:
         """What is judged; white space that stood between thinking and answer belongs to neither."""
         text = final_text(response)
         return text if text is None or text == response else text.lstrip()
 
-    def _unread(self, asked: list[tuple[str, InstructionCheck]]) -> GraderScore:
-        """The result where nothing is asked, or nothing is there to be judged."""
+    def _judged(
+        self,
+        asked: list[tuple[str, InstructionCheck]],
+        text: str | None,
+        followed: list[bool] | None = None,
+    ) -> GraderScore:
+        names = [name for name, _ in asked]
         if not asked:
             return self._not_applicable(1.0, "no instructions", instructions=[], followed=[])
-        ids = [name for name, _ in asked]
-        return self._score(0.0, NO_FINAL_TEXT, instructions=ids, followed=[False] * len(ids))
-
-    def _judged(
-        self, asked: list[tuple[str, InstructionCheck]], followed: list[bool]
-    ) -> GraderScore:
-        ids = [name for name, _ in asked]
-        missed = [name for name, ok in zip(ids, followed, strict=True) if not ok]
-        score = sum(followed) / len(ids) if self.level == "instruction" else float(not missed)
-        return self._score(score, _reason(missed, len(ids)), instructions=ids, followed=followed)
+        if text is None:
+            nothing = [False] * len(names)
+            return self._score(0.0, NO_FINAL_TEXT, instructions=names, followed=nothing)
+        followed = followed or follows(text, [check for _, check in asked], self.reading)
+        missed = [name for name, ok in zip(names, followed, strict=True) if not ok]
+        score = sum(followed) / len(names) if self.level == "instruction" else float(not missed)
+        reason = f"not followed: {', '.join(missed)}" if missed else f"all {len(names)} followed"
+        return self._score(score, reason, instructions=names, followed=followed)
 
 
 @dataclass(eq=False, repr=False)
@@ -369,7 +298,3 @@ class RepairedIFEvalGrader(IFEvalGrader):
     def _judged_text(self, response: str) -> str | None:
         text = view_text(response, "final")
         return None if text is None else plain_text(text).strip()
-
-
-def _reason(missed: list[str], asked: int) -> str:
-    return f"not followed: {', '.join(missed)}" if missed else f"all {asked} followed"

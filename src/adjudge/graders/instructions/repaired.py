@@ -11,10 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from adjudge.graders.base import SPACELESS, split_words
 from adjudge.graders.instructions import checks
 from adjudge.graders.instructions.text_analysis import detect_language
-from adjudge.text import compose_letters
+from adjudge.text import SPACELESS, compose_letters, split_words
 
 _PLAIN_QUOTES = str.maketrans("‘’“”„‟", '\'\'""""')
 _LETTER = f"[^\\W_{SPACELESS}]"
@@ -46,33 +45,33 @@ def _keyword_frequency(response: str, keyword: str, frequency: int, relation: bo
     return checks.holds(sum(1 for _ in _word(keyword).finditer(response)), frequency, relation)
 
 
-def _forbidden_words(response: str, words: tuple[str, ...]) -> bool:
-    return not any(_word(word).search(response) for word in words)
+def _forbidden_words(response: str, forbidden_words: tuple[str, ...]) -> bool:
+    return not any(_word(word).search(response) for word in forbidden_words)
 
 
 _JOINT = re.compile(r"(?<=\w)['-](?=\w)|(?<=\d)[.,](?=\d)")
 
 
-def _number_words(response: str, number: int, relation: bool) -> bool:
+def _number_words(response: str, num_words: int, relation: bool) -> bool:
     words = split_words(_JOINT.sub("", response))
-    return checks.holds(sum(any(map(str.isalnum, word)) for word in words), number, relation)
+    return checks.holds(sum(any(map(str.isalnum, word)) for word in words), num_words, relation)
 
 
 # Of Chinese and Japanese, Arabic and Urdu, Hindi, Amharic, Burmese, Khmer.
 _SENTENCE_END = re.compile("[。！？｡؟۔।॥።။។]+[」』）)\"']*")
 
 
-def _number_sentences(response: str, number: int, relation: bool) -> bool:
-    return checks.number_sentences(_SENTENCE_END.sub("! ", response), number, relation)
+def _number_sentences(response: str, num_sentences: int, relation: bool) -> bool:
+    return checks.number_sentences(_SENTENCE_END.sub("! ", response), num_sentences, relation)
 
 
 _DIVIDER = re.compile(r"(?<!\S)\*{3}(?!\S)")
 _BLANK_LINES = re.compile(rf"\n(?:{_GAP}*\n)+")
 
 
-def _number_paragraphs(response: str, number: int) -> bool:
+def _number_paragraphs(response: str, num_paragraphs: int) -> bool:
     parts = checks.filled_parts(_DIVIDER.split(response))
-    return parts is not None and len(parts) == number
+    return parts is not None and len(parts) == num_paragraphs
 
 
 def _nth_paragraph_first_word(
@@ -94,16 +93,16 @@ _TITLE_LINE = re.compile(r"^[\s#*_>\"']*<<[^<>\n]*\w[^<>\n]*>>[\s*_\"'.]*$")
 _TITLE = re.compile(r"(?<![\w<])<<(?=\S)[^<>\n]*\w[^<>\n]*(?<=\S)>>(?![\w>])")
 
 
-def _placeholders(response: str, number: int) -> bool:
-    return len(_PLACEHOLDER.findall(response)) >= number
+def _placeholders(response: str, num_placeholders: int) -> bool:
+    return len(_PLACEHOLDER.findall(response)) >= num_placeholders
 
 
-def _bullet_lists(response: str, number: int) -> bool:
-    return len(_BULLET.findall(response)) == number
+def _bullet_lists(response: str, num_bullets: int) -> bool:
+    return len(_BULLET.findall(response)) == num_bullets
 
 
-def _highlighted_sections(response: str, number: int) -> bool:
-    return len(_HIGHLIGHT.findall(response)) >= number
+def _highlighted_sections(response: str, num_highlights: int) -> bool:
+    return len(_HIGHLIGHT.findall(response)) >= num_highlights
 
 
 def _title(response: str) -> bool:
@@ -111,14 +110,14 @@ def _title(response: str) -> bool:
     return any(_TITLE_LINE.search(line) or _TITLE.search(line) for line in lines)
 
 
-def _sections(response: str, splitter: str, number: int) -> bool:
-    mark = rf"^[^\w\n]*{re.escape(splitter)}{_GAP}*(\d+)"
-    return len(set(re.findall(mark, response, re.MULTILINE | re.IGNORECASE))) >= number
+def _sections(response: str, section_spliter: str, num_sections: int) -> bool:
+    mark = rf"^[^\w\n]*{re.escape(section_spliter)}{_GAP}*(\d+)"
+    return len(set(re.findall(mark, response, re.MULTILINE | re.IGNORECASE))) >= num_sections
 
 
-def _postscript(response: str, marker: str) -> bool:
+def _postscript(response: str, postscript_marker: str) -> bool:
     known = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
-    mark = known.get(marker, re.escape(marker))
+    mark = known.get(postscript_marker, re.escape(postscript_marker))
     return bool(re.search(rf"^[^\w\n]*{mark}[\W_]*\w", response, re.MULTILINE | re.IGNORECASE))
 
 
@@ -135,15 +134,15 @@ def _two_responses(response: str) -> bool:
     return len(parts) == 2 and split_words(parts[0]) != split_words(parts[1])
 
 
-def _repeat_prompt(response: str, prompt: str) -> bool:
-    wanted = split_words(plain_text(prompt))
+def _repeat_prompt(response: str, prompt_to_repeat: str) -> bool:
+    wanted = split_words(plain_text(prompt_to_repeat))
     return split_words(response)[: len(wanted)] == wanted
 
 
-def _end_phrase(response: str, phrase: str) -> bool:
-    text, wanted = response.rstrip(_MARKS), phrase.rstrip(_MARKS)
+def _end_phrase(response: str, end_phrase: str) -> bool:
+    text, wanted = response.rstrip(_MARKS), end_phrase.rstrip(_MARKS)
     if not wanted:
-        return checks.end_phrase(response, phrase)
+        return checks.end_phrase(response, end_phrase)
     return any(found.end() == len(text) for found in _word(wanted).finditer(text))
 
 

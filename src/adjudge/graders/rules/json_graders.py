@@ -13,27 +13,22 @@ from typing import Any, Literal
 
 from adjudge.engine.processes import get_pool
 from adjudge.errors import LACKED, CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import (
-    NO_FINAL_TEXT,
-    ParametricRule,
-    require_package,
-    text_in_view,
-)
+from adjudge.graders.base import NO_FINAL_TEXT, ParametricRule, final_response, require_package
 from adjudge.graders.rules.json_validation import (
     MAX_CHARS,
     REFERENCE_KEYWORDS,
     InvalidJson,
-    JsonTooLong,
     UnusableSchema,
     compile_schema,
     decode_strict_json,
     find_first_fault,
+    find_json_text,
     is_too_deep,
 )
 from adjudge.text import compose_letters, encode_exactly, shorten_text
 from adjudge.types import GraderScore
 
-_FENCE = "```"
+_NONE = "no object or array"
 
 
 class _JsonGrader(ParametricRule):
@@ -43,10 +38,13 @@ class _JsonGrader(ParametricRule):
 
     def _read(self, text: str | None, said: str = "not JSON: ") -> tuple[Any, GraderScore | None]:
         """The JSON value of a response's text; beside it the score of one that holds none."""
+        if text is not None and len(text) > MAX_CHARS:
+            return None, self._candidate_fault(f"more than {MAX_CHARS} characters")
+        found = text if text is None or self.strict else find_json_text(text)
+        if found is None:
+            return None, self._score(0.0, f"{said}{NO_FINAL_TEXT if text is None else _NONE}")
         try:
-            return read_response_json(text, self.strict), None
-        except JsonTooLong as excess:
-            return None, self._candidate_fault(str(excess))
+            return decode_strict_json(found), None
         except InvalidJson as fault:
             return None, self._score(0.0, f"{said}{fault}")
 
@@ -60,8 +58,8 @@ class JsonValidatorGrader(_JsonGrader):
     digits; more than 200,000 characters are 0 with ``cause = "candidate"``.
 
     Args:
-        strict: The text is one JSON value and nothing else; false: the value in the last code fence
-            that is marked ``json`` or unmarked, else that at the first ``{`` or ``[``.
+        strict: The text is one JSON value and nothing else; false: else it is the last ``{…}`` or
+            ``[…]`` of the text.
 
     >>> JsonValidatorGrader().evaluate('{"a": 1}').score
     1.0
@@ -76,7 +74,7 @@ class JsonValidatorGrader(_JsonGrader):
 
     def evaluate(self, response: str) -> GraderScore:
         """Judge one response."""
-        _, fault = self._read(text_in_view(response, "final"), "")
+        _, fault = self._read(final_response(response), "")
         return fault or self._score(1.0, "valid JSON")
 
 
@@ -114,16 +112,20 @@ class JsonSchemaGrader(_JsonGrader):
         super().__post_init__()
         self.schema_text = self._configured(self.schema)
         self.fingerprint = sha256(encode_exactly(self.schema_text)).hexdigest()
-        self._inline = bool(self.schema_text) and not self._explosive(self.schema_text)
+        keys = set(_keys(decode_strict_json(self.schema_text))) if self.schema_text else set()
+        self._inline = bool(self.schema_text) and self._EXPLOSIVE.isdisjoint(keys)
 
     async def aevaluate(self, response: str, schema: Any = None) -> GraderScore:
         """Judge one response."""
         schema_text = self.schema_text or _schema_text(schema)
-        value, invalid = self._read(text_in_view(response, "final"))
+        value, invalid = self._read(final_response(response))
         if invalid is not None:
             return invalid
         if self._inline and len(response) <= self._INLINE_CHARS:
-            return self._judged(self._check_here(value))
+            try:
+                return self._judged(find_first_fault(compile_schema(schema_text), value))
+            except UnusableSchema as fault:
+                raise GradingFailure(ErrorKind.INVALID_INPUT, str(fault)) from None
         payload = {"schema": schema_text, "instance": json.dumps(value)}
         try:
             answer = await get_pool().call(
@@ -137,16 +139,8 @@ class JsonSchemaGrader(_JsonGrader):
             raise GradingFailure(ErrorKind.INVALID_INPUT, answer["schema_fault"])
         return self._judged(answer["fault"])
 
-    def _check_here(self, value: Any) -> str:
-        try:
-            return find_first_fault(compile_schema(self.schema_text), value)
-        except UnusableSchema as fault:
-            raise GradingFailure(ErrorKind.INVALID_INPUT, str(fault)) from None
-
     def _judged(self, fault: str) -> GraderScore:
-        reason = fault or "satisfies the schema"
-        score = 0.0 if fault else 1.0
-        return self._score(score, reason)
+        return self._score(float(not fault), fault or "satisfies the schema")
 
     def _configured(self, schema: Any) -> str:
         """The configured schema as JSON text, '' for none; raises ``ConfigError`` if unusable."""
@@ -158,46 +152,6 @@ class JsonSchemaGrader(_JsonGrader):
         except (ValueError, GradingFailure) as fault:
             raise ConfigError(f"{self.type_name}: schema cannot be used: {fault}") from None
         return text
-
-    def _explosive(self, schema_text: str) -> bool:
-        return any(key in self._EXPLOSIVE for key in _keys(decode_strict_json(schema_text)))
-
-
-def read_response_json(text: str | None, strict: bool) -> Any:
-    """The JSON value that a response's final text holds.
-
-    Raises :class:`InvalidJson` when it holds none, :class:`JsonTooLong` beyond the limit.
-    """
-    if text is None:
-        raise InvalidJson(NO_FINAL_TEXT)
-    if len(text) > MAX_CHARS:
-        raise JsonTooLong
-    if strict:
-        return decode_strict_json(text)
-    fenced = _last_fence(text)
-    if fenced is not None:
-        return decode_strict_json(fenced)
-    starts = [start for start in (text.find("{"), text.find("[")) if start >= 0]
-    if not starts:
-        raise InvalidJson("no object or array")
-    return decode_strict_json(text[min(starts) :], prefix=True)
-
-
-def _last_fence(text: str) -> str | None:
-    """The content of the last closed fence that is marked ``json`` or not at all."""
-    found: str | None = None
-    mark = ""
-    lines: list[str] = []
-    for line in text.split("\n"):
-        if not mark:
-            mark, lines = (line, []) if line.lstrip().startswith(_FENCE) else ("", lines)
-        elif line.strip() == _FENCE:
-            marked = mark.strip().lower() in (_FENCE, _FENCE + "json")
-            found = "\n".join(lines) if marked else found
-            mark = ""
-        else:
-            lines.append(line)
-    return found
 
 
 def _schema_text(schema: Any) -> str:
@@ -258,7 +212,7 @@ class JsonMatchGrader(_JsonGrader):
 
     def evaluate(self, response: str, reference: Any) -> GraderScore:
         """Judge one response against its reference."""
-        return self.match(text_in_view(response, "final"), reference)
+        return self.match(final_response(response), reference)
 
     def match(self, text: str | None, reference: Any) -> GraderScore:
         """Judge the final text of one response."""

@@ -45,13 +45,6 @@ class InvalidJson(ValueError):
     """The text is not JSON, or goes beyond the stated limits; the message says which."""
 
 
-class JsonTooLong(InvalidJson):
-    """The text has more than :data:`MAX_CHARS` characters."""
-
-    def __init__(self) -> None:
-        super().__init__(f"more than {MAX_CHARS} characters")
-
-
 class UnusableSchema(ValueError):
     """The schema itself cannot be used; the message says why."""
 

@@ -8,11 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from adjudge.graders.base import (
-    ParametricRule,
-    UnitNumber,
-    is_nan,
-)
+from adjudge.graders.base import ParametricRule, UnitNumber, is_nan, read_count
 from adjudge.graders.rules.similarity import count_similar_pairs, nearest_earlier_similarities
 from adjudge.graders.rules.trajectory import (
     UNPRINTABLE,
@@ -210,7 +206,10 @@ class TrajectoryStepEfficiencyGrader(ParametricRule):
 
     def evaluate(self, messages: Any, reference_step_count: Any = None) -> GraderScore:
         """The score of one trajectory."""
-        reference = _step_count(reference_step_count)
+        given = None if is_nan(reference_step_count) else reference_step_count
+        if (reference := read_count(given)) is None and given is not None:
+            kind = type(given).__name__
+            raise invalid_trajectory(f"reference_step_count ({kind}) is no whole number from 0")
         trajectory = parse_trajectory(messages)
         steps = len(trajectory.steps)
         if not steps:
@@ -292,15 +291,3 @@ def _signatures(steps: Iterable[ToolStep]) -> list[str]:
     """``name(key=value,key=value)`` of each call."""
     calls = [step.call for step in steps]
     return [f"{call.name}({_printed_arguments(call.arguments, '=', ',')})" for call in calls]
-
-
-def _step_count(given: Any) -> int | None:
-    if given is None or is_nan(given):
-        return None
-    if isinstance(given, float) and given.is_integer():
-        given = int(given)  # as written by a table that has missing values
-    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
-        raise invalid_trajectory(
-            f"reference_step_count ({type(given).__name__}) is no whole number from 0"
-        )
-    return given

@@ -8,24 +8,27 @@ from functools import cache
 from itertools import islice
 from typing import Annotated, Any, Literal, cast
 
+from pydantic import Field, StringConstraints
+
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
     Between,
     ParametricRule,
     UnitNumber,
-    View,
     check_parameter,
+    final_response,
+    read_count,
     require_package,
     require_text,
-    split_words,
-    text_in_view,
-    view_text,
 )
 from adjudge.graders.rules.json_validation import InvalidJson, decode_strict_json
 from adjudge.intake.rendered import strip_end_tokens
-from adjudge.text import shorten_text, thinking_text
+from adjudge.text import shorten_text, split_words
 from adjudge.types import GraderScore, Role, ScoreRange
+
+_TagName = Annotated[str, StringConstraints(pattern=r"^[\w-]*\w[\w-]*$")]
+_TagNames = Annotated[list[_TagName], Field(min_length=1)]
 
 
 @dataclass(eq=False, repr=False)
@@ -33,13 +36,12 @@ class ReasoningFormatGrader(ParametricRule):
     """1 when the response is the wanted tagged blocks in order, else 0.
 
     Field: ``response``, thinking included; a token that ends the turn does not count. An empty
-    response and an empty last block score 0. Source without ``strict``: ``ReasoningFormatGrader``
-    of py-openjudge 0.2.4, which also accepts empty answers.
+    response and an empty last block score 0. Each tag occurs once, in order, with only white space
+    between blocks; ``ReasoningFormatGrader`` of py-openjudge 0.2.4 only looks for each pair of
+    tags.
 
     Args:
         tags: The blocks in order; by default ``["think", "answer"]``.
-        strict: Each tag occurs once, in order, with only white space between blocks; false: each is
-            opened and later closed.
 
     >>> ReasoningFormatGrader().evaluate("<think>2+2</think><answer>4</answer>").score
     1.0
@@ -51,21 +53,20 @@ class ReasoningFormatGrader(ParametricRule):
     score_range = (0.0, 1.0)
 
     tags: list[str] | None = None
-    strict: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._tags = ["think", "answer"] if self.tags is None else self.tags
-        _check_tags(self.type_name, self._tags)
+        check_parameter("tags", self._tags, _TagNames)
 
     def evaluate(self, response: str) -> GraderScore:
         """Judge one response."""
         text = strip_end_tokens(require_text(response))
-        fault = self._strict_fault(text) if self.strict else self._loose_fault(text)
+        fault = self._fault(text)
         return self._score(0.0 if fault else 1.0, fault or "all tags in place")
 
-    def _strict_fault(self, text: str) -> str:
-        """The first departure from the strict form, or ''."""
+    def _fault(self, text: str) -> str:
+        """The first departure from the form, or ''."""
         end = 0
         for tag in self._tags:
             fault = _count_fault(text, tag)
@@ -77,26 +78,10 @@ class ReasoningFormatGrader(ParametricRule):
                 return f"<{tag}> is out of order"
             if text[end:start].strip():
                 return f"text before <{tag}>"
-            if self._lacks_content(tag, text[start + len(tag) + 2 : close]):
+            if tag == self._tags[-1] and _says_nothing(text[start + len(tag) + 2 : close]):
                 return f"<{tag}> is empty"
             end = close + len(tag) + 3
         return "text after the last tag" if text[end:].strip() else ""
-
-    def _loose_fault(self, text: str) -> str:
-        """The first tag without an opening and a closing behind it, or ''."""
-        for tag in self._tags:
-            start = text.find(f"<{tag}>")
-            if start < 0:
-                return f"no <{tag}>"
-            close = text.find(f"</{tag}>", start)
-            if close < 0:
-                return f"<{tag}> is not closed"
-            if self._lacks_content(tag, text[start + len(tag) + 2 : close]):
-                return f"<{tag}> is empty"
-        return ""
-
-    def _lacks_content(self, tag: str, block: str) -> bool:
-        return tag == self._tags[-1] and _says_nothing(block)
 
 
 @dataclass(eq=False, repr=False)
@@ -170,19 +155,6 @@ def _says_nothing(text: str) -> bool:
     return not any(sign.isprintable() and not sign.isspace() for sign in text)
 
 
-def _check_tags(owner: str, tags: Any) -> None:
-    listed = tags if isinstance(tags, list) else []
-    names = {tag for tag in listed if isinstance(tag, str) and _TAG_NAME.fullmatch(tag)}
-    if not listed or len(names) < len(listed):
-        raise ConfigError(
-            f"{owner}: tags must be a list of different names of tags, without brackets, such as "
-            f"'think' (found {tags!r})"
-        )
-
-
-_TAG_NAME = re.compile(r"[\w-]*\w[\w-]*")
-
-
 def _count_fault(text: str, tag: str) -> str:
     for mark in (f"<{tag}>", f"</{tag}>"):
         count = text.count(mark)
@@ -215,26 +187,19 @@ def _call_fault(body: str) -> str:
     return "" if isinstance(arguments, dict) else "arguments are not an object"
 
 
-_TextUnit = Literal["chars", "words"]
-_Unit = Literal["tokens", "chars", "words"]
-
-
 @dataclass(eq=False, repr=False)
 class LengthPenaltyGrader(ParametricRule):
     """A penalty that grows with every unit outside the allowed lengths.
 
-    Field: ``response``. With length L: −(min_length − L) · penalty_rate below ``min_length``, −(L −
-    max_length) · penalty_rate above ``max_length``, else 0, and never below ``floor``. Source:
-    ``LengthPenaltyGrader`` of py-openjudge 0.2.4, which has no floor. Metadata: ``length``.
+    Field: ``response``, thinking included. With length L: −(min_length − L) · penalty_rate below
+    ``min_length``, −(L − max_length) · penalty_rate above ``max_length``, else 0. Source:
+    ``LengthPenaltyGrader`` of py-openjudge 0.2.4. Metadata: ``length``.
 
     Args:
         min_length: The shortest allowed length.
         max_length: The longest allowed length.
         penalty_rate: Penalty per unit.
-        floor: The lowest penalty, at most 0; without one the range is open below.
         unit: ``chars`` or ``words``; in scripts without spaces a character is a word.
-        view: ``full`` counts all, ``final`` what follows the thinking (0 where ``<think>`` is never
-            closed).
 
     >>> LengthPenaltyGrader(max_length=20, penalty_rate=0.1).evaluate("x" * 25).score
     -0.5
@@ -247,13 +212,10 @@ class LengthPenaltyGrader(ParametricRule):
     min_length: Annotated[int, Between(0)] = 10
     max_length: Annotated[int, Between(0)] = 1000
     penalty_rate: Annotated[float, Between(0, 1e6)] = 0.01
-    floor: Annotated[float | None, Between(-1e12, 0)] = None
-    unit: _TextUnit = "chars"
-    view: View = "full"
+    unit: Literal["chars", "words"] = "chars"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.score_range = (None if self.floor is None else float(self.floor), 0.0)
         if self.max_length < self.min_length:
             raise ConfigError(
                 "length_penalty: max_length must be at least min_length "
@@ -262,11 +224,10 @@ class LengthPenaltyGrader(ParametricRule):
 
     def evaluate(self, response: str) -> GraderScore:
         """Penalise one response."""
-        length = _length(text_in_view(response, self.view) or "", self.unit)
+        text = require_text(response)
+        length = len(split_words(text)) if self.unit == "words" else len(text)
         excess = max(self.min_length - length, length - self.max_length, 0)
         penalty = -excess * self.penalty_rate or 0.0
-        if self.floor is not None:
-            penalty = max(penalty, self.floor)
         reason = f"{length} {self.unit}, allowed {self.min_length} to {self.max_length}"
         return self._score(penalty, reason, length=length)
 
@@ -296,7 +257,7 @@ class SoftOverlongPunishmentGrader(ParametricRule):
 
     max_length: Annotated[int, Between(1)] = 20480
     cache_length: int = 4096
-    unit: _Unit = "tokens"
+    unit: Literal["tokens", "chars", "words"] = "tokens"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -306,39 +267,26 @@ class SoftOverlongPunishmentGrader(ParametricRule):
     def evaluate(self, response: str | None = None, response_length: Any = None) -> GraderScore:
         """Penalise one response."""
         if self.unit == "tokens":
-            length = _token_count(response_length)
+            if (length := read_count(response_length)) is None:
+                message = (
+                    "unit = 'tokens' needs the field response_length (a whole number of tokens), "
+                    f"got {response_length!r}; unit = 'chars' or 'words' measures the response"
+                )
+                raise GradingFailure(ErrorKind.INVALID_INPUT, message)
         else:
-            length = _length(require_text(response), self.unit)
+            text = require_text(response)
+            length = len(split_words(text)) if self.unit == "words" else len(text)
         over = length - (self.max_length - self.cache_length)
         penalty = -min(over, self.cache_length) / self.cache_length if over > 0 else 0.0
         return self._score(penalty, f"{length} of {self.max_length} {self.unit}", length=length)
-
-
-def _length(text: str, unit: str) -> int:
-    return len(split_words(text)) if unit == "words" else len(text)
-
-
-def _token_count(value: Any) -> int:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # a column of a table with gaps is often read as floats
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise GradingFailure(
-            ErrorKind.INVALID_INPUT,
-            "unit = 'tokens' needs the field response_length (a whole number of tokens), "
-            f"got {value!r}; unit = 'chars' or 'words' measures the response instead",
-        )
-    return value
-
-
-_Scope = Literal["full", "final", "thought"]
 
 
 @dataclass(eq=False, repr=False)
 class NgramRepetitionPenaltyGrader(ParametricRule):
     """A penalty on the share of n-grams that repeat an earlier one.
 
-    Field: ``response``. With rate = 1 − distinct n-grams / all n-grams, the score is −(rate −
-    penalty_threshold) · penalty_rate where rate > penalty_threshold, else 0.
+    Field: ``response``, thinking included. With rate = 1 − distinct n-grams / all n-grams, the
+    score is penalty_threshold − rate where rate > penalty_threshold, else 0.
 
     Tokens are lower-cased words, characters of scripts without spaces, and single signs. Fewer than
     ``n`` tokens: 0 with ``evaluable = false``. Source: ``NgramRepetitionPenaltyGrader`` of
@@ -348,9 +296,6 @@ class NgramRepetitionPenaltyGrader(ParametricRule):
     Args:
         n: Tokens of an n-gram, from 1 to 100.
         penalty_threshold: The rate that costs nothing.
-        penalty_rate: Penalty per unit of the rate.
-        view: ``full``: all; ``final``: what follows the thinking; ``thought``: what is inside
-            ``<think>``.
 
     >>> NgramRepetitionPenaltyGrader(n=1).evaluate("no no no no").score
     -0.45
@@ -362,8 +307,6 @@ class NgramRepetitionPenaltyGrader(ParametricRule):
 
     n: Annotated[int, Between(1, 100)] = 3
     penalty_threshold: UnitNumber = 0.3
-    penalty_rate: Annotated[float, Between(0, 1e6)] = 1.0
-    view: _Scope = "full"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -371,12 +314,7 @@ class NgramRepetitionPenaltyGrader(ParametricRule):
 
     def evaluate(self, response: str) -> GraderScore:
         """Penalise one response."""
-        response = require_text(response)
-        if self.view == "thought":
-            text = thinking_text(response)
-        else:
-            text = view_text(response, self.view) or ""
-        tokens = split_words(text, signs=True)
+        tokens = split_words(require_text(response), signs=True)
         ngrams = len(tokens) - self.n + 1
         if ngrams < 1:
             return self._not_applicable(0.0, f"{len(tokens)} tokens, fewer than {self.n}")
@@ -385,7 +323,7 @@ class NgramRepetitionPenaltyGrader(ParametricRule):
         return self._score(self._penalty(rate), reason, rate=rate, ngrams=ngrams)
 
     def _penalty(self, rate: float) -> float:
-        return -max(0.0, rate - self.penalty_threshold) * self.penalty_rate or 0.0
+        return -max(0.0, rate - self.penalty_threshold) or 0.0
 
 
 def repetition_rate(tokens: list[str], n: int) -> float:
@@ -439,7 +377,7 @@ class LanguageGrader(ParametricRule):
     def evaluate(self, response: str, language: Any = None) -> GraderScore:
         """Judge one response."""
         wanted = self.language or _row_language(language)
-        text = text_in_view(response, "final")
+        text = final_response(response)
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)
         text = _MARKUP.sub(" ", text[:_LANGUAGE_CHARS])

@@ -21,14 +21,11 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
     ParametricRule,
-    View,
+    final_response,
     read_references,
     require_package,
-    split_chunks,
-    split_words,
-    text_in_view,
 )
-from adjudge.text import compose_letters
+from adjudge.text import compose_letters, split_chunks, split_words
 from adjudge.types import GraderScore
 
 
@@ -132,7 +129,6 @@ class SimilarityGrader(ParametricRule):
     score_range = (0.0, 1.0)
 
     metric: _Metric = "rouge_l"
-    view: View = "final"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,7 +138,7 @@ class SimilarityGrader(ParametricRule):
     def evaluate(self, response: str, reference: Any) -> GraderScore:
         """Compare one response with its reference or references."""
         targets = read_references(reference)
-        text = text_in_view(response, self.view)
+        text = final_response(response)
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)
         text, limit = compose_letters(text), _MAX_CHARS
@@ -187,14 +183,13 @@ class StringMatchGrader(ParametricRule):
 
     match: _Match = "exact"
     ignore_case: bool = False
-    view: View = "final"
 
     def evaluate(self, response: str, reference: Any) -> GraderScore:
         """Match one response against its reference or references."""
         targets = [self._prepared(target) for target in read_references(reference)]
         if self.match == "overlap" and not all(map(split_words, targets)):
             raise GradingFailure(ErrorKind.INVALID_INPUT, "the reference has no words")
-        text = text_in_view(response, self.view)
+        text = final_response(response)
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)
         text = self._prepared(compose_letters(text))
