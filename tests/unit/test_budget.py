@@ -65,7 +65,6 @@ def test_tool_calls_are_counted() -> None:
         ("deadline_s", 0.0),
         ("budget_usd", -1.0),
         ("requests_per_minute", 0.0),
-        ("timeout_factor", 0.5),
         ("deadline_s", math.nan),
     ],
 )

@@ -63,8 +63,9 @@ def _judge(folder: Path, **table: Any) -> Any:
 
 def test_as_many_calls_are_out_as_there_are_slots(gguf: Path) -> None:
     def limits(**table: Any) -> tuple[int, int, float]:
-        found = _judge(gguf.parent, model="m.gguf", **table)._endpoint_key.settings
-        return found.start_concurrency, found.max_concurrency, found.deadline_s
+        found = _judge(gguf.parent, model="m.gguf", **table)._endpoint_key
+        settings = found.settings
+        return found.policy.start_concurrency, settings.max_concurrency, settings.deadline_s
 
     assert limits() == (8, 8, 86_400.0)
     assert limits(slots=3) == (3, 3, 86_400.0)

@@ -219,11 +219,7 @@ def _judge_table(run: RunFile, base_url: str | None) -> dict[str, Any]:
     if base_url is not None:
         table["base_url"] = base_url
     if run.judge.has_server:
-        limits = {
-            "deadline_s": run.training.judge_timeout_s,
-            "max_concurrency": most,
-            "start_concurrency": min(20, most),
-        }
+        limits = {"deadline_s": run.training.judge_timeout_s, "max_concurrency": most}
         table.setdefault("endpoint", {})
         if isinstance(table["endpoint"], dict):
             table["endpoint"] = limits | table["endpoint"]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 from pydantic import Field
 
 from adjudge.config_tables import CheckedTable
@@ -23,41 +24,46 @@ class EndpointSettings(CheckedTable):
 
     ``max_concurrency``: calls in flight, never more, hedges included. High enough for a
     local server with continuous batching; the limit finds its own level below.
-    ``start_concurrency``: the limit at the start and after an outage; it doubles every round.
     ``requests_per_minute``: the account's rate, if known. Without it the provider's
     refusals set the pace.
     ``tokens_per_minute``: the same in tokens, of prompts and replies.
     ``max_attempts``: sends per call, hedges apart.
     ``deadline_s``: from asking to giving up, waiting for a slot included. Only this ends a
     call as ``timeout``. Raise it for judges that think for minutes.
-    ``timeout_factor``: a send that is silent for longer than the factor times the 98th
-    percentile (at least 1 s, 3 medians and 1.7 times the 95th), twice as long after each such
-    re-send, is cancelled and sent again; ``inf``: never.
     ``hedge``: a call slower than 75 % of all (and than 1.5 medians and 0.05 s) is sent a
     second time while a tenth of the slots is free, at most for 15 % of the calls and fewer where
     that rarely wins. Never for 15 s after a refusal for load.
     ``budget_usd``: no send that could pass it; needs a price.
+    """
+
+    max_concurrency: int = Field(default=256, ge=1)
+    requests_per_minute: float | None = Field(default=None, gt=0)
+    tokens_per_minute: float | None = Field(default=None, gt=0)
+    max_attempts: int = Field(default=5, ge=1)
+    deadline_s: float = Field(default=120.0, gt=0)
+    hedge: bool = True
+    budget_usd: float | None = Field(default=None, gt=0)
+
+
+class CallPolicy(msgspec.Struct, frozen=True):
+    """What no user needs to set about an endpoint; code that is no judge's client may.
+
+    ``start_concurrency``: the limit at the start and after an outage; it doubles every round.
+    ``resends_silent``: a send that is silent for longer than 1.3 times the 98th percentile (at
+    least 1 s, 3 medians and 1.7 times the 95th), twice as long after each such re-send, is
+    cancelled and sent again.
     ``breaker_failures``: failures in a row that stop all sending to a server. A burst of
     resets or a restart reaches it; one failure in ten practically never does.
     ``breaker_cooldown_s``: before one call may probe, doubling up to 10 s.
     ``breaker_waits``: calls wait meanwhile, up to their deadline; else they end at once as
     ``circuit_open``.
-    ``dedupe``: equal calls in flight at temperature 0 share one reply.
     """
 
-    max_concurrency: int = Field(default=256, ge=1)
-    start_concurrency: int = Field(default=20, ge=1)
-    requests_per_minute: float | None = Field(default=None, gt=0)
-    tokens_per_minute: float | None = Field(default=None, gt=0)
-    max_attempts: int = Field(default=5, ge=1)
-    deadline_s: float = Field(default=120.0, gt=0)
-    timeout_factor: float = Field(default=1.3, ge=1)
-    hedge: bool = True
-    budget_usd: float | None = Field(default=None, gt=0)
-    breaker_failures: int = Field(default=8, ge=1)
-    breaker_cooldown_s: float = Field(default=1.0, gt=0)
+    start_concurrency: int = 20
+    resends_silent: bool = True
+    breaker_failures: int = 8
+    breaker_cooldown_s: float = 1.0
     breaker_waits: bool = True
-    dedupe: bool = True
 
 
 ASSUMED_OUTPUT_TOKENS = 1_024

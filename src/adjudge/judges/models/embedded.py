@@ -12,7 +12,6 @@ import atexit
 import functools
 import hashlib
 import json
-import math
 import os
 import secrets
 import subprocess
@@ -36,7 +35,7 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavaila
 from adjudge.hosts import is_loopback
 from adjudge.installation import install_command
 from adjudge.judges.base import HttpRequest, HttpResponse
-from adjudge.judges.endpoint.settings import EndpointSettings, Price
+from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings, Price
 from adjudge.judges.models import llama_server
 from adjudge.judges.models.http import OpenAIChatModel
 from adjudge.judges.models.model_files import MODEL_FILES, fetched_path, find_model_file
@@ -332,6 +331,7 @@ class EmbeddedChatModel(OpenAIChatModel):
         self._endpoint_key = replace(
             self._endpoint_key,
             base_urls=("embedded://llama.cpp",),
+            policy=CallPolicy(start_concurrency=slots, resends_silent=False),
             transport=self.server_settings,
             cache_name=None if known is None else self._cache_name(),
         )
@@ -345,9 +345,7 @@ class EmbeddedChatModel(OpenAIChatModel):
         """
         return {
             "max_concurrency": slots,
-            "start_concurrency": slots,
             "deadline_s": 86_400.0,
-            "timeout_factor": math.inf,
             "hedge": False,
         }
 

@@ -127,7 +127,7 @@ class HttpChatModel(ChatModel):
     ``vllm``, ``sglang``, ``llamacpp`` and ``ollama``), else the preset's. ``stream``: ask for
     streams; models that only stream are found out by themselves. ``features``: what this model
     honours, instead of the preset's.
-    ``settings``: how calls survive; all models of one address and key must agree. ``cache``: a file
+    ``settings``: how calls survive; models of one address and key that agree share an endpoint. ``cache``: a file
     for replies (mode ``record``), or a ``ReplyCache``; off unless given. ``price``: US dollars per
     million tokens. ``budget``: a ceiling that several models share. ``trust_env``: use the
     environment's proxies. ``ca_file``: a PEM file; the server's certificate must come from an
@@ -208,7 +208,6 @@ class HttpChatModel(ChatModel):
             ca_file=None if ca_file is None else str(Path(ca_file).expanduser().absolute()),
             headers=tuple(check_headers(headers or {}).items()),
             budget=budget,
-            owner=f"{known.name}:{model}",
         )
         if self._endpoint_key.ca_file is not None and not self._replays():
             load_authority(self._endpoint_key.ca_file)
@@ -293,10 +292,7 @@ class HttpChatModel(ChatModel):
         return other
 
     async def answer(self, call: ChatCall) -> Reply:
-        """Send a call on the engine's loop.
-
-        Raises ``ConfigError`` where another model of the same endpoint has other settings.
-        """
+        """Send a call on the engine's loop."""
         return await (self.ask(call) if on_engine() else run_on_engine(self.ask(call)))
 
     def merge_sampling(self, sampling: Mapping[str, Any]) -> Mapping[str, Any]:
