@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.graders.llm.tournament import fit_bradley_terry
+from adjudge.graders.llm.ranking import fit_bradley_terry
 
 Wins = dict[tuple[int, int], float]
 strengths = st.lists(st.floats(-3, 3), min_size=2, max_size=7)

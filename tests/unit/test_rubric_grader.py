@@ -17,6 +17,11 @@ from adjudge.rubrics import Category, Criterion, Rubric, RubricBundle
 from adjudge.runner import GradingRunner
 
 
+@pytest.fixture(autouse=True)
+def three_criteria_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adjudge.graders.llm.rubric.CHUNK_SIZE", 3)
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("schema", [True, False])
 @pytest.mark.parametrize(("ask", "calls"), [("all", [4]), ("chunks", [3, 1]), ("each", [1] * 4)])
@@ -24,7 +29,7 @@ def test_the_score_is_the_same_however_it_is_asked(
     ask: Any, calls: list[int], schema: bool, language: str
 ) -> None:
     judge = Judge(MET, schema=schema)
-    grader = RubricGrader(judge, criteria=POINTS, ask=ask, chunk_size=3, language=language)
+    grader = RubricGrader(judge, criteria=POINTS, ask=ask, language=language)
     result = grade(grader)
     assert result.score == pytest.approx((5 - 3 + 3) / 10)
     assert sorted((len(asked) for asked in judge.calls), reverse=True) == calls
@@ -127,7 +132,7 @@ def test_a_reply_that_had_to_be_asked_for_again_is_not_asked_for_a_third_time() 
 
 def test_an_unreadable_chunk_keeps_the_verdicts_of_the_others() -> None:
     judge = Judge({**MET, "Says when to call a doctor": ""})
-    failure = failure_of(RubricGrader(judge, criteria=POINTS, ask="chunks", chunk_size=3))
+    failure = failure_of(RubricGrader(judge, criteria=POINTS, ask="chunks"))
     assert failure.kind is ErrorKind.INCOMPLETE
     assert failure.metadata["failures"] == {"unparsable": 1}
     assert (failure.metadata["low"], failure.metadata["high"]) == pytest.approx((0.2, 0.5))

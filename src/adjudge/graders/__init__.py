@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from adjudge.graders.base import BaseGrader, FunctionGrader, RecordedGrader, RuleGrader
     from adjudge.graders.code.grader import CodeExecutionGrader, SyntaxCheckGrader
     from adjudge.graders.instructions.grader import IFEvalGrader, RepairedIFEvalGrader
-    from adjudge.graders.llm.comparison import ListwiseGrader, PairwiseGrader
+    from adjudge.graders.llm.comparison import PairwiseGrader
     from adjudge.graders.llm.judge_grader import JudgeGrader, ask_judge
     from adjudge.graders.llm.llm_grader import LLMGrader
     from adjudge.graders.llm.multi_judge import MultiJudge
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         ResponseHelpfulnessGrader,
         ToolSelectionGrader,
     )
-    from adjudge.graders.llm.tournament import TournamentGrader
+    from adjudge.graders.llm.ranking import ListwiseGrader, TournamentGrader
     from adjudge.graders.llm.trajectory import (
         TrajectoryAccuracyGrader,
         TrajectoryComprehensiveGrader,

@@ -144,7 +144,6 @@ class _Sampling(ConfigTable):
 
 
 class _RemoteSampling(_Sampling):
-    max_completion_tokens: int | None = Field(default=None, ge=1)
     stop: str | list[str] | None = None
     features: list[str] | None = None
     """What the server supports: ``schema``, ``choices``, ``logprobs``, ``stream_usage``; by default
@@ -153,7 +152,6 @@ class _RemoteSampling(_Sampling):
 
 class _OpenAISampling(_RemoteSampling):
     seed: int | None = None
-    reasoning_effort: str | None = None
 
 
 class CalledTable(JudgeTable):
