@@ -206,7 +206,7 @@ def test_an_own_template_must_show_both() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"orders": "three"}, {"ties": 1}, {"seed": -1}, {"against": "response"}, {"view": "none"}],
+    [{"orders": "three"}, {"ties": 1}, {"against": "response"}, {"view": "none"}],
 )
 def test_wrong_parameters(arguments: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):

@@ -285,11 +285,6 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     ignored: tuple[str, ...] = ()
     provenance: Provenance = Provenance()
 
-    @property
-    def content(self) -> str:
-        """``text``, under the name that callbacks written for py-openjudge use."""
-        return self.text
-
 
 _json = msgspec.json.Decoder(msgspec.Raw)
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -350,7 +350,6 @@ class JudgeGrader(BaseGrader):
         draw: int = 0,
         group: str | None = None,
         unread: Verdict | None = None,
-        interpret: Callable[[Verdict, Reply], Any] | None = None,
         last: bool = False,
     ) -> JudgeOutcome:
         """Ask about ``values`` and read the verdict in ``form``; again, but for the ``last`` ask.
@@ -358,13 +357,12 @@ class JudgeGrader(BaseGrader):
         Where the template has the field ``reply_form``, what the reply must look like is put
         there, and nothing outside that form is a verdict; else its author has worded that himself,
         nothing is added, and the reply is read as ``form`` reads free text. ``unread``: what a
-        reply with text but without a verdict counts as, instead of being asked again.
-        ``interpret`` takes the verdict's value; what it refuses is asked again, too. Raises
+        reply with text but without a verdict counts as, instead of being asked again. Raises
         ``GradingFailure``: the call's own, or ``unparsable``, ``out_of_range`` and ``truncated``
         with the replies' raw text in ``metadata["raw"]``.
         """
         worded = REPLY_FORM in template.fields
-        as_schema = "schema" in self.model.features and (worded or form.imposed)
+        as_schema = worded and "schema" in self.model.features
         if worded:
             words = describe_object(form, self.language, as_schema=as_schema)
             values = {**values, REPLY_FORM: words}
@@ -389,14 +387,12 @@ class JudgeGrader(BaseGrader):
             return await self.model.achat(messages, schema=schema, draw=draw, group=group)
 
         def read(reply: Reply) -> Verdict:
-            found = self._read_reply(form, reply, asked, ours=worded or as_schema, block=block)
+            found = self._read_reply(form, reply, asked, ours=worded, block=block)
             if isinstance(found, UnreadableReply):
                 if unread is None or not reply.text.strip():
                     raise GradingFailure(found.kind, found.why)
-                found = unread
-            if interpret is None:
-                return found
-            return msgspec.structs.replace(found, value=interpret(found, reply))
+                return unread
+            return found
 
         return await self._put_question(put, read, template, last=last)
 

@@ -30,12 +30,12 @@ from adjudge.graders.llm.judge_grader import (
     resolve_template,
     sum_costs,
 )
-from adjudge.graders.llm.reply_forms import NO_RANKING, KeyForm, build_object_schema
+from adjudge.graders.llm.reply_forms import KeyForm, build_object_schema
 from adjudge.judges.call_log import call_part
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.prompts.fence import compute_tag
 from adjudge.types import GraderError, GraderMode, GraderRank, Provenance
-from adjudge.verdicts import places_in
+from adjudge.verdicts import UnreadableReply, places_in
 
 _T = TypeVar("_T")
 
@@ -261,6 +261,9 @@ class ListwiseGrader(_GroupGrader):
             return await self._ask_about(group, shown, draw)
 
 
+_NO_RANKING = UnreadableReply(why="the place for the ranking holds none")
+
+
 class _PlacesForm(KeyForm):
     """``{"reason", "places": {"response_1": place, …}}``.
 
@@ -283,7 +286,7 @@ class _PlacesForm(KeyForm):
         """See :class:`~adjudge.graders.llm.reply_forms.KeyForm`."""
         named = isinstance(given, dict) and given.keys() == set(self._names)
         places = places_in([given[name] for name in self._names] if named else None, self.n)
-        return NO_RANKING if places is None else places
+        return _NO_RANKING if places is None else places
 
 
 def _expanded(template: PromptTemplate, n: int) -> PromptTemplate:

@@ -41,8 +41,8 @@ from adjudge.graders.llm.judge_grader import (
     sum_costs,
 )
 from adjudge.graders.llm.numeric_scores import Activation, ScalarGrader
-from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
 from adjudge.graders.llm.ranking import TournamentGrader
+from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
 from adjudge.graders.llm.trained_judge_card import JudgeCard, read_card
 from adjudge.graders.llm.trained_judge_prompts import (
     JudgementForm,
