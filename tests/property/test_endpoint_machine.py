@@ -15,7 +15,12 @@ from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.endpoint.endpoint import Endpoint
-from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings, Price, estimate_tokens
+from adjudge.judges.endpoint.settings import (
+    CallPolicy,
+    EndpointSettings,
+    Price,
+    estimate_tokens,
+)
 from adjudge.types import Usage
 
 EPSILON_S = 0.05
@@ -139,7 +144,7 @@ def play(
     answers: list[tuple[str, float]],
     callers: list[tuple[float, int, float | None]],
     settings: EndpointSettings,
-    policy: CallPolicy = CallPolicy(),
+    policy: CallPolicy | None = None,
 ) -> tuple[list[Sent], list[Asked], Endpoint]:
     """One history: what was sent, and what was asked."""
     provider = Provider(answers, settings)

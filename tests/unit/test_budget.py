@@ -13,10 +13,11 @@ from tests.refusals import refuses
 from adjudge.engine.clock import run_virtual
 from adjudge.judges.endpoint.settings import (
     EndpointSettings,
+    EndpointStats,
+    LatencyHistogram,
     Price,
     estimate_tokens,
 )
-from adjudge.judges.endpoint.stats import EndpointStats, LatencyHistogram
 from adjudge.types import Usage
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
 from tests.unit.helpers.json_server import JsonServer, serving
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
@@ -244,9 +243,7 @@ def test_what_cannot_be_meant_is_refused(arguments: dict[str, Any], problem: str
         OpenAIChatModel(**{"model": "m"} | arguments)
 
 
-def test_models_with_equal_settings_share_an_endpoint(
-    provider: JsonServer, tmp_path: Path
-) -> None:
+def test_models_with_equal_settings_share_an_endpoint(provider: JsonServer, tmp_path: Path) -> None:
     seven = EndpointSettings(max_concurrency=7)
     others: list[tuple[int, dict[str, Any]]] = [
         (1, {"settings": seven}),

@@ -22,8 +22,8 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders import ScalarGrader
 from adjudge.judges import ClassifierModel, EndpointSettings, ReplyCache
 from adjudge.judges.cassette.cache import CacheMode
+from adjudge.judges.discovery import check_judge_features
 from adjudge.judges.endpoint.connections import aclose_all
-from adjudge.judges.feature_checks import check_judge_features
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderError, GraderScore
 

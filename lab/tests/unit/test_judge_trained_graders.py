@@ -14,14 +14,8 @@ from tests.refusals import refuses
 
 from adjudge.datasets.rows import Rating
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.llm.trained_judge import (
-    TrainedPreference,
-    TrainedRating,
-    TrainedTournament,
-    card_prompt,
-)
-from adjudge.graders.llm.trained_judge_card import JudgeCard
-from adjudge.graders.llm.trained_judge_prompts import JudgementForm
+from adjudge.graders.llm.trained_judge import TrainedPreference, TrainedRating, TrainedTournament
+from adjudge.graders.llm.trained_judge_card import JudgeCard, JudgementForm, card_prompt
 from adjudge.judge_evaluation.benchmarks.items import Benchmark, PairItem
 from adjudge.judge_evaluation.benchmarks.judges import BenchmarkJudge, ask_judge
 from adjudge.judges import Reply, ScriptedModel

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from adjudge.judges.endpoint.settings import EndpointSettings
     from adjudge.judges.models.classifier import ClassifierModel
     from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
-    from adjudge.judges.models.recorded import RecordedModel
-    from adjudge.judges.models.scripted import ScriptedModel
+    from adjudge.judges.models.offline import RecordedModel, ScriptedModel
     from adjudge.judges.wire.common import response_failure
 
 __all__ = [
@@ -40,10 +39,10 @@ _MODULE_OF = {
     "HttpRequest": "base",
     "HttpResponse": "base",
     "OpenAIChatModel": "models.http",
-    "RecordedModel": "models.recorded",
+    "RecordedModel": "models.offline",
     "Reply": "base",
     "ReplyCache": "cassette.cache",
-    "ScriptedModel": "models.scripted",
+    "ScriptedModel": "models.offline",
     "response_failure": "wire.common",
 }
 

@@ -52,8 +52,8 @@ _SERVERS = {
 SHIPPED_JUDGES: Mapping[str, str] = {
     **{name: _SERVERS[preset.api] for name, preset in PRESETS.items()},
     "local": f"{_MODELS}.local:LocalChatModel",
-    "recorded": f"{_MODELS}.recorded:RecordedModel",
-    "scripted": f"{_MODELS}.scripted:ScriptedModel",
+    "recorded": f"{_MODELS}.offline:RecordedModel",
+    "scripted": f"{_MODELS}.offline:ScriptedModel",
 }
 """``type`` → ``module:Class`` of every judge that ships; imported when a spec names it."""
 

@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from adjudge.engine.loop import run_blocking, run_on_engine
-from adjudge.judges.endpoint.settings import CallPolicy
 
 if TYPE_CHECKING:
     from adjudge.judges.base import Transport
     from adjudge.judges.cassette.cache import ReplyCache
     from adjudge.judges.endpoint.endpoint import Endpoint
-    from adjudge.judges.endpoint.settings import EndpointSettings, SpendCeiling
+    from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings, SpendCeiling
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class EndpointKey:
     base_urls: tuple[str, ...]
     key_env: str
     settings: EndpointSettings | None = None
-    policy: CallPolicy = CallPolicy()
+    policy: CallPolicy | None = None
     cache: str | ReplyCache | None = None
     cache_name: str | None = None
     trust_env: bool = True
@@ -238,7 +237,7 @@ class CallCounter:
         """One entry per endpoint that was asked, in the order of opening.
 
         ``base_urls``, ``models``, and the numbers of
-        :class:`~adjudge.judges.endpoint.stats.EndpointStats`: times in seconds, money in US
+        :class:`~adjudge.judges.endpoint.settings.EndpointStats`: times in seconds, money in US
         dollars, ``None`` where nothing was measured. ``classifiers``, where there are some: route,
         output and who applies the template, by model.
         """

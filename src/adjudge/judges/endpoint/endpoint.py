@@ -60,10 +60,10 @@ from adjudge.judges.endpoint.limits import (
 from adjudge.judges.endpoint.settings import (
     CallPolicy,
     EndpointSettings,
+    EndpointStats,
     Price,
     SpendCeiling,
 )
-from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.judges.wire.common import hide_key, hide_key_in_failure, parse_retry_after
 from adjudge.text import encode_exactly
 from adjudge.types import Provenance
@@ -151,7 +151,7 @@ class Endpoint:
         base_urls: Sequence[str],
         transport: Transport,
         settings: EndpointSettings | None = None,
-        policy: CallPolicy = CallPolicy(),
+        policy: CallPolicy | None = None,
         *,
         cache: ReplyCache | None = None,
         provider: str | None = None,
@@ -164,7 +164,7 @@ class Endpoint:
         self._transport, self._cache = transport, cache
         self._provider = base_urls[0] if provider is None else provider
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
-        self._policy = policy
+        policy = self._policy = policy or CallPolicy()
         detectors = [
             OutageDetector(policy.breaker_failures, policy.breaker_cooldown_s) for _ in base_urls
         ]

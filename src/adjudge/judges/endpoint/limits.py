@@ -24,11 +24,11 @@ from adjudge.judges.base import ChatCall
 from adjudge.judges.endpoint.settings import (
     BYTES_PER_TOKEN,
     EndpointSettings,
+    EndpointStats,
     Price,
     SpendCeiling,
     estimate_tokens,
 )
-from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.types import Usage
 
 COOLDOWN_S = 15.0

@@ -127,10 +127,10 @@ class HttpChatModel(ChatModel):
     ``vllm``, ``sglang``, ``llamacpp`` and ``ollama``), else the preset's. ``stream``: ask for
     streams; models that only stream are found out by themselves. ``features``: what this model
     honours, instead of the preset's.
-    ``settings``: how calls survive; models of one address and key that agree share an endpoint. ``cache``: a file
-    for replies (mode ``record``), or a ``ReplyCache``; off unless given. ``price``: US dollars per
-    million tokens. ``budget``: a ceiling that several models share. ``trust_env``: use the
-    environment's proxies. ``ca_file``: a PEM file; the server's certificate must come from an
+    ``settings``: how calls survive; models of one address and key that agree share an endpoint.
+    ``cache``: a file for replies (mode ``record``), or a ``ReplyCache``; off unless given.
+    ``price``: US dollars per million tokens. ``budget``: a ceiling that several models share.
+    ``trust_env``: use the environment's proxies. ``ca_file``: a PEM file; the server's certificate must come from an
     authority in it. ``headers``: further headers, and the environment variable of each value.
     ``wire``: a format of your own, a class that is made with the key (or
     ``None``) and meets :class:`~adjudge.judges.base.Wire`; it has the features of its attribute
