@@ -23,7 +23,7 @@ from adjudge.judges import (
     ReplyCache,
     response_failure,
 )
-from adjudge.judges.base import PRESETS, ChatCall, HttpResponse
+from adjudge.judges.base import ChatCall, HttpResponse
 from adjudge.judges.models import embedded
 from adjudge.judges.models.embedded import EmbeddedChatModel
 from adjudge.judges.models.model_files import (
@@ -32,6 +32,7 @@ from adjudge.judges.models.model_files import (
     fetched_path,
     find_model_file,
 )
+from adjudge.judges.presets import PRESETS
 from adjudge.judges.wire.openai import OpenAIWire
 from adjudge.rewards.spec import RewardSpec
 

@@ -198,11 +198,11 @@ def test_it_is_never_cut_below_its_minimum() -> None:
 # ── what is slow ─────────────────────────────────────────────────────────────────────────────────
 
 
-def digest_of(samples: list[float], out: list[float], factor: float = 1.3) -> LatencyDigest:
+def digest_of(samples: list[float], out: list[float]) -> LatencyDigest:
     digest = LatencyDigest()
     for sample in samples:
         digest.add(sample)
-    digest.refresh(out, factor)
+    digest.refresh(out)
     return digest
 
 

@@ -9,7 +9,7 @@ from adjudge import GraderError, GraderScore, GradingRunner
 from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.llm.llm_grader import LLMGrader
 from adjudge.judges import Reply, ScriptedModel
-from adjudge.judges.call_log import current_ask
+from adjudge.judges.asking import current_ask
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 
 QUESTION = "Rate it. Query: {query} Response: {response}"

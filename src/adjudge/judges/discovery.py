@@ -18,7 +18,8 @@ import aiohttp
 import msgspec
 
 from adjudge.errors import ConfigError, GradingFailure
-from adjudge.judges.base import PRESETS, Reply
+from adjudge.judges.base import Reply
+from adjudge.judges.presets import PRESETS
 from adjudge.judges.wire.transport import read_url_from_environment
 
 if TYPE_CHECKING:

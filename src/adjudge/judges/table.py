@@ -21,16 +21,9 @@ from adjudge.config import check_keys
 from adjudge.config_tables import ConfigTable, check_setting
 from adjudge.errors import ConfigError
 from adjudge.extensions import check_extension_name, import_named, load_extension
-from adjudge.judges.base import (
-    PRESETS,
-    ChatModel,
-    LocalDtype,
-    LocalTask,
-    RouteName,
-    check_features,
-    flatten_sampling,
-)
+from adjudge.judges.base import ChatModel, LocalDtype, LocalTask, RouteName
 from adjudge.judges.endpoint.settings import EndpointSettings, Price
+from adjudge.judges.presets import PRESETS, check_features, flatten_sampling
 
 if TYPE_CHECKING:
     from adjudge.judges.cassette.cache import ReplyCache

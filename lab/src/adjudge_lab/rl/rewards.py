@@ -27,8 +27,8 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import RuleGrader, is_listwise
 from adjudge.graders.registry import list_parameters, load_grader_class
 from adjudge.installation import install_command
-from adjudge.judges.base import PRESETS
 from adjudge.judges.endpoint.settings import BYTES_PER_TOKEN
+from adjudge.judges.presets import PRESETS
 from adjudge.judges.table import SHIPPED_JUDGES
 from adjudge.mock import start_mock
 from adjudge.rewards.spec import JudgedReward, RewardSpec, is_trained_judge

@@ -22,15 +22,17 @@ from adjudge.graders.llm.judge_grader import (
     JudgeGrader,
     JudgeOutcome,
     TemplateInput,
-    ask_all,
-    describe_failure,
-    join_failures,
     parse_ending,
     resolve_template,
-    sum_provenance,
 )
 from adjudge.graders.llm.reply_forms import ChoiceForm
-from adjudge.judges.call_log import call_part
+from adjudge.judges.asking import (
+    ask_all,
+    call_part,
+    describe_failure,
+    join_failures,
+    sum_provenance,
+)
 from adjudge.prompts.fence import compute_tag
 from adjudge.types import GraderScore, Provenance
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from adjudge import verdicts
@@ -23,7 +23,7 @@ from adjudge.graders.llm.judge_grader import (
 )
 from adjudge.graders.llm.reply_forms import KeysForm, ScoreForm
 from adjudge.prompts import LanguageEnum, PromptTemplate
-from adjudge.types import GraderScore, ScoreRange
+from adjudge.types import GraderMode, GraderScore, ScoreRange
 from adjudge.verdicts import UnreadableReply
 
 
@@ -37,6 +37,8 @@ class LLMGrader(JudgeGrader):
     ``invalid_input`` without a scale; no judge is asked.
 
     Args:
+        mode: ``pointwise``; ``listwise`` graders rank.
+        description: A line for reports.
         language: The language in which a reply form is described, ``en`` or ``zh``.
         template: Your wording: one text, a list of messages, or in Python a ``PromptTemplate``.
         score_from: The key of the score, or several for their mean.
@@ -58,23 +60,28 @@ class LLMGrader(JudgeGrader):
 
     type_name = "llm"
 
+    mode: GraderMode = GraderMode.POINTWISE
+    description: str = ""
     language: LanguageEnum | Any = None
     template: TemplateInput = None
     score_from: str | Sequence[str] | None = None
     score_range: ScoreRange | None = None
     trusted: Sequence[str] = ()
-    variables: Mapping[str, Any] | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
     verdict: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        self.variables = dict(self.variables or {})
+        if GraderMode(self.mode) is not GraderMode.POINTWISE:
+            raise ConfigError("mode: must be pointwise. Rank a group with type = 'listwise'.")
         if self.template is None:
             raise ConfigError(
                 "template: is required. Write what the judge is asked, with {fields}."
             )
         self.template = resolve_template(self.template, "", (), *self.trusted, *self.variables)
         self.language = self.language or _first(self.template)
+        description = self.description
         super().__post_init__()
+        self.description = description or self.description
         self.fingerprint = self.template.hash
         self._reads_messages = not self.template.fields.isdisjoint(("messages", "query"))
         ending = parse_ending(self.verdict, self.template)

@@ -26,11 +26,11 @@ from adjudge.graders.llm.candidate_view import (
 )
 from adjudge.graders.llm.judge_grader import (
     REPLY_FORM,
-    AskPolicy,
     JudgeGrader,
     TemplateInput,
     resolve_template,
 )
+from adjudge.judges.asking import AskPolicy
 from adjudge.judges.base import Reply, TokenLogprobs
 from adjudge.prompts import LanguageEnum
 from adjudge.stats import sigmoid

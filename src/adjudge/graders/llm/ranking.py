@@ -24,14 +24,10 @@ from adjudge.graders.llm.judge_grader import (
     JudgeGrader,
     JudgeOutcome,
     TemplateInput,
-    ask_all,
-    describe_failure,
-    join_failures,
     resolve_template,
-    sum_costs,
 )
 from adjudge.graders.llm.reply_forms import KeyForm, build_object_schema
-from adjudge.judges.call_log import call_part
+from adjudge.judges.asking import ask_all, call_part, describe_failure, join_failures, sum_costs
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.prompts.fence import compute_tag
 from adjudge.types import GraderError, GraderMode, GraderRank, Provenance

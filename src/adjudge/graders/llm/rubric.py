@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 from adjudge.engine.loop import run_all
 from adjudge.errors import FINAL, PASSING_KINDS, Cause, ErrorKind, GradingFailure
 from adjudge.graders.llm.candidate_view import get_group_name
-from adjudge.graders.llm.judge_grader import RAW_LIMIT, JudgeGrader, JudgeOutcome, sum_provenance
+from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, MarksForm, ScoreForm
 from adjudge.graders.llm.rubric_question import (
     QuestionKind,
@@ -36,7 +36,7 @@ from adjudge.graders.llm.rubric_question import (
     load_rubric_template,
     read_material,
 )
-from adjudge.judges.call_log import asking, call_part
+from adjudge.judges.asking import RAW_LIMIT, asking, call_part, sum_provenance
 from adjudge.prompts import LanguageEnum
 from adjudge.rubrics import (
     Criterion,

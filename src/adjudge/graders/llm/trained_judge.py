@@ -32,14 +32,7 @@ from adjudge.graders.llm.candidate_view import (
     split_question,
 )
 from adjudge.graders.llm.comparison import PairwiseGrader, check_against
-from adjudge.graders.llm.judge_grader import (
-    AskPolicy,
-    JudgeGrader,
-    JudgeOutcome,
-    ask_all,
-    join_failures,
-    sum_costs,
-)
+from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome
 from adjudge.graders.llm.numeric_scores import Activation, ScalarGrader
 from adjudge.graders.llm.ranking import TournamentGrader
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
@@ -49,6 +42,7 @@ from adjudge.graders.llm.trained_judge_card import (
     read_card,
     read_prompt_config,
 )
+from adjudge.judges.asking import AskPolicy, ask_all, join_failures, sum_costs
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.prompts import LanguageEnum, PromptTemplate
 from adjudge.text import THINK_CLOSE, THINK_OPEN

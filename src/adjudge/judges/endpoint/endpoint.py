@@ -43,8 +43,8 @@ import msgspec
 
 from adjudge.engine.clock import PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.judges.asking import find_error_kind
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, Transport, Wire
-from adjudge.judges.call_log import find_error_kind
 from adjudge.judges.cassette.encoding import encode_reply_form
 from adjudge.judges.endpoint.limits import (
     RETRYABLE_KINDS,

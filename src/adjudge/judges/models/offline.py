@@ -12,16 +12,9 @@ from typing import Any, cast
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.base import (
-    ALL_FEATURES,
-    PRESETS,
-    ChatCall,
-    ChatModel,
-    Reply,
-    build_text_reply,
-    check_features,
-)
+from adjudge.judges.base import ChatCall, ChatModel, Reply, build_text_reply
 from adjudge.judges.cassette.cache import CacheReport, ReplyCache
+from adjudge.judges.presets import ALL_FEATURES, PRESETS, check_features
 from adjudge.messages import content_text
 
 ScriptedReply = str | Reply | ErrorKind | GradingFailure | Mapping[str, Any]

@@ -11,14 +11,8 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.judges.base import (
-    PRESETS,
-    ChatCall,
-    HttpRequest,
-    HttpResponse,
-    Reply,
-    find_ignored_features,
-)
+from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, find_ignored_features
+from adjudge.judges.presets import PRESETS
 from adjudge.judges.wire.common import (
     ReplyBody,
     build_headers,
