@@ -105,6 +105,14 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     provenance: Provenance = Provenance()
 
 
+class ScalarReading(msgspec.Struct, frozen=True):
+    """What a scalar judge says, as JSON in its reply: its output, and tokens read and cut off."""
+
+    score: float
+    tokens: int = 0
+    truncated: int = 0
+
+
 _json = msgspec.json.Decoder(msgspec.Raw)
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 

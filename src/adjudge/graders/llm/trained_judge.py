@@ -155,7 +155,16 @@ class TrainedRating(_TrainedGrader):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TrainedPreference(_TrainedGrader, PairwiseGrader):
+class _TrainedPairs(_TrainedGrader):
+    """Asks about two responses in the judge's own wording, with ties or without."""
+
+    ties: bool = field(init=False, default=False)
+    template: Any = field(init=False, default=None)
+    verdict: Any = field(init=False, default=None)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TrainedPreference(_TrainedPairs, PairwiseGrader):
     """Whether the response is better than another one, by a judge that was trained to compare.
 
     As ``pairwise`` in scores, fields and metadata: both orders are asked, and a preference that
@@ -165,13 +174,9 @@ class TrainedPreference(_TrainedGrader, PairwiseGrader):
 
     type_name = "trained_preference"
 
-    ties: bool = field(init=False, default=False)
-    template: Any = field(init=False, default=None)
-    verdict: Any = field(init=False, default=None)
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TrainedTournament(_TrainedGrader, TournamentGrader):
+class TrainedTournament(_TrainedPairs, TournamentGrader):
     """Ranks a group by a judge that was trained to compare two responses.
 
     As ``tournament`` in ranks, fields and metadata. Whether ties are offered is the judge's.
@@ -179,10 +184,6 @@ class TrainedTournament(_TrainedGrader, TournamentGrader):
     """
 
     type_name = "trained_tournament"
-
-    ties: bool = field(init=False, default=False)
-    template: Any = field(init=False, default=None)
-    verdict: Any = field(init=False, default=None)
 
 
 def _card_folder(model: ChatModel) -> str:
