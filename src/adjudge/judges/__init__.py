@@ -30,26 +30,20 @@ __all__ = [
     "response_failure",
 ]
 
-_MODULE_OF = {
-    "AnthropicChatModel": "models.http",
-    "ChatCall": "base",
-    "ChatModel": "base",
-    "ClassifierModel": "models.classifier",
-    "EndpointSettings": "endpoint.settings",
-    "HttpRequest": "base",
-    "HttpResponse": "base",
-    "OpenAIChatModel": "models.http",
-    "RecordedModel": "models.offline",
-    "Reply": "base",
-    "ReplyCache": "cassette.cache",
-    "ScriptedModel": "models.offline",
-    "response_failure": "wire.common",
+_HOME = {
+    "cassette.cache": ("ReplyCache",),
+    "endpoint.settings": ("EndpointSettings",),
+    "models.classifier": ("ClassifierModel",),
+    "models.http": ("AnthropicChatModel", "OpenAIChatModel"),
+    "models.offline": ("RecordedModel", "ScriptedModel"),
+    "wire.common": ("response_failure",),
 }
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    if name not in __all__:
         raise AttributeError(f"module 'adjudge.judges' has no attribute {name!r}")
-    value = getattr(import_module(f"adjudge.judges.{_MODULE_OF[name]}"), name)
+    value = getattr(import_module(f"adjudge.judges.{_MODULE_OF.get(name, 'base')}"), name)
     globals()[name] = value
     return value
