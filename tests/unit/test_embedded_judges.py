@@ -138,11 +138,8 @@ def test_a_reply_is_replayed_for_its_length_whatever_the_slots(gguf: Path, model
     judge = EmbeddedChatModel(name, max_length=64)
     call = ChatCall(model=judge.model, messages=[], sampling={})
     with closing(ReplyCache(path, sampled=True)) as cache:
-        cache.put(
-            cache.key(call, judge._endpoint_key.cache_name),
-            Reply(text="cut", finish_reason="length"),
-            call,
-        )
+        key = cache.key(call, f"embedded {judge.fingerprint} 64")
+        cache.put(key, Reply(text="cut", finish_reason="length"), call)
     with closing(ReplyCache(path, "replay")) as cache:
         assert ask(cache, 64, slots=3, threads=1) == "cut"
         with pytest.raises(GradingFailure, match="not in the cassette"):
