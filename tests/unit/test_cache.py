@@ -48,14 +48,6 @@ def test_record_answers_what_it_stored_pending_and_from_the_file(path: Path) -> 
     assert pending.provenance == Provenance(source="cache", model="gpt-4o-mini-1", attempts=0)
 
 
-def test_draws_share_no_reply(path: Path) -> None:
-    calls = [a_call(draw=draw) for draw in range(3)]
-    keys = record(path, *calls)
-    with opened(path, "replay") as cache:
-        texts = [reply.text for key in keys if (reply := cache.get(key)) is not None]
-    assert texts == ["reply 0", "reply 1", "reply 2"]
-
-
 def test_an_unknown_mode_is_refused(path: Path) -> None:
     with refuses("mode"):
         ReplyCache(path, "repaly")  # type: ignore[arg-type]  # what a spec may say

@@ -134,14 +134,6 @@ def test_another_format_is_refused(path: Path, mode: CacheMode, change: str) -> 
         ReplyCache(path, mode)
 
 
-def test_a_cassette_to_replay_must_exist(path: Path) -> None:
-    with refuses_file(path):
-        ReplyCache(path, "replay")
-    path.touch()
-    with refuses_file(path):
-        ReplyCache(path, "replay")
-
-
 def test_a_folder_is_made_for_it_and_one_that_cannot_be_is_named(tmp_path: Path) -> None:
     record(tmp_path / "a" / "b" / "c.sqlite", a_call())
     (tmp_path / "file").touch()

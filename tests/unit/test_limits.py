@@ -51,19 +51,6 @@ def test_a_server_that_refuses_more_than_it_answers_is_cut_again_at_once() -> No
     assert (limit.limit, limit.cuts) == (64, 2)
 
 
-def test_an_answer_ends_a_pause_that_nobody_asked_for() -> None:
-    limit = AdaptiveLimit(start=100, maximum=200)
-    for _ in range(3):
-        limit.throttled(0.0, None)
-    assert limit.paused_until == 1.0
-    limit.succeeded(0.3)
-    assert limit.paused_until <= 0.3
-    for _ in range(3):
-        limit.throttled(0.4, 5.0)
-    limit.succeeded(0.5)
-    assert limit.paused_until == 5.4, "the server named a time"
-
-
 def test_refusals_in_a_row_stop_all_sending() -> None:
     limit = AdaptiveLimit(start=10, maximum=64)
     limit.throttled(0.0, 7.0)
@@ -74,35 +61,6 @@ def test_refusals_in_a_row_stop_all_sending() -> None:
     limit.throttled(0.0, 7.0)
     limit.throttled(0.5, 7.0)
     assert limit.paused_until == 7.5
-
-
-def test_without_a_word_from_the_server_pauses_double_until_a_success() -> None:
-    limit = AdaptiveLimit(start=10, maximum=64)
-    pauses = []
-    now = 0.0
-    for _ in range(6):
-        for _ in range(5):  # a burst is one event
-            limit.throttled(now, None)
-        pauses.append(limit.paused_until - now)
-        now = limit.paused_until
-    assert pauses == [1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
-    limit.succeeded(now)
-    for _ in range(3):
-        limit.throttled(now, None)
-    assert limit.paused_until - now == 1.0
-
-
-def test_after_an_outage_it_starts_slowly_up_to_where_it_was() -> None:
-    limit = AdaptiveLimit(start=10, maximum=200)
-    rounds(limit, 3)
-    limit.throttled(0.0, None)
-    assert limit.limit == 64
-    limit.restart()
-    assert limit.limit == 10
-    rounds(limit, 2, now=20.0)
-    assert limit.limit == 40
-    rounds(limit, 1, now=20.0)
-    assert 64 <= limit.limit <= 66
 
 
 @given(

@@ -5,8 +5,6 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.unit.helpers.reward_functions import build, samples
 from tests.unit.helpers.rubric_judge import GUIDE, MET, POINTS, Judge, failure_of, grade
 
@@ -298,20 +296,3 @@ def test_one_score_by_a_scoring_guide() -> None:
     assert "Purpose: Evaluate the agent.\n1. Explores\n2. Survives" in static
     failure = failure_of(RubricGrader(ScriptedModel({"": {"score": 11}}), criteria=GUIDE))
     assert failure.kind is ErrorKind.OUT_OF_RANGE
-
-
-@given(st.text(), st.text(), st.text())
-def test_no_text_of_a_sample_reaches_the_static_part(
-    prompt: str, response: str, criterion: str
-) -> None:
-    seen: list[Any] = []
-
-    def judge(messages: Any) -> Any:
-        seen.append(messages)
-        return {"1": {"reason": "", "verdict": "MET"}}
-
-    grader = RubricGrader(ScriptedModel(judge))
-    for own, said in (("Is brief", "Rest."), (f"Is {criterion}", f"Rest.{response}")):
-        asyncio.run(grader.aevaluate(prompt=prompt, response=f"a {said}", rubric=[own]))
-    assert len(seen) == 2
-    assert seen[0][0] == seen[1][0]
