@@ -405,7 +405,7 @@ def read_prompt_config(folder: Path | str, mode: JudgeMode) -> JudgePromptConfig
 
     Raises :class:`ConfigError` for a folder without a card, and for a judge that is
     scalar, was taught to answer rather than to judge, judges in the other mode, or was trained with
-    a wording that is neither in its card nor today's.
+    another wording than its card has.
     """
     card = read_card(folder)
     if card.kind != "generative":
@@ -419,34 +419,15 @@ def read_prompt_config(folder: Path | str, mode: JudgeMode) -> JudgePromptConfig
         )
     try:
         form = msgspec.convert(card.prompt, JudgementForm)
-    except msgspec.ValidationError as error:
-        raise ConfigError(
-            f"{folder}: prompt: the prompt in the judge's card is invalid: {error}"
-        ) from None
+        template = PromptTemplate(card.prompt.get("messages") or ())
+    except (msgspec.ValidationError, ConfigError) as error:
+        raise ConfigError(f"{folder}: prompt: is invalid in the judge's card: {error}") from None
     if form.mode != mode:
         asks = "TrainedRating" if form.mode == "pointwise" else "TrainedTournament"
         raise ConfigError(f"{folder}: the judge is {form.mode}, not {mode}. Ask it with {asks}.")
-    return JudgePromptConfig(
-        form, _checked_template(card.prompt, form, folder), card.rating_calibration
-    )
-
-
-def _checked_template(
-    prompt: dict[str, Any], form: JudgementForm, folder: Path | str
-) -> PromptTemplate:
-    today = judge_prompt_template(form.mode, ties=form.ties)
-    kept = prompt.get("messages")
-    template = today if kept is None else PromptTemplate(kept)
-    if form.template and template.hash != form.template:
+    if template.hash != form.template:
         raise ConfigError(
-            f"{folder}: prompt: the card does not have the texts of the template {form.template}, "
-            "which the judge was trained with. Train it again, or remove 'template' from the "
-            "card's prompt to ask with today's texts."
-            if kept is None
-            else f"{folder}: prompt: the card's texts differ from the template {form.template}, "
-            "which the judge was trained with. Restore them."
+            f"{folder}: prompt: the card's texts differ from the template {form.template}, which "
+            "the judge was trained with. Restore them, or train it again."
         )
-    if template.fields != today.fields or template.exposed:
-        names = ", ".join(sorted(today.fields))
-        raise ConfigError(f"{folder}: prompt: its fields must be {names}, in the user's message")
-    return template
+    return JudgePromptConfig(form, template, card.rating_calibration)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -61,13 +61,8 @@ PROBE_CONVERSATIONS = (
 )
 """Two conversations that no reward model gives the same output."""
 
-ProbeMessages = list[dict[str, str]]
-ProbeFunction = Callable[[ProbeMessages, ClassifierRoute, bool], Awaitable[Reply]]
-"""Asks for one conversation's score by a route: before its activation, or after it (``False``)."""
 
-
-def probe_messages(prompt: str, response: str) -> ProbeMessages:
-    """A conversation of two turns."""
+def _probe_messages(prompt: str, response: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": prompt}, {"role": "assistant", "content": response}]
 
 
@@ -97,11 +92,12 @@ class ScalarRoute(msgspec.Struct, frozen=True):
         }
 
 
-class RouteSearch:
-    """One search. ``url`` is for messages; ``has_template``: conversations go out as token ids."""
+class _RouteSearch:
+    """One search behind ``endpoint``, for a model that asks with ``key``."""
 
-    def __init__(self, ask: ProbeFunction, url: str, *, has_template: bool) -> None:
-        self._ask, self._url, self._has_template = ask, url, has_template
+    def __init__(self, model: ClassifierModel, endpoint: Endpoint, key: str | None) -> None:
+        self._model, self._endpoint, self._key = model, endpoint, key
+        self._url, self._has_template = model.base_urls[0], model.has_template
         self._probes = 0
 
     async def run(self, chosen: RouteName | None = None) -> ScalarRoute:
@@ -147,7 +143,13 @@ class RouteSearch:
         scores = []
         for prompt, response in PROBE_CONVERSATIONS:
             self._probes += 1
-            reply = await self._ask(probe_messages(prompt, response), route, raw)
+            call = ChatCall(
+                model=self._model.model,
+                messages=_probe_messages(prompt, response),
+                sampling=self._model.sampling,
+            )
+            wire = self._model.build_wire(route, self._key, raw=raw)
+            reply = await self._endpoint.ask(call, wire, price=self._model.price, keep=False)
             scores.append(float(msgspec.json.decode(reply.text)["score"]))
         return tuple(scores)
 
@@ -373,8 +375,13 @@ class ClassifierModel(HttpChatModel):
         if not isinstance(line.plain, _RoutedWire):
             raise ConfigError("wire: a classifier with a wire of its own has no route")
         found, _ = await line.plain.find()
-        messages = probe_messages(*PROBE_CONVERSATIONS[0])
+        messages = _probe_messages(*PROBE_CONVERSATIONS[0])
         return found, [await self.achat(messages, draw=draw) for draw in (0, 1)]
+
+    @property
+    def has_template(self) -> bool:
+        """Whether conversations go out as token ids."""
+        return self._encoder is not None
 
     def build_wire(
         self, route: ClassifierRoute, key: str | None, *, raw: bool = True
@@ -383,14 +390,7 @@ class ClassifierModel(HttpChatModel):
         return ClassifierWire(route, key, encode=self._encoder, raw=raw)
 
     async def find_route(self, endpoint: Endpoint, key: str | None = None) -> ScalarRoute:
-        """Ask the server behind ``endpoint``; raises as :meth:`RouteSearch.run`."""
+        """Ask the server behind ``endpoint``; raises as its :meth:`_RouteSearch.run`."""
         if self._encoder is not None:
             await asyncio.to_thread(self._encoder.load)
-
-        async def ask(messages: ProbeMessages, route: ClassifierRoute, raw: bool) -> Reply:
-            wire = self.build_wire(route, key, raw=raw)
-            call = ChatCall(model=self.model, messages=messages, sampling=self.sampling)
-            return await endpoint.ask(call, wire, price=self.price, keep=False)
-
-        search = RouteSearch(ask, self.base_urls[0], has_template=self._encoder is not None)
-        return await search.run(self.route)
+        return await _RouteSearch(self, endpoint, key).run(self.route)
