@@ -44,7 +44,7 @@ base_url = "{url}"
 max_tokens = 100
 temperature = 1.0
 price = {{ input = 10.0, output = 30.0 }}
-endpoint = {{ max_concurrency = {concurrency}, start_concurrency = {concurrency} }}
+endpoint = {{ max_concurrency = {concurrency} }}
 """
 
 

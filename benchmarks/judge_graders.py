@@ -24,7 +24,7 @@ import msgspec
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import GradingFailure
 from adjudge.graders.registry import SHIPPED, build_grader, list_parameters, load_grader_class
-from adjudge.judges.call_log import JudgeCall, call_log
+from adjudge.judges.asking import JudgeCall, call_log
 from adjudge.judges.endpoint.settings import EndpointSettings
 from adjudge.judges.models.embedded import EmbeddedChatModel
 from adjudge.stats.estimates import estimate_share

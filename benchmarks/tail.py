@@ -26,7 +26,7 @@ from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.endpoint.endpoint import Endpoint
-from adjudge.judges.endpoint.settings import EndpointSettings
+from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings
 
 FEW = 20
 CALLS, CAP, MEDIAN_S, SIGMA = 2_000, 64, 0.2, 1.288
@@ -292,8 +292,8 @@ def overhead(workers: int, n: int = 4_000, repeats: int = 30) -> Row:
     spent = []
 
     async def run() -> None:
-        settings = EndpointSettings(max_concurrency=workers, start_concurrency=workers)
-        line = Endpoint(["http://a"], Instant(), settings)
+        settings = EndpointSettings(max_concurrency=workers)
+        line = Endpoint(["http://a"], Instant(), settings, CallPolicy(start_concurrency=workers))
         for _ in range(repeats):
             start = time.process_time()
             await drive(lambda: line.ask(CALL, WIRE), n, workers)

@@ -62,8 +62,7 @@ if TYPE_CHECKING:
     from adjudge.graders.llm.rubric import RubricGrader
     from adjudge.judges.base import ChatModel
     from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
-    from adjudge.judges.models.recorded import RecordedModel
-    from adjudge.judges.models.scripted import ScriptedModel
+    from adjudge.judges.models.offline import RecordedModel, ScriptedModel
     from adjudge.rewards.function import RewardFunction, SpecRewardFunction
     from adjudge.rewards.spec import RewardSpec
     from adjudge.rubrics.rubric import Rubric
@@ -95,8 +94,7 @@ _HOME = {
     "adjudge.graders.llm.rubric": ("RubricGrader",),
     "adjudge.judges.base": ("ChatModel",),
     "adjudge.judges.models.http": ("AnthropicChatModel", "OpenAIChatModel"),
-    "adjudge.judges.models.recorded": ("RecordedModel",),
-    "adjudge.judges.models.scripted": ("ScriptedModel",),
+    "adjudge.judges.models.offline": ("RecordedModel", "ScriptedModel"),
     "adjudge.rewards.function": ("RewardFunction", "SpecRewardFunction"),
     "adjudge.rewards.spec": ("RewardSpec",),
     "adjudge.rubrics.rubric": ("Rubric",),

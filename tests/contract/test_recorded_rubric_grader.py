@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import pytest
 from tests.recorded import find_recorded, read_parquet
 
-from adjudge import ErrorKind, GraderScore, GradingFailure
 from adjudge.graders.llm.rubric import RubricGrader
 from adjudge.judges import ScriptedModel
 from adjudge.prompts import clean_text
@@ -117,67 +116,6 @@ def marked(messages: Any, row: Row, failed: frozenset[str] = frozenset()) -> dic
     text = messages[-1]["content"]
     found = LINE.findall(text[: text.index("</sample_criteria-")])
     return {number: row.marks[words] for number, words in found if words not in failed}
-
-
-def test_a_failed_judge_leaves_the_interval_and_never_zero(rows: list[Row]) -> None:
-    for row in rows:
-        for kind in (ErrorKind.TIMEOUT, ErrorKind.REFUSED):
-            with pytest.raises(GradingFailure) as failed:
-                asyncio.run(grader(lambda _, kind=kind: kind).aevaluate(**row.fields))
-            assert failed.value.kind is kind
-            assert failed.value.metadata["low"] == 0.0
-            assert failed.value.metadata["high"] == 1.0
-            assert failed.value.metadata["criteria"] == {}
-
-
-def test_partial_replies_keep_their_verdicts_and_bound_the_score(rows: list[Row]) -> None:
-    narrower = 0
-    for row in rows:
-        lost = frozenset(list(row.marks)[::3])
-        half = grader(lambda m, row=row, lost=lost: json.dumps(marked(m, row, lost)))
-        with pytest.raises(GradingFailure) as failed:
-            asyncio.run(half.aevaluate(**row.fields))
-        known = failed.value.metadata
-        assert failed.value.kind is ErrorKind.INCOMPLETE
-        assert known["low"] <= row.score <= known["high"]
-        assert len(known["missing"]) == len(lost)
-        assert len(known["criteria"]) == len(row.marks) - len(lost)
-        narrower += known["high"] - known["low"] < 1.0
-    assert narrower > len(rows) / 2
-
-
-def test_a_repair_ask_for_what_was_left_out_restores_the_score(rows: list[Row]) -> None:
-    for row in rows:
-        lost = frozenset(list(row.marks)[::3])
-        asked: list[int] = []
-
-        def judge(messages: Any, row: Row = row, lost: Any = lost, asked: Any = asked) -> str:
-            told = marked(messages, row, frozenset() if asked else lost)
-            asked.append(len(told))
-            return json.dumps(told)
-
-        result = asyncio.run(grader(judge).aevaluate(**row.fields))
-        assert isinstance(result, GraderScore)
-        assert result.score == pytest.approx(row.score, abs=1e-12)
-        assert asked == [len(row.marks) - len(lost), len(lost)]
-
-
-def test_without_clip_the_raw_score_survives(rows: list[Row]) -> None:
-    """A judge that finds every fault and no merit, on each recorded sample."""
-    for row in rows:
-        points = {
-            " ".join(one["criterion"].split()): one["points"]
-            for one in row.fields["reward_model"]["rubrics"]
-        }
-
-        def judge(messages: Any, points: Any = points, row: Row = row) -> str:
-            text = messages[-1]["content"]
-            found = LINE.findall(text[: text.index("</sample_criteria-")])
-            return json.dumps({n: "MET" if points[w] < 0 else "UNMET" for n, w in found})
-
-        result = asyncio.run(grader(judge, clip=False).aevaluate(**row.fields))
-        worst = sum(p for p in points.values() if p < 0) / sum(p for p in points.values() if p > 0)
-        assert result.score == pytest.approx(worst)
 
 
 def test_one_recorded_response_is_nothing_but_thinking(rows: list[Row]) -> None:

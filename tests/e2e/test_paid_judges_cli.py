@@ -167,8 +167,7 @@ def test_a_run_full_of_faults_replays_bit_for_bit(
         start_mock_here(scores, seed=seed) as url,
         start_mock_here(criteria, seed=seed + 1) as marks,
     ):
-        quick = "breaker_failures = 1000"
-        endpoint = f"max_attempts = {attempts}, {quick}"
+        endpoint = f"max_attempts = {attempts}"
         settings = {"workers": workers, "endpoint": endpoint, "stream": stream}
         (tmp_path / "spec.toml").write_text(PANELS.format(url=url, marks=marks, **settings))
         first = grade("first", "--record")
@@ -211,7 +210,7 @@ def test_refusals_are_replayed_and_a_later_recording_asks_them_again(tmp_path: P
 
 def test_a_recorded_outage_is_replayed_without_waiting(tmp_path: Path) -> None:
     tape = tmp_path / "tape.sqlite"
-    fast = "endpoint = { max_attempts = 1, breaker_failures = 1000 }\n[missing]\npatience_s = "
+    fast = "endpoint = { max_attempts = 1, deadline_s = 5.0 }\n[missing]\npatience_s = "
     with start_mock_here(fail=("500:1",)) as url:
         here = Folder(tmp_path, url, more=f"{fast}0")
         assert here.grade("first", "--record", tape).exit_code == 3
@@ -318,7 +317,7 @@ def test_a_budget_pays_for_first_draws_first(tmp_path: Path, provider: str) -> N
 
 def test_connections_that_were_refused_cost_nothing(tmp_path: Path) -> None:
     more = f"""{PRICE}
-endpoint = {{ max_attempts = 2, breaker_failures = 1000 }}
+endpoint = {{ max_attempts = 2 }}
 
 [missing]
 max_missing = 1.0

@@ -173,7 +173,7 @@ def test_a_service_that_accepts_and_does_not_answer(how: str) -> None:
 
 def test_a_provider_that_is_away_silent_broken_slow_and_back(tmp_path: Path) -> None:
     port = free_port()
-    endpoint = {"deadline_s": 1.0, "max_attempts": 2, "breaker_failures": 10_000}
+    endpoint = {"deadline_s": 1.0, "max_attempts": 2}
     target = spec(tmp_path, f"http://127.0.0.1:{port}/v1", **endpoint)
     texts = ["x" * n for n in range(24)]
 
@@ -313,7 +313,7 @@ assert all(os.wait()[1] == 0 for _ in range(8))
 
 def test_one_service_holds_eight_ranks_to_its_limit(tmp_path: Path) -> None:
     with start_mock(behaviour="length", latency=("fixed:0.15",)) as upstream:
-        target = spec(tmp_path, upstream, max_concurrency=32, start_concurrency=32)
+        target = spec(tmp_path, upstream, max_concurrency=32)
         with start_service(target, concurrency=512) as url:
             command = [sys.executable, "-c", RANKS, url]
             said = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.graders.llm.tournament import fit_bradley_terry
+from adjudge.graders.llm.ranking import fit_bradley_terry
 
 Wins = dict[tuple[int, int], float]
 strengths = st.lists(st.floats(-3, 3), min_size=2, max_size=7)
@@ -31,14 +30,6 @@ def centred(values: list[float]) -> list[float]:
 
 def sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
-
-
-@given(strengths)
-def test_expected_results_give_back_the_strengths(theta: list[float]) -> None:
-    players = itertools.permutations(range(len(theta)), 2)
-    expected = {(i, j): 1e6 * sigmoid(theta[i] - theta[j]) for i, j in players}
-    found = fit_bradley_terry(expected, len(theta), prior=1e-3)
-    assert found == pytest.approx(centred(theta), abs=1e-4)
 
 
 @given(wins, sizes, priors)
@@ -65,35 +56,11 @@ def _shift(theta: list[float]) -> float:
     return low
 
 
-@given(wins, sizes, st.randoms(use_true_random=False))
-def test_players_may_be_numbered_in_any_order(won: Wins, n: int, rng: random.Random) -> None:
-    number = list(range(n))
-    rng.shuffle(number)
-    renamed = {(number[i], number[j]): count for (i, j), count in won.items()}
-    here, there = fit_bradley_terry(won, n), fit_bradley_terry(renamed, n)
-    assert [there[number[i]] for i in range(n)] == pytest.approx(here, abs=1e-8)
-
-
 @given(wins, sizes)
 def test_reversed_results_reverse_the_strengths(won: Wins, n: int) -> None:
     reversed_ = {(j, i): count for (i, j), count in won.items()}
     here, there = fit_bradley_terry(won, n), fit_bradley_terry(reversed_, n)
     assert there == pytest.approx([-one for one in here], abs=1e-8)
-
-
-@given(st.integers(2, 7), st.data())
-def test_in_a_full_tournament_more_wins_mean_more_strength(n: int, data: st.DataObject) -> None:
-    won: Wins = {}
-    for i, j in itertools.combinations(range(n), 2):
-        won[i, j] = data.draw(st.sampled_from([0.0, 0.5, 1.0]))
-        won[j, i] = 1 - won[i, j]
-    total = [math.fsum(won.get((i, j), 0.0) for j in range(n)) for i in range(n)]
-    theta = fit_bradley_terry(won, n)
-    for i, j in itertools.combinations(range(n), 2):
-        if total[i] == total[j]:
-            assert theta[i] == pytest.approx(theta[j], abs=1e-10)
-        else:
-            assert (theta[i] > theta[j]) == (total[i] > total[j])
 
 
 @pytest.mark.parametrize("n", [2, 8, 64])
@@ -102,10 +69,6 @@ def test_perfect_records_stay_finite_and_in_order(n: int, prior: float) -> None:
     found = fit_bradley_terry({(i, j): 1.0 for i in range(n) for j in range(i)}, n, prior=prior)
     assert all(map(math.isfinite, found))
     assert found == sorted(found)
-
-
-def test_without_games_all_are_equal() -> None:
-    assert fit_bradley_terry({}, 3) == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("prior", [0.0, -1.0, math.inf, math.nan])

@@ -15,7 +15,12 @@ from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.endpoint.endpoint import Endpoint
-from adjudge.judges.endpoint.settings import EndpointSettings, Price, estimate_tokens
+from adjudge.judges.endpoint.settings import (
+    CallPolicy,
+    EndpointSettings,
+    Price,
+    estimate_tokens,
+)
 from adjudge.types import Usage
 
 EPSILON_S = 0.05
@@ -43,13 +48,18 @@ CALLERS = st.tuples(
 SETTINGS = st.builds(
     EndpointSettings,
     max_concurrency=st.integers(1, 6),
-    start_concurrency=st.integers(1, 6),
     max_attempts=st.integers(1, 4),
     deadline_s=st.sampled_from([2.0, 8.0, 20.0]),
     hedge=st.booleans(),
-    breaker_failures=st.sampled_from([2, 8]),
     budget_usd=st.none() | st.sampled_from([5.0, 25.0, 100.0]),
     requests_per_minute=st.none() | st.just(300.0),
+)
+
+
+POLICIES = st.builds(
+    CallPolicy,
+    start_concurrency=st.integers(1, 6),
+    breaker_failures=st.sampled_from([2, 8]),
 )
 
 
@@ -134,10 +144,11 @@ def play(
     answers: list[tuple[str, float]],
     callers: list[tuple[float, int, float | None]],
     settings: EndpointSettings,
+    policy: CallPolicy | None = None,
 ) -> tuple[list[Sent], list[Asked], Endpoint]:
     """One history: what was sent, and what was asked."""
     provider = Provider(answers, settings)
-    endpoint = Endpoint(["http://a"], provider, settings, rng=random.Random(0))
+    endpoint = Endpoint(["http://a"], provider, settings, policy, rng=random.Random(0))
     asked: list[Asked] = []
 
     async def caller(start: float, what: int, patience: float | None) -> None:
@@ -173,13 +184,15 @@ def play(
     answers=st.lists(ANSWERS, min_size=1, max_size=12),
     callers=st.lists(CALLERS, min_size=1, max_size=30),
     settings=SETTINGS,
+    policy=POLICIES,
 )
 def test_every_history_keeps_the_promises(
     answers: list[tuple[str, float]],
     callers: list[tuple[float, int, float | None]],
     settings: EndpointSettings,
+    policy: CallPolicy,
 ) -> None:
-    sends, asked, endpoint = play(answers, callers, settings)
+    sends, asked, endpoint = play(answers, callers, settings, policy)
     stats = endpoint.stats
 
     for note in asked:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.errors import GradingFailure
-from adjudge.judges.base import PRESETS, ChatCall, HttpResponse, Reply, Wire
+from adjudge.judges.base import ChatCall, HttpResponse, Reply, Wire
+from adjudge.judges.presets import PRESETS
 from adjudge.judges.wire.anthropic import AnthropicWire
 from adjudge.judges.wire.openai import OpenAIWire, parse_events
 from adjudge.text import split_thinking

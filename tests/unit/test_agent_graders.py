@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.helpers.shipped_judges import Judge, graded, text_of
+from tests.unit.helpers.shipped_judges import Judge, graded
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.llm.shipped_graders import (
@@ -61,34 +61,6 @@ def test_a_part_holds_or_does_not(
     assert (judge.groups, judge.draws) == (["g"], [2])
     assert judge.fenced == BINARY[cls]
     assert list(judge.fenced)[-1] == cls.candidate
-
-
-@every_binary
-@every_language
-def test_the_static_part_is_the_same_for_every_sample(
-    cls: type[ShippedGrader], language: str
-) -> None:
-    hostile = {name: f"{{{name}}} {{reply_form}}\n=====\n</x>" for name in BINARY[cls]}
-    judge = Judge(ONE)
-    for sample in (BINARY[cls], hostile, {**BINARY[cls], "context": "c", "history": "h"}):
-        graded(cls(judge, language=language), **sample)
-    assert len({text_of(messages[0]) for messages in judge.asked}) == 1
-
-
-@every_binary
-@pytest.mark.parametrize(
-    ("reply", "kind"),
-    [
-        ("", "unparsable"),
-        ("Hard to say.", "unparsable"),
-        ({"reason": "", "score": 5}, "out_of_range"),
-        ({"reason": "", "score": 0.5}, "out_of_range"),
-    ],
-)
-def test_a_judge_that_fails_has_said_nothing(
-    cls: type[ShippedGrader], reply: Any, kind: str
-) -> None:
-    assert failure(cls(Judge(reply)), **BINARY[cls]).kind == kind
 
 
 @every_binary
@@ -193,14 +165,3 @@ def test_a_trajectory_that_only_thinks_chose_nothing() -> None:
     score = graded(ToolSelectionGrader(judge), messages=messages, tools=TOOLS)
     assert (score.score, score.metadata) == (1.0, {"cause": "candidate", "unclosed_think": True})
     assert judge.asked == []
-
-
-def test_images_reach_the_judge() -> None:
-    judge = Judge(ONE)
-    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    messages = [
-        {"role": "user", "content": [{"type": "text", "text": "What is this?"}, picture]},
-        *MESSAGES[1:],
-    ]
-    graded(ToolSelectionGrader(judge), messages=messages, tools=TOOLS)
-    assert picture in judge.asked[0][-1]["content"]

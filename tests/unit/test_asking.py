@@ -27,8 +27,7 @@ from adjudge.types import GraderMode
 JUDGED = sorted(name for name, where in SHIPPED.items() if ".llm." in where and name != "scalar")
 PARAMETERS: dict[str, dict[str, Any]] = {
     "llm": {"template": "Rate {response}. {reply_form}", "score_range": (0, 9)},
-    "rubric": {"criteria": ["is brief", "is kind", "is right", "is new"], "ask": "chunks",
-               "chunk_size": 2},
+    "rubric": {"criteria": ["is brief", "is kind", "is right", "is new"], "ask": "each"},
     "pairwise": {"orders": "one"},
     "tournament": {"orders": "one"},
 }  # fmt: skip

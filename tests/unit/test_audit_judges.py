@@ -13,7 +13,7 @@ import pytest
 from adjudge.audit.report import AuditReport, make_audit
 from adjudge.checks.check import Finding
 from adjudge.checks.judges import JUDGE_CHECKS
-from adjudge.judges.call_log import JudgeCall
+from adjudge.judges.asking import JudgeCall
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.types import Sample
 

@@ -13,10 +13,11 @@ from tests.refusals import refuses
 from adjudge.engine.clock import run_virtual
 from adjudge.judges.endpoint.settings import (
     EndpointSettings,
+    EndpointStats,
+    LatencyHistogram,
     Price,
     estimate_tokens,
 )
-from adjudge.judges.endpoint.stats import EndpointStats, LatencyHistogram
 from adjudge.types import Usage
 
 
@@ -65,7 +66,6 @@ def test_tool_calls_are_counted() -> None:
         ("deadline_s", 0.0),
         ("budget_usd", -1.0),
         ("requests_per_minute", 0.0),
-        ("timeout_factor", 0.5),
         ("deadline_s", math.nan),
     ],
 )

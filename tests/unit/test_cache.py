@@ -48,14 +48,6 @@ def test_record_answers_what_it_stored_pending_and_from_the_file(path: Path) -> 
     assert pending.provenance == Provenance(source="cache", model="gpt-4o-mini-1", attempts=0)
 
 
-def test_draws_share_no_reply(path: Path) -> None:
-    calls = [a_call(draw=draw) for draw in range(3)]
-    keys = record(path, *calls)
-    with opened(path, "replay") as cache:
-        texts = [reply.text for key in keys if (reply := cache.get(key)) is not None]
-    assert texts == ["reply 0", "reply 1", "reply 2"]
-
-
 def test_an_unknown_mode_is_refused(path: Path) -> None:
     with refuses("mode"):
         ReplyCache(path, "repaly")  # type: ignore[arg-type]  # what a spec may say
@@ -91,26 +83,23 @@ def test_sampled_replies_are_stored_only_when_asked_for(
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"model": "gpt-5"}, {"model": "gpt-4o-mini → gpt-5"}),
-        ({"draw": 1}, {"draw": "0 → 1"}),
-        ({"logprobs": True}, {"logprobs": "False → True"}),
-        ({"sampling": {"temperature": 0.0}}, {"sampling.temperature": "0 → 0.0"}),
-        ({"sampling": {"temperature": 0, "seed": 1}}, {"sampling.seed": "absent → 1"}),
-        ({"messages": MESSAGES[:1]}, {"messages": "2 → 1 messages"}),
-        ({"choices": ["A", "B"]}, {"choices": "None → list of 2"}),
-        ({"schema": SCHEMA}, {"schema": "None → dict of 2"}),
+        ({"model": "gpt-5"}, ["model"]),
+        ({"draw": 1}, ["draw"]),
+        ({"logprobs": True}, ["logprobs"]),
+        ({"sampling": {"temperature": 0.0}}, ["sampling.temperature"]),
+        ({"sampling": {"temperature": 0, "seed": 1}}, ["sampling.seed"]),
+        ({"messages": MESSAGES[:1]}, ["messages", "messages[1].role", "messages[1].content"]),
+        ({"choices": ["A", "B"]}, ["choices"]),
+        ({"schema": SCHEMA}, ["schema"]),
         (
             {"messages": [MESSAGES[0], {"role": "user", "content": SECRET + " END"}]},
-            {"messages[1].content": "25 characters → 25 characters, first difference at 22"},
+            ["messages[1].content"],
         ),
-        (
-            {"messages": [MESSAGES[0], MESSAGES[1] | {"name": "x"}]},
-            {"messages[1].name": "absent → 1 characters"},
-        ),
+        ({"messages": [MESSAGES[0], MESSAGES[1] | {"name": "x"}]}, ["messages[1].name"]),
     ],
 )
 def test_a_replay_miss_names_what_changed(
-    path: Path, changes: dict[str, Any], named: dict[str, str]
+    path: Path, changes: dict[str, Any], named: list[str]
 ) -> None:
     other = [{"role": "user", "content": "another thing altogether"}]
     keys = record(path, a_call(messages=other, draw=5), a_call(), a_call(messages=other, draw=6))
@@ -118,11 +107,8 @@ def test_a_replay_miss_names_what_changed(
         failure = failure_of(cache, a_call(**changes))
     assert failure.kind is ErrorKind.UNSUPPORTED
     assert failure.metadata["nearest"] == keys[1]
-    changed = failure.metadata["changed"]
-    assert changed.keys() == named.keys()
-    for name, how in named.items():
-        assert changed[name].startswith(how)
-        assert name in str(failure)
+    assert sorted(failure.metadata["changed"]) == sorted(named)
+    assert all(name in str(failure) for name in named)
     assert SECRET not in str(failure) + json.dumps(failure.metadata)
 
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import sqlite3
 import threading
-import time
-import weakref
 from pathlib import Path
 
 import pytest
 from tests.unit.helpers.cassettes import (
     a_call,
-    files,
     opened,
     put_many,
     record,
@@ -83,21 +79,6 @@ def test_the_loop_goes_on_and_reads_while_a_batch_is_written(
             asyncio.run(main(kept))
         finally:
             go_on.set()
-
-
-def test_an_idle_cache_has_no_thread_and_a_forgotten_one_is_written(path: Path) -> None:
-    async def main(cache: ReplyCache) -> None:
-        put_many(cache, range(1))
-
-    kept = ReplyCache(path)
-    asyncio.run(main(kept))
-    gone = weakref.ref(kept._file)
-    del kept
-    while gone() is not None:
-        time.sleep(0.001)
-        gc.collect()
-    assert stored(path) == 1
-    assert files(path) == [path.name]
 
 
 def test_where_no_thread_can_be_started_replies_are_written_at_once(

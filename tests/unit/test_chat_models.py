@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
 from tests.unit.helpers.json_server import JsonServer, serving
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
@@ -244,36 +243,24 @@ def test_what_cannot_be_meant_is_refused(arguments: dict[str, Any], problem: str
         OpenAIChatModel(**{"model": "m"} | arguments)
 
 
-def test_another_cell_may_have_other_settings_while_nothing_is_in_flight(
-    provider: JsonServer, tmp_path: Path
-) -> None:
-    first = model_at(provider, "first", settings=EndpointSettings(max_concurrency=7))
-    others: list[tuple[str, dict[str, Any]]] = [
-        ("endpoint", {"settings": EndpointSettings(max_concurrency=8)}),
-        ("endpoint", {"settings": EndpointSettings(deadline_s=20.0, requests_per_minute=900.0)}),
-        ("cache", {"cache": tmp_path / "x.sqlite"}),
+def test_models_with_equal_settings_share_an_endpoint(provider: JsonServer, tmp_path: Path) -> None:
+    seven = EndpointSettings(max_concurrency=7)
+    others: list[tuple[int, dict[str, Any]]] = [
+        (1, {"settings": seven}),
+        (1, {"settings": EndpointSettings(max_concurrency=7)}),
+        (1, {}),
+        (2, {"settings": EndpointSettings(max_concurrency=8)}),
+        (3, {"cache": tmp_path / "x.sqlite"}),
+        (4, {"api_key_env": "OTHER_KEY"}),
     ]
-    call = ChatCall(model="m", messages=MESSAGES)
 
-    async def cells() -> None:
-        for key, other in others:
-            model = model_at(provider, "second", **other)
-            waiting = asyncio.ensure_future(first.ask(call))
-            while not any(one.endpoint.busy for one in open_connections()):  # noqa: ASYNC110
-                await asyncio.sleep(0)
-            with refuses(key):
-                await model.ask(call)
-            assert (await waiting).text
-            assert (await model.ask(call)).text
-            known = open_connections()[0].endpoint.latencies["m"]
-            assert len(known._window) >= 2, "what the first endpoint learnt"
-            assert (await model_at(provider, "no-opinion", **cache_of(other)).ask(call)).text
-        assert (await model_at(provider, api_key_env="OTHER_KEY").ask(call)).text
+    async def ask_all() -> None:
+        for endpoints, other in others:
+            call = ChatCall(model="m", messages=MESSAGES)
+            assert (await model_at(provider, **other).ask(call)).text
+            assert len(open_connections()) == endpoints
 
-    def cache_of(other: dict[str, Any]) -> dict[str, Any]:
-        return {"cache": other["cache"]} if "cache" in other else {}
-
-    asyncio.run(cells())
+    asyncio.run(ask_all())
 
 
 def test_replies_are_kept_where_asked(provider: JsonServer, tmp_path: Path) -> None:

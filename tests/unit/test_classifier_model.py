@@ -22,8 +22,8 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders import ScalarGrader
 from adjudge.judges import ClassifierModel, EndpointSettings, ReplyCache
 from adjudge.judges.cassette.cache import CacheMode
+from adjudge.judges.discovery import check_judge_features
 from adjudge.judges.endpoint.connections import aclose_all
-from adjudge.judges.feature_checks import check_judge_features
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderError, GraderScore
 
@@ -149,12 +149,6 @@ def template(model: ClassifierModel, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_softmax_over_one_output_is_refused(server: JsonServer) -> None:
     server.behaviour = vllm(field="none", act=lambda _: 1.0)
     with refuses("base_url"):
-        score(judge(server))
-
-
-def test_several_outputs_are_refused(server: JsonServer) -> None:
-    server.behaviour = vllm(outputs=3)
-    with refuses("model"):
         score(judge(server))
 
 

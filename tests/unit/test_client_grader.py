@@ -173,6 +173,5 @@ def test_a_named_key_that_is_missing_is_said_before_anything_is_sent(service: St
 def test_an_outage_of_the_service_is_waited_out_and_nothing_is_cached() -> None:
     client = ServedGrader("http://a", timeout=50.0)._client
     assert (client.settings.use_cache, client.settings.timeout) == (False, 50.0)
-    endpoint = client._endpoint_key.settings
-    assert endpoint is not None
-    assert endpoint.breaker_waits
+    assert client._endpoint_key.policy is not None
+    assert client._endpoint_key.policy.breaker_waits

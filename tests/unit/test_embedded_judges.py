@@ -23,7 +23,7 @@ from adjudge.judges import (
     ReplyCache,
     response_failure,
 )
-from adjudge.judges.base import PRESETS, ChatCall, HttpResponse
+from adjudge.judges.base import ChatCall, HttpResponse
 from adjudge.judges.models import embedded
 from adjudge.judges.models.embedded import EmbeddedChatModel
 from adjudge.judges.models.model_files import (
@@ -32,6 +32,7 @@ from adjudge.judges.models.model_files import (
     fetched_path,
     find_model_file,
 )
+from adjudge.judges.presets import PRESETS
 from adjudge.judges.wire.openai import OpenAIWire
 from adjudge.rewards.spec import RewardSpec
 
@@ -63,8 +64,9 @@ def _judge(folder: Path, **table: Any) -> Any:
 
 def test_as_many_calls_are_out_as_there_are_slots(gguf: Path) -> None:
     def limits(**table: Any) -> tuple[int, int, float]:
-        found = _judge(gguf.parent, model="m.gguf", **table)._endpoint_key.settings
-        return found.start_concurrency, found.max_concurrency, found.deadline_s
+        found = _judge(gguf.parent, model="m.gguf", **table)._endpoint_key
+        settings = found.settings
+        return found.policy.start_concurrency, settings.max_concurrency, settings.deadline_s
 
     assert limits() == (8, 8, 86_400.0)
     assert limits(slots=3) == (3, 3, 86_400.0)
@@ -136,9 +138,8 @@ def test_a_reply_is_replayed_for_its_length_whatever_the_slots(gguf: Path, model
     judge = EmbeddedChatModel(name, max_length=64)
     call = ChatCall(model=judge.model, messages=[], sampling={})
     with closing(ReplyCache(path, sampled=True)) as cache:
-        cache.put(
-            cache.key(call, judge._cache_name()), Reply(text="cut", finish_reason="length"), call
-        )
+        key = cache.key(call, f"embedded {judge.fingerprint} 64")
+        cache.put(key, Reply(text="cut", finish_reason="length"), call)
     with closing(ReplyCache(path, "replay")) as cache:
         assert ask(cache, 64, slots=3, threads=1) == "cut"
         with pytest.raises(GradingFailure, match="not in the cassette"):

@@ -73,17 +73,6 @@ def test_what_passes_is_retried_with_growing_waits(answer: Answer) -> None:
     run_virtual(run())
 
 
-def test_attempts_run_out_with_the_last_failure() -> None:
-    async def run() -> None:
-        line = Line(Provider(500), max_attempts=3)
-        error = await failure(line.ask())
-        assert error.kind is ErrorKind.SERVER_ERROR
-        assert error.metadata == {"status": 500, "attempts": 3}
-        assert line.endpoint.stats.send_failures == {"server_error": 3}
-
-    run_virtual(run())
-
-
 def test_retry_after_is_honoured_where_it_fits() -> None:
     async def run() -> None:
         line = Line(Provider((429, {"retry-after": "30"}), 0.0))

@@ -166,17 +166,6 @@ def test_a_bad_server_is_ejected_and_probed() -> None:
     run_virtual(run())
 
 
-def test_a_silent_server_is_not_asked_again_at_once() -> None:
-    async def run() -> None:
-        line = Line(Provider(), URLS[:2], hedge=False)
-        await line.warm(1.0)
-        line.provider.plan = lambda at, url, n: None if n == 0 else 0.1
-        await line.ask(group="at home")
-        assert len({url for _, url, _ in line.provider.sends}) == 2
-
-    run_virtual(run())
-
-
 def test_retries_and_hedges_go_elsewhere() -> None:
     async def run() -> None:
         line = Line(Provider(), URLS[:2])

@@ -51,19 +51,6 @@ def test_a_server_that_refuses_more_than_it_answers_is_cut_again_at_once() -> No
     assert (limit.limit, limit.cuts) == (64, 2)
 
 
-def test_an_answer_ends_a_pause_that_nobody_asked_for() -> None:
-    limit = AdaptiveLimit(start=100, maximum=200)
-    for _ in range(3):
-        limit.throttled(0.0, None)
-    assert limit.paused_until == 1.0
-    limit.succeeded(0.3)
-    assert limit.paused_until <= 0.3
-    for _ in range(3):
-        limit.throttled(0.4, 5.0)
-    limit.succeeded(0.5)
-    assert limit.paused_until == 5.4, "the server named a time"
-
-
 def test_refusals_in_a_row_stop_all_sending() -> None:
     limit = AdaptiveLimit(start=10, maximum=64)
     limit.throttled(0.0, 7.0)
@@ -74,35 +61,6 @@ def test_refusals_in_a_row_stop_all_sending() -> None:
     limit.throttled(0.0, 7.0)
     limit.throttled(0.5, 7.0)
     assert limit.paused_until == 7.5
-
-
-def test_without_a_word_from_the_server_pauses_double_until_a_success() -> None:
-    limit = AdaptiveLimit(start=10, maximum=64)
-    pauses = []
-    now = 0.0
-    for _ in range(6):
-        for _ in range(5):  # a burst is one event
-            limit.throttled(now, None)
-        pauses.append(limit.paused_until - now)
-        now = limit.paused_until
-    assert pauses == [1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
-    limit.succeeded(now)
-    for _ in range(3):
-        limit.throttled(now, None)
-    assert limit.paused_until - now == 1.0
-
-
-def test_after_an_outage_it_starts_slowly_up_to_where_it_was() -> None:
-    limit = AdaptiveLimit(start=10, maximum=200)
-    rounds(limit, 3)
-    limit.throttled(0.0, None)
-    assert limit.limit == 64
-    limit.restart()
-    assert limit.limit == 10
-    rounds(limit, 2, now=20.0)
-    assert limit.limit == 40
-    rounds(limit, 1, now=20.0)
-    assert 64 <= limit.limit <= 66
 
 
 @given(
@@ -147,28 +105,6 @@ def test_a_bucket_serves_calls_larger_than_itself_and_takes_leftovers_back() -> 
         ({"retry-after": "soon"}, None),
         ({"retry-after": "-5"}, None),
         ({"retry-after": "1e9"}, 3600.0),
-        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1s"}, 1.0),
-        ({"x-ratelimit-remaining-requests": "5", "x-ratelimit-reset-requests": "1s"}, None),
-        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"}, 360.0),
-        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "1x"}, None),
-        ({"x-ratelimit-remaining-tokens": "-1", "x-ratelimit-reset-tokens": "9s"}, None),
-        (
-            {
-                "x-ratelimit-remaining-requests": "0",
-                "x-ratelimit-reset-requests": "2s",
-                "x-ratelimit-remaining-tokens": "0",
-                "x-ratelimit-reset-tokens": "1h2m",
-            },
-            3600.0,
-        ),
-        (
-            {
-                "anthropic-ratelimit-input-tokens-remaining": "0",
-                "anthropic-ratelimit-input-tokens-reset": "2026-11-21T10:00:20Z",
-                "date": DATE,
-            },
-            20.0,
-        ),
     ],
 )
 def test_what_headers_ask_for(headers: dict[str, str], seconds: float | None) -> None:
@@ -176,15 +112,9 @@ def test_what_headers_ask_for(headers: dict[str, str], seconds: float | None) ->
 
 
 @given(st.text(max_size=60))
-def test_no_reset_breaks_it(text: str) -> None:
-    for name in ("x-ratelimit-remaining-tokens", "anthropic-ratelimit-tokens-remaining"):
-        headers = {
-            name: "0",
-            "x-ratelimit-reset-tokens": text,
-            "anthropic-ratelimit-tokens-reset": text,
-        }
-        wait = parse_retry_after(headers)
-        assert wait is None or 0.0 <= wait <= 3600.0
+def test_nothing_that_is_asked_for_breaks_it(text: str) -> None:
+    wait = parse_retry_after({"retry-after": text})
+    assert wait is None or 0.0 <= wait <= 3600.0
 
 
 def test_it_is_never_cut_below_its_minimum() -> None:
@@ -198,11 +128,11 @@ def test_it_is_never_cut_below_its_minimum() -> None:
 # ── what is slow ─────────────────────────────────────────────────────────────────────────────────
 
 
-def digest_of(samples: list[float], out: list[float], factor: float = 1.3) -> LatencyDigest:
+def digest_of(samples: list[float], out: list[float]) -> LatencyDigest:
     digest = LatencyDigest()
     for sample in samples:
         digest.add(sample)
-    digest.refresh(out, factor)
+    digest.refresh(out)
     return digest
 
 
@@ -225,4 +155,3 @@ def test_a_hedge_always_comes_before_giving_up(samples: list[float]) -> None:
     digest = digest_of(samples, [])
     assert 0.05 <= digest.hedge_s <= digest.give_up_s / 1.7
     assert digest.give_up_s >= 1.0
-    assert digest_of(samples, [], math.inf).give_up_s == math.inf

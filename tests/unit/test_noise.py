@@ -21,7 +21,7 @@ import adjudge
 from adjudge.cli.main import command_line
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
-from adjudge.judges.call_log import current_ask
+from adjudge.judges.asking import current_ask
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.samples import sample_from_row

@@ -100,16 +100,6 @@ def test_invisible_characters_go(dirty: str, clean: str) -> None:
     assert clean_text(dirty) == clean
 
 
-@pytest.mark.parametrize(
-    "token",
-    ["<|im_end|>", "<｜User｜>", "<end_of_turn>", "<<SYS>>", "</s>", "<s>", "<bos>", "<eos>",
-     "[INST]", "[/INST]", "[/SYSTEM_PROMPT]", "[TOOL_CALLS]"],
-)  # fmt: skip
-def test_control_tokens_are_parted(token: str) -> None:
-    parted = f"{token[0]} {token[1:]}"
-    assert clean_text(f"a {token}\n{token}b") == f"a {parted}\n{parted}b"
-
-
 @pytest.mark.parametrize("text", ["<p>s</p> a < b > [1] [x]", "<b>so</b> <strong>", "f[s] x/s > 1"])
 def test_markup_stays_as_it_is(text: str) -> None:
     assert clean_text(text) == text
@@ -175,19 +165,6 @@ def test_other_values_become_json_or_are_refused() -> None:
     assert content(one("{x}", "x"), x=None) == ""
     with pytest.raises(GradingFailure, match="cannot be shown to a judge"):
         content(one("{x}", "x"), x={"a": object()})
-
-
-@pytest.mark.parametrize(
-    "hostile",
-    [
-        [{"role": "assistant", "tool_calls": 3, "content": {"a": 1}}],
-        [{"role": None, "content": [None, 3, {"type": "image_url"}]}],
-        [{"type": 3}],
-        [{"role": "assistant", "tool_calls": [None, {"function": 3}, {"tool_call": None}]}],
-    ],
-)
-def test_hostile_values_are_shown_somehow(hostile: Any) -> None:
-    assert content(one("{x}"), x=hostile)
 
 
 def test_no_text_within_a_turn_passes_for_another_turn() -> None:

@@ -12,7 +12,7 @@ import pytest
 from adjudge import RewardSpec
 from adjudge.datasets.shards import cut_files
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
-from adjudge.judges.endpoint.stats import EndpointStats
+from adjudge.judges.endpoint.settings import EndpointStats
 from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.runner.journal import Journal

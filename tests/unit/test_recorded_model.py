@@ -15,7 +15,7 @@ from tests.unit.helpers.cassettes import refuses_file
 
 from adjudge.judges.base import ChatCall, Reply, TokenLogprobs
 from adjudge.judges.cassette.cache import ReplyCache
-from adjudge.judges.models.recorded import RecordedModel
+from adjudge.judges.models.offline import RecordedModel
 from adjudge.types import Usage
 
 ASK = [{"role": "user", "content": "Which is better?"}]

@@ -5,8 +5,6 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.unit.helpers.reward_functions import build, samples
 from tests.unit.helpers.rubric_judge import GUIDE, MET, POINTS, Judge, failure_of, grade
 
@@ -17,6 +15,11 @@ from adjudge.rubrics import Category, Criterion, Rubric, RubricBundle
 from adjudge.runner import GradingRunner
 
 
+@pytest.fixture(autouse=True)
+def three_criteria_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adjudge.graders.llm.rubric.CHUNK_SIZE", 3)
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("schema", [True, False])
 @pytest.mark.parametrize(("ask", "calls"), [("all", [4]), ("chunks", [3, 1]), ("each", [1] * 4)])
@@ -24,7 +27,7 @@ def test_the_score_is_the_same_however_it_is_asked(
     ask: Any, calls: list[int], schema: bool, language: str
 ) -> None:
     judge = Judge(MET, schema=schema)
-    grader = RubricGrader(judge, criteria=POINTS, ask=ask, chunk_size=3, language=language)
+    grader = RubricGrader(judge, criteria=POINTS, ask=ask, language=language)
     result = grade(grader)
     assert result.score == pytest.approx((5 - 3 + 3) / 10)
     assert sorted((len(asked) for asked in judge.calls), reverse=True) == calls
@@ -127,7 +130,7 @@ def test_a_reply_that_had_to_be_asked_for_again_is_not_asked_for_a_third_time() 
 
 def test_an_unreadable_chunk_keeps_the_verdicts_of_the_others() -> None:
     judge = Judge({**MET, "Says when to call a doctor": ""})
-    failure = failure_of(RubricGrader(judge, criteria=POINTS, ask="chunks", chunk_size=3))
+    failure = failure_of(RubricGrader(judge, criteria=POINTS, ask="chunks"))
     assert failure.kind is ErrorKind.INCOMPLETE
     assert failure.metadata["failures"] == {"unparsable": 1}
     assert (failure.metadata["low"], failure.metadata["high"]) == pytest.approx((0.2, 0.5))
@@ -293,20 +296,3 @@ def test_one_score_by_a_scoring_guide() -> None:
     assert "Purpose: Evaluate the agent.\n1. Explores\n2. Survives" in static
     failure = failure_of(RubricGrader(ScriptedModel({"": {"score": 11}}), criteria=GUIDE))
     assert failure.kind is ErrorKind.OUT_OF_RANGE
-
-
-@given(st.text(), st.text(), st.text())
-def test_no_text_of_a_sample_reaches_the_static_part(
-    prompt: str, response: str, criterion: str
-) -> None:
-    seen: list[Any] = []
-
-    def judge(messages: Any) -> Any:
-        seen.append(messages)
-        return {"1": {"reason": "", "verdict": "MET"}}
-
-    grader = RubricGrader(ScriptedModel(judge))
-    for own, said in (("Is brief", "Rest."), (f"Is {criterion}", f"Rest.{response}")):
-        asyncio.run(grader.aevaluate(prompt=prompt, response=f"a {said}", rubric=[own]))
-    assert len(seen) == 2
-    assert seen[0][0] == seen[1][0]

@@ -82,11 +82,9 @@ def shown(grader_show: str = "auto", **fields: Any) -> str:
 
 
 def test_a_conversation_is_context_and_its_answer_is_judged() -> None:
-    as_json = '[{"role":"user","content":"Headache?"},{"role":"assistant","content":"Since when?"}]'
     for fields in (
         {"messages": [*CHAT, ANSWER]},
         {"messages": CHAT, "response": "Rest."},
-        {"prompt": as_json, "response": ANSWER["content"]},
     ):
         text = shown(**fields)
         context, answer = text.split("</conversation-")

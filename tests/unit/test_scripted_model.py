@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.models.scripted import ScriptedModel
+from adjudge.judges.models.offline import ScriptedModel
 
 
 def user(text: Any) -> list[dict[str, Any]]:

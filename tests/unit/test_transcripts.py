@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tests.unit.helpers.mock_provider import start_mock_here
 
 from adjudge.errors import ErrorKind, GradingFailure, RunFolderError
+from adjudge.judges.asking import JudgeCall
 from adjudge.judges.base import ChatCall, ChatModel
-from adjudge.judges.call_log import JudgeCall
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs import transcripts
 from adjudge.runs.grading import grade_rollouts
@@ -114,7 +114,7 @@ def test_another_runs_transcripts_are_removed(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from adjudge.judges.call_log import JudgeCall
+from adjudge.judges.asking import JudgeCall
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.types import Sample
 

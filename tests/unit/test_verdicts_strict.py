@@ -10,9 +10,8 @@ from tests.refusals import refuses
 from adjudge.errors import ErrorKind
 from adjudge.graders.llm.reply_forms import (
     ChoiceForm,
-    FieldsForm,
+    KeysForm,
     MarksForm,
-    RankingForm,
     ScoreForm,
 )
 from adjudge.verdicts import Ending, UnreadableReply, Verdict, read_ending, read_object
@@ -97,8 +96,8 @@ def test_an_object_that_the_candidate_wrote_is_no_verdict() -> None:
 
 
 SCORE, PAIR = ScoreForm(1, 5), ChoiceForm(["A", "B", "tie"])
-MARKS, RANKS = MarksForm(["1", "2"], na=["2"]), RankingForm(3)
-FIELDS = FieldsForm.of(["depth"])
+MARKS = MarksForm(["1", "2"], na=["2"])
+FIELDS = KeysForm(["depth", "width"])
 
 
 @pytest.mark.parametrize(
@@ -125,12 +124,9 @@ FIELDS = FieldsForm.of(["depth"])
         (MARKS, {"1": {"verdict": "MET", "met": False}, "2": "MET"}, {"2": True}),
         (MARKS, {"1": True}, UNPARSABLE),
         (MARKS, {"3": "MET", "1": "MET"}, UNPARSABLE),
-        (RANKS, {"ranking": [2, 1, 3]}, [2, 1, 3]),
-        (RANKS, {"ranking": [2, 2, 2]}, UNPARSABLE),
-        (RANKS, {"ranking": ["B", "A", "C"]}, UNPARSABLE),
-        (RANKS, {"ranking": [True, 2, 3]}, UNPARSABLE),
-        (FIELDS, {"depth": 3, "more": 1}, {"depth": 3, "more": 1}),
-        (FIELDS, {"more": 1}, UNPARSABLE),
+        (FIELDS, {"depth": 3, "width": 4, "more": 1}, 3.5),
+        (FIELDS, {"depth": 3, "width": True}, UNPARSABLE),
+        (FIELDS, {"depth": 3}, UNPARSABLE),
     ],
 )
 def test_forms_take_what_they_asked_for(form: Any, found: dict[str, Any], value: Any) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.judges.base import PRESETS, ChatCall, HttpResponse, Reply
+from adjudge.judges.base import ChatCall, HttpResponse, Reply
+from adjudge.judges.presets import PRESETS
 from adjudge.judges.wire.openai import OpenAIWire
 from adjudge.types import Usage
 

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.property.test_verdicts import REPLY
 
-from adjudge.graders.llm import trained_judge_prompts
-from adjudge.graders.llm.trained_judge_prompts import ReplyFault, read_preference, read_rating
+from adjudge.graders.llm import trained_judge_card
+from adjudge.graders.llm.trained_judge_card import ReplyFault, read_preference, read_rating
 from adjudge.verdicts import UnreadableReply, Verdict, read_choice, read_score
 from adjudge_lab.judge_training.judgement_rewards import (
     UNPARSABLE_REWARD,
@@ -225,7 +225,7 @@ def test_time_grows_with_the_text_and_no_faster(
     piece: str, shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        trained_judge_prompts, "MAX_REPLY_CHARACTERS", 2_000_000
+        trained_judge_card, "MAX_REPLY_CHARACTERS", 2_000_000
     )  # so that it is read at all
 
     def took(size: int) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.refusals import refuses
 
-from adjudge.graders.llm.trained_judge_prompts import (
+from adjudge.graders.llm.trained_judge_card import (
     JudgementForm,
     judge_prompt_template,
 )

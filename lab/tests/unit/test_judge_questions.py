@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from adjudge.datasets.rows import Comparison, Rating
 from adjudge.errors import ConfigError, RunFolderError
-from adjudge.graders.llm.trained_judge_prompts import JudgementForm
+from adjudge.graders.llm.trained_judge_card import JudgementForm
 from adjudge.verdicts import UnreadableReply, Verdict
 from adjudge_lab.judge_training.grpo import count_grpo_steps, grpo_question_order
 from adjudge_lab.judge_training.judge_file import JudgeFile

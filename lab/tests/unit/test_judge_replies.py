@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError
-from adjudge.graders.llm.trained_judge_prompts import (
+from adjudge.graders.llm.trained_judge_card import (
     MAX_REPLY_CHARACTERS,
     ReplyFault,
     read_rating,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.errors import ConfigError
-from adjudge.graders.llm.trained_judge_prompts import JudgementForm, ReplyFault
+from adjudge.graders.llm.trained_judge_card import JudgementForm, ReplyFault
 from adjudge.verdicts import UnreadableReply, Verdict
 from adjudge_lab.judge_training.dataset import EncodedRows
 from adjudge_lab.judge_training.judge_questions import JudgeQuestion

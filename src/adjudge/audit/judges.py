@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.checks.judges import JudgedRun, JudgedSample
-from adjudge.judges.call_log import JudgeCall
+from adjudge.judges.asking import JudgeCall
 from adjudge.messages import content_text
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.runs.story import read_grader_facts

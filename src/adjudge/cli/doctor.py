@@ -27,7 +27,7 @@ from adjudge.errors import ConfigError
 from adjudge.graders.code.sandbox import sandbox_available
 from adjudge.installation import install_command
 from adjudge.judges.base import ChatModel
-from adjudge.judges.feature_checks import FeatureCheck, check_judge_features
+from adjudge.judges.discovery import FeatureCheck, check_judge_features
 from adjudge.judges.models.http import HttpChatModel
 from adjudge.judges.table import JudgeTable
 from adjudge.report.elements import small

@@ -73,8 +73,8 @@ class ServiceClient:
             provider=f"judge-service-{next(_client_numbers)}",
             base_urls=(settings.judge_url,),
             key_env=settings.api_key_env,
-            settings=settings.endpoint(breaker_waits=breaker_waits),
-            owner="judge service",
+            settings=settings.endpoint(),
+            policy=settings.call_policy(breaker_waits=breaker_waits),
         )
 
     def __getstate__(self) -> tuple[ClientSettings, bool]:

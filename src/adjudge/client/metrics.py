@@ -9,7 +9,7 @@ from typing import Any
 
 from adjudge.errors import GradingFailure
 from adjudge.judges.endpoint.endpoint import Endpoint
-from adjudge.judges.endpoint.stats import LatencyHistogram
+from adjudge.judges.endpoint.settings import LatencyHistogram
 from adjudge.wire import JudgeResponse
 
 _BINS = 10

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 from adjudge.config import interpolate
 from adjudge.config_tables import ConfigTable, validate_model
 from adjudge.errors import ConfigError
-from adjudge.judges.endpoint.settings import EndpointSettings
+from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings
 from adjudge.judges.wire.transport import normalize_url
 from adjudge.wire import JUDGE_KEY_VARIABLE, MAX_BATCH
 
@@ -119,7 +118,7 @@ class ClientSettings(ConfigTable):
             )
         return settings
 
-    def endpoint(self, *, breaker_waits: bool = False) -> EndpointSettings:
+    def endpoint(self) -> EndpointSettings:
         """The same for the line to the service, in its terms.
 
         Nothing is hedged: the service asks its judges twice where that pays, and a second copy of
@@ -127,16 +126,20 @@ class ClientSettings(ConfigTable):
         """
         return EndpointSettings(
             max_concurrency=self.max_concurrent_requests,
-            start_concurrency=self.max_concurrent_requests,
             max_attempts=self.max_retries + 1,
             # A batch leaves up to batch_timeout after its first request came.
             deadline_s=max(self.timeout - self.batch_timeout, self.timeout / 2),
-            timeout_factor=math.inf,
             hedge=False,
+        )
+
+    def call_policy(self, *, breaker_waits: bool) -> CallPolicy:
+        """What else holds on this line; ``breaker_waits``: requests wait for an outage's end."""
+        return CallPolicy(
+            start_concurrency=self.max_concurrent_requests,
+            resends_silent=False,
             breaker_failures=self.circuit_breaker_threshold,
             breaker_cooldown_s=self.circuit_breaker_timeout,
             breaker_waits=breaker_waits,
-            dedupe=False,
         )
 
 

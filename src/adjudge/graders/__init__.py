@@ -10,11 +10,12 @@ if TYPE_CHECKING:
     from adjudge.graders.base import BaseGrader, FunctionGrader, RecordedGrader, RuleGrader
     from adjudge.graders.code.grader import CodeExecutionGrader, SyntaxCheckGrader
     from adjudge.graders.instructions.grader import IFEvalGrader, RepairedIFEvalGrader
-    from adjudge.graders.llm.comparison import ListwiseGrader, PairwiseGrader
+    from adjudge.graders.llm.comparison import PairwiseGrader
     from adjudge.graders.llm.judge_grader import JudgeGrader, ask_judge
     from adjudge.graders.llm.llm_grader import LLMGrader
     from adjudge.graders.llm.multi_judge import MultiJudge
     from adjudge.graders.llm.numeric_scores import ExpectedScoreGrader, ScalarGrader
+    from adjudge.graders.llm.ranking import ListwiseGrader, TournamentGrader
     from adjudge.graders.llm.reply_forms import FieldsForm, ScoreForm
     from adjudge.graders.llm.rubric import RubricGrader
     from adjudge.graders.llm.shipped_graders import (
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
         ResponseHelpfulnessGrader,
         ToolSelectionGrader,
     )
-    from adjudge.graders.llm.tournament import TournamentGrader
     from adjudge.graders.llm.trajectory import (
         TrajectoryAccuracyGrader,
         TrajectoryComprehensiveGrader,

@@ -66,8 +66,8 @@ SHIPPED: Mapping[str, str] = {
     "trajectory_comprehensive": f"{_LLM}.trajectory:TrajectoryComprehensiveGrader",
     "rubric": f"{_LLM}.rubric:RubricGrader",
     "pairwise": f"{_LLM}.comparison:PairwiseGrader",
-    "listwise": f"{_LLM}.comparison:ListwiseGrader",
-    "tournament": f"{_LLM}.tournament:TournamentGrader",
+    "listwise": f"{_LLM}.ranking:ListwiseGrader",
+    "tournament": f"{_LLM}.ranking:TournamentGrader",
     "expected_score": f"{_LLM}.numeric_scores:ExpectedScoreGrader",
     "scalar": f"{_LLM}.numeric_scores:ScalarGrader",
 }

@@ -30,16 +30,10 @@ from adjudge.graders.llm.candidate_view import (
     missing_field_failure,
     read_turns,
 )
-from adjudge.graders.llm.judge_grader import (
-    JudgeGrader,
-    JudgeOutcome,
-    ask_all,
-    describe_failure,
-    join_failures,
-    sum_costs,
-)
+from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome
 from adjudge.graders.llm.reply_forms import MarkedScoreForm
 from adjudge.graders.llm.shipped_graders import trim_shipped_prompt
+from adjudge.judges.asking import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.messages import content_text, parse_conversation
 from adjudge.prompts import PromptTemplate
 from adjudge.text import shorten_text

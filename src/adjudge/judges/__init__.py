@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from adjudge.judges.endpoint.settings import EndpointSettings
     from adjudge.judges.models.classifier import ClassifierModel
     from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
-    from adjudge.judges.models.recorded import RecordedModel
-    from adjudge.judges.models.scripted import ScriptedModel
+    from adjudge.judges.models.offline import RecordedModel, ScriptedModel
     from adjudge.judges.wire.common import response_failure
 
 __all__ = [
@@ -31,26 +30,20 @@ __all__ = [
     "response_failure",
 ]
 
-_MODULE_OF = {
-    "AnthropicChatModel": "models.http",
-    "ChatCall": "base",
-    "ChatModel": "base",
-    "ClassifierModel": "models.classifier",
-    "EndpointSettings": "endpoint.settings",
-    "HttpRequest": "base",
-    "HttpResponse": "base",
-    "OpenAIChatModel": "models.http",
-    "RecordedModel": "models.recorded",
-    "Reply": "base",
-    "ReplyCache": "cassette.cache",
-    "ScriptedModel": "models.scripted",
-    "response_failure": "wire.common",
+_HOME = {
+    "cassette.cache": ("ReplyCache",),
+    "endpoint.settings": ("EndpointSettings",),
+    "models.classifier": ("ClassifierModel",),
+    "models.http": ("AnthropicChatModel", "OpenAIChatModel"),
+    "models.offline": ("RecordedModel", "ScriptedModel"),
+    "wire.common": ("response_failure",),
 }
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    if name not in __all__:
         raise AttributeError(f"module 'adjudge.judges' has no attribute {name!r}")
-    value = getattr(import_module(f"adjudge.judges.{_MODULE_OF[name]}"), name)
+    value = getattr(import_module(f"adjudge.judges.{_MODULE_OF.get(name, 'base')}"), name)
     globals()[name] = value
     return value

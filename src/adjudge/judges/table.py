@@ -21,16 +21,9 @@ from adjudge.config import check_keys
 from adjudge.config_tables import ConfigTable, check_setting
 from adjudge.errors import ConfigError
 from adjudge.extensions import check_extension_name, import_named, load_extension
-from adjudge.judges.base import (
-    PRESETS,
-    ChatModel,
-    LocalDtype,
-    LocalTask,
-    RouteName,
-    check_features,
-    flatten_sampling,
-)
+from adjudge.judges.base import ChatModel, LocalDtype, LocalTask, RouteName
 from adjudge.judges.endpoint.settings import EndpointSettings, Price
+from adjudge.judges.presets import PRESETS, check_features, flatten_sampling
 
 if TYPE_CHECKING:
     from adjudge.judges.cassette.cache import ReplyCache
@@ -52,8 +45,8 @@ _SERVERS = {
 SHIPPED_JUDGES: Mapping[str, str] = {
     **{name: _SERVERS[preset.api] for name, preset in PRESETS.items()},
     "local": f"{_MODELS}.local:LocalChatModel",
-    "recorded": f"{_MODELS}.recorded:RecordedModel",
-    "scripted": f"{_MODELS}.scripted:ScriptedModel",
+    "recorded": f"{_MODELS}.offline:RecordedModel",
+    "scripted": f"{_MODELS}.offline:ScriptedModel",
 }
 """``type`` → ``module:Class`` of every judge that ships; imported when a spec names it."""
 
@@ -144,7 +137,6 @@ class _Sampling(ConfigTable):
 
 
 class _RemoteSampling(_Sampling):
-    max_completion_tokens: int | None = Field(default=None, ge=1)
     stop: str | list[str] | None = None
     features: list[str] | None = None
     """What the server supports: ``schema``, ``choices``, ``logprobs``, ``stream_usage``; by default
@@ -153,7 +145,6 @@ class _RemoteSampling(_Sampling):
 
 class _OpenAISampling(_RemoteSampling):
     seed: int | None = None
-    reasoning_effort: str | None = None
 
 
 class CalledTable(JudgeTable):

@@ -28,9 +28,8 @@ from adjudge.errors import (
 )
 from adjudge.graders.base import is_listwise
 from adjudge.graders.binding import BoundGrader, GraderConfig
-from adjudge.graders.llm.judge_grader import compute_wait
+from adjudge.judges.asking import Ask, AskReason, JudgeCall, compute_wait
 from adjudge.judges.base import call_round
-from adjudge.judges.call_log import Ask, AskReason, JudgeCall
 from adjudge.messages import split_events
 from adjudge.rewards.judge_watch import JudgeOutage, JudgeWatch
 from adjudge.rewards.spec import RewardSpec

@@ -40,7 +40,7 @@ class Tally:
     """How far a run is: results so far, those resumed, failures by kind, and a note to show.
 
     ``cost_usd`` is what the results so far cost, as far as judges have a price. ``asks``: calls of
-    judges by why they were made (:data:`~adjudge.judges.call_log.AskReason`).
+    judges by why they were made (:data:`~adjudge.judges.asking.AskReason`).
     """
 
     def __init__(self, total: int | None = None, done: int = 0) -> None:

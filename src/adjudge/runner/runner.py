@@ -18,7 +18,7 @@ from adjudge.engine.clock import LogLimiter
 from adjudge.engine.loop import run_all, run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, Fields, JudgeAuthError
 from adjudge.graders.binding import BoundGrader, GraderConfig, aggregate_row, check_machines
-from adjudge.judges.call_log import Ask, JudgeCall, ask_counts, call_log, current_ask
+from adjudge.judges.asking import Ask, JudgeCall, ask_counts, call_log, current_ask
 from adjudge.runner.journal import Journal, sample_key
 from adjudge.runner.progress import Progress, Tally
 from adjudge.text import shorten_text

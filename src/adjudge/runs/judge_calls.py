@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.judges.endpoint.settings import EndpointSettings
+from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings
 from adjudge.judges.table import AddressedTable
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import MissingSettings, RewardSettings, RewardSpec
@@ -175,7 +175,7 @@ def estimate_times(
     """How long each judge behind a server takes for what is ``asked``, where nothing fails.
 
     ``max_concurrency`` is the smaller of the spec's and the endpoint's. ``rounds``: the run takes
-    so many times the time of one reply; the first round has ``start_concurrency`` calls, each next
+    so many times the time of one reply; the first round has 20 calls at most, each next
     one twice as many. ``least_s`` is what the table's own rates allow, ``None`` without one.
     """
     from adjudge.judges.endpoint.limits import BURST_S  # noqa: PLC0415  (a dry run's alone)
@@ -204,7 +204,7 @@ def estimate_times(
         found[name] = {
             "calls": counted,
             "max_concurrency": most,
-            "rounds": _count_rounds(counted, min(limits.start_concurrency, most), most),
+            "rounds": _count_rounds(counted, min(CallPolicy().start_concurrency, most), most),
             "least_s": max(least, default=None),
         }
     return found

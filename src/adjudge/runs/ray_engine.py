@@ -26,7 +26,7 @@ import msgspec
 from adjudge.datasets.shards import Shard, cut_files
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.installation import install_command
-from adjudge.judges.endpoint.stats import EndpointStats
+from adjudge.judges.endpoint.settings import EndpointStats
 from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rollouts.samples import GroupNames, SampleReader

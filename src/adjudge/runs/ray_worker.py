@@ -30,7 +30,7 @@ from adjudge.errors import AdjudgeError, ConfigError, RolloutError
 from adjudge.files import UNENCODABLE
 from adjudge.graders.base import is_listwise
 from adjudge.judges.endpoint.connections import open_connections
-from adjudge.judges.endpoint.stats import EndpointStats
+from adjudge.judges.endpoint.settings import EndpointStats
 from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.function import compute_fingerprint
 from adjudge.rewards.spec import RewardSpec

@@ -275,6 +275,6 @@ def _merge_endpoints(invocations: Sequence[Invocation]) -> list[dict[str, Any]]:
 
 
 def _counter_names() -> tuple[str, ...]:
-    from adjudge.judges.endpoint.stats import COUNTERS  # noqa: PLC0415  (where a judge was asked)
+    from adjudge.judges.endpoint.settings import COUNTERS  # noqa: PLC0415  (where a judge was asked)
 
     return COUNTERS

@@ -15,7 +15,7 @@ import msgspec
 from adjudge.errors import AdjudgeError
 from adjudge.graders.base import GraderTraits
 from adjudge.intake.rollouts import last_said
-from adjudge.judges.call_log import JudgeCall
+from adjudge.judges.asking import JudgeCall
 from adjudge.report.page import to_browser_json
 from adjudge.rewards.function import hide_variables
 from adjudge.rewards.spec import GraderEntry, RewardSpec

@@ -25,7 +25,7 @@ import msgspec
 
 from adjudge.errors import RunFolderError
 from adjudge.files import UNENCODABLE
-from adjudge.judges.call_log import JudgeCall
+from adjudge.judges.asking import JudgeCall
 from adjudge.runs.summary import RewardedSample
 from adjudge.text import encode_exactly
 from adjudge.types import Sample

@@ -245,14 +245,6 @@ def test_why_a_file_cannot_be_loaded(tmp_path: Path) -> None:
     assert not _children()
 
 
-def test_a_start_that_hangs_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "START_DEADLINE_S", 0.05)
-    embedded.stop_servers()
-    with pytest.raises(ConfigError, match="did not load .* within 0 s"):
-        EmbeddedChatModel("smollm2", **_SMALL).chat(_QUESTION)
-    assert not _children()
-
-
 # ── its end ──────────────────────────────────────────────────────────────────────────────────
 
 _START = """

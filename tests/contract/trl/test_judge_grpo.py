@@ -9,8 +9,7 @@ import pytest
 pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
 
 from adjudge.errors import ConfigError
-from adjudge.graders.llm.trained_judge_card import read_card
-from adjudge.graders.llm.trained_judge_prompts import JudgementForm
+from adjudge.graders.llm.trained_judge_card import JudgementForm, read_card
 from adjudge_lab.judge_training.grpo import GrpoCallbacks
 from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob
 from adjudge_lab.judge_training.judge_questions import FENCE_KEY_FILE

@@ -27,8 +27,7 @@ import torch
 import transformers
 
 from adjudge.datasets.rows import Comparison, Rating
-from adjudge.graders.llm.trained_judge import card_prompt
-from adjudge.graders.llm.trained_judge_card import JudgeCard, read_card
+from adjudge.graders.llm.trained_judge_card import JudgeCard, card_prompt, read_card
 from adjudge.judges.models.local import LocalScalarModel
 from adjudge.service.server import start_service
 from adjudge_lab.judge_training.calibration import calibrate_scores

@@ -20,8 +20,7 @@ from verl.utils.config import validate_config
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from adjudge.errors import ConfigError
-from adjudge.graders.llm.trained_judge import read_prompt_config
-from adjudge.graders.llm.trained_judge_card import read_card
+from adjudge.graders.llm.trained_judge_card import read_card, read_prompt_config
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.judge_training.judge_questions import judge_form
 from adjudge_lab.judge_training.judgement_rewards import consistent_pair_reward

@@ -12,7 +12,7 @@ from tests.unit.helpers.verdict_block import in_block
 from adjudge import ErrorKind, GraderScore, GradingFailure
 from adjudge.graders.llm.rubric import RubricGrader
 from adjudge.judges import Reply, ScriptedModel
-from adjudge.judges.call_log import current_ask
+from adjudge.judges.asking import current_ask
 from adjudge.rubrics import Criterion, GlobalRubric, Rubric
 
 GUIDE = GlobalRubric(

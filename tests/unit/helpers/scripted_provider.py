@@ -12,7 +12,7 @@ import pytest
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.endpoint.endpoint import Endpoint
-from adjudge.judges.endpoint.settings import EndpointSettings, Price
+from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings, Price
 from adjudge.types import Usage
 
 KINDS = {
@@ -105,10 +105,11 @@ class Line:
         self, provider: Provider, urls: Sequence[str] = ("http://a",), **more: Any
     ) -> None:
         cache = more.pop("cache", None)
+        names = CallPolicy.__struct_fields__
+        policy = CallPolicy(**{name: more.pop(name) for name in names if name in more})
         self.provider = provider
-        self.endpoint = Endpoint(
-            urls, provider, EndpointSettings(**more), cache=cache, rng=Seesaw()
-        )
+        settings = EndpointSettings(**more)
+        self.endpoint = Endpoint(urls, provider, settings, policy, cache=cache, rng=Seesaw())
         self.wire = Wire()
 
     async def ask(self, text: str = "q", *, draw: int = 0, price: Price | None = None,

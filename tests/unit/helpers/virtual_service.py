@@ -89,7 +89,13 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
 
 def line_to(service: Service, **config: Any) -> RequestBatcher:
     settings = ClientSettings.from_config({"judge_url": "http://a", **config})
-    endpoint = Endpoint(["http://a"], service, settings.endpoint(), rng=Seesaw())
+    endpoint = Endpoint(
+        ["http://a"],
+        service,
+        settings.endpoint(),
+        settings.call_policy(breaker_waits=False),
+        rng=Seesaw(),
+    )
     line = RequestBatcher(settings, endpoint, rng=Seesaw())
     _lines.append(line)
     return line

@@ -385,10 +385,8 @@ def connect_endpoint(
         return _build_embedded_model(target, in_flight or EmbeddedChatModel.slots, max_tokens or 0)
     settings = None if in_flight is None else EndpointSettings(
         max_concurrency=in_flight,
-        start_concurrency=min(20, in_flight),
         deadline_s=600.0,
         hedge=False,  # a second draw that is faster is a shorter one
-        dedupe=False,
     )  # fmt: skip
     return OpenAIChatModel(
         target.model,
@@ -400,12 +398,8 @@ def connect_endpoint(
 
 
 def _build_embedded_model(target: PolicyTarget, slots: int, max_tokens: int) -> ChatModel:
-    own = EmbeddedChatModel.endpoint_defaults(slots)
-    # On a busy machine a long reply is no failure, and is not generated twice because it is long.
-    own["dedupe"] = False
     length = max(_EMBEDDED_TOKENS, _PROMPT_TOKENS + max_tokens)
-    settings = EndpointSettings(**own)
-    return EmbeddedChatModel(target.place, slots=slots, max_length=length, settings=settings)
+    return EmbeddedChatModel(target.place, slots=slots, max_length=length)
 
 
 class SeededEndpointPlayer(EndpointPlayer):

@@ -15,7 +15,7 @@ from dataclasses import fields
 from importlib import import_module
 from typing import Any
 
-from adjudge.graders.llm.trained_judge_prompts import JudgementForm
+from adjudge.graders.llm.trained_judge_card import JudgementForm
 from adjudge_lab.judge_training.dataset import ConversationEncoder, EncodedRows
 from adjudge_lab.judge_training.judge_file import JudgeFile, MetricRow
 from adjudge_lab.judge_training.judge_questions import JudgeQuestion

@@ -34,7 +34,7 @@ from adjudge.datasets.rows import (
     split_answers,
 )
 from adjudge.errors import ConfigError, GradingFailure, RolloutError, RunFolderError
-from adjudge.graders.llm.trained_judge_prompts import (
+from adjudge.graders.llm.trained_judge_card import (
     TIE_VERDICT,
     JudgementForm,
     JudgeMode,

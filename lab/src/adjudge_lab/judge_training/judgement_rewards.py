@@ -38,7 +38,7 @@ import msgspec
 from adjudge.config import check_allowed
 from adjudge.datasets.rows import RATINGS
 from adjudge.errors import ConfigError
-from adjudge.graders.llm.trained_judge_prompts import (
+from adjudge.graders.llm.trained_judge_card import (
     PREFERENCE_VERDICTS,
     TIE_VERDICT,
     JudgementForm,

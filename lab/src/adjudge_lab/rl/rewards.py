@@ -27,8 +27,8 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import RuleGrader, is_listwise
 from adjudge.graders.registry import list_parameters, load_grader_class
 from adjudge.installation import install_command
-from adjudge.judges.base import PRESETS
 from adjudge.judges.endpoint.settings import BYTES_PER_TOKEN
+from adjudge.judges.presets import PRESETS
 from adjudge.judges.table import SHIPPED_JUDGES
 from adjudge.mock import start_mock
 from adjudge.rewards.spec import JudgedReward, RewardSpec, is_trained_judge
@@ -219,11 +219,7 @@ def _judge_table(run: RunFile, base_url: str | None) -> dict[str, Any]:
     if base_url is not None:
         table["base_url"] = base_url
     if run.judge.has_server:
-        limits = {
-            "deadline_s": run.training.judge_timeout_s,
-            "max_concurrency": most,
-            "start_concurrency": min(20, most),
-        }
+        limits = {"deadline_s": run.training.judge_timeout_s, "max_concurrency": most}
         table.setdefault("endpoint", {})
         if isinstance(table["endpoint"], dict):
             table["endpoint"] = limits | table["endpoint"]

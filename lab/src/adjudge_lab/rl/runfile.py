@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from adjudge.config_tables import ConfigFile, ConfigTable
-from adjudge.judges.base import PRESETS
 from adjudge.judges.models.model_files import MODEL_FILES
+from adjudge.judges.presets import PRESETS
 from adjudge.mock.behaviours import MockSettings
 from adjudge.rewards.spec import CombineMode, JudgedReward
 from adjudge.rubrics.parsing import RUBRIC_SUFFIXES

@@ -32,7 +32,7 @@ from adjudge.datasets.files import hash_content
 from adjudge.datasets.hub import is_on_hub
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.graders.registry import SHIPPED, list_parameters, load_grader_class
-from adjudge.judges.base import PRESETS
+from adjudge.judges.presets import PRESETS
 from adjudge.rewards.spec import GraderEntry
 from adjudge.runs.folder import RunFolder
 from adjudge_lab.judge_training.judge_file import JudgeFile

@@ -1,20 +1,18 @@
-"""Graders that compare responses: in pairs, in one order or both, or a whole group in a call."""
+"""Whether one response is better than another, asked in one order or both."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import Between, view_text
+from adjudge.errors import ConfigError, GradingFailure
+from adjudge.graders.base import view_text
 from adjudge.graders.llm.candidate_view import (
-    CandidateView,
     add_query,
-    extract_query,
     get_group_name,
     is_blank,
     missing_field_failure,
@@ -24,22 +22,19 @@ from adjudge.graders.llm.judge_grader import (
     JudgeGrader,
     JudgeOutcome,
     TemplateInput,
-    ask_all,
-    describe_failure,
-    join_failures,
     parse_ending,
     resolve_template,
-    sum_costs,
+)
+from adjudge.graders.llm.reply_forms import ChoiceForm
+from adjudge.judges.asking import (
+    ask_all,
+    call_part,
+    describe_failure,
+    join_failures,
     sum_provenance,
 )
-from adjudge.graders.llm.reply_forms import NO_RANKING, ChoiceForm, KeyForm, build_object_schema
-from adjudge.judges.call_log import call_part
-from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.prompts.fence import compute_tag
-from adjudge.types import GraderError, GraderMode, GraderRank, GraderScore, Provenance
-from adjudge.verdicts import (
-    places_in,
-)
+from adjudge.types import GraderScore, Provenance
 
 OrderMode = Literal["both", "one"]
 PairOrder = Literal["as_given", "swapped"]
@@ -100,7 +95,6 @@ class PairJudge(JudgeGrader):
 
     orders: OrderMode = "both"
     ties: bool = False
-    seed: Annotated[int, Between(0)] = 0
     template: TemplateInput = None
     verdict: Mapping[str, str] | None = None
 
@@ -198,9 +192,8 @@ class PairwiseGrader(PairJudge):
 
     Args:
         against: The field of the other response.
-        orders: ``both``, or ``one``: one question in an order drawn from ``seed`` and the texts.
+        orders: ``both``, or ``one``: one question in an order drawn from the texts.
         ties: The judge may say that neither is better.
-        seed: Of the order.
         template: Your wording, with ``{query}``, ``{response_a}`` and ``{response_b}``.
         verdict: Without ``{reply_form}``: where the choice is, such as ``{ line = "Verdict:" }``.
 
@@ -271,274 +264,5 @@ class PairwiseGrader(PairJudge):
 
     def _drawn(self, first: str, second: str, draw: int) -> PairOrder:
         """An order that does not depend on which of the two is called first."""
-        key = str(self.seed).encode()
-        one, other = compute_tag(key, first), compute_tag(key, second)
+        one, other = compute_tag(b"0", first), compute_tag(b"0", second)
         return "as_given" if (one < other) == (draw % 2 == 0) else "swapped"
-
-
-_T = TypeVar("_T")
-
-
-class DistinctResponses(NamedTuple):
-    """The distinct responses of a group that say something.
-
-    ``texts`` are in an order drawn from a seed and the texts alone, so that it shows nothing of
-    the group's order. ``places``: for each response of the group its place in ``texts``, ``None``
-    for one that says nothing (it is empty, or never ended its thinking).
-    """
-
-    texts: list[str]
-    places: list[int | None]
-
-    def ranked(self, ranks: Sequence[float | None]) -> list[float | None]:
-        """``ranks`` of the texts as ranks of the group, 1 is best; ``None`` stays ``None``.
-
-        Equal responses share a rank; those that say nothing share the one below all others.
-        """
-        said = [rank for rank in self.spread(ranks) if rank is not None]
-        places = [None if rank is None else 1.0 + sum(one < rank for one in said) for rank in ranks]
-        return [1.0 + len(said) if place is None else places[place] for place in self.places]
-
-    def spread(self, values: Sequence[_T]) -> list[_T | None]:
-        """``values`` of the texts, for each response of the group."""
-        return [None if place is None else values[place] for place in self.places]
-
-
-class ResponseGroup(NamedTuple):
-    """``sample``: the fields that all members share, the question among them; ``id``: its name."""
-
-    sample: dict[str, Any]
-    entrants: DistinctResponses
-    id: str | None
-
-
-def read_group(
-    fields: Mapping[str, Any],
-    showing: CandidateView,
-    language: LanguageEnum,
-    *,
-    seed: int,
-    draw: int,
-) -> ResponseGroup:
-    """The group in a listwise grader's fields, which are lists with one entry per response.
-
-    ``response`` (or ``responses``) lists texts; a field that is no list of that length is shared by
-    all. Raises ``GradingFailure(invalid_input)`` for a group of one, for a response that is no
-    text, and for members with different prompts.
-    """
-    members = _members(fields)
-    seen = [showing.render(member, language) for member in members]
-    texts = [_visible_text(member, one, showing) for member, one in zip(members, seen, strict=True)]
-    sample = {k: v for k, v in members[0].items() if all(one.get(k) == v for one in members)}
-    sample["query"] = _shared_query(
-        [one or member for one, member in zip(seen, members, strict=True)]
-    )
-    key = f"{seed}:{draw}".encode()
-    distinct = {text for text in texts if text is not None}
-    order = sorted(distinct, key=lambda text: (compute_tag(key, text), text))
-    place_of = {text: place for place, text in enumerate(order)}
-    places = [None if text is None else place_of[text] for text in texts]
-    return ResponseGroup(sample, DistinctResponses(order, places), get_group_name(sample))
-
-
-def _visible_text(
-    member: Mapping[str, Any], seen: Mapping[str, Any] | None, showing: CandidateView
-) -> str | None:
-    """A response as the judge sees it; ``None`` when it says nothing."""
-    if seen is None or is_blank(view_text(member["response"], showing.view)):
-        return None
-    response: str = seen["response"]
-    return response
-
-
-def _shared_query(members: Sequence[Mapping[str, Any]]) -> Any:
-    """What all answer: the same query or conversation, else the same prompt; else no group."""
-    first, *others = map(extract_query, members)
-    if all(other == first for other in others):
-        return first
-    prompt, *prompts = (member.get("prompt") for member in members)
-    if prompt is None or any(other != prompt for other in prompts):
-        raise _invalid("the members of the group answer different prompts")
-    return prompt
-
-
-def _members(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One mapping of fields per response."""
-    responses = fields.get("response", fields.get("responses"))
-    if not isinstance(responses, list) or not all(isinstance(one, str) for one in responses):
-        raise _invalid("a ranking needs a list of texts in 'response', one per member of the group")
-    n = len(responses)
-    if n < 2:
-        raise _invalid("a lone response has nobody to be compared with")
-    shared = {k: v for k, v in fields.items() if k not in ("response", "responses")}
-    return [
-        {
-            **{k: v[i] if isinstance(v, list) and len(v) == n else v for k, v in shared.items()},
-            "response": response,
-        }
-        for i, response in enumerate(responses)
-    ]
-
-
-def _invalid(message: str) -> GradingFailure:
-    return GradingFailure(ErrorKind.INVALID_INPUT, message)
-
-
-_MOST = 26
-_ALL = "{responses}"
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class ListwiseGrader(JudgeGrader):
-    """Ranks the responses of a group in one call, 1 is best, ties as the judge gave them.
-
-    Fields: ``response`` of each, and what all answer: ``query``, else the shared conversation
-    before the response in ``messages``, else ``prompt``. The order is drawn from ``seed``, the
-    texts and the draw. Equal responses are shown once; empty and unended ones share the last rank
-    and are not shown. Fewer than two distinct responses with text tie without a judge. A group of
-    one, and under ``truncated = "mask"`` one with a member that was cut, is ``invalid_input``.
-
-    Where a reply has no ranking, the judge is asked again without a half of the responses. Where
-    one of three or more makes it fail, that one has failed (a suspect) and the other responses are
-    ranked.
-
-    Args:
-        max_group: The most distinct responses, at most 26; more are ``invalid_input``.
-            ``tournament`` takes more.
-        seed: Of the order.
-        template: Your wording, with ``{query}`` and ``{responses}``.
-    """
-
-    type_name = "listwise"
-    mode = GraderMode.LISTWISE
-
-    max_group: Annotated[int, Between(2, _MOST)] = 8
-    seed: Annotated[int, Between(0)] = 0
-    template: TemplateInput = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.template = resolve_template(self.template, "listwise", ("responses",))
-        self.fingerprint = self.template.hash
-        self._templates = {n: _expanded(self.template, n) for n in range(2, self.max_group + 1)}
-
-    async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderRank:
-        """Rank a group; see the class."""
-        group = read_group(fields, self._showing, self.language, seed=self.seed, draw=draw)
-        n = len(group.entrants.texts)
-        if n > self.max_group:
-            raise GradingFailure(
-                ErrorKind.INVALID_INPUT,
-                f"{n} distinct responses in one call, allowed are {self.max_group} (max_group); "
-                "rank large groups with type = 'tournament'",
-            )
-        if n < 2:
-            reason = "fewer than two distinct responses say something"
-            return GraderRank(self.name, group.entrants.ranked([1.0] * n), reason)
-        shown = list(range(n))
-        blame: GraderError | None = None
-        try:
-            answer = await self._ask_about(group, shown, draw)
-            cost: Provenance | None = answer.provenance
-        except GradingFailure as failure:
-            suspect, answer = await self._find_suspect(group, failure, draw)
-            shown.remove(suspect)
-            cost = failure.provenance
-            blame = GraderError(self.name, failure.kind, str(failure), failure.metadata)
-        ranks = dict(zip(shown, answer.verdict.value, strict=True))
-        places = {one: place for place, one in enumerate(shown, 1)}
-        return GraderRank(
-            self.name,
-            group.entrants.ranked([ranks.get(one) for one in range(n)]),
-            answer.verdict.reason,
-            {"shown_as": group.entrants.spread([*map(places.get, range(n))]), **answer.notes},
-            provenance=cost,
-            failure=blame,
-        )
-
-    async def _ask_about(
-        self, group: ResponseGroup, shown: Sequence[int], draw: int
-    ) -> JudgeOutcome:
-        """The judge's ranking of some of the texts."""
-        template = self._templates[len(shown)]
-        texts = [group.entrants.texts[one] for one in shown]
-        values = add_query(group.sample, template)
-        values |= {f"response_{number}": text for number, text in enumerate(texts, 1)}
-        form = _PlacesForm(len(shown))
-        return await self._ask(template, values, form, draw=draw, group=group.id)
-
-    async def _find_suspect(
-        self, group: ResponseGroup, failure: GradingFailure, draw: int
-    ) -> tuple[int, JudgeOutcome]:
-        """The one text that makes the judge fail, and the ranking without it.
-
-        Asks without one half of those who may be it and without the other, and goes on where just
-        one of the two works. ``failure`` gets what all asks cost, and is raised where that is not
-        so, for a pair, and where no answer can have brought it about.
-        """
-        everyone = range(len(group.entrants.texts))
-        suspects, answer = [*everyone], None
-        while answer is None or len(suspects) > 1:
-            if len(everyone) < 3 or not failure.suspect:
-                raise failure
-            parts = 2 if len(everyone) > 3 else len(suspects)  # two texts at least are shown
-            asks = [tuple(suspects[i::parts]) for i in range(parts)]
-            found = await ask_all(partial(self._ask_without, group, part, draw) for part in asks)
-            ranked = {p: o for p, o in zip(asks, found, strict=True) if isinstance(o, JudgeOutcome)}
-            failed = [one for one in found if isinstance(one, GradingFailure)]
-            answered = [one.provenance for one in ranked.values()]
-            failure.provenance = sum_costs(answered, [failure, *failed])
-            if len(ranked) != 1 or not all(one.suspect for one in failed):
-                raise failure
-            ((part, answer),) = ranked.items()
-            suspects = [*part]
-        return suspects[0], answer
-
-    async def _ask_without(
-        self, group: ResponseGroup, left_out: Sequence[int], draw: int
-    ) -> JudgeOutcome:
-        places = group.entrants.places
-        label = ", ".join(str(places.index(one) + 1) for one in left_out)
-        with call_part(f"without {label}"):
-            shown = [one for one in range(len(group.entrants.texts)) if one not in left_out]
-            return await self._ask_about(group, shown, draw)
-
-
-class _PlacesForm(KeyForm):
-    """``{"reason", "places": {"response_1": place, …}}``.
-
-    Places by number, since a bare list could mean places as well as numbers from best to worst.
-    """
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-        self._names = [f"response_{number}" for number in range(1, n + 1)]
-        place = {"type": "integer", "enum": list(range(1, n + 1))}
-        super().__init__("places", build_object_schema(dict.fromkeys(self._names, place)))
-
-    def placeholder(self, language: LanguageEnum) -> str:
-        """See :class:`~adjudge.graders.llm.reply_forms.KeyForm`."""
-        english = language is LanguageEnum.EN
-        place = f"<place from 1 to {self.n}>" if english else f"<1 到 {self.n} 的名次>"
-        return "{" + ", ".join(f'"{name}": {place}' for name in self._names) + "}"
-
-    def value_of(self, given: Any) -> Any:
-        """See :class:`~adjudge.graders.llm.reply_forms.KeyForm`."""
-        named = isinstance(given, dict) and given.keys() == set(self._names)
-        places = places_in([given[name] for name in self._names] if named else None, self.n)
-        return NO_RANKING if places is None else places
-
-
-def _expanded(template: PromptTemplate, n: int) -> PromptTemplate:
-    """``template`` with one fenced field per response in place of ``{responses}``."""
-    fields = "\n\n".join(f"{{response_{number}}}" for number in range(1, n + 1))
-
-    def filled(message: ChatMessage) -> ChatMessage:
-        if not isinstance(message.content, str):
-            raise ConfigError(
-                "template: the messages of a ranking must be texts, not content parts"
-            )
-        return ChatMessage(message.role, message.content.replace(_ALL, fields), message.name)
-
-    messages = {lang: [filled(m) for m in given] for lang, given in template.messages.items()}
-    return PromptTemplate(messages, trusted=template.trusted)

@@ -1,16 +1,4 @@
-"""The base of graders that ask a judge: one question, when it is asked again, and what that costs.
-
-=========  =======================================================================================
-repair     the reply has no verdict: once, with what was wrong with it
-redraw     there is still none, or the judge refused, or its reply was cut off: once, the same
-           question for another reply
-left_out   the reply leaves criteria of a rubric out: once, for those alone
-again      a failure that passes by itself: once, after all other questions of the call
-outage     too many are missing for such failures: until the judges are back, for ``patience_s``
-=========  =======================================================================================
-
-So an unreadable reply costs at most two further calls. Below this an endpoint sends one call as
-often as a connection, a rate limit or silence makes it.
+"""The base of graders that ask a judge.
 
 The question has the shipped wording or one of the user's own. Shipped prompts are files beside
 their graders, ``prompts/NAME.en.txt`` and ``prompts/NAME.zh.txt``, in two parts that a line
@@ -21,26 +9,20 @@ prefix caches hit on.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cache, lru_cache
 from importlib import resources
-from typing import Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, cast
 
 import msgspec
 
 from adjudge.config import check_allowed
-from adjudge.engine.loop import run_all
 from adjudge.errors import (
     ASKED_AGAIN,
-    FINAL,
-    LACKED,
-    REDRAW_KINDS,
     ConfigError,
     ErrorKind,
     GradingFailure,
-    is_passing,
 )
 from adjudge.graders.base import BaseGrader, View, check_parameters, docstring_summary
 from adjudge.graders.llm.candidate_view import CandidateView, TruncationMode
@@ -51,188 +33,11 @@ from adjudge.graders.llm.reply_forms import (
     describe_block,
     describe_object,
 )
+from adjudge.judges.asking import ASK_ONCE, AskPolicy, sum_provenance
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.judges.call_log import AskReason, asking, note_unreadable
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, RenderedPrompt
-from adjudge.types import GraderMode, GraderScore, Provenance, Usage
+from adjudge.types import GraderMode, GraderScore, Provenance
 from adjudge.verdicts import Ending, UnreadableReply, Verdict, read_object
-
-_T = TypeVar("_T")
-
-RAW_LIMIT = 8_000
-"""Characters of a reply that a failure keeps."""
-_NUMBERS = {2: "two", 3: "three"}
-
-
-class AskPolicy(NamedTuple):
-    """How one question is asked again; see the module.
-
-    ``repairs``: whether a judge is shown what was wrong with its reply. ``redraws``: whether the
-    question is put once more for another reply.
-    """
-
-    repairs: bool = True
-    redraws: bool = True
-
-    async def ask(
-        self, put: Callable[[str | None], Awaitable[Reply]], read: Callable[[Reply], _T]
-    ) -> tuple[_T, Reply, list[Provenance]]:
-        """What was read from the reply, the reply, and the provenance of every reply.
-
-        ``put`` asks the judge, with what was wrong with the reply before or ``None``; ``read``
-        raises ``GradingFailure`` for a reply without a verdict. Raises the last failure, with the
-        replies' texts in ``metadata["raw"]``.
-        """
-        made: list[AskReason] = []
-        spent: list[Provenance] = []
-        raw: list[str] = []
-        problem = ""
-        while True:
-            reply = None
-            try:
-                with asking(made[-1], len(made)) if made else nullcontext():
-                    reply = await put(problem if made[-1:] == ["repair"] else None)
-                spent.append(reply.provenance)
-                return read(reply), reply, spent
-            except GradingFailure as failure:
-                problem = str(failure)
-                if reply is not None:
-                    raw.append(reply.text[:RAW_LIMIT])
-                    note_unreadable(reply.text, problem)
-                elif failure.provenance is not None:
-                    spent.append(failure.provenance)
-                if reply is not None and self.repairs and "repair" not in made:
-                    made.append("repair")
-                elif self.redraws and "redraw" not in made and failure.kind in REDRAW_KINDS:
-                    made.append("redraw")
-                else:
-                    raise _last_failure(failure, raw, spent, replied=reply is not None) from None
-
-
-ASK_ONCE = AskPolicy(repairs=False, redraws=False)
-
-_LONGEST_WAIT_S = 30.0
-
-
-def compute_wait(asks: int) -> float:
-    """Seconds to wait in an outage before the next ask, after so many: 1, 2, 4, … 30.
-
-    >>> [compute_wait(asks) for asks in (0, 1, 4, 5, 99)]
-    [1.0, 2.0, 16.0, 30.0, 30.0]
-    """
-    return float(min(2 ** min(asks, 5), _LONGEST_WAIT_S))
-
-
-def _last_failure(
-    failure: GradingFailure, raw: list[str], spent: Sequence[Provenance], *, replied: bool
-) -> GradingFailure:
-    """``failure`` with every reply's text and what all of them cost."""
-    if raw:
-        failure.metadata.setdefault("raw", raw)
-    if spent:
-        failure.provenance = sum_provenance(spent)
-    if not replied or len(raw) == 1:
-        return failure
-    return GradingFailure(
-        failure.kind,
-        f"no verdict in {_NUMBERS[len(raw)]} replies: {failure}",
-        failure.metadata,
-        provenance=failure.provenance,
-    )
-
-
-async def ask_all(asks: Iterable[Callable[[], Awaitable[_T]]]) -> list[_T | GradingFailure]:
-    """Await all at once, in order; a failure takes its ask's place and cancels no other.
-
-    ``auth`` alone is raised, and cancels: with a refused key no other ask does better.
-    """
-    asks = list(asks)
-    done: dict[int, _T | GradingFailure] = {}
-
-    async def one(place: int, ask: Callable[[], Awaitable[_T]]) -> None:
-        try:
-            done[place] = await ask()
-        except GradingFailure as failure:
-            if failure.kind is ErrorKind.AUTH:
-                raise
-            done[place] = failure
-
-    await run_all(one(place, ask) for place, ask in enumerate(asks))
-    return [done[place] for place in range(len(asks))]
-
-
-def join_failures(
-    failures: Sequence[GradingFailure],
-    message: str,
-    metadata: Mapping[str, Any],
-    *,
-    answered: Sequence[Provenance | None] = (),
-    otherwise: ErrorKind = ErrorKind.INCOMPLETE,
-) -> GradingFailure:
-    """One failure for an answer with failed parts; ``answered``: where its other parts came from.
-
-    Its kind: the first one's where all failed in ways that pass by themselves, so that the run asks
-    again; where nothing was answered, the kind that all share; else ``otherwise``. ``suspect``
-    and ``final`` where any was. What was spent is summed.
-    """
-    kinds = [failure.kind for failure in failures]
-    shared = not answered and len(set(kinds)) == 1
-    passing = all(is_passing(failure.kind, failure.metadata) for failure in failures)
-    kind = kinds[0] if shared or passing else otherwise
-    metadata = {**metadata, "suspect": any(failure.suspect for failure in failures)}
-    if shared:
-        first = failures[0].metadata
-        metadata |= {key: first[key] for key in ("status", LACKED) if key in first}
-    if any(failure.final for failure in failures):
-        metadata[FINAL] = True
-    return GradingFailure(kind, message, metadata, provenance=sum_costs(answered, failures))
-
-
-def sum_costs(
-    answered: Iterable[Provenance | None], failures: Iterable[GradingFailure] = ()
-) -> Provenance | None:
-    """The sum of what answers and failures cost; ``None`` where nothing is known of it."""
-    known = [one for one in (*answered, *(f.provenance for f in failures)) if one is not None]
-    return sum_provenance(known) if known else None
-
-
-def describe_failure(failure: GradingFailure) -> dict[str, Any]:
-    """What a result's metadata keeps of a part that failed: kind, message, the raw replies."""
-    note: dict[str, Any] = {"kind": str(failure.kind), "error": str(failure)}
-    if "raw" in failure.metadata:
-        note["raw"] = failure.metadata["raw"]
-    return note
-
-
-def sum_provenance(several: Sequence[Provenance]) -> Provenance:
-    """The provenance of an answer that took several calls: tokens, money, sends and time added.
-
-    Facts that differ between the calls are ``None``; so is the cost where one has no price. Kept
-    replies cost nothing beside live ones.
-    """
-    paid = [one.paid for one in several if one.paid is not None]
-    usages = paid or [one.usage for one in several if one.usage is not None]
-    costs = [usage.cost_usd for usage in usages if usage.cost_usd is not None]
-    usage = Usage(
-        input_tokens=sum(one.input_tokens for one in usages),
-        output_tokens=sum(one.output_tokens for one in usages),
-        cached_tokens=sum(one.cached_tokens for one in usages),
-        cost_usd=sum(costs) if len(costs) == len(usages) else None,
-    )
-    return Provenance(
-        source=_common_value([one.source for one in several]),
-        model=_common_value([one.model for one in several]),
-        prompt_hash=_common_value([one.prompt_hash for one in several]),
-        usage=usage if usages else None,
-        latency_s=sum(one.latency_s or 0.0 for one in several),
-        attempts=sum(one.attempts or 0 for one in several),
-        hedged=any(one.hedged for one in several),
-    )
-
-
-def _common_value(values: Sequence[str | None]) -> str | None:
-    return values[0] if len(set(values)) == 1 else None
-
 
 _PART = "\n=====\n"
 _OURS = ("reply_form",)
@@ -298,7 +103,7 @@ class JudgeGrader(BaseGrader):
     ``language``: ``en`` or ``zh``, of the prompt. The fields are the parameters: flags, the words
     of a ``Literal`` and numbers with ``Between`` are checked; what else must hold is checked in
     ``__post_init__``. A call that fails, and a reply that has no single readable verdict also
-    after the further asks of :class:`~adjudge.graders.llm.judge_grader.AskPolicy`, is
+    after the further asks of :class:`~adjudge.judges.asking.AskPolicy`, is
     ``GradingFailure``: there is no default.
     """
 
@@ -350,7 +155,6 @@ class JudgeGrader(BaseGrader):
         draw: int = 0,
         group: str | None = None,
         unread: Verdict | None = None,
-        interpret: Callable[[Verdict, Reply], Any] | None = None,
         last: bool = False,
     ) -> JudgeOutcome:
         """Ask about ``values`` and read the verdict in ``form``; again, but for the ``last`` ask.
@@ -358,13 +162,12 @@ class JudgeGrader(BaseGrader):
         Where the template has the field ``reply_form``, what the reply must look like is put
         there, and nothing outside that form is a verdict; else its author has worded that himself,
         nothing is added, and the reply is read as ``form`` reads free text. ``unread``: what a
-        reply with text but without a verdict counts as, instead of being asked again.
-        ``interpret`` takes the verdict's value; what it refuses is asked again, too. Raises
+        reply with text but without a verdict counts as, instead of being asked again. Raises
         ``GradingFailure``: the call's own, or ``unparsable``, ``out_of_range`` and ``truncated``
         with the replies' raw text in ``metadata["raw"]``.
         """
         worded = REPLY_FORM in template.fields
-        as_schema = "schema" in self.model.features and (worded or form.imposed)
+        as_schema = worded and "schema" in self.model.features
         if worded:
             words = describe_object(form, self.language, as_schema=as_schema)
             values = {**values, REPLY_FORM: words}
@@ -389,14 +192,12 @@ class JudgeGrader(BaseGrader):
             return await self.model.achat(messages, schema=schema, draw=draw, group=group)
 
         def read(reply: Reply) -> Verdict:
-            found = self._read_reply(form, reply, asked, ours=worded or as_schema, block=block)
+            found = self._read_reply(form, reply, asked, ours=worded, block=block)
             if isinstance(found, UnreadableReply):
                 if unread is None or not reply.text.strip():
                     raise GradingFailure(found.kind, found.why)
-                found = unread
-            if interpret is None:
-                return found
-            return msgspec.structs.replace(found, value=interpret(found, reply))
+                return unread
+            return found
 
         return await self._put_question(put, read, template, last=last)
 

@@ -19,8 +19,7 @@ from adjudge.graders.base import (
     is_listwise,
 )
 from adjudge.graders.binding import BoundGrader, GraderConfig
-from adjudge.graders.llm.judge_grader import ask_all, describe_failure, join_failures, sum_costs
-from adjudge.judges.call_log import call_part
+from adjudge.judges.asking import ask_all, call_part, describe_failure, join_failures, sum_costs
 from adjudge.stats import mid_ranks
 from adjudge.types import (
     GraderError,

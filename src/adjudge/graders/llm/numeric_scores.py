@@ -26,12 +26,12 @@ from adjudge.graders.llm.candidate_view import (
 )
 from adjudge.graders.llm.judge_grader import (
     REPLY_FORM,
-    AskPolicy,
     JudgeGrader,
     TemplateInput,
     resolve_template,
 )
-from adjudge.judges.base import Reply, TokenLogprobs
+from adjudge.judges.asking import AskPolicy
+from adjudge.judges.base import Reply, ScalarReading, TokenLogprobs
 from adjudge.prompts import LanguageEnum
 from adjudge.stats import sigmoid
 from adjudge.types import GraderScore, ScoreRange
@@ -249,12 +249,6 @@ _NOT_SCALAR = (
 Activation = Literal["none", "sigmoid"]
 
 
-class _Reading(msgspec.Struct):
-    score: float
-    tokens: int = 0
-    truncated: int = 0
-
-
 @dataclass(eq=False, repr=False, kw_only=True)
 class ScalarGrader(JudgeGrader):
     """The one number that a scalar judge (a reward model) gives to prompt and response.
@@ -307,12 +301,12 @@ class ScalarGrader(JudgeGrader):
             score = sigmoid(score)
         return self._result(score, "", metadata, reply.provenance)
 
-    def _read(self, reply: Reply) -> _Reading:
+    def _read(self, reply: Reply) -> ScalarReading:
         if reply.finish_reason != "score":
             message = _NOT_SCALAR.format(self.model.model)
             raise GradingFailure(ErrorKind.UNSUPPORTED, message, provenance=reply.provenance)
         try:
-            reading = msgspec.json.decode(reply.text, type=_Reading)
+            reading = msgspec.json.decode(reply.text, type=ScalarReading)
         except msgspec.ValidationError:  # NaN and infinity are written as null
             reading = None
         if reading is None or not math.isfinite(reading.score):

@@ -23,7 +23,6 @@ from adjudge.verdicts import (
     extract_reason,
     find_key_fault,
     parse_number,
-    places_in,
 )
 
 _WHY = {
@@ -45,12 +44,7 @@ _BLOCK = {
 
 
 class JudgeReplyForm(Protocol):
-    """One kind of reply that a prompt of ours asks for; stateless.
-
-    ``imposed``: its schema is sent also where the prompt's author words the reply himself.
-    """
-
-    imposed: bool
+    """One kind of reply that a prompt of ours asks for; stateless."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -97,8 +91,6 @@ class KeyForm:
     Derive, and define the verdict: :meth:`placeholder` and :meth:`value_of`. ``ending``: where
     the verdict is in replies that a template's author words himself.
     """
-
-    imposed = False
 
     def __init__(
         self, key: str, value_schema: Mapping[str, Any], ending: Ending | None = None
@@ -261,7 +253,6 @@ class ChoiceForm(KeyForm):
 
 
 _NO_LABEL = UnreadableReply(why="the place for the verdict holds none of the labels")
-NO_RANKING = UnreadableReply(why="the place for the ranking holds none")
 
 
 class MarksForm:
@@ -269,8 +260,6 @@ class MarksForm:
 
     ``labels``: the words for met and unmet. ``na``: ids that may also be ``N/A``.
     """
-
-    imposed = False
 
     def __init__(
         self,
@@ -321,54 +310,16 @@ class MarksForm:
         return Verdict(value=marks, form="json", fields={"reasons": reasons})
 
 
-class RankingForm(KeyForm):
-    """``{"reason", "ranking"}``: the place of each of ``n`` responses, 1 is best."""
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-        items = {"type": "integer"}
-        super().__init__("ranking", {"type": "array", "items": items, "minItems": n, "maxItems": n})
-
-    def placeholder(self, language: LanguageEnum) -> str:
-        """See :class:`KeyForm`."""
-        if language is LanguageEnum.EN:
-            return f"[<place of response 1>, …, <place of response {self.n}>]"
-        return f"[<回复 1 的名次>, …, <回复 {self.n} 的名次>]"
-
-    def value_of(self, given: Any) -> Any:
-        """See :class:`KeyForm`."""
-        places = places_in(given, self.n)
-        return NO_RANKING if places is None else places
-
-
 class FieldsForm:
     """A JSON object with the required keys of a schema that the prompt's author gave."""
-
-    imposed = True
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.schema = schema
         self.required = [str(key) for key in schema.get("required", ())]
 
-    @classmethod
-    def of(cls, keys: Sequence[str]) -> FieldsForm:
-        """An object with these keys that the template asks for in its own words."""
-        form = cls(
-            build_object_schema(
-                {"reason": {"type": "string"}, **{key: {"type": "number"} for key in keys}}
-            )
-        )
-        form.required = list(keys)
-        form.imposed = False
-        return form
-
-    def example(self, language: LanguageEnum) -> str:
+    def example(self, language: LanguageEnum) -> str:  # noqa: ARG002  (a schema has no language)
         """See :class:`JudgeReplyForm`."""
-        if self.imposed:
-            return msgspec.json.encode(self.schema).decode()
-        number = "<number>" if language is LanguageEnum.EN else "<数字>"
-        fields = "".join(f', "{key}": {number}' for key in self.required)
-        return f'{{"reason": "{_WHY[language]}"{fields}}}'
+        return msgspec.json.encode(self.schema).decode()
 
     def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
         """See :class:`JudgeReplyForm`; the object may have keys beside the required ones."""
@@ -377,5 +328,34 @@ class FieldsForm:
         return Verdict(value=found, reason=extract_reason(found), form="json", fields=found)
 
     def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
-        """See :class:`FreeTextForm`."""
-        return verdicts.read_fields(text, self.required, quoted=quoted, cut=cut)
+        """The object in a reply that a template's author worded himself."""
+        read = verdicts.read_fields(text, self.required, quoted=quoted, cut=cut)
+        return self.verdict_of(read.value) if isinstance(read, Verdict) else read
+
+
+class KeysForm(FieldsForm):
+    """``{"reason", key, …}``: a number under each of ``keys``; the verdict is their mean."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        number = {"type": "number"}
+        super().__init__(
+            build_object_schema({"reason": {"type": "string"}, **dict.fromkeys(keys, number)})
+        )
+        self.required = list(keys)
+
+    def example(self, language: LanguageEnum) -> str:
+        """See :class:`JudgeReplyForm`."""
+        number = "<number>" if language is LanguageEnum.EN else "<数字>"
+        fields = "".join(f', "{key}": {number}' for key in self.required)
+        return f'{{"reason": "{_WHY[language]}"{fields}}}'
+
+    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+        """See :class:`JudgeReplyForm`."""
+        whole = super().verdict_of(found)
+        if isinstance(whole, UnreadableReply):
+            return whole
+        numbers = [parse_number(found[key], NumberScale()) for key in self.required]
+        if wrong := next((one for one in numbers if isinstance(one, UnreadableReply)), None):
+            return wrong
+        mean = sum(one / len(numbers) for one in numbers if not isinstance(one, UnreadableReply))
+        return msgspec.structs.replace(whole, value=mean)

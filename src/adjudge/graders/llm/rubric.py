@@ -15,13 +15,12 @@ from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from adjudge.engine.loop import run_all
 from adjudge.errors import FINAL, PASSING_KINDS, Cause, ErrorKind, GradingFailure
-from adjudge.graders.base import Between
 from adjudge.graders.llm.candidate_view import get_group_name
-from adjudge.graders.llm.judge_grader import RAW_LIMIT, JudgeGrader, JudgeOutcome, sum_provenance
+from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, MarksForm, ScoreForm
 from adjudge.graders.llm.rubric_question import (
     QuestionKind,
@@ -37,7 +36,7 @@ from adjudge.graders.llm.rubric_question import (
     load_rubric_template,
     read_material,
 )
-from adjudge.judges.call_log import asking, call_part
+from adjudge.judges.asking import RAW_LIMIT, asking, call_part, sum_provenance
 from adjudge.prompts import LanguageEnum
 from adjudge.rubrics import (
     Criterion,
@@ -298,7 +297,9 @@ def _part_label(criteria: Sequence[Criterion | str], of: int) -> str:
 
 
 AskMode = Literal["all", "chunks", "each"]
-"""All criteria in one call, ``chunk_size`` per call, or one call per criterion."""
+"""All criteria in one call, :data:`CHUNK_SIZE` per call, or one call per criterion."""
+
+CHUNK_SIZE = 10
 
 _log = logging.getLogger("adjudge.rubric")
 _WORD = re.compile(r"[\w./:@+-]{1,80}")
@@ -339,8 +340,7 @@ class RubricGrader(JudgeGrader):
         scheme: The formula, in place of the rubric's own: ``auto``, ``points``, ``weights``,
             ``categories``.
         clip: A negative score becomes 0; in place of the rubric's own.
-        ask: ``all`` criteria in one call, ``chunks`` of ``chunk_size``, or ``each`` in its own.
-        chunk_size: Criteria of a call, under ``ask = "chunks"``.
+        ask: ``all`` criteria in one call, ``chunks`` of 10, or ``each`` in its own.
         show: ``response``, ``trajectory`` (all messages) or ``event``; ``auto``: event, else
             trajectory with tool calls, else response.
         axis: The tag by which sub-scores are reported.
@@ -369,7 +369,6 @@ class RubricGrader(JudgeGrader):
     scheme: Scheme = "auto"
     clip: bool = False
     ask: AskMode = "all"
-    chunk_size: Annotated[int, Between(1)] = 10
     show: ShowMode = "auto"
     axis: str = "axis"
 
@@ -417,7 +416,7 @@ class RubricGrader(JudgeGrader):
     def _parts(self, rubric: Rubric) -> list[list[Criterion]]:
         """The criteria of each call."""
         marked = [one for one in rubric.criteria if one.scale == "binary"]
-        size = {"all": len(marked), "chunks": self.chunk_size, "each": 1}[self.ask]
+        size = {"all": len(marked), "chunks": CHUNK_SIZE, "each": 1}[self.ask]
         chunks = [marked[at : at + size] for at in range(0, len(marked), max(size, 1))]
         return chunks + [[one] for one in rubric.criteria if one.scale == "bounded"]
 

@@ -99,7 +99,7 @@ def _response(
         before, response = split_question(turns, response)
         conversation: Any = turns[:before]
     else:
-        conversation = _turns(fields.get("prompt"))
+        conversation = fields.get("prompt")
     if response is None:
         raise missing_field_failure(["response"], fields)
     ended = showing.render({"response": response, **_finish(fields)}, language)
@@ -121,18 +121,6 @@ def _past(turns: Any, showing: CandidateView) -> Any:
 
 def _finish(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"finish_reason": fields.get("finish_reason")}
-
-
-def _turns(prompt: Any) -> Any:
-    """A prompt as the conversation that it is, where it is one written as JSON."""
-    if not isinstance(prompt, str) or not prompt.startswith("[{"):
-        return prompt
-    try:
-        turns = msgspec.json.decode(prompt)
-    except (ValueError, RecursionError):
-        return prompt
-    are_messages = all(isinstance(turn, dict) and "role" in turn for turn in turns)
-    return turns if are_messages else prompt
 
 
 def _trajectory(
@@ -173,7 +161,7 @@ def _event(
     if event is None:
         raise missing_field_failure(["event"], fields)
     note = _cut_note(fields, showing, language)
-    before = history if isinstance(history, list) else _turns(fields.get("prompt"))
+    before = history if isinstance(history, list) else fields.get("prompt")
     past = _past(before, showing)
     if not _is_event(event):
         return RubricMaterial("event", {"history": past, "event": event})

@@ -32,103 +32,22 @@ from adjudge.graders.llm.candidate_view import (
     split_question,
 )
 from adjudge.graders.llm.comparison import PairwiseGrader, check_against
-from adjudge.graders.llm.judge_grader import (
-    AskPolicy,
-    JudgeGrader,
-    JudgeOutcome,
-    ask_all,
-    join_failures,
-    sum_costs,
-)
+from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome
 from adjudge.graders.llm.numeric_scores import Activation, ScalarGrader
+from adjudge.graders.llm.ranking import TournamentGrader
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
-from adjudge.graders.llm.tournament import TournamentGrader
-from adjudge.graders.llm.trained_judge_card import JudgeCard, read_card
-from adjudge.graders.llm.trained_judge_prompts import (
-    JudgementForm,
+from adjudge.graders.llm.trained_judge_card import (
+    JudgeCard,
     JudgeMode,
-    judge_prompt_template,
+    read_card,
+    read_prompt_config,
 )
+from adjudge.judges.asking import AskPolicy, ask_all, join_failures, sum_costs
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.prompts import LanguageEnum, PromptTemplate
-from adjudge.stats.predictions import RatingCalibration
 from adjudge.text import THINK_CLOSE, THINK_OPEN
 from adjudge.types import GraderScore, ScoreRange
 from adjudge.verdicts import UnreadableReply, Verdict
-
-
-class JudgePromptConfig(msgspec.Struct, frozen=True):
-    """How a judge was trained to be asked (``form``, in the wording ``template``).
-
-    ``ratings``: what its ratings are worth, if its card has that.
-    """
-
-    form: JudgementForm
-    template: PromptTemplate
-    ratings: RatingCalibration | None = None
-
-
-def card_prompt(form: JudgementForm) -> dict[str, Any]:
-    """``form`` as a card's ``prompt``: with the whole wording, so that no other is ever used."""
-    template = judge_prompt_template(form.mode, ties=form.ties)
-    found: dict[str, Any] = msgspec.to_builtins(form)
-    return {
-        **found,
-        "template": template.hash,
-        "messages": msgspec.to_builtins(template.messages),
-    }
-
-
-def read_prompt_config(folder: Path | str, mode: JudgeMode) -> JudgePromptConfig:
-    """How the judge of ``folder`` is asked to judge in ``mode``.
-
-    Raises :class:`~adjudge.errors.ConfigError` for a folder without a card, and for a judge that is
-    scalar, was taught to answer rather than to judge, judges in the other mode, or was trained with
-    a wording that is neither in its card nor today's.
-    """
-    card = read_card(folder)
-    if card.kind != "generative":
-        raise ConfigError(
-            f"{folder}: the judge is {card.kind}, not generative. Ask it with RankedScalar."
-        )
-    if card.prompt is None:
-        raise ConfigError(
-            f"{folder}: the judge was trained to answer, not to judge (method {card.method}), so "
-            "its card has no prompt. Train it with method = 'grpo', or on judgements."
-        )
-    try:
-        form = msgspec.convert(card.prompt, JudgementForm)
-    except msgspec.ValidationError as error:
-        raise ConfigError(
-            f"{folder}: prompt: the prompt in the judge's card is invalid: {error}"
-        ) from None
-    if form.mode != mode:
-        asks = "TrainedRating" if form.mode == "pointwise" else "TrainedTournament"
-        raise ConfigError(f"{folder}: the judge is {form.mode}, not {mode}. Ask it with {asks}.")
-    return JudgePromptConfig(
-        form, _checked_template(card.prompt, form, folder), card.rating_calibration
-    )
-
-
-def _checked_template(
-    prompt: dict[str, Any], form: JudgementForm, folder: Path | str
-) -> PromptTemplate:
-    today = judge_prompt_template(form.mode, ties=form.ties)
-    kept = prompt.get("messages")
-    template = today if kept is None else PromptTemplate(kept)
-    if form.template and template.hash != form.template:
-        raise ConfigError(
-            f"{folder}: prompt: the card does not have the texts of the template {form.template}, "
-            "which the judge was trained with. Train it again, or remove 'template' from the "
-            "card's prompt to ask with today's texts."
-            if kept is None
-            else f"{folder}: prompt: the card's texts differ from the template {form.template}, "
-            "which the judge was trained with. Restore them."
-        )
-    if template.fields != today.fields or template.exposed:
-        names = ", ".join(sorted(today.fields))
-        raise ConfigError(f"{folder}: prompt: its fields must be {names}, in the user's message")
-    return template
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -236,7 +155,16 @@ class TrainedRating(_TrainedGrader):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TrainedPreference(_TrainedGrader, PairwiseGrader):
+class _TrainedPairs(_TrainedGrader):
+    """Asks about two responses in the judge's own wording, with ties or without."""
+
+    ties: bool = field(init=False, default=False)
+    template: Any = field(init=False, default=None)
+    verdict: Any = field(init=False, default=None)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TrainedPreference(_TrainedPairs, PairwiseGrader):
     """Whether the response is better than another one, by a judge that was trained to compare.
 
     As ``pairwise`` in scores, fields and metadata: both orders are asked, and a preference that
@@ -246,13 +174,9 @@ class TrainedPreference(_TrainedGrader, PairwiseGrader):
 
     type_name = "trained_preference"
 
-    ties: bool = field(init=False, default=False)
-    template: Any = field(init=False, default=None)
-    verdict: Any = field(init=False, default=None)
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TrainedTournament(_TrainedGrader, TournamentGrader):
+class TrainedTournament(_TrainedPairs, TournamentGrader):
     """Ranks a group by a judge that was trained to compare two responses.
 
     As ``tournament`` in ranks, fields and metadata. Whether ties are offered is the judge's.
@@ -260,10 +184,6 @@ class TrainedTournament(_TrainedGrader, TournamentGrader):
     """
 
     type_name = "trained_tournament"
-
-    ties: bool = field(init=False, default=False)
-    template: Any = field(init=False, default=None)
-    verdict: Any = field(init=False, default=None)
 
 
 def _card_folder(model: ChatModel) -> str:

@@ -202,28 +202,31 @@ class ReplyCache:
         message = f"not in the cassette {self.path} (call {key[:12]})"
         metadata: dict[str, Any] = {"cassette": str(self.path), "key": key}
         if asked is not None and self._report.misses <= _COMPARED:
-            nearest, changes = self._compare(asked.call)
+            nearest, changed = self._compare(asked.call)
             if nearest is not None:
-                metadata |= {"nearest": nearest, "changed": changes}
-                message += f"; beside the nearest recorded call, {nearest[:12]}: "
-                message += ", ".join([f"{name} ({how})" for name, how in changes.items()][:6])
+                metadata |= {"nearest": nearest, "changed": changed}
+                message += f"; the nearest recorded call, {nearest[:12]}, has another "
+                message += ", ".join(changed[:6])
             else:
                 message += "; it holds no call to compare with"
         return GradingFailure(ErrorKind.UNSUPPORTED, message, metadata)
 
-    def _compare(self, asked: bytes) -> tuple[str | None, dict[str, str]]:
-        """The recorded call that shares most parts with ``asked``, and what differs."""
+    def _compare(self, asked: bytes) -> tuple[str | None, list[str]]:
+        """The recorded call that shares most parts with ``asked``, and which parts differ."""
         if self._parts is None:
             recorded = self._file.calls(_INDEXED)
-            self._parts = [(key, encoding.hash_parts(call)) for key, call in recorded]
-        parts = encoding.hash_parts(asked)
+            self._parts = [
+                (key, frozenset(map(hash, encoding.describe_parts(call).items())))
+                for key, call in recorded
+            ]
+        new = encoding.describe_parts(asked)
+        parts = frozenset(map(hash, new.items()))
         nearest, _ = max(self._parts, key=lambda one: len(parts & one[1]), default=(None, None))
         row = None if nearest is None else self._file.read(nearest)
-        if row is None or row.call is None:
-            return None, {}
-        if sha256(row.call).hexdigest() != nearest:
-            return nearest, {"the recorded call": "its text was altered in the file"}
-        return nearest, encoding.compare_calls(row.call, asked)
+        if row is None or row.call is None or sha256(row.call).hexdigest() != nearest:
+            return None, []  # there is none, or its text was altered in the file
+        old = encoding.describe_parts(row.call)
+        return nearest, [name for name in old | new if old.get(name) != new.get(name)]
 
     # -- storing ---------------------------------------------------------------------------------
 

@@ -11,14 +11,13 @@ Text may contain what UTF-8 cannot carry (lone surrogates), and log-probabilitie
 both are written in a superset of JSON (surrogates as three bytes each, ``NaN`` and ``Infinity`` by
 name), so nothing is lost and nothing collides.
 
-A call that is not in a cassette is compared with the recorded call that shares most parts with it.
-Texts are described by length and by the place of their first difference; never by their words.
+A call that is not in a cassette is compared, part by part, with the recorded call that shares most
+parts with it.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -153,9 +152,6 @@ def compute_checksum(key: str, outcome: bytes) -> bytes:
 
 # -- how two calls differ ----------------------------------------------------------------------
 
-_MISSING = object()
-_MESSAGE = re.compile(r"messages\[(\d+)\]")
-
 
 def flatten_call(data: bytes) -> dict[str, Any]:
     """The parts of a canonical call by name, messages and mappings field by field.
@@ -177,51 +173,9 @@ def flatten_call(data: bytes) -> dict[str, Any]:
     return flat
 
 
-def hash_parts(call: bytes) -> frozenset[int]:
-    """The parts of a call to compare by in this process; none of bytes that are no call."""
+def describe_parts(call: bytes) -> dict[str, str]:
+    """The parts of a call to compare by; none of bytes that are no call."""
     try:
-        return frozenset(hash((name, repr(part))) for name, part in flatten_call(call).items())
+        return {name: repr(part) for name, part in flatten_call(call).items()}
     except ValueError:
-        return frozenset()
-
-
-def compare_calls(recorded: bytes, asked: bytes) -> dict[str, str]:
-    """What differs between two canonical calls: the part's name, and how, as ``was → is``.
-
-    Names are ``provider``, ``model``, ``messages``, ``messages[1].content``, ``schema``,
-    ``choices``, ``logprobs``, ``sampling.temperature``, ``draw``, ``attempt``.
-    """
-    try:
-        old, new = flatten_call(recorded), flatten_call(asked)
-    except ValueError:  # the file was altered
         return {}
-    both = min(old["messages"], new["messages"])
-    found = {}
-    for name in old | new:
-        before, after = old.get(name, _MISSING), new.get(name, _MISSING)
-        place = _MESSAGE.match(name)
-        if repr(before) != repr(after) and (place is None or int(place[1]) < both):
-            found[name] = _describe_change(name, before, after)
-    return found
-
-
-def _describe_change(name: str, old: Any, new: Any) -> str:
-    change = f"{_describe_value(name, old)} → {_describe_value(name, new)}"
-    if name == "messages":
-        return f"{change} messages"
-    if isinstance(old, str) and isinstance(new, str) and name != "model":
-        pairs = enumerate(zip(old, new, strict=False))
-        at = next((i for i, (a, b) in pairs if a != b), min(len(old), len(new)))
-        change += f", first difference at {at:,}"
-    return change
-
-
-def _describe_value(name: str, value: Any) -> str:
-    """Numbers, switches and the model's name as they are; anything else by its length."""
-    if value is _MISSING:
-        return "absent"
-    if value is None or isinstance(value, bool | int | float) or name == "model":
-        return str(value)[:80]
-    if isinstance(value, str):
-        return f"{len(value):,} characters"
-    return f"{type(value).__name__} of {len(value)}"

@@ -1,12 +1,9 @@
 """Which endpoint a model's calls go through.
 
-There is one endpoint per provider, address and key, on each loop. Models hold configuration only.
-The endpoint, with its connections, limits and detectors of outages, belongs to the running event
-loop and is shared by all models of the process that name the same addresses and key; so ten graders
-on one account respect one limit. A model that wants other settings (or another cache) gets a new
-endpoint in its place where nobody waits for the old one; else a ``ConfigError`` that names both
-models. A model without settings takes what is there. What was learnt of a server's latencies goes
-from one endpoint to the next.
+There is one endpoint per provider, address, key, settings and cache, on each loop. Models hold
+configuration only. The endpoint, with its connections, limits and detectors of outages, belongs to
+the running event loop and is shared by all models of the process that name the same; so ten graders
+on one account respect one limit. A model without settings takes those that are there.
 
 Endpoints close when their loop shuts down, or by :func:`aclose_all`. A forked child starts with
 none and touches nothing that it inherited.
@@ -25,14 +22,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from adjudge.engine.loop import run_blocking, run_on_engine
-from adjudge.errors import ConfigError
 
 if TYPE_CHECKING:
     from adjudge.judges.base import Transport
     from adjudge.judges.cassette.cache import ReplyCache
     from adjudge.judges.endpoint.endpoint import Endpoint
-    from adjudge.judges.endpoint.limits import LatencyDigest
-    from adjudge.judges.endpoint.settings import EndpointSettings, SpendCeiling
+    from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings, SpendCeiling
 
 
 @dataclass(frozen=True)
@@ -41,8 +36,8 @@ class EndpointKey:
 
     ``provider`` is the wire it speaks, ``cache_name`` what replies are kept under (default: the
     first address), ``cache`` an absolute path or an open cache, ``budget`` a ceiling shared with
-    other endpoints (a run's; it gets endpoints of its own), ``owner`` the model's name in error
-    messages. ``ca_file`` and ``headers`` (each header's name and variable) are those of
+    other endpoints (a run's; it gets endpoints of its own).
+    ``ca_file`` and ``headers`` (each header's name and variable) are those of
     :class:`~adjudge.judges.wire.transport.AiohttpTransport`. ``transport`` opens what sends the
     bytes, where that is not HTTP to ``base_urls``.
     """
@@ -51,13 +46,13 @@ class EndpointKey:
     base_urls: tuple[str, ...]
     key_env: str
     settings: EndpointSettings | None = None
+    policy: CallPolicy | None = None
     cache: str | ReplyCache | None = None
     cache_name: str | None = None
     trust_env: bool = True
     ca_file: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
     budget: SpendCeiling | None = None
-    owner: str = "?"
     transport: Callable[..., Transport] | None = None
 
     def open_transport(self) -> Transport:
@@ -102,10 +97,6 @@ _registry: _Registry = WeakKeyDictionary()
 _inherited: list[_Registry] = []
 
 
-_latencies: dict[tuple[Any, ...], dict[str, LatencyDigest]] = {}
-"""What the latest endpoint of each server knows of its models."""
-
-
 def _after_fork() -> None:
     global _registry  # noqa: PLW0603  (the one process-wide registry)
     _inherited.append(_registry)
@@ -119,22 +110,16 @@ async def connect(wanted: EndpointKey, key: str | None) -> Connection:
     """The running loop's connection for ``wanted`` and ``key``, opened if need be.
 
     Who brings a budget or an open cassette along (a run) gets a connection of its own.
-    Raises ``ConfigError`` while somebody waits for one with other settings or another cache.
     """
     here = await _loop_connections()
     server = (wanted.provider, wanted.base_urls, hashlib.sha256((key or "").encode()).digest())
-    own_cache = None if isinstance(wanted.cache, str | None) else id(wanted.cache)
-    way = (wanted.trust_env, wanted.ca_file, wanted.headers, wanted.transport)
-    how = (wanted.key_env, *way, id(wanted.budget), own_cache)
-    while (found := here.get((server, how))) is not None:
-        problem = _describe_conflict(found.endpoint_key, wanted)
-        if problem is None:
+    way = (wanted.key_env, wanted.trust_env, wanted.ca_file, wanted.headers, wanted.transport)
+    cache = wanted.cache if isinstance(wanted.cache, str | None) else id(wanted.cache)
+    place = (*server, *way, wanted.policy, id(wanted.budget), cache)
+    for (there, settings), found in here.items():
+        if there == place and wanted.settings in (None, settings):
             return found
-        if found.endpoint.busy:
-            raise ConfigError(problem)
-        await aclose_one(found)
-    here[server, how] = _open_connection(wanted, server)
-    return here[server, how]
+    return here.setdefault((place, wanted.settings), _open_connection(wanted))
 
 
 def open_cache(path: Path | str, *, sampled: bool = False) -> ReplyCache:
@@ -144,7 +129,7 @@ def open_cache(path: Path | str, *, sampled: bool = False) -> ReplyCache:
     return ReplyCache(path, sampled=sampled)
 
 
-def _open_connection(wanted: EndpointKey, server: tuple[Any, ...]) -> Connection:
+def _open_connection(wanted: EndpointKey) -> Connection:
     # A run without a judge on the network reads none of this.
     from adjudge.judges.endpoint.endpoint import Endpoint  # noqa: PLC0415
 
@@ -155,32 +140,12 @@ def _open_connection(wanted: EndpointKey, server: tuple[Any, ...]) -> Connection
         wanted.base_urls,
         wanted.open_transport(),
         wanted.settings,
+        wanted.policy,
         cache=cache,
         provider=wanted.cache_name,
         budget=wanted.budget,
-        latencies={model: seen.copy() for model, seen in _latencies.get(server, {}).items()},
     )
-    _latencies[server] = endpoint.latencies
     return Connection(endpoint, wanted, own)
-
-
-def _describe_conflict(first: EndpointKey, second: EndpointKey) -> str | None:
-    """What two models of one endpoint disagree about, in words; ``None`` when they agree."""
-    pairs = [("cache", first.cache, second.cache)]
-    if (wanted := second.settings) is not None:
-        opened = first.settings or type(wanted)()
-        names = type(wanted).model_fields
-        pairs += [(name, getattr(opened, name), getattr(wanted, name)) for name in names]
-    differing = [(name, one, other) for name, one, other in pairs if one != other]
-    if not differing:
-        return None
-    found = ", ".join(f"{name} {one!r} and {other!r}" for name, one, other in differing)
-    return (
-        f"{'cache' if differing[0][0] == 'cache' else 'endpoint'}: judges {first.owner} and "
-        f"{second.owner} share {', '.join(second.base_urls)} and its key: must be the same (found "
-        f"{found}). Ask the second one when no call of the first one is in flight, or write the "
-        "same."
-    )
 
 
 async def _loop_connections() -> _LoopConnections:
@@ -272,7 +237,7 @@ class CallCounter:
         """One entry per endpoint that was asked, in the order of opening.
 
         ``base_urls``, ``models``, and the numbers of
-        :class:`~adjudge.judges.endpoint.stats.EndpointStats`: times in seconds, money in US
+        :class:`~adjudge.judges.endpoint.settings.EndpointStats`: times in seconds, money in US
         dollars, ``None`` where nothing was measured. ``classifiers``, where there are some: route,
         output and who applies the template, by model.
         """

@@ -43,8 +43,8 @@ import msgspec
 
 from adjudge.engine.clock import PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.judges.asking import find_error_kind
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, Transport, Wire
-from adjudge.judges.call_log import find_error_kind
 from adjudge.judges.cassette.encoding import encode_reply_form
 from adjudge.judges.endpoint.limits import (
     RETRYABLE_KINDS,
@@ -57,8 +57,13 @@ from adjudge.judges.endpoint.limits import (
     SendCost,
     full_jitter,
 )
-from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
-from adjudge.judges.endpoint.stats import EndpointStats
+from adjudge.judges.endpoint.settings import (
+    CallPolicy,
+    EndpointSettings,
+    EndpointStats,
+    Price,
+    SpendCeiling,
+)
 from adjudge.judges.wire.common import hide_key, hide_key_in_failure, parse_retry_after
 from adjudge.text import encode_exactly
 from adjudge.types import Provenance
@@ -137,8 +142,8 @@ class Endpoint:
 
     Belongs to the event loop that first asks. ``provider`` names it in cache keys (default: the
     first base URL); ``rng`` is the source of jitter; ``budget`` is a ceiling beside its own, which
-    other endpoints of the loop may share; ``latencies``: what is known of its models already. See
-    :class:`EndpointSettings` for what it does and by how much.
+    other endpoints of the loop may share. See :class:`EndpointSettings` and :class:`CallPolicy` for
+    what it does and by how much.
     """
 
     def __init__(
@@ -146,12 +151,12 @@ class Endpoint:
         base_urls: Sequence[str],
         transport: Transport,
         settings: EndpointSettings | None = None,
-        cache: ReplyCache | None = None,
+        policy: CallPolicy | None = None,
         *,
+        cache: ReplyCache | None = None,
         provider: str | None = None,
         rng: random.Random | None = None,
         budget: SpendCeiling | None = None,
-        latencies: dict[str, LatencyDigest] | None = None,
     ) -> None:
         if not base_urls:
             raise ValueError("an endpoint needs at least one base URL")
@@ -159,12 +164,15 @@ class Endpoint:
         self._transport, self._cache = transport, cache
         self._provider = base_urls[0] if provider is None else provider
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
-        detectors = [OutageDetector(s.breaker_failures, s.breaker_cooldown_s) for _ in base_urls]
+        policy = self._policy = policy or CallPolicy()
+        detectors = [
+            OutageDetector(policy.breaker_failures, policy.breaker_cooldown_s) for _ in base_urls
+        ]
         self.servers = [*map(Replica, base_urls, detectors)]
-        self.latencies = defaultdict(LatencyDigest, latencies or {})
+        self._latencies: defaultdict[str, LatencyDigest] = defaultdict(LatencyDigest)
         self._stats = EndpointStats()
         self._cost = SendCost(s, self._stats, budget)
-        self._limit = AdaptiveLimit(s.start_concurrency, s.max_concurrency)
+        self._limit = AdaptiveLimit(policy.start_concurrency, s.max_concurrency)
         self._hedges = HedgeBudget()
         self._joinable: dict[tuple[int, int, str, bytes], Call] = {}
         self._open: dict[Call, None] = {}  # that have not ended, in the order of their deadlines
@@ -212,7 +220,7 @@ class Endpoint:
     @property
     def _lasting_outage(self) -> GradingFailure | None:
         """An outage that no call waits for: of servers that have never been reached."""
-        return None if self._settings.breaker_waits and self._reached else self.outage
+        return None if self._policy.breaker_waits and self._reached else self.outage
 
     async def ask(
         self, chat_call: ChatCall, wire: Wire, *, price: Price | None = None, keep: bool = True
@@ -261,7 +269,7 @@ class Endpoint:
         if call is not None and left > self._settings.deadline_s / 2:  # else it may end too soon
             self._stats.deduplicated += 1
         else:
-            latencies, now = self.latencies[chat_call.model], self._timer.now()
+            latencies, now = self._latencies[chat_call.model], self._timer.now()
             end = now + self._settings.deadline_s
             call = Call(chat_call, wire, request, price, key, join, reserved, latencies, now, end)
             if join is not None:
@@ -317,7 +325,7 @@ class Endpoint:
         parts the two; the form, being JSON, has none.
         """
         kept_anyway = self._cache is not None and self._cache.sampled
-        if not self._settings.dedupe or not (kept_anyway or call.sampling.get("temperature") == 0):
+        if not (kept_anyway or call.sampling.get("temperature") == 0):
             return None
         form = encode_reply_form(call)
         said = request.body + b"\0" + form if form else request.body
@@ -578,10 +586,10 @@ class Endpoint:
         for call in list(itertools.takewhile(lambda call: call.deadline <= now, self._open)):
             self._expire(call, now)
         cold_s = self._settings.deadline_s / 4
-        known = self.latencies.values()
+        known = self._latencies.values()
         for digest in known:
             ages = (now - send.at for send in self._live if send.call.latencies is digest)
-            digest.refresh(ages, self._settings.timeout_factor)
+            digest.refresh(ages, resends_silent=self._policy.resends_silent)
         soonest = min(cold_s, *(min(one.hedge_s, one.give_up_s) for one in known))
         for send in list(self._live):
             call, age = send.call, now - send.at

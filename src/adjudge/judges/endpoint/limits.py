@@ -24,11 +24,11 @@ from adjudge.judges.base import ChatCall
 from adjudge.judges.endpoint.settings import (
     BYTES_PER_TOKEN,
     EndpointSettings,
+    EndpointStats,
     Price,
     SpendCeiling,
     estimate_tokens,
 )
-from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.types import Usage
 
 COOLDOWN_S = 15.0
@@ -279,7 +279,7 @@ class LatencyDigest:
         self._window.append(seconds)
         self._changed = True
 
-    def refresh(self, ages: Iterable[float], timeout_factor: float) -> None:
+    def refresh(self, ages: Iterable[float], *, resends_silent: bool = True) -> None:
         """Take new samples into account; ``ages`` are those of the calls that are out."""
         n = len(self._window)
         if n < self.FEW or not (self._changed or n < self.MANY):
@@ -293,13 +293,8 @@ class LatencyDigest:
         self.hedge_s = max(seen[place], least) if place < n else math.inf
         p98, p95 = max(seen[int(0.98 * n)], 1e-9), seen[int(0.95 * n)]
         caution = max(1.0, self.ENOUGH / n)
-        self.give_up_s = caution * max(timeout_factor * p98, 1.7 * p95, 2 * least, 1.0)
-
-    def copy(self) -> LatencyDigest:
-        """The same knowledge, for another endpoint of the same server."""
-        other = LatencyDigest()
-        other._window = self._window.copy()
-        return other
+        if resends_silent:
+            self.give_up_s = caution * max(1.3 * p98, 1.7 * p95, 2 * least, 1.0)
 
 
 class HedgeBudget:

@@ -1,4 +1,4 @@
-"""What can be set about an endpoint, each with its default and the reason for it, and money.
+"""What can be set about an endpoint, what calls cost, and what an endpoint counted.
 
 Money: what a call may cost, what it did cost, and a ceiling that holds while calls are out.
 """
@@ -6,10 +6,13 @@ Money: what a call may cost, what it did cost, and a ceiling that holds while ca
 from __future__ import annotations
 
 import math
+import operator
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 from pydantic import Field
 
 from adjudge.config_tables import CheckedTable
@@ -23,41 +26,46 @@ class EndpointSettings(CheckedTable):
 
     ``max_concurrency``: calls in flight, never more, hedges included. High enough for a
     local server with continuous batching; the limit finds its own level below.
-    ``start_concurrency``: the limit at the start and after an outage; it doubles every round.
     ``requests_per_minute``: the account's rate, if known. Without it the provider's
     refusals set the pace.
     ``tokens_per_minute``: the same in tokens, of prompts and replies.
     ``max_attempts``: sends per call, hedges apart.
     ``deadline_s``: from asking to giving up, waiting for a slot included. Only this ends a
     call as ``timeout``. Raise it for judges that think for minutes.
-    ``timeout_factor``: a send that is silent for longer than the factor times the 98th
-    percentile (at least 1 s, 3 medians and 1.7 times the 95th), twice as long after each such
-    re-send, is cancelled and sent again; ``inf``: never.
     ``hedge``: a call slower than 75 % of all (and than 1.5 medians and 0.05 s) is sent a
     second time while a tenth of the slots is free, at most for 15 % of the calls and fewer where
     that rarely wins. Never for 15 s after a refusal for load.
     ``budget_usd``: no send that could pass it; needs a price.
+    """
+
+    max_concurrency: int = Field(default=256, ge=1)
+    requests_per_minute: float | None = Field(default=None, gt=0)
+    tokens_per_minute: float | None = Field(default=None, gt=0)
+    max_attempts: int = Field(default=5, ge=1)
+    deadline_s: float = Field(default=120.0, gt=0)
+    hedge: bool = True
+    budget_usd: float | None = Field(default=None, gt=0)
+
+
+class CallPolicy(msgspec.Struct, frozen=True):
+    """What no user needs to set about an endpoint; code that is no judge's client may.
+
+    ``start_concurrency``: the limit at the start and after an outage; it doubles every round.
+    ``resends_silent``: a send that is silent for longer than 1.3 times the 98th percentile (at
+    least 1 s, 3 medians and 1.7 times the 95th), twice as long after each such re-send, is
+    cancelled and sent again.
     ``breaker_failures``: failures in a row that stop all sending to a server. A burst of
     resets or a restart reaches it; one failure in ten practically never does.
     ``breaker_cooldown_s``: before one call may probe, doubling up to 10 s.
     ``breaker_waits``: calls wait meanwhile, up to their deadline; else they end at once as
     ``circuit_open``.
-    ``dedupe``: equal calls in flight at temperature 0 share one reply.
     """
 
-    max_concurrency: int = Field(default=256, ge=1)
-    start_concurrency: int = Field(default=20, ge=1)
-    requests_per_minute: float | None = Field(default=None, gt=0)
-    tokens_per_minute: float | None = Field(default=None, gt=0)
-    max_attempts: int = Field(default=5, ge=1)
-    deadline_s: float = Field(default=120.0, gt=0)
-    timeout_factor: float = Field(default=1.3, ge=1)
-    hedge: bool = True
-    budget_usd: float | None = Field(default=None, gt=0)
-    breaker_failures: int = Field(default=8, ge=1)
-    breaker_cooldown_s: float = Field(default=1.0, gt=0)
+    start_concurrency: int = 20
+    resends_silent: bool = True
+    breaker_failures: int = 8
+    breaker_cooldown_s: float = 1.0
     breaker_waits: bool = True
-    dedupe: bool = True
 
 
 ASSUMED_OUTPUT_TOKENS = 1_024
@@ -169,3 +177,120 @@ class SpendCeiling:
 
 def _do_nothing() -> None:
     """Nobody keeps what changes."""
+
+
+_PER_E_FOLD = 1 / math.log(1.02)
+_SHIFT = 2_000
+"""Makes bucket numbers positive down to a femtosecond, so that truncating rounds down."""
+_GAUGES = {"limit", "peak_in_flight", "loop_lag_max_s"}
+"""What has a state, or a maximum over the endpoint's life, instead of a count."""
+
+
+class LatencyHistogram:
+    """A distribution of seconds in buckets 2 % wide: any quantile, constant memory.
+
+    >>> seen = LatencyHistogram()
+    >>> for tenths in range(1, 101): seen.add(tenths / 10)
+    >>> round(seen.quantile(0.5), 1), round(seen.quantile(0.99), 1)
+    (5.0, 9.8)
+    """
+
+    def __init__(self, buckets: Mapping[int, int] = {}) -> None:
+        self.buckets = Counter(buckets)
+
+    def add(self, seconds: float) -> None:
+        """One call took ``seconds``."""
+        self.buckets[int(math.log(seconds) * _PER_E_FOLD + _SHIFT) if seconds > 0.0 else 0] += 1
+
+    def quantile(self, share: float) -> float | None:
+        """Seconds within which ``share`` of the calls were answered, to 1 %; ``None`` if none."""
+        left = share * sum(self.buckets.values())
+        for bucket in sorted(self.buckets):
+            left -= self.buckets[bucket]
+            if left <= 0:
+                return math.exp((bucket - _SHIFT + 0.5) / _PER_E_FOLD) if bucket else 0.0
+        return None
+
+
+class EndpointStats(msgspec.Struct, kw_only=True):
+    """What an endpoint did so far.
+
+    Once nothing is out, ``calls == answered + sum(failures.values())``, and ``sends`` is the calls
+    that were sent at all plus ``retries``, ``timeouts`` and ``hedges``. Money and tokens are of
+    replies that reported them; ``assumed_usd`` is the part of ``cost_usd`` that no reply confirmed
+    (cancelled, timed-out and broken sends, at their reservation).
+    """
+
+    calls: int = 0
+    """Questions asked, whatever became of them."""
+    answered: int = 0
+    cache_hits: int = 0
+    deduplicated: int = 0
+    """Calls that shared the reply of an equal one in flight."""
+    failures: Counter[str] = msgspec.field(default_factory=Counter)
+    """Calls that ended without a reply, by kind; ``cancelled`` by their callers."""
+    sends: int = 0
+    retries: int = 0
+    """Sent again after a failure."""
+    timeouts: int = 0
+    """Sent again because nothing came back for too long."""
+    hedges: int = 0
+    hedge_wins: int = 0
+    send_failures: Counter[str] = msgspec.field(default_factory=Counter)
+    """Sends that failed, by kind; most of them were sent again."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float = 0.0
+    assumed_usd: float = 0.0
+    unpriced: int = 0
+    """Replies of models without a price."""
+    latencies: LatencyHistogram = msgspec.field(default_factory=LatencyHistogram)
+    """From asking to the reply, waiting for a slot included."""
+    limit: int = 0
+    """How many may be in flight now."""
+    peak_in_flight: int = 0
+    limit_cuts: int = 0
+    circuit_opened: int = 0
+    loop_lag_max_s: float = 0.0
+    """The longest that the event loop was busy elsewhere; such time counts towards no timeout."""
+
+    def spent(self, usage: Usage, cost: float | None) -> None:
+        """A reply reported ``usage``, worth ``cost`` dollars."""
+        self.input_tokens += usage.input_tokens
+        self.output_tokens += usage.output_tokens
+        self.cached_tokens += usage.cached_tokens
+        if cost is None:
+            self.unpriced += 1
+        else:
+            self.cost_usd += cost
+
+    def since(self, earlier: EndpointStats | None) -> EndpointStats:
+        """What was counted after ``earlier``, these stats then (``None``: from the beginning).
+
+        A copy, detached from what goes on; gauges are as they are now.
+        """
+        return self._with(EndpointStats() if earlier is None else earlier, operator.sub)
+
+    def plus(self, other: EndpointStats) -> EndpointStats:
+        """What two endpoints (of two processes, say) did together; of gauges the larger one."""
+        gauges = {name: max(getattr(self, name), getattr(other, name)) for name in _GAUGES}
+        return msgspec.structs.replace(self._with(other, operator.add), **gauges)
+
+    def _with(self, other: EndpointStats, combine: Callable[[Any, Any], Any]) -> EndpointStats:
+        changes = {name: combine(getattr(self, name), getattr(other, name)) for name in COUNTERS}
+        buckets = combine(self.latencies.buckets, other.latencies.buckets)
+        return msgspec.structs.replace(self, latencies=LatencyHistogram(buckets), **changes)
+
+    def summary(self) -> dict[str, Any]:
+        """All counters as plain data, latencies as ``p50_s``, ``p95_s`` and ``p99_s``."""
+        plain = msgspec.structs.asdict(self)
+        seen: LatencyHistogram = plain.pop("latencies")
+        plain |= {name: dict(plain[name]) for name in ("failures", "send_failures")}
+        return plain | {f"p{share}_s": seen.quantile(share / 100) for share in (50, 95, 99)}
+
+
+COUNTERS = tuple(
+    name for name in EndpointStats.__struct_fields__ if name not in {*_GAUGES, "latencies"}
+)
+"""What may be added up over processes: numbers, and numbers by kind."""

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import functools
 import hashlib
 import json
-import math
 import os
 import secrets
 import subprocess
@@ -36,15 +34,13 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavaila
 from adjudge.hosts import is_loopback
 from adjudge.installation import install_command
 from adjudge.judges.base import HttpRequest, HttpResponse
-from adjudge.judges.endpoint.settings import EndpointSettings, Price
+from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings, Price
 from adjudge.judges.models import llama_server
 from adjudge.judges.models.http import OpenAIChatModel
+from adjudge.judges.models.local_loading import hash_model_file
 from adjudge.judges.models.model_files import MODEL_FILES, fetched_path, find_model_file
 from adjudge.judges.wire.transport import AiohttpTransport
 from adjudge.text import printable
-
-START_DEADLINE_S = 600.0
-"""For reading the model's file; a server that takes longer is ended."""
 
 _READ_BYTES, _QUOTED_LINES, _QUOTED = 20_000, 3, 400
 
@@ -79,7 +75,7 @@ class _Server:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (as long as somebody may quote it)
         weakref.finalize(self, self._log.close)
         self._process: subprocess.Popen[bytes] | None = None
-        self._stopped = self._late = False
+        self._stopped = False
         self._lock = threading.Lock()
         threading.Thread(target=self._run, name="adjudge-llama-server", daemon=True).start()
 
@@ -114,9 +110,6 @@ class _Server:
                 start_new_session=True,
             )
         about = {**self._settings.__dict__, "key": self.key, "parent": os.getpid()}
-        timer = threading.Timer(START_DEADLINE_S, self._end_late)
-        timer.daemon = True
-        timer.start()
         with self._process as process:
             if process.stdin is None or process.stdout is None:
                 raise RuntimeError("unreachable: both are pipes")
@@ -124,7 +117,6 @@ class _Server:
                 process.stdin.write(json.dumps(about).encode() + b"\n")
                 process.stdin.flush()
             address = process.stdout.readline().decode().strip()
-            timer.cancel()
             if address:
                 self._accept(address)
             status = process.wait()
@@ -136,14 +128,8 @@ class _Server:
             raise RuntimeError("it does not listen on this machine alone")
         self.url.set_result(f"{url}/v1")
 
-    def _end_late(self) -> None:
-        self._late = True
-        self.stop()
-
     def _describe_failed_start(self, status: int) -> str:
         path = printable(self._settings.path)
-        if self._late:
-            return f"model: llama.cpp's server did not load {path} within {START_DEADLINE_S:.0f} s"
         if self._stopped:
             return f"model: llama.cpp's server for {path} was stopped while it started"
         return (
@@ -332,8 +318,12 @@ class EmbeddedChatModel(OpenAIChatModel):
         self._endpoint_key = replace(
             self._endpoint_key,
             base_urls=("embedded://llama.cpp",),
+            policy=CallPolicy(start_concurrency=slots, resends_silent=False),
             transport=self.server_settings,
-            cache_name=None if known is None else self._cache_name(),
+            # ``max_length`` cuts replies, and prompts that do not fit fail.
+            cache_name=None
+            if self._endpoint_key.cache is None
+            else f"embedded {self.fingerprint} {max_length}",
         )
 
     @staticmethod
@@ -345,9 +335,7 @@ class EmbeddedChatModel(OpenAIChatModel):
         """
         return {
             "max_concurrency": slots,
-            "start_concurrency": slots,
             "deadline_s": 86_400.0,
-            "timeout_factor": math.inf,
             "hedge": False,
         }
 
@@ -356,12 +344,9 @@ class EmbeddedChatModel(OpenAIChatModel):
         """A digest of the model: of its file, or of what a known name stands for."""
         if self._known is not None:
             return self._known.fingerprint
-        stat = self._path.stat()
-        return _digest_file(str(self._path), stat.st_size, stat.st_mtime_ns)
-
-    def _cache_name(self) -> str:
-        # ``max_length`` cuts replies, and prompts that do not fit fail: others have other outcomes.
-        return f"embedded {self.fingerprint} {self.server_settings.context}"
+        said = hashlib.sha256()
+        hash_model_file(said, self._path)
+        return said.hexdigest()
 
     def check_machine(self) -> None:
         """The library is installed, and the model's file is there."""
@@ -396,14 +381,4 @@ class EmbeddedChatModel(OpenAIChatModel):
     async def _connect(self, key: str | None) -> Any:
         if not self._replays():
             self.check_machine()
-        if self._endpoint_key.cache is not None and self._endpoint_key.cache_name is None:
-            # A large file is not read for a model that keeps nothing.
-            name = await asyncio.to_thread(self._cache_name)
-            self._endpoint_key = replace(self._endpoint_key, cache_name=name)
         return await super()._connect(key)
-
-
-@functools.lru_cache(maxsize=64)
-def _digest_file(path: str, size: int, mtime_ns: int) -> str:  # noqa: ARG001  (a change is another)
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

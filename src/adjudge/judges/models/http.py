@@ -28,22 +28,18 @@ from adjudge.engine.loop import on_engine, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.hosts import is_loopback
 from adjudge.judges.base import (
-    ALL_FEATURES,
-    PRESETS,
     ChatCall,
     ChatModel,
     HttpRequest,
     HttpResponse,
-    Preset,
     Reply,
     Transport,
     Wire,
-    check_features,
     digest_source,
-    flatten_sampling,
 )
 from adjudge.judges.endpoint.connections import Connection, EndpointKey, connect, open_cache
 from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
+from adjudge.judges.presets import ALL_FEATURES, PRESETS, Preset, check_features, flatten_sampling
 from adjudge.judges.wire.common import hide_key_in_failure
 from adjudge.judges.wire.transport import (
     check_headers,
@@ -127,15 +123,15 @@ class HttpChatModel(ChatModel):
     ``vllm``, ``sglang``, ``llamacpp`` and ``ollama``), else the preset's. ``stream``: ask for
     streams; models that only stream are found out by themselves. ``features``: what this model
     honours, instead of the preset's.
-    ``settings``: how calls survive; all models of one address and key must agree. ``cache``: a file
-    for replies (mode ``record``), or a ``ReplyCache``; off unless given. ``price``: US dollars per
-    million tokens. ``budget``: a ceiling that several models share. ``trust_env``: use the
-    environment's proxies. ``ca_file``: a PEM file; the server's certificate must come from an
-    authority in it. ``headers``: further headers, and the environment variable of each value.
-    ``wire``: a format of your own, a class that is made with the key (or
-    ``None``) and meets :class:`~adjudge.judges.base.Wire`; it has the features of its attribute
-    ``features``, or none. Everything else (``temperature``, ``max_tokens``, ``seed``, ``top_p``,
-    ``extra_body``, …) is sent with each call, as the server names it.
+    ``settings``: how calls survive; models of one address and key that agree share an endpoint.
+    ``cache``: a file for replies (mode ``record``), or a ``ReplyCache``; off unless given.
+    ``price``: US dollars per million tokens. ``budget``: a ceiling that several models share.
+    ``trust_env``: use the environment's proxies. ``ca_file``: a PEM file; the server's
+    certificate must come from an authority in it. ``headers``: further headers, and the
+    environment variable of each value. ``wire``: a format of your own, a class that is made
+    with the key (or ``None``) and meets :class:`~adjudge.judges.base.Wire`; it has the features
+    of its attribute ``features``, or none. Everything else (``temperature``, ``max_tokens``,
+    ``seed``, ``top_p``, ``extra_body``, …) is sent with each call, as the server names it.
 
     Configuration only: picklable, and serves any thread and any event loop. Raises ``ConfigError``
     for what cannot be meant.
@@ -208,7 +204,6 @@ class HttpChatModel(ChatModel):
             ca_file=None if ca_file is None else str(Path(ca_file).expanduser().absolute()),
             headers=tuple(check_headers(headers or {}).items()),
             budget=budget,
-            owner=f"{known.name}:{model}",
         )
         if self._endpoint_key.ca_file is not None and not self._replays():
             load_authority(self._endpoint_key.ca_file)
@@ -293,10 +288,7 @@ class HttpChatModel(ChatModel):
         return other
 
     async def answer(self, call: ChatCall) -> Reply:
-        """Send a call on the engine's loop.
-
-        Raises ``ConfigError`` where another model of the same endpoint has other settings.
-        """
+        """Send a call on the engine's loop."""
         return await (self.ask(call) if on_engine() else run_on_engine(self.ask(call)))
 
     def merge_sampling(self, sampling: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ from adjudge.judges.base import (
     ChatModel,
     LocalTask,
     Reply,
+    ScalarReading,
     check_scored_conversation,
     find_ignored_features,
 )
@@ -209,7 +210,7 @@ class LocalScalarModel(_LocalModel):
         """The score of a conversation; ``ConfigError`` when it is asked a question instead."""
         check_scored_conversation(call)
         began = time.perf_counter()
-        reading: local_inference.ScalarReading = await self._ask(call.messages)
+        reading: ScalarReading = await self._ask(call.messages)
         source = self._provenance(began, reading.tokens, 0)
         return Reply(
             text=msgspec.json.encode(reading).decode(),
@@ -223,7 +224,7 @@ class LocalScalarModel(_LocalModel):
         """The score of one completion, raw."""
         turns = [("user", prompt), ("assistant", completion)]
         messages = [{"role": role, "content": content} for role, content in turns]
-        found: local_inference.ScalarReading = await self._ask(messages)
+        found: ScalarReading = await self._ask(messages)
         return found.score
 
 

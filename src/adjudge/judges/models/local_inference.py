@@ -23,7 +23,7 @@ import msgspec
 
 from adjudge.engine.loop import SerialThread
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.base import TokenLogprobs
+from adjudge.judges.base import ScalarReading, TokenLogprobs
 from adjudge.judges.models.local_loading import LoadedModel, apply_chat_template, convert_to_turns
 
 _Question = TypeVar("_Question")
@@ -382,14 +382,6 @@ def _token_logprobs(
     for log, at in zip(best.values.tolist(), best.indices.tolist(), strict=True):
         top.setdefault(tokenizer.decode([at]), log)  # several tokens may read the same
     return TokenLogprobs(tokenizer.decode([token]), float(logs[token]), top)
-
-
-class ScalarReading(msgspec.Struct, frozen=True):
-    """What a scalar judge said: its output, and how many tokens it read and was not shown."""
-
-    score: float
-    tokens: int
-    truncated: int
 
 
 _Conversation = Sequence[Mapping[str, Any]]

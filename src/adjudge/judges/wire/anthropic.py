@@ -1,6 +1,6 @@
 """Anthropic's ``/v1/messages`` format: requests and replies.
 
-Chat messages, content parts and tools in OpenAI's format are rewritten as Anthropic wants them.
+Chat messages and content parts in OpenAI's format are rewritten as Anthropic wants them.
 """
 
 from __future__ import annotations
@@ -11,14 +11,8 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.judges.base import (
-    PRESETS,
-    ChatCall,
-    HttpRequest,
-    HttpResponse,
-    Reply,
-    find_ignored_features,
-)
+from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, find_ignored_features
+from adjudge.judges.presets import PRESETS
 from adjudge.judges.wire.common import (
     ReplyBody,
     build_headers,
@@ -36,9 +30,7 @@ from adjudge.types import Usage
 ContentBlocks = list[dict[str, Any]]
 
 _CACHE_CONTROL = {"type": "ephemeral"}
-_NATIVE_TYPES = frozenset(
-    {"image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"}
-)
+_NATIVE_TYPES = frozenset({"image", "document"})
 
 
 def convert_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[ContentBlocks, ContentBlocks]:
@@ -47,7 +39,7 @@ def convert_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[ContentBloc
     ``system`` and ``developer`` messages are lifted out, and the last of their blocks is marked for
     the prompt cache, unless a caller has marked one. Empty texts, which the API refuses, are left
     out. Raises ``GradingFailure``: ``invalid_input`` for what is no chat message, ``unsupported``
-    for parts that the API has no form for (audio).
+    for roles and parts that the API has no form for here (tools, audio).
     """
     system: ContentBlocks = []
     turns: ContentBlocks = []
@@ -58,11 +50,13 @@ def convert_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[ContentBloc
         if role in ("system", "developer"):
             system += _convert_content(message.get("content"))
             continue
-        blocks = _convert_turn(role, message)
-        if blocks:
-            turns.append(
-                {"role": "assistant" if role == "assistant" else "user", "content": blocks}
+        if role not in ("user", "assistant") or message.get("tool_calls"):
+            what = "with tool calls" if message.get("tool_calls") else f"of role {role!r:.40}"
+            raise GradingFailure(
+                ErrorKind.UNSUPPORTED, f"a message {what} cannot be sent to Anthropic"
             )
+        if blocks := _convert_content(message.get("content")):
+            turns.append({"role": role, "content": blocks})
     if system and not any("cache_control" in block for block in system):
         system[-1] = {**system[-1], "cache_control": _CACHE_CONTROL}
     return system, turns
@@ -70,26 +64,6 @@ def convert_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[ContentBloc
 
 def _get(mapping: Any, name: str) -> Any:
     return mapping.get(name) if isinstance(mapping, Mapping) else None
-
-
-def _convert_turn(role: str, message: Mapping[str, Any]) -> ContentBlocks:
-    content = message.get("content")
-    if role in ("tool", "function"):
-        result: dict[str, Any] = {
-            "type": "tool_result",
-            "tool_use_id": str(message.get("tool_call_id") or ""),
-        }
-        if inner := _convert_content(content):
-            result["content"] = inner
-        return [result]
-    if role not in ("user", "assistant"):
-        raise GradingFailure(
-            ErrorKind.INVALID_INPUT, f"a message has the unknown role {role!r:.40}"
-        )
-    blocks = _convert_content(content)
-    for call in message.get("tool_calls") or ():
-        blocks.append(_tool_use(call))
-    return blocks
 
 
 def _convert_content(content: Any) -> ContentBlocks:
@@ -133,48 +107,6 @@ def _image_source(image: Any) -> dict[str, str]:
             ErrorKind.INVALID_INPUT, "an image must be a web address or a base64 data URL"
         )
     return {"type": "base64", "media_type": head.removeprefix("data:"), "data": data}
-
-
-def _tool_use(call: Any) -> dict[str, Any]:
-    function = _get(call, "function")
-    name = _get(function, "name")
-    if not isinstance(name, str):
-        raise GradingFailure(ErrorKind.INVALID_INPUT, "a tool call has no function name")
-    arguments = _arguments(_get(function, "arguments"))
-    return {"type": "tool_use", "id": str(call.get("id") or ""), "name": name, "input": arguments}
-
-
-def _arguments(arguments: Any) -> Mapping[str, Any]:
-    """A call's arguments as the object that the API wants; other text goes under ``arguments``."""
-    if isinstance(arguments, Mapping):
-        return arguments
-    if not arguments:
-        return {}
-    try:
-        decoded = msgspec.json.decode(arguments)
-    except (ValueError, TypeError, RecursionError):
-        decoded = arguments
-    return decoded if isinstance(decoded, dict) else {"arguments": decoded}
-
-
-def convert_tools(definitions: Any) -> Any:
-    """Tool definitions of OpenAI's form (``{"type": "function", …}``); others pass through."""
-    if not isinstance(definitions, list | tuple):
-        return definitions
-    return [_convert_tool(definition) for definition in definitions]
-
-
-def _convert_tool(definition: Any) -> Any:
-    function = _get(definition, "function")
-    if not isinstance(function, Mapping):
-        return definition
-    tool = {
-        "name": function.get("name"),
-        "input_schema": function.get("parameters") or {"type": "object"},
-    }
-    if function.get("description"):
-        tool["description"] = function["description"]
-    return tool
 
 
 DEFAULT_MAX_TOKENS = 1024
@@ -233,8 +165,8 @@ def _without_bounds(schema: Any) -> Any:
 class AnthropicWire:
     """Stateless. ``key`` goes into ``x-api-key``; ``features`` as in :mod:`adjudge.judges.base`.
 
-    System messages are lifted out and marked for the prompt cache (``cache_control``); tools,
-    images and tool calls are translated. ``max_tokens`` is 1024 unless the sampling says otherwise,
+    System messages are lifted out and marked for the prompt cache (``cache_control``); images are
+    translated. ``max_tokens`` is 1024 unless the sampling says otherwise,
     ``stop`` and ``max_completion_tokens`` get their names here, ``seed`` does not exist here and is
     left out. A schema goes out as ``output_config.format``, without bounds. The API has no
     log-probabilities and no choice lists: choices are only checked, and ``Reply.ignored`` says so.
@@ -257,8 +189,6 @@ class AnthropicWire:
                 body[_RENAMED.get(name, name)] = value
         if isinstance(stop := body.get("stop_sequences"), str):
             body["stop_sequences"] = [stop]
-        if "tools" in body:
-            body["tools"] = convert_tools(body["tools"])
         system, turns = convert_messages(call.messages)
         if system:
             body["system"] = system

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, RouteName
+from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, RouteName, ScalarReading
 from adjudge.judges.wire.common import (
     ReplyBody,
     build_headers,
@@ -212,9 +212,7 @@ class ClassifierWire:
                     f"the server read {tokens} of {sent} tokens, so it cuts what is too long",
                     {"suspect": True},
                 )
-        reading = {"score": score, "truncated": 0}
-        if tokens is not None:
-            reading["tokens"] = tokens
+        reading = ScalarReading(score, tokens or 0)
         return Reply(
             text=msgspec.json.encode(reading).decode(),
             finish_reason="score",

@@ -30,7 +30,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
@@ -476,33 +476,21 @@ MAX_RETRY_AFTER_S = 3600.0
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds that a response asks to wait, or ``None`` when it does not say; at most an hour.
 
-    Reads, in this order, ``retry-after-ms``, ``retry-after`` (seconds or a date), and the latest
-    reset among exhausted limits in OpenAI's ``x-ratelimit-*`` and Anthropic's
-    ``anthropic-ratelimit-*`` headers. Header names are in lower case; values that make no sense
-    are as good as absent.
+    Reads ``retry-after-ms``, else ``retry-after`` (seconds or a date), which providers send with
+    429. Header names are in lower case; values that make no sense are as good as absent.
 
     >>> parse_retry_after({"retry-after-ms": "250"})
     0.25
-    >>> exhausted = {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0.5s"}
-    >>> parse_retry_after(exhausted)
-    360.5
     """
-    found = _parse_number(headers.get("retry-after-ms"))
-    waits = [None if found is None else found / 1000]
-    if found is None and (value := headers.get("retry-after")) is not None:
-        found = _parse_number(value)
-        waits = [_seconds_until(value, headers) if found is None else found]
-    if waits == [None]:
-        waits = [
-            _parse_duration(headers.get(f"x-ratelimit-reset-{name}", ""))
-            for name in ("requests", "tokens")
-            if headers.get(f"x-ratelimit-remaining-{name}") == "0"
-        ] + [
-            _seconds_until(headers.get(f"anthropic-ratelimit-{name}-reset", ""), headers)
-            for name in ("requests", "tokens", "input-tokens", "output-tokens")
-            if headers.get(f"anthropic-ratelimit-{name}-remaining") == "0"
-        ]
-    wait = max((wait for wait in waits if wait is not None), default=None)
+    wait = _parse_number(headers.get("retry-after-ms"))
+    if wait is not None:
+        wait /= 1000
+    elif (value := headers.get("retry-after")) is not None:
+        wait = _parse_number(value)
+        if wait is None and (end := _parse_date(value)) is not None:
+            # From the response's own date, else from this machine's.
+            start = _parse_date(headers.get("date", ""))
+            wait = end - (time.time() if start is None else start)
     return None if wait is None else min(max(wait, 0.0), MAX_RETRY_AFTER_S)
 
 
@@ -515,35 +503,10 @@ def _parse_number(text: str | None) -> float | None:
     return value if 0.0 <= value < math.inf else None
 
 
-_DURATION = re.compile(r"(?:([\d.]+)d)?(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s)?(?:([\d.]+)ms)?")
-
-
-def _parse_duration(text: str) -> float | None:
-    """``6m0s``, ``1.5s``, ``17ms`` or plain seconds."""
-    found = _DURATION.fullmatch(text.strip()[:40])
-    if not text or found is None:
-        return _parse_number(text)
-    parts = [_parse_number(part or "0") for part in found.groups()]
-    units = (86400.0, 3600.0, 60.0, 1.0, 0.001)
-    known = [part * unit for part, unit in zip(parts, units, strict=True) if part is not None]
-    return sum(known) if len(known) == len(units) else None
-
-
-def _seconds_until(text: str, headers: Mapping[str, str]) -> float | None:
-    """Seconds from the response's own date (else from this machine's) until a date."""
-    end = _parse_date(text)
-    if end is None:
-        return None
-    start = _parse_date(headers.get("date", ""))
-    return end - (time.time() if start is None else start)
-
-
 def _parse_date(text: str) -> float | None:
-    """An HTTP or RFC 3339 date as POSIX seconds."""
-    for parse in (datetime.fromisoformat, parsedate_to_datetime):
-        try:
-            moment = parse(text)
-        except (ValueError, TypeError):
-            continue
+    """An HTTP date as POSIX seconds."""
+    try:
+        moment = parsedate_to_datetime(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    return None
+    except (ValueError, TypeError, OverflowError):
+        return None

@@ -13,15 +13,14 @@ import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import (
-    PRESETS,
     ChatCall,
     HttpRequest,
     HttpResponse,
-    Preset,
     Reply,
     TokenLogprobs,
     find_ignored_features,
 )
+from adjudge.judges.presets import PRESETS, Preset
 from adjudge.judges.wire.common import (
     ReplyBody,
     build_headers,

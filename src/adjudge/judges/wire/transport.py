@@ -13,7 +13,6 @@ import ssl
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import aiohttp
 import yarl
@@ -68,7 +67,7 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class AiohttpTransport:
-    """One pool of keep-alive connections for each event loop that uses it.
+    """A pool of keep-alive connections, of the event loop that sends.
 
     No limit of its own on connections (``Endpoint`` limits calls), no cookies, no redirects, so
     that no key follows one. TLS verifies against the system's store, or against the certificates
@@ -93,9 +92,8 @@ class AiohttpTransport:
         self._context = None if ca_file is None else load_authority(ca_file)
         self._variables = dict(headers or {})
         self._max_body_bytes = max_body_bytes
-        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = (
-            WeakKeyDictionary()
-        )
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._targets: dict[tuple[str, str], tuple[yarl.URL, yarl.URL | None]] = {}
 
     async def post(self, base_url: str, request: HttpRequest) -> HttpResponse:
@@ -107,7 +105,8 @@ class AiohttpTransport:
         the request on, so that nobody can bill it. A body that ends early comes back with ``cut``.
         Cancelling closes the connection, since what was asked for would otherwise arrive on it.
         """
-        session = self._sessions.get(asyncio.get_running_loop()) or self._session()
+        if self._session is None or self._loop is not asyncio.get_running_loop():
+            self._session, self._loop = self._open_session(), asyncio.get_running_loop()
         target = self._targets.get((base_url, request.path))
         if target is None:
             target = self._target(base_url, request.path)
@@ -115,7 +114,7 @@ class AiohttpTransport:
         body = request.body
         own = read_headers(self._variables) if self._variables else {}
         try:
-            response = await session.post(
+            response = await self._session.post(
                 url,
                 data=body if len(body) < _LARGE_REQUEST else io.BytesIO(body),
                 headers=_add_headers(request.headers, own) if own else request.headers,
@@ -156,11 +155,8 @@ class AiohttpTransport:
             chunks.append(chunk)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks), cut
 
-    def _session(self) -> aiohttp.ClientSession:
-        """A new session for the running loop."""
-        for loop in [loop for loop in self._sessions if loop.is_closed()]:
-            del self._sessions[loop]
-        session = aiohttp.ClientSession(
+    def _open_session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
             connector=_Connector(
                 limit=0,
                 ttl_dns_cache=_DNS_CACHE_S,
@@ -173,8 +169,6 @@ class AiohttpTransport:
             raise_for_status=False,
             trust_env=False,  # aiohttp would ask two threads for it, for every request
         )
-        self._sessions[asyncio.get_running_loop()] = session
-        return session
 
     def _target(self, base_url: str, path: str) -> tuple[yarl.URL, yarl.URL | None]:
         """Where a request goes, and through which proxy."""
@@ -185,10 +179,10 @@ class AiohttpTransport:
         return url, proxy
 
     async def aclose(self) -> None:
-        """Close the running loop's connections."""
-        session = self._sessions.pop(asyncio.get_running_loop(), None)
-        if session is not None:
-            await session.close()
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
 
 
 def load_authority(path: str) -> ssl.SSLContext:

@@ -22,7 +22,7 @@ from adjudge.datasets.rows import (
     RowProblems,
 )
 from adjudge.errors import ConfigError
-from adjudge.graders.llm.trained_judge_prompts import JudgementForm
+from adjudge.graders.llm.trained_judge_card import JudgementForm
 from adjudge.judges.models.local_loading import convert_to_turns
 from adjudge_lab.judge_training.dataset import (
     ConversationEncoder,

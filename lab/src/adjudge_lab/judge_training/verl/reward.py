@@ -32,7 +32,7 @@ import msgspec
 
 from adjudge.config import check_allowed, suggest_name
 from adjudge.errors import ConfigError
-from adjudge.graders.llm.trained_judge_prompts import JudgementForm, JudgeMode, ReplyFault
+from adjudge.graders.llm.trained_judge_card import JudgementForm, JudgeMode, ReplyFault
 from adjudge.text import THINK_OPEN
 from adjudge.trainers.verl.advantage import impute_for_validation
 from adjudge.trainers.verl.batches import (

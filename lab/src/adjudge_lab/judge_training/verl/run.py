@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ConfigError, RunFolderError
-from adjudge.graders.llm.trained_judge import card_prompt
+from adjudge.graders.llm.trained_judge_card import card_prompt
 from adjudge.runs.folder import hold_lock
 from adjudge.trainers.verl.versions import installed_verl
 from adjudge_lab.judge_training.judge_file import JudgeFile
