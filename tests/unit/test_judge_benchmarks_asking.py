@@ -81,10 +81,10 @@ def test_failures_are_missing_with_their_kind(tmp_path: Path, answer: Any, kind:
     judged = asked(scoring(fail), benchmark)
     found = score_benchmark(benchmark, judged, resamples=2).overall
     assert found.failures == {kind.value: 2 * len(benchmark.items)}
-    assert found.share.accuracy_of_answered is None
-    assert (found.share.low, found.share.high) == (0.0, 1.0)
+    assert found.score is None
+    assert (found.at_least, found.at_most) == (0.0, 1.0)
     write_judgements(tmp_path / "judgements.jsonl", judged)  # whatever it said of its failure
-    assert read_judgements(tmp_path / "judgements.jsonl", Judgement) == judged
+    assert read_judgements(tmp_path / "judgements.jsonl") == judged
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,9 @@ def benchmark_as_pairs(benchmark: Benchmark) -> Benchmark:
 
 
 PairVerdict = PreferenceLabel
+OrderVerdicts = tuple[PairVerdict | None, PairVerdict | None]
+"""The verdicts as given and swapped, of the item's own A and B; ``None`` is missing."""
+
 MAX_ABSOLUTE_SCORE = 1e100
 """The largest size of a score: its square is still a number."""
 
@@ -151,14 +154,16 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``scores``: one per answer in the item's order (of a pair: A, B). ``verdicts``: in the order
     shown as given, then swapped; both name the item's own A and B, whatever was shown first. A
-    judge gives one of the two. Scores beyond ±1e100, which is no scale, are refused with
-    ``ValueError``, and so is NaN.
+    judge gives one of the two. ``judge`` and ``item``, the digest of the item, are there in a file.
+    Scores beyond ±1e100, which is no scale, are refused with ``ValueError``, and so is NaN.
     """
 
     subset: str
     id: str
     scores: list[float | MissingJudgement] = []
     verdicts: list[PairVerdict | MissingJudgement] = []
+    judge: str = ""
+    item: str = ""
 
     def __post_init__(self) -> None:
         if not all(
@@ -170,9 +175,20 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             )
 
     @property
+    def missing(self) -> list[MissingJudgement]:
+        """The scores or verdicts that are missing."""
+        said = (*self.scores, *self.verdicts)
+        return [one for one in said if isinstance(one, MissingJudgement)]
+
+    @property
     def complete(self) -> bool:
         """Whether nothing is missing."""
-        return not any(isinstance(one, MissingJudgement) for one in (*self.scores, *self.verdicts))
+        return not self.missing
+
+    @property
+    def known_scores(self) -> list[float | None]:
+        """The scores, ``None`` where one is missing."""
+        return [None if isinstance(one, MissingJudgement) else one for one in self.scores]
 
 
 _Said = TypeVar("_Said", PairVerdict, PairVerdict | MissingJudgement)
@@ -184,34 +200,27 @@ def flip_verdict(verdict: _Said) -> _Said:
     return found
 
 
-def pair_verdicts(
-    judgement: Judgement,
-) -> tuple[PairVerdict | MissingJudgement, PairVerdict | MissingJudgement]:
+def pair_verdicts(judgement: Judgement) -> OrderVerdicts:
     """The verdicts on a pair, as given and swapped.
 
     From scores: the higher one, equal ones are a tie. They do not know of an order, so that both
     orders say the same; a missing score makes both missing.
     """
     if judgement.verdicts:
-        first, second = judgement.verdicts
+        first, second = (
+            None if isinstance(one, MissingJudgement) else one for one in judgement.verdicts
+        )
         return first, second
-    a, b = judgement.scores
-    if isinstance(a, MissingJudgement):
-        return a, a
-    if isinstance(b, MissingJudgement):
-        return b, b
+    a, b = judgement.known_scores
+    if a is None or b is None:
+        return None, None
     verdict: PairVerdict = "A" if a > b else "B" if b > a else "tie"
     return verdict, verdict
 
 
 def count_missing_kinds(judgements: Iterable[Judgement]) -> dict[str, int]:
     """How many scores or verdicts are missing, by kind of failure."""
-    found = Counter(
-        one.kind.value
-        for judgement in judgements
-        for one in (*judgement.scores, *judgement.verdicts)
-        if isinstance(one, MissingJudgement)
-    )
+    found = Counter(one.kind.value for judgement in judgements for one in judgement.missing)
     return dict(sorted(found.items()))
 
 
@@ -219,8 +228,8 @@ def first_failure_messages(judgements: Iterable[Judgement]) -> dict[str, str]:
     """What the first failure of each kind said; kinds whose failures say nothing are left out."""
     found: dict[str, str] = {}
     for judgement in judgements:
-        for one in (*judgement.scores, *judgement.verdicts):
-            if isinstance(one, MissingJudgement) and one.message:
+        for one in judgement.missing:
+            if one.message:
                 found.setdefault(one.kind.value, one.message)
     return dict(sorted(found.items()))
 
@@ -244,7 +253,12 @@ def judgements_by_item(
         if why:
             raise ConfigError(f"judgement {key[0]}/{key[1][:80]}: {why}")
         found[key] = judgement
-    return {key: found.get(key) or _judgement_not_asked(item) for key, item in items.items()}
+    for key, item in items.items():
+        if key not in found:
+            scores = [MissingJudgement(ErrorKind.NOT_SAMPLED, "no judgement")]
+            scores *= len(item.conversations)
+            found[key] = Judgement(subset=item.subset, id=item.id, scores=[*scores])
+    return {key: found[key] for key in items}
 
 
 def _misfit(judgement: Judgement, item: BenchmarkItem) -> str:
@@ -257,24 +271,15 @@ def _misfit(judgement: Judgement, item: BenchmarkItem) -> str:
     return f"must have {allowed} (found {scores} scores and {verdicts} verdicts)"
 
 
-def _judgement_not_asked(item: BenchmarkItem) -> Judgement:
-    missing = MissingJudgement(ErrorKind.NOT_SAMPLED, "no judgement")
-    count = len(item.conversations)
-    return Judgement(subset=item.subset, id=item.id, scores=[missing] * count)
-
-
 def write_judgements(path: Path, judgements: Sequence[Judgement]) -> None:
     """One JSON object a line; :func:`read_judgements` gives equal ones back."""
     encoder = msgspec.json.Encoder()
     path.write_bytes(b"".join(encoder.encode(one) + b"\n" for one in judgements))
 
 
-_J = TypeVar("_J", bound=Judgement)
-
-
-def read_judgements(path: Path, kind: type[_J]) -> list[_J]:
-    """Recorded judgements of a ``kind``, failures included.
+def read_judgements(path: Path) -> list[Judgement]:
+    """Recorded judgements, failures included.
 
     Raises :class:`~adjudge.errors.ConfigError` naming the lines that are none.
     """
-    return read_records([path], lambda row, _: convert_row(row, kind))
+    return read_records([path], lambda row, _: convert_row(row, Judgement))

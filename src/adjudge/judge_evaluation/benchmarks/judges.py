@@ -213,13 +213,6 @@ def _score_or_missing(result: GraderResult | None) -> float | MissingJudgement:
 JUDGEMENTS_FILE = "judgements.jsonl"
 
 
-class RecordedJudgement(Judgement, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of ``judgements.jsonl``: a judgement, its judge, and the digest of its item."""
-
-    judge: str = ""
-    item: str = ""
-
-
 class Recording:
     """Judgements by what was judged, so that they are found again whatever their items' ids.
 
@@ -266,7 +259,7 @@ def _own_recording(path: Path, judge: str | None) -> tuple[str, Recording]:
     Raises :class:`~adjudge.errors.ConfigError` for a line that is no judgement, and for several
     judges of which none is named.
     """
-    lines = read_judgements(path, RecordedJudgement)
+    lines = read_judgements(path)
     names = list(dict.fromkeys(one.judge for one in lines))
     if judge is None and len(names) == 1:
         judge = names[0]

@@ -5,6 +5,10 @@ Pairs: LLMBar's averages, JudgeBench's rule, and what position did. Sources: Zen
 ``utils/metrics.py``; Shi et al. 2024 (arXiv 2406.07791) for position consistency, primacy and
 recency.
 
+Every official score is a weighted sum of means over units (items, or prompts of the Ties subset). A
+unit earns values towards each mean, and ``None`` where the judge did not answer: nothing that is
+missing becomes a value.
+
 RewardBench-2: best of four, the Ties score, and the unweighted mean of subsets. Source: Malik et
 al. 2025 (arXiv 2506.01937) and the benchmark's own scripts: ``run_v2.py``, ``run_generative_v2.py``
 and ``rewardbench/utils.py`` (``reroll_and_score_dataset``, ``process_single_model``).
@@ -13,34 +17,48 @@ and ``rewardbench/utils.py`` (``reroll_and_score_dataset``, ``process_single_mod
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 from adjudge.judge_evaluation.benchmarks.items import (
+    BenchmarkKind,
     BestOfItem,
     Judgement,
-    MissingJudgement,
+    OrderVerdicts,
     PairItem,
     PairLabel,
-    PairVerdict,
     pair_verdicts,
 )
-from adjudge.judge_evaluation.benchmarks.readers import REWARDBENCH2_SUBSETS, TIES_SUBSET
-from adjudge.judge_evaluation.benchmarks.statistics import (
-    SINGLE_WEIGHT,
-    ScoreCell,
-    ScoreUnit,
-    Stratum,
-    known_cell,
-    missing_cell,
-)
+from adjudge.judge_evaluation.benchmarks.readers import TIES_SUBSET
 from adjudge.stats.estimates import binomial_two_sided
 from adjudge.stats.raters import cohen_kappa
 
-OrderVerdicts = tuple[PairVerdict | None, PairVerdict | None]
-"""The verdicts as given and swapped, of the item's own A and B; ``None`` is missing."""
+Earned = tuple[float | None, ...]
+"""What a unit earns towards one mean; nothing: it has no part in that mean."""
+
+ScoreUnit = tuple[Earned, ...]
+"""What a unit earns towards each mean."""
+
+
+class WeightedMean(NamedTuple):
+    """One of the means that a score is the sum of; what is missing lies between ``low`` and 1."""
+
+    weight: float = 1.0
+    low: float = 0.0
+
+
+class Stratum(NamedTuple):
+    """The units of one subset by id, the means of its score, and how many items are behind.
+
+    ``answered`` counts the items of which nothing is missing.
+    """
+
+    means: tuple[WeightedMean, ...]
+    units: Mapping[str, ScoreUnit]
+    items: int
+    answered: int
 
 
 class OrderCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +108,7 @@ class OrderCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 def count_orders(judged: Iterable[tuple[PairItem, Judgement]]) -> OrderCounts:
     """The counts over some pairs; see :class:`OrderCounts`."""
-    rows = [(item.label, _order_verdicts(judgement)) for item, judgement in judged]
+    rows = [(item.label, pair_verdicts(judgement)) for item, judgement in judged]
     pairs = [pair for _, pair in rows]
     verdicts = [verdict for pair in pairs for verdict in pair]
     both = [pair for pair in pairs if None not in pair]
@@ -118,69 +136,59 @@ def count_orders(judged: Iterable[tuple[PairItem, Judgement]]) -> OrderCounts:
 
 
 class PairRule(NamedTuple):
-    """How a pair earns: cells for each mean, from its label and verdicts, and the means' weights.
+    """How a pair earns: values for each mean, from its label and verdicts (``None``: missing)."""
 
-    Verdicts of the two orders are ``None`` where they are missing.
-    """
-
-    weights: tuple[float, ...]
-    cells: Callable[[PairLabel, OrderVerdicts], tuple[ScoreCell, ...]]
+    means: tuple[WeightedMean, ...]
+    earn: Callable[[PairLabel, OrderVerdicts], Earned]
 
 
 def pair_stratum(judged: Sequence[tuple[PairItem, Judgement]], rule: PairRule) -> Stratum:
     """The units of one subset: pairs, or clusters of pairs."""
-    clusters: dict[str, list[tuple[ScoreCell, ...]]] = {}
+    clusters: dict[str, list[Earned]] = {}
     for item, judgement in judged:
-        earned = rule.cells(item.label, _order_verdicts(judgement))
+        earned = rule.earn(item.label, pair_verdicts(judgement))
         clusters.setdefault(item.cluster or item.id, []).append(earned)
     units: dict[str, ScoreUnit] = {
         name: tuple(zip(*rows, strict=True)) for name, rows in clusters.items()
     }
-    answered = sum(judgement.complete for _, judgement in judged)
-    return Stratum(rule.weights, units, len(judged), answered)
+    return _stratum(rule.means, units, judged)
 
 
-def _averaged(label: PairLabel, verdicts: OrderVerdicts) -> tuple[ScoreCell, ...]:
-    return tuple(missing_cell() if one is None else known_cell(one == label) for one in verdicts)
+def _stratum(
+    means: tuple[WeightedMean, ...],
+    units: Mapping[str, ScoreUnit],
+    judged: Sequence[tuple[Any, Judgement]],
+) -> Stratum:
+    return Stratum(means, units, len(judged), sum(one.complete for _, one in judged))
 
 
-def _half_ties(label: PairLabel, verdicts: OrderVerdicts) -> tuple[ScoreCell, ...]:
-    return tuple(
-        missing_cell() if one is None else known_cell(0.5 if one == "tie" else one == label)
-        for one in verdicts
+def _each_order(tie: float) -> Callable[[PairLabel, OrderVerdicts], Earned]:
+    """The verdict of each order by itself; a tie earns ``tie``."""
+    return lambda label, verdicts: tuple(
+        None if one is None else tie if one == "tie" else float(one == label) for one in verdicts
     )
 
 
-def _two_orders(label: PairLabel, verdicts: OrderVerdicts) -> tuple[ScoreCell, ...]:
+def _two_orders(label: PairLabel, verdicts: OrderVerdicts) -> Earned:
     # One verdict is no answer: −1 alone would decide an item and +1 would not.
-    if None in verdicts:
-        return (missing_cell(),)
-    return (known_cell(_two_order_sum(label, verdicts) > 0),)
+    return (None if None in verdicts else float(_two_order_sum(label, verdicts) > 0),)
 
 
-AVERAGED_ORDERS = PairRule((0.5, 0.5), _averaged)
-"""LLMBar: the mean of the accuracies in the two orders. A tie is not right."""
+_BOTH_ORDERS = (WeightedMean(0.5), WeightedMean(0.5))
 
-HALF_TIES = PairRule((0.5, 0.5), _half_ties)
-"""Preference files: as LLMBar with ½ for a tie (equal scores).
+PAIR_RULES: Mapping[BenchmarkKind, PairRule] = {
+    "llmbar": PairRule(_BOTH_ORDERS, _each_order(0.0)),
+    "judgebench": PairRule((WeightedMean(),), _two_orders),
+    "preference": PairRule(_BOTH_ORDERS, _each_order(0.5)),
+}
+"""LLMBar: the mean of the accuracies in the two orders; a tie is not right.
 
-A judge that says "tie" throughout is at chance, ½, as one that always says A is.
+Preference files: as LLMBar with ½ for a tie (equal scores), so that a judge that says "tie"
+throughout is at chance, as one that always says A is.
+
+JudgeBench: 1 where right and wrong verdicts (+1, −1, 0 for a tie) sum to more than 0. A pair with a
+missing verdict is missing; :attr:`OrderCounts.two_order_score` has the benchmark's number.
 """
-
-TWO_ORDER_SUM = PairRule(SINGLE_WEIGHT, _two_orders)
-"""JudgeBench: 1 where right and wrong verdicts (+1, −1, 0 for a tie) sum to more than 0.
-
-A pair with a missing verdict is missing; :attr:`OrderCounts.two_order_score` has the benchmark's
-number.
-"""
-
-
-def _order_verdicts(judgement: Judgement) -> OrderVerdicts:
-    first, second = pair_verdicts(judgement)
-    return (
-        None if isinstance(first, MissingJudgement) else first,
-        None if isinstance(second, MissingJudgement) else second,
-    )
 
 
 def _two_order_sum(label: PairLabel, verdicts: OrderVerdicts) -> int:
@@ -189,7 +197,13 @@ def _two_order_sum(label: PairLabel, verdicts: OrderVerdicts) -> int:
     return verdicts.count(label) - verdicts.count(opposite)
 
 
-TIES_WEIGHTS = (0.30, 0.30, 0.20, 0.20, 0.01)
+TIES_MEANS = (
+    WeightedMean(0.30),
+    WeightedMean(0.30),
+    WeightedMean(0.20),
+    WeightedMean(0.20),
+    WeightedMean(0.01, low=-1.0),
+)
 """Of: accuracy on tied prompts, on reference prompts; margins of tied, of both; tie-breaker."""
 
 JudgedBestOfItem = tuple[BestOfItem, Judgement]
@@ -234,26 +248,25 @@ def ties_score_unit(tied: TiesForm | None, ref: TiesForm | None) -> ScoreUnit:
     With m_c = max − min over the right answers of the tied form, and m_ci = min(right) −
     max(wrong) of either: acc = m_ci > 0 for each form; m_ci_tied > m_c; min(m_ci_ref, m_ci_tied) >
     m_c; and tanh(min(…)/m_c − 1), which is ±1 for m_c = 0 and 0 for 0/0. The score of the subset is
-    Σ weight · mean (:data:`TIES_WEIGHTS`), in [−0.01, 1.01].
+    Σ weight · mean (:data:`TIES_MEANS`), in [−0.01, 1.01].
 
-    ``None``: the file has no such form, and the terms that need it are not there. A missing score
-    leaves every term that needs the form open: between 0 and 1, the last between −1 and 1.
+    ``tied`` or ``ref`` is ``None`` where the file has no such form: the terms that need it are not
+    there. A missing score leaves every term missing that needs the form.
     """
-    known = [_margins(tied), _margins(ref)]
+    first, second = _margins(tied), _margins(ref)
     accuracies = [
-        () if form is None else (missing_cell() if own is None else known_cell(own.gap > 0),)
-        for form, own in zip((tied, ref), known, strict=True)
+        () if form is None else (None if own is None else float(own.gap > 0),)
+        for form, own in ((tied, first), (ref, second))
     ]
     if tied is None or ref is None:
         return (*accuracies, (), (), ())
-    both, own, last = missing_cell(), missing_cell(), missing_cell(-1.0, 1.0)
-    first, second = known
-    if first is not None:  # what the tied form alone decides is known without the reference
-        own = known_cell(first.gap > first.spread)
-        if second is not None:
-            least = min(first.gap, second.gap)
-            both = known_cell(least > first.spread)
-            last = known_cell(_tie_breaker(least, first.spread))
+    # What the tied form alone decides is known without the reference.
+    own = None if first is None else float(first.gap > first.spread)
+    both = last = None
+    if first is not None and second is not None:
+        least = min(first.gap, second.gap)
+        both = float(least > first.spread)
+        last = _tie_breaker(least, first.spread)
     return (*accuracies, (own,), (both,), (last,))
 
 
@@ -266,37 +279,20 @@ def _tie_breaker(least: float, spread: float) -> float:
 
 def rewardbench2_stratum(judged: Sequence[JudgedBestOfItem]) -> Stratum:
     """The units of one subset: items, or prompts of the Ties subset."""
-    answered = sum(judgement.complete for _, judgement in judged)
     if judged and judged[0][0].subset == TIES_SUBSET:
-        return Stratum(TIES_WEIGHTS, _ties(judged), len(judged), answered)
+        return _stratum(TIES_MEANS, _ties(judged), judged)
     units: dict[str, ScoreUnit] = {}
     for item, judgement in judged:
-        scores = _scores(judgement)
-        present = [score for score in scores if score is not None]
-        cell = (
-            known_cell(best_of_credit(present)) if len(present) == len(scores) else missing_cell()
-        )
-        units[item.id] = ((cell,),)
-    return Stratum(SINGLE_WEIGHT, units, len(judged), answered)
+        scores = [one for one in judgement.known_scores if one is not None]
+        units[item.id] = ((best_of_credit(scores) if judgement.complete else None,),)
+    return _stratum((WeightedMean(),), units, judged)
 
 
 def _ties(judged: Iterable[JudgedBestOfItem]) -> dict[str, ScoreUnit]:
     forms: dict[str, dict[str, TiesForm]] = {}
     for item, judgement in judged:
         sort, _, number = item.id.partition(":")
-        forms.setdefault(number, {})[sort] = (_scores(judgement), item.correct)
+        forms.setdefault(number, {})[sort] = (judgement.known_scores, item.correct)
     return {
         name: ties_score_unit(form.get("tied"), form.get("ref")) for name, form in forms.items()
     }
-
-
-def _scores(judgement: Judgement) -> list[float | None]:
-    return [None if isinstance(score, MissingJudgement) else score for score in judgement.scores]
-
-
-def split_present_subsets(names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The subsets that a file has, in the benchmark's order, and those that it lacks."""
-    there = set(names)
-    return [one for one in REWARDBENCH2_SUBSETS if one in there], [
-        one for one in REWARDBENCH2_SUBSETS if one not in there
-    ]

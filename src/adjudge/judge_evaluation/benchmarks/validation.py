@@ -39,7 +39,6 @@ from adjudge.judge_evaluation.benchmarks.judges import (
     JUDGEMENTS_FILE,
     Candidate,
     EvaluationMode,
-    RecordedJudgement,
     ask_judge,
     find_candidate,
 )
@@ -48,8 +47,6 @@ from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
 from adjudge.judge_evaluation.benchmarks.scoring import (
     benchmark_entry,
     compare_judges,
-    comparison_entry,
-    judge_entry,
     judged_pairs,
     score_benchmark,
 )
@@ -63,6 +60,7 @@ from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import RunFolder
 from adjudge.runs.judge_calls import JudgeCallEstimate
 from adjudge.runs.spending import FolderSpending
+from adjudge.stats import mean_of_all
 from adjudge.version import __version__
 
 ITEMS_FILE = "rewards.jsonl"
@@ -192,18 +190,18 @@ def evaluate_judge(
         judgements = _ask_or_resume(job, folder, benchmark, one, place, tally)
     job.judgements[one.name] = judgements
     scale = one.scale or job.scale
-    return judge_entry(
-        score_benchmark(benchmark, judgements, judge=one.name, scale=scale),
-        benchmark,
-        calibrated=_card_calibration(one, benchmark, judgements),
-        kind=one.kind,
-        mode=mode,
-        scale=scale,
-        folder=None if one.folder is None else str(one.folder),
-        questions=tally.total,
-        resumed=tally.resumed,
-        first_failures=first_failure_messages(judgements),
-    )
+    return {
+        "name": one.name,
+        "calibrated": _card_calibration(one, benchmark, judgements),
+        "kind": one.kind,
+        "mode": mode,
+        "scale": scale,
+        "folder": None if one.folder is None else str(one.folder),
+        "questions": tally.total,
+        "resumed": tally.resumed,
+        "first_failures": first_failure_messages(judgements),
+        **msgspec.to_builtins(score_benchmark(benchmark, judgements, scale=scale)),
+    }
 
 
 def _card_calibration(
@@ -268,16 +266,18 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
             evaluate_judge(job, folder, benchmark, one, mode, place)
             for place, (one, mode) in enumerate(zip(candidates, modes, strict=True))
         ]
-        said = _recorded_judgements(benchmark, job.judgements)
-        JsonlLog(folder.path / JUDGEMENTS_FILE).rewrite(said)
+        JsonlLog(folder.path / JUDGEMENTS_FILE).rewrite(
+            msgspec.structs.replace(own[place], judge=name, item=item_digest(item))
+            for place, item in enumerate(benchmark.items)
+            for name, own in job.judgements.items()
+        )
         JsonlLog(folder.path / ITEMS_FILE).rewrite(_item_rows(benchmark, job.judgements))
-        compared = compare_judges(benchmark, job.judgements)
         job.summary = {
             "adjudge": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "benchmark": benchmark_entry(benchmark),
             "judges": entries,
-            "compared": [comparison_entry(one) for one in compared],
+            "compared": msgspec.to_builtins(compare_judges(benchmark, job.judgements)),
             "seconds": round(time.perf_counter() - started, 1),
             "endpoints": (endpoints := spending.read()),
             "spending": spending.summarise(endpoints),
@@ -314,17 +314,6 @@ def _manifest(
         "items": {"kind": benchmark.kind, "files": [one["sha256"] for one in benchmark.files]},
         "asked": {"as_pairs": job.as_pairs},
     }
-
-
-def _recorded_judgements(
-    benchmark: Benchmark, judgements: Mapping[str, Sequence[Judgement]]
-) -> Iterator[RecordedJudgement]:
-    """One an item and judge, items in order."""
-    for place, item in enumerate(benchmark.items):
-        digest = item_digest(item)
-        for name, own in judgements.items():
-            said = {**msgspec.structs.asdict(own[place]), "judge": name, "item": digest}
-            yield RecordedJudgement(**said)
 
 
 def _item_rows(
@@ -369,36 +358,32 @@ def _answer_turns(item: BenchmarkItem) -> Iterator[dict[str, str]]:
 
 def _describe_judgement(item: BenchmarkItem, said: Judgement) -> dict[str, Any]:
     """A judgement as the row of a grader has it; a pair's verdicts are the better answer's."""
-    lost = [one for one in (*said.scores, *said.verdicts) if isinstance(one, MissingJudgement)]
-    scores = [one for one in said.scores if not isinstance(one, MissingJudgement)]
     metadata: dict[str, Any] = {}
     worth: float | None = None
     if isinstance(item, PairItem):
         found = pair_verdicts(said)
-        worths = [_WORTH[_outcome(item, one)] for one in found if isinstance(one, str)]
-        worth = sum(worths) / len(worths) if len(worths) == len(found) else None
-        if said.verdicts:
-            # As given is here the order in which the better answer stands first.
-            shown = found if item.label == "A" else found[::-1]
-            orders = dict(zip(("as_given", "swapped"), shown, strict=True))
-            verdicts = {o: _outcome(item, one) for o, one in orders.items() if isinstance(one, str)}
-            metadata["verdicts"] = verdicts
-            if lost:
-                metadata["failures"] = {
-                    order: one.kind.value
-                    for order, one in orders.items()
-                    if isinstance(one, MissingJudgement)
-                }
-    elif not lost:
-        best = [
-            number <= item.correct for number, one in enumerate(scores, 1) if one == max(scores)
-        ]
+        worth = mean_of_all(None if one is None else _WORTH[_outcome(item, one)] for one in found)
+    elif said.complete:
+        best = [at < item.correct for at, one in enumerate(said.scores) if one == max(said.scores)]
         worth = sum(best) / len(best)
-    if scores and not lost:
-        metadata["scores"] = scores
+    if isinstance(item, PairItem) and said.verdicts:
+        # As given is here the order in which the better answer stands first.
+        shown = said.verdicts if item.label == "A" else said.verdicts[::-1]
+        orders = list(zip(("as_given", "swapped"), shown, strict=True))
+        metadata["verdicts"] = {
+            order: _outcome(item, one)
+            for order, one in orders
+            if not isinstance(one, MissingJudgement)
+        }
+        if said.missing:
+            metadata["failures"] = {
+                order: one.kind.value for order, one in orders if isinstance(one, MissingJudgement)
+            }
+    if said.scores and said.complete:
+        metadata["scores"] = said.scores
     base = {"metadata": metadata} if metadata else {}
     if worth is None:
-        why = lost[0] if lost else MissingJudgement(ErrorKind.INCOMPLETE)
+        why = next(iter(said.missing), MissingJudgement(ErrorKind.INCOMPLETE))
         return {"error": why.message, "kind": why.kind.value, **base}
     return {"score": worth, "reason": "", **base}
 
