@@ -16,6 +16,7 @@ from adjudge.judge_evaluation.diff.conditions import check_conditions, parse_con
 from adjudge.judge_evaluation.diff.numbers import summarise_diff
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns, read_labels
 from adjudge.judge_evaluation.diff.report import (
+    PAGE_SAMPLES,
     changes_table,
     describe_worst,
     diff_tables,
@@ -25,7 +26,7 @@ from adjudge.judge_evaluation.diff.report import (
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
 
-_PAGE_SAMPLES, _SCREEN_SAMPLES, _SCREEN_SETTINGS = 50, 5, 12
+_SCREEN_SAMPLES, _SCREEN_SETTINGS = 5, 12
 
 
 def diff(
@@ -64,7 +65,7 @@ def diff(
     runs = PairedRuns(DiffRun(a, columns), DiffRun(b, columns))
     summary = summarise_diff(runs, read_labels(runs))
     summary["verdict"] = write_verdict(summary)
-    summary["worst"] = describe_worst(runs, _PAGE_SAMPLES)
+    summary["worst"] = describe_worst(runs, PAGE_SAMPLES)
     results = check_conditions(conditions, summary)
     summary["conditions"] = msgspec.to_builtins(results)
     if page is not None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from adjudge.datasets.rows import RowProblem
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     Judgement,
@@ -63,8 +62,8 @@ class BenchmarkScore(msgspec.Struct, frozen=True, kw_only=True):
     ``score`` is over what was answered (one verdict of a pair whose other is missing, too, where
     verdicts earn by themselves), ``None`` where that is nothing; ``low`` and ``high`` are its
     interval, or ``why`` there is none. It can rise when a wrong answer goes missing, so it never
-    stands alone: ``at_least`` is the score if all that is missing were wrong, ``at_most`` if it were
-    right, and ``at_least`` ≤ ``score`` ≤ ``at_most``. No failure raises the first or lowers the
+    stands alone: ``at_least`` is the score if all that is missing were wrong, ``at_most`` if right,
+    and ``at_least`` ≤ ``score`` ≤ ``at_most``. No failure raises the first or lowers the
     last. ``items`` = ``answered`` + ``missing``, the latter lacking a part at least; ``failures``
     counts what is missing by kind. ``own`` is what the benchmark's own script would print, failures
     counted as it counts them. ``orders`` is for pairs.
@@ -151,7 +150,7 @@ def score_benchmark(
 def _score(
     benchmark: Benchmark, rows: _Judged, strata: Sequence[Stratum], interval: Estimate
 ) -> BenchmarkScore:
-    """``rows`` with their units, which are in several ``strata`` where there are several subsets."""
+    """``rows`` with their units: a stratum for each subset."""
 
     def score(fill: Callable[[WeightedMean], float | None]) -> float | None:
         parts = []
