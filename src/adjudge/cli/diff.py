@@ -12,7 +12,7 @@ import typer
 from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.cli.options import ColumnMap, JsonSummary, Rows, parse_map
 from adjudge.files import atomic_write
-from adjudge.judge_evaluation.diff.conditions import check_conditions, parse_condition
+from adjudge.judge_evaluation.diff.conditions import list_metrics, parse_condition
 from adjudge.judge_evaluation.diff.numbers import summarise_diff
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns, read_labels
 from adjudge.judge_evaluation.diff.report import (
@@ -66,7 +66,8 @@ def diff(
     summary = summarise_diff(runs, read_labels(runs))
     summary["verdict"] = write_verdict(summary)
     summary["worst"] = describe_worst(runs, PAGE_SAMPLES)
-    results = check_conditions(conditions, summary)
+    metrics = list_metrics(summary)
+    results = [one.check(metrics) for one in conditions]
     summary["conditions"] = msgspec.to_builtins(results)
     if page is not None:
         atomic_write(page, render_diff_page(summary).encode())

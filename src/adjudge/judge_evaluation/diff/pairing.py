@@ -121,15 +121,12 @@ class DiffRun:
 
         Where the files that were graded are gone or changed, what the folder kept of them.
         """
+        if self._records is None:
+            return dict(_pick(self._read_dump(), places))
         try:
-            return dict(_pick(self._read_samples(), places))
+            return dict(_pick(self._records.with_samples(), places))
         except (ConfigError, RolloutError, RunFolderError, OSError):
-            if self._records is None:
-                raise
             return dict(_pick(self._records.with_kept_samples(), places))
-
-    def _read_samples(self) -> Iterator[tuple[RunRecord, Sample]]:
-        return self._read_dump() if self._records is None else self._records.with_samples()
 
 
 def _pick(rows: Iterable[Any], places: Collection[int]) -> Iterator[tuple[int, Any]]:
@@ -173,10 +170,10 @@ class PairedRuns:
     """The samples that two runs have in common, and how they were found.
 
     ``pairs`` stand in an order that does not depend on that of the runs' rows; ``members`` has the
-    places of each group's pairs, and what is one group is one in both runs. Samples are joined by
-    content, of equal rollouts the k-th with the k-th. ``same_groups``: whether both runs group the
-    common samples alike. Raises :class:`~adjudge.errors.RunFolderError` for runs without a sample
-    in common.
+    places of each group's pairs, and ``group_of`` the group of a place; what is one group is one in
+    both runs. Samples are joined by content, of equal rollouts the k-th with the k-th.
+    ``same_groups``: whether both runs group the common samples alike. Raises
+    :class:`~adjudge.errors.RunFolderError` for runs without a sample in common.
     """
 
     def __init__(self, a: DiffRun, b: DiffRun) -> None:
@@ -196,6 +193,7 @@ class PairedRuns:
             == len({other for _, other in groups})
         )
         self.members = _places_by(groups)
+        self.group_of = {at: number for number, group in enumerate(self.members) for at in group}
         self.rewards_a = self._snapped([pair.a.reward for pair in found])
         self.rewards_b = self._snapped([pair.b.reward for pair in found])
 
@@ -242,7 +240,6 @@ def read_labels(runs: PairedRuns) -> LabelledPairs:
     """
     said: dict[int, dict[str, float]] = defaultdict(dict)
     preferred: dict[Hashable, tuple[int, int]] = {}
-    group_of = {at: number for number, group in enumerate(runs.members) for at in group}
     found = sorted(
         (one for side in (0, 1) for one in _joined_labels(runs, side)),
         key=lambda one: (one[1].score is not None, one[1].time),  # a score goes before a verdict
@@ -250,7 +247,7 @@ def read_labels(runs: PairedRuns) -> LabelledPairs:
     for at, label, over, score in found:
         if score is not None:
             said[at][label.author] = score
-        elif over is not None and over != at and group_of[over] == group_of[at]:
+        elif over is not None and over != at and runs.group_of[over] == runs.group_of[at]:
             preferred[label.author, frozenset((at, over))] = at, over
     means = {at: math.fsum(of.values()) / len(of) for at, of in said.items()}
     return LabelledPairs(means, list(preferred.values()))
@@ -312,8 +309,5 @@ def _join_by_content(a: Sequence[RunRow], b: Sequence[RunRow]) -> Iterator[RowPa
             else:
                 unmatched.append(row)
         left = unmatched
-        right = sorted((row for rows in waiting.values() for row in rows), key=_place)
-
-
-def _place(row: RunRow) -> int:
-    return row.place
+        left_over = (row for rows in waiting.values() for row in rows)
+        right = sorted(left_over, key=lambda row: row.place)
