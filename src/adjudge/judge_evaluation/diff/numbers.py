@@ -320,7 +320,7 @@ def worst_changes(runs: PairedRuns, most: int) -> list[int]:
     for place, (a, b) in runs.advantages().items():
         one, other = runs.rewards_a[place] or 0.0, runs.rewards_b[place] or 0.0
         if not (differ_by_rounding(a, b) and differ_by_rounding(one, other)):
-            moved.append((not turns_sign(a, b), -abs(a - b), place))
+            moved.append((not turns_sign(a, b), -round(abs(a - b), 9), place))
     gone = [
         place for place, (a, b) in enumerate(runs.pairs) if (a.reward is None) != (b.reward is None)
     ]
