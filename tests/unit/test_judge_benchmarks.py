@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
-    BestOfItem,
+    BenchmarkItem,
     Judgement,
     MissingJudgement,
-    PairItem,
     benchmark_as_pairs,
 )
 from adjudge.judge_evaluation.benchmarks.protocols import (
@@ -32,28 +32,25 @@ from adjudge.judge_evaluation.benchmarks.scoring import (
 GONE = MissingJudgement(ErrorKind.UNPARSABLE)
 
 
-def bon(subset: str, name: str, answers: int = 4, correct: int = 1) -> BestOfItem:
-    return BestOfItem(
+def bon(subset: str, name: str, answers: int = 4, correct: int = 1) -> BenchmarkItem:
+    return BenchmarkItem(
         id=name,
         subset=subset,
         prompt=[{"role": "user", "content": "q"}],
-        answers=[f"answer {place}" for place in range(answers)],
-        correct=correct,
+        answers=[answer(f"answer {place}") for place in range(answers)],
+        right=[place < correct for place in range(answers)],
         where=f"x.jsonl:{name}",
     )
 
 
-def pair(name: str, label: str = "A", *, subset: str = "s", **more: Any) -> PairItem:
-    return PairItem(
-        id=name,
-        subset=subset,
-        prompt=[{"role": "user", "content": "q"}],
-        a=[{"role": "assistant", "content": more.pop("a", "one")}],
-        b=[{"role": "assistant", "content": more.pop("b", "two")}],
-        label=label,  # type: ignore[arg-type]  # "A" or "B"
-        where=f"x.jsonl:{name}",
-        **more,
-    )
+def answer(text: str) -> list[dict[str, str]]:
+    return [{"role": "assistant", "content": text}]
+
+
+def pair(name: str, label: str = "A", *, subset: str = "s", **texts: str) -> BenchmarkItem:
+    item = bon(subset, name, 2)
+    answers = [answer(texts.get(side, side)) for side in "ab"]
+    return msgspec.structs.replace(item, answers=answers, right=[label == "A", label == "B"])
 
 
 def said(name: str, *verdicts: Any, subset: str = "s") -> Judgement:
@@ -153,7 +150,7 @@ def test_a_prompt_in_one_form_has_only_that_accuracy() -> None:
     assert values(ties_score_unit(None, FIRST[1])) == ["no part", 1, *gone]
 
 
-def all_six(ties: tuple[Any, Any], **changed: Any) -> tuple[list[BestOfItem], list[Judgement]]:
+def all_six(ties: tuple[Any, Any], **changed: Any) -> tuple[list[BenchmarkItem], list[Judgement]]:
     """One item in each subset, right unless changed, and one Ties prompt."""
     items = [bon(name, "0") for name in REWARDBENCH2_SUBSETS[:-1]]
     judged = [

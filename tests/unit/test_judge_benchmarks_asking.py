@@ -15,10 +15,10 @@ from adjudge.graders.base import FunctionGrader
 from adjudge.graders.llm.comparison import PairwiseGrader
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
+    BenchmarkItem,
     BenchmarkKind,
     Judgement,
     MissingJudgement,
-    PairItem,
     read_judgements,
     write_judgements,
 )
@@ -52,7 +52,9 @@ def asked(judge: BenchmarkJudge, benchmark: Benchmark) -> list[Judgement]:
 def pair_of(a: str, b: str | list[Any]) -> Benchmark:
     said = [{"role": "assistant", "content": b}] if isinstance(b, str) else b
     first = [{"role": "assistant", "content": a}]
-    item = PairItem(id="1", subset="s", prompt=USER, a=first, b=said, label="A", where="x:1")
+    item = BenchmarkItem(
+        id="1", subset="s", prompt=USER, answers=[first, said], right=[True, False], where="x:1"
+    )
     return Benchmark(kind="preference", items=[item])
 
 

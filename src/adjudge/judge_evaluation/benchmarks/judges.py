@@ -31,7 +31,6 @@ from adjudge.judge_evaluation.benchmarks.items import (
     BenchmarkItem,
     Judgement,
     MissingJudgement,
-    PairItem,
     PairVerdict,
     flip_verdict,
     item_digest,
@@ -167,7 +166,7 @@ def _item_asks(item: BenchmarkItem, judge: BenchmarkJudge) -> list[GradingReques
     if judge.mode == "pointwise":
         shown = map(_conversation_fields, item.conversations)
         return [GradingRequest(judge.name, fields) for fields in shown]
-    if not isinstance(item, PairItem) or item.texts is None:
+    if item.texts is None:
         return [None, None]
     a, b = item.texts
     return [

@@ -18,22 +18,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from adjudge.judge_evaluation.benchmarks.items import (
+    BenchmarkItem,
     BenchmarkKind,
-    BestOfItem,
     Judgement,
     OrderVerdicts,
-    PairItem,
     PairLabel,
     pair_verdicts,
 )
 from adjudge.judge_evaluation.benchmarks.readers import TIES_SUBSET
 from adjudge.stats.estimates import binomial_two_sided
 from adjudge.stats.raters import cohen_kappa
+
+JudgedItem = tuple[BenchmarkItem, Judgement]
 
 Earned = tuple[float | None, ...]
 """What a unit earns towards one mean; nothing: it has no part in that mean."""
@@ -106,7 +107,7 @@ class OrderCounts(msgspec.Struct, frozen=True, kw_only=True):
         return self.two_order_right / self.items if self.items else None
 
 
-def count_orders(judged: Iterable[tuple[PairItem, Judgement]]) -> OrderCounts:
+def count_orders(judged: Iterable[JudgedItem]) -> OrderCounts:
     """The counts over some pairs; see :class:`OrderCounts`."""
     rows = [(item.label, pair_verdicts(judgement)) for item, judgement in judged]
     pairs = [pair for _, pair in rows]
@@ -142,7 +143,7 @@ class PairRule(NamedTuple):
     earn: Callable[[PairLabel, OrderVerdicts], Earned]
 
 
-def pair_stratum(judged: Sequence[tuple[PairItem, Judgement]], rule: PairRule) -> Stratum:
+def pair_stratum(judged: Sequence[JudgedItem], rule: PairRule) -> Stratum:
     """The units of one subset: pairs, or clusters of pairs."""
     clusters: dict[str, list[Earned]] = {}
     for item, judgement in judged:
@@ -157,7 +158,7 @@ def pair_stratum(judged: Sequence[tuple[PairItem, Judgement]], rule: PairRule) -
 def _stratum(
     means: tuple[WeightedMean, ...],
     units: Mapping[str, ScoreUnit],
-    judged: Sequence[tuple[Any, Judgement]],
+    judged: Sequence[JudgedItem],
 ) -> Stratum:
     return Stratum(means, units, len(judged), sum(one.complete for _, one in judged))
 
@@ -205,8 +206,6 @@ TIES_MEANS = (
     WeightedMean(0.01, low=-1.0),
 )
 """Of: accuracy on tied prompts, on reference prompts; margins of tied, of both; tie-breaker."""
-
-JudgedBestOfItem = tuple[BestOfItem, Judgement]
 
 
 def best_of_credit(scores: Sequence[float]) -> float:
@@ -277,7 +276,7 @@ def _tie_breaker(least: float, spread: float) -> float:
     return 0.0 if math.isnan(value) else value
 
 
-def rewardbench2_stratum(judged: Sequence[JudgedBestOfItem]) -> Stratum:
+def rewardbench2_stratum(judged: Sequence[JudgedItem]) -> Stratum:
     """The units of one subset: items, or prompts of the Ties subset."""
     if judged and judged[0][0].subset == TIES_SUBSET:
         return _stratum(TIES_MEANS, _ties(judged), judged)
@@ -288,11 +287,11 @@ def rewardbench2_stratum(judged: Sequence[JudgedBestOfItem]) -> Stratum:
     return _stratum((WeightedMean(),), units, judged)
 
 
-def _ties(judged: Iterable[JudgedBestOfItem]) -> dict[str, ScoreUnit]:
+def _ties(judged: Iterable[JudgedItem]) -> dict[str, ScoreUnit]:
     forms: dict[str, dict[str, TiesForm]] = {}
     for item, judgement in judged:
         sort, _, number = item.id.partition(":")
-        forms.setdefault(number, {})[sort] = (judgement.known_scores, item.correct)
+        forms.setdefault(number, {})[sort] = (judgement.known_scores, sum(item.right))
     return {
         name: ties_score_unit(form.get("tied"), form.get("ref")) for name, form in forms.items()
     }

@@ -45,10 +45,8 @@ from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     BenchmarkItem,
     BenchmarkKind,
-    BestOfItem,
     Judgement,
     MissingJudgement,
-    PairItem,
     PairVerdict,
     flip_verdict,
     judgements_by_item,
@@ -178,7 +176,7 @@ def _read_items(
     return _pair_items(parse_preferences(row, where, form), check_id(row.get("id"), "id"), subset)
 
 
-def _pair_items(pairs: Sequence[Preference], name: str | None, subset: str) -> list[PairItem]:
+def _pair_items(pairs: Sequence[Preference], name: str | None, subset: str) -> list[BenchmarkItem]:
     """Pairs of the same answers, drawn together; each has a number where there are several."""
     if len(pairs) == 1:
         return [pair_item(pairs[0], name, subset)]
@@ -190,7 +188,7 @@ def _pair_items(pairs: Sequence[Preference], name: str | None, subset: str) -> l
     ]
 
 
-def _best_of_item(row: RawColumns, where: str) -> BestOfItem:
+def _best_of_item(row: RawColumns, where: str) -> BenchmarkItem:
     """One right and three wrong answers; in Ties any number of each.
 
     A Ties id is ``ref:N`` (one right answer) or ``tied:N`` (several) for the same prompt N.
@@ -207,14 +205,15 @@ def _best_of_item(row: RawColumns, where: str) -> BestOfItem:
         _check_ties(name, counts[0])
     elif counts != (1, 3):
         raise BrokenRow("chosen, rejected", f"{counts[0]} and {counts[1]} answers", "1 and 3")
-    return BestOfItem(
+    return BenchmarkItem(
         id=name,
         subset=named,
         prompt=found.prompt,
-        answers=found.chosen + found.rejected,
-        correct=len(found.chosen),
-        where=where,
-    )
+        answers=[[{"role": "assistant", "content": text}]
+                 for text in (*found.chosen, *found.rejected)],
+        right=[True] * counts[0] + [False] * counts[1],
+        where=found.where,
+    )  # fmt: skip
 
 
 def _check_ties(name: str, correct: int) -> None:
@@ -227,7 +226,7 @@ def _check_ties(name: str, correct: int) -> None:
         raise BrokenRow("chosen", f"{correct} right answers", f"{wanted} of a {sort!r} prompt")
 
 
-def pair_item(row: Comparison | Preference, name: str | None, subset: str) -> PairItem:
+def pair_item(row: Comparison | Preference, name: str | None, subset: str) -> BenchmarkItem:
     """A row as an item; the chosen side of a preference is A, ``subset`` that of a row without one.
 
     Raises :class:`~adjudge.datasets.rows.BrokenRow` for answers that call tools: judges read their
@@ -239,14 +238,12 @@ def pair_item(row: Comparison | Preference, name: str | None, subset: str) -> Pa
             raise BrokenRow(key, "tool calls, of which judges read nothing", "answers in text")
     label = row.label if isinstance(row, Comparison) else "A"
     assert label != "tie"  # noqa: S101  (no format of pairs has ties)
-    a, b = map(_text_turns, sides)
-    return PairItem(
+    return BenchmarkItem(
         id=name or row.where,
         subset=row.subset or subset,
         prompt=_text_turns(prompt),
-        a=a,
-        b=b,
-        label=label,
+        answers=list(map(_text_turns, sides)),
+        right=[label == "A", label == "B"],
         where=row.where,
         margin=row.margin if isinstance(row, Preference) else None,
     )

@@ -16,13 +16,13 @@ import msgspec
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     Judgement,
-    PairItem,
     benchmark_as_pairs,
     count_missing_kinds,
     judgements_by_item,
 )
 from adjudge.judge_evaluation.benchmarks.protocols import (
     PAIR_RULES,
+    JudgedItem,
     OrderCounts,
     ScoreUnit,
     Stratum,
@@ -53,7 +53,7 @@ from adjudge.stats.raters import binary_levels, estimate_youden
 
 _MEAN_OF_SUBSETS = ("rewardbench2", "llmbar")
 
-_Judged = list[tuple[Any, Judgement]]
+_Judged = list[JudgedItem]
 
 
 class BenchmarkScore(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +160,7 @@ def _score(
         return overall_score(benchmark, parts)
 
     items, answered = sum(one.items for one in strata), sum(one.answered for one in strata)
-    orders = count_orders(rows) if isinstance(rows[0][0], PairItem) else None
+    orders = count_orders(rows) if benchmark.kind != "rewardbench2" else None
     own = None
     if orders is not None and benchmark.kind != "preference":
         by_pair = benchmark.kind == "judgebench"
@@ -233,13 +233,9 @@ def _youden(rows: _Judged, seed: int) -> Estimate | None:
     """J over single answers; ``None`` where the judge's scores are not of two levels."""
     groups: dict[str, list[tuple[bool, float]]] = {}
     for item, judgement in rows:
-        if isinstance(item, PairItem):
-            right, together = [item.label == "A", item.label == "B"], item.cluster or item.id
-        else:
-            right, together = [at < item.correct for at in range(len(item.answers))], item.id
-        groups.setdefault(f"{item.subset}/{together}", []).extend(
-            (ok, one)
-            for ok, one in zip(right, judgement.known_scores, strict=False)
+        groups.setdefault(f"{item.subset}/{item.cluster or item.id}", []).extend(
+            (right, one)
+            for right, one in zip(item.right, judgement.known_scores, strict=False)
             if one is not None
         )
     levels = binary_levels(score for group in groups.values() for _, score in group)
@@ -257,8 +253,6 @@ def judged_pairs(benchmark: Benchmark, judgements: Iterable[Judgement]) -> _Judg
     found = judgements_by_item(benchmark, judgements)
     pairs: _Judged = []
     for item in benchmark_as_pairs(benchmark).items:
-        if not isinstance(item, PairItem):
-            continue
         if benchmark.kind != "rewardbench2":
             pairs.append((item, found[item.subset, item.id]))
             continue

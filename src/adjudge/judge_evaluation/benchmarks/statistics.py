@@ -9,11 +9,8 @@ from typing import Literal
 import msgspec
 
 from adjudge.errors import ConfigError
-from adjudge.judge_evaluation.benchmarks.items import (
-    Judgement,
-    PairItem,
-    pair_verdicts,
-)
+from adjudge.judge_evaluation.benchmarks.items import BenchmarkItem, Judgement, pair_verdicts
+from adjudge.judge_evaluation.benchmarks.protocols import JudgedItem
 from adjudge.stats import mean, mean_of_all, sigmoid
 from adjudge.stats.agreement import measure_reliability, spearman_correlation
 
@@ -23,7 +20,7 @@ ScoreScale = Literal["logits", "probabilities"]
 Scores on any other scale say how answers order, not how sure that is.
 """
 
-JudgedPairs = Sequence[tuple[PairItem, Judgement]]
+JudgedPairs = Sequence[JudgedItem]
 
 
 class CalibrationMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +122,7 @@ def measure_length_effects(judged: JudgedPairs) -> LengthEffects:
     for item, judgement in judged:
         if (margin := _signed_preference(item, judgement)) is not None:
             share = _half_ties(margin) if judgement.scores else (1 + margin) / 2
-            a, b = (sum(len(turn["content"]) for turn in side) for side in (item.a, item.b))
+            a, b = (sum(len(turn["content"]) for turn in side) for side in item.answers)
             rows.append((margin, share, float(a - b if item.label == "A" else b - a)))
     margins, lengths = [row[0] for row in rows], [row[2] for row in rows]
     uneven = [(choice, by) for _, choice, by in rows if by]
@@ -139,7 +136,7 @@ def measure_length_effects(judged: JudgedPairs) -> LengthEffects:
     )
 
 
-def _signed_preference(item: PairItem, judgement: Judgement) -> float | None:
+def _signed_preference(item: BenchmarkItem, judgement: Judgement) -> float | None:
     """How far a judge is for the better answer: a difference of scores, or verdicts, -1 to 1."""
     if judgement.scores:
         return next(iter(score_differences([(item, judgement)])), None)

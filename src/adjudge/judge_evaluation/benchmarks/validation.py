@@ -28,12 +28,9 @@ from adjudge.judge_evaluation.benchmarks.items import (
     BenchmarkItem,
     Judgement,
     MissingJudgement,
-    PairItem,
-    PairVerdict,
     benchmark_as_pairs,
     first_failure_messages,
     item_digest,
-    pair_verdicts,
 )
 from adjudge.judge_evaluation.benchmarks.judges import (
     JUDGEMENTS_FILE,
@@ -345,42 +342,34 @@ def _item_rows(
 
 def _answer_turns(item: BenchmarkItem) -> Iterator[dict[str, str]]:
     """The answers as turns of their own, which say what the label says of them."""
-    if isinstance(item, PairItem):
-        for side, turns in (("A", item.a), ("B", item.b)):
-            better = " (labelled better)" if side == item.label else ""
-            texts = [one["content"] for one in turns]
-            yield {"role": f"answer {side}{better}", "content": "\n\n".join(map(str, texts))}
-        return
-    for number, text in enumerate(item.answers, 1):
-        right = " (labelled right)" if number <= item.correct else ""
-        yield {"role": f"answer {number}{right}", "content": text}
+    pair = len(item.answers) == 2
+    for number, (answer, right) in enumerate(zip(item.answers, item.right, strict=True), 1):
+        name = "AB"[number - 1] if pair else str(number)
+        label = (" (labelled better)" if pair else " (labelled right)") if right else ""
+        texts = "\n\n".join(str(turn["content"]) for turn in answer)
+        yield {"role": f"answer {name}{label}", "content": texts}
 
 
 def _describe_judgement(item: BenchmarkItem, said: Judgement) -> dict[str, Any]:
     """A judgement as the row of a grader has it; a pair's verdicts are the better answer's."""
     metadata: dict[str, Any] = {}
     worth: float | None = None
-    if isinstance(item, PairItem):
-        found = pair_verdicts(said)
-        worth = mean_of_all(None if one is None else _WORTH[_outcome(item, one)] for one in found)
-    elif said.complete:
-        best = [at < item.correct for at, one in enumerate(said.scores) if one == max(said.scores)]
-        worth = sum(best) / len(best)
-    if isinstance(item, PairItem) and said.verdicts:
+    if said.verdicts:
         # As given is here the order in which the better answer stands first.
         shown = said.verdicts if item.label == "A" else said.verdicts[::-1]
-        orders = list(zip(("as_given", "swapped"), shown, strict=True))
-        metadata["verdicts"] = {
-            order: _outcome(item, one)
-            for order, one in orders
-            if not isinstance(one, MissingJudgement)
+        orders = dict(zip(("as_given", "swapped"), shown, strict=True))
+        failures = {o: one.kind.value for o, one in orders.items() if not isinstance(one, str)}
+        verdicts = {
+            order: "tie" if one == "tie" else "win" if one == item.label else "loss"
+            for order, one in orders.items()
+            if isinstance(one, str)
         }
-        if said.missing:
-            metadata["failures"] = {
-                order: one.kind.value for order, one in orders if isinstance(one, MissingJudgement)
-            }
-    if said.scores and said.complete:
-        metadata["scores"] = said.scores
+        metadata = {"verdicts": verdicts, **({"failures": failures} if failures else {})}
+        worth = mean_of_all(_WORTH.get(verdicts.get(order, "")) for order in orders)
+    elif said.complete:
+        top = max(one for one in said.known_scores if one is not None)
+        best = [ok for ok, one in zip(item.right, said.scores, strict=True) if one == top]
+        worth, metadata = sum(best) / len(best), {"scores": said.scores}
     base = {"metadata": metadata} if metadata else {}
     if worth is None:
         why = next(iter(said.missing), MissingJudgement(ErrorKind.INCOMPLETE))
@@ -389,11 +378,6 @@ def _describe_judgement(item: BenchmarkItem, said: Judgement) -> dict[str, Any]:
 
 
 _WORTH = {"win": 1.0, "tie": 0.5, "loss": 0.0}
-
-
-def _outcome(item: PairItem, verdict: PairVerdict) -> str:
-    """What a verdict is for the answer that is labelled better."""
-    return "tie" if verdict == "tie" else "win" if verdict == item.label else "loss"
 
 
 def _check_answered(entries: Sequence[Mapping[str, Any]]) -> None:
