@@ -16,7 +16,7 @@ from adjudge.judge_evaluation.benchmarks.items import (
     MissingJudgement,
     benchmark_as_pairs,
 )
-from adjudge.judge_evaluation.benchmarks.protocols import (
+from adjudge.judge_evaluation.benchmarks.measures import (
     OrderCounts,
     best_of_credit,
     count_orders,

@@ -18,7 +18,7 @@ from adjudge.judge_evaluation.benchmarks.items import (
     Judgement,
     MissingJudgement,
 )
-from adjudge.judge_evaluation.benchmarks.protocols import (
+from adjudge.judge_evaluation.benchmarks.measures import (
     TIES_MEANS,
     best_of_credit,
     ties_score_unit,

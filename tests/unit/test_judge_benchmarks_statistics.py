@@ -10,14 +10,14 @@ from tests.unit.test_judge_benchmarks import GONE, answer, bon, pair, said, scor
 
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.items import Benchmark
-from adjudge.judge_evaluation.benchmarks.scoring import (
-    judged_pairs,
-    score_benchmark,
-)
-from adjudge.judge_evaluation.benchmarks.statistics import (
+from adjudge.judge_evaluation.benchmarks.measures import (
     calibration_metrics,
     measure_length_effects,
     win_probabilities,
+)
+from adjudge.judge_evaluation.benchmarks.scoring import (
+    judged_pairs,
+    score_benchmark,
 )
 from adjudge.stats.agreement import pearson_correlation
 from adjudge.stats.bootstrap import (

@@ -23,11 +23,11 @@ from adjudge.cli.options import (
     wait_for_judges,
 )
 from adjudge.datasets.files import find_files
+from adjudge.judge_evaluation.benchmarks.measures import ScoreScale
 from adjudge.judge_evaluation.benchmarks.page import (
     evaluation_tables,
     judge_warnings,
 )
-from adjudge.judge_evaluation.benchmarks.statistics import ScoreScale
 from adjudge.judge_evaluation.benchmarks.validation import (
     ValidationJob,
     estimate_validation,

@@ -37,8 +37,8 @@ from adjudge.judge_evaluation.benchmarks.items import (
     judgements_by_item,
     read_judgements,
 )
+from adjudge.judge_evaluation.benchmarks.measures import ScoreScale
 from adjudge.judge_evaluation.benchmarks.readers import is_judgebench_recording, read_recorded_judge
-from adjudge.judge_evaluation.benchmarks.statistics import ScoreScale
 from adjudge.judges.base import ChatModel
 from adjudge.judges.models.local import LocalScalarModel
 from adjudge.rewards.spec import GraderEntry, RewardSpec, is_trained_judge

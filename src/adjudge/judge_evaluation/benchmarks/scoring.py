@@ -20,26 +20,24 @@ from adjudge.judge_evaluation.benchmarks.items import (
     count_missing_kinds,
     judgements_by_item,
 )
-from adjudge.judge_evaluation.benchmarks.protocols import (
+from adjudge.judge_evaluation.benchmarks.measures import (
     PAIR_RULES,
+    CalibrationMetrics,
     JudgedItem,
+    LengthEffects,
     OrderCounts,
+    ScoreScale,
     ScoreUnit,
     Stratum,
     WeightedMean,
+    calibration_metrics,
     count_orders,
+    measure_length_effects,
     pair_stratum,
     rewardbench2_stratum,
-)
-from adjudge.judge_evaluation.benchmarks.readers import REWARDBENCH2_SUBSETS
-from adjudge.judge_evaluation.benchmarks.statistics import (
-    CalibrationMetrics,
-    LengthEffects,
-    ScoreScale,
-    calibration_metrics,
-    measure_length_effects,
     win_probabilities,
 )
+from adjudge.judge_evaluation.benchmarks.readers import REWARDBENCH2_SUBSETS
 from adjudge.stats import Estimate, mean_of_all
 from adjudge.stats.bootstrap import (
     DEFAULT_RESAMPLES,

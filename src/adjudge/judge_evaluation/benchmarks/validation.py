@@ -39,6 +39,11 @@ from adjudge.judge_evaluation.benchmarks.judges import (
     ask_judge,
     find_candidate,
 )
+from adjudge.judge_evaluation.benchmarks.measures import (
+    ScoreScale,
+    calibration_metrics,
+    score_differences,
+)
 from adjudge.judge_evaluation.benchmarks.page import write_validation_report
 from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
 from adjudge.judge_evaluation.benchmarks.scoring import (
@@ -46,11 +51,6 @@ from adjudge.judge_evaluation.benchmarks.scoring import (
     compare_judges,
     judged_pairs,
     score_benchmark,
-)
-from adjudge.judge_evaluation.benchmarks.statistics import (
-    ScoreScale,
-    calibration_metrics,
-    score_differences,
 )
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
