@@ -7,11 +7,11 @@ The folder is claimed for one set of judges and items, and gone on with by the s
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
-from itertools import repeat
+from itertools import chain, count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,6 @@ from adjudge.judge_evaluation.benchmarks.items import (
 from adjudge.judge_evaluation.benchmarks.judges import (
     JUDGEMENTS_FILE,
     Candidate,
-    EvaluationMode,
     ask_judge,
     find_candidate,
 )
@@ -93,105 +92,86 @@ class ValidationJob:
     judgements: dict[str, list[Judgement]] = field(default_factory=dict)
 
 
-def find_candidates(
-    job: ValidationJob, meters: Sequence[JudgeCallEstimate] | None = None
-) -> list[Candidate]:
-    """The judges, each under a name of its own; raises :class:`ConfigError` for one twice.
+def _prepare(
+    job: ValidationJob, meters: Iterable[JudgeCallEstimate | None] = repeat(None)
+) -> tuple[list[Candidate], Benchmark]:
+    """The judges, each under a name of its own, and the items.
 
-    ``meters``: one for each of them, where their calls are only counted.
+    ``meters``: one for each judge, where their calls are only counted. Raises
+    :class:`ConfigError` for a judge twice, for no items, and where the two do not go together.
     """
-    found = [
-        find_candidate(one, meter)
-        for one, meter in zip(job.judges, meters or repeat(None), strict=False)
-    ]
-    seen: dict[str, str] = {}
-    names: set[str] = set()
-    for one in found:
-        if one.identity in seen:
-            raise ConfigError(f"--against {one.name}: is the same judge as {seen[one.identity]}")
-        seen[one.identity] = one.name
-        one.name = _unique_name(one.name, names)
-    return found
-
-
-def _unique_name(name: str, names: set[str]) -> str:
-    number, free = 2, name
-    while free in names:
-        number, free = number + 1, f"{name} ({number})"
-    names.add(free)
-    return free
-
-
-def find_benchmark(job: ValidationJob, candidates: Sequence[Candidate]) -> Benchmark:
-    """The items; raises :class:`ConfigError` where there are none, or not of the kind asked for."""
-    found = _read_files(job) if job.data else _recorded_items(job, candidates)
+    candidates = [find_candidate(*one) for one in zip(job.judges, meters, strict=False)]
+    judges: dict[str, Candidate] = {}
+    for one in candidates:
+        if same := judges.get(one.identity):
+            raise ConfigError(f"--against {one.name}: is the same judge as {same.name}")
+        taken = {other.name for other in judges.values()}
+        names = chain([one.name], (f"{one.name} ({number})" for number in count(2)))
+        one.name = next(name for name in names if name not in taken)
+        judges[one.identity] = one
+    found = _read_items(job, candidates)
     found = benchmark_as_pairs(found) if job.as_pairs else found
     if not found.items:
         raise ConfigError("--as-pairs: the Ties subset has no pairs. Leave --as-pairs out.")
-    return found
+    for one in candidates:
+        if one.judge and one.mode == "pairwise" and found.kind == "rewardbench2":
+            raise ConfigError(
+                f"judge {one.name}: compares pairs, but rewardbench2 scores every answer by "
+                "itself. Use --as-pairs to ask about its items as pairs (not the benchmark's own "
+                "protocol)."
+            )
+    return candidates, found
 
 
-def _read_files(job: ValidationJob) -> Benchmark:
-    paths = [resolve_data_file(name, Path()) for name in job.data]
-    if len({path.resolve() for path in paths}) < len(paths):
-        raise ConfigError("--data: names the same file twice")
-    found = read_benchmark(paths, job.kind)
-    files = [{"file": str(path)} | hash_content(path) for path in paths]
-    return msgspec.structs.replace(found, files=files)
-
-
-def _recorded_items(job: ValidationJob, candidates: Sequence[Candidate]) -> Benchmark:
-    """The items that a recording brings along."""
-    recordings = [one.recording for one in candidates if one.recording is not None]
-    found = next((one.benchmark for one in recordings if one.benchmark is not None), None)
-    if found is None:
+def _read_items(job: ValidationJob, candidates: Sequence[Candidate]) -> Benchmark:
+    """Those of the files, else those that a recording brings along."""
+    if job.data:
+        paths = [resolve_data_file(name, Path()) for name in job.data]
+        if len({path.resolve() for path in paths}) < len(paths):
+            raise ConfigError("--data: names the same file twice")
+        found = read_benchmark(paths, job.kind)
+        files = [{"file": str(path)} | hash_content(path) for path in paths]
+        return msgspec.structs.replace(found, files=files)
+    brought = next((one.recording.benchmark for one in candidates
+                  if one.recording and one.recording.benchmark), None)  # fmt: skip
+    if brought is None:
         raise ConfigError(
             "--data: is required, because only recorded verdicts of LLMBar or JudgeBench bring "
             "their items along. Give files of the benchmark."
         )
     if job.kind is not None:
-        check_allowed("--benchmark", job.kind, [found.kind], "is not that of the recorded items")
-    files = [{"file": "recorded", "bytes": 0, "sha256": _items_hash(found)}]
-    return msgspec.structs.replace(found, files=files)
+        check_allowed("--benchmark", job.kind, [brought.kind], "is not that of the recorded items")
+    digest = sha256("".join(map(item_digest, brought.items)).encode()).hexdigest()
+    files = [{"file": "recorded", "bytes": 0, "sha256": digest}]
+    return msgspec.structs.replace(brought, files=files)
 
 
-def _items_hash(benchmark: Benchmark) -> str:
-    return sha256("".join(map(item_digest, benchmark.items)).encode()).hexdigest()
-
-
-def candidate_mode(one: Candidate, benchmark: Benchmark) -> EvaluationMode:
-    """How a judge is asked, or was; raises :class:`ConfigError` where it cannot be."""
-    if one.judge is None:
-        return "pointwise" if one.recording and one.recording.scores else "pairwise"
-    if one.judge.mode == "pairwise" and benchmark.kind == "rewardbench2":
-        raise ConfigError(
-            f"judge {one.name}: compares pairs, but rewardbench2 scores every answer by itself. "
-            "Use --as-pairs to ask about its items as pairs (not the benchmark's own protocol)."
-        )
-    return one.judge.mode
-
-
-def evaluate_judge(
-    job: ValidationJob,
-    folder: RunFolder,
-    benchmark: Benchmark,
-    one: Candidate,
-    mode: EvaluationMode,
-    place: int,
+def _evaluate(
+    job: ValidationJob, folder: RunFolder, benchmark: Benchmark, one: Candidate, place: int
 ) -> dict[str, Any]:
     """One judge asked (or read) and scored: its entry of the summary."""
-    tally = Tally(sum(len(item.conversations) for item in benchmark.items))
+    tally = Tally(sum(len(item.answers) for item in benchmark.items))
     if one.recording is not None:
         judgements = one.recording.judgements_for(benchmark)
     else:
-        judgements = _ask_or_resume(job, folder, benchmark, one, place, tally)
+        assert one.judge is not None  # noqa: S101  (else it is a recording)
+        identity = sha256(one.identity.encode()).hexdigest()[:16]
+        journal = Journal(folder.path / f"answers-{place}.jsonl", identity)
+        how = {"max_concurrency": one.concurrency, "journal": journal, "tally": tally}
+        try:
+            with Progress(tally, show=job.show_progress, title=one.name):
+                judgements = run_blocking(ask_judge(one.judge, benchmark, **how))
+        finally:
+            journal.flush()
+            for model in one.local_models:
+                run_blocking(model.aclose())
     job.judgements[one.name] = judgements
     scale = one.scale or job.scale
     return {
         "name": one.name,
         "calibrated": _card_calibration(one, benchmark, judgements),
         "kind": one.kind,
-        "mode": mode,
+        "mode": one.mode,
         "scale": scale,
         "folder": None if one.folder is None else str(one.folder),
         "questions": tally.total,
@@ -212,34 +192,6 @@ def _card_calibration(
     return {"by": own.method, **msgspec.to_builtins(calibration_metrics(chances))}
 
 
-def _ask_or_resume(
-    job: ValidationJob,
-    folder: RunFolder,
-    benchmark: Benchmark,
-    one: Candidate,
-    place: int,
-    tally: Tally,
-) -> list[Judgement]:
-    assert one.judge is not None  # noqa: S101  (else it is a recording)
-    identity = sha256(one.identity.encode()).hexdigest()[:16]
-    journal = Journal(folder.path / f"answers-{place + 1}.jsonl", identity)
-    try:
-        with Progress(tally, show=job.show_progress, title=one.name):
-            return run_blocking(
-                ask_judge(
-                    one.judge,
-                    benchmark,
-                    max_concurrency=one.concurrency,
-                    journal=journal,
-                    tally=tally,
-                )
-            )
-    finally:
-        journal.flush()
-        for model in one.local_models:
-            run_blocking(model.aclose())
-
-
 def validate_judges(job: ValidationJob) -> dict[str, Any]:
     """Ask, score and compare; the summary.
 
@@ -252,16 +204,20 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
     :class:`~adjudge.errors.JudgeUnavailable` where a judge answered nothing because it was away.
     """
     started = time.perf_counter()
-    candidates = find_candidates(job)
-    benchmark = find_benchmark(job, candidates)
-    modes = [candidate_mode(one, benchmark) for one in candidates]
+    candidates, benchmark = _prepare(job)
+    facts = {
+        "kind": "validation",
+        "label": " against ".join(one.name for one in candidates),
+        "judges": [[one.name, one.identity] for one in candidates],
+        "items": {"kind": benchmark.kind, "files": [one["sha256"] for one in benchmark.files]},
+        "asked": {"as_pairs": job.as_pairs},
+    }
     with (
-        RunFolder(job.folder, _manifest(job, candidates, benchmark), _IDENTITY) as folder,
+        RunFolder(job.folder, facts, _IDENTITY) as folder,
         FolderSpending(job.folder) as spending,
     ):
         entries = [
-            evaluate_judge(job, folder, benchmark, one, mode, place)
-            for place, (one, mode) in enumerate(zip(candidates, modes, strict=True))
+            _evaluate(job, folder, benchmark, one, place) for place, one in enumerate(candidates, 1)
         ]
         JsonlLog(folder.path / JUDGEMENTS_FILE).rewrite(
             msgspec.structs.replace(own[place], judge=name, item=item_digest(item))
@@ -292,25 +248,11 @@ def estimate_validation(job: ValidationJob) -> dict[str, JudgeCallEstimate]:
     :func:`validate_judges` does for what cannot be validated.
     """
     meters = [JudgeCallEstimate("outcome") for _ in job.judges]
-    candidates = find_candidates(job, meters)
-    benchmark = find_benchmark(job, candidates)
+    candidates, benchmark = _prepare(job, meters)
     for one in candidates:
-        candidate_mode(one, benchmark)
         if one.kind != "scalar" and one.judge is not None:
             run_blocking(ask_judge(one.judge, benchmark))
     return {one.name: meter for one, meter in zip(candidates, meters, strict=True)}
-
-
-def _manifest(
-    job: ValidationJob, candidates: Sequence[Candidate], benchmark: Benchmark
-) -> dict[str, Any]:
-    return {
-        "kind": "validation",
-        "label": " against ".join(one.name for one in candidates),
-        "judges": [[one.name, one.identity] for one in candidates],
-        "items": {"kind": benchmark.kind, "files": [one["sha256"] for one in benchmark.files]},
-        "asked": {"as_pairs": job.as_pairs},
-    }
 
 
 def _item_rows(
@@ -383,10 +325,8 @@ _WORTH = {"win": 1.0, "tie": 0.5, "loss": 0.0}
 def _check_answered(entries: Sequence[Mapping[str, Any]]) -> None:
     """A judge that was away throughout was not validated."""
     for entry in entries:
-        overall = entry["overall"]
-        kinds = {*overall["failures"]}
-        away = kinds and kinds <= {kind.value for kind in PASSING_KINDS}
-        gone = sum(overall["failures"].values())
-        if entry["kind"] != "recorded" and away and gone == entry["questions"]:
+        failures, passing = entry["overall"]["failures"], {kind.value for kind in PASSING_KINDS}
+        gone = entry["kind"] != "recorded" and sum(failures.values()) == entry["questions"]
+        if gone and failures.keys() <= passing:
             why = "; ".join(f"{kind}: {said}" for kind, said in entry["first_failures"].items())
             raise JudgeUnavailable(f"{entry['name']} answered nothing ({why})")
