@@ -303,7 +303,7 @@ def find_candidate(target: str, meter: JudgeCallEstimate | None = None) -> Candi
 
     With a ``meter`` a spec's judge is asked nothing: its calls are counted there.
     """
-    name, part = _split_target(target)
+    name, part = split_target(target)
     path = Path(name)
     if path.is_dir():
         return _trained_judge(path, meter)
@@ -323,7 +323,7 @@ def find_candidate(target: str, meter: JudgeCallEstimate | None = None) -> Candi
     return Candidate(judge, "recorded", identity, recording=recording)
 
 
-def _split_target(target: str) -> tuple[str, str | None]:
+def split_target(target: str) -> tuple[str, str | None]:
     """A file and what is chosen in it, ``FILE#PART``; names of files and parts may have a #."""
     if not Path(target).exists():
         for place, sign in enumerate(target):

@@ -60,10 +60,10 @@ class ProbeQuestion(NamedTuple):
 class ProbedGrader:
     """A grader, seen as a judge to be probed.
 
-    ``with_reference``: whether it is given the items' references; ``None``: where it takes one.
+    ``gives_reference``: whether it is given the items' references, where it takes one.
     """
 
-    def __init__(self, grader: Any, *, with_reference: bool | None = None) -> None:
+    def __init__(self, grader: Any, *, gives_reference: bool = True) -> None:
         self.grader = grader
         self.panel = isinstance(grader, MultiJudge)
         one: Any = grader.members[0] if isinstance(grader, MultiJudge) else grader
@@ -73,8 +73,7 @@ class ProbedGrader:
             self.kind = "ranks"
         elif isinstance(one, PairwiseGrader):
             self.kind = "compares"
-        self.takes_reference = _takes_reference(one)
-        self.gives_reference = self.takes_reference if with_reference is None else with_reference
+        self.gives_reference = gives_reference and _takes_reference(one)
         own = isinstance(one, RubricGrader) and one.source.fixed is None
         self.rubric_field = one.source.field if own else ""
         self.score_range = finite_range(GraderTraits.of(one).score_range)

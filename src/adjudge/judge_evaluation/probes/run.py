@@ -102,7 +102,7 @@ class ProbeJob:
     language: LanguageChoice = "mixed"
     thresholds: Mapping[str, float] = field(default_factory=dict)
     family: str = ""
-    with_reference: bool | None = None
+    gives_reference: bool = True
     cassette: ReplyCache | None = None
     budget_usd: float | None = None
     show_progress: bool = True
@@ -164,7 +164,7 @@ def prepare_probes(job: ProbeJob, judges: Mapping[str, ChatModel] | None = None)
     topics = choose_topics(items, job.n, seed=job.seed, language=job.language)
     judges = job.spec.build_judges(job.cassette) if judges is None else judges
     grader = job.spec.build_grader(entry, judges)
-    subject = ProbedGrader(grader, with_reference=job.with_reference)
+    subject = ProbedGrader(grader, gives_reference=job.gives_reference)
     bench = ProbeBench(subject, topics, repeats=job.repeats, seed=job.seed, family=job.family)
     for probe in probes:
         if not probe.obstacle(bench):
