@@ -69,7 +69,9 @@ def read_benchmark(paths: Sequence[Path], kind: str | None = None) -> Benchmark:
     kind, and where no row is an item.
     """
     rows = (
-        (where, row, _subset_of_file(path)) for path in paths for where, row in read_rows([path])
+        (where, row, path.parent.name if path.stem == "dataset" and path.parent.name else path.stem)
+        for path in paths
+        for where, row in read_rows([path])
     )
     return benchmark_from_rows(rows, kind, source=", ".join(map(str, paths)) or "no file")
 
@@ -151,10 +153,6 @@ def detect_benchmark_kind(row: RawColumns, where: str) -> BenchmarkKind:
         f"{where}: the columns fit no benchmark (found {found}; allowed: "
         f"{', '.join(BENCHMARK_KINDS)}). Name the kind, or rename the columns."
     )
-
-
-def _subset_of_file(path: Path) -> str:
-    return path.parent.name if path.stem == "dataset" and path.parent.name else path.stem
 
 
 def _pair_format(row: RawColumns) -> PublishedFormat:
@@ -296,7 +294,10 @@ def read_recorded_judge(paths: Sequence[Path]) -> tuple[str, Benchmark, list[Jud
     two of one subset.
     """
     if len(paths) == 1 and is_judgebench_recording(paths[0]):
-        return _judgebench_name(paths[0]), *read_judgebench_judge(paths[0])
+        # dataset=…,judge_name=…,judge_model=….jsonl
+        named = dict(part.split("=", 1) for part in paths[0].stem.split(",") if "=" in part)
+        parts = [named[key] for key in ("judge_name", "judge_model") if key in named]
+        return "_".join(parts) or paths[0].stem, *read_judgebench_judge(paths[0])
     places = list(map(recorded_place, paths))
     if len({one.judge for one in places}) > 1 or len(set(places)) < len(places):
         found = ", ".join(f"{one.subset}/{one.judge}" for one in places)
@@ -304,9 +305,9 @@ def read_recorded_judge(paths: Sequence[Path]) -> tuple[str, Benchmark, list[Jud
             f"{paths[0]} and {len(paths) - 1} more: must be one judge's, a file a subset (found "
             f"{found[:200]}). Name {_LAYOUT} with * for SUBSET; put other judges behind --against."
         )
-    parts = list(map(read_llmbar_judge, paths))
-    items = [item for benchmark, _ in parts for item in benchmark.items]
-    judgements = [one for _, found in parts for one in found]
+    read = list(map(read_llmbar_judge, paths))
+    items = [item for benchmark, _ in read for item in benchmark.items]
+    judgements = [one for _, found in read for one in found]
     return places[0].judge, Benchmark(kind="llmbar", items=items, title="llmbar"), judgements
 
 
@@ -414,13 +415,6 @@ def _judgebench_answers(row: Any) -> dict[str, Any]:
         for one in (given, swapped)
     )
     return {"verdicts": [first, flip_verdict(second)]}
-
-
-def _judgebench_name(path: Path) -> str:
-    """``JUDGE_NAME_JUDGE_MODEL`` of ``dataset=…,judge_name=…,judge_model=….jsonl``."""
-    named = dict(part.split("=", 1) for part in path.stem.split(",") if "=" in part)
-    parts = [named[key] for key in ("judge_name", "judge_model") if key in named]
-    return "_".join(parts) or path.stem
 
 
 def _read_recorded_file(

@@ -368,8 +368,19 @@ def _compare_two(
     for name, one in first[1].items():
         shared = [(one.units[key], second[1][name].units[key]) for key in sorted(one.units)]
         items += sum(not any(None in earned for unit in both for earned in unit) for both in shared)
-        firsts, seconds = zip(*(_answered_by_both(*both) for both in shared), strict=True)
-        rows.append([(*a, *b) for a, b in zip(*map(unit_columns, (firsts, seconds)), strict=True)])
+        # Less every value that either lacks.
+        known = [
+            [[pair for pair in zip(*earned, strict=True) if None not in pair]
+             for earned in zip(*both, strict=True)]
+            for both in shared
+        ]  # fmt: skip
+        sides = (
+            unit_columns(
+                [tuple(tuple(pair[side] for pair in own) for own in unit) for unit in known]
+            )
+            for side in (0, 1)
+        )
+        rows.append([(*a, *b) for a, b in zip(*sides, strict=True)])
         strata += 2 * [one]
     sizes = [len(of) for of in rows]
     why = missing_subsets_message(benchmark)
@@ -402,17 +413,6 @@ def _compare_two(
         p=bootstrap_p_value(drawn, *sizes),
         items=items,
         why=why,
-    )
-
-
-def _answered_by_both(one: ScoreUnit, other: ScoreUnit) -> tuple[ScoreUnit, ScoreUnit]:
-    """A unit of two judges, less every value that either lacks."""
-    both = [
-        [(a, b) for a, b in zip(*earned, strict=True) if None not in (a, b)]
-        for earned in zip(one, other, strict=True)
-    ]
-    return tuple(tuple(a for a, _ in own) for own in both), tuple(
-        tuple(b for _, b in own) for own in both
     )
 
 

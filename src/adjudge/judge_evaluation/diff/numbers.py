@@ -40,7 +40,15 @@ Outcomes = Mapping[int, float]
 def summarise_diff(runs: PairedRuns, labels: LabelledPairs | None = None) -> dict[str, Any]:
     """The whole comparison as plain data; pure. ``labels``: what people said of the samples."""
     pairs, members = runs.pairs, runs.members
-    environment, conflicts = _environment_rewards(pairs)
+    environment: dict[int, float] = {}
+    conflicts = 0
+    for place, (a, b) in enumerate(pairs):
+        said = {one for one in (a.env_reward, b.env_reward) if one is not None}
+        conflicts += len(said) > 1
+        if len(said) == 1:
+            environment[place] = said.pop()
+    turned = [(at, *both) for at, both in runs.advantages().items() if turns_sign(*both)]
+    turned.sort(key=lambda one: (-round(abs(one[2] - one[1]), 9), one[0]))
     spec = runs.a.facts.get("spec_hash")
     same_spec = spec is not None and spec == runs.b.facts.get("spec_hash")
     truths = {"environment": LabelledPairs(environment, []), "labels": labels}
@@ -48,7 +56,11 @@ def summarise_diff(runs: PairedRuns, labels: LabelledPairs | None = None) -> dic
         "adjudge": __version__,
         "a": describe_run(runs.a),
         "b": describe_run(runs.b),
-        "identical": _are_identical(runs),
+        "identical": not (runs.only_a or runs.only_b)
+        and all(
+            (one.reward, one.kind, one.scores) == (other.reward, other.kind, other.scores)
+            for one, other in pairs
+        ),
         "same_spec": same_spec,
         "samples": {"both": len(pairs), "only_a": runs.only_a, "only_b": runs.only_b},
         "groups": {**describe_sizes(map(len, members)), "same": runs.same_groups},
@@ -67,7 +79,7 @@ def summarise_diff(runs: PairedRuns, labels: LabelledPairs | None = None) -> dic
         },
         "environment_conflicts": conflicts,
         "missing": _compare_missing(pairs, members),
-        "turned": _turned_samples(runs),
+        "turned": [sample_numbers(runs, *one) for one in turned[:_MAX_LISTED]],
         "seed": 0,
     }
     found: dict[str, Any] = msgspec.to_builtins(parts)
@@ -120,14 +132,6 @@ def _changed_settings(a: DiffRun, b: DiffRun) -> list[dict[str, Any]] | None:
           for run in (a, b))
     )  # fmt: skip
     return [{"key": one.key, "a": one.left, "b": one.right} for one in found]
-
-
-def _are_identical(runs: PairedRuns) -> bool:
-    """Whether both say the same number, or the same failure, of every sample and grader."""
-    return not (runs.only_a or runs.only_b) and all(
-        (one.reward, one.kind, one.scores) == (other.reward, other.kind, other.scores)
-        for one, other in runs.pairs
-    )
 
 
 def _compare_side(
@@ -186,18 +190,6 @@ def _compare_graders(runs: PairedRuns) -> dict[str, Any]:
             "missing_b": b.count(None),
         }
     return found
-
-
-def _environment_rewards(pairs: Sequence[RowPair]) -> tuple[dict[int, float], int]:
-    """What the environment said of each pair, and of how many the two runs disagree on that."""
-    found: dict[int, float] = {}
-    conflicts = 0
-    for place, (a, b) in enumerate(pairs):
-        said = {one for one in (a.env_reward, b.env_reward) if one is not None}
-        if len(said) == 1:
-            found[place] = said.pop()
-        conflicts += len(said) > 1
-    return found, conflicts
 
 
 def _compare_truth(runs: PairedRuns, truth: LabelledPairs) -> dict[str, Any]:
@@ -302,13 +294,6 @@ def _compare_missing(pairs: Sequence[RowPair], members: Sequence[Sequence[int]])
 def count_kinds(kinds: Sequence[str | None]) -> dict[str, int]:
     """How many rewards are missing, by kind of failure."""
     return dict(Counter(kind for kind in kinds if kind is not None).most_common())
-
-
-def _turned_samples(runs: PairedRuns) -> list[dict[str, Any]]:
-    """Samples whose advantage turns its sign, the widest turn first."""
-    turned = [(place, a, b) for place, (a, b) in runs.advantages().items() if turns_sign(a, b)]
-    turned.sort(key=lambda one: (-abs(one[2] - one[1]), one[0]))
-    return [sample_numbers(runs, place, a, b) for place, a, b in turned[:_MAX_LISTED]]
 
 
 def worst_changes(runs: PairedRuns, most: int) -> list[int]:

@@ -64,7 +64,21 @@ class DiffRun:
         self._mapping = mapping or {}
         self.facts: Mapping[str, Any] = self._records.facts if self._records else {}
         self.summary: Mapping[str, Any] = self._records.summary if self._records else {}
-        self.rows = [_make_row(place, one) for place, one in enumerate(self._read())]
+        self.rows = [
+            RunRow(
+                place=place,
+                index=one.index,
+                key=one.key,
+                where=one.where,
+                group=one.group_key,
+                reward=one.reward,
+                kind=one.missing.kind if one.missing and one.reward is None else None,
+                env_reward=one.env_reward,
+                scores=one.scores,
+                marks=read_criterion_marks(one.details),
+            )
+            for place, one in enumerate(self._read())
+        ]
         if not self.rows:
             raise RunFolderError(f"{path}: has no samples. Give a run that is finished.")
         if self._records is None and all(row.reward is None for row in self.rows):
@@ -138,22 +152,6 @@ def _pick(rows: Iterable[Any], places: Collection[int]) -> Iterator[tuple[int, A
             yield place, row
 
 
-def _make_row(place: int, record: RunRecord) -> RunRow:
-    missing = record.missing if record.reward is None else None
-    return RunRow(
-        place=place,
-        index=record.index,
-        key=record.key,
-        where=record.where,
-        group=record.group_key,
-        reward=record.reward,
-        kind=None if missing is None else missing.kind,
-        env_reward=record.env_reward,
-        scores=record.scores,
-        marks=read_criterion_marks(record.details),
-    )
-
-
 class RowPair(NamedTuple):
     """One sample in both runs."""
 
@@ -187,12 +185,12 @@ class PairedRuns:
         self.pairs = found
         self.only_a, self.only_b = len(a.rows) - len(found), len(b.rows) - len(found)
         groups = [(pair.a.group, pair.b.group) for pair in found]
-        self.same_groups = (
-            len(set(groups))
-            == len({one for one, _ in groups})
-            == len({other for _, other in groups})
-        )
-        self.members = _places_by(groups)
+        ours, theirs = map(set, zip(*groups, strict=True))
+        self.same_groups = len(set(groups)) == len(ours) == len(theirs)
+        members: dict[Hashable, list[int]] = defaultdict(list)
+        for place, key in enumerate(groups):
+            members[key].append(place)
+        self.members = list(members.values())
         self.group_of = {at: number for number, group in enumerate(self.members) for at in group}
         self.rewards_a = self._snapped([pair.a.reward for pair in found])
         self.rewards_b = self._snapped([pair.b.reward for pair in found])
@@ -282,13 +280,6 @@ def _joined_labels(
                 judge = None if reward is None else equal[reward]
                 score = implied_score(label, judge, levels)
             yield at, label, find(label, label.over_index, label.preferred_over), score
-
-
-def _places_by(keys: Sequence[Hashable]) -> list[list[int]]:
-    found: dict[Hashable, list[int]] = {}
-    for place, key in enumerate(keys):
-        found.setdefault(key, []).append(place)
-    return list(found.values())
 
 
 def _join_by_content(a: Sequence[RunRow], b: Sequence[RunRow]) -> Iterator[RowPair]:
