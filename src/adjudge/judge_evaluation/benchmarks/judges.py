@@ -135,8 +135,8 @@ def spec_judge(
 async def ask_judge(
     judge: BenchmarkJudge,
     benchmark: Benchmark,
-    *,
     max_concurrency: int = 32,
+    *,
     journal: Journal | None = None,
     tally: Tally | None = None,
 ) -> list[Judgement]:

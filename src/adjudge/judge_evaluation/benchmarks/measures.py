@@ -39,10 +39,10 @@ from adjudge.stats.raters import cohen_kappa
 
 JudgedItem = tuple[BenchmarkItem, Judgement]
 
-Earned = tuple[float | None, ...]
+Earned = Sequence[float | None]
 """What a unit earns towards one mean; nothing: it has no part in that mean."""
 
-ScoreUnit = tuple[Earned, ...]
+ScoreUnit = Sequence[Earned]
 """What a unit earns towards each mean."""
 
 

@@ -375,9 +375,7 @@ def _compare_two(
             for both in shared
         ]  # fmt: skip
         sides = (
-            unit_columns(
-                [tuple(tuple(pair[side] for pair in own) for own in unit) for unit in known]
-            )
+            unit_columns([[[pair[side] for pair in own] for own in unit] for unit in known])
             for side in (0, 1)
         )
         rows.append([(*a, *b) for a, b in zip(*sides, strict=True)])

@@ -157,10 +157,11 @@ def _evaluate(
         assert one.judge is not None  # noqa: S101  (else it is a recording)
         identity = sha256(one.identity.encode()).hexdigest()[:16]
         journal = Journal(folder.path / f"answers-{place}.jsonl", identity)
-        how = {"max_concurrency": one.concurrency, "journal": journal, "tally": tally}
         try:
             with Progress(tally, show=job.show_progress, title=one.name):
-                judgements = run_blocking(ask_judge(one.judge, benchmark, **how))
+                judgements = run_blocking(
+                    ask_judge(one.judge, benchmark, one.concurrency, journal=journal, tally=tally)
+                )
         finally:
             journal.flush()
             for model in one.local_models:

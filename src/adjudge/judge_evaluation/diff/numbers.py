@@ -48,7 +48,7 @@ def summarise_diff(runs: PairedRuns, labels: LabelledPairs | None = None) -> dic
         if len(said) == 1:
             environment[place] = said.pop()
     turned = [(at, *both) for at, both in runs.advantages().items() if turns_sign(*both)]
-    turned.sort(key=lambda one: (-round(abs(one[2] - one[1]), 9), one[0]))
+    turned.sort(key=lambda one: (-abs(one[2] - one[1]), one[0]))
     spec = runs.a.facts.get("spec_hash")
     same_spec = spec is not None and spec == runs.b.facts.get("spec_hash")
     truths = {"environment": LabelledPairs(environment, []), "labels": labels}
@@ -84,8 +84,8 @@ def summarise_diff(runs: PairedRuns, labels: LabelledPairs | None = None) -> dic
     }
     found: dict[str, Any] = msgspec.to_builtins(parts)
     if found["identical"]:  # there is nothing to estimate, so no interval either
-        truths = [part[pairs] for part in found["truth"].values() for pairs in ("within", "pooled")]
-        for part in (found["reward"], found["missing"], *found["graders"].values(), *truths):
+        right = [part[pairs] for part in found["truth"].values() for pairs in ("within", "pooled")]
+        for part in (found["reward"], found["missing"], *found["graders"].values(), *right):
             if part["change"]["value"] is not None:
                 part["change"] = msgspec.to_builtins(Estimate(0.0, why=NOTHING_VARIED))
     return found
@@ -206,7 +206,7 @@ def _compare_truth(runs: PairedRuns, truth: LabelledPairs) -> dict[str, Any]:
     places = [at for group in members for at in group]
     everyone = iter(_pair_sums(runs, places, outcomes))
     crossing = [_sum_rows(islice(everyone, len(group))) for group in members if group]
-    inside = [
+    inside: list[list[ItemColumns]] = [
         [(x / 2, y / 2, n / 2) for x, y, n in _pair_sums(runs, group, outcomes)]
         for group in members
     ]
@@ -301,16 +301,17 @@ def worst_changes(runs: PairedRuns, most: int) -> list[int]:
 
     A quarter at least is kept for each of the two, where there are so many.
     """
-    moved: list[tuple[bool, float, int]] = []
+    moved: list[tuple[float, int]] = []
     for place, (a, b) in runs.advantages().items():
         one, other = runs.rewards_a[place] or 0.0, runs.rewards_b[place] or 0.0
         if not (differ_by_rounding(a, b) and differ_by_rounding(one, other)):
-            moved.append((not turns_sign(a, b), -round(abs(a - b), 9), place))
+            # One that turned its sign goes before one that did not.
+            moved.append((-abs(a - b) - 1e6 * turns_sign(a, b), place))
     gone = [
         place for place, (a, b) in enumerate(runs.pairs) if (a.reward is None) != (b.reward is None)
     ]
     room = max(most - len(gone), most - most // 4)
-    chosen = [place for _, _, place in sorted(moved)][:room]
+    chosen = [place for _, place in sorted(moved)][:room]
     return chosen + gone[: most - len(chosen)]
 
 

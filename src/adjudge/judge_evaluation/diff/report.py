@@ -123,10 +123,10 @@ def diff_tables(summary: Mapping[str, Any]) -> dict[str, Table]:
     return {
         "settings": _settings_table(summary),
         "rewards": _score_change_table(summary),
-        "advantages": _advantage_table(summary),
+        "advantages": advantage_table(summary),
         "truth": _truth_table(summary),
         "noise": noise_table(summary["noise"]) if summary["noise"] else Table([], []),
-        "missing": _missing_table(summary),
+        "missing": missing_table(summary),
         "costs": _cost_table(summary),
     }
 
@@ -167,7 +167,7 @@ def _change_table(heading: str, rows: list[list[object]], last: Column) -> Table
     return Table(columns, rows, keep=("B − A", "A", "B"), drop=(str(last.heading),))
 
 
-def _advantage_table(summary: Mapping[str, Any]) -> Table:
+def advantage_table(summary: Mapping[str, Any]) -> Table:
     """What the change is to a group-relative trainer."""
     found = summary["advantages"]
     rows = []
@@ -192,7 +192,7 @@ def _truth_table(summary: Mapping[str, Any]) -> Table:
     return _change_table("agreement with", rows, Column("pairs", "i"))
 
 
-def _missing_table(summary: Mapping[str, Any]) -> Table:
+def missing_table(summary: Mapping[str, Any]) -> Table:
     """Missing rewards by kind, and of how many samples in one run alone."""
     missing = summary["missing"]
     kinds = dict.fromkeys([*missing["kinds_a"], *missing["kinds_b"]])

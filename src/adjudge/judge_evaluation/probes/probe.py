@@ -22,6 +22,10 @@ SCORE_SD_UNIT = "SD of scores"
 """The unit of a shift of scores."""
 
 ALL_ANSWER_KINDS: tuple[AnswerKind, ...] = ("scores", "compares", "ranks")
+
+LEVEL = 0.95
+"""The level of all intervals of a card."""
+
 EffectSide = Literal["up", "both"]
 """Whether only too large an effect is a fault, or one of either sign."""
 
@@ -54,13 +58,13 @@ class Measurement:
         """Whether the effect is in standard deviations of the scores."""
         return self.unit == SCORE_SD_UNIT
 
-    def estimate(self, *, level: float, resamples: int, seed: int) -> Estimate:
+    def estimate(self, seed: int) -> Estimate:
         """The effect and its interval: a share or a difference of two, or a shift of any size."""
         if self.shares:
-            return estimate_largest_share(list(self.shares.values()), level=level)
+            return estimate_largest_share(list(self.shares.values()), level=LEVEL)
         if self.statistic is None:
-            return estimate_share(self.rows, level=level)
-        found = bootstrap(self.rows, self.statistic, level=level, resamples=resamples, seed=seed)
+            return estimate_share(self.rows, level=LEVEL)
+        found = bootstrap(self.rows, self.statistic, level=LEVEL, seed=seed)
         if found.low is None or found.high is None:
             return found
         low, high = (-math.inf, math.inf) if self.of_scores else (-1.0, 1.0)
@@ -140,10 +144,6 @@ MIN_ITEMS = 8
 MAX_MISSING_SHARE = 0.2
 """The share of items that may lack an answer; more, and nothing is passed."""
 
-LEVEL = 0.95
-"""The level of all intervals of a card."""
-_RESAMPLES = 2_000
-
 
 class ProbeFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the card.
@@ -202,8 +202,7 @@ def evaluate_probe(
     }
     if measured.why:
         return ProbeFinding(verdict="not applicable", why=measured.why, **about)
-    chance = {"level": LEVEL, "resamples": _RESAMPLES, "seed": bench.seed}
-    found = measured.estimate(**chance)
+    found = measured.estimate(bench.seed)
     two_sided = probe.sided == "both"
     verdict, why = decide_verdict(found, limit, two_sided=two_sided), ""
     if about["n"] < MIN_ITEMS:
@@ -218,7 +217,7 @@ def evaluate_probe(
     elif found.low is None:
         why = "no interval: without a few of the items there is nothing to measure"
     if measured.with_length:
-        whole = replace(measured, rows=measured.with_length).estimate(**chance)
+        whole = replace(measured, rows=measured.with_length).estimate(bench.seed)
         ends = {"": whole.value, "_low": whole.low, "_high": whole.high}
         about["parts"] |= {f"with_length{end}": at for end, at in ends.items() if at is not None}
         if decide_verdict(whole, limit, two_sided=two_sided) == "fail":
