@@ -6,16 +6,22 @@ The texts of the few that a page shows are read again.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from adjudge.audit.judges import MAX_SAMPLES, read_judged
-from adjudge.audit.steps import merge_logs
 from adjudge.checks.judges import JudgedRun
-from adjudge.checks.run import NOT_A_NUMBER, REWARD_COPIES, AuditedRollout, AuditedRun
-from adjudge.errors import RunFolderError
+from adjudge.checks.run import (
+    NOT_A_NUMBER,
+    REWARD_COPIES,
+    AuditedRollout,
+    AuditedRun,
+    MetricsByStep,
+)
+from adjudge.errors import ConfigError, RunFolderError
 from adjudge.intake.columns import is_reward, read_env_reward
 from adjudge.rollouts.input_report import RUN_FOLDER, may_be_score
 from adjudge.rollouts.samples import SampleReader
@@ -51,7 +57,26 @@ def read_audited(
                 rollout.group = f"{path}: {rollout.group}"
             count += 1
             yield rollout
-    run.metrics = merge_logs(run.logs)
+    run.metrics = _merge_logs(run.logs)
+
+
+def _merge_logs(logs: Mapping[str, Sequence[Mapping[str, float]]]) -> MetricsByStep:
+    """The metrics of each step, in order.
+
+    Raises :class:`ConfigError` where two rows of a step differ: they are of two runs, or no means.
+    """
+    steps: dict[int, dict[str, float]] = defaultdict(dict)
+    for file, rows in logs.items():
+        for row in rows:
+            known = steps[int(row["step"])]
+            for name in row:
+                if known.setdefault(name, row[name]) != row[name]:
+                    raise ConfigError(
+                        f"{file}: metrics: step {row['step']:g} has two values of {name} (found "
+                        f"{known[name]:g} and {row[name]:g}). Audit one run at a time; where rows "
+                        "are single rewards, name their column: -m env_reward=COLUMN"
+                    )
+    return dict(sorted(steps.items()))
 
 
 def _is_run_folder(path: Path) -> bool:
@@ -178,7 +203,9 @@ def from_record(record: RunRecord, sample: Sample | None) -> AuditedRollout:
         reasons={
             name: text
             for name, detail in details.items()
-            if isinstance(detail, Mapping) and (text := _reason_text(detail))
+            if isinstance(detail, Mapping)
+            and (text := next(filter(None, map(detail.get, ("reason", "error", "message"))), ""))
+            and isinstance(text, str)
         },
         missing=record.missing.kind if record.missing else "",
         has_texts=sample is not None,
@@ -224,13 +251,6 @@ def _sort_names(columns: tuple[str, ...]) -> tuple[list[str], list[str]]:
         [one for one in columns if one not in REWARD_COPIES and may_be_score(one)],
         [one for one in others if any(word in one.lower() for word in words)],
     )
-
-
-def _reason_text(detail: Mapping[str, Any]) -> str:
-    for name in ("reason", "error", "message"):
-        if isinstance(text := detail.get(name), str) and text:
-            return text
-    return ""
 
 
 def _is_truncated(extras: Mapping[str, Any], finish: str) -> bool | None:
