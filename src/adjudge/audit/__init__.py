@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from adjudge.audit.rollouts import read_audited
+from adjudge.audit.rollouts import PROGRESS_EVERY, AuditProgress, read_audited
 from adjudge.checks.advantages import ADVANTAGE_CHECKS
 from adjudge.checks.check import (
     Check,
@@ -50,10 +50,6 @@ LOG_CHECKS: tuple[Check[Steps], ...] = tuple(
     for check in STEP_CHECKS
 )
 """Those of the steps of a log, beside checks of rollouts that have the same names."""
-
-PROGRESS_EVERY = 200
-AuditProgress = Callable[[str, int, int | None], None]
-"""Hears of a stage, how many rollouts are done, and of how many where that is known."""
 
 
 _OF_TEXTS = {"length", "format", "stale_rewards"}.union(

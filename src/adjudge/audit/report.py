@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from adjudge.audit import CHECKS, PROGRESS_EVERY, AuditProgress, audit_run, read_run
-from adjudge.audit.rollouts import read_audited, read_judges
+from adjudge.audit import CHECKS, audit_run, read_run
+from adjudge.audit.rollouts import AuditProgress, read_judges, read_samples
 from adjudge.checks.check import (
     FALSE_ALARM_RATE,
     STATED_POWER,
@@ -35,7 +34,6 @@ from adjudge.stats.estimates import np, require_stats
 MAX_SHOWN = 8
 """Samples of a finding that can be read on the page."""
 
-_MAX_PROMPT, _MAX_RESPONSE, _MAX_REASON, _MAX_REASONS = 1_500, 5_000, 800, 6
 _MAX_PREVIEW = 200
 
 
@@ -141,7 +139,7 @@ def _report(
         outcomes=outcomes,
         rewards=histogram(present, bins_for(present)) if present else None,
         reward_by_step=series_by_step(run, run.reward) or log,
-        samples=_read_samples(paths, mapping, run, shown, progress),
+        samples=read_samples(paths, mapping, run, shown, progress),
     )
 
 
@@ -178,53 +176,6 @@ def say_verdict(verdict: AuditVerdict, outcomes: Sequence[CheckOutcome]) -> str:
     more = len(found) - 1
     also = f" ({more} more finding{'s' if more > 1 else ''}.)" if more else ""
     return f"{begin}{first} {rest}{also}"
-
-
-def _read_samples(
-    paths: Sequence[Path],
-    mapping: Mapping[str, str],
-    run: AuditedRun,
-    rows: set[int],
-    progress: AuditProgress,
-) -> dict[int, AuditedRollout]:
-    """The texts of ``rows``, read again; no texts of the others were kept."""
-    found: dict[int, AuditedRollout] = {}
-    last = max(rows, default=-1)
-    if last < 0:
-        return found
-    for row, rollout in enumerate(read_audited(paths, mapping, AuditedRun())):
-        if row % PROGRESS_EVERY == 0:
-            progress("samples", row, last + 1)
-        if row in rows:
-            found[row] = _cut(rollout, float(run.advantage[row]))
-        if row >= last:
-            break
-    return found
-
-
-def _cut(rollout: AuditedRollout, advantage: float) -> AuditedRollout:
-    """A rollout as a person reads it: texts are cut in their middle where they are long."""
-    reasons = list(rollout.reasons.items())[:_MAX_REASONS]
-    return replace(
-        rollout,
-        advantage=advantage if math.isfinite(advantage) else None,
-        prompt=cut_middle(rollout.prompt, _MAX_PROMPT),
-        response=cut_middle(rollout.generated, _MAX_RESPONSE),
-        messages=(),
-        reasons={name: cut_middle(text, _MAX_REASON) for name, text in reasons},
-    )
-
-
-def cut_middle(text: str, size: int) -> str:
-    """``text`` with at most about ``size`` characters: its beginning and its end.
-
-    >>> cut_middle("one two three", 8)
-    'one  … [5 characters] … hree'
-    """
-    if len(text) <= size:
-        return text
-    half = size // 2
-    return f"{text[:half]} … [{len(text) - 2 * half:,} characters] … {text[-half:]}"
 
 
 def audit_as_json(report: AuditReport) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,12 @@ from adjudge.rollouts.input_report import RUN_FOLDER, may_be_score
 from adjudge.rollouts.samples import SampleReader
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.types import Sample
+
+PROGRESS_EVERY = 200
+AuditProgress = Callable[[str, int, int | None], None]
+"""Hears of a stage, how many rollouts are done, and of how many where that is known."""
+
+_MAX_PROMPT, _MAX_RESPONSE, _MAX_REASON, _MAX_REASONS = 1_500, 5_000, 800, 6
 
 _ADVANTAGES = ("advantage", "advantages")
 _FINISH_KEYS = (
@@ -139,6 +146,53 @@ def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:
         for number, record in enumerate(records):
             if number >= done:
                 yield from_record(record, None)
+
+
+def read_samples(
+    paths: Sequence[Path],
+    mapping: Mapping[str, str],
+    run: AuditedRun,
+    rows: set[int],
+    progress: AuditProgress,
+) -> dict[int, AuditedRollout]:
+    """The texts of ``rows``, read again; no texts of the others were kept."""
+    found: dict[int, AuditedRollout] = {}
+    last = max(rows, default=-1)
+    if last < 0:
+        return found
+    for row, rollout in enumerate(read_audited(paths, mapping, AuditedRun())):
+        if row % PROGRESS_EVERY == 0:
+            progress("samples", row, last + 1)
+        if row in rows:
+            found[row] = _cut(rollout, float(run.advantage[row]))
+        if row >= last:
+            break
+    return found
+
+
+def _cut(rollout: AuditedRollout, advantage: float) -> AuditedRollout:
+    """A rollout as a person reads it: texts are cut in their middle where they are long."""
+    reasons = list(rollout.reasons.items())[:_MAX_REASONS]
+    return replace(
+        rollout,
+        advantage=advantage if math.isfinite(advantage) else None,
+        prompt=cut_middle(rollout.prompt, _MAX_PROMPT),
+        response=cut_middle(rollout.generated, _MAX_RESPONSE),
+        messages=(),
+        reasons={name: cut_middle(text, _MAX_REASON) for name, text in reasons},
+    )
+
+
+def cut_middle(text: str, size: int) -> str:
+    """``text`` with at most about ``size`` characters: its beginning and its end.
+
+    >>> cut_middle("one two three", 8)
+    'one  … [5 characters] … hree'
+    """
+    if len(text) <= size:
+        return text
+    half = size // 2
+    return f"{text[:half]} … [{len(text) - 2 * half:,} characters] … {text[-half:]}"
 
 
 def read_judges(paths: Sequence[Path], run: AuditedRun) -> dict[str, JudgedRun]:

@@ -428,46 +428,29 @@ def _multiply(one: Any, other: Any, group: Any) -> Any:
     return scaled[0] * scaled[1]
 
 
+# fmt: off
 ADVANTAGE_CHECKS = (
-    Check(
-        name="length",
-        title="Length explains advantages",
-        looks_for=f"a correlation of length and advantage within groups of {MIN_CORRELATION} or "
-        "more",
-        run=_find_length,
-    ),
-    Check(
-        name="format",
-        title="Format explains advantages",
-        looks_for="headings, lists, bold text, code blocks or tables that are paid for, at equal "
-        "length",
-        run=_find_format,
-        features={name: feature for name, (_, feature) in _FORMATS.items()},
-    ),
-    Check(
-        name="position",
-        title="The place in the group explains advantages",
-        looks_for="the first, the last or the later samples of a group that get more or less",
-        run=_find_position,
-    ),
-    Check(
-        name="components",
-        title="Components that fight or say the same",
-        looks_for=f"two components of the reward with a correlation within groups of {OPPOSED} or "
-        f"less, or of {REDUNDANT} or more",
-        run=_find_components,
-    ),
-    Check(
-        name="phrases",
-        title="A phrase explains advantages",
-        looks_for="emoji, words to the grader, or one opening or closing sentence that are paid "
-        "for, at equal length",
-        run=_find_phrases,
-        features={
-            "phrases.emoji": _has_emoji,
-            "phrases.grader": _speaks_to_the_grader,
-            "phrases.opening": _opening,
-            "phrases.closing": _closing,
-        },
-    ),
+    Check("length", "Length explains advantages",
+          f"a correlation of length and advantage within groups of {MIN_CORRELATION} or "
+          "more", _find_length),
+    Check("format", "Format explains advantages",
+          "headings, lists, bold text, code blocks or tables that are paid for, at equal "
+          "length", _find_format,
+          features={name: feature for name, (_, feature) in _FORMATS.items()}),
+    Check("position", "The place in the group explains advantages",
+          "the first, the last or the later samples of a group that get more or less",
+          _find_position),
+    Check("components", "Components that fight or say the same",
+          f"two components of the reward with a correlation within groups of {OPPOSED} or "
+          f"less, or of {REDUNDANT} or more", _find_components),
+    Check("phrases", "A phrase explains advantages",
+          "emoji, words to the grader, or one opening or closing sentence that are paid "
+          "for, at equal length", _find_phrases,
+          features={
+              "phrases.emoji": _has_emoji,
+              "phrases.grader": _speaks_to_the_grader,
+              "phrases.opening": _opening,
+              "phrases.closing": _closing,
+          }),
 )
+# fmt: on

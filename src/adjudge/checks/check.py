@@ -97,7 +97,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
 EvidenceT = TypeVar("EvidenceT")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Check(Generic[EvidenceT]):
     """One thing that can be wrong with a run.
 

@@ -336,19 +336,13 @@ def _find_judge_errors(run: AuditedRun) -> CheckResult:
     )
 
 
+# fmt: off
 JUDGE_TEXT_CHECKS = (
-    Check(
-        name="judge_errors",
-        title="Judge errors that became rewards",
-        looks_for="words of a failed judge call beside one and the same reward",
-        run=_find_judge_errors,
-        features={"judge_errors.error": measure_error_text},
-    ),
-    Check(
-        name="contradictions",
-        title="Verdicts against their reasons",
-        looks_for="scores that are not what the judge's reason says",
-        run=_find_contradictions,
-        features={"contradictions.said": BlockFeature(_measure_judgements)},
-    ),
+    Check("judge_errors", "Judge errors that became rewards",
+          "words of a failed judge call beside one and the same reward", _find_judge_errors,
+          features={"judge_errors.error": measure_error_text}),
+    Check("contradictions", "Verdicts against their reasons",
+          "scores that are not what the judge's reason says", _find_contradictions,
+          features={"contradictions.said": BlockFeature(_measure_judgements)}),
 )
+# fmt: on
