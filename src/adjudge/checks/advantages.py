@@ -25,9 +25,9 @@ from adjudge.checks.effects import (
     EffectTest,
     MeasuredEffect,
     centre_by_group,
+    compare_advantages,
     find_turned,
     harm_of,
-    impact_of_change,
     live_advantages,
     measure_correlation,
     measure_partial,
@@ -77,7 +77,7 @@ def _with_removal(
     taken = slope * centre_by_group(np.where(used, x, 0.0), run.group, used)
     after = run.advantage - taken
     turned = used & find_turned(run.advantage, after)
-    impact = impact_of_change(run, after, used)
+    impact = compare_advantages(run.advantage, after, used, float(used.mean()))
     return Affected(run, turned, result).describe(
         sentence,
         rows=rows_by(-np.abs(taken), turned),
@@ -357,7 +357,12 @@ class _Pair(NamedTuple):
 
 
 def _find_components(run: AuditedRun) -> CheckResult:
-    names = [name for name in run.components if _varies(run.component(name))][:_MAX_PAIRED]
+    names = []
+    for name in run.components:
+        finite = np.isfinite(values := run.component(name))
+        if finite.mean() >= 0.5 and np.ptp(values[finite]) > 0:
+            names.append(name)
+    names = names[:_MAX_PAIRED]
     _need_pairs(run, names)
     pairs = [
         _Pair(one, other, found.estimate, found.test)
@@ -402,11 +407,6 @@ def _find_components(run: AuditedRun) -> CheckResult:
         advice="Leave one out, or give its weight to something else.",
     )
     return msgspec.structs.replace(result, finding=finding, p_value=None, effect=same.effect)
-
-
-def _varies(values: Any) -> bool:
-    finite = np.isfinite(values)
-    return bool(finite.mean() >= 0.5 and np.ptp(values[finite]) > 0)
 
 
 def _need_pairs(run: AuditedRun, names: Sequence[str]) -> None:

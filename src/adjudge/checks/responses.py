@@ -115,7 +115,8 @@ def _find_duplicates(run: AuditedRun) -> CheckResult:
         return result
     parts = []
     if copies.any():
-        differ = _count_different(run.reward, _first_of_buckets(content, run.group, known))
+        first = _first_of_buckets(content, run.group, known)
+        differ = int((np.abs(run.reward - run.reward[first])[first >= 0] > 1e-9).sum())
         told = f", {differ} of them word for word with another reward" if differ else ""
         parts.append(f"{copies.sum()} copy another answer of their group{told}")
     if strangers.any():
@@ -126,12 +127,6 @@ def _find_duplicates(run: AuditedRun) -> CheckResult:
         advice="Within a group: raise the sampling temperature or check that seeds differ. Across "
         "prompts: read the text; a stock answer that is rewarded is what the policy will learn.",
     )
-
-
-def _count_different(reward: Any, first: Any) -> int:
-    source = np.where(first >= 0, first, 0)
-    both = (first >= 0) & np.isfinite(reward) & np.isfinite(reward[source])
-    return int((both & (np.abs(reward - reward[source]) > 1e-9)).sum())
 
 
 EMPTY, NO_WORDS, LOOP, REPETITION = 1.0, 2.0, 3.0, 4.0

@@ -145,12 +145,14 @@ def _find_dead_groups(run: AuditedRun) -> CheckResult:
     share = float(dead.sum() / compared.sum())
     if share <= MAX_DEAD_SHARE:
         return result
+    places = np.flatnonzero(rows)  # the first sample of each group
+    first = places[np.sort(np.unique(run.group[places], return_index=True)[1])]
     # They teach nothing; they do not teach anything wrong.
     harm = 0.05 * share + (0.05 if share > 0.9 else 0.0)
     return Affected(run, rows, result).describe(
         f"In {share:.0%} of the groups all rewards are equal{_ends(run, rows)}: "
         "these samples have the advantage 0 and teach nothing.",
-        rows=_first_of_groups(run, rows),
+        rows=tuple(first[:MAX_ROWS].tolist()),
         impact=AdvantageImpact(
             affected=float(rows.mean()),
             why="they are 0 in these groups; those of other groups do not depend on them",
@@ -189,13 +191,6 @@ def _ends(run: AuditedRun, rows: Any) -> str:
     if low + high < 0.5:
         return ""
     return f" ({low:.0%} of them at the lowest reward, {high:.0%} at the highest)"
-
-
-def _first_of_groups(run: AuditedRun, rows: Any) -> tuple[int, ...]:
-    """One sample of each group, the first."""
-    places = np.flatnonzero(rows)
-    _, first = np.unique(run.group[places], return_index=True)
-    return tuple(places[np.sort(first)][:MAX_ROWS].tolist())
 
 
 def _find_missing(run: AuditedRun) -> CheckResult:

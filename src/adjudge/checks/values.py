@@ -154,10 +154,6 @@ def _find_saturation(run: AuditedRun) -> CheckResult:
     )
 
 
-def _count_user_turns(rollout: AuditedRollout) -> float:
-    return float(sum(one.get("role") == "user" for one in rollout.messages))
-
-
 def _find_mixed_prompts(run: AuditedRun) -> CheckResult:
     prompt = run.feature("words.prompt")
     # Where a user speaks again it may be a simulated one, which varies.
@@ -388,7 +384,9 @@ VALUE_CHECKS = (
           _find_mixed_prompts,
           features={
               "words.prompt": BlockFeature(measure_prompts),
-              "mixed_prompts.user_turns": _count_user_turns,
+              "mixed_prompts.user_turns": lambda rollout: float(
+                  sum(one.get("role") == "user" for one in rollout.messages)
+              ),
           }),
     Check("missing_pattern", "Missing rewards that follow the answers",
           "missing rewards that depend on the answer's length, or are together in groups",
