@@ -25,9 +25,8 @@ from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from adjudge.audit import CHECKS, audit_run, read_run
+from adjudge.audit import CHECKS, LOG_CHECKS, audit_run, read_run
 from adjudge.audit.report import effect_text
-from adjudge.audit.steps import LOG_CHECKS
 from adjudge.client import settings as client_settings
 from adjudge.client.settings import ClientSettings
 from adjudge.config_tables import ConfigFile, ConfigTable

@@ -12,7 +12,7 @@ import pytest
 from tests.recorded import find_recorded
 
 from adjudge.judge_evaluation.benchmarks.readers import read_benchmark, read_llmbar_judge
-from adjudge.judge_evaluation.benchmarks.scoring import SubsetReport, score_benchmark
+from adjudge.judge_evaluation.benchmarks.scoring import BenchmarkScore, score_benchmark
 
 pytestmark = pytest.mark.needs
 
@@ -67,11 +67,11 @@ def folder() -> Path:
     return find_recorded("llmbar")
 
 
-def report_of(folder: Path, subset: str, judge: str, style: str) -> SubsetReport:
+def report_of(folder: Path, subset: str, judge: str, style: str) -> BenchmarkScore:
     path = folder / subset / "judges" / f"{judge}_{style}.json"
     benchmark, judged = read_llmbar_judge(path)
     assert len(benchmark.items) == SUBSETS[subset]
-    return score_benchmark(benchmark, judged, judge=f"{judge} {style}", resamples=200).overall
+    return score_benchmark(benchmark, judged, resamples=200).overall
 
 
 @pytest.mark.parametrize("subset", SUBSETS)
@@ -81,15 +81,15 @@ def test_scores_next_to_the_published_ones(folder: Path, subset: str) -> None:
     for judge, cells in PUBLISHED[subset].items():
         for style, numbers in zip(STYLES, cells, strict=True):
             report = report_of(folder, subset, judge, style)
-            orders, share = report.orders, report.share
+            orders = report.orders
             assert orders is not None
-            assert share.low is not None
+            assert report.at_least is not None
             own = (orders.right_as_given, orders.right_swapped, orders.both_right, orders.agreeing)
             found[judge, style], published[judge, style] = own, numbers
             averaged = sum(numbers[:2]) / (2 * orders.items)
             # A missing verdict is not right there: the published accuracy is our lower bound.
-            assert orders.averaged_accuracy == averaged == pytest.approx(share.low)
-            print(subset, judge, style, f"{orders.averaged_accuracy:.4f} {averaged:.4f}", share)
+            assert orders.averaged_accuracy == averaged == pytest.approx(report.at_least)
+            print(subset, judge, style, f"{orders.averaged_accuracy:.4f} {averaged:.4f}", report)
     assert found == published
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
-    BestOfItem,
+    BenchmarkItem,
     Judgement,
     MissingJudgement,
-    PairItem,
     benchmark_as_pairs,
 )
-from adjudge.judge_evaluation.benchmarks.protocols import (
+from adjudge.judge_evaluation.benchmarks.measures import (
     OrderCounts,
     best_of_credit,
     count_orders,
@@ -32,28 +32,25 @@ from adjudge.judge_evaluation.benchmarks.scoring import (
 GONE = MissingJudgement(ErrorKind.UNPARSABLE)
 
 
-def bon(subset: str, name: str, answers: int = 4, correct: int = 1) -> BestOfItem:
-    return BestOfItem(
+def bon(subset: str, name: str, answers: int = 4, correct: int = 1) -> BenchmarkItem:
+    return BenchmarkItem(
         id=name,
         subset=subset,
         prompt=[{"role": "user", "content": "q"}],
-        answers=[f"answer {place}" for place in range(answers)],
-        correct=correct,
+        answers=[answer(f"answer {place}") for place in range(answers)],
+        right=[place < correct for place in range(answers)],
         where=f"x.jsonl:{name}",
     )
 
 
-def pair(name: str, label: str = "A", *, subset: str = "s", **more: Any) -> PairItem:
-    return PairItem(
-        id=name,
-        subset=subset,
-        prompt=[{"role": "user", "content": "q"}],
-        a=[{"role": "assistant", "content": more.pop("a", "one")}],
-        b=[{"role": "assistant", "content": more.pop("b", "two")}],
-        label=label,  # type: ignore[arg-type]  # "A" or "B"
-        where=f"x.jsonl:{name}",
-        **more,
-    )
+def answer(text: str) -> list[dict[str, str]]:
+    return [{"role": "assistant", "content": text}]
+
+
+def pair(name: str, label: str = "A", *, subset: str = "s", **texts: str) -> BenchmarkItem:
+    item = bon(subset, name, 2)
+    answers = [answer(texts.get(side, side)) for side in "ab"]
+    return msgspec.structs.replace(item, answers=answers, right=[label == "A", label == "B"])
 
 
 def said(name: str, *verdicts: Any, subset: str = "s") -> Judgement:
@@ -96,9 +93,9 @@ def test_a_missing_score_is_neither_right_nor_wrong() -> None:
         scored("3", 9.0, GONE, 2.0, 3.0, subset="Math"),
     ]
     found = report_of("rewardbench2", items, judged).subsets["Math"]
-    assert found.share.accuracy_of_answered == 0.5  # (1 + 0 + 1/2)/3
-    assert (found.share.low, found.share.high) == (1.5 / 4, 2.5 / 4)
-    assert (found.share.items, found.share.answered, found.share.missing) == (4, 3, 1)
+    assert found.score == 0.5  # (1 + 0 + 1/2)/3
+    assert (found.at_least, found.at_most) == (1.5 / 4, 2.5 / 4)
+    assert (found.items, found.answered, found.missing) == (4, 3, 1)
     assert found.failures == {"unparsable": 1}
 
 
@@ -106,9 +103,9 @@ def test_a_subset_without_an_answer_has_bounds_alone() -> None:
     nothing = scored("0", GONE, GONE, GONE, GONE, subset="Math")
     chosen = scored("1", GONE, 1.0, 2.0, 3.0, subset="Math")
     items = [bon("Math", "0"), bon("Math", "1")]
-    found = report_of("rewardbench2", items, [nothing, chosen]).subsets["Math"].share
-    assert found.accuracy_of_answered is None
-    assert (found.low, found.high) == (0.0, 1.0)
+    found = report_of("rewardbench2", items, [nothing, chosen]).subsets["Math"]
+    assert found.score is None
+    assert (found.at_least, found.at_most) == (0.0, 1.0)
 
 
 # The Ties score. Prompt 1: m_c 2, m_ci 1 (tied), 5 (ref). Prompt 2: m_c 0, m_ci 4 and −1.
@@ -119,7 +116,7 @@ SECOND = (([7.0, 7.0, 3.0], 2), ([5.0, 6.0], 1))
 
 def values(unit: Any) -> list[float | str | None]:
     """A value a term; a text where the prompt has no part in it."""
-    return [cells[0].value if cells else "no part" for cells in unit]
+    return [earned[0] if earned else "no part" for earned in unit]
 
 
 def test_the_terms_of_a_ties_prompt() -> None:
@@ -143,9 +140,6 @@ def test_the_tie_breaker(tied: list[float], ref: list[float], last: float) -> No
 def test_a_missing_score_opens_the_terms_that_need_it() -> None:
     unit = ties_score_unit(([8.0, None, 5.0], 2), FIRST[1])
     assert values(unit) == [None, 1, None, None, None]
-    assert [(cell.low, cell.high) for [cell] in unit] == [
-        (0, 1), (1, 1), (0, 1), (0, 1), (-1, 1),
-    ]  # fmt: skip
     # What the tied form decides alone stays known.
     assert values(ties_score_unit(FIRST[0], ([9.0, None], 1))) == [1, None, 0, None, None]
 
@@ -156,7 +150,7 @@ def test_a_prompt_in_one_form_has_only_that_accuracy() -> None:
     assert values(ties_score_unit(None, FIRST[1])) == ["no part", 1, *gone]
 
 
-def all_six(ties: tuple[Any, Any], **changed: Any) -> tuple[list[BestOfItem], list[Judgement]]:
+def all_six(ties: tuple[Any, Any], **changed: Any) -> tuple[list[BenchmarkItem], list[Judgement]]:
     """One item in each subset, right unless changed, and one Ties prompt."""
     items = [bon(name, "0") for name in REWARDBENCH2_SUBSETS[:-1]]
     judged = [
@@ -172,9 +166,9 @@ def all_six(ties: tuple[Any, Any], **changed: Any) -> tuple[list[BestOfItem], li
 def test_a_failed_ties_rating_is_in_the_bounds_only() -> None:
     items, judged = all_six((([7.0, 7.0, GONE], 2), ([5.0, 1.0], 1)))
     found = report_of("rewardbench2", items, judged).subsets["Ties"]
-    assert found.share.accuracy_of_answered is None  # no tied prompt was answered
-    assert found.share.low == pytest.approx(0.3 - 0.01)
-    assert found.share.high == pytest.approx(1.01)
+    assert found.score is None  # no tied prompt was answered
+    assert found.at_least == pytest.approx(0.3 - 0.01)
+    assert found.at_most == pytest.approx(1.01)
 
 
 # Pairs in both orders.
@@ -236,8 +230,8 @@ def test_judgebench_rule(verdicts: tuple[Any, Any]) -> None:
     value, low, high = TWO_ORDERS[verdicts]
     for turned in (verdicts, verdicts[::-1]):
         judged = said("1", *(one or GONE for one in turned))
-        share = report_of("judgebench", [pair("1")], [judged]).overall.share
-        assert (share.accuracy_of_answered, share.low, share.high) == (value, low, high)
+        share = report_of("judgebench", [pair("1")], [judged]).overall
+        assert (share.score, share.at_least, share.at_most) == (value, low, high)
 
 
 def test_scores_know_no_order() -> None:
@@ -295,10 +289,10 @@ def test_best_of_items_as_pairs_are_drawn_by_item() -> None:
     judged = [said(one.id, "A", "A", subset="Math") for one in pairs.items]
     judged[0] = said("0/1", "B", "B", subset="Math")
     judged[5] = said("1/3", GONE, "A", subset="Math")
-    found = score_benchmark(pairs, judged, resamples=10).subsets["Math"].share
+    found = score_benchmark(pairs, judged, resamples=10).subsets["Math"]
     # As given 4 of 5 are right, swapped 5 of 6; the missing verdict makes it 4 or 5 of 6.
-    assert found.accuracy_of_answered == pytest.approx((4 / 5 + 5 / 6) / 2)
-    assert found.low == pytest.approx(9 / 12)
-    assert found.high == pytest.approx(10 / 12)
+    assert found.score == pytest.approx((4 / 5 + 5 / 6) / 2)
+    assert found.at_least == pytest.approx(9 / 12)
+    assert found.at_most == pytest.approx(10 / 12)
     [compared] = compare_judges(pairs, {"a": judged, "b": judged}, resamples=10)
     assert compared.items == 1  # a cluster

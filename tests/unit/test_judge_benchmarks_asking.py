@@ -15,10 +15,10 @@ from adjudge.graders.base import FunctionGrader
 from adjudge.graders.llm.comparison import PairwiseGrader
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
+    BenchmarkItem,
     BenchmarkKind,
     Judgement,
     MissingJudgement,
-    PairItem,
     read_judgements,
     write_judgements,
 )
@@ -52,7 +52,9 @@ def asked(judge: BenchmarkJudge, benchmark: Benchmark) -> list[Judgement]:
 def pair_of(a: str, b: str | list[Any]) -> Benchmark:
     said = [{"role": "assistant", "content": b}] if isinstance(b, str) else b
     first = [{"role": "assistant", "content": a}]
-    item = PairItem(id="1", subset="s", prompt=USER, a=first, b=said, label="A", where="x:1")
+    item = BenchmarkItem(
+        id="1", subset="s", prompt=USER, answers=[first, said], right=[True, False], where="x:1"
+    )
     return Benchmark(kind="preference", items=[item])
 
 
@@ -81,10 +83,10 @@ def test_failures_are_missing_with_their_kind(tmp_path: Path, answer: Any, kind:
     judged = asked(scoring(fail), benchmark)
     found = score_benchmark(benchmark, judged, resamples=2).overall
     assert found.failures == {kind.value: 2 * len(benchmark.items)}
-    assert found.share.accuracy_of_answered is None
-    assert (found.share.low, found.share.high) == (0.0, 1.0)
+    assert found.score is None
+    assert (found.at_least, found.at_most) == (0.0, 1.0)
     write_judgements(tmp_path / "judgements.jsonl", judged)  # whatever it said of its failure
-    assert read_judgements(tmp_path / "judgements.jsonl", Judgement) == judged
+    assert read_judgements(tmp_path / "judgements.jsonl") == judged
 
 
 @pytest.mark.parametrize(

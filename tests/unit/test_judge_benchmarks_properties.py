@@ -18,17 +18,18 @@ from adjudge.judge_evaluation.benchmarks.items import (
     Judgement,
     MissingJudgement,
 )
-from adjudge.judge_evaluation.benchmarks.protocols import (
-    TIES_WEIGHTS,
+from adjudge.judge_evaluation.benchmarks.measures import (
+    TIES_MEANS,
     best_of_credit,
     ties_score_unit,
 )
 from adjudge.judge_evaluation.benchmarks.readers import REWARDBENCH2_SUBSETS
-from adjudge.judge_evaluation.benchmarks.scoring import compare_judges, score_benchmark
-from adjudge.judge_evaluation.benchmarks.statistics import (
-    ScoreShare,
-    Stratum,
-    measure_share,
+from adjudge.judge_evaluation.benchmarks.scoring import (
+    BenchmarkScore,
+    compare_judges,
+    score_benchmark,
+    unit_columns,
+    weighted_mean,
 )
 
 pytestmark = pytest.mark.slow  # many examples
@@ -81,9 +82,9 @@ CASES = st.one_of(
 
 def shares_of(
     kind: BenchmarkKind, items: list[BenchmarkItem], judged: list[Judgement]
-) -> dict[str, ScoreShare]:
+) -> dict[str, BenchmarkScore]:
     found = score_benchmark(Benchmark(kind=kind, items=items), judged, resamples=1)
-    return {"overall": found.overall.share} | {k: one.share for k, one in found.subsets.items()}
+    return {"overall": found.overall} | found.subsets
 
 
 @given(CASES)
@@ -91,13 +92,13 @@ def test_the_bounds_contain_the_score(case: Any) -> None:
     kind, (items, judged) = case
     for share in shares_of(kind, items, judged).values():
         assert share.items == share.answered + share.missing
-        if share.accuracy_of_answered is None:
+        if share.score is None:
             continue
-        assert share.low is not None
-        assert share.high is not None
-        assert share.low - 1e-12 <= share.accuracy_of_answered <= share.high + 1e-12
+        assert share.at_least is not None
+        assert share.at_most is not None
+        assert share.at_least - 1e-12 <= share.score <= share.at_most + 1e-12
         if not share.missing:
-            assert share.low == share.high == share.accuracy_of_answered
+            assert share.at_least == share.at_most == share.score
 
 
 @given(CASES, st.data())
@@ -115,13 +116,13 @@ def test_a_failure_never_raises_the_score(case: Any, data: st.DataObject) -> Non
     before = shares_of(kind, items, judged)
     after = shares_of(kind, items, [*judged[:place], lost, *judged[place + 1 :]])
     for name, share in before.items():
-        if share.low is None or share.high is None:
+        if share.at_least is None or share.at_most is None:
             continue
-        low, high = after[name].low, after[name].high
+        low, high = after[name].at_least, after[name].at_most
         assert low is not None
         assert high is not None
-        assert low <= share.low + 1e-12
-        assert high >= share.high - 1e-12
+        assert low <= share.at_least + 1e-12
+        assert high >= share.at_most - 1e-12
 
 
 def test_what_was_answered_alone_can_rise_by_failing() -> None:
@@ -131,8 +132,8 @@ def test_what_was_answered_alone_can_rise_by_failing() -> None:
     wrong, lost = (scored("2", one, 1.0, subset="Math") for one in (0.0, GONE))
     before = shares_of("rewardbench2", items, [right, wrong])["Math"]
     after = shares_of("rewardbench2", items, [right, lost])["Math"]
-    assert (before.accuracy_of_answered, before.low) == (0.5, 0.5)
-    assert (after.accuracy_of_answered, after.low) == (1.0, 0.5)
+    assert (before.score, before.at_least) == (0.5, 0.5)
+    assert (after.score, after.at_least) == (1.0, 0.5)
 
 
 @given(CASES, st.integers(0, 99))
@@ -152,7 +153,8 @@ def test_which_side_is_called_a_is_nothing(case: Any, kind: BenchmarkKind) -> No
     items, judged = case
     other = {"A": "B", "B": "A", "tie": "tie"}
     turned = [
-        msgspec.structs.replace(item, a=item.b, b=item.a, label=other[item.label]) for item in items
+        msgspec.structs.replace(item, answers=item.answers[::-1], right=item.right[::-1])
+        for item in items
     ]
     # The other side is shown first now, so that the orders change places too.
     turned_round = [
@@ -164,7 +166,10 @@ def test_which_side_is_called_a_is_nothing(case: Any, kind: BenchmarkKind) -> No
         )
         for one in judged
     ]
-    assert shares_of(kind, items, judged) == shares_of(kind, turned, turned_round)
+    one, other_way = shares_of(kind, items, judged), shares_of(kind, turned, turned_round)
+    for name in one:
+        for part in ("score", "at_least", "at_most", "answered", "failures"):
+            assert getattr(one[name], part) == getattr(other_way[name], part)
 
 
 @given(st.lists(SCORES, min_size=2, max_size=6), st.integers(0, 99))
@@ -200,7 +205,7 @@ def test_a_ties_prompt_knows_sets_not_order_or_scale(
 
     found = unit()
     assert found == unit() == unit(2.0, -5.0)
-    score = measure_share([Stratum(TIES_WEIGHTS, {"1": found}, 1, 1)]).accuracy_of_answered
+    score = weighted_mean(TIES_MEANS, unit_columns([found])[0])
     assert score is not None
     assert -0.01 <= score <= 1.01
     # The formula once more, term by term.
@@ -208,7 +213,7 @@ def test_a_ties_prompt_knows_sets_not_order_or_scale(
     gap_ref = ref - max(ref_wrong)
     whole = 0.3 * (gap > 0) + 0.3 * (gap_ref > 0) + 0.2 * (gap > spread)
     whole += 0.2 * (gap > spread and gap_ref > spread)
-    assert score - 0.01 * found[-1][0].value == pytest.approx(whole)
+    assert score - 0.01 * found[-1][0] == pytest.approx(whole)
 
 
 @given(pairs(), st.randoms(use_true_random=False))

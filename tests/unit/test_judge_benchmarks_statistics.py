@@ -6,18 +6,18 @@ import math
 
 import msgspec
 import pytest
-from tests.unit.test_judge_benchmarks import GONE, bon, pair, said, scored
+from tests.unit.test_judge_benchmarks import GONE, answer, bon, pair, said, scored
 
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.items import Benchmark
-from adjudge.judge_evaluation.benchmarks.scoring import (
-    judged_pairs,
-    score_benchmark,
-)
-from adjudge.judge_evaluation.benchmarks.statistics import (
+from adjudge.judge_evaluation.benchmarks.measures import (
     calibration_metrics,
     measure_length_effects,
     win_probabilities,
+)
+from adjudge.judge_evaluation.benchmarks.scoring import (
+    judged_pairs,
+    score_benchmark,
 )
 from adjudge.stats.agreement import pearson_correlation
 from adjudge.stats.bootstrap import (
@@ -90,7 +90,9 @@ def test_verdicts_by_length() -> None:
 
 
 def test_best_of_four_as_scored_pairs() -> None:
-    item = msgspec.structs.replace(bon("Math", "7"), answers=["right one", "w", "ww", "www"])
+    item = msgspec.structs.replace(
+        bon("Math", "7"), answers=[*map(answer, ("right one", "w", "ww", "www"))]
+    )
     benchmark = Benchmark(kind="rewardbench2", items=[item])
     judgement = scored("7", 2.0, 1.0, GONE, 3.0, subset="Math")
     pairs = judged_pairs(benchmark, [judgement])

@@ -69,13 +69,13 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(*arguments: str) -> Result:
+def run(*arguments: str, grader: str = "quality") -> Result:
     app = typer.Typer()
     app.command()(probe)
-    return CliRunner().invoke(app, ["reward.toml", "-q", *arguments])
+    return CliRunner().invoke(app, [f"reward.toml#{grader}", "-q", *arguments])
 
 
-QUICK = ("-g", "quality", "--only", "length,sycophancy,reference", "--n", "10", "--repeats", "1")
+QUICK = ("--only", "length,sycophancy,reference", "--n", "10", "--repeats", "1")
 
 
 def test_a_judge_that_likes_length_fails(work: Path) -> None:
@@ -109,7 +109,7 @@ def test_resuming_asks_only_what_is_new(work: Path) -> None:
     again = run(*QUICK, "-o", "out", "--threshold", "length=0.1", "--json")
     assert (work / "calls.txt").read_text() == asked
     assert json.loads(again.stdout)["resumed"] == 60
-    more = run("-g", "quality", "--only", "length,confidence", "--n", "10", "--repeats", "1",
+    more = run("--only", "length,confidence", "--n", "10", "--repeats", "1",
                "-o", "out", "--json")  # fmt: skip
     assert json.loads(more.stdout)["resumed"] == 40
     assert len((work / "calls.txt").read_text()) == 80
@@ -119,7 +119,7 @@ def test_a_judge_that_fails_is_not_asked_until_it_does_not(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MOOD", "mumbling")
-    only = ("-g", "quality", "--only", "parse_failures", "--n", "10", "--json", "-o", "out")
+    only = ("--only", "parse_failures", "--n", "10", "--json", "-o", "out")
     first = json.loads(run(*only).stdout)
     assert first["probes"][0]["effect"] == 1.0
     monkeypatch.delenv("MOOD")
@@ -132,13 +132,16 @@ def test_a_judge_that_fails_is_not_asked_until_it_does_not(
 
 
 def test_another_grader_needs_another_folder(work: Path) -> None:
+    nobody = run(grader="nobody").exception
+    assert isinstance(nobody, ConfigError)
+    assert "no grader 'nobody'" in str(nobody)
     run(*QUICK, "-o", "out")
-    other = run("-g", "pairs", "--only", "position", "--n", "10", "-o", "out")
+    other = run("--only", "position", "--n", "10", "-o", "out", grader="pairs")
     assert isinstance(other.exception, RunFolderError)
 
 
 def test_pairs_are_probed_for_position(work: Path) -> None:
-    done = run("-g", "pairs", "--only", "position,length", "--n", "10", "-o", "out", "--json")
+    done = run("--only", "position,length", "--n", "10", "-o", "out", "--json", grader="pairs")
     assert done.exit_code == 1
     position, length = (
         next(one for one in json.loads(done.stdout)["probes"] if one["probe"] == name)
@@ -156,7 +159,7 @@ def test_what_helps_is_not_what_is_set_already(work: Path, orders: str) -> None:
         "script = { '' = '{\"better\": \"A\"}' }\n"
     )
     (work / "reward.toml").write_text(spec)
-    done = run("--only", "position", "--n", "12", "-o", "out", "--json")
+    done = run("--only", "position", "--n", "12", "-o", "out", "--json", grader="pairs")
     [position] = json.loads(done.stdout)["probes"]
     assert position["verdict"] == "fail"
     assert ("another judge" in position["remedy"]) == (orders == "both")
@@ -176,14 +179,14 @@ def test_a_judge_that_says_nothing_usable(work: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("MOOD", "mumbling")
     silent = run(*QUICK, "-o", "out")
     assert silent.exit_code == 3
-    counted = run("-g", "quality", "--only", "parse_failures", "--n", "10", "-o", "more")
+    counted = run("--only", "parse_failures", "--n", "10", "-o", "more")
     assert counted.exit_code == 1
     card = json.loads((work / "more" / "probe.json").read_bytes())
     assert card["probes"][0]["effect"] == 1.0
 
 
 def test_strict_fails_what_is_uncertain(work: Path) -> None:
-    quick = ("-g", "quality", "--only", "parse_failures", "--n", "8")
+    quick = ("--only", "parse_failures", "--n", "8")
     assert run(*quick, "-o", "out").exit_code == 0
     assert run(*quick, "-o", "out", "--strict").exit_code == 1
 
@@ -199,7 +202,7 @@ def test_a_dry_run_asks_nobody(work: Path) -> None:
 
 
 def test_a_rule_can_be_probed_too(work: Path) -> None:
-    done = run("-g", "short", "--only", "length", "--n", "10", "-o", "out", "--json")
+    done = run("--only", "length", "--n", "10", "-o", "out", "--json", grader="short")
     assert done.exit_code in (0, 1), done.output
     assert json.loads(done.stdout)["grader"]["models"] == []
 
@@ -222,7 +225,7 @@ def test_own_items(work: Path) -> None:
         {"prompt": f"q{n}", "right": f"It is {n}.", "wrong": "No idea."} for n in range(9)
     ]
     (work / "items.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    done = run("-g", "quality", "--items", "items.jsonl", "--only", "length,language", "-o", "out",
+    done = run("--items", "items.jsonl", "--only", "length,language", "-o", "out",
                "--json")  # fmt: skip
     card = json.loads(done.stdout)
     assert card["items"] == "items.jsonl"
@@ -233,14 +236,13 @@ def test_own_items(work: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("-g", "nobody"), "no grader 'nobody'"),
-        (("-g", "quality", "--only", "lenght"), "did you mean 'length'"),
-        (("-g", "quality", "--only", "position"), "no probe applies to 'quality'"),
-        (("-g", "quality", "-t", "length"), "must be PROBE=MOST"),
-        (("-g", "quality", "-t", "length=-1"), "must be 0 or more"),
-        (("-g", "quality", "-t", "lenght=1"), "did you mean 'length'"),
-        (("-g", "quality", "--record", "a", "--replay", "b"), "cannot be used together"),
-        (("-g", "quality", "--items", "absent.jsonl"), "absent.jsonl: no such file"),
+        (("--only", "lenght"), "did you mean 'length'"),
+        (("--only", "position"), "no probe applies to 'quality'"),
+        (("-t", "length"), "must be PROBE=MOST"),
+        (("-t", "length=-1"), "must be 0 or more"),
+        (("-t", "lenght=1"), "did you mean 'length'"),
+        (("--record", "a", "--replay", "b"), "cannot be used together"),
+        (("--items", "absent.jsonl"), "absent.jsonl: no such file"),
     ],
 )
 def test_bad_input_is_named(work: Path, arguments: tuple[str, ...], said: str) -> None:

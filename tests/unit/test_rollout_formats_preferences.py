@@ -8,7 +8,6 @@ import pytest
 from tests.rows import DATA, converted, records
 
 from adjudge.errors import RolloutError
-from adjudge.judge_evaluation.benchmarks.items import PairItem
 from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
 from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
 
@@ -47,7 +46,7 @@ def test_judges_are_evaluated_on_each_format(name: str) -> None:
     rewards = {one["response"]: one.get("env_reward", -1.0) for one in converted(name)}
     assert found.items
     for item in found.items:
-        if isinstance(item, PairItem):
+        if len(item.answers) == 2:
             better, worse = item.conversations[:: 1 if item.label == "A" else -1]
             assert rewards[better[-1]["content"]] > rewards[worse[-1]["content"]]
     ties = sum(one.get("env_reward") == 0.5 for one in converted(name)) // 2

@@ -16,7 +16,7 @@ from adjudge.datasets.rows import Rating
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.trained_judge import TrainedPreference, TrainedRating, TrainedTournament
 from adjudge.graders.llm.trained_judge_card import JudgeCard, JudgementForm, card_prompt
-from adjudge.judge_evaluation.benchmarks.items import Benchmark, PairItem
+from adjudge.judge_evaluation.benchmarks.items import Benchmark, BenchmarkItem
 from adjudge.judge_evaluation.benchmarks.judges import BenchmarkJudge, ask_judge
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.prompts.fence import PROCESS_KEY
@@ -223,8 +223,10 @@ def test_benchmarks_ask_it_in_the_order_given(tmp_path: Path, cls: type[Any]) ->
     asked = BenchmarkJudge("it", cls(judge(folder(tmp_path, PAIRWISE), lima)))
     turns = [[{"role": "assistant", "content": one}] for one in ("Lima.", "Quito.", "Bogota.")]
     items = [
-        PairItem(id=str(at), subset="s", prompt=ASKED, a=a, b=b, label="A", where=f"x:{at}")
-        for at, (a, b) in enumerate([turns[:2], turns[1::-1], turns[1:]])
+        BenchmarkItem(
+            id=str(at), subset="s", prompt=ASKED, answers=pair, right=[True, False], where=f"x:{at}"
+        )
+        for at, pair in enumerate([turns[:2], turns[1::-1], turns[1:]])
     ]
     judged = asyncio.run(ask_judge(asked, Benchmark(kind="preference", items=items)))
     assert [one.verdicts for one in judged] == [["A", "A"], ["B", "B"], ["A", "B"]]

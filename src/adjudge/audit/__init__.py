@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from adjudge.audit.rollouts import read_audited
-from adjudge.audit.steps import LOG_CHECKS, read_steps
+from adjudge.audit.rollouts import PROGRESS_EVERY, AuditProgress, read_audited
 from adjudge.checks.advantages import ADVANTAGE_CHECKS
 from adjudge.checks.check import (
     Check,
@@ -23,10 +23,10 @@ from adjudge.checks.check import (
 from adjudge.checks.filled import FILLED_CHECKS
 from adjudge.checks.judge_texts import JUDGE_TEXT_CHECKS
 from adjudge.checks.judges import JUDGE_CHECKS, JudgedRun
-from adjudge.checks.phrases import PHRASE_CHECKS
 from adjudge.checks.responses import RESPONSE_CHECKS, TOOL_CHECKS
 from adjudge.checks.rewards import DRIFT_CHECKS, REWARD_CHECKS
 from adjudge.checks.run import AuditedRun
+from adjudge.checks.steps import STEP_CHECKS, Steps
 from adjudge.checks.values import VALUE_CHECKS
 from adjudge.errors import ConfigError
 from adjudge.extensions import load_extension
@@ -38,7 +38,6 @@ CHECKS: tuple[Check[AuditedRun], ...] = (
     *FILLED_CHECKS,
     *VALUE_CHECKS,
     *ADVANTAGE_CHECKS,
-    *PHRASE_CHECKS,
     *DRIFT_CHECKS,
     *RESPONSE_CHECKS,
     *TOOL_CHECKS,
@@ -46,9 +45,11 @@ CHECKS: tuple[Check[AuditedRun], ...] = (
 )
 """All checks, in the order in which the documentation lists them."""
 
-PROGRESS_EVERY = 200
-AuditProgress = Callable[[str, int, int | None], None]
-"""Hears of a stage, how many rollouts are done, and of how many where that is known."""
+LOG_CHECKS: tuple[Check[Steps], ...] = tuple(
+    replace(check, name=f"steps_{check.name}", title=f"{check.title}, by step")
+    for check in STEP_CHECKS
+)
+"""Those of the steps of a log, beside checks of rollouts that have the same names."""
 
 
 _OF_TEXTS = {"length", "format", "stale_rewards"}.union(
@@ -108,7 +109,11 @@ def audit_run(
     Also of a log of metrics, where there is one, and of what each judge said (``judged``).
     """
     others = ask_of_each(JUDGE_CHECKS, judged or {})
-    others += [(check, read_steps(run.metrics)) for check in LOG_CHECKS if run.metrics]
+    if run.metrics:
+        steps = Steps()
+        for row in run.metrics.values():
+            steps.add(row)
+        others += [(check, steps) for check in LOG_CHECKS]
     results = [_ask(check, run) for check in checks]
     return decide(
         [*checks, *(check for check, _ in others)],

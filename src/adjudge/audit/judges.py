@@ -20,7 +20,6 @@ from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.runs.story import read_grader_facts
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.text import final_text
-from adjudge.types import Sample
 
 MAX_SAMPLES = 20_000
 """Samples that are looked at, from the beginning of the run."""
@@ -91,7 +90,8 @@ def _read_transcripts(
         for index, sample in store.iter_samples(MAX_SAMPLES):
             if index not in places or left < 0:
                 continue
-            answer = answers[index] = _answer_of(sample)
+            text = sample.response or ""  # the last reply without its reasoning
+            answer = answers[index] = _squash(final_text(text) or _THINKING.sub("", text))
             left -= len(answer)
             for rows in judged.values():
                 if (one := rows.get(places[index])) is not None:
@@ -99,12 +99,6 @@ def _read_transcripts(
         for index, grader, call in store.iter_calls(_MAX_CALLS):
             if (one := judged.get(grader, {}).get(places.get(index, -1))) is not None:
                 left -= _add_call(one, call, answers.get(index, "") if left > 0 else "")
-
-
-def _answer_of(sample: Sample) -> str:
-    """The answer as a judge is to see it: the last reply without its reasoning."""
-    text = sample.response or ""
-    return _squash(final_text(text) or _THINKING.sub("", text))
 
 
 def _squash(text: str) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from adjudge.audit import CHECKS, PROGRESS_EVERY, AuditProgress, audit_run, read_run
-from adjudge.audit.rollouts import read_audited, read_judges
+from adjudge.audit import CHECKS, audit_run, read_run
+from adjudge.audit.rollouts import AuditProgress, read_judges, read_samples
 from adjudge.checks.check import (
     FALSE_ALARM_RATE,
     STATED_POWER,
@@ -35,7 +34,6 @@ from adjudge.stats.estimates import np, require_stats
 MAX_SHOWN = 8
 """Samples of a finding that can be read on the page."""
 
-_MAX_PROMPT, _MAX_RESPONSE, _MAX_REASON, _MAX_REASONS = 1_500, 5_000, 800, 6
 _MAX_PREVIEW = 200
 
 
@@ -116,7 +114,9 @@ def _report(
     means = ((step, row.get("judge/outcome_mean")) for step, row in run.metrics.items())
     log = tuple((float(step), mean) for step, mean in means if mean is not None)
     failed = [one for one in outcomes if one.state == "failed"]
-    verdict = find_verdict(found)
+    verdict: AuditVerdict = "suspicious" if found else "nothing_seen"
+    if any(one.broken for one in found):  # no honest run has it
+        verdict = "broken"
     sentence = say_verdict(verdict, outcomes)
     if (
         not found
@@ -139,7 +139,7 @@ def _report(
         outcomes=outcomes,
         rewards=histogram(present, bins_for(present)) if present else None,
         reward_by_step=series_by_step(run, run.reward) or log,
-        samples=_read_samples(paths, mapping, run, shown, progress),
+        samples=read_samples(paths, mapping, run, shown, progress),
     )
 
 
@@ -147,13 +147,6 @@ _NO_REWARDS = (
     "These rows have no rewards, so nothing can be seen of them. Name their column: -m "
     "env_reward=COLUMN."
 )
-
-
-def find_verdict(found: Sequence[Finding]) -> AuditVerdict:
-    """Of all findings: any that no honest run has breaks the run."""
-    if any(one.broken for one in found):
-        return "broken"
-    return "suspicious" if found else "nothing_seen"
 
 
 def say_verdict(verdict: AuditVerdict, outcomes: Sequence[CheckOutcome]) -> str:
@@ -185,53 +178,6 @@ def say_verdict(verdict: AuditVerdict, outcomes: Sequence[CheckOutcome]) -> str:
     return f"{begin}{first} {rest}{also}"
 
 
-def _read_samples(
-    paths: Sequence[Path],
-    mapping: Mapping[str, str],
-    run: AuditedRun,
-    rows: set[int],
-    progress: AuditProgress,
-) -> dict[int, AuditedRollout]:
-    """The texts of ``rows``, read again; no texts of the others were kept."""
-    found: dict[int, AuditedRollout] = {}
-    last = max(rows, default=-1)
-    if last < 0:
-        return found
-    for row, rollout in enumerate(read_audited(paths, mapping, AuditedRun())):
-        if row % PROGRESS_EVERY == 0:
-            progress("samples", row, last + 1)
-        if row in rows:
-            found[row] = _cut(rollout, float(run.advantage[row]))
-        if row >= last:
-            break
-    return found
-
-
-def _cut(rollout: AuditedRollout, advantage: float) -> AuditedRollout:
-    """A rollout as a person reads it: texts are cut in their middle where they are long."""
-    reasons = list(rollout.reasons.items())[:_MAX_REASONS]
-    return replace(
-        rollout,
-        advantage=advantage if math.isfinite(advantage) else None,
-        prompt=cut_middle(rollout.prompt, _MAX_PROMPT),
-        response=cut_middle(rollout.generated, _MAX_RESPONSE),
-        messages=(),
-        reasons={name: cut_middle(text, _MAX_REASON) for name, text in reasons},
-    )
-
-
-def cut_middle(text: str, size: int) -> str:
-    """``text`` with at most about ``size`` characters: its beginning and its end.
-
-    >>> cut_middle("one two three", 8)
-    'one  … [5 characters] … hree'
-    """
-    if len(text) <= size:
-        return text
-    half = size // 2
-    return f"{text[:half]} … [{len(text) - 2 * half:,} characters] … {text[-half:]}"
-
-
 def audit_as_json(report: AuditReport) -> dict[str, Any]:
     """``audit.json``: everything but the texts of samples."""
     return {
@@ -249,11 +195,11 @@ def audit_as_json(report: AuditReport) -> dict[str, Any]:
         "notes": report.notes,
         "false_alarm_rate": FALSE_ALARM_RATE,
         "power": STATED_POWER,
-        "checks": [_check_as_json(one, report) for one in report.outcomes],
+        "checks": [_check_as_json(one, report.samples) for one in report.outcomes],
     }
 
 
-def _check_as_json(one: CheckOutcome, report: AuditReport) -> dict[str, Any]:
+def _check_as_json(one: CheckOutcome, shown: Mapping[int, AuditedRollout]) -> dict[str, Any]:
     result, size = one.result, one.result.detectable
     common: dict[str, Any] = {
         "name": one.name,
@@ -268,7 +214,7 @@ def _check_as_json(one: CheckOutcome, report: AuditReport) -> dict[str, Any]:
     if one.state != "found" or result.finding is None:
         return common
     found: dict[str, Any] = msgspec.to_builtins(result.finding)
-    rows, shown = found.pop("rows"), report.samples
+    rows = found.pop("rows")
     places = [{"row": row, "where": shown[row].where if row in shown else None} for row in rows]
     return common | {"advantages": found.pop("impact"), "rows": places} | found
 
@@ -331,7 +277,10 @@ def write_audit_page(path: Path, report: AuditReport) -> None:
             Section(
                 "nothing",
                 "Nothing found",
-                [_about_power(report), nothing_table(report)],
+                [
+                    paragraph(_POWER) if report.in_state("nothing_found") else None,
+                    nothing_table(report),
+                ],
                 "Nothing found",
             ),
             Section("rewards", "Rewards", list(_reward_charts(report)), "Rewards"),
@@ -393,24 +342,18 @@ def findings_table(report: AuditReport) -> Table:
 
 
 def _drawn_findings(report: AuditReport) -> Table:
-    """:func:`findings_table` with a bar for each effect."""
+    """:func:`findings_table` with a bar for each effect on a scale that all of them share."""
     table = findings_table(report)
     columns = [*table.columns[:2], Column("size", "plot"), *table.columns[2:]]
-    rows = [
-        [*row[:2], _effect_bar(finding), *row[2:]]
-        for row, (_, finding) in zip(table.rows, report.findings, strict=True)
-    ]
+    rows = []
+    for row, (_, finding) in zip(table.rows, report.findings, strict=True):
+        one, bar = finding.effect, None
+        ends = [end for end in (one.value, one.low, one.high) if end is not None]
+        if one.value is not None and all(-1 <= end <= 1 for end in ends):
+            label = f"{effect_text(one.value, finding.unit)}, {interval_text(one, finding.unit)}"
+            bar = effect_bar(one.value, one.low, one.high, label)
+        rows.append([*row[:2], bar, *row[2:]])
     return Table(columns, rows)
-
-
-def _effect_bar(finding: Finding) -> Element | None:
-    """Of a share or a correlation; other effects have no scale that all of them share."""
-    one = finding.effect
-    ends = [end for end in (one.value, one.low, one.high) if end is not None]
-    if one.value is None or not all(-1 <= end <= 1 for end in ends):
-        return None
-    label = f"{effect_text(one.value, finding.unit)}, {interval_text(one, finding.unit)}"
-    return effect_bar(one.value, one.low, one.high, label)
 
 
 def _facts(named: Sequence[tuple[str, Sequence[object]]]) -> Element:
@@ -425,28 +368,21 @@ def _facts(named: Sequence[tuple[str, Sequence[object]]]) -> Element:
 
 def nothing_table(report: AuditReport) -> Table:
     """The checks that found nothing, with what they would have seen."""
-    rows = [
-        [
-            [one.title, small(f" ({one.result.unit})" if one.result.unit else "")],
-            effect_text(one.result.effect.value, one.result.unit),
-            _visible(one),
-        ]
-        for one in report.in_state("nothing_found")
-    ]
-    columns = [
-        Column("checked", "w"),
-        *numeric("measured", "smallest that would be seen"),
-    ]
+    rows: list[list[object]] = []
+    for one in report.in_state("nothing_found"):
+        result = one.result
+        visible: object = effect_text(result.detectable, result.unit)
+        if result.detectable is None:
+            why = f": {result.detectable_why}" if result.detectable_why else ""
+            visible = lost(f"not known{why}")
+        elif result.detectable > 1 and result.unit.startswith(
+            ("share", "correlation", "rank corr")
+        ):
+            visible = lost("too few samples")
+        unit = small(f" ({result.unit})" if result.unit else "")
+        rows.append([[one.title, unit], effect_text(result.effect.value, result.unit), visible])
+    columns = [Column("checked", "w"), *numeric("measured", "smallest that would be seen")]
     return Table(columns, rows, keep=("smallest that would be seen",))
-
-
-def _visible(one: CheckOutcome) -> object:
-    result = one.result
-    if result.detectable is None:
-        return lost(f"not known{': ' if result.detectable_why else ''}{result.detectable_why}")
-    if result.detectable > 1 and result.unit.startswith(("share", "correlation", "rank corr")):
-        return lost("too few samples")
-    return f"{effect_text(result.detectable, result.unit)}"
 
 
 def skipped_table(report: AuditReport) -> Table:
@@ -459,13 +395,10 @@ def skipped_table(report: AuditReport) -> Table:
     return Table([Column("check", "w"), Column("why not", "w")], rows)
 
 
-def _about_power(report: AuditReport) -> Element | None:
-    if not report.in_state("nothing_found"):
-        return None
-    return paragraph(
-        f"An effect of the size in the third column would be found in {STATED_POWER:.0%} of runs "
-        "such as this one. A smaller one may be there."
-    )
+_POWER = (
+    f"An effect of the size in the third column would be found in {STATED_POWER:.0%} of runs such "
+    "as this one. A smaller one may be there."
+)
 
 
 def _finding_sections(report: AuditReport) -> Iterator[Section]:
@@ -498,7 +431,7 @@ def _finding_sections(report: AuditReport) -> Iterator[Section]:
                 paragraph(bold("Or: "), finding.otherwise) if finding.otherwise else None,
                 paragraph(bold("What to do: "), finding.advice) if finding.advice else None,
                 _facts([fact for fact in facts if fact[1]]),
-                _over_steps(finding),
+                _curve("Over steps", finding.unit, finding.series),
                 Element("h3", how_many if len(shown) < finding.affected else "Samples")
                 if shown
                 else None,
@@ -508,12 +441,12 @@ def _finding_sections(report: AuditReport) -> Iterator[Section]:
         )
 
 
-def _over_steps(finding: Finding) -> Element | None:
-    if not finding.series:
+def _curve(title: str, unit: str, series: Sequence[tuple[float, float]]) -> Element | None:
+    if not series:
         return None
-    steps = [round(step) for step, _ in finding.series]
-    line = ChartLine(finding.unit, [value for _, value in finding.series])
-    return Element("div", line_chart("Over steps", [line], steps), class_="curves")
+    steps = [round(step) for step, _ in series]
+    line = ChartLine(unit, [value for _, value in series])
+    return Element("div", line_chart(title, [line], steps), class_="curves")
 
 
 def _reward_charts(report: AuditReport) -> Iterator[Element | None]:
@@ -521,14 +454,14 @@ def _reward_charts(report: AuditReport) -> Iterator[Element | None]:
         bins = report.rewards.bins
         label = f"Rewards from {bins.edges[0]:.3g} to {bins.edges[-1]:.3g}"
         yield Element("figure", histogram_chart(report.rewards.counts, bins, label))
-    if report.reward_by_step:
-        steps = [round(step) for step, _ in report.reward_by_step]
-        line = ChartLine("mean reward", [value for _, value in report.reward_by_step])
-        yield Element("div", line_chart("Mean reward over steps", [line], steps), class_="curves")
+    yield _curve("Mean reward over steps", "mean reward", report.reward_by_step)
 
 
 def _sample(sample: AuditedRollout, *, is_open: bool) -> Element:
-    facts = [f"reward {element_reward(sample)}"]
+    reward = format_number(sample.reward)
+    if sample.reward is None:
+        reward = f"missing ({sample.missing.replace('_', ' ')})" if sample.missing else "missing"
+    facts = [f"reward {reward}"]
     if sample.advantage is not None:
         facts.append(f"advantage {format_number(sample.advantage, 2)}")
     if sample.env_reward is not None:
@@ -550,13 +483,6 @@ def _sample(sample: AuditedRollout, *, is_open: bool) -> Element:
         else None,
         id=f"sample-{sample.index}",
     )
-
-
-def element_reward(sample: AuditedRollout) -> str:
-    """The reward in words where it is missing."""
-    if sample.reward is None:
-        return f"missing ({sample.missing.replace('_', ' ')})" if sample.missing else "missing"
-    return format_number(sample.reward)
 
 
 def _folded(name: str, text: str, *, is_open: bool) -> Element:

@@ -6,21 +6,34 @@ The texts of the few that a page shows are read again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from adjudge.audit.judges import MAX_SAMPLES, read_judged
-from adjudge.audit.steps import merge_logs
 from adjudge.checks.judges import JudgedRun
-from adjudge.checks.run import NOT_A_NUMBER, REWARD_COPIES, AuditedRollout, AuditedRun
-from adjudge.errors import RunFolderError
+from adjudge.checks.run import (
+    NOT_A_NUMBER,
+    REWARD_COPIES,
+    AuditedRollout,
+    AuditedRun,
+    MetricsByStep,
+)
+from adjudge.errors import ConfigError, RunFolderError
 from adjudge.intake.columns import is_reward, read_env_reward
 from adjudge.rollouts.input_report import RUN_FOLDER, may_be_score
 from adjudge.rollouts.samples import SampleReader
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.types import Sample
+
+PROGRESS_EVERY = 200
+AuditProgress = Callable[[str, int, int | None], None]
+"""Hears of a stage, how many rollouts are done, and of how many where that is known."""
+
+_MAX_PROMPT, _MAX_RESPONSE, _MAX_REASON, _MAX_REASONS = 1_500, 5_000, 800, 6
 
 _ADVANTAGES = ("advantage", "advantages")
 _FINISH_KEYS = (
@@ -51,7 +64,26 @@ def read_audited(
                 rollout.group = f"{path}: {rollout.group}"
             count += 1
             yield rollout
-    run.metrics = merge_logs(run.logs)
+    run.metrics = _merge_logs(run.logs)
+
+
+def _merge_logs(logs: Mapping[str, Sequence[Mapping[str, float]]]) -> MetricsByStep:
+    """The metrics of each step, in order.
+
+    Raises :class:`ConfigError` where two rows of a step differ: they are of two runs, or no means.
+    """
+    steps: dict[int, dict[str, float]] = defaultdict(dict)
+    for file, rows in logs.items():
+        for row in rows:
+            known = steps[int(row["step"])]
+            for name in row:
+                if known.setdefault(name, row[name]) != row[name]:
+                    raise ConfigError(
+                        f"{file}: metrics: step {row['step']:g} has two values of {name} (found "
+                        f"{known[name]:g} and {row[name]:g}). Audit one run at a time; where rows "
+                        "are single rewards, name their column: -m env_reward=COLUMN"
+                    )
+    return dict(sorted(steps.items()))
 
 
 def _is_run_folder(path: Path) -> bool:
@@ -116,6 +148,53 @@ def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:
                 yield from_record(record, None)
 
 
+def read_samples(
+    paths: Sequence[Path],
+    mapping: Mapping[str, str],
+    run: AuditedRun,
+    rows: set[int],
+    progress: AuditProgress,
+) -> dict[int, AuditedRollout]:
+    """The texts of ``rows``, read again; no texts of the others were kept."""
+    found: dict[int, AuditedRollout] = {}
+    last = max(rows, default=-1)
+    if last < 0:
+        return found
+    for row, rollout in enumerate(read_audited(paths, mapping, AuditedRun())):
+        if row % PROGRESS_EVERY == 0:
+            progress("samples", row, last + 1)
+        if row in rows:
+            found[row] = _cut(rollout, float(run.advantage[row]))
+        if row >= last:
+            break
+    return found
+
+
+def _cut(rollout: AuditedRollout, advantage: float) -> AuditedRollout:
+    """A rollout as a person reads it: texts are cut in their middle where they are long."""
+    reasons = list(rollout.reasons.items())[:_MAX_REASONS]
+    return replace(
+        rollout,
+        advantage=advantage if math.isfinite(advantage) else None,
+        prompt=cut_middle(rollout.prompt, _MAX_PROMPT),
+        response=cut_middle(rollout.generated, _MAX_RESPONSE),
+        messages=(),
+        reasons={name: cut_middle(text, _MAX_REASON) for name, text in reasons},
+    )
+
+
+def cut_middle(text: str, size: int) -> str:
+    """``text`` with at most about ``size`` characters: its beginning and its end.
+
+    >>> cut_middle("one two three", 8)
+    'one  … [5 characters] … hree'
+    """
+    if len(text) <= size:
+        return text
+    half = size // 2
+    return f"{text[:half]} … [{len(text) - 2 * half:,} characters] … {text[-half:]}"
+
+
 def read_judges(paths: Sequence[Path], run: AuditedRun) -> dict[str, JudgedRun]:
     """What each judge of one run folder said; none where its samples are not the audited rows."""
     if len(paths) != 1 or not _is_run_folder(paths[0]):
@@ -178,7 +257,9 @@ def from_record(record: RunRecord, sample: Sample | None) -> AuditedRollout:
         reasons={
             name: text
             for name, detail in details.items()
-            if isinstance(detail, Mapping) and (text := _reason_text(detail))
+            if isinstance(detail, Mapping)
+            and (text := next(filter(None, map(detail.get, ("reason", "error", "message"))), ""))
+            and isinstance(text, str)
         },
         missing=record.missing.kind if record.missing else "",
         has_texts=sample is not None,
@@ -224,13 +305,6 @@ def _sort_names(columns: tuple[str, ...]) -> tuple[list[str], list[str]]:
         [one for one in columns if one not in REWARD_COPIES and may_be_score(one)],
         [one for one in others if any(word in one.lower() for word in words)],
     )
-
-
-def _reason_text(detail: Mapping[str, Any]) -> str:
-    for name in ("reason", "error", "message"):
-        if isinstance(text := detail.get(name), str) and text:
-            return text
-    return ""
 
 
 def _is_truncated(extras: Mapping[str, Any], finish: str) -> bool | None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import msgspec
 
@@ -24,9 +25,9 @@ from adjudge.checks.effects import (
     EffectTest,
     MeasuredEffect,
     centre_by_group,
+    compare_advantages,
     find_turned,
     harm_of,
-    impact_of_change,
     live_advantages,
     measure_correlation,
     measure_partial,
@@ -76,7 +77,7 @@ def _with_removal(
     taken = slope * centre_by_group(np.where(used, x, 0.0), run.group, used)
     after = run.advantage - taken
     turned = used & find_turned(run.advantage, after)
-    impact = impact_of_change(run, after, used)
+    impact = compare_advantages(run.advantage, after, used, float(used.mean()))
     return Affected(run, turned, result).describe(
         sentence,
         rows=rows_by(-np.abs(taken), turned),
@@ -88,7 +89,7 @@ def _with_removal(
 
 def _find_length(run: AuditedRun) -> CheckResult:
     need_advantages(run)
-    need(run.with_texts, "the texts of the rollouts are not there")
+    need(run.with_texts, _NO_TEXTS)
     y, x = live_advantages(run), np.log1p(run.feature("length"))
     found = measure_correlation(x, y, run.group)
     result = found.as_result("correlation with the advantage", MIN_CORRELATION)
@@ -141,41 +142,133 @@ _FORMATS: Mapping[str, tuple[str, RolloutFeature]] = {
 
 
 def _find_format(run: AuditedRun) -> CheckResult:
-    need_advantages(run)
-    need(run.with_texts, "the texts of the rollouts are not there")
-    y, length = live_advantages(run), np.log1p(run.feature("length"))
-    found = [
-        Explanation(
-            title, run.feature(name), measure_partial(run.feature(name), y, length, run.group)
-        )
-        for name, (title, _) in _FORMATS.items()
-    ]
-    return find_strongest(
+    return _explain_by_texts(
         run,
-        found,
-        y,
-        "advantage with it, minus without it, at equal length",
-        lambda one, value: (
-            f"Within groups, responses with {one.name} get advantages "
-            f"{abs(value):.2f} standard deviations {'higher' if value > 0 else 'lower'} than "
-            "others of the same length."
-        ),
+        lambda: {title: run.feature(name) for name, (title, _) in _FORMATS.items()},
         "The task may ask for this form, and better answers may use it. `adjudge probe` measures a "
         "judge's own liking for Markdown.",
         "no format differs within enough groups",
     )
 
 
-def find_strongest(
+def _explain_by_texts(
+    run: AuditedRun, measure: Callable[[], Mapping[str, Any]], otherwise: str, none: str
+) -> CheckResult:
+    """Which of several things in the texts explains advantages at equal length."""
+    need_advantages(run)
+    need(run.with_texts, _NO_TEXTS)
+    y, length = live_advantages(run), np.log1p(run.feature("length"))
+    found = [
+        Explanation(name, has, measure_partial(has, y, length, run.group))
+        for name, has in measure().items()
+    ]
+    return _find_strongest(
+        run,
+        found,
+        y,
+        "advantage with it, minus without it, at equal length",
+        ("responses with {}", "others of the same length"),
+        otherwise,
+        none,
+    )
+
+
+_NO_TEXTS = "the texts of the rollouts are not there"
+
+
+_MIN_SHARE, _MAX_SHARE = 0.03, 0.9
+"""A phrase that fewer or more of the responses have is not looked at."""
+
+_MOST_WORDS = 30
+_EMOJI = re.compile("[\u2600-\u27bf\U0001f300-\U0001faff]")
+_TO_THE_GRADER = re.compile(
+    r"\b(?:(?:full|maximum|highest|perfect|top)\s(?:marks?|scores?|points?|rating|credit)"
+    r"|ignore\s(?:all\s|any\s|the\s)?(?:previous|prior|above|earlier)\sinstructions?"
+    r"|(?:this|my|the)\s(?:answer|response|solution)\s(?:is|deserves|should\sreceive)"
+    r"\s(?:fully\s|completely\s|entirely\s|clearly\s)?(?:correct|right|perfect|the\shighest|full)"
+    r"|(?:dear|to\sthe)\s(?:judge|grader|evaluator))\b"
+)
+
+
+_MAY_BE_TO_THE_GRADER = (
+    *("full ", "maximum ", "highest ", "perfect ", "top ", "ignore ", "deserve", "dear "),
+    *("answer is", "response is", "solution is", "should receive", "to the "),
+)
+"""One of these is in all that the pattern finds: looking for them is many times faster."""
+
+
+def _opening(rollout: AuditedRollout) -> float | None:
+    """A hash of the first sentence; ``None`` for a response of one sentence."""
+    text = rollout.response[:400].strip()
+    ends = [at for mark in _SENTENCE_ENDS if (at := text.find(mark)) >= 0]
+    return _hash_sentence(text[: min(ends) + 1]) if ends and rollout.has_texts else None
+
+
+def _closing(rollout: AuditedRollout) -> float | None:
+    """A hash of the last sentence; ``None`` for a response of one sentence."""
+    text = rollout.response[-400:].strip()
+    start = max(text.rfind(mark) for mark in _SENTENCE_ENDS)
+    return _hash_sentence(text[start + 1 :]) if start >= 0 and rollout.has_texts else None
+
+
+_SENTENCE_ENDS = (". ", "! ", "? ", "\n", "。")
+
+
+def _hash_sentence(text: str) -> float | None:
+    if text.count(" ") > _MOST_WORDS:
+        return None
+    return float(crc32(text.strip().lower().encode("utf-8", "surrogatepass")))
+
+
+def _has_emoji(rollout: AuditedRollout) -> float | None:
+    text = rollout.response
+    return float(not text.isascii() and bool(_EMOJI.search(text))) if rollout.has_texts else None
+
+
+def _speaks_to_the_grader(rollout: AuditedRollout) -> float | None:
+    text = rollout.response.lower()
+    near = any(words in text for words in _MAY_BE_TO_THE_GRADER)
+    return float(near and bool(_TO_THE_GRADER.search(text))) if rollout.has_texts else None
+
+
+def _find_phrases(run: AuditedRun) -> CheckResult:
+    return _explain_by_texts(
+        run,
+        lambda: _measure_phrases(run),
+        "The task may ask for these words, and better answers may use them. Read some samples of "
+        "both kinds; a judge that a phrase sways pays for the phrase alone.",
+        "no phrase is in enough of the responses",
+    )
+
+
+def _measure_phrases(run: AuditedRun) -> dict[str, Any]:
+    """Which responses have each phrase, of those that neither nearly all have nor nearly none."""
+    found = {
+        "emoji": run.feature("phrases.emoji"),
+        "words to the grader": run.feature("phrases.grader"),
+    }
+    for name in ("opening", "closing"):
+        hashes = run.feature(f"phrases.{name}")
+        values, counts = np.unique(hashes[np.isfinite(hashes)], return_counts=True)
+        if len(values):
+            common = values[int(counts.argmax())]
+            found[f"the most frequent {name} sentence"] = (hashes == common).astype(float)
+    return {n: x for n, x in found.items() if _MIN_SHARE <= float(np.nanmean(x)) <= _MAX_SHARE}
+
+
+def _find_strongest(
     run: AuditedRun,
     candidates: list[Explanation],
     y: Any,
     unit: str,
-    sentence: Any,
+    who: tuple[str, str],
     otherwise: str,
     none: str,
 ) -> CheckResult:
-    """The candidate with the smallest p value, times their number (Bonferroni)."""
+    """The candidate with the smallest p value, times their number (Bonferroni).
+
+    ``who``: what gets other advantages, with a place for the candidate's name, and than whom.
+    """
     tested = [(one, one.effect.test) for one in candidates if one.effect.test is not None]
     need(tested, none)
     best, test = min(tested, key=lambda pair: (pair[1].p_value, pair[0].name))
@@ -186,15 +279,20 @@ def find_strongest(
         visible=_least_of([other.visible(MIN_DIFFERENCE, len(tested)) for _, other in tested]),
         detectable_why=", ".join(one.name for one, _ in tested),
     )
-    if abs(test.value) < MIN_DIFFERENCE:
+    value, x = test.value, best.values
+    if abs(value) < MIN_DIFFERENCE:
         return result
+    used = np.isfinite(x) & np.isfinite(y)
+    off = centre_by_group(np.where(used, x, 0.0), run.group, used)
+    total = float((y[used] ** 2).sum())
     return _with_removal(
         result,
         run,
-        np.where(np.isfinite(y), best.values, np.nan),
-        test.value,
-        sentence(best, test.value),
-        explained=_explained(best.values, y, test.value, run),
+        np.where(np.isfinite(y), x, np.nan),
+        value,
+        f"Within groups, {who[0].format(best.name)} get advantages {abs(value):.2f} standard "
+        f"deviations {'higher' if value > 0 else 'lower'} than {who[1]}.",
+        explained=min(1.0, value**2 * float((off * off).sum()) / total) if total else 0.0,
         otherwise=otherwise,
     )
 
@@ -202,14 +300,6 @@ def find_strongest(
 def _least_of(visible: Sequence[Callable[[float], float]]) -> Callable[[float], float]:
     """What is seen of whichever of several it is: the largest."""
     return lambda level: max(one(level) for one in visible)
-
-
-def _explained(x: Any, y: Any, slope: float, run: AuditedRun) -> float:
-    """The share of the advantages' variance that ``slope`` times ``x`` has."""
-    used = np.isfinite(x) & np.isfinite(y)
-    off = centre_by_group(np.where(used, x, 0.0), run.group, used)
-    total = float((y[used] ** 2).sum())
-    return min(1.0, slope**2 * float((off * off).sum()) / total) if total else 0.0
 
 
 def _find_position(run: AuditedRun) -> CheckResult:
@@ -224,16 +314,12 @@ def _find_position(run: AuditedRun) -> CheckResult:
         Explanation(name, values.astype(float), measure_slope(values.astype(float), y, run.group))
         for name, values in places.items()
     ]
-    return find_strongest(
+    return _find_strongest(
         run,
         found,
         y,
         "advantage of the place, minus the others'",
-        lambda one, value: (
-            f"Within groups, the {one.name} samples get advantages "
-            f"{abs(value):.2f} standard deviations {'higher' if value > 0 else 'lower'} than the "
-            "others."
-        ),
+        ("the {} samples", "the others"),
         "Rows in the order in which they were done have the short ones first. Else a judge that "
         "sees several responses at once may prefer a place: ask in both orders.",
         f"fewer than {MIN_GROUPS} groups with advantages",
@@ -271,7 +357,12 @@ class _Pair(NamedTuple):
 
 
 def _find_components(run: AuditedRun) -> CheckResult:
-    names = [name for name in run.components if _varies(run.component(name))][:_MAX_PAIRED]
+    names = []
+    for name in run.components:
+        finite = np.isfinite(values := run.component(name))
+        if finite.mean() >= 0.5 and np.ptp(values[finite]) > 0:
+            names.append(name)
+    names = names[:_MAX_PAIRED]
     _need_pairs(run, names)
     pairs = [
         _Pair(one, other, found.estimate, found.test)
@@ -318,11 +409,6 @@ def _find_components(run: AuditedRun) -> CheckResult:
     return msgspec.structs.replace(result, finding=finding, p_value=None, effect=same.effect)
 
 
-def _varies(values: Any) -> bool:
-    finite = np.isfinite(values)
-    return bool(finite.mean() >= 0.5 and np.ptp(values[finite]) > 0)
-
-
 def _need_pairs(run: AuditedRun, names: Sequence[str]) -> None:
     """Columns of numbers that are parts of a reward, and can be compared."""
     need(np.isfinite(run.advantage).any(), "the run has neither rewards nor advantages")
@@ -342,33 +428,29 @@ def _multiply(one: Any, other: Any, group: Any) -> Any:
     return scaled[0] * scaled[1]
 
 
+# fmt: off
 ADVANTAGE_CHECKS = (
-    Check(
-        name="length",
-        title="Length explains advantages",
-        looks_for=f"a correlation of length and advantage within groups of {MIN_CORRELATION} or "
-        "more",
-        run=_find_length,
-    ),
-    Check(
-        name="format",
-        title="Format explains advantages",
-        looks_for="headings, lists, bold text, code blocks or tables that are paid for, at equal "
-        "length",
-        run=_find_format,
-        features={name: feature for name, (_, feature) in _FORMATS.items()},
-    ),
-    Check(
-        name="position",
-        title="The place in the group explains advantages",
-        looks_for="the first, the last or the later samples of a group that get more or less",
-        run=_find_position,
-    ),
-    Check(
-        name="components",
-        title="Components that fight or say the same",
-        looks_for=f"two components of the reward with a correlation within groups of {OPPOSED} or "
-        f"less, or of {REDUNDANT} or more",
-        run=_find_components,
-    ),
+    Check("length", "Length explains advantages",
+          f"a correlation of length and advantage within groups of {MIN_CORRELATION} or "
+          "more", _find_length),
+    Check("format", "Format explains advantages",
+          "headings, lists, bold text, code blocks or tables that are paid for, at equal "
+          "length", _find_format,
+          features={name: feature for name, (_, feature) in _FORMATS.items()}),
+    Check("position", "The place in the group explains advantages",
+          "the first, the last or the later samples of a group that get more or less",
+          _find_position),
+    Check("components", "Components that fight or say the same",
+          f"two components of the reward with a correlation within groups of {OPPOSED} or "
+          f"less, or of {REDUNDANT} or more", _find_components),
+    Check("phrases", "A phrase explains advantages",
+          "emoji, words to the grader, or one opening or closing sentence that are paid "
+          "for, at equal length", _find_phrases,
+          features={
+              "phrases.emoji": _has_emoji,
+              "phrases.grader": _speaks_to_the_grader,
+              "phrases.opening": _opening,
+              "phrases.closing": _closing,
+          }),
 )
+# fmt: on

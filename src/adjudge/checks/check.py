@@ -97,7 +97,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
 EvidenceT = TypeVar("EvidenceT")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Check(Generic[EvidenceT]):
     """One thing that can be wrong with a run.
 
@@ -229,62 +229,41 @@ def decide(checks: Sequence[Check[Any]], results: Sequence[CheckResult]) -> list
     groups, is never ``high``.
     """
     level = FALSE_ALARM_RATE / max(1, sum(result.p_value is not None for result in results))
-    results = [
-        _with_power(_without_overclaim(_with_words(check, result)), level)
-        for check, result in zip(checks, results, strict=True)
-    ]
     rejected = reject_by_holm([result.p_value for result in results])
     outcomes = []
     for check, result, stands in zip(checks, results, rejected, strict=True):
-        found = result.finding is not None and (result.p_value is None or stands)
+        finding = result.finding
+        if finding is not None:
+            unsure = result.p_value is not None and finding.effect.low is None
+            finding = msgspec.structs.replace(
+                finding,
+                otherwise=finding.otherwise or check.otherwise,
+                advice=finding.advice or check.advice,
+                severity="medium" if unsure and finding.severity == "high" else finding.severity,
+            )
+        found = finding is not None and (result.p_value is None or stands)
         state: CheckState = "found" if found else "nothing_found"
         if result.failed or result.skipped:
             state = "failed" if result.failed else "not_applicable"
+        # The smallest visible effect at the strictest level of Holm's, which it must pass.
+        visible = result.detectable if result.visible is None else result.visible(level)
         outcomes.append(
             CheckOutcome(
                 name=check.name,
                 title=check.title,
                 looks_for=check.looks_for,
-                result=result,
+                result=msgspec.structs.replace(result, finding=finding, detectable=visible),
                 state=state,
             )
         )
-    states = get_args(CheckState)
-    return sorted(outcomes, key=lambda one: (states.index(one.state), *_badness(one)))
+    return sorted(outcomes, key=_rank)
 
 
-def _with_words(check: Check[Any], result: CheckResult) -> CheckResult:
-    if (found := result.finding) is None:
-        return result
-    words = {
-        "otherwise": found.otherwise or check.otherwise,
-        "advice": found.advice or check.advice,
-    }
-    return msgspec.structs.replace(result, finding=msgspec.structs.replace(found, **words))
-
-
-def _without_overclaim(result: CheckResult) -> CheckResult:
-    found = result.finding
-    if found is None or result.p_value is None or found.severity != "high":
-        return result
-    if found.effect.low is not None:
-        return result
-    return msgspec.structs.replace(
-        result, finding=msgspec.structs.replace(found, severity="medium")
-    )
-
-
-def _with_power(result: CheckResult, level: float) -> CheckResult:
-    """With the smallest visible effect at the strictest level of Holm's, which it must pass."""
-    if result.visible is None:
-        return result
-    return msgspec.structs.replace(result, detectable=result.visible(level))
-
-
-def _badness(one: CheckOutcome) -> tuple[int, float]:
-    if one.state != "found" or one.result.finding is None:
-        return 0, 0.0
-    return _SEVERITIES.index(one.result.finding.severity), -one.result.finding.harm
+def _rank(one: CheckOutcome) -> tuple[int, int, float]:
+    state, finding = get_args(CheckState).index(one.state), one.result.finding
+    if one.state != "found" or finding is None:
+        return state, 0, 0.0
+    return state, _SEVERITIES.index(finding.severity), -finding.harm
 
 
 def reject_by_holm(p_values: Sequence[float | None], level: float = FALSE_ALARM_RATE) -> list[bool]:

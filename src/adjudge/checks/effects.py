@@ -263,12 +263,7 @@ def impact_without(run: AuditedRun, mask: Any) -> AdvantageImpact:
     if not present.any():
         return AdvantageImpact(affected=affected, why="the run has no single reward")
     after = compute_advantage_column(run.reward, run.group, ~mask)
-    return _compare(run.advantage, after, present & ~mask, affected)
-
-
-def impact_of_change(run: AuditedRun, after: Any, used: Any) -> AdvantageImpact:
-    """What the advantages are when those of the ``used`` samples are ``after``."""
-    return _compare(run.advantage, after, used, float(used.mean()) if len(used) else 0.0)
+    return compare_advantages(run.advantage, after, present & ~mask, affected)
 
 
 def find_turned(before: Any, after: Any) -> Any:
@@ -276,7 +271,8 @@ def find_turned(before: Any, after: Any) -> Any:
     return (np.minimum(np.abs(before), np.abs(after)) > 1e-6) & ((before > 0) != (after > 0))
 
 
-def _compare(before: Any, after: Any, used: Any, affected: float) -> AdvantageImpact:
+def compare_advantages(before: Any, after: Any, used: Any, affected: float) -> AdvantageImpact:
+    """What becomes of the advantages of the ``used`` samples; ``affected``: the share concerned."""
     both = used & np.isfinite(before) & np.isfinite(after)
     if not both.any():
         return AdvantageImpact(affected=affected, why="no advantage is left to compare")
@@ -290,11 +286,6 @@ def _compare(before: Any, after: Any, used: Any, affected: float) -> AdvantageIm
 def harm_of(impact: AdvantageImpact, share: float) -> float:
     """The larger of ``share`` and of the share that turns; ``share`` where that is not known."""
     return share if impact.turned is None else max(share, impact.turned)
-
-
-def rank_rows(mask: Any, run: AuditedRun) -> tuple[int, ...]:
-    """The affected rows, the best rewarded first."""
-    return rows_by(-np.nan_to_num(run.advantage, nan=-np.inf), mask)
 
 
 def rows_by(value: Any, mask: Any) -> tuple[int, ...]:
@@ -367,7 +358,7 @@ def describe_samples(
         sentence=sentence,
         effect=effect,
         unit=unit,
-        rows=rank_rows(mask, run) if rows is None else rows,
+        rows=rows_by(-np.nan_to_num(run.advantage, nan=-np.inf), mask) if rows is None else rows,
         affected=affected,
         impact=impact_without(run, mask) if impact is None else impact,
         harm=harm,

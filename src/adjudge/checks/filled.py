@@ -297,13 +297,11 @@ def _longest_stretch(inside: Any) -> tuple[int, int]:
     return int(starts[place]), int((ends - starts)[place])
 
 
+# fmt: off
 FILLED_CHECKS = (
-    Check(
-        name="filled_rewards",
-        title="Failures that may be written as a number",
-        looks_for="a reward such as 0 that no other is near; or one that comes with a grader's "
-        "error texts, or in whole groups one after the other",
-        run=_find_filled,
-        features={"judge_errors.error": measure_error_text},
-    ),
+    Check("filled_rewards", "Failures that may be written as a number",
+          "a reward such as 0 that no other is near; or one that comes with a grader's "
+          "error texts, or in whole groups one after the other", _find_filled,
+          features={"judge_errors.error": measure_error_text}),
 )
+# fmt: on

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -84,10 +84,6 @@ def _judge_reasons(rollout: AuditedRollout) -> _Judgement:
         if said.polarity is None and (polarity := read_polarity(reason)):
             said = said._replace(polarity=float(polarity), polarity_with=recorded)
     return said
-
-
-def _measure_judgements(rollouts: Sequence[AuditedRollout]) -> Any:
-    return np.array([_judge_reasons(one) for one in rollouts], dtype=float)
 
 
 _SCALES = (1.0, 4.0, 5.0, 7.0, 10.0, 100.0)
@@ -336,19 +332,15 @@ def _find_judge_errors(run: AuditedRun) -> CheckResult:
     )
 
 
+# fmt: off
 JUDGE_TEXT_CHECKS = (
-    Check(
-        name="judge_errors",
-        title="Judge errors that became rewards",
-        looks_for="words of a failed judge call beside one and the same reward",
-        run=_find_judge_errors,
-        features={"judge_errors.error": measure_error_text},
-    ),
-    Check(
-        name="contradictions",
-        title="Verdicts against their reasons",
-        looks_for="scores that are not what the judge's reason says",
-        run=_find_contradictions,
-        features={"contradictions.said": BlockFeature(_measure_judgements)},
-    ),
+    Check("judge_errors", "Judge errors that became rewards",
+          "words of a failed judge call beside one and the same reward", _find_judge_errors,
+          features={"judge_errors.error": measure_error_text}),
+    Check("contradictions", "Verdicts against their reasons",
+          "scores that are not what the judge's reason says", _find_contradictions,
+          features={"contradictions.said": BlockFeature(
+              lambda rollouts: np.array([_judge_reasons(one) for one in rollouts], dtype=float)
+          )}),
 )
+# fmt: on

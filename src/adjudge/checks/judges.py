@@ -316,7 +316,7 @@ def _mean(rows: Sequence[JudgedSample]) -> str:
 
 
 JUDGE_CHECKS: tuple[Check[JudgedRun], ...] = tuple(
-    Check(name=name, title=title, looks_for=title, run=run, otherwise=otherwise, advice=advice)
+    Check(name, title, title, run, otherwise, advice)
     for name, run, title, otherwise, advice in (
         ("repaired", _check_repaired, "scores of a second ask that differ from first ones",
          "Answers that are hard to judge may be bad more often.", "Read the first replies."),

@@ -115,7 +115,8 @@ def _find_duplicates(run: AuditedRun) -> CheckResult:
         return result
     parts = []
     if copies.any():
-        differ = _count_different(run.reward, _first_of_buckets(content, run.group, known))
+        first = _first_of_buckets(content, run.group, known)
+        differ = int((np.abs(run.reward - run.reward[first])[first >= 0] > 1e-9).sum())
         told = f", {differ} of them word for word with another reward" if differ else ""
         parts.append(f"{copies.sum()} copy another answer of their group{told}")
     if strangers.any():
@@ -126,12 +127,6 @@ def _find_duplicates(run: AuditedRun) -> CheckResult:
         advice="Within a group: raise the sampling temperature or check that seeds differ. Across "
         "prompts: read the text; a stock answer that is rewarded is what the policy will learn.",
     )
-
-
-def _count_different(reward: Any, first: Any) -> int:
-    source = np.where(first >= 0, first, 0)
-    both = (first >= 0) & np.isfinite(reward) & np.isfinite(reward[source])
-    return int((both & (np.abs(reward - reward[source]) > 1e-9)).sum())
 
 
 EMPTY, NO_WORDS, LOOP, REPETITION = 1.0, 2.0, 3.0, 4.0
@@ -308,34 +303,26 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
+# fmt: off
 RESPONSE_CHECKS = (
-    Check(
-        name="duplicates",
-        title="Copied responses",
-        looks_for="the same or nearly the same response twice in a group, or for other prompts",
-        run=_find_duplicates,
-        features={
-            "words.content": BlockFeature(measure_content),
-            "words.prompt": BlockFeature(measure_prompts),
-            "words.sketch": BlockFeature(lambda rollouts: sketch_texts(_generated(rollouts))),
-            "duplicates.is_short": _is_short,
-        },
-    ),
-    Check(
-        name="degenerate",
-        title="Degenerate outputs",
-        looks_for="empty responses, loops and endless repetition",
-        run=_find_degenerate,
-        features={"degenerate.kind": BlockFeature(classify_outputs)},
-    ),
-    Check(
-        name="truncation",
-        title="Truncation that is rewarded",
-        looks_for="responses that were cut off and earn more than the others of their group",
-        run=_find_truncation,
-        features={"truncation.cut": _cut},
-    ),
+    Check("duplicates", "Copied responses",
+          "the same or nearly the same response twice in a group, or for other prompts",
+          _find_duplicates,
+          features={
+              "words.content": BlockFeature(measure_content),
+              "words.prompt": BlockFeature(measure_prompts),
+              "words.sketch": BlockFeature(lambda rollouts: sketch_texts(_generated(rollouts))),
+              "duplicates.is_short": _is_short,
+          }),
+    Check("degenerate", "Degenerate outputs",
+          "empty responses, loops and endless repetition", _find_degenerate,
+          features={"degenerate.kind": BlockFeature(classify_outputs)}),
+    Check("truncation", "Truncation that is rewarded",
+          "responses that were cut off and earn more than the others of their group",
+          _find_truncation,
+          features={"truncation.cut": _cut}),
 )
+# fmt: on
 
 
 LOOP_TIMES = 3
@@ -383,12 +370,10 @@ def _find_tool_loops(run: AuditedRun) -> CheckResult:
     )
 
 
+# fmt: off
 TOOL_CHECKS = (
-    Check(
-        name="tool_loops",
-        title="Tool loops",
-        looks_for=f"the same call with the same result {LOOP_TIMES} times or more",
-        run=_find_tool_loops,
-        features={"tool_loops.repeats": count_repeats},
-    ),
+    Check("tool_loops", "Tool loops",
+          f"the same call with the same result {LOOP_TIMES} times or more", _find_tool_loops,
+          features={"tool_loops.repeats": count_repeats}),
 )
+# fmt: on

@@ -145,12 +145,14 @@ def _find_dead_groups(run: AuditedRun) -> CheckResult:
     share = float(dead.sum() / compared.sum())
     if share <= MAX_DEAD_SHARE:
         return result
+    places = np.flatnonzero(rows)  # the first sample of each group
+    first = places[np.sort(np.unique(run.group[places], return_index=True)[1])]
     # They teach nothing; they do not teach anything wrong.
     harm = 0.05 * share + (0.05 if share > 0.9 else 0.0)
     return Affected(run, rows, result).describe(
         f"In {share:.0%} of the groups all rewards are equal{_ends(run, rows)}: "
         "these samples have the advantage 0 and teach nothing.",
-        rows=_first_of_groups(run, rows),
+        rows=tuple(first[:MAX_ROWS].tolist()),
         impact=AdvantageImpact(
             affected=float(rows.mean()),
             why="they are 0 in these groups; those of other groups do not depend on them",
@@ -189,13 +191,6 @@ def _ends(run: AuditedRun, rows: Any) -> str:
     if low + high < 0.5:
         return ""
     return f" ({low:.0%} of them at the lowest reward, {high:.0%} at the highest)"
-
-
-def _first_of_groups(run: AuditedRun, rows: Any) -> tuple[int, ...]:
-    """One sample of each group, the first."""
-    places = np.flatnonzero(rows)
-    _, first = np.unique(run.group[places], return_index=True)
-    return tuple(places[np.sort(first)][:MAX_ROWS].tolist())
 
 
 def _find_missing(run: AuditedRun) -> CheckResult:
@@ -260,47 +255,28 @@ def _find_other_advantages(run: AuditedRun) -> CheckResult:
     )
 
 
+# fmt: off
 REWARD_CHECKS = (
-    Check(
-        name="not_finite",
-        title="Rewards that are no numbers",
-        looks_for="rewards or advantages that are NaN or infinite, and advantages that are null",
-        run=_find_not_finite,
-    ),
-    Check(
-        name="broken_rows",
-        title="Rows that cannot be read",
-        looks_for="rows that cannot be read as samples, such as rollouts that did not end",
-        run=_find_broken_rows,
-    ),
-    Check(
-        name="missing",
-        title="Missing rewards",
-        looks_for=f"more than {MAX_MISSING_SHARE:.0%} of the rewards missing, or more than "
-        f"{MAX_MISSING_STEP:.0%} in a step",
-        run=_find_missing,
-    ),
-    Check(
-        name="lone_samples",
-        title="Groups of one",
-        looks_for="samples that are alone in their group, so that they teach nothing",
-        run=_find_lone_samples,
-    ),
-    Check(
-        name="dead_groups",
-        title="Groups without spread",
-        looks_for=f"more than {MAX_DEAD_SHARE:.0%} of the groups with equal rewards; in a run "
-        "without groups one reward for all answers",
-        run=_find_dead_groups,
-    ),
-    Check(
-        name="recorded_advantages",
-        title="Recorded advantages that do not follow from the rewards",
-        looks_for=f"more than {MAX_TURNED:.0%} of the recorded advantages with another sign than "
-        "the rewards of the group give",
-        run=_find_other_advantages,
-    ),
+    Check("not_finite", "Rewards that are no numbers",
+          "rewards or advantages that are NaN or infinite, and advantages that are null",
+          _find_not_finite),
+    Check("broken_rows", "Rows that cannot be read",
+          "rows that cannot be read as samples, such as rollouts that did not end",
+          _find_broken_rows),
+    Check("missing", "Missing rewards",
+          f"more than {MAX_MISSING_SHARE:.0%} of the rewards missing, or more than "
+          f"{MAX_MISSING_STEP:.0%} in a step", _find_missing),
+    Check("lone_samples", "Groups of one",
+          "samples that are alone in their group, so that they teach nothing",
+          _find_lone_samples),
+    Check("dead_groups", "Groups without spread",
+          f"more than {MAX_DEAD_SHARE:.0%} of the groups with equal rewards; in a run "
+          "without groups one reward for all answers", _find_dead_groups),
+    Check("recorded_advantages", "Recorded advantages that do not follow from the rewards",
+          f"more than {MAX_TURNED:.0%} of the recorded advantages with another sign than "
+          "the rewards of the group give", _find_other_advantages),
 )
+# fmt: on
 
 
 MIN_STEPS = 8
@@ -414,19 +390,13 @@ def _find_judge_drift(run: AuditedRun) -> CheckResult:
     )
 
 
+# fmt: off
 DRIFT_CHECKS = (
-    Check(
-        name="reward_jump",
-        title="A sudden change of the reward",
-        looks_for=f"a step at which the mean reward changes by {MIN_JUMP} standard deviations or "
-        "more, beside its trend",
-        run=_find_jump,
-    ),
-    Check(
-        name="judge_drift",
-        title="The judge drifts from the environment",
-        looks_for="a judge's reward that rises or falls over the run at an equal reward of the "
-        "environment",
-        run=_find_judge_drift,
-    ),
+    Check("reward_jump", "A sudden change of the reward",
+          f"a step at which the mean reward changes by {MIN_JUMP} standard deviations or "
+          "more, beside its trend", _find_jump),
+    Check("judge_drift", "The judge drifts from the environment",
+          "a judge's reward that rises or falls over the run at an equal reward of the "
+          "environment", _find_judge_drift),
 )
+# fmt: on

@@ -94,6 +94,9 @@ class AuditedRollout:
         ]
 
 
+MetricsByStep = Mapping[int, Mapping[str, float]]
+"""What a run logged of each step, by the names of its metrics."""
+
 RolloutFeature = Callable[[AuditedRollout], float | None]
 """A number of one rollout; ``None`` where it has none."""
 
@@ -152,7 +155,7 @@ class AuditedRun:
         self.kinds: list[str] = []
         self.notes: list[str] = []
         self.logs: dict[str, list[dict[str, float]]] = {}
-        self.metrics: Mapping[int, Mapping[str, float]] = {}
+        self.metrics: MetricsByStep = {}
         self.broken: list[str] = []
         self.broken_count = 0
         self.with_texts = 0

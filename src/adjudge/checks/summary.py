@@ -124,7 +124,7 @@ def _check_noise(of: GraderNumbers) -> CheckResult:
 
 
 SUMMARY_CHECKS: tuple[Check[Summary], ...] = tuple(
-    Check(name=name, title=title, looks_for=title, run=run, otherwise=otherwise, advice=advice)
+    Check(name, title, title, run, otherwise, advice)
     for name, run, title, otherwise, advice in (
         ("suspects", _check_suspects, "failures that the answers may bring about",
          "A limit of tokens that is too low fails the same way.", "Read some of them."),
@@ -138,7 +138,7 @@ SUMMARY_CHECKS: tuple[Check[Summary], ...] = tuple(
     )
 )  # fmt: skip
 GRADER_CHECKS: tuple[Check[GraderNumbers], ...] = tuple(
-    Check(name=name, title=title, looks_for=title, run=run, otherwise=otherwise, advice=advice)
+    Check(name, title, title, run, otherwise, advice)
     for name, run, title, otherwise, advice in (
         ("not_applicable", _check_not_applicable, "nothing to judge", "",
          "It is left out of a group with only such samples; in others its stated score counts."),

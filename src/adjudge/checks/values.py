@@ -154,10 +154,6 @@ def _find_saturation(run: AuditedRun) -> CheckResult:
     )
 
 
-def _count_user_turns(rollout: AuditedRollout) -> float:
-    return float(sum(one.get("role") == "user" for one in rollout.messages))
-
-
 def _find_mixed_prompts(run: AuditedRun) -> CheckResult:
     prompt = run.feature("words.prompt")
     # Where a user speaks again it may be a simulated one, which varies.
@@ -351,21 +347,13 @@ def _find_repeats(run: AuditedRun) -> CheckResult:
         hits = int(mask.sum())
         return float(special.bdtrc(hits - 1, trials, share)) if hits else 1.0
 
-    name, mask, p_value = min(
-        (
-            "the one of the row before",
-            before,
-            tail(before, int(equal.sum() + equal_far.sum()), chance),
-        ),
-        (
-            "the mean of their group's others",
-            means,
-            tail(means, int(present.sum()), _CHANCE_MEAN),
-        ),
-        key=lambda one: one[2],
-    )
+    by_before = tail(before, int(equal.sum() + equal_far.sum()), chance)
+    by_mean = tail(means, int(present.sum()), _CHANCE_MEAN)
+    name, mask = "the one of the row before", before
+    if by_mean < by_before:
+        name, mask = "the mean of their group's others", means
     result = CheckResult(
-        p_value=min(1.0, 2 * p_value),
+        p_value=min(1.0, 2 * min(by_before, by_mean)),
         effect=estimate_share_by_group(run, mask, present),
         unit=SHARE_OF_SAMPLES,
     )
@@ -380,63 +368,38 @@ def _find_repeats(run: AuditedRun) -> CheckResult:
     )
 
 
+# fmt: off
 VALUE_CHECKS = (
-    Check(
-        name="outliers",
-        title="Rewards far from all others",
-        looks_for=f"rewards {_FAR:g} times as far away as nine of ten are wide",
-        run=_find_outliers,
-    ),
-    Check(
-        name="scales",
-        title="Rewards on two scales",
-        looks_for=f"sources, or else groups, with rewards {_SCALE_RATIO:g} times as large as "
-        "the others', with none between",
-        run=_find_scales,
-        features={"scales.source": _measure_source},
-    ),
-    Check(
-        name="saturation",
-        title="Rewards at the end of their scale",
-        looks_for=f"{SATURATED:.0%} or more of the rewards at the highest or lowest value, others "
-        "close to it",
-        run=_find_saturation,
-    ),
-    Check(
-        name="mixed_prompts",
-        title="Groups with several prompts",
-        looks_for=f"more than {_MIN_PART:.0%} of the groups with answers to more than one prompt",
-        run=_find_mixed_prompts,
-        features={
-            "words.prompt": BlockFeature(measure_prompts),
-            "mixed_prompts.user_turns": _count_user_turns,
-        },
-    ),
-    Check(
-        name="missing_pattern",
-        title="Missing rewards that follow the answers",
-        looks_for="missing rewards that depend on the answer's length, or are together in groups",
-        run=_find_missing_pattern,
-    ),
-    Check(
-        name="stale_rewards",
-        title="One reward for unlike answers",
-        looks_for="groups where different answers have one reward that is rare elsewhere",
-        run=_find_stale,
-        features={"words.content": BlockFeature(measure_content)},
-    ),
-    Check(
-        name="repeated_rewards",
-        title="Rewards of a neighbour",
-        looks_for="rewards of many values that are the row's before, or the mean of their group's "
-        "others, more often than by chance",
-        run=_find_repeats,
-    ),
-    Check(
-        name="reference_in_prompt",
-        title="The reference in the prompt",
-        looks_for=f"references of {_REFERENCE_WORDS} words or more that the prompt contains",
-        run=_find_reference,
-        features={"reference_in_prompt.has": _has_reference},
-    ),
+    Check("outliers", "Rewards far from all others",
+          f"rewards {_FAR:g} times as far away as nine of ten are wide", _find_outliers),
+    Check("scales", "Rewards on two scales",
+          f"sources, or else groups, with rewards {_SCALE_RATIO:g} times as large as "
+          "the others', with none between", _find_scales,
+          features={"scales.source": _measure_source}),
+    Check("saturation", "Rewards at the end of their scale",
+          f"{SATURATED:.0%} or more of the rewards at the highest or lowest value, others "
+          "close to it", _find_saturation),
+    Check("mixed_prompts", "Groups with several prompts",
+          f"more than {_MIN_PART:.0%} of the groups with answers to more than one prompt",
+          _find_mixed_prompts,
+          features={
+              "words.prompt": BlockFeature(measure_prompts),
+              "mixed_prompts.user_turns": lambda rollout: float(
+                  sum(one.get("role") == "user" for one in rollout.messages)
+              ),
+          }),
+    Check("missing_pattern", "Missing rewards that follow the answers",
+          "missing rewards that depend on the answer's length, or are together in groups",
+          _find_missing_pattern),
+    Check("stale_rewards", "One reward for unlike answers",
+          "groups where different answers have one reward that is rare elsewhere", _find_stale,
+          features={"words.content": BlockFeature(measure_content)}),
+    Check("repeated_rewards", "Rewards of a neighbour",
+          "rewards of many values that are the row's before, or the mean of their group's "
+          "others, more often than by chance", _find_repeats),
+    Check("reference_in_prompt", "The reference in the prompt",
+          f"references of {_REFERENCE_WORDS} words or more that the prompt contains",
+          _find_reference,
+          features={"reference_in_prompt.has": _has_reference}),
 )
+# fmt: on

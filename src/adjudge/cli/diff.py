@@ -12,10 +12,11 @@ import typer
 from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.cli.options import ColumnMap, JsonSummary, Rows, parse_map
 from adjudge.files import atomic_write
-from adjudge.judge_evaluation.diff.conditions import check_conditions, parse_condition
+from adjudge.judge_evaluation.diff.conditions import list_metrics, parse_condition
 from adjudge.judge_evaluation.diff.numbers import summarise_diff
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns, read_labels
 from adjudge.judge_evaluation.diff.report import (
+    PAGE_SAMPLES,
     changes_table,
     describe_worst,
     diff_tables,
@@ -25,7 +26,7 @@ from adjudge.judge_evaluation.diff.report import (
 from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
 
-_PAGE_SAMPLES, _SCREEN_SAMPLES, _SCREEN_SETTINGS = 50, 5, 12
+_SCREEN_SAMPLES, _SCREEN_SETTINGS = 5, 12
 
 
 def diff(
@@ -64,8 +65,9 @@ def diff(
     runs = PairedRuns(DiffRun(a, columns), DiffRun(b, columns))
     summary = summarise_diff(runs, read_labels(runs))
     summary["verdict"] = write_verdict(summary)
-    summary["worst"] = describe_worst(runs, _PAGE_SAMPLES)
-    results = check_conditions(conditions, summary)
+    summary["worst"] = describe_worst(runs, PAGE_SAMPLES)
+    metrics = list_metrics(summary)
+    results = [one.check(metrics) for one in conditions]
     summary["conditions"] = msgspec.to_builtins(results)
     if page is not None:
         atomic_write(page, render_diff_page(summary).encode())

@@ -23,11 +23,12 @@ from adjudge.cli.options import (
     wait_for_judges,
 )
 from adjudge.datasets.files import find_files
+from adjudge.judge_evaluation.benchmarks.judges import split_target
+from adjudge.judge_evaluation.benchmarks.measures import ScoreScale
 from adjudge.judge_evaluation.benchmarks.page import (
     evaluation_tables,
     judge_warnings,
 )
-from adjudge.judge_evaluation.benchmarks.statistics import ScoreScale
 from adjudge.judge_evaluation.benchmarks.validation import (
     ValidationJob,
     estimate_validation,
@@ -113,7 +114,7 @@ def eval_judge(
     if dry_run:
         print_call_estimates(estimate_validation(job), as_json=as_json)
         return
-    wait_for_judges([target, *(against or ())], wait_for_judge)
+    wait_for_judges([split_target(one)[0] for one in job.judges], wait_for_judge)
     with resumable_work(job.folder):
         validate_judges(job)
     if as_json:

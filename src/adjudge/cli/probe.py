@@ -27,6 +27,7 @@ from adjudge.cli.options import (
     wait_for_judges,
 )
 from adjudge.errors import ErrorKind
+from adjudge.judge_evaluation.benchmarks.judges import split_target
 from adjudge.judge_evaluation.probes.probe import ProbeFinding
 from adjudge.judge_evaluation.probes.report import (
     format_note,
@@ -86,13 +87,14 @@ class LanguageName(StrEnum):
 
 
 def probe(
-    spec: Annotated[Path, typer.Argument(help="The reward spec, a TOML file.")],
-    grader: Annotated[
-        str | None,
-        typer.Option(
-            "--grader", "-g", help="The grader [default: the one with a weight, or a judge]."
+    spec: Annotated[
+        str,
+        typer.Argument(
+            metavar="SPEC",
+            help="The reward spec, a TOML file; SPEC.toml#GRADER chooses a grader [default: the "
+            "one with a weight, or a judge].",
         ),
-    ] = None,
+    ],
     items: Annotated[
         Path | None,
         typer.Option(help="Your own questions (JSONL) [default: 40 shipped]."),
@@ -117,14 +119,12 @@ def probe(
             help="The judge's model family, as the answers name it.", rich_help_panel=_ITEMS
         ),
     ] = "",
-    reference: Annotated[
-        bool | None,
+    no_reference: Annotated[
+        bool,
         typer.Option(
-            "--reference/--no-reference",
-            help="Give reference answers to the grader.",
-            rich_help_panel=_ITEMS,
+            "--no-reference", help="Give the grader no reference answers.", rich_help_panel=_ITEMS
         ),
-    ] = None,
+    ] = False,
     threshold: Annotated[
         list[str] | None,
         threshold_option(
@@ -157,8 +157,9 @@ def probe(
     """
     if not dry_run:
         require_stats()
+    path, grader = split_target(spec)
     job = ProbeJob(
-        spec=RewardSpec.load(spec),
+        spec=RewardSpec.load(path),
         folder=folder or new_folder("probe"),
         grader=grader,
         items=items,
@@ -168,7 +169,7 @@ def probe(
         language=language.value,
         thresholds=parse_numbers("--threshold", threshold, "PROBE=MOST"),
         family=family,
-        with_reference=reference,
+        gives_reference=not no_reference,
         budget_usd=budget_usd,
         show_progress=not quiet,
     )
@@ -176,7 +177,7 @@ def probe(
         print_call_estimates({job.entry.name: estimate_probe_calls(job)}, as_json=as_json)
         return
     if replay is None:
-        wait_for_judges([spec], wait_for_judge)
+        wait_for_judges([path], wait_for_judge)
     job.cassette = open_cassette(record, replay)
     with resumable_work(job.folder):
         run_probes(job)

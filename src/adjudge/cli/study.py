@@ -21,8 +21,13 @@ from adjudge.cli.options import (
     parse_map,
     split_pairs,
 )
-from adjudge.judge_evaluation.swap.report import judge_table, pair_table
-from adjudge.judge_evaluation.swap.study import SwapStudy, estimate_swap, run_swap
+from adjudge.judge_evaluation.diff.swap import (
+    SwapStudy,
+    estimate_swap,
+    judge_table,
+    pair_table,
+    run_swap,
+)
 from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
 

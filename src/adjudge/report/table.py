@@ -11,9 +11,9 @@ A terminal that is too narrow shows fewer columns, and says which it left out; n
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from adjudge.report.elements import Element, element_text
+from adjudge.report.elements import Element, element_text, format_number, format_range
 from adjudge.text import printable
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ class Column(NamedTuple):
 def numeric(*headings: object) -> list[Column]:
     """Columns of numbers."""
     return [Column(heading, "n") for heading in headings]
+
+
+def estimate_cells(one: Mapping[str, Any]) -> list[str]:
+    """The cells of an estimate, a mapping: its value, and its interval or why there is none."""
+    return [format_number(one["value"]), format_range(one["low"], one["high"], one["why"])]
 
 
 def styled(text: object, kind: str) -> Element:

@@ -166,6 +166,20 @@ def find_levels(values: Iterable[float]) -> list[float]:
     return sorted(set(values))
 
 
+def binary_levels(values: Iterable[float]) -> tuple[float, float] | None:
+    """The two levels of values, the lower first; ``None`` where they are of one, or of more.
+
+    Of 0 alone, or of 1 alone, the other is known.
+
+    >>> binary_levels([1, 1]), binary_levels([2, 5, 2]), binary_levels([1, 2, 3])
+    ((0.0, 1.0), (2, 5), None)
+    """
+    levels = find_levels(values)
+    if levels and {*levels} <= {0.0, 1.0}:
+        levels = [0.0, 1.0]
+    return (levels[0], levels[1]) if len(levels) == 2 else None
+
+
 def _why_none(levels: Sequence[float]) -> str:
     if len(levels) < 2:
         return _ONE_CLASS if levels else NO_VALUE

@@ -25,6 +25,7 @@ from adjudge.stats.estimates import NO_VALUE, estimate_share, np
 from adjudge.stats.predictions import concordance, within_group_concordance
 from adjudge.stats.raters import (
     MAX_LEVELS,
+    binary_levels,
     estimate_alpha,
     estimate_kappas,
     estimate_youden,
@@ -192,11 +193,14 @@ def _measure(target: _Target, labels: Sequence[JoinedLabel]) -> Alignment:
     pairs = list(_collect((p.record.group_key, (p.score, score)) for p, score in judged).values())
     kappas, accuracy = _compare(pairs)
     known = {_sample(one.record): score for one, score in judged}
-    ratings = _ratings(people)
     levels = find_levels(value for group in pairs for pair in group for value in pair)
     table = Counter(pair for group in pairs for pair in group)
     few = accuracy.value is not None and len(levels) <= MAX_LEVELS
-    means = _group_means(target, opinions)
+    means = [
+        _SampleMean(same[0].record.group_key, judge, _mean_score(same))
+        for same in _collect((_sample(one.record), one) for one in opinions).values()
+        if (judge := target.score_of(same[0].record)) is not None
+    ]
     return Alignment(
         labels=len(labels),
         samples=len({_sample(one.record) for one in labels}),
@@ -216,10 +220,10 @@ def _measure(target: _Target, labels: Sequence[JoinedLabel]) -> Alignment:
         auc_within=_auc(target, means, within=True),
         preferences=_preferences(target, labels),
         alphas={
-            "people": _alpha(ratings, {}),
-            "people and judge": _alpha(ratings, known),
+            "people": _alpha(people, {}),
+            "people and judge": _alpha(people, known),
         },
-        ceiling=_ceiling(ratings),
+        ceiling=_ceiling(people),
         youden=_youden(target, pairs),
         levels=levels if few else [],
         confusion=[[table[one, other] for other in levels] for one in levels] if few else [],
@@ -232,6 +236,10 @@ def _is_outdated(target: _Target, one: JoinedLabel) -> bool:
     if one.label.verdict is None:
         return False
     return now is None or (then is not None and not _is_same(then, now))
+
+
+def _mean_score(same: Sequence[_Opinion]) -> float:
+    return math.fsum(one.score for one in same) / len(same)
 
 
 def _is_same(one: float, other: float) -> bool:
@@ -304,34 +312,19 @@ def _compare(
 
 def _youden(target: _Target, groups: Sequence[Sequence[tuple[float, float]]]) -> Estimate:
     """J, where judge and people give the same two levels, of which the higher one passes."""
-    levels = set(target.levels) if target.threshold is None else {0.0, 1.0}
-    if levels.issubset((0.0, 1.0)):
-        levels = {0.0, 1.0}
+    levels = binary_levels(target.levels if target.threshold is None else (0.0, 1.0))
     said = {value for group in groups for pair in group for value in pair}
-    if len(levels) != 2 or not said <= levels:
+    if levels is None or not said <= {*levels}:
         return Estimate(n=0, why="needs a judge of two levels, and people's scores of the same two")
-    top = max(levels)
-    passed = [[(person == top, judge == top) for person, judge in group] for group in groups]
-    return estimate_youden(passed)
+    return estimate_youden([[(a == levels[1], b == levels[1]) for a, b in own] for own in groups])
 
 
 class _SampleMean(NamedTuple):
+    """One sample's group, its score by the judge, and the mean of the people's."""
+
     group: Hashable
     judge: float
     people: float
-
-
-def _group_means(target: _Target, opinions: Sequence[_Opinion]) -> list[_SampleMean]:
-    """Each sample's judge score and the mean of the people's."""
-    scores = _collect((_sample(one.record), one) for one in opinions)
-    found = []
-    for same in scores.values():
-        record = same[0].record
-        judge = target.score_of(record)
-        if judge is not None:
-            mean = math.fsum(one.score for one in same) / len(same)
-            found.append(_SampleMean(record.group_key, judge, mean))
-    return found
 
 
 def _tau_b(means: Sequence[_SampleMean]) -> Estimate:
@@ -375,31 +368,26 @@ def _preferences(target: _Target, labels: Sequence[JoinedLabel]) -> Estimate:
 
 # --- people -------------------------------------------------------------------------------------
 
-_Ratings = Mapping[Hashable, tuple[Hashable, Sequence[float]]]
-"""By sample: its group, and what each person gives it."""
 
-
-def _ratings(people: Sequence[_Opinion]) -> _Ratings:
-    found: dict[Hashable, tuple[Hashable, list[float]]] = {}
-    for one in people:
-        found.setdefault(_sample(one.record), (one.record.group_key, []))[1].append(one.score)
-    return found
-
-
-def _alpha(ratings: _Ratings, judge: Mapping[Any, float]) -> Estimate:
+def _alpha(people: Sequence[_Opinion], judge: Mapping[Any, float]) -> Estimate:
     """``judge``: one more rating by sample."""
-    rows = [
-        (group, [*scores, *([judge[sample]] if sample in judge else [])])
-        for sample, (group, scores) in ratings.items()
-    ]
+    rows = []
+    for sample, same in _collect((_sample(one.record), one) for one in people).items():
+        own = [judge[sample]] if sample in judge else []
+        rows.append((same[0].record.group_key, [*(one.score for one in same), *own]))
     n = sum(len(scores) > 1 for _, scores in rows)
     return msgspec.structs.replace(estimate_alpha(list(_collect(rows).values())), n=n)
 
 
-def _ceiling(ratings: _Ratings) -> dict[str, Estimate]:
+def _ceiling(people: Sequence[_Opinion]) -> dict[str, Estimate]:
     """Each two people on a sample that both gave a score, in both orders."""
-    rows = ((group, pair) for group, scores in ratings.values() for pair in permutations(scores, 2))
-    groups = list(_collect(rows).values())
+    groups = list(
+        _collect(
+            (one.record.group_key, (one.score, other.score))
+            for same in _collect((_sample(one.record), one) for one in people).values()
+            for one, other in permutations(same, 2)
+        ).values()
+    )
     if not groups:
         why = "no sample has the scores of two people"
         return dict.fromkeys(("accuracy", *_KAPPAS), Estimate(n=0, why=why))
@@ -416,46 +404,35 @@ def _find_disputed(
     """Samples on which judge and people differ, the worst first."""
     span = target.levels[-1] - target.levels[0] if target.levels else 0.0
     opinions = _collect((_sample(one.record), one) for one in _opinions(target, labels))
-    by_sample = _collect((_sample(one.record), one) for one in labels)
     found = []
-    for sample, same in by_sample.items():
-        record = same[0].record
-        judge, scores = target.score_of(record), [one.score for one in opinions.get(sample, ())]
+    for sample, same in _collect((_sample(one.record), one) for one in labels).items():
+        record, step = same[0].record, same[0].label.step
+        judge = target.score_of(record)
         verdicts = [one.label.verdict for one in same if not _is_outdated(target, one)]
         wrong = ratio([float(verdicts.count("wrong")), float(len(verdicts) - verdicts.count(None))])
         sizes = [] if wrong is None else [wrong]
-        if scores and judge is not None:
-            apart = abs(judge - math.fsum(scores) / len(scores))
+        if sample in opinions and judge is not None:
+            apart = abs(judge - _mean_score(opinions[sample]))
             sizes.append(min(1.0, apart / span) if span else float(apart > 0))
-        if sizes and (size := max(sizes)) > _SAME:
-            said = notes.get((target.name, sample), [])
-            found.append(_disputed(target, record, size, same, said))
+        if not sizes or max(sizes) <= _SAME:
+            continue
+        people = _collect(
+            (label.author, label.verdict or f"{label.score:g}")
+            for label, _, _ in same
+            if label.kind != "preferred"
+        )
+        found.append(
+            Disputed(
+                target=target.name,
+                index=record.index,
+                step=step,
+                where=record.where,
+                group=str(record.group),
+                size=max(sizes),
+                judge=judge,
+                people={author: ", ".join(said) for author, said in people.items()},
+                notes=notes.get((target.name, sample), []),
+                link=f"#sample={record.index if step is None else f'{step}/{record.index}'}",
+            )
+        )
     return sorted(found, key=lambda one: (-one.size, one.step or 0, one.index))
-
-
-def _disputed(
-    target: _Target,
-    record: RunRecord,
-    size: float,
-    same: Sequence[JoinedLabel],
-    notes: list[str],
-) -> Disputed:
-    people: dict[str, str] = {}
-    step = same[0].label.step
-    for one in same:
-        label = one.label
-        if label.kind != "preferred":
-            said = label.verdict or f"{label.score:g}"
-            people[label.author] = ", ".join(filter(None, (people.get(label.author, ""), said)))
-    return Disputed(
-        target=target.name,
-        index=record.index,
-        step=step,
-        where=record.where,
-        group=str(record.group),
-        size=size,
-        judge=target.score_of(record),
-        people=people,
-        notes=notes,
-        link=f"#sample={record.index if step is None else f'{step}/{record.index}'}",
-    )

@@ -13,7 +13,15 @@ from adjudge.files import atomic_write, write_json
 from adjudge.judge_evaluation.alignment.label_files import JoinedLabels
 from adjudge.judge_evaluation.alignment.measures import Alignment, Disputed, TargetAlignment
 from adjudge.report.charts import PlottedInterval, signed_strip
-from adjudge.report.elements import bold, code, format_integer, format_number, paragraph, small
+from adjudge.report.elements import (
+    bold,
+    code,
+    format_integer,
+    format_number,
+    format_range,
+    paragraph,
+    small,
+)
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
 from adjudge.stats import Estimate
@@ -44,13 +52,9 @@ def list_measures(one: Alignment) -> Iterator[MeasureRow]:
     yield MeasureRow(
         "same score", "judge and person, of all opinions", one.accuracy, one.ceiling["accuracy"]
     )
-    weights = {"plain": "Cohen's κ"}
-    if len(one.levels) != 2:
-        weights = {
-            "plain": "Cohen's κ, plain",
-            "quadratic": "Cohen's κ, quadratic",
-        }
-    for key, name in weights.items():
+    both = len(one.levels) == 2
+    for key in ("plain",) if both else ("plain", "quadratic"):
+        name = "Cohen's κ" if both else f"Cohen's κ, {key}"
         yield MeasureRow(name, "judge and person", one.kappas[key], one.ceiling[key])
     alpha, people = one.alphas["people and judge"], one.alphas["people"]
     yield MeasureRow("Krippendorff's α", "interval, people and judge", alpha, people)
@@ -63,18 +67,11 @@ def list_measures(one: Alignment) -> Iterator[MeasureRow]:
     yield MeasureRow("preferred", "the judge scores the preferred one higher", one.preferences)
 
 
-def format_measure(one: Estimate | None) -> tuple[str, str]:
+def _cells(one: Estimate | None) -> tuple[str, str]:
     """A number and its interval, or why there is none; nothing for no estimate."""
     if one is None:
         return "", ""
-    if one.low is None or one.high is None:
-        return format_number(one.value), one.why
-    return format_number(one.value), f"{format_number(one.low)} to {format_number(one.high)}"
-
-
-def is_measured(row: MeasureRow) -> bool:
-    """Whether there are any labels for a number, of the judge or of people."""
-    return any(one is not None and one.n for one in (row.estimate, row.ceiling))
+    return format_number(one.value), format_range(one.low, one.high, one.why)
 
 
 def describe_selection(found: Sequence[TargetAlignment], joined: JoinedLabels) -> str:
@@ -89,12 +86,6 @@ def describe_selection(found: Sequence[TargetAlignment], joined: JoinedLabels) -
             "for the labelled samples and not for the run."
         )
     return _MANY_SELECTED.format(selected=len(labels) - random, labels=len(labels), random=random)
-
-
-def name_sample(one: Disputed) -> str:
-    """Where a sample is: its index, and its step in a training run."""
-    step = "" if one.step is None else f"step {one.step}, "
-    return f"{step}sample {one.index}"
 
 
 def summarise_alignment(
@@ -128,32 +119,30 @@ def write_alignment(
 ) -> None:
     """Write ``align.json`` and ``align.html`` into ``folder``."""
     write_json(folder / "align.json", summary)
-    page = _render_page(summary, found)
+    labels, warning = summary["labels"], summary["selection"]
+    page = render_page(
+        "The judge against people",
+        [
+            ("Run", summary["run"]),
+            ("Labels", [str(one) for one in labels["files"]]),
+            ("People", ", ".join(labels["authors"])),
+            ("Intervals", "95 %, by group"),
+            ("When", f"{summary['created']} · adjudge {summary['adjudge']}"),
+        ],
+        [
+            *(
+                Section(f"target-{at}", one.target, _target(one), one.target)
+                for at, one in enumerate(found)
+            ),
+            notes_section(__package__ or "", link="How to read it"),
+        ],
+        tiles=[*_tiles(summary, found)],
+        above=[paragraph(warning, class_="banner")] if warning else [],
+    )
     atomic_write(folder / "align.html", page.encode())
 
 
 # --- the page -----------------------------------------------------------------------------------
-
-
-def _render_page(summary: Mapping[str, Any], found: Sequence[TargetAlignment]) -> str:
-    labels = summary["labels"]
-    facts = [
-        ("Run", summary["run"]),
-        ("Labels", [str(one) for one in labels["files"]]),
-        ("People", ", ".join(labels["authors"])),
-        ("Intervals", "95 %, by group"),
-        ("When", f"{summary['created']} · adjudge {summary['adjudge']}"),
-    ]
-    warning = summary["selection"]
-    sections = [Section(f"target-{at}", one.target, _target(one), one.target)
-                for at, one in enumerate(found)]  # fmt: skip
-    return render_page(
-        "The judge against people",
-        facts,
-        [*sections, notes_section(__package__ or "", link="How to read it")],
-        tiles=[*_tiles(summary, found)],
-        above=[paragraph(warning, class_="banner")] if warning else [],
-    )
 
 
 def _tiles(summary: Mapping[str, Any], found: Sequence[TargetAlignment]) -> Iterator[Tile]:
@@ -163,7 +152,7 @@ def _tiles(summary: Mapping[str, Any], found: Sequence[TargetAlignment]) -> Iter
     yield Tile("People", format_integer(len(labels["authors"])), "")
     yield Tile("Not in this run", format_integer(unknown), "labels of other samples", unknown > 0)
     for one in found[:3]:
-        number, interval = format_measure((one.random or one.whole).kappa)
+        number, interval = _cells((one.random or one.whole).kappa)
         of = "random samples" if one.random else "all labels"
         yield Tile(f"κ of {one.target}", number, f"{interval}; {of}")
 
@@ -197,18 +186,19 @@ def describe_counts(one: Alignment) -> str:
 
 
 def measure_table(one: Alignment, caption: str | None) -> Table:
-    """The numbers that there are labels for."""
+    """The numbers that there are labels for, of the judge or of people."""
     rows = []
-    for row in filter(is_measured, list_measures(one)):
-        number, interval = format_measure(row.estimate)
-        people, people_interval = format_measure(row.ceiling)
-        mark = PlottedInterval(row.estimate.value, row.estimate.low, row.estimate.high)
-        strip = signed_strip(mark, f"{row.name}: {number}, {interval}")
-        of = row.estimate.n if isinstance(row.estimate.n, int) else 0
+    for name, about, found, ceiling in list_measures(one):
+        if not (found.n or (ceiling is not None and ceiling.n)):
+            continue
+        number, interval = _cells(found)
+        people, people_interval = _cells(ceiling)
+        mark = PlottedInterval(found.value, found.low, found.high)
+        strip = signed_strip(mark, f"{name}: {number}, {interval}")
+        n = f"{found.n if isinstance(found.n, int) else 0:,}"
         rows.append(
-            [row.name, number, small(interval), strip or "", f"{of:,}", people,
-             small(people_interval), row.about]
-        )  # fmt: skip
+            [name, number, small(interval), strip or "", n, people, small(people_interval), about]
+        )
     columns = [
         Column("number", wrap=False),
         *numeric("judge"),
@@ -223,16 +213,19 @@ def measure_table(one: Alignment, caption: str | None) -> Table:
 
 def dispute_table(worst: Sequence[Disputed], most: int) -> Table:
     """The samples on which judge and people differ most."""
-    rows = [
-        [
-            [name_sample(one), small(" ", one.where, " ", code(one.link))],
-            format_number(one.judge),
-            ", ".join(f"{name}: {said}" for name, said in one.people.items()),
-            shorten_text(one.group, 60),
-            "; ".join(shorten_text(note, 200) for note in one.notes),
-        ]
-        for one in worst[:most]
-    ]
+    rows = []
+    for one in worst[:most]:
+        step = "" if one.step is None else f"step {one.step}, "
+        place = small(" ", one.where, " ", code(one.link))
+        rows.append(
+            [
+                [f"{step}sample {one.index}", place],
+                format_number(one.judge),
+                ", ".join(f"{name}: {said}" for name, said in one.people.items()),
+                shorten_text(one.group, 60),
+                "; ".join(shorten_text(note, 200) for note in one.notes),
+            ]
+        )
     columns = ["sample", *numeric("judge"), Column("people", "w"), Column("group", "w"),
                Column("notes", "w")]  # fmt: skip
     shown = f"{len(rows):,} of {len(worst):,}"

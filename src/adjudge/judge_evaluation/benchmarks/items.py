@@ -22,66 +22,45 @@ BENCHMARK_KINDS: tuple[BenchmarkKind, ...] = ("rewardbench2", "llmbar", "judgebe
 PairLabel = Literal["A", "B"]
 
 
-class BestOfItem(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt with several answers, of which the first ``correct`` are right.
+class BenchmarkItem(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt with several answers, of which some are ``right``; of two, the better one is.
 
-    ``where`` is ``FILE:ROW``; ``id`` is unique in its subset.
+    An answer is what its side says after ``prompt``: as a rule one assistant's turn. A benchmark of
+    the best answer has the right ones first; the two of a pair are called A and B. ``where`` is
+    ``FILE:ROW``; ``id`` is unique in its subset. ``margin`` is how much better, where the file says
+    so. Items of one ``cluster`` (default: each its own) are drawn together by the bootstrap.
     """
 
     id: str
     subset: str
     prompt: ChatMessages
-    answers: list[str]
-    correct: int
-    where: str
-
-    @property
-    def conversations(self) -> list[ChatMessages]:
-        """The prompt with each answer, as a judge of single answers sees it."""
-        return [[*self.prompt, {"role": "assistant", "content": one}] for one in self.answers]
-
-
-class PairItem(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt with two continuations, of which ``label`` is the better.
-
-    ``a`` and ``b`` are what each side says after ``prompt``: as a rule one assistant's turn.
-    ``margin`` is how much better, where the file says so. Items of one ``cluster`` (default: each
-    its own) are drawn together by the bootstrap.
-    """
-
-    id: str
-    subset: str
-    prompt: ChatMessages
-    a: ChatMessages
-    b: ChatMessages
-    label: PairLabel
+    answers: list[ChatMessages]
+    right: list[bool]
     where: str
     margin: float | None = None
     cluster: str = ""
 
     @property
     def conversations(self) -> list[ChatMessages]:
-        """The prompt with each side, as a judge of single answers sees it."""
-        return [[*self.prompt, *side] for side in (self.a, self.b)]
+        """The prompt with each answer, as a judge of single answers sees it."""
+        return [[*self.prompt, *answer] for answer in self.answers]
 
     @property
-    def texts(self) -> tuple[str, str] | None:
-        """Both answers as text; ``None`` where one is more than one assistant's turn."""
-        if any(len(side) != 1 or side[0]["role"] != "assistant" for side in (self.a, self.b)):
+    def label(self) -> PairLabel:
+        """Of a pair: the better one."""
+        return "A" if self.right[0] else "B"
+
+    @property
+    def texts(self) -> list[str] | None:
+        """The answers as text; ``None`` where one is more than one assistant's turn."""
+        if any(len(one) != 1 or one[0]["role"] != "assistant" for one in self.answers):
             return None
-        return self.a[0]["content"], self.b[0]["content"]
-
-
-BenchmarkItem = BestOfItem | PairItem
+        return [one[0]["content"] for one in self.answers]
 
 
 def item_digest(item: BenchmarkItem) -> str:
     """A digest of all that a judge is shown of an item, wherever the item was read."""
-    if isinstance(item, BestOfItem):
-        shown: Any = [item.prompt, item.answers, item.correct]
-    else:
-        shown = [item.prompt, item.a, item.b]
-    data = msgspec.json.encode(shown, order="deterministic")
+    data = msgspec.json.encode([item.prompt, *item.answers], order="deterministic")
     return blake2b(data, digest_size=12).hexdigest()
 
 
@@ -114,18 +93,17 @@ def benchmark_as_pairs(benchmark: Benchmark) -> Benchmark:
     if benchmark.kind != "rewardbench2":
         return benchmark
     pairs = [
-        PairItem(
+        BenchmarkItem(
             id=f"{item.id}/{place}",
             subset=item.subset,
             prompt=item.prompt,
-            a=[{"role": "assistant", "content": item.answers[0]}],
-            b=[{"role": "assistant", "content": item.answers[place]}],
-            label="A",
+            answers=[item.answers[0], item.answers[place]],
+            right=[True, False],
             where=item.where,
             cluster=item.id,
         )
         for item in benchmark.items
-        if isinstance(item, BestOfItem) and item.subset != "Ties"
+        if item.subset != "Ties"
         for place in range(1, len(item.answers))
     ]
     title = f"{benchmark.title or benchmark.kind} as pairs, without Ties (not its own protocol)"
@@ -133,6 +111,9 @@ def benchmark_as_pairs(benchmark: Benchmark) -> Benchmark:
 
 
 PairVerdict = PreferenceLabel
+OrderVerdicts = tuple[PairVerdict | None, PairVerdict | None]
+"""The verdicts as given and swapped, of the item's own A and B; ``None`` is missing."""
+
 MAX_ABSOLUTE_SCORE = 1e100
 """The largest size of a score: its square is still a number."""
 
@@ -151,14 +132,16 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``scores``: one per answer in the item's order (of a pair: A, B). ``verdicts``: in the order
     shown as given, then swapped; both name the item's own A and B, whatever was shown first. A
-    judge gives one of the two. Scores beyond ±1e100, which is no scale, are refused with
-    ``ValueError``, and so is NaN.
+    judge gives one of the two. ``judge`` and ``item``, the digest of the item, are there in a file.
+    Scores beyond ±1e100, which is no scale, are refused with ``ValueError``, and so is NaN.
     """
 
     subset: str
     id: str
     scores: list[float | MissingJudgement] = []
     verdicts: list[PairVerdict | MissingJudgement] = []
+    judge: str = ""
+    item: str = ""
 
     def __post_init__(self) -> None:
         if not all(
@@ -170,9 +153,20 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             )
 
     @property
+    def missing(self) -> list[MissingJudgement]:
+        """The scores or verdicts that are missing."""
+        said = (*self.scores, *self.verdicts)
+        return [one for one in said if isinstance(one, MissingJudgement)]
+
+    @property
     def complete(self) -> bool:
         """Whether nothing is missing."""
-        return not any(isinstance(one, MissingJudgement) for one in (*self.scores, *self.verdicts))
+        return not self.missing
+
+    @property
+    def known_scores(self) -> list[float | None]:
+        """The scores, ``None`` where one is missing."""
+        return [None if isinstance(one, MissingJudgement) else one for one in self.scores]
 
 
 _Said = TypeVar("_Said", PairVerdict, PairVerdict | MissingJudgement)
@@ -184,34 +178,27 @@ def flip_verdict(verdict: _Said) -> _Said:
     return found
 
 
-def pair_verdicts(
-    judgement: Judgement,
-) -> tuple[PairVerdict | MissingJudgement, PairVerdict | MissingJudgement]:
+def pair_verdicts(judgement: Judgement) -> OrderVerdicts:
     """The verdicts on a pair, as given and swapped.
 
     From scores: the higher one, equal ones are a tie. They do not know of an order, so that both
     orders say the same; a missing score makes both missing.
     """
     if judgement.verdicts:
-        first, second = judgement.verdicts
+        first, second = (
+            None if isinstance(one, MissingJudgement) else one for one in judgement.verdicts
+        )
         return first, second
-    a, b = judgement.scores
-    if isinstance(a, MissingJudgement):
-        return a, a
-    if isinstance(b, MissingJudgement):
-        return b, b
+    a, b = judgement.known_scores
+    if a is None or b is None:
+        return None, None
     verdict: PairVerdict = "A" if a > b else "B" if b > a else "tie"
     return verdict, verdict
 
 
 def count_missing_kinds(judgements: Iterable[Judgement]) -> dict[str, int]:
     """How many scores or verdicts are missing, by kind of failure."""
-    found = Counter(
-        one.kind.value
-        for judgement in judgements
-        for one in (*judgement.scores, *judgement.verdicts)
-        if isinstance(one, MissingJudgement)
-    )
+    found = Counter(one.kind.value for judgement in judgements for one in judgement.missing)
     return dict(sorted(found.items()))
 
 
@@ -219,8 +206,8 @@ def first_failure_messages(judgements: Iterable[Judgement]) -> dict[str, str]:
     """What the first failure of each kind said; kinds whose failures say nothing are left out."""
     found: dict[str, str] = {}
     for judgement in judgements:
-        for one in (*judgement.scores, *judgement.verdicts):
-            if isinstance(one, MissingJudgement) and one.message:
+        for one in judgement.missing:
+            if one.message:
                 found.setdefault(one.kind.value, one.message)
     return dict(sorted(found.items()))
 
@@ -240,27 +227,26 @@ def judgements_by_item(
         key = (judgement.subset, judgement.id)
         why = "is not an item of this benchmark"
         if key in items:
-            why = "was judged twice" if key in found else _misfit(judgement, items[key])
+            why = "was judged twice" if key in found else _misfit(benchmark, judgement, items[key])
         if why:
             raise ConfigError(f"judgement {key[0]}/{key[1][:80]}: {why}")
         found[key] = judgement
-    return {key: found.get(key) or _judgement_not_asked(item) for key, item in items.items()}
+    for key, item in items.items():
+        if key not in found:
+            scores = [MissingJudgement(ErrorKind.NOT_SAMPLED, "no judgement")]
+            scores *= len(item.answers)
+            found[key] = Judgement(subset=item.subset, id=item.id, scores=[*scores])
+    return {key: found[key] for key in items}
 
 
-def _misfit(judgement: Judgement, item: BenchmarkItem) -> str:
+def _misfit(benchmark: Benchmark, judgement: Judgement, item: BenchmarkItem) -> str:
     """What a judgement lacks that is not of the item's kind; empty where it fits."""
     scores, verdicts = len(judgement.scores), len(judgement.verdicts)
-    pair, wanted = isinstance(item, PairItem), len(item.conversations)
+    pair, wanted = benchmark.kind != "rewardbench2", len(item.answers)
     if (scores, verdicts) == (wanted, 0) or (pair and (scores, verdicts) == (0, 2)):
         return ""
     allowed = "2 scores or 2 verdicts" if pair else f"{wanted} scores"
     return f"must have {allowed} (found {scores} scores and {verdicts} verdicts)"
-
-
-def _judgement_not_asked(item: BenchmarkItem) -> Judgement:
-    missing = MissingJudgement(ErrorKind.NOT_SAMPLED, "no judgement")
-    count = len(item.conversations)
-    return Judgement(subset=item.subset, id=item.id, scores=[missing] * count)
 
 
 def write_judgements(path: Path, judgements: Sequence[Judgement]) -> None:
@@ -269,12 +255,9 @@ def write_judgements(path: Path, judgements: Sequence[Judgement]) -> None:
     path.write_bytes(b"".join(encoder.encode(one) + b"\n" for one in judgements))
 
 
-_J = TypeVar("_J", bound=Judgement)
-
-
-def read_judgements(path: Path, kind: type[_J]) -> list[_J]:
-    """Recorded judgements of a ``kind``, failures included.
+def read_judgements(path: Path) -> list[Judgement]:
+    """Recorded judgements, failures included.
 
     Raises :class:`~adjudge.errors.ConfigError` naming the lines that are none.
     """
-    return read_records([path], lambda row, _: convert_row(row, kind))
+    return read_records([path], lambda row, _: convert_row(row, Judgement))

@@ -8,7 +8,7 @@ scores of each answer, or verdicts on pairs in both orders.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -31,15 +31,14 @@ from adjudge.judge_evaluation.benchmarks.items import (
     BenchmarkItem,
     Judgement,
     MissingJudgement,
-    PairItem,
     PairVerdict,
     flip_verdict,
     item_digest,
     judgements_by_item,
     read_judgements,
 )
+from adjudge.judge_evaluation.benchmarks.measures import ScoreScale
 from adjudge.judge_evaluation.benchmarks.readers import is_judgebench_recording, read_recorded_judge
-from adjudge.judge_evaluation.benchmarks.statistics import ScoreScale
 from adjudge.judges.base import ChatModel
 from adjudge.judges.models.local import LocalScalarModel
 from adjudge.rewards.spec import GraderEntry, RewardSpec, is_trained_judge
@@ -136,8 +135,8 @@ def spec_judge(
 async def ask_judge(
     judge: BenchmarkJudge,
     benchmark: Benchmark,
-    *,
     max_concurrency: int = 32,
+    *,
     journal: Journal | None = None,
     tally: Tally | None = None,
 ) -> list[Judgement]:
@@ -148,7 +147,7 @@ async def ask_judge(
     :class:`~adjudge.errors.JudgeAuthError`, which go through.
     """
     name, grader, mapper = judge
-    asks = [ask for item in benchmark.items for ask in _item_asks(item, judge)]
+    asks = [_item_asks(item, judge) for item in benchmark.items]
     pairwise = judge.mode == "pairwise"
     runner = GradingRunner(
         {name: _OneOrder(grader, name) if pairwise else GraderConfig(grader, mapper)},
@@ -157,43 +156,35 @@ async def ask_judge(
         journal=journal,
         tally=tally,
     )
-    found = iter(await runner.aask([ask for ask in asks if ask is not None]))
-    results = iter([None if ask is None else next(found) for ask in asks])
-    return [_item_judgement(item, judge.mode, results) for item in benchmark.items]
+    results = iter(await runner.aask([one for asked in asks for one in asked if one is not None]))
+    found = []
+    for item, asked in zip(benchmark.items, asks, strict=True):
+        said = [_score_or_missing(None if one is None else next(results)) for one in asked]
+        judgement = Judgement(subset=item.subset, id=item.id, scores=said)
+        if pairwise:
+            given, swapped = (
+                one if isinstance(one, MissingJudgement) else _VERDICT_OF[one] for one in said
+            )
+            verdicts = [given, flip_verdict(swapped)]
+            judgement = msgspec.structs.replace(judgement, scores=[], verdicts=verdicts)
+        found.append(judgement)
+    return found
 
 
 def _item_asks(item: BenchmarkItem, judge: BenchmarkJudge) -> list[GradingRequest | None]:
     """The questions about one item; ``None``: one that cannot be asked."""
-    if judge.mode == "pointwise":
-        shown = map(_conversation_fields, item.conversations)
-        return [GradingRequest(judge.name, fields) for fields in shown]
-    if not isinstance(item, PairItem) or item.texts is None:
-        return [None, None]
-    a, b = item.texts
-    return [
-        GradingRequest(judge.name, {"turns": item.prompt, "first": first, "second": second})
-        for first, second in ((a, b), (b, a))
-    ]
-
-
-def _conversation_fields(messages: Sequence[Message]) -> dict[str, Any]:
-    turns = list(messages)
-    before, last = turns[:-1], turns[-1:]
-    sample = make_sample(0, 0, before, last, {"query": conversation_query(read_turns(before))})
-    return sample.fields()
-
-
-def _item_judgement(
-    item: BenchmarkItem, mode: EvaluationMode, results: Iterator[GraderResult | None]
-) -> Judgement:
-    if mode == "pointwise":
-        scores = [_score_or_missing(next(results)) for _ in item.conversations]
-        return Judgement(subset=item.subset, id=item.id, scores=scores)
-    found = [_score_or_missing(next(results)) for _ in range(2)]
-    given, swapped = (
-        one if isinstance(one, MissingJudgement) else _VERDICT_OF[one] for one in found
-    )
-    return Judgement(subset=item.subset, id=item.id, verdicts=[given, flip_verdict(swapped)])
+    if judge.mode == "pairwise":
+        if item.texts is None:
+            return [None, None]
+        orders = (item.texts, item.texts[::-1])
+        shown = [{"turns": item.prompt, "first": a, "second": b} for a, b in orders]
+    else:
+        shown = []
+        for turns in item.conversations:
+            before, last = turns[:-1], turns[-1:]
+            query = conversation_query(read_turns(before))
+            shown.append(make_sample(0, 0, before, last, {"query": query}).fields())
+    return [GradingRequest(judge.name, fields) for fields in shown]
 
 
 def _score_or_missing(result: GraderResult | None) -> float | MissingJudgement:
@@ -213,29 +204,17 @@ def _score_or_missing(result: GraderResult | None) -> float | MissingJudgement:
 JUDGEMENTS_FILE = "judgements.jsonl"
 
 
-class RecordedJudgement(Judgement, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of ``judgements.jsonl``: a judgement, its judge, and the digest of its item."""
-
-    judge: str = ""
-    item: str = ""
-
-
+@dataclass
 class Recording:
     """Judgements by what was judged, so that they are found again whatever their items' ids.
 
-    Equal items are separate: each record is given out once.
+    ``records``: the digest of an item, or :func:`_item_key`, and the judgement; equal items are
+    separate: each record is given out once. ``benchmark``: the items, where the recording has them.
     """
 
-    def __init__(
-        self,
-        where: str,
-        records: Iterable[tuple[str, Judgement]],
-        benchmark: Benchmark | None = None,
-    ) -> None:
-        self.where = where
-        self.benchmark = benchmark
-        self._records = [(digest, judgement) for digest, judgement in records]
-        self.scores = any(judgement.scores for _, judgement in self._records)
+    where: str
+    records: Sequence[tuple[str, Judgement]]
+    benchmark: Benchmark | None = None
 
     def judgements_for(self, benchmark: Benchmark) -> list[Judgement]:
         """The judgements of ``benchmark``'s items, ``not_sampled`` where none was recorded.
@@ -243,7 +222,7 @@ class Recording:
         Raises :class:`~adjudge.errors.ConfigError` where none was.
         """
         known: dict[str, deque[Judgement]] = {}
-        for digest, judgement in self._records:
+        for digest, judgement in self.records:
             known.setdefault(digest, deque()).append(judgement)
         found = []
         for item in benchmark.items:
@@ -253,7 +232,7 @@ class Recording:
                 found.append(msgspec.structs.replace(said, subset=item.subset, id=item.id))
         if not found:
             raise ConfigError(
-                f"{self.where}: none of its {len(self._records):,} judgements is about an item of "
+                f"{self.where}: none of its {len(self.records):,} judgements is about an item of "
                 f"{benchmark.title or benchmark.kind}"
             )
         complete = judgements_by_item(benchmark, found)
@@ -266,17 +245,16 @@ def _own_recording(path: Path, judge: str | None) -> tuple[str, Recording]:
     Raises :class:`~adjudge.errors.ConfigError` for a line that is no judgement, and for several
     judges of which none is named.
     """
-    lines = read_judgements(path, RecordedJudgement)
-    names = list(dict.fromkeys(one.judge for one in lines))
-    if judge is None and len(names) == 1:
-        judge = names[0]
-    if judge is None or judge not in names:
-        listed = ", ".join(f"{path}#{name}" for name in names[:8])
-        found = "no judge is named" if judge is None else f"there is no judge {judge!r}"
+    by_judge: dict[str, list[Judgement]] = {}
+    for one in read_judgements(path):
+        by_judge.setdefault(one.judge, []).append(one)
+    chosen = next(iter(by_judge)) if judge is None and len(by_judge) == 1 else judge
+    if chosen is None or chosen not in by_judge:
+        listed = ", ".join(f"{path}#{name}" for name in list(by_judge)[:8])
+        found = "no judge is named" if chosen is None else f"there is no judge {chosen!r}"
         raise ConfigError(f"{path}: {found} (it holds: {listed or 'no judgement'})")
-    own = [one for one in lines if one.judge == judge]
-    records = [(one.item or _item_key(one.subset, one.id), one) for one in own]
-    return judge or path.stem, Recording(str(path), records)
+    records = [(one.item or _item_key(one.subset, one.id), one) for one in by_judge[chosen]]
+    return chosen or path.stem, Recording(str(path), records)
 
 
 def _item_key(subset: str, identity: str) -> str:
@@ -311,13 +289,21 @@ class Candidate:
     concurrency: int = 32
     local_models: list[Any] = field(default_factory=list)
 
+    @property
+    def mode(self) -> EvaluationMode:
+        """How the judge is asked, or was."""
+        if self.judge is not None:
+            return self.judge.mode
+        scores = self.recording and any(said.scores for _, said in self.recording.records)
+        return "pointwise" if scores else "pairwise"
+
 
 def find_candidate(target: str, meter: JudgeCallEstimate | None = None) -> Candidate:
     """The judge that ``target`` names; raises :class:`~adjudge.errors.ConfigError` for none.
 
     With a ``meter`` a spec's judge is asked nothing: its calls are counted there.
     """
-    name, part = _split_target(target)
+    name, part = split_target(target)
     path = Path(name)
     if path.is_dir():
         return _trained_judge(path, meter)
@@ -332,12 +318,12 @@ def find_candidate(target: str, meter: JudgeCallEstimate | None = None) -> Candi
         judge, recording = _own_recording(files[0], part)
         return Candidate(judge, "recorded", f"{identity}#{part or judge}", recording=recording)
     judge, benchmark, judgements = read_recorded_judge(files)
-    records = zip(map(item_digest, benchmark.items), judgements, strict=True)
+    records = list(zip(map(item_digest, benchmark.items), judgements, strict=True))
     recording = Recording(name, records, benchmark)
     return Candidate(judge, "recorded", identity, recording=recording)
 
 
-def _split_target(target: str) -> tuple[str, str | None]:
+def split_target(target: str) -> tuple[str, str | None]:
     """A file and what is chosen in it, ``FILE#PART``; names of files and parts may have a #."""
     if not Path(target).exists():
         for place, sign in enumerate(target):
@@ -379,12 +365,15 @@ def _spec_judge(path: Path, grader: str | None, meter: JudgeCallEstimate | None)
     model = model if isinstance(model, ChatModel) else None
     local = [model] if model is not None and model.kind == "local" else []
     name = path.stem if path.stem != "reward" else path.resolve().parent.name
+    scale: ScoreScale | None = None  # of any other grader the order of scores is known alone
+    if type(built) is ScalarGrader:
+        scale = "probabilities" if built.activation == "sigmoid" else "logits"
     found = Candidate(
         name if grader is None else f"{name}#{grader}",
         "spec",
         f"{spec.hash}#{judge.name}#{''.join(one.fingerprint for one in local)}",
         judge,
-        scale=_score_scale(built),
+        scale=scale,
         concurrency=spec.max_concurrency,
         local_models=local,
     )
@@ -393,10 +382,3 @@ def _spec_judge(path: Path, grader: str | None, meter: JudgeCallEstimate | None)
     if place and is_trained_judge(place):
         found.folder, found.card = Path(place), read_card(place)
     return found
-
-
-def _score_scale(built: Any) -> ScoreScale | None:
-    """What a scalar grader's scores are; of others only the order is known."""
-    if type(built) is not ScalarGrader:
-        return None
-    return "probabilities" if built.activation == "sigmoid" else "logits"

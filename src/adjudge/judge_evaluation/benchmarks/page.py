@@ -21,7 +21,7 @@ from adjudge.report.elements import (
     small,
 )
 from adjudge.report.page import Section, notes_section, render_page
-from adjudge.report.table import Column, Table, lost, numeric
+from adjudge.report.table import Column, Table, estimate_cells, lost, numeric
 from adjudge.runs.report.tables import judge_calls_section
 from adjudge.stats import Estimate
 from adjudge.stats.raters import describe_youden
@@ -84,11 +84,7 @@ def _numbers(one: EvaluationSummary, *keys: str) -> list[str]:
 def _youden(summary: EvaluationSummary) -> Table:
     """J of the judges that pass an answer or not."""
     found = {judge["name"]: judge["youden"] for judge in summary["judges"] if judge["youden"]}
-    rows = [
-        [name, *_numbers(one, "value"), format_range(one["low"], one["high"], one["why"]),
-         *_numbers(one, "n")]
-        for name, one in found.items()
-    ]  # fmt: skip
+    rows = [[name, *estimate_cells(one), *_numbers(one, "n")] for name, one in found.items()]
     return Table(["", *numeric("Youden's J"), Column("95 %", "i"), *numeric("answers")], rows)
 
 
@@ -207,11 +203,6 @@ def _calibration(summary: EvaluationSummary) -> Table:
     return Table(["", *columns], rows)
 
 
-def _calibration_curves(summary: EvaluationSummary) -> Element | None:
-    drawn = [reliability_diagram(name, one["bins"]) for name, _, one in _calibrations(summary)]
-    return Element("div", drawn, class_="curves") if drawn else None
-
-
 def _lengths(summary: EvaluationSummary) -> Table:
     """What length has to do with the judges' choices."""
     columns = numeric("pairs", "ρ with length", "picks the longer", "longer is better",
@@ -224,26 +215,28 @@ def _lengths(summary: EvaluationSummary) -> Table:
     )
 
 
-def _items(summary: EvaluationSummary) -> list[object]:
-    """Where the items are from, and the rows that are none."""
-    about = summary["benchmark"]
+def write_validation_report(path: Path, summary: Mapping[str, Any]) -> None:
+    """Write ``report.html`` to ``path``, UTF-8."""
+    tables, about = evaluation_tables(summary), summary["benchmark"]
+    contents: dict[str, list[object]] = {title: [*found] for title, found in tables.items()}
+    contents["Scores"][:0] = [paragraph(bold(line), ".") for line in judge_warnings(summary)]
+    drawn = [reliability_diagram(name, one["bins"]) for name, _, one in _calibrations(summary)]
+    contents["Calibration"].append(Element("div", drawn, class_="curves") if drawn else None)
+    # Where the items are from, and the rows that are none.
     files = [paragraph(one["file"], " ", small(one["sha256"][:12])) for one in about["files"]]
     counts = ", ".join(f"{name} {format_integer(n)}" for name, n in about["subsets"].items())
     gone = about["unusable"]
     unusable = paragraph(bold(f"{format_integer(gone['rows'])} rows could not be used"), ":")
-    return [*files, counts, unusable if gone["rows"] else "", *gone["first"]]
-
-
-def write_validation_report(path: Path, summary: Mapping[str, Any]) -> None:
-    """Write ``report.html`` to ``path``, UTF-8."""
-    tables = evaluation_tables(summary)
-    contents: dict[str, list[object]] = {title: [*found] for title, found in tables.items()}
-    contents["Scores"][:0] = [paragraph(bold(line), ".") for line in judge_warnings(summary)]
-    contents["Calibration"].append(_calibration_curves(summary))
-    contents["Items"] = _items(summary)
+    contents["Items"] = [*files, counts, unusable if gone["rows"] else "", *gone["first"]]
     html = render_page(
         "Judge validation",
-        _facts(summary),
+        [
+            ("Judges", ", ".join(judge["name"] for judge in summary["judges"])),
+            ("Benchmark", f"{about['title']}, {format_integer(about['items'])} items"),
+            ("Overall score", about["official"]),
+            ("Took", f"{summary['seconds']:g} s"),
+            ("When", f"{summary['created']} · adjudge {summary['adjudge']}"),
+        ],
         [
             *(
                 Section(title.split()[0].lower(), title, content, title)
@@ -254,14 +247,3 @@ def write_validation_report(path: Path, summary: Mapping[str, Any]) -> None:
         ],
     )
     path.write_text(html, encoding="utf-8", newline="\n")
-
-
-def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    about = summary["benchmark"]
-    return [
-        ("Judges", ", ".join(judge["name"] for judge in summary["judges"])),
-        ("Benchmark", f"{about['title']}, {format_integer(about['items'])} items"),
-        ("Overall score", about["official"]),
-        ("Took", f"{summary['seconds']:g} s"),
-        ("When", f"{summary['created']} · adjudge {summary['adjudge']}"),
-    ]

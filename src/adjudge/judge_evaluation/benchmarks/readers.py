@@ -45,10 +45,8 @@ from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     BenchmarkItem,
     BenchmarkKind,
-    BestOfItem,
     Judgement,
     MissingJudgement,
-    PairItem,
     PairVerdict,
     flip_verdict,
     judgements_by_item,
@@ -71,7 +69,9 @@ def read_benchmark(paths: Sequence[Path], kind: str | None = None) -> Benchmark:
     kind, and where no row is an item.
     """
     rows = (
-        (where, row, _subset_of_file(path)) for path in paths for where, row in read_rows([path])
+        (where, row, path.parent.name if path.stem == "dataset" and path.parent.name else path.stem)
+        for path in paths
+        for where, row in read_rows([path])
     )
     return benchmark_from_rows(rows, kind, source=", ".join(map(str, paths)) or "no file")
 
@@ -155,10 +155,6 @@ def detect_benchmark_kind(row: RawColumns, where: str) -> BenchmarkKind:
     )
 
 
-def _subset_of_file(path: Path) -> str:
-    return path.parent.name if path.stem == "dataset" and path.parent.name else path.stem
-
-
 def _pair_format(row: RawColumns) -> PublishedFormat:
     """The published format of pairs or ratings that is no benchmark of its own."""
     forms = [form for form in match_formats(row) if form not in BENCHMARK_KINDS]
@@ -178,7 +174,7 @@ def _read_items(
     return _pair_items(parse_preferences(row, where, form), check_id(row.get("id"), "id"), subset)
 
 
-def _pair_items(pairs: Sequence[Preference], name: str | None, subset: str) -> list[PairItem]:
+def _pair_items(pairs: Sequence[Preference], name: str | None, subset: str) -> list[BenchmarkItem]:
     """Pairs of the same answers, drawn together; each has a number where there are several."""
     if len(pairs) == 1:
         return [pair_item(pairs[0], name, subset)]
@@ -190,7 +186,7 @@ def _pair_items(pairs: Sequence[Preference], name: str | None, subset: str) -> l
     ]
 
 
-def _best_of_item(row: RawColumns, where: str) -> BestOfItem:
+def _best_of_item(row: RawColumns, where: str) -> BenchmarkItem:
     """One right and three wrong answers; in Ties any number of each.
 
     A Ties id is ``ref:N`` (one right answer) or ``tied:N`` (several) for the same prompt N.
@@ -207,14 +203,15 @@ def _best_of_item(row: RawColumns, where: str) -> BestOfItem:
         _check_ties(name, counts[0])
     elif counts != (1, 3):
         raise BrokenRow("chosen, rejected", f"{counts[0]} and {counts[1]} answers", "1 and 3")
-    return BestOfItem(
+    return BenchmarkItem(
         id=name,
         subset=named,
         prompt=found.prompt,
-        answers=found.chosen + found.rejected,
-        correct=len(found.chosen),
-        where=where,
-    )
+        answers=[[{"role": "assistant", "content": text}]
+                 for text in (*found.chosen, *found.rejected)],
+        right=[True] * counts[0] + [False] * counts[1],
+        where=found.where,
+    )  # fmt: skip
 
 
 def _check_ties(name: str, correct: int) -> None:
@@ -227,7 +224,7 @@ def _check_ties(name: str, correct: int) -> None:
         raise BrokenRow("chosen", f"{correct} right answers", f"{wanted} of a {sort!r} prompt")
 
 
-def pair_item(row: Comparison | Preference, name: str | None, subset: str) -> PairItem:
+def pair_item(row: Comparison | Preference, name: str | None, subset: str) -> BenchmarkItem:
     """A row as an item; the chosen side of a preference is A, ``subset`` that of a row without one.
 
     Raises :class:`~adjudge.datasets.rows.BrokenRow` for answers that call tools: judges read their
@@ -239,14 +236,12 @@ def pair_item(row: Comparison | Preference, name: str | None, subset: str) -> Pa
             raise BrokenRow(key, "tool calls, of which judges read nothing", "answers in text")
     label = row.label if isinstance(row, Comparison) else "A"
     assert label != "tie"  # noqa: S101  (no format of pairs has ties)
-    a, b = map(_text_turns, sides)
-    return PairItem(
+    return BenchmarkItem(
         id=name or row.where,
         subset=row.subset or subset,
         prompt=_text_turns(prompt),
-        a=a,
-        b=b,
-        label=label,
+        answers=list(map(_text_turns, sides)),
+        right=[label == "A", label == "B"],
         where=row.where,
         margin=row.margin if isinstance(row, Preference) else None,
     )
@@ -299,7 +294,10 @@ def read_recorded_judge(paths: Sequence[Path]) -> tuple[str, Benchmark, list[Jud
     two of one subset.
     """
     if len(paths) == 1 and is_judgebench_recording(paths[0]):
-        return _judgebench_name(paths[0]), *read_judgebench_judge(paths[0])
+        # dataset=…,judge_name=…,judge_model=….jsonl
+        named = dict(part.split("=", 1) for part in paths[0].stem.split(",") if "=" in part)
+        parts = [named[key] for key in ("judge_name", "judge_model") if key in named]
+        return "_".join(parts) or paths[0].stem, *read_judgebench_judge(paths[0])
     places = list(map(recorded_place, paths))
     if len({one.judge for one in places}) > 1 or len(set(places)) < len(places):
         found = ", ".join(f"{one.subset}/{one.judge}" for one in places)
@@ -307,9 +305,9 @@ def read_recorded_judge(paths: Sequence[Path]) -> tuple[str, Benchmark, list[Jud
             f"{paths[0]} and {len(paths) - 1} more: must be one judge's, a file a subset (found "
             f"{found[:200]}). Name {_LAYOUT} with * for SUBSET; put other judges behind --against."
         )
-    parts = list(map(read_llmbar_judge, paths))
-    items = [item for benchmark, _ in parts for item in benchmark.items]
-    judgements = [one for _, found in parts for one in found]
+    read = list(map(read_llmbar_judge, paths))
+    items = [item for benchmark, _ in read for item in benchmark.items]
+    judgements = [one for _, found in read for one in found]
     return places[0].judge, Benchmark(kind="llmbar", items=items, title="llmbar"), judgements
 
 
@@ -417,13 +415,6 @@ def _judgebench_answers(row: Any) -> dict[str, Any]:
         for one in (given, swapped)
     )
     return {"verdicts": [first, flip_verdict(second)]}
-
-
-def _judgebench_name(path: Path) -> str:
-    """``JUDGE_NAME_JUDGE_MODEL`` of ``dataset=…,judge_name=…,judge_model=….jsonl``."""
-    named = dict(part.split("=", 1) for part in path.stem.split(",") if "=" in part)
-    parts = [named[key] for key in ("judge_name", "judge_model") if key in named]
-    return "_".join(parts) or path.stem
 
 
 def _read_recorded_file(

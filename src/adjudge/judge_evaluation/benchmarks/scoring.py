@@ -1,4 +1,4 @@
-"""A judge's score on a benchmark, judges compared, and both as plain data for ``summary.json``.
+"""A judge's score on a benchmark, and judges compared, as ``summary.json`` has them.
 
 Scores are by subset, with intervals, and with what is missing. Judges on the same items are
 compared by the paired bootstrap.
@@ -7,50 +7,38 @@ compared by the paired bootstrap.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, combinations, islice
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations, islice
 from typing import Any
 
 import msgspec
 
-from adjudge.datasets.rows import RowProblem
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     Judgement,
-    MissingJudgement,
-    PairItem,
     benchmark_as_pairs,
     count_missing_kinds,
     judgements_by_item,
 )
-from adjudge.judge_evaluation.benchmarks.protocols import (
-    AVERAGED_ORDERS,
-    HALF_TIES,
-    TWO_ORDER_SUM,
+from adjudge.judge_evaluation.benchmarks.measures import (
+    PAIR_RULES,
+    CalibrationMetrics,
+    JudgedItem,
+    LengthEffects,
     OrderCounts,
+    ScoreScale,
+    ScoreUnit,
+    Stratum,
+    WeightedMean,
+    calibration_metrics,
     count_orders,
+    measure_length_effects,
     pair_stratum,
     rewardbench2_stratum,
-    split_present_subsets,
-)
-from adjudge.judge_evaluation.benchmarks.statistics import (
-    CalibrationMetrics,
-    LengthEffects,
-    ScoreScale,
-    ScoreShare,
-    Stratum,
-    StratumTotals,
-    calibration_metrics,
-    is_complete,
-    measure_length_effects,
-    measure_share,
-    overall_score,
-    unit_columns,
-    units_answered_by_both,
-    weighted_mean,
     win_probabilities,
 )
-from adjudge.stats import Estimate
+from adjudge.judge_evaluation.benchmarks.readers import REWARDBENCH2_SUBSETS
+from adjudge.stats import Estimate, mean_of_all
 from adjudge.stats.bootstrap import (
     DEFAULT_RESAMPLES,
     bootstrap_p_value,
@@ -58,25 +46,39 @@ from adjudge.stats.bootstrap import (
     percentile_interval,
     resample_statistics,
 )
-from adjudge.stats.raters import estimate_youden
+from adjudge.stats.estimates import ItemColumns
+from adjudge.stats.raters import binary_levels, estimate_youden
 
-_PAIR_RULES = {"llmbar": AVERAGED_ORDERS, "judgebench": TWO_ORDER_SUM, "preference": HALF_TIES}
 _MEAN_OF_SUBSETS = ("rewardbench2", "llmbar")
 
-_Judged = list[tuple[Any, Judgement]]
+_Judged = list[JudgedItem]
 
 
-class SubsetReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One subset, or all of them: the score, its interval, and where it comes from.
+class BenchmarkScore(msgspec.Struct, frozen=True, kw_only=True):
+    """The score of one subset, or of all of them, beside what is missing.
 
-    ``interval`` is that of ``accuracy_of_answered``. ``failures`` counts what is missing by kind.
-    ``orders`` is for pairs.
+    ``score`` is over what was answered (one verdict of a pair whose other is missing, too, where
+    verdicts earn by themselves), ``None`` where that is nothing; ``low`` and ``high`` are its
+    interval, or ``why`` there is none. It can rise when a wrong answer goes missing, so it never
+    stands alone: ``at_least`` is the score if all that is missing were wrong, ``at_most`` if right,
+    and ``at_least`` ≤ ``score`` ≤ ``at_most``. No failure raises the first or lowers the
+    last. ``items`` = ``answered`` + ``missing``, the latter lacking a part at least; ``failures``
+    counts what is missing by kind. ``own`` is what the benchmark's own script would print, failures
+    counted as it counts them. ``orders`` is for pairs.
     """
 
-    share: ScoreShare
-    interval: Estimate
-    failures: dict[str, int] = {}
-    orders: OrderCounts | None = None
+    score: float | None
+    low: float | None
+    high: float | None
+    why: str
+    at_least: float | None
+    at_most: float | None
+    items: int
+    answered: int
+    missing: int
+    failures: dict[str, int]
+    own: float | None
+    orders: OrderCounts | None
 
 
 class BenchmarkReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,28 +86,23 @@ class BenchmarkReport(msgspec.Struct, frozen=True, kw_only=True):
 
     ``overall`` is the unweighted mean of the subsets for RewardBench-2 (all six are needed; ``why``
     says which are not there) and LLMBar, and over all pairs for JudgeBench and preference files.
-    ``youden``: J of a judge that scores each answer by one of two numbers, items being groups.
-    ``calibration`` is for pairs that were scored, ``lengths`` for all; of
-    RewardBench-2 they are over its items as pairs (right, wrong), Ties left out. ``unusable`` are
-    the rows that could not be read.
+    ``calibration`` is for pairs that were scored, ``lengths`` for all; of RewardBench-2 they are
+    over its items as pairs (right, wrong), Ties left out. ``youden``: J of a judge that scores each
+    answer by one of two numbers, items being groups.
     """
 
-    benchmark: str
-    judge: str
-    overall: SubsetReport
-    subsets: dict[str, SubsetReport]
-    why: str = ""
-    calibration: CalibrationMetrics | None = None
-    lengths: LengthEffects | None = None
-    youden: Estimate | None = None
-    unusable: list[RowProblem] = []
+    overall: BenchmarkScore
+    why: str
+    subsets: dict[str, BenchmarkScore]
+    calibration: CalibrationMetrics | None
+    lengths: LengthEffects | None
+    youden: Estimate | None
 
 
 def score_benchmark(
     benchmark: Benchmark,
     judgements: Iterable[Judgement],
     *,
-    judge: str = "judge",
     scale: ScoreScale | None = None,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = 0,
@@ -121,30 +118,112 @@ def score_benchmark(
     strata = {name: _stratum(benchmark, rows) for name, rows in judged.items()}
     intervals, overall_interval = _intervals(benchmark, strata, resamples, seed)
     subsets = {
-        name: _subset_report(rows, strata[name], intervals[name]) for name, rows in judged.items()
+        name: _score(benchmark, rows, [strata[name]], intervals[name])
+        for name, rows in judged.items()
     }
     every = [row for rows in judged.values() for row in rows]
-    overall, why = _overall(benchmark, strata)
-    pairs = [row for row in every if isinstance(row[0], PairItem)]
+    overall = _score(benchmark, every, [*strata.values()], overall_interval)
+    why = missing_subsets_message(benchmark)
+    if why:
+        overall = msgspec.structs.replace(
+            overall, score=None, low=None, high=None, why=why, at_least=None, at_most=None
+        )
+    if benchmark.kind == "llmbar":
+        own = mean_of_all(one.own for one in subsets.values())
+        overall = msgspec.structs.replace(overall, own=own)
     compared = judged_pairs(benchmark, [judgement for _, judgement in every])
     scored = bool(compared) and all(judgement.scores for _, judgement in compared)
     return BenchmarkReport(
-        benchmark=benchmark.title or benchmark.kind,
-        judge=judge,
-        overall=SubsetReport(
-            share=overall,
-            interval=Estimate(why=why) if why else overall_interval,
-            failures=count_missing_kinds(judgement for _, judgement in every),
-            orders=count_orders(pairs) if pairs else None,
-        ),
-        subsets=subsets,
+        overall=overall,
         why=why,
+        subsets=subsets,
         calibration=calibration_metrics(win_probabilities(compared, scale))
         if scored and scale
         else None,
         lengths=measure_length_effects(compared) if compared else None,
         youden=_youden(every, seed),
-        unusable=benchmark.problems,
+    )
+
+
+def _score(
+    benchmark: Benchmark, rows: _Judged, strata: Sequence[Stratum], interval: Estimate
+) -> BenchmarkScore:
+    """``rows`` with their units: a stratum for each subset."""
+
+    def score(fill: Callable[[WeightedMean], float | None]) -> float | None:
+        parts = []
+        for one in strata:
+            rows = unit_columns(one.units.values(), list(map(fill, one.means)))
+            parts.append((one.means, [math.fsum(column) for column in zip(*rows, strict=True)]))
+        return overall_score(benchmark, parts)
+
+    items, answered = sum(one.items for one in strata), sum(one.answered for one in strata)
+    orders = count_orders(rows) if benchmark.kind != "rewardbench2" else None
+    own = None
+    if orders is not None and benchmark.kind != "preference":
+        by_pair = benchmark.kind == "judgebench"
+        own = orders.two_order_score if by_pair else orders.averaged_accuracy
+    return BenchmarkScore(
+        score=score(lambda _: None),
+        low=interval.low,
+        high=interval.high,
+        why=interval.why,
+        at_least=score(lambda mean: mean.low),
+        at_most=score(lambda _: 1.0),
+        items=items,
+        answered=answered,
+        missing=items - answered,
+        failures=count_missing_kinds(judgement for _, judgement in rows),
+        own=own,
+        orders=orders,
+    )
+
+
+StratumTotals = tuple[Sequence[WeightedMean], Sequence[float]]
+"""Of one subset: the means of its score, and the sums of its unit columns."""
+
+
+def unit_columns(
+    units: Iterable[ScoreUnit], fill: Sequence[float | None] | None = None
+) -> list[ItemColumns]:
+    """Sum and number of each unit's values for the first mean, the second and so on.
+
+    ``fill``: what stands for a missing value, by mean; ``None``: it is left out.
+    """
+    rows = []
+    for unit in units:
+        filled = zip(unit, fill or [None] * len(unit), strict=True)
+        known = [[x for one in earned if (x := other if one is None else one) is not None]
+                 for earned, other in filled]  # fmt: skip
+        rows.append(tuple(x for own in known for x in (math.fsum(own), float(len(own)))))
+    return rows
+
+
+def weighted_mean(means: Sequence[WeightedMean], totals: Sequence[float]) -> float | None:
+    """The weighted sum of means from the sums of :func:`unit_columns`; ``None``: one has no value.
+
+    >>> rows = unit_columns([((1.0, 0.0),), ((None,),)])
+    >>> weighted_mean([WeightedMean()], [sum(column) for column in zip(*rows)])
+    0.5
+    """
+    value = 0.0
+    for place, mean in enumerate(means):
+        total, count = totals[2 * place : 2 * place + 2]
+        if not count:
+            return None
+        value += mean.weight * (total / count)
+    return value
+
+
+def overall_score(benchmark: Benchmark, parts: Sequence[StratumTotals]) -> float | None:
+    """The unweighted mean of the subsets' scores, or the score over the units of all of them.
+
+    ``None`` where a subset of those has none; all that are pooled have the same means.
+    """
+    if benchmark.kind in _MEAN_OF_SUBSETS:
+        return mean_of_all(weighted_mean(*part) for part in parts)
+    return weighted_mean(
+        parts[0][0], [sum(of) for of in zip(*(own for _, own in parts), strict=True)]
     )
 
 
@@ -152,23 +231,15 @@ def _youden(rows: _Judged, seed: int) -> Estimate | None:
     """J over single answers; ``None`` where the judge's scores are not of two levels."""
     groups: dict[str, list[tuple[bool, float]]] = {}
     for item, judgement in rows:
-        right = (
-            [item.label == "A", item.label == "B"]
-            if isinstance(item, PairItem)
-            else [place < item.correct for place in range(len(item.answers))]
+        groups.setdefault(f"{item.subset}/{item.cluster or item.id}", []).extend(
+            (right, one)
+            for right, one in zip(item.right, judgement.known_scores, strict=False)
+            if one is not None
         )
-        pairs = zip(right, judgement.scores, strict=False)
-        together = item.cluster or item.id if isinstance(item, PairItem) else item.id
-        groups.setdefault(f"{item.subset}/{together}", []).extend(
-            (ok, one) for ok, one in pairs if not isinstance(one, MissingJudgement)
-        )
-    levels = {score for group in groups.values() for _, score in group}
-    if levels and levels.issubset((0.0, 1.0)):
-        levels = {0.0, 1.0}
-    if len(levels) != 2:
+    levels = binary_levels(score for group in groups.values() for _, score in group)
+    if levels is None:
         return None
-    top = max(levels)
-    passed = [[(ok, score == top) for ok, score in group] for group in groups.values() if group]
+    passed = [[(ok, score == levels[1]) for ok, score in own] for own in groups.values() if own]
     return estimate_youden(passed, seed=seed)
 
 
@@ -180,8 +251,6 @@ def judged_pairs(benchmark: Benchmark, judgements: Iterable[Judgement]) -> _Judg
     found = judgements_by_item(benchmark, judgements)
     pairs: _Judged = []
     for item in benchmark_as_pairs(benchmark).items:
-        if not isinstance(item, PairItem):
-            continue
         if benchmark.kind != "rewardbench2":
             pairs.append((item, found[item.subset, item.id]))
             continue
@@ -191,23 +260,17 @@ def judged_pairs(benchmark: Benchmark, judgements: Iterable[Judgement]) -> _Judg
     return pairs
 
 
-def score_strata(benchmark: Benchmark, judgements: Iterable[Judgement]) -> dict[str, Stratum]:
-    """The units of every subset by name; raises as :func:`score_benchmark` does."""
-    judged = _judgements_by_subset(benchmark, judgements)
-    return {name: _stratum(benchmark, rows) for name, rows in judged.items()}
-
-
 def _split_totals(strata: Iterable[Stratum], totals: Sequence[float]) -> list[StratumTotals]:
     """The totals of one subset after the other."""
     rest = iter(totals)
-    return [(one.weights, list(islice(rest, 2 * len(one.weights)))) for one in strata]
+    return [(one.means, list(islice(rest, 2 * len(one.means)))) for one in strata]
 
 
 def missing_subsets_message(benchmark: Benchmark) -> str:
     """Why there is no overall score; empty where there is one."""
     if benchmark.kind != "rewardbench2":
         return ""
-    _, absent = split_present_subsets(benchmark.subsets)
+    absent = [one for one in REWARDBENCH2_SUBSETS if one not in benchmark.subsets]
     return f"needs all six subsets; not there: {', '.join(absent)}" if absent else ""
 
 
@@ -217,7 +280,8 @@ def _judgements_by_subset(
     found = judgements_by_item(benchmark, judgements)
     judged: dict[str, _Judged] = {name: [] for name in sorted(benchmark.subsets)}
     if benchmark.kind == "rewardbench2":
-        judged = {name: [] for name in split_present_subsets(benchmark.subsets)[0]}
+        there = set(benchmark.subsets)
+        judged = {name: [] for name in REWARDBENCH2_SUBSETS if name in there}
     for item in benchmark.items:
         judged[item.subset].append((item, found[item.subset, item.id]))
     return judged
@@ -226,28 +290,7 @@ def _judgements_by_subset(
 def _stratum(benchmark: Benchmark, rows: _Judged) -> Stratum:
     if benchmark.kind == "rewardbench2":
         return rewardbench2_stratum(rows)
-    return pair_stratum(rows, _PAIR_RULES[benchmark.kind])
-
-
-def _subset_report(rows: _Judged, stratum: Stratum, interval: Estimate) -> SubsetReport:
-    pairs = isinstance(rows[0][0], PairItem)
-    return SubsetReport(
-        share=measure_share([stratum]),
-        interval=interval,
-        failures=count_missing_kinds(judgement for _, judgement in rows),
-        orders=count_orders(rows) if pairs else None,
-    )
-
-
-def _overall(benchmark: Benchmark, strata: Mapping[str, Stratum]) -> tuple[ScoreShare, str]:
-    share = measure_share(list(strata.values()), pooled=_is_pooled(benchmark))
-    if why := missing_subsets_message(benchmark):
-        share = msgspec.structs.replace(share, accuracy_of_answered=None, low=None, high=None)
-    return share, why
-
-
-def _is_pooled(benchmark: Benchmark) -> bool:
-    return benchmark.kind not in _MEAN_OF_SUBSETS
+    return pair_stratum(rows, PAIR_RULES[benchmark.kind])
 
 
 def _intervals(
@@ -257,8 +300,7 @@ def _intervals(
 
     def statistic(totals: Sequence[float]) -> list[float | None]:
         parts = _split_totals(strata.values(), totals)
-        own = [weighted_mean(*part) for part in parts]
-        return [*own, overall_score(parts, pooled=_is_pooled(benchmark))]
+        return [*(weighted_mean(*part) for part in parts), overall_score(benchmark, parts)]
 
     rows = [unit_columns(one.units[name] for name in sorted(one.units)) for one in strata.values()]
     drawn = resample_statistics(rows, statistic, resamples=resamples, seed=seed)
@@ -299,9 +341,15 @@ def compare_judges(
 ) -> list[JudgesCompared]:
     """Every two judges, in the order given; both are drawn the same items in every resample.
 
-    Raises as :func:`~adjudge.judge_evaluation.benchmarks.scoring.score_benchmark` does.
+    Raises as :func:`score_benchmark` does.
     """
-    strata = {name: score_strata(benchmark, found) for name, found in judges.items()}
+    strata = {
+        name: {
+            subset: _stratum(benchmark, rows)
+            for subset, rows in _judgements_by_subset(benchmark, found).items()
+        }
+        for name, found in judges.items()
+    }
     return [
         _compare_two(benchmark, (one, strata[one]), (other, strata[other]), resamples, seed)
         for one, other in combinations(strata, 2)
@@ -315,22 +363,31 @@ def _compare_two(
     resamples: int,
     seed: int,
 ) -> JudgesCompared:
-    both = [(one, second[1][name]) for name, one in first[1].items()]
-    rows = [
-        [(*a, *b) for a, b in zip(*map(unit_columns, units_answered_by_both(*pair)), strict=True)]
-        for pair in both
-    ]
+    rows, items = [], 0
+    strata: list[Stratum] = []
+    for name, one in first[1].items():
+        shared = [(one.units[key], second[1][name].units[key]) for key in sorted(one.units)]
+        items += sum(not any(None in earned for unit in both for earned in unit) for both in shared)
+        # Less every value that either lacks.
+        known = [
+            [[pair for pair in zip(*earned, strict=True) if None not in pair]
+             for earned in zip(*both, strict=True)]
+            for both in shared
+        ]  # fmt: skip
+        sides = (
+            unit_columns([[[pair[side] for pair in own] for own in unit] for unit in known])
+            for side in (0, 1)
+        )
+        rows.append([(*a, *b) for a, b in zip(*sides, strict=True)])
+        strata += 2 * [one]
     sizes = [len(of) for of in rows]
     why = missing_subsets_message(benchmark)
 
     def scores(totals: Sequence[float]) -> tuple[float | None, float | None]:
         if why:
             return None, None
-        parts = _split_totals(chain(*both), totals)
-        a, b = (
-            overall_score(own, pooled=_is_pooled(benchmark)) for own in (parts[::2], parts[1::2])
-        )
-        return a, b
+        parts = _split_totals(strata, totals)
+        return overall_score(benchmark, parts[::2]), overall_score(benchmark, parts[1::2])
 
     def gain(totals: Sequence[float]) -> float | None:
         a, b = scores(totals)
@@ -350,13 +407,9 @@ def _compare_two(
         score_a=score_a,
         score_b=score_b,
         difference=difference,
-        interval=percentile_interval(drawn, tail=expanded_tail(*sizes)),
+        interval=percentile_interval(drawn, difference, tail=expanded_tail(*sizes)),
         p=bootstrap_p_value(drawn, *sizes),
-        items=sum(
-            is_complete(chain(*unit)) and is_complete(chain(*second[1][name].units[key]))
-            for name, one in first[1].items()
-            for key, unit in one.units.items()
-        ),
+        items=items,
         why=why,
     )
 
@@ -390,56 +443,3 @@ def benchmark_entry(benchmark: Benchmark) -> dict[str, Any]:
             "first": [str(one) for one in problems[:_MAX_PROBLEMS]],
         },
     }
-
-
-def judge_entry(report: BenchmarkReport, benchmark: Benchmark, **facts: Any) -> dict[str, Any]:
-    """One judge: its score, by subset, and what else is known of it; ``facts`` come first."""
-    subsets = {name: _score_entry(one, benchmark) for name, one in report.subsets.items()}
-    overall = _score_entry(report.overall, benchmark)
-    if benchmark.kind == "llmbar":
-        own = [one["own"] for one in subsets.values() if one["own"] is not None]
-        overall["own"] = sum(own) / len(own) if len(own) == len(subsets) else None
-    return {
-        "name": report.judge,
-        **facts,
-        "overall": overall,
-        "why": report.why,
-        "subsets": subsets,
-        "calibration": msgspec.to_builtins(report.calibration),
-        "lengths": msgspec.to_builtins(report.lengths),
-        "youden": msgspec.to_builtins(report.youden),
-    }
-
-
-def comparison_entry(one: JudgesCompared) -> dict[str, Any]:
-    """Two judges on what both answered."""
-    interval = {key: getattr(one.interval, key) for key in ("low", "high", "why")}
-    return {**msgspec.to_builtins(one), "interval": interval}
-
-
-def _score_entry(one: SubsetReport, benchmark: Benchmark) -> dict[str, Any]:
-    """A score beside its interval, its bounds, and what is missing by kind."""
-    share = one.share
-    return {
-        "score": share.accuracy_of_answered,
-        "low": one.interval.low,
-        "high": one.interval.high,
-        "why": one.interval.why,
-        "at_least": share.low,
-        "at_most": share.high,
-        "items": share.items,
-        "answered": share.answered,
-        "missing": share.missing,
-        "failures": dict(one.failures),
-        "own": _script_score(one, benchmark),
-        "orders": msgspec.to_builtins(one.orders),
-    }
-
-
-def _script_score(one: SubsetReport, benchmark: Benchmark) -> float | None:
-    """What the benchmark's own script would print, failures counted as it counts them."""
-    if one.orders is None or benchmark.kind == "preference":
-        return None
-    if benchmark.kind == "judgebench":
-        return one.orders.two_order_score
-    return one.orders.averaged_accuracy

@@ -7,11 +7,11 @@ The folder is claimed for one set of judges and items, and gone on with by the s
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
-from itertools import repeat
+from itertools import chain, count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -28,41 +28,35 @@ from adjudge.judge_evaluation.benchmarks.items import (
     BenchmarkItem,
     Judgement,
     MissingJudgement,
-    PairItem,
-    PairVerdict,
     benchmark_as_pairs,
     first_failure_messages,
     item_digest,
-    pair_verdicts,
 )
 from adjudge.judge_evaluation.benchmarks.judges import (
     JUDGEMENTS_FILE,
     Candidate,
-    EvaluationMode,
-    RecordedJudgement,
     ask_judge,
     find_candidate,
+)
+from adjudge.judge_evaluation.benchmarks.measures import (
+    ScoreScale,
+    calibration_metrics,
+    score_differences,
 )
 from adjudge.judge_evaluation.benchmarks.page import write_validation_report
 from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
 from adjudge.judge_evaluation.benchmarks.scoring import (
     benchmark_entry,
     compare_judges,
-    comparison_entry,
-    judge_entry,
     judged_pairs,
     score_benchmark,
-)
-from adjudge.judge_evaluation.benchmarks.statistics import (
-    ScoreScale,
-    calibration_metrics,
-    score_differences,
 )
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import RunFolder
 from adjudge.runs.judge_calls import JudgeCallEstimate
 from adjudge.runs.spending import FolderSpending
+from adjudge.stats import mean_of_all
 from adjudge.version import __version__
 
 ITEMS_FILE = "rewards.jsonl"
@@ -98,112 +92,94 @@ class ValidationJob:
     judgements: dict[str, list[Judgement]] = field(default_factory=dict)
 
 
-def find_candidates(
-    job: ValidationJob, meters: Sequence[JudgeCallEstimate] | None = None
-) -> list[Candidate]:
-    """The judges, each under a name of its own; raises :class:`ConfigError` for one twice.
+def _prepare(
+    job: ValidationJob, meters: Iterable[JudgeCallEstimate | None] = repeat(None)
+) -> tuple[list[Candidate], Benchmark]:
+    """The judges, each under a name of its own, and the items.
 
-    ``meters``: one for each of them, where their calls are only counted.
+    ``meters``: one for each judge, where their calls are only counted. Raises
+    :class:`ConfigError` for a judge twice, for no items, and where the two do not go together.
     """
-    found = [
-        find_candidate(one, meter)
-        for one, meter in zip(job.judges, meters or repeat(None), strict=False)
-    ]
-    seen: dict[str, str] = {}
-    names: set[str] = set()
-    for one in found:
-        if one.identity in seen:
-            raise ConfigError(f"--against {one.name}: is the same judge as {seen[one.identity]}")
-        seen[one.identity] = one.name
-        one.name = _unique_name(one.name, names)
-    return found
-
-
-def _unique_name(name: str, names: set[str]) -> str:
-    number, free = 2, name
-    while free in names:
-        number, free = number + 1, f"{name} ({number})"
-    names.add(free)
-    return free
-
-
-def find_benchmark(job: ValidationJob, candidates: Sequence[Candidate]) -> Benchmark:
-    """The items; raises :class:`ConfigError` where there are none, or not of the kind asked for."""
-    found = _read_files(job) if job.data else _recorded_items(job, candidates)
+    candidates = [find_candidate(*one) for one in zip(job.judges, meters, strict=False)]
+    judges: dict[str, Candidate] = {}
+    for one in candidates:
+        if same := judges.get(one.identity):
+            raise ConfigError(f"--against {one.name}: is the same judge as {same.name}")
+        taken = {other.name for other in judges.values()}
+        names = chain([one.name], (f"{one.name} ({number})" for number in count(2)))
+        one.name = next(name for name in names if name not in taken)
+        judges[one.identity] = one
+    found = _read_items(job, candidates)
     found = benchmark_as_pairs(found) if job.as_pairs else found
     if not found.items:
         raise ConfigError("--as-pairs: the Ties subset has no pairs. Leave --as-pairs out.")
-    return found
+    for one in candidates:
+        if one.judge and one.mode == "pairwise" and found.kind == "rewardbench2":
+            raise ConfigError(
+                f"judge {one.name}: compares pairs, but rewardbench2 scores every answer by "
+                "itself. Use --as-pairs to ask about its items as pairs (not the benchmark's own "
+                "protocol)."
+            )
+    return candidates, found
 
 
-def _read_files(job: ValidationJob) -> Benchmark:
-    paths = [resolve_data_file(name, Path()) for name in job.data]
-    if len({path.resolve() for path in paths}) < len(paths):
-        raise ConfigError("--data: names the same file twice")
-    found = read_benchmark(paths, job.kind)
-    files = [{"file": str(path)} | hash_content(path) for path in paths]
-    return msgspec.structs.replace(found, files=files)
-
-
-def _recorded_items(job: ValidationJob, candidates: Sequence[Candidate]) -> Benchmark:
-    """The items that a recording brings along."""
-    recordings = [one.recording for one in candidates if one.recording is not None]
-    found = next((one.benchmark for one in recordings if one.benchmark is not None), None)
-    if found is None:
+def _read_items(job: ValidationJob, candidates: Sequence[Candidate]) -> Benchmark:
+    """Those of the files, else those that a recording brings along."""
+    if job.data:
+        paths = [resolve_data_file(name, Path()) for name in job.data]
+        if len({path.resolve() for path in paths}) < len(paths):
+            raise ConfigError("--data: names the same file twice")
+        found = read_benchmark(paths, job.kind)
+        files = [{"file": str(path)} | hash_content(path) for path in paths]
+        return msgspec.structs.replace(found, files=files)
+    brought = next((one.recording.benchmark for one in candidates
+                  if one.recording and one.recording.benchmark), None)  # fmt: skip
+    if brought is None:
         raise ConfigError(
             "--data: is required, because only recorded verdicts of LLMBar or JudgeBench bring "
             "their items along. Give files of the benchmark."
         )
     if job.kind is not None:
-        check_allowed("--benchmark", job.kind, [found.kind], "is not that of the recorded items")
-    files = [{"file": "recorded", "bytes": 0, "sha256": _items_hash(found)}]
-    return msgspec.structs.replace(found, files=files)
+        check_allowed("--benchmark", job.kind, [brought.kind], "is not that of the recorded items")
+    digest = sha256("".join(map(item_digest, brought.items)).encode()).hexdigest()
+    files = [{"file": "recorded", "bytes": 0, "sha256": digest}]
+    return msgspec.structs.replace(brought, files=files)
 
 
-def _items_hash(benchmark: Benchmark) -> str:
-    return sha256("".join(map(item_digest, benchmark.items)).encode()).hexdigest()
-
-
-def candidate_mode(one: Candidate, benchmark: Benchmark) -> EvaluationMode:
-    """How a judge is asked, or was; raises :class:`ConfigError` where it cannot be."""
-    if one.judge is None:
-        return "pointwise" if one.recording and one.recording.scores else "pairwise"
-    if one.judge.mode == "pairwise" and benchmark.kind == "rewardbench2":
-        raise ConfigError(
-            f"judge {one.name}: compares pairs, but rewardbench2 scores every answer by itself. "
-            "Use --as-pairs to ask about its items as pairs (not the benchmark's own protocol)."
-        )
-    return one.judge.mode
-
-
-def evaluate_judge(
-    job: ValidationJob,
-    folder: RunFolder,
-    benchmark: Benchmark,
-    one: Candidate,
-    mode: EvaluationMode,
-    place: int,
+def _evaluate(
+    job: ValidationJob, folder: RunFolder, benchmark: Benchmark, one: Candidate, place: int
 ) -> dict[str, Any]:
     """One judge asked (or read) and scored: its entry of the summary."""
-    tally = Tally(sum(len(item.conversations) for item in benchmark.items))
+    tally = Tally(sum(len(item.answers) for item in benchmark.items))
     if one.recording is not None:
         judgements = one.recording.judgements_for(benchmark)
     else:
-        judgements = _ask_or_resume(job, folder, benchmark, one, place, tally)
+        assert one.judge is not None  # noqa: S101  (else it is a recording)
+        identity = sha256(one.identity.encode()).hexdigest()[:16]
+        journal = Journal(folder.path / f"answers-{place}.jsonl", identity)
+        try:
+            with Progress(tally, show=job.show_progress, title=one.name):
+                judgements = run_blocking(
+                    ask_judge(one.judge, benchmark, one.concurrency, journal=journal, tally=tally)
+                )
+        finally:
+            journal.flush()
+            for model in one.local_models:
+                run_blocking(model.aclose())
     job.judgements[one.name] = judgements
     scale = one.scale or job.scale
-    return judge_entry(
-        score_benchmark(benchmark, judgements, judge=one.name, scale=scale),
-        benchmark,
-        calibrated=_card_calibration(one, benchmark, judgements),
-        kind=one.kind,
-        mode=mode,
-        scale=scale,
-        folder=None if one.folder is None else str(one.folder),
-        questions=tally.total,
-        resumed=tally.resumed,
-        first_failures=first_failure_messages(judgements),
-    )
+    return {
+        "name": one.name,
+        "calibrated": _card_calibration(one, benchmark, judgements),
+        "kind": one.kind,
+        "mode": one.mode,
+        "scale": scale,
+        "folder": None if one.folder is None else str(one.folder),
+        "questions": tally.total,
+        "resumed": tally.resumed,
+        "first_failures": first_failure_messages(judgements),
+        **msgspec.to_builtins(score_benchmark(benchmark, judgements, scale=scale)),
+    }
 
 
 def _card_calibration(
@@ -215,34 +191,6 @@ def _card_calibration(
         return None
     chances = [own.probability(by) for by in score_differences(judged_pairs(benchmark, judgements))]
     return {"by": own.method, **msgspec.to_builtins(calibration_metrics(chances))}
-
-
-def _ask_or_resume(
-    job: ValidationJob,
-    folder: RunFolder,
-    benchmark: Benchmark,
-    one: Candidate,
-    place: int,
-    tally: Tally,
-) -> list[Judgement]:
-    assert one.judge is not None  # noqa: S101  (else it is a recording)
-    identity = sha256(one.identity.encode()).hexdigest()[:16]
-    journal = Journal(folder.path / f"answers-{place + 1}.jsonl", identity)
-    try:
-        with Progress(tally, show=job.show_progress, title=one.name):
-            return run_blocking(
-                ask_judge(
-                    one.judge,
-                    benchmark,
-                    max_concurrency=one.concurrency,
-                    journal=journal,
-                    tally=tally,
-                )
-            )
-    finally:
-        journal.flush()
-        for model in one.local_models:
-            run_blocking(model.aclose())
 
 
 def validate_judges(job: ValidationJob) -> dict[str, Any]:
@@ -257,27 +205,33 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
     :class:`~adjudge.errors.JudgeUnavailable` where a judge answered nothing because it was away.
     """
     started = time.perf_counter()
-    candidates = find_candidates(job)
-    benchmark = find_benchmark(job, candidates)
-    modes = [candidate_mode(one, benchmark) for one in candidates]
+    candidates, benchmark = _prepare(job)
+    facts = {
+        "kind": "validation",
+        "label": " against ".join(one.name for one in candidates),
+        "judges": [[one.name, one.identity] for one in candidates],
+        "items": {"kind": benchmark.kind, "files": [one["sha256"] for one in benchmark.files]},
+        "asked": {"as_pairs": job.as_pairs},
+    }
     with (
-        RunFolder(job.folder, _manifest(job, candidates, benchmark), _IDENTITY) as folder,
+        RunFolder(job.folder, facts, _IDENTITY) as folder,
         FolderSpending(job.folder) as spending,
     ):
         entries = [
-            evaluate_judge(job, folder, benchmark, one, mode, place)
-            for place, (one, mode) in enumerate(zip(candidates, modes, strict=True))
+            _evaluate(job, folder, benchmark, one, place) for place, one in enumerate(candidates, 1)
         ]
-        said = _recorded_judgements(benchmark, job.judgements)
-        JsonlLog(folder.path / JUDGEMENTS_FILE).rewrite(said)
+        JsonlLog(folder.path / JUDGEMENTS_FILE).rewrite(
+            msgspec.structs.replace(own[place], judge=name, item=item_digest(item))
+            for place, item in enumerate(benchmark.items)
+            for name, own in job.judgements.items()
+        )
         JsonlLog(folder.path / ITEMS_FILE).rewrite(_item_rows(benchmark, job.judgements))
-        compared = compare_judges(benchmark, job.judgements)
         job.summary = {
             "adjudge": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "benchmark": benchmark_entry(benchmark),
             "judges": entries,
-            "compared": [comparison_entry(one) for one in compared],
+            "compared": msgspec.to_builtins(compare_judges(benchmark, job.judgements)),
             "seconds": round(time.perf_counter() - started, 1),
             "endpoints": (endpoints := spending.read()),
             "spending": spending.summarise(endpoints),
@@ -295,36 +249,11 @@ def estimate_validation(job: ValidationJob) -> dict[str, JudgeCallEstimate]:
     :func:`validate_judges` does for what cannot be validated.
     """
     meters = [JudgeCallEstimate("outcome") for _ in job.judges]
-    candidates = find_candidates(job, meters)
-    benchmark = find_benchmark(job, candidates)
+    candidates, benchmark = _prepare(job, meters)
     for one in candidates:
-        candidate_mode(one, benchmark)
         if one.kind != "scalar" and one.judge is not None:
             run_blocking(ask_judge(one.judge, benchmark))
     return {one.name: meter for one, meter in zip(candidates, meters, strict=True)}
-
-
-def _manifest(
-    job: ValidationJob, candidates: Sequence[Candidate], benchmark: Benchmark
-) -> dict[str, Any]:
-    return {
-        "kind": "validation",
-        "label": " against ".join(one.name for one in candidates),
-        "judges": [[one.name, one.identity] for one in candidates],
-        "items": {"kind": benchmark.kind, "files": [one["sha256"] for one in benchmark.files]},
-        "asked": {"as_pairs": job.as_pairs},
-    }
-
-
-def _recorded_judgements(
-    benchmark: Benchmark, judgements: Mapping[str, Sequence[Judgement]]
-) -> Iterator[RecordedJudgement]:
-    """One an item and judge, items in order."""
-    for place, item in enumerate(benchmark.items):
-        digest = item_digest(item)
-        for name, own in judgements.items():
-            said = {**msgspec.structs.asdict(own[place]), "judge": name, "item": digest}
-            yield RecordedJudgement(**said)
 
 
 def _item_rows(
@@ -356,49 +285,37 @@ def _item_rows(
 
 def _answer_turns(item: BenchmarkItem) -> Iterator[dict[str, str]]:
     """The answers as turns of their own, which say what the label says of them."""
-    if isinstance(item, PairItem):
-        for side, turns in (("A", item.a), ("B", item.b)):
-            better = " (labelled better)" if side == item.label else ""
-            texts = [one["content"] for one in turns]
-            yield {"role": f"answer {side}{better}", "content": "\n\n".join(map(str, texts))}
-        return
-    for number, text in enumerate(item.answers, 1):
-        right = " (labelled right)" if number <= item.correct else ""
-        yield {"role": f"answer {number}{right}", "content": text}
+    pair = len(item.answers) == 2
+    for number, (answer, right) in enumerate(zip(item.answers, item.right, strict=True), 1):
+        name = "AB"[number - 1] if pair else str(number)
+        label = (" (labelled better)" if pair else " (labelled right)") if right else ""
+        texts = "\n\n".join(str(turn["content"]) for turn in answer)
+        yield {"role": f"answer {name}{label}", "content": texts}
 
 
 def _describe_judgement(item: BenchmarkItem, said: Judgement) -> dict[str, Any]:
     """A judgement as the row of a grader has it; a pair's verdicts are the better answer's."""
-    lost = [one for one in (*said.scores, *said.verdicts) if isinstance(one, MissingJudgement)]
-    scores = [one for one in said.scores if not isinstance(one, MissingJudgement)]
     metadata: dict[str, Any] = {}
     worth: float | None = None
-    if isinstance(item, PairItem):
-        found = pair_verdicts(said)
-        worths = [_WORTH[_outcome(item, one)] for one in found if isinstance(one, str)]
-        worth = sum(worths) / len(worths) if len(worths) == len(found) else None
-        if said.verdicts:
-            # As given is here the order in which the better answer stands first.
-            shown = found if item.label == "A" else found[::-1]
-            orders = dict(zip(("as_given", "swapped"), shown, strict=True))
-            verdicts = {o: _outcome(item, one) for o, one in orders.items() if isinstance(one, str)}
-            metadata["verdicts"] = verdicts
-            if lost:
-                metadata["failures"] = {
-                    order: one.kind.value
-                    for order, one in orders.items()
-                    if isinstance(one, MissingJudgement)
-                }
-    elif not lost:
-        best = [
-            number <= item.correct for number, one in enumerate(scores, 1) if one == max(scores)
-        ]
-        worth = sum(best) / len(best)
-    if scores and not lost:
-        metadata["scores"] = scores
+    if said.verdicts:
+        # As given is here the order in which the better answer stands first.
+        shown = said.verdicts if item.label == "A" else said.verdicts[::-1]
+        orders = dict(zip(("as_given", "swapped"), shown, strict=True))
+        failures = {o: one.kind.value for o, one in orders.items() if not isinstance(one, str)}
+        verdicts = {
+            order: "tie" if one == "tie" else "win" if one == item.label else "loss"
+            for order, one in orders.items()
+            if isinstance(one, str)
+        }
+        metadata = {"verdicts": verdicts, **({"failures": failures} if failures else {})}
+        worth = mean_of_all(_WORTH.get(verdicts.get(order, "")) for order in orders)
+    elif said.complete:
+        top = max(one for one in said.known_scores if one is not None)
+        best = [ok for ok, one in zip(item.right, said.scores, strict=True) if one == top]
+        worth, metadata = sum(best) / len(best), {"scores": said.scores}
     base = {"metadata": metadata} if metadata else {}
     if worth is None:
-        why = lost[0] if lost else MissingJudgement(ErrorKind.INCOMPLETE)
+        why = next(iter(said.missing), MissingJudgement(ErrorKind.INCOMPLETE))
         return {"error": why.message, "kind": why.kind.value, **base}
     return {"score": worth, "reason": "", **base}
 
@@ -406,18 +323,11 @@ def _describe_judgement(item: BenchmarkItem, said: Judgement) -> dict[str, Any]:
 _WORTH = {"win": 1.0, "tie": 0.5, "loss": 0.0}
 
 
-def _outcome(item: PairItem, verdict: PairVerdict) -> str:
-    """What a verdict is for the answer that is labelled better."""
-    return "tie" if verdict == "tie" else "win" if verdict == item.label else "loss"
-
-
 def _check_answered(entries: Sequence[Mapping[str, Any]]) -> None:
     """A judge that was away throughout was not validated."""
     for entry in entries:
-        overall = entry["overall"]
-        kinds = {*overall["failures"]}
-        away = kinds and kinds <= {kind.value for kind in PASSING_KINDS}
-        gone = sum(overall["failures"].values())
-        if entry["kind"] != "recorded" and away and gone == entry["questions"]:
+        failures, passing = entry["overall"]["failures"], {kind.value for kind in PASSING_KINDS}
+        gone = entry["kind"] != "recorded" and sum(failures.values()) == entry["questions"]
+        if gone and failures.keys() <= passing:
             why = "; ".join(f"{kind}: {said}" for kind, said in entry["first_failures"].items())
             raise JudgeUnavailable(f"{entry['name']} answered nothing ({why})")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -52,8 +51,11 @@ def compare_rewards(
     A sample that one of them did not judge is left out on both sides: each group is compared on
     what both judged, advantages included. Intervals are by group.
     """
-    pairs = [_common_rewards(a, b, group) for group in members]
-    pairs = [pair for pair in pairs if pair[0]]
+    pairs: list[PairedScores] = []
+    for group in members:
+        both = [(x, y) for at in group if (x := a[at]) is not None and (y := b[at]) is not None]
+        if both:
+            pairs.append(([x for x, _ in both], [y for _, y in both]))
     inside = [pair for pair in pairs if len(pair[0]) > 1]
     within = estimate_within_agreement(inside)
     return RewardAgreement(
@@ -68,31 +70,16 @@ def compare_rewards(
     )
 
 
-def _common_rewards(
-    a: Sequence[float | None], b: Sequence[float | None], group: Sequence[int]
-) -> PairedScores:
-    x, y = [], []
-    for place in group:
-        one, other = a[place], b[place]
-        if one is not None and other is not None:
-            x.append(one)
-            y.append(other)
-    return x, y
-
-
-def advantage_sign(advantage: float) -> int:
-    """−1, 0 or 1; what rounding alone makes differ from 0 is 0."""
-    return 0 if abs(advantage) < _ROUNDING else int(math.copysign(1, advantage))
+def turns_sign(one: float, other: float) -> bool:
+    """Whether one of two advantages is above 0 and the other below, by more than rounding."""
+    return min(one, other) <= -_ROUNDING and max(one, other) >= _ROUNDING
 
 
 def _changes(inside: Sequence[PairedScores]) -> dict[str, Estimate]:
     changes, flips = [], []
     for x, y in inside:
         changes.append((float(_best(x).isdisjoint(_best(y))), 1.0))
-        flipped = sum(
-            advantage_sign(one) * advantage_sign(other) < 0
-            for one, other in zip(z_scores(x), z_scores(y), strict=True)
-        )
+        flipped = sum(map(turns_sign, z_scores(x), z_scores(y)))
         flips.append((float(flipped), float(len(x))))
     return {
         name: bootstrap_groups(of, ratio, bounds=(0, 1))
@@ -143,21 +130,18 @@ def compare_criteria(
     for group in members:
         fresh: dict[str, list[_MarkPair]] = {}
         for place in group:
-            for name in a[place].keys() & b[place].keys():
+            for name in sorted(a[place].keys() & b[place].keys()):
                 fresh.setdefault(name, []).append((a[place][name], b[place][name]))
-        for name, marks in fresh.items():
+        together = [mark for marks in fresh.values() for mark in marks]
+        for name, marks in [*fresh.items(), *([("", together)] if together else [])]:
             found.setdefault(name, []).append(marks)
-        if fresh:
-            together = [mark for _, marks in sorted(fresh.items()) for mark in marks]
-            found.setdefault("", []).append(together)
-    whole = found.pop("", None)
-    if whole is None:
+    if not found:
         return []
+    whole = _criterion("", found.pop(""))
     shared = {name: of for name, of in found.items() if len(of) >= _MIN_CRITERION_GROUPS}
     often = sorted(shared.items(), key=lambda one: (-sum(map(len, one[1])), one[0]))
-    each = [_criterion(name, of) for name, of in islice(often, _MAX_CRITERIA)]
-    each.sort(key=lambda one: -(one.differs.value or 0.0))
-    return [_criterion("", whole), *each]
+    each = [_criterion(name, of) for name, of in often[:_MAX_CRITERIA]]
+    return [whole, *sorted(each, key=lambda one: -(one.differs.value or 0.0))]
 
 
 def _criterion(name: str, groups: Sequence[Sequence[_MarkPair]]) -> CriterionDisagreement:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -99,20 +99,32 @@ def list_metrics(summary: Mapping[str, Any]) -> dict[str, MetricValue]:
         "sign_turns": found["sign_flips"],
         "best_changes": found["best_changes"],
         "tau": found["within_kendall"],
-        "noise_share": _noise(summary),
+        "noise_share": _none("A and B do not have the same spec")
+        if summary["noise"] is None
+        else {"why": "no rewards differ inside groups", **summary["noise"]["reward"]},
     }
     for prefix, source in (("agreement", "environment"), ("label_agreement", "labels")):
+        whole = summary["truth"].get(source)
         for side in ("a", "b", "change"):
-            estimates[f"{prefix}_{side}"] = _truth(summary, source, side)
+            # Of pairs inside groups, and where there are none of all pairs.
+            estimates[f"{prefix}_{side}"] = (
+                _none(f"no sample that both runs rewarded has a value of {source}")
+                if whole is None
+                else whole["within" if whole["within"]["pairs"] else "pooled"][side]
+            )
     for name, one in summary["graders"].items():
         if "only" not in one:
             for side, key in (("b", "missing"), ("a", "missing_a")):
-                metrics[f"graders.{name}.{key}"] = MetricValue(
-                    one[f"missing_{side}"] / samples["both"]
-                )
+                share = one[f"missing_{side}"] / samples["both"]
+                metrics[f"graders.{name}.{key}"] = MetricValue(share)
             estimates[f"graders.{name}.change"] = one["change"]
     for name, one in estimates.items():
-        metrics |= dict(_estimate_metrics(name, one, identical=summary["identical"]))
+        metrics[name] = MetricValue(one["value"], one["why"])
+        # Of two equal runs no difference is uncertain.
+        certain = summary["identical"] and one["why"] == NOTHING_VARIED
+        for end in ("low", "high"):
+            value = one["value"] if certain and one[end] is None else one[end]
+            metrics[f"{name}.{end}"] = MetricValue(value, one["why"] or "there is no interval")
     for name, key in _RATIOS.items():
         a, b = summary["a"][key], summary["b"][key]
         known = bool(a) and b is not None
@@ -120,39 +132,5 @@ def list_metrics(summary: Mapping[str, Any]) -> dict[str, MetricValue]:
     return metrics
 
 
-def _estimate_metrics(
-    name: str, one: Mapping[str, Any], *, identical: bool
-) -> Iterator[tuple[str, MetricValue]]:
-    yield name, MetricValue(one["value"], one["why"])
-    for end in ("low", "high"):
-        value = one[end]
-        if value is None and identical and one["why"] == NOTHING_VARIED:
-            value = one["value"]  # of two equal runs no difference is uncertain
-        yield f"{name}.{end}", MetricValue(value, one["why"] or "there is no interval")
-
-
-def _noise(summary: Mapping[str, Any]) -> Mapping[str, Any]:
-    if summary["noise"] is None:
-        return _no_estimate("A and B do not have the same spec")
-    return {"why": "no rewards differ inside groups", **summary["noise"]["reward"]}
-
-
-def _truth(summary: Mapping[str, Any], source: str, side: str) -> Mapping[str, Any]:
-    """Of pairs inside groups, and where there are none of all pairs."""
-    whole = summary["truth"].get(source)
-    if whole is None:
-        return _no_estimate(f"no sample that both runs rewarded has a value of {source}")
-    found: Mapping[str, Any] = whole["within" if whole["within"]["pairs"] else "pooled"][side]
-    return found
-
-
-def _no_estimate(why: str) -> dict[str, Any]:
+def _none(why: str) -> dict[str, Any]:
     return {"value": None, "low": None, "high": None, "why": why}
-
-
-def check_conditions(
-    conditions: Sequence[Condition], summary: Mapping[str, Any]
-) -> list[ConditionResult]:
-    """What became of each condition on a comparison."""
-    metrics = list_metrics(summary)
-    return [one.check(metrics) for one in conditions]

@@ -17,9 +17,9 @@ import msgspec
 
 from adjudge.config import compare_settings, flatten
 from adjudge.judge_evaluation.diff.comparison import (
-    advantage_sign,
     compare_criteria,
     compare_rewards,
+    turns_sign,
 )
 from adjudge.judge_evaluation.diff.pairing import DiffRun, LabelledPairs, PairedRuns, RowPair
 from adjudge.runs.noise import REWARD, summarise_noise
@@ -40,25 +40,38 @@ Outcomes = Mapping[int, float]
 def summarise_diff(runs: PairedRuns, labels: LabelledPairs | None = None) -> dict[str, Any]:
     """The whole comparison as plain data; pure. ``labels``: what people said of the samples."""
     pairs, members = runs.pairs, runs.members
-    environment, conflicts = _environment_rewards(pairs)
-    agreement = compare_rewards(runs.rewards_a, runs.rewards_b, members)
+    environment: dict[int, float] = {}
+    conflicts = 0
+    for place, (a, b) in enumerate(pairs):
+        said = {one for one in (a.env_reward, b.env_reward) if one is not None}
+        conflicts += len(said) > 1
+        if len(said) == 1:
+            environment[place] = said.pop()
+    turned = [(at, *both) for at, both in runs.advantages().items() if turns_sign(*both)]
+    turned.sort(key=lambda one: (-abs(one[2] - one[1]), one[0]))
+    spec = runs.a.facts.get("spec_hash")
+    same_spec = spec is not None and spec == runs.b.facts.get("spec_hash")
     truths = {"environment": LabelledPairs(environment, []), "labels": labels}
     parts = {
         "adjudge": __version__,
         "a": describe_run(runs.a),
         "b": describe_run(runs.b),
-        "identical": _are_identical(runs),
-        "same_spec": _have_same_spec(runs.a, runs.b),
+        "identical": not (runs.only_a or runs.only_b)
+        and all(
+            (one.reward, one.kind, one.scores) == (other.reward, other.kind, other.scores)
+            for one, other in pairs
+        ),
+        "same_spec": same_spec,
         "samples": {"both": len(pairs), "only_a": runs.only_a, "only_b": runs.only_b},
         "groups": {**describe_sizes(map(len, members)), "same": runs.same_groups},
         "settings": _changed_settings(runs.a, runs.b),
         "reward": _compare_side(runs.rewards_a, runs.rewards_b, members),
         "graders": _compare_graders(runs),
-        "advantages": agreement,
+        "advantages": compare_rewards(runs.rewards_a, runs.rewards_b, members),
         "criteria": compare_criteria(
             [pair.a.marks for pair in pairs], [pair.b.marks for pair in pairs], members
         ),
-        "noise": _measure_noise(runs) if _have_same_spec(runs.a, runs.b) else None,
+        "noise": _measure_noise(runs) if same_spec else None,
         "truth": {
             name: _compare_truth(runs, outcomes)
             for name, outcomes in truths.items()
@@ -66,21 +79,16 @@ def summarise_diff(runs: PairedRuns, labels: LabelledPairs | None = None) -> dic
         },
         "environment_conflicts": conflicts,
         "missing": _compare_missing(pairs, members),
-        "turned": _turned_samples(runs),
+        "turned": [sample_numbers(runs, *one) for one in turned[:_MAX_LISTED]],
         "seed": 0,
     }
     found: dict[str, Any] = msgspec.to_builtins(parts)
-    if found["identical"]:
-        _state_no_change(found)
+    if found["identical"]:  # there is nothing to estimate, so no interval either
+        right = [part[pairs] for part in found["truth"].values() for pairs in ("within", "pooled")]
+        for part in (found["reward"], found["missing"], *found["graders"].values(), *right):
+            if part["change"]["value"] is not None:
+                part["change"] = msgspec.to_builtins(Estimate(0.0, why=NOTHING_VARIED))
     return found
-
-
-def _state_no_change(found: dict[str, Any]) -> None:
-    """The same run twice differs nowhere: there is nothing to estimate, so no interval either."""
-    truths = [part[pairs] for part in found["truth"].values() for pairs in ("within", "pooled")]
-    for part in (found["reward"], found["missing"], *found["graders"].values(), *truths):
-        if part["change"]["value"] is not None:
-            part["change"] = msgspec.to_builtins(Estimate(0.0, why=NOTHING_VARIED))
 
 
 def describe_run(run: DiffRun) -> dict[str, Any]:
@@ -89,6 +97,7 @@ def describe_run(run: DiffRun) -> dict[str, Any]:
     spending = summary.get("spending") or {}
     judged = [one["judge"] for one in (summary.get("graders") or {}).values() if one.get("judge")]
     once = spending.get("invocations", 1) == 1
+    tokens = [spending.get(key) for key in ("input_tokens", "output_tokens")]
     return {
         "path": str(run.path),
         "spec": facts.get("spec_path"),
@@ -98,18 +107,9 @@ def describe_run(run: DiffRun) -> dict[str, Any]:
         "models": list(dict.fromkeys(name for one in judged for name in one.get("models") or ())),
         "cost_usd": spending.get("cost_usd"),
         "calls": spending.get("calls"),
-        "tokens": _sum(spending.get("input_tokens"), spending.get("output_tokens")),
+        "tokens": None if None in tokens else sum(tokens),
         "seconds": summary.get("elapsed_s") if once else None,
     }
-
-
-def _sum(*parts: float | None) -> float | None:
-    return None if None in parts else sum(part for part in parts if part is not None)
-
-
-def _have_same_spec(a: DiffRun, b: DiffRun) -> bool:
-    ours = a.facts.get("spec_hash")
-    return ours is not None and ours == b.facts.get("spec_hash")
 
 
 def _measure_noise(runs: PairedRuns) -> dict[str, Any]:
@@ -120,27 +120,18 @@ def _measure_noise(runs: PairedRuns) -> dict[str, Any]:
         for name in runs.a.graders
     }
     columns[REWARD] = [list(runs.rewards_a), list(runs.rewards_b)]
-    group_of = {at: number for number, group in enumerate(runs.members) for at in group}
-    return summarise_noise(columns, [group_of[at] for at in range(len(both))])
+    return summarise_noise(columns, [runs.group_of[at] for at in range(len(both))])
 
 
 def _changed_settings(a: DiffRun, b: DiffRun) -> list[dict[str, Any]] | None:
     """The settings that differ; ``None`` where one of the two does not say its own."""
-    sides = []
-    for run in (a, b):
-        if (settings := run.facts.get("settings")) is None:
-            return None
-        sides.append({**dict(flatten(settings)), "adjudge": run.facts.get("adjudge")})
-    found = compare_settings(*sides)
+    if any(run.facts.get("settings") is None for run in (a, b)):
+        return None
+    found = compare_settings(
+        *({**dict(flatten(run.facts["settings"])), "adjudge": run.facts.get("adjudge")}
+          for run in (a, b))
+    )  # fmt: skip
     return [{"key": one.key, "a": one.left, "b": one.right} for one in found]
-
-
-def _are_identical(runs: PairedRuns) -> bool:
-    """Whether both say the same number, or the same failure, of every sample and grader."""
-    return not (runs.only_a or runs.only_b) and all(
-        (one.reward, one.kind, one.scores) == (other.reward, other.kind, other.scores)
-        for one, other in runs.pairs
-    )
 
 
 def _compare_side(
@@ -201,18 +192,6 @@ def _compare_graders(runs: PairedRuns) -> dict[str, Any]:
     return found
 
 
-def _environment_rewards(pairs: Sequence[RowPair]) -> tuple[dict[int, float], int]:
-    """What the environment said of each pair, and of how many the two runs disagree on that."""
-    found: dict[int, float] = {}
-    conflicts = 0
-    for place, (a, b) in enumerate(pairs):
-        said = {one for one in (a.env_reward, b.env_reward) if one is not None}
-        if len(said) == 1:
-            found[place] = said.pop()
-        conflicts += len(said) > 1
-    return found, conflicts
-
-
 def _compare_truth(runs: PairedRuns, truth: LabelledPairs) -> dict[str, Any]:
     """How often each run orders two samples as their outcomes do, and B less A.
 
@@ -227,18 +206,19 @@ def _compare_truth(runs: PairedRuns, truth: LabelledPairs) -> dict[str, Any]:
     places = [at for group in members for at in group]
     everyone = iter(_pair_sums(runs, places, outcomes))
     crossing = [_sum_rows(islice(everyone, len(group))) for group in members if group]
-    inside = [
-        _sum_rows(
-            [
-                *((x / 2, y / 2, n / 2) for x, y, n in _pair_sums(runs, group, outcomes)),
-                *(_preference_row(runs, *pair) for pair in preferred),
-            ]
-        )
-        for group, preferred in zip(members, _preferences_by_group(runs, truth), strict=True)
+    inside: list[list[ItemColumns]] = [
+        [(x / 2, y / 2, n / 2) for x, y, n in _pair_sums(runs, group, outcomes)]
+        for group in members
     ]
+    for better, worse in truth.preferences:
+        if runs.pairs[better].common and runs.pairs[worse].common:
+            order = {better: 1.0, worse: 0.0}
+            first, _ = _pair_sums(runs, [better, worse], order)
+            inside[runs.group_of[better]].append(first)
+    within = [row for row in map(_sum_rows, inside) if row[2]]
     return {
         "samples": len(places),
-        "within": _agreement_change([row for row in inside if row[2]]),
+        "within": _agreement_change(within),
         "pooled": _agreement_change(crossing, counted_twice=True),
     }
 
@@ -246,25 +226,6 @@ def _compare_truth(runs: PairedRuns, truth: LabelledPairs) -> dict[str, Any]:
 def _sum_rows(rows: Iterable[ItemColumns]) -> ItemColumns:
     found = list(rows)
     return tuple(map(math.fsum, zip(*found, strict=True))) if found else (0.0, 0.0, 0.0)
-
-
-def _preferences_by_group(runs: PairedRuns, truth: LabelledPairs) -> list[list[tuple[int, int]]]:
-    """The preferred pairs of each group that both runs rewarded."""
-    group_of = {at: number for number, group in enumerate(runs.members) for at in group}
-    found: list[list[tuple[int, int]]] = [[] for _ in runs.members]
-    for better, worse in truth.preferences:
-        if runs.pairs[better].common and runs.pairs[worse].common:
-            found[group_of[better]].append((better, worse))
-    return found
-
-
-def _preference_row(runs: PairedRuns, better: int, worse: int) -> ItemColumns:
-    """One pair, as :func:`_pair_sums` counts it."""
-    shares = []
-    for rewards in (runs.rewards_a, runs.rewards_b):
-        one, other = rewards[better] or 0.0, rewards[worse] or 0.0
-        shares.append((1 + (one > other) - (one < other)) / 2)
-    return shares[0], shares[1], 1.0
 
 
 def _pair_sums(runs: PairedRuns, places: Sequence[int], outcomes: Outcomes) -> list[ItemColumns]:
@@ -335,46 +296,23 @@ def count_kinds(kinds: Sequence[str | None]) -> dict[str, int]:
     return dict(Counter(kind for kind in kinds if kind is not None).most_common())
 
 
-def _turned_samples(runs: PairedRuns) -> list[dict[str, Any]]:
-    """Samples whose advantage turns its sign, the widest turn first."""
-    turned = [
-        (place, a, b)
-        for place, (a, b) in runs.advantages().items()
-        if advantage_sign(a) * advantage_sign(b) < 0
-    ]
-    turned.sort(key=lambda one: (-abs(one[2] - one[1]), one[0]))
-    return [sample_numbers(runs, place, a, b) for place, a, b in turned[:_MAX_LISTED]]
-
-
 def worst_changes(runs: PairedRuns, most: int) -> list[int]:
     """Places of the pairs that changed most: advantages, then what is missing in one run alone.
 
     A quarter at least is kept for each of the two, where there are so many.
     """
-    advantages = runs.advantages()
-    moved = [
-        place
-        for place, (a, b) in advantages.items()
-        if not differ_by_rounding(a, b) or _is_reward_changed(runs, place)
-    ]
-    moved.sort(key=lambda place: (-_severity(*advantages[place]), place))
+    moved: list[tuple[float, int]] = []
+    for place, (a, b) in runs.advantages().items():
+        one, other = runs.rewards_a[place] or 0.0, runs.rewards_b[place] or 0.0
+        if not (differ_by_rounding(a, b) and differ_by_rounding(one, other)):
+            # One that turned its sign goes before one that did not.
+            moved.append((-abs(a - b) - 1e6 * turns_sign(a, b), place))
     gone = [
         place for place, (a, b) in enumerate(runs.pairs) if (a.reward is None) != (b.reward is None)
     ]
     room = max(most - len(gone), most - most // 4)
-    chosen = moved[:room]
+    chosen = [place for _, place in sorted(moved)][:room]
     return chosen + gone[: most - len(chosen)]
-
-
-def _is_reward_changed(runs: PairedRuns, place: int) -> bool:
-    one, other = runs.rewards_a[place], runs.rewards_b[place]
-    return one is not None and other is not None and not differ_by_rounding(one, other)
-
-
-def _severity(a: float, b: float) -> float:
-    """How far an advantage moved; one that turned its sign goes before one that did not."""
-    turned = advantage_sign(a) * advantage_sign(b) < 0
-    return abs(a - b) + (1e6 if turned else 0.0)
 
 
 def sample_numbers(

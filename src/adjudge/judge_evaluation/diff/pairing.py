@@ -64,7 +64,21 @@ class DiffRun:
         self._mapping = mapping or {}
         self.facts: Mapping[str, Any] = self._records.facts if self._records else {}
         self.summary: Mapping[str, Any] = self._records.summary if self._records else {}
-        self.rows = [_make_row(place, one) for place, one in enumerate(self._read())]
+        self.rows = [
+            RunRow(
+                place=place,
+                index=one.index,
+                key=one.key,
+                where=one.where,
+                group=one.group_key,
+                reward=one.reward,
+                kind=one.missing.kind if one.missing and one.reward is None else None,
+                env_reward=one.env_reward,
+                scores=one.scores,
+                marks=read_criterion_marks(one.details),
+            )
+            for place, one in enumerate(self._read())
+        ]
         if not self.rows:
             raise RunFolderError(f"{path}: has no samples. Give a run that is finished.")
         if self._records is None and all(row.reward is None for row in self.rows):
@@ -121,15 +135,12 @@ class DiffRun:
 
         Where the files that were graded are gone or changed, what the folder kept of them.
         """
+        if self._records is None:
+            return dict(_pick(self._read_dump(), places))
         try:
-            return dict(_pick(self._read_samples(), places))
+            return dict(_pick(self._records.with_samples(), places))
         except (ConfigError, RolloutError, RunFolderError, OSError):
-            if self._records is None:
-                raise
             return dict(_pick(self._records.with_kept_samples(), places))
-
-    def _read_samples(self) -> Iterator[tuple[RunRecord, Sample]]:
-        return self._read_dump() if self._records is None else self._records.with_samples()
 
 
 def _pick(rows: Iterable[Any], places: Collection[int]) -> Iterator[tuple[int, Any]]:
@@ -139,22 +150,6 @@ def _pick(rows: Iterable[Any], places: Collection[int]) -> Iterator[tuple[int, A
             return
         if place in places:
             yield place, row
-
-
-def _make_row(place: int, record: RunRecord) -> RunRow:
-    missing = record.missing if record.reward is None else None
-    return RunRow(
-        place=place,
-        index=record.index,
-        key=record.key,
-        where=record.where,
-        group=record.group_key,
-        reward=record.reward,
-        kind=None if missing is None else missing.kind,
-        env_reward=record.env_reward,
-        scores=record.scores,
-        marks=read_criterion_marks(record.details),
-    )
 
 
 class RowPair(NamedTuple):
@@ -173,10 +168,10 @@ class PairedRuns:
     """The samples that two runs have in common, and how they were found.
 
     ``pairs`` stand in an order that does not depend on that of the runs' rows; ``members`` has the
-    places of each group's pairs, and what is one group is one in both runs. Samples are joined by
-    content, of equal rollouts the k-th with the k-th. ``same_groups``: whether both runs group the
-    common samples alike. Raises :class:`~adjudge.errors.RunFolderError` for runs without a sample
-    in common.
+    places of each group's pairs, and ``group_of`` the group of a place; what is one group is one in
+    both runs. Samples are joined by content, of equal rollouts the k-th with the k-th.
+    ``same_groups``: whether both runs group the common samples alike. Raises
+    :class:`~adjudge.errors.RunFolderError` for runs without a sample in common.
     """
 
     def __init__(self, a: DiffRun, b: DiffRun) -> None:
@@ -190,12 +185,13 @@ class PairedRuns:
         self.pairs = found
         self.only_a, self.only_b = len(a.rows) - len(found), len(b.rows) - len(found)
         groups = [(pair.a.group, pair.b.group) for pair in found]
-        self.same_groups = (
-            len(set(groups))
-            == len({one for one, _ in groups})
-            == len({other for _, other in groups})
-        )
-        self.members = _places_by(groups)
+        ours, theirs = map(set, zip(*groups, strict=True))
+        self.same_groups = len(set(groups)) == len(ours) == len(theirs)
+        members: dict[Hashable, list[int]] = defaultdict(list)
+        for place, key in enumerate(groups):
+            members[key].append(place)
+        self.members = list(members.values())
+        self.group_of = {at: number for number, group in enumerate(self.members) for at in group}
         self.rewards_a = self._snapped([pair.a.reward for pair in found])
         self.rewards_b = self._snapped([pair.b.reward for pair in found])
 
@@ -242,7 +238,6 @@ def read_labels(runs: PairedRuns) -> LabelledPairs:
     """
     said: dict[int, dict[str, float]] = defaultdict(dict)
     preferred: dict[Hashable, tuple[int, int]] = {}
-    group_of = {at: number for number, group in enumerate(runs.members) for at in group}
     found = sorted(
         (one for side in (0, 1) for one in _joined_labels(runs, side)),
         key=lambda one: (one[1].score is not None, one[1].time),  # a score goes before a verdict
@@ -250,7 +245,7 @@ def read_labels(runs: PairedRuns) -> LabelledPairs:
     for at, label, over, score in found:
         if score is not None:
             said[at][label.author] = score
-        elif over is not None and over != at and group_of[over] == group_of[at]:
+        elif over is not None and over != at and runs.group_of[over] == runs.group_of[at]:
             preferred[label.author, frozenset((at, over))] = at, over
     means = {at: math.fsum(of.values()) / len(of) for at, of in said.items()}
     return LabelledPairs(means, list(preferred.values()))
@@ -287,13 +282,6 @@ def _joined_labels(
             yield at, label, find(label, label.over_index, label.preferred_over), score
 
 
-def _places_by(keys: Sequence[Hashable]) -> list[list[int]]:
-    found: dict[Hashable, list[int]] = {}
-    for place, key in enumerate(keys):
-        found.setdefault(key, []).append(place)
-    return list(found.values())
-
-
 def _join_by_content(a: Sequence[RunRow], b: Sequence[RunRow]) -> Iterator[RowPair]:
     """Equal rollouts, those of the same group first, and then in their order."""
     left, right = list(a), list(b)
@@ -312,8 +300,5 @@ def _join_by_content(a: Sequence[RunRow], b: Sequence[RunRow]) -> Iterator[RowPa
             else:
                 unmatched.append(row)
         left = unmatched
-        right = sorted((row for rows in waiting.values() for row in rows), key=_place)
-
-
-def _place(row: RunRow) -> int:
-    return row.place
+        left_over = (row for rows in waiting.values() for row in rows)
+        right = sorted(left_over, key=lambda row: row.place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from adjudge.config import format_setting
@@ -14,17 +14,17 @@ from adjudge.report.elements import (
     format_integer,
     format_number,
     format_percent,
-    format_range,
     paragraph,
     quote,
     small,
 )
 from adjudge.report.page import Section, Tile, notes_section, render_page
-from adjudge.report.table import Column, Table, lost, numeric
+from adjudge.report.table import Column, Table, estimate_cells, lost, numeric
 from adjudge.runs.records import RunRecord
 from adjudge.runs.report.tables import NOISE_NOTE, noise_table
-from adjudge.types import Sample
 
+PAGE_SAMPLES = 50
+"""Samples that changed most, on a page."""
 _TEXT_CHARS, _REASON_CHARS = 3_000, 1_500
 _MAX_GRADERS = 12
 """Graders of a sample whose reasons are shown; the first differ most."""
@@ -52,68 +52,55 @@ def write_verdict(summary: Mapping[str, Any]) -> str:
         same = "the same reward, or the same failure, and the same scores"
         differ = ", though the specs differ" if summary["settings"] else ""
         return f"No difference: A and B give {same} to all {count:,} samples{differ}."
-    parts = [_advantage_part(summary), *_truth_parts(summary), _missing_part(summary)]
-    said = "; ".join(part for part in parts if part) + "."
+    parts = [_advantage_part(summary)]
+    parts += [_truth_part(_TRUTHS[source], one) for source, one in summary["truth"].items()]
+    missing = summary["missing"]
+    if missing["only_a"] or missing["only_b"]:
+        a, b = (_percent(missing[one]) for one in ("a", "b"))
+        parts.append(f"{b} of its rewards are missing, {a} of A's")
+    said = "; ".join(filter(None, parts)) + "."
     if summary["same_spec"]:
         said += " A and B have the same spec: the difference is the judge's own noise."
     return said
 
 
 def _advantage_part(summary: Mapping[str, Any]) -> str:
-    found = summary["advantages"]
-    flips = found["sign_flips"]
+    flips, reward = summary["advantages"]["sign_flips"], summary["reward"]
     if flips["value"] is None:
-        change = summary["reward"]["change"]
-        if change["value"] is None:
+        if (change := reward["change"])["value"] is None:
             return "No sample has a reward in both runs"
         return f"B's rewards are {_signed(change['value'])} on average{_bracket(change)}"
     if not flips["value"]:
-        moved = summary["reward"]["changed"]
-        return (
-            f"B turns no advantage, and changes {moved:,} of {summary['reward']['common']:,} "
-            "rewards"
-        )
+        changed = f"{reward['changed']:,} of {reward['common']:,}"
+        return f"B turns no advantage, and changes {changed} rewards"
     return f"B turns {_percent(flips['value'])} of advantages{_bracket(flips, share=True)}"
 
 
-def _truth_parts(summary: Mapping[str, Any]) -> list[str]:
-    found = []
-    for source, whole in summary["truth"].items():
-        inside = whole["within"]["pairs"] > 0
-        one = whole["within" if inside else "pooled"]
-        change = one["change"]
-        if change["value"] is None:
-            continue
-        numbers = (
-            f"{format_number(one['b']['value'], 2)} against {format_number(one['a']['value'], 2)}, "
-            f"difference {_signed(change['value'])}"
-        )
-        if change["low"] is not None:
-            numbers += f", {_signed(change['low'])} to {_signed(change['high'])}"
-        if not change["value"]:
-            said = f"it agrees with {_TRUTHS[source]} as A does"
-        elif change["low"] is not None and (change["low"] > 0 or change["high"] < 0):
-            more = "more" if change["value"] > 0 else "less"
-            said = f"it agrees with {_TRUTHS[source]} {more}"
-        else:
-            said = f"whether it agrees with {_TRUTHS[source]} more or less is not shown"
-        if not inside:
-            numbers += "; over all pairs: inside groups no two samples have different outcomes"
-        found.append(f"{said} ({numbers})")
-    return found
-
-
-def _missing_part(summary: Mapping[str, Any]) -> str:
-    missing = summary["missing"]
-    if not (missing["only_a"] or missing["only_b"]):
+def _truth_part(name: str, whole: Mapping[str, Any]) -> str:
+    """Whether B agrees more or less with what is right; empty where that cannot be said."""
+    inside = whole["within"]["pairs"] > 0
+    one = whole["within" if inside else "pooled"]
+    change = one["change"]
+    value, low, high = (change[key] for key in ("value", "low", "high"))
+    if value is None:
         return ""
-    a, b = (_percent(missing[one]) for one in ("a", "b"))
-    return f"{b} of its rewards are missing, {a} of A's"
+    if not value:
+        said = f"it agrees with {name} as A does"
+    elif low is not None and (low > 0 or high < 0):
+        said = f"it agrees with {name} {'more' if value > 0 else 'less'}"
+    else:
+        said = f"whether it agrees with {name} more or less is not shown"
+    b, a = (format_number(one[side]["value"], 2) for side in ("b", "a"))
+    ends = "" if low is None else f", {_signed(low)} to {_signed(high)}"
+    place = (
+        "" if inside else "; over all pairs: inside groups no two samples have different outcomes"
+    )
+    return f"{said} ({b} against {a}, difference {_signed(value)}{ends}{place})"
 
 
-def _percent(share: float) -> str:
+def _percent(share: float | None) -> str:
     """In the terminal, too, where a narrow space is none."""
-    return format_percent(share).replace("\u202f", " ")
+    return "–" if share is None else format_percent(share).replace("\u202f", " ")
 
 
 def _signed(value: float) -> str:
@@ -124,8 +111,7 @@ def _signed(value: float) -> str:
 def _bracket(found: Mapping[str, Any], *, share: bool = False) -> str:
     if found["low"] is None:
         return ""
-    ends = [found["low"], found["high"]]
-    low, high = map(_percent, ends) if share else map(_signed, ends)
+    low, high = map(_percent if share else _signed, (found["low"], found["high"]))
     return f" ({low} to {high})"
 
 
@@ -135,17 +121,17 @@ def _bracket(found: Mapping[str, Any], *, share: bool = False) -> str:
 def diff_tables(summary: Mapping[str, Any]) -> dict[str, Table]:
     """The tables of page and terminal by the key of their section; those without rows are false."""
     return {
-        "settings": settings_table(summary),
-        "rewards": score_change_table(summary),
+        "settings": _settings_table(summary),
+        "rewards": _score_change_table(summary),
         "advantages": advantage_table(summary),
-        "truth": truth_table(summary),
+        "truth": _truth_table(summary),
         "noise": noise_table(summary["noise"]) if summary["noise"] else Table([], []),
         "missing": missing_table(summary),
-        "costs": cost_table(summary),
+        "costs": _cost_table(summary),
     }
 
 
-def settings_table(summary: Mapping[str, Any]) -> Table:
+def _settings_table(summary: Mapping[str, Any]) -> Table:
     """The settings of the specs that differ."""
     rows = [
         [one["key"], format_setting(one["a"]), format_setting(one["b"])]
@@ -156,7 +142,7 @@ def settings_table(summary: Mapping[str, Any]) -> Table:
     )
 
 
-def score_change_table(summary: Mapping[str, Any]) -> Table:
+def _score_change_table(summary: Mapping[str, Any]) -> Table:
     """Means of the reward and of each grader, paired."""
     rows: list[list[object]] = []
     for name, one in [(bold("reward"), summary["reward"]), *summary["graders"].items()]:
@@ -170,7 +156,9 @@ def score_change_table(summary: Mapping[str, Any]) -> Table:
 
 def _compared(a: float | None, b: float | None, change: Mapping[str, Any]) -> list[str]:
     """What both runs have, and the difference with its interval."""
-    return [format_number(a), format_number(b), _change_number(change), _ends(change)]
+    value, ends = estimate_cells(change)
+    plus = "+" if change["value"] and change["value"] > 0 else ""
+    return [format_number(a), format_number(b), plus + value, ends]
 
 
 def _change_table(heading: str, rows: list[list[object]], last: Column) -> Table:
@@ -179,32 +167,20 @@ def _change_table(heading: str, rows: list[list[object]], last: Column) -> Table
     return Table(columns, rows, keep=("B − A", "A", "B"), drop=(str(last.heading),))
 
 
-def _change_number(change: Mapping[str, Any]) -> str:
-    value = change["value"]
-    return f"{'+' if value and value > 0 else ''}{format_number(value)}"
-
-
-def _ends(found: Mapping[str, Any]) -> str:
-    return format_range(found["low"], found["high"], found["why"])
-
-
 def advantage_table(summary: Mapping[str, Any]) -> Table:
     """What the change is to a group-relative trainer."""
     found = summary["advantages"]
     rows = []
     for key, (name, about) in _ADVANTAGES.items():
-        one = found[key]
+        value, ends = estimate_cells(one := found[key])
         if key in _SHARES:
-            value = "–" if one["value"] is None else _percent(one["value"])
-            none = one["low"] is None
-            ends = one["why"] if none else _bracket(one, share=True).strip(" ()")
-        else:
-            value, ends = format_number(one["value"]), _ends(one)
+            value = _percent(one["value"])
+            ends = _bracket(one, share=True).strip(" ()") or one["why"]
         rows.append([[name, " ", small(about)], value, ends])
     return Table(["within groups", *numeric("value"), Column("95 %", "i")], rows)
 
 
-def truth_table(summary: Mapping[str, Any]) -> Table:
+def _truth_table(summary: Mapping[str, Any]) -> Table:
     """Who orders two samples as the environment, or people, do."""
     rows: list[list[object]] = []
     for source, whole in summary["truth"].items():
@@ -235,42 +211,33 @@ def _count(count: int) -> object:
     return lost(f"{count:,}") if count else "0"
 
 
-def cost_table(summary: Mapping[str, Any]) -> Table:
+def _cost_table(summary: Mapping[str, Any]) -> Table:
     """What both runs cost; what neither knows is left out."""
     rows = []
     for key, name in _COSTS.items():
         a, b = summary["a"][key], summary["b"][key]
         if a or b:
-            times = f"{b / a:.2f} ×" if a and b is not None else "–"
-            rows.append([name, _amount(key, a), _amount(key, b), times])
+            digits = 4 if key == "cost_usd" else 1 if (a or 0) % 1 or (b or 0) % 1 else 0
+            amounts = (format_number(one, digits) for one in (a, b))
+            rows.append([name, *amounts, f"{b / a:.2f} ×" if a and b is not None else "–"])
     return Table(["spent", *numeric("A", "B", "B : A")], rows)
-
-
-def _amount(key: str, value: float | None) -> str:
-    if value is None:
-        return "–"
-    if key == "cost_usd":
-        return f"{value:.4f}"
-    return format_number(value, 1) if value % 1 else format_integer(value)
 
 
 def changes_table(summary: Mapping[str, Any], most: int) -> Table:
     """The samples that changed most, in numbers."""
-    rows = [
-        [
-            [small(f"{number}. "), one["where"].rpartition("/")[2] or f"#{one['index_b']}"],
-            *(_reward_cell(one, side) for side in ("a", "b")),
-            *(format_number(one[f"advantage_{side}"], 2) for side in ("a", "b")),
+    rows: list[list[object]] = []
+    for number, one in enumerate(summary["worst"][:most], 1):
+        place = one["where"].rpartition("/")[2] or f"#{one['index_b']}"
+        rewards = [
+            format_number(one[f"reward_{side}"])
+            if one[f"reward_{side}"] is not None
+            else lost(one[f"missing_{side}"] or "missing")
+            for side in ("a", "b")
         ]
-        for number, one in enumerate(summary["worst"][:most], 1)
-    ]
+        advantages = (format_number(one[f"advantage_{side}"], 2) for side in ("a", "b"))
+        rows.append([[small(f"{number}. "), place], *rewards, *advantages])
     columns = ["changed most", *numeric("A", "B", "advantage A", "advantage B")]
     return Table(columns, rows, keep=("A", "B"))
-
-
-def _reward_cell(one: Mapping[str, Any], side: str) -> object:
-    reward = one[f"reward_{side}"]
-    return lost(one[f"missing_{side}"] or "missing") if reward is None else format_number(reward)
 
 
 # --- samples ------------------------------------------------------------------------------------
@@ -289,29 +256,21 @@ def describe_worst(runs: PairedRuns, most: int) -> list[dict[str, Any]]:
     advantages = runs.advantages()
     found = []
     for at in chosen:
-        (a, sample), (b, other) = (
-            read[row.place] for read, row in zip(sides, runs.pairs[at], strict=True)
-        )
+        pair = runs.pairs[at]
+        (a, own), (b, other) = (read[row.place] for read, row in zip(sides, pair, strict=True))
+        sample = own if own is not None else other
         found.append(
             {
                 **sample_numbers(runs, at, *advantages.get(at, (None, None))),
-                "missing_a": runs.pairs[at].a.kind,
-                "missing_b": runs.pairs[at].b.kind,
-                **_texts(sample if sample is not None else other),
+                "missing_a": pair.a.kind,
+                "missing_b": pair.b.kind,
+                "prompt": sample and _clip(sample.prompt or "", _TEXT_CHARS),
+                "response": sample and _clip(sample.response or "", _TEXT_CHARS),
+                "messages": sample and len(sample.messages or ()),
                 "graders": _reasons(a, b),
             }
         )
     return found
-
-
-def _texts(sample: Sample | None) -> dict[str, Any]:
-    if sample is None:
-        return {"prompt": None, "response": None, "messages": None}
-    return {
-        "prompt": _clip(sample.prompt or "", _TEXT_CHARS),
-        "response": _clip(sample.response or "", _TEXT_CHARS),
-        "messages": len(sample.messages or ()),
-    }
 
 
 def _reasons(a: RunRecord, b: RunRecord) -> list[dict[str, Any]]:
@@ -336,41 +295,33 @@ def _clip(text: str, most: int) -> str:
 
 
 def _sample_block(number: int, one: Mapping[str, Any]) -> Element:
-    rewards = [
+    rewards = " → ".join(
         f"missing ({one[f'missing_{side}']})"
         if one[f"reward_{side}"] is None
         else format_number(one[f"reward_{side}"])
         for side in ("a", "b")
-    ]
-    said = f"reward {rewards[0]} → {rewards[1]}"
+    )
+    said = f"{number}. reward {rewards}"
     if one["advantage_a"] is not None:
         a, b = (format_number(one[f"advantage_{side}"], 2) for side in ("a", "b"))
         said += f", advantage {a} → {b}"
     place = one["where"] or f"sample {one['index_b']}"
-    rows = [
-        [
-            line["grader"],
-            *(
-                [bold(format_number(line[f"score_{side}"])), " ", quote(line[f"reason_{side}"])]
-                for side in ("a", "b")
-            ),
-        ]
+    reasons = [
+        [line["grader"], *([bold(format_number(line[f"score_{side}"])), " ",
+                            quote(line[f"reason_{side}"])] for side in ("a", "b"))]
         for line in one["graders"]
-    ]
-    if one["response"] is None:
-        texts: list[object] = [paragraph(small("The rollouts are gone: no text."))]
-    else:
+    ]  # fmt: skip
+    texts: object = paragraph(small("The rollouts are gone: no text."))
+    if one["response"] is not None:
         more = f", the last of {one['messages']} messages" if one["messages"] > 2 else ""
-        said_by = (("prompt", one["prompt"]), (f"response{more}", one["response"]))
-        rows_of_texts = [[[small(name), quote(text)]] for name, text in said_by]
-        texts = [Table([""], rows_of_texts, kind="said", row_heads=False)]
+        named = (("prompt", one["prompt"]), (f"response{more}", one["response"]))
+        rows = [[[small(name), quote(text)]] for name, text in named]
+        texts = Table([""], rows, kind="said", row_heads=False)
     return Element(
         "details",
-        Element(
-            "summary", bold(f"{number}. {said}"), " ", small(f"{place} · group {one['group']}")
-        ),
-        *texts,
-        Table(["grader", Column("A", "w"), Column("B", "w")], rows, kind="said"),
+        Element("summary", bold(said), " ", small(f"{place} · group {one['group']}")),
+        texts,
+        Table(["grader", Column("A", "w"), Column("B", "w")], reasons, kind="said"),
         open="open" if number <= 3 else "",
         id=f"sample-{number}",
     )
@@ -390,93 +341,66 @@ def render_diff_page(summary: Mapping[str, Any]) -> str:
             break
         blocks.append(block)
     left = len(summary["worst"]) - len(blocks)
-    settings: list[object] = [tables["settings"]]
+    settings: object = tables["settings"] or "Nothing differs in the specs."
     if summary["settings"] is None:
-        settings = [
-            (
-                "One of the two is no folder of `adjudge grade`: what differs in the specs is not "
-                "known."
-            )
-        ]
-    elif not summary["settings"]:
-        settings = ["Nothing differs in the specs."]
+        settings = "Not known: one of the two is no folder of `adjudge grade`."
+    noise = tables["noise"]
+    samples = summary["samples"]
+    counts = (
+        f"{samples['both']:,} in both, {samples['only_a']:,} only in A, {samples['only_b']:,} only "
+        "in B"
+    )
+    judged = (
+        (
+            side.upper(),
+            [part for part in (one["path"], one["spec"], ", ".join(one["models"])) if part],
+        )
+        for side in ("a", "b")
+        for one in [summary[side]]
+    )
+    changes = [tables["rewards"], tables["advantages"]]
+    not_shown = f"{left} more did not fit on the page." if left else ""
     return render_page(
         "A and B: the same rollouts, judged twice",
-        _facts(summary),
         [
-            Section(
-                "changes",
-                "What changes",
-                [tables[one] for one in ("rewards", "advantages")],
-                "Changes",
-            ),
+            *judged,
+            ("Samples", counts),
+            ("Intervals", f"95 %, bootstrap by group (from 8 groups on), seed {summary['seed']}"),
+        ],
+        [
+            Section("changes", "What changes", changes, "Changes"),
             Section("truth", "Who is right", [tables["truth"]], "Who is right"),
-            Section("noise", "Signal and noise", _noise_part(tables["noise"]), "Noise"),
+            Section("noise", "Signal and noise",
+                    [noise, paragraph(small(NOISE_NOTE))] if noise else [], "Noise"),
             Section("missing", "Missing rewards", [tables["missing"]], "Missing"),
             Section("costs", "What it cost", [tables["costs"]], "Cost"),
-            Section("specs", "What differs in the specs", settings, "Specs"),
-            Section(
-                "samples",
-                "Samples that changed most",
-                [*blocks, f"{left} more did not fit on the page." if left else ""],
-                "Samples",
-            ),
+            Section("specs", "What differs in the specs", [settings], "Specs"),
+            Section("samples", "Samples that changed most", [*blocks, not_shown], "Samples"),
             notes_section(__package__ or "", link="How to read it"),
         ],
         tiles=_tiles(summary),
         styles=[(__package__ or "", "diff.css")],
-        above=[Element("h2", summary["verdict"], class_="verdict"), *_condition_lines(summary)],
-    )
-
-
-def _noise_part(table: Table) -> list[object]:
-    return [table, paragraph(small(NOISE_NOTE))] if table else []
-
-
-def _condition_lines(summary: Mapping[str, Any]) -> list[Element]:
-    return [
-        Element("p", bold(one["condition"]), f": {one['sentence']}", class_="banner")
-        for one in summary["conditions"]
-        if one["failed"]
-    ]
-
-
-def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str | Sequence[str]]]:
-    samples = summary["samples"]
-    return [
-        *((side.upper(), _describe(summary[side])) for side in ("a", "b")),
-        (
-            "Samples",
-            (
-                f"{samples['both']:,} in both, {samples['only_a']:,} only in A, "
-                f"{samples['only_b']:,} only in B"
+        above=[
+            Element("h2", summary["verdict"], class_="verdict"),
+            *(
+                Element("p", bold(one["condition"]), f": {one['sentence']}", class_="banner")
+                for one in summary["conditions"]
+                if one["failed"]
             ),
-        ),
-        ("Intervals", f"95 %, bootstrap by group (from 8 groups on), seed {summary['seed']}"),
-    ]
-
-
-def _describe(side: Mapping[str, Any]) -> list[str]:
-    return [one for one in (side["path"], side["spec"] or "", ", ".join(side["models"])) if one]
+        ],
+    )  # fmt: skip
 
 
 def _tiles(summary: Mapping[str, Any]) -> list[Tile]:
     found, missing = summary["advantages"], summary["missing"]
-    turned, best = (found[name]["value"] for name in _SHARES)
-    extra = missing["only_b"]
+    turned, best = (_percent(found[name]["value"]) for name in _SHARES)
+    *_, change, _ = _compared(None, None, summary["reward"]["change"])
+    extra, count = missing["only_b"], format_integer(summary["samples"]["both"])
     return [
-        Tile(
-            "Samples in both",
-            format_integer(summary["samples"]["both"]),
-            f"{summary['groups']['count']:,} groups",
-        ),
-        Tile("Advantages turned", "–" if turned is None else _percent(turned), ""),
-        Tile("Another best sample", "–" if best is None else _percent(best), "of groups"),
-        Tile("Reward, B − A", _change_number(summary["reward"]["change"]), ""),
-        Tile(
-            "Missing only in B",
-            format_integer(extra),
-            f"only in A: {missing['only_a']:,}",
-            extra > 0,
-        ),
-    ]
+        Tile("Samples in both", count, f"{summary['groups']['count']:,} groups"),
+        Tile("Advantages turned", turned, ""),
+        Tile("Another best sample", best, "of groups"),
+        Tile("Reward, B − A", change, ""),
+        Tile("Missing only in B", format_integer(extra), f"only in A: {missing['only_a']:,}",
+             extra > 0),
+    ]  # fmt: skip

@@ -11,9 +11,9 @@ import copy
 import dataclasses
 import inspect
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from adjudge.errors import ConfigError
 from adjudge.graders.base import FunctionGrader, GraderTraits, RuleGrader, is_listwise
@@ -61,10 +61,10 @@ class ProbeQuestion(NamedTuple):
 class ProbedGrader:
     """A grader, seen as a judge to be probed.
 
-    ``with_reference``: whether it is given the items' references; ``None``: where it takes one.
+    ``gives_reference``: whether it is given the items' references, where it takes one.
     """
 
-    def __init__(self, grader: Any, *, with_reference: bool | None = None) -> None:
+    def __init__(self, grader: Any, *, gives_reference: bool = True) -> None:
         self.grader = grader
         self.panel = isinstance(grader, MultiJudge)
         one: Any = grader.members[0] if isinstance(grader, MultiJudge) else grader
@@ -74,8 +74,7 @@ class ProbedGrader:
             self.kind = "ranks"
         elif isinstance(one, PairwiseGrader):
             self.kind = "compares"
-        self.takes_reference = _takes_reference(one)
-        self.gives_reference = self.takes_reference if with_reference is None else with_reference
+        self.gives_reference = gives_reference and _takes_reference(one)
         own = isinstance(one, RubricGrader) and one.source.fixed is None
         self.rubric_field = one.source.field if own else ""
         self.score_range = finite_range(GraderTraits.of(one).score_range)
@@ -191,6 +190,16 @@ def reorder_criteria(grader: Any) -> Any:
     return twin
 
 
+_T = TypeVar("_T")
+
+
+def all_known(found: Iterable[_T | None]) -> list[_T] | None:
+    """The answers, where none of them is missing."""
+    answers = list(found)
+    known = [one for one in answers if one is not None]
+    return known if len(known) == len(answers) else None
+
+
 class OrderedVerdict(NamedTuple):
     """One verdict on a pair in a known order: who stood first, and what the first of them got.
 
@@ -291,9 +300,7 @@ class ProbeBench:
         self, item: ProbeItem, response: str, draws: int | None = None
     ) -> list[float] | None:
         """The scores of a response over ``draws`` (all repeats); ``None`` where one is missing."""
-        found = [self.score(item, response, draw) for draw in range(draws or self.repeats)]
-        present = [one for one in found if one is not None]
-        return present if len(present) == len(found) else None
+        return all_known(self.score(item, response, at) for at in range(draws or self.repeats))
 
     def score_moments(self, item: ProbeItem) -> ItemColumns:
         """Sum, sum of squares and number of the first scores of an item's own answers."""
@@ -368,10 +375,8 @@ class ProbeBench:
         """Whether one answer is put before another: 1, 0 for a tie, −1; or a share of these."""
         if self.subject.kind != "scores":
             return self.prefers(item, one, other)
-        first, second = self.score(item, one), self.score(item, other)
-        if first is None or second is None:
-            return None
-        return float((first > second) - (first < second))
+        scores = all_known((self.score(item, one), self.score(item, other)))
+        return None if scores is None else float(scores[0] > scores[1]) - (scores[0] < scores[1])
 
     def shift(self, item: ProbeItem, base: str, changed: str) -> float | None:
         """What a change does: the difference of scores, or how far it is preferred to the base."""

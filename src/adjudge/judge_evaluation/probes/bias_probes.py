@@ -6,7 +6,8 @@ Source: its language, the reference, the model that wrote it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import combinations, product
 from operator import attrgetter
@@ -14,10 +15,16 @@ from statistics import fmean
 from typing import Any
 
 from adjudge.judge_evaluation.probes import items
-from adjudge.judge_evaluation.probes.bench import OrderedVerdict, ProbeBench, ProbeQuestion
+from adjudge.judge_evaluation.probes.bench import (
+    OrderedVerdict,
+    ProbeBench,
+    ProbeQuestion,
+    all_known,
+)
 from adjudge.judge_evaluation.probes.items import ProbeItem
 from adjudge.judge_evaluation.probes.probe import (
     SCORE_SD_UNIT,
+    EffectSide,
     Measurement,
     Probe,
     mean_shift,
@@ -29,26 +36,24 @@ from adjudge.stats.estimates import ItemColumns
 from adjudge.types import GraderScore
 
 
-def _ordered_verdicts(bench: ProbeBench) -> list[list[OrderedVerdict] | None]:
+def _ordered_verdicts(bench: ProbeBench) -> list[list[OrderedVerdict]]:
     """Verdicts on two answers of equal worth, by item: there position has most room."""
-    return [bench.ordered_verdicts(item, item.right, item.reference) for item in bench.items]
+    found = [bench.ordered_verdicts(item, item.right, item.reference) for item in bench.items]
+    return [one for one in found if one is not None]
 
 
 def _position(bench: ProbeBench) -> Measurement:
     rows: list[ItemColumns] = []
     for found in _ordered_verdicts(bench):
-        if found is not None:
-            toward_first = [(2 * s - 1) * (1 if given else -1) for given, s in found]
-            rows.append((fmean(toward_first), 1.0))
-    return Measurement("net preference", rows, mean_shift, asked=len(bench.items))
+        toward_first = [(2 * s - 1) * (1 if given else -1) for given, s in found]
+        rows.append((fmean(toward_first), 1.0))
+    return Measurement("net preference", rows, mean_shift)
 
 
 def _position_flips(bench: ProbeBench) -> Measurement:
     rows: list[ItemColumns] = []
     modal: list[float] = []
     for found in _ordered_verdicts(bench):
-        if found is None:
-            continue
         orders = [
             [one.score for one in found if one.in_named_order is given] for given in (True, False)
         ]
@@ -56,24 +61,15 @@ def _position_flips(bench: ProbeBench) -> Measurement:
         rows.append(_difference_counts(orders))
     flips, stable = _share(rows, 0), fmean(modal) if modal else None
     parts = {"consistency": None if flips is None else 1 - flips, "repeat_stability": stable}
-    asked = len(bench.items)
-    return Measurement("share of verdicts", rows, share_difference, asked=asked, parts=parts)
+    return Measurement("share of verdicts", rows, share_difference, parts=parts)
 
 
 def _difference_counts(ways: Sequence[Sequence[object]]) -> ItemColumns:
     """Differing pairs between two ways of asking and their number, then the same within a way."""
     between = list(product(*ways))
     within = [pair for way in ways for pair in combinations(way, 2)]
-    return (
-        _count_differing(between),
-        float(len(between)),
-        _count_differing(within),
-        float(len(within)),
-    )
-
-
-def _count_differing(pairs: Iterable[Sequence[object]]) -> float:
-    return float(sum(one != other for one, other in pairs))
+    counts = ((sum(a != b for a, b in pairs), len(pairs)) for pairs in (between, within))
+    return tuple(float(one) for pair in counts for one in pair)
 
 
 def share_difference(sums: Sequence[float]) -> float | None:
@@ -89,32 +85,26 @@ def _share(rows: Sequence[ItemColumns], place: int) -> float | None:
 def _criterion_order(bench: ProbeBench) -> Measurement:
     rows: list[ItemColumns] = []
     for item in bench.items:
-        orders: list[list[Mapping[str, object]]] = []
-        for turned in (False, True):
-            orders.append([])
-            for draw in range(bench.repeats):
-                reference = bench.reference(item)
-                question = ProbeQuestion(item.id, item.middling, "", reference, turned, draw)
-                marks = _criterion_marks(bench, question)
-                if marks is not None:
-                    orders[-1].append(marks)
-        if all(len(order) == bench.repeats for order in orders):
-            rows.append(_by_criterion(orders))
+        asked = [
+            [
+                ProbeQuestion(item.id, item.middling, "", bench.reference(item), turned, draw)
+                for draw in range(bench.repeats)
+            ]
+            for turned in (False, True)
+        ]
+        orders = all_known([all_known([_marks(bench, one) for one in order]) for order in asked])
+        if orders is not None:
+            shared = sorted(set.intersection(*(set(marks) for order in orders for marks in order)))
+            counts = [
+                _difference_counts([[marks[one] for marks in order] for order in orders])
+                for one in shared
+            ]
+            rows.append(tuple(map(math.fsum, zip(*counts, strict=True))) or (0.0,) * 4)
     parts = {"reordered": _share(rows, 0), "repeated": _share(rows, 2)}
-    asked = len(bench.items)
-    return Measurement("share of marks", rows, share_difference, asked=asked, parts=parts)
+    return Measurement("share of marks", rows, share_difference, parts=parts)
 
 
-def _by_criterion(orders: Sequence[Sequence[Mapping[str, object]]]) -> ItemColumns:
-    shared = sorted(set.intersection(*(set(marks) for order in orders for marks in order)))
-    found = [
-        _difference_counts([[marks[one] for marks in order] for order in orders]) for one in shared
-    ]
-    columns = list(zip(*found, strict=True)) or [()] * 4
-    return tuple(float(sum(column)) for column in columns)
-
-
-def _criterion_marks(bench: ProbeBench, question: ProbeQuestion) -> dict[str, object] | None:
+def _marks(bench: ProbeBench, question: ProbeQuestion) -> dict[str, object] | None:
     """What each criterion got, by its id."""
     found = bench.find_answer(question)
     if not isinstance(found, GraderScore) or "criteria" not in found.metadata:
@@ -133,7 +123,9 @@ def _order_obstacle(bench: ProbeBench) -> str:
 
 
 def _criteria_obstacle(bench: ProbeBench) -> str:
-    return "" if bench.subject.marks_criteria else "the grader marks no criteria of a rubric"
+    if not bench.subject.marks_criteria:
+        return "the grader marks no criteria of a rubric"
+    return require_repeats(bench)
 
 
 def _order_remedy(bench: ProbeBench) -> str:
@@ -179,7 +171,7 @@ ORDER_PROBES = (
         _criterion_order,
         threshold=0.1,
         kinds=("scores",),
-        hindrance=lambda bench: _criteria_obstacle(bench) or require_repeats(bench),
+        hindrance=_criteria_obstacle,
         remedy=("ask about each criterion by itself (ask = 'each')"),
     ),
 )
@@ -215,29 +207,24 @@ def measure_shift(
             key = (bench.seed, name, item.id)
             changed = change(item, answer, items.seeded_random(*key))
             longer.append(len(changed) / len(answer))
-            whole.append(bench.shift(item, answer, changed))
-            found.append(whole[-1])
+            shift = bench.shift(item, answer, changed)
+            whole.append(shift)
             if controlled:
                 control = change(item, answer, items.seeded_random(*key), neutral=True)
                 if control != answer:
-                    found[-1] = bench.contrast(item, control, changed)
-            if found[-1] is not None:
-                by_way[way].append(found[-1])
+                    shift = bench.contrast(item, control, changed)
+            found.append(shift)
+            by_way[way] += [] if shift is None else [shift]
         spread = bench.score_moments(item) if bench.subject.kind == "scores" else ()
         for shifts, table in ((found, rows), (whole, with_length)):
-            known = [one for one in shifts if one is not None]
-            if len(known) == len(ways):
+            if (known := all_known(shifts)) is not None:
                 table.append((fmean(known), 1.0, *spread))
     parts = {
         f"raw_{way}": fmean(shifts) for way, shifts in by_way.items() if shifts and len(ways) > 1
     }
-    return _measure_shifts(
-        bench,
-        rows,
-        asked=len(bench.items),
-        parts={"length_ratio": fmean(longer), **parts},
-        with_length=with_length if controlled else (),
-    )
+    parts = {"length_ratio": fmean(longer), **parts}
+    more = with_length if controlled else ()
+    return _measure_shifts(bench, rows, parts=parts, with_length=more)
 
 
 def _measure_shifts(bench: ProbeBench, rows: Sequence[ItemColumns], **facts: Any) -> Measurement:
@@ -250,117 +237,101 @@ def _measure_shifts(bench: ProbeBench, rows: Sequence[ItemColumns], **facts: Any
 _PARTIAL_ANSWER, _WRONG_ANSWER = attrgetter("middling"), attrgetter("wrong")
 
 
-def _shift_measure(
-    name: str, base: Callable[[ProbeItem], str], *, controlled: bool = True, **ways: Perturbation
-) -> Callable[[ProbeBench], Measurement]:
-    return partial(measure_shift, name=name, base=base, ways=ways, controlled=controlled)
+def _shift_probe(
+    name: str,
+    what: str,
+    base: Callable[[ProbeItem], str],
+    remedy: str,
+    *,
+    sided: EffectSide = "up",
+    controlled: bool = True,
+    **ways: Perturbation,
+) -> Probe:
+    """A probe of changes of a base answer in words alone."""
+    without = "with as many neutral words" if controlled else "without it"
+    return Probe(
+        name,
+        what,
+        f"the mean difference to the same answer {without}",
+        partial(measure_shift, name=name, base=base, ways=ways, controlled=controlled),
+        threshold=0.25,
+        of_pairs=0.3,
+        sided=sided,
+        remedy=remedy,
+    )
 
 
 def _words(kind: str) -> Perturbation:
     return partial(items.add_words, words=kind)
 
 
-_SHIFT_EFFECT = "the mean difference to the same answer with as many neutral words"
-
 WORDING_PROBES = (
-    Probe(
+    _shift_probe(
         "length",
         "a paragraph without content is added to a partly right answer",
-        "the mean difference to the same answer without it",
-        _shift_measure("length", _PARTIAL_ANSWER, controlled=False, padded=items.add_padding),
-        threshold=0.25,
-        of_pairs=0.3,
-        remedy=(
-            "tell the judge that length earns nothing, add a length_penalty or soft_overlong "
-            "grader, or train on pairs of equal length"
-        ),
+        _PARTIAL_ANSWER,
+        "tell the judge that length earns nothing, add a length_penalty or soft_overlong grader, "
+        "or train on pairs of equal length",
+        controlled=False,
+        padded=items.add_padding,
     ),
-    Probe(
+    _shift_probe(
         "markdown",
         "a partly right answer gets a heading and bold type, or becomes a list",
-        _SHIFT_EFFECT,
-        _shift_measure(
-            "markdown", _PARTIAL_ANSWER, headed=items.add_heading, bulleted=items.format_as_list
-        ),
-        threshold=0.25,
-        of_pairs=0.3,
+        _PARTIAL_ANSWER,
+        "judge the answer a second time without its markup and take the lower score, or ask for "
+        "criteria on the content alone",
         sided="both",
-        remedy=(
-            "judge the answer a second time without its markup and take the lower score, or ask"
-            " for criteria on the content alone"
-        ),
+        headed=items.add_heading,
+        bulleted=items.format_as_list,
     ),
-    Probe(
+    _shift_probe(
         "sycophancy",
         "a partly right answer flatters whoever asked",
-        _SHIFT_EFFECT,
-        _shift_measure("sycophancy", _PARTIAL_ANSWER, flattering=_words("flattery")),
-        threshold=0.25,
-        of_pairs=0.3,
-        remedy=(
-            "tell the judge to disregard what is said about the user, or ask criteria on the "
-            "content"
-        ),
+        _PARTIAL_ANSWER,
+        "tell the judge to disregard what is said about the user, or ask criteria on the content",
+        flattering=_words("flattery"),
     ),
-    Probe(
+    _shift_probe(
         "authority",
         "a wrong answer cites a source that does not exist",
-        _SHIFT_EFFECT,
-        _shift_measure("authority", _WRONG_ANSWER, cited=_words("citations")),
-        threshold=0.25,
-        of_pairs=0.3,
-        remedy=(
-            "give the judge a reference, or tell it that sources it cannot check prove nothing"
-        ),
+        _WRONG_ANSWER,
+        "give the judge a reference, or tell it that sources it cannot check prove nothing",
+        cited=_words("citations"),
     ),
-    Probe(
+    _shift_probe(
         "confidence",
         "a wrong answer says that it is certain",
-        _SHIFT_EFFECT,
-        _shift_measure("confidence", _WRONG_ANSWER, certain=_words("assurances")),
-        threshold=0.25,
-        of_pairs=0.3,
-        remedy=("give the judge a reference, or ask criteria on what is claimed"),
+        _WRONG_ANSWER,
+        "give the judge a reference, or ask criteria on what is claimed",
+        certain=_words("assurances"),
     ),
 )
 
 
 def _language(bench: ProbeBench) -> Measurement:
     rows: list[ItemColumns] = []
-    scores = bench.subject.kind == "scores"
-    twins = [topic for topic in bench.topics if topic.twin is not None]
-    for topic in twins:
-        if topic.twin is None:
-            continue
-        sign = 1.0 if topic.twin.language == "zh" else -1.0
-        if scores:
-            here, there = bench.score_moments(topic.item), bench.score_moments(topic.twin)
-            shift = _translation_shift(bench, topic.item, topic.twin)
+    twins = [(topic.item, topic.twin) for topic in bench.topics if topic.twin is not None]
+    for here, there in twins:
+        sign = 1.0 if there.language == "zh" else -1.0
+        partial_too = bool(here.partial and there.partial)
+        if bench.subject.kind == "scores":
+            pairs = [(here.right, there.right), (here.wrong, there.wrong)]
+            pairs += [(here.partial, there.partial)] if partial_too else []
+            moments = zip(bench.score_moments(here), bench.score_moments(there), strict=True)
+            scores = [all_known((bench.score(here, a), bench.score(there, b))) for a, b in pairs]
+            shift = mean_of_all(None if one is None else one[1] - one[0] for one in scores)
             if shift is not None:
-                rows.append((sign * shift, 1.0, *(a + b for a, b in zip(here, there, strict=True))))
-        else:
-            pairs = _reference_pairs(topic.item, topic.twin)
-            sides = [bench.prefers(item, item.right, other) for item, other in pairs]
-            if (first := sides[0]) is not None and (second := sides[1]) is not None:
-                rows.append((sign * (second - first) / 2, 1.0))
+                rows.append((sign * shift, 1.0, *map(sum, moments)))
+            continue
+        # Each right answer is set against one of the same worth in its language.
+        sides = all_known(
+            [bench.prefers(item, item.right, item.partial if partial_too else item.wrong)
+             for item in (here, there)]
+        )  # fmt: skip
+        if sides is not None:
+            rows.append((sign * (sides[1] - sides[0]) / 2, 1.0))
     return _measure_shifts(bench, rows, asked=len(twins))
-
-
-def _translation_shift(bench: ProbeBench, here: ProbeItem, there: ProbeItem) -> float | None:
-    """The mean change of score by translation, over the answers that both languages have."""
-    pairs = [(here.right, there.right), (here.wrong, there.wrong)]
-    if here.partial and there.partial:
-        pairs.append((here.partial, there.partial))
-    found = [(bench.score(here, one), bench.score(there, other)) for one, other in pairs]
-    return mean_of_all(
-        None if one is None or other is None else other - one for one, other in found
-    )
-
-
-def _reference_pairs(here: ProbeItem, there: ProbeItem) -> list[tuple[ProbeItem, str]]:
-    """Each language's item and the answer that its right one is set against: of the same worth."""
-    both = bool(here.partial and there.partial)
-    return [(item, item.partial if both else item.wrong) for item in (here, there)]
 
 
 def _language_obstacle(bench: ProbeBench) -> str:
@@ -372,15 +343,14 @@ def _reference(bench: ProbeBench) -> Measurement:
     rows: list[ItemColumns] = []
     pulled: list[float] = []
     for item in bench.items:
-        own, other = bench.score(item, item.reference), bench.score(item, item.right)
+        scores = all_known([bench.score(item, text) for text in (item.reference, item.right)])
         misled = bench.score(item, item.right, reference=item.wrong)
         spread = bench.score_moments(item)
-        if own is not None and other is not None:
-            rows.append((own - other, 1.0, *spread))
-            if misled is not None:
-                pulled.append(other - misled)
+        if scores is not None:
+            rows.append((scores[0] - scores[1], 1.0, *spread))
+            pulled += [] if misled is None else [scores[1] - misled]
     parts = {"raw_drop_under_a_wrong_reference": fmean(pulled)} if pulled else {}
-    return _measure_shifts(bench, rows, asked=len(bench.items), parts=parts)
+    return _measure_shifts(bench, rows, parts=parts)
 
 
 def _reference_obstacle(bench: ProbeBench) -> str:

@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from adjudge.datasets.files import RawColumns
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.rows import convert_row, read_records
 
@@ -87,16 +86,13 @@ def shipped_items() -> list[ProbeItem]:
 
 def load_items(path: Path) -> list[ProbeItem]:
     """The items of a file; raises :class:`ConfigError` naming the row and what is wrong."""
-    items = read_records([path], _parse_item)
+    items = read_records([path], lambda row, where: convert_row(
+        {**row, "topic": row.get("topic") or f"line-{where.rpartition(':')[2]}"}, ProbeItem
+    ))  # fmt: skip
     counts = Counter(item.id for item in items)
     if again := [name for name, count in counts.items() if count > 1]:
         raise ConfigError(f"{path}: topic: is given twice in one language (found {again[0]!r})")
     return items
-
-
-def _parse_item(row: RawColumns, where: str) -> ProbeItem:
-    topic = row.get("topic") or f"line-{where.rpartition(':')[2]}"
-    return convert_row({**row, "topic": topic}, ProbeItem)
 
 
 def choose_topics(
@@ -123,27 +119,16 @@ def choose_topics(
         )
     order = random.Random(seed).sample(usable, len(usable))  # noqa: S311  (no secret)
     drawn = order if n is None else order[:n]
-    main = _assign_languages(by_topic, drawn, language)
+    main: dict[str, str] = dict.fromkeys(drawn, language)
+    if language == "mixed":
+        main = {topic: next(iter(by_topic[topic])) for topic in drawn}
+        both = [topic for topic in drawn if len(by_topic[topic]) == 2]
+        main |= {topic: ("en", "zh")[place % 2] for place, topic in enumerate(both)}
     return [
-        ProbeTopic(by_topic[topic][main[topic]], by_topic[topic].get(_other_language(main[topic])))
-        for topic in usable
-        if topic in main
+        ProbeTopic(found[own], found.get("zh" if own == "en" else "en"))
+        for topic, found in by_topic.items()
+        if (own := main.get(topic))
     ]
-
-
-def _assign_languages(
-    by_topic: Mapping[str, Mapping[str, ProbeItem]], drawn: Sequence[str], language: LanguageChoice
-) -> dict[str, str]:
-    """In which language each topic is probed."""
-    if language != "mixed":
-        return dict.fromkeys(drawn, language)
-    main = {topic: next(iter(by_topic[topic])) for topic in drawn}
-    both = [topic for topic in drawn if len(by_topic[topic]) == 2]
-    return main | {topic: ("en", "zh")[place % 2] for place, topic in enumerate(both)}
-
-
-def _other_language(language: str) -> str:
-    return "zh" if language == "en" else "en"
 
 
 CHANGES: Mapping[str, Any] = tomllib.loads(

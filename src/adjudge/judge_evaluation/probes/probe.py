@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -23,6 +22,10 @@ SCORE_SD_UNIT = "SD of scores"
 """The unit of a shift of scores."""
 
 ALL_ANSWER_KINDS: tuple[AnswerKind, ...] = ("scores", "compares", "ranks")
+
+LEVEL = 0.95
+"""The level of all intervals of a card."""
+
 EffectSide = Literal["up", "both"]
 """Whether only too large an effect is a fault, or one of either sign."""
 
@@ -31,19 +34,20 @@ EffectSide = Literal["up", "both"]
 class Measurement:
     """What one probe found.
 
-    ``rows``: a row for each item that answered, ``statistic``: the effect from their sums; or
-    ``shares``, where the effect is a share of hits (of several named ones: the largest).
-    ``asked``: items in all; those without a row lack an answer that was needed. ``unit``: of the
-    effect. ``parts``: further numbers for the reader. ``why``: there is nothing to measure by, and
-    why. ``least``: below which the effect cannot be by its nature. ``with_length``: rows as
-    ``rows``, of an effect that the length of a change is part of, where ``rows`` are without it.
+    ``rows``: a row for each item that answered, ``statistic``: the effect from their sums; without
+    it the effect is the share of hits in ``(hits, trials)``, or with ``shares`` the largest of
+    several. ``asked``: items in all, by default the bench's; those without a row lack an answer
+    that was needed. ``unit``: of the effect. ``parts``: further numbers for the reader. ``why``:
+    there is nothing to measure by, and why. ``least``: below which the effect cannot be by its
+    nature. ``with_length``: rows as ``rows``, of an effect that the length of a change is part of,
+    where ``rows`` are without it.
     """
 
     unit: str
     rows: Sequence[ItemColumns] = ()
     statistic: Statistic | None = None
     shares: Mapping[str, Sequence[ItemColumns]] = field(default_factory=dict)
-    asked: int = 0
+    asked: int | None = None
     parts: Mapping[str, Any] = field(default_factory=dict)
     why: str = ""
     least: float | None = None
@@ -54,25 +58,18 @@ class Measurement:
         """Whether the effect is in standard deviations of the scores."""
         return self.unit == SCORE_SD_UNIT
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """What the effect lies between: a share or a difference of two, or a shift of any size."""
+    def estimate(self, seed: int) -> Estimate:
+        """The effect and its interval: a share or a difference of two, or a shift of any size."""
+        if self.shares:
+            return estimate_largest_share(list(self.shares.values()), level=LEVEL)
+        if self.statistic is None:
+            return estimate_share(self.rows, level=LEVEL)
+        found = bootstrap(self.rows, self.statistic, level=LEVEL, seed=seed)
+        if found.low is None or found.high is None:
+            return found
         low, high = (-math.inf, math.inf) if self.of_scores else (-1.0, 1.0)
-        return low if self.least is None else self.least, high
-
-    @property
-    def _answered(self) -> list[int]:
-        return [len(rows) for rows in self.shares.values()] or [len(self.rows)]
-
-    @property
-    def n(self) -> int:
-        """Items that answered, to one share at least."""
-        return max(self._answered)
-
-    @property
-    def missing(self) -> int:
-        """Items without an answer that was needed."""
-        return max(0, self.asked - min(self._answered))
+        low = low if self.least is None else self.least
+        return msgspec.structs.replace(found, low=max(low, found.low), high=min(high, found.high))
 
 
 @dataclass(frozen=True)
@@ -114,24 +111,6 @@ _WRONG_KIND_REASONS: Mapping[AnswerKind, str] = {
 }
 
 
-def estimate_effect(measured: Measurement, *, level: float, resamples: int, seed: int) -> Estimate:
-    """The effect and its interval."""
-    if measured.shares:
-        parts = list(measured.shares.values())
-        if len(parts) == 1:
-            return estimate_share(parts[0], level=level)
-        return estimate_largest_share(parts, level=level)
-    if measured.statistic is None:
-        return Estimate()
-    found = bootstrap(
-        measured.rows, measured.statistic, level=level, resamples=resamples, seed=seed
-    )
-    if found.low is None or found.high is None:
-        return found
-    low, high = measured.bounds
-    return msgspec.structs.replace(found, low=max(low, found.low), high=min(high, found.high))
-
-
 def mean_shift(sums: Sequence[float]) -> float | None:
     """Of columns ``(shift, 1, …)``: the mean shift."""
     return sums[0] / sums[1] if sums[1] else None
@@ -139,11 +118,11 @@ def mean_shift(sums: Sequence[float]) -> float | None:
 
 def standard_shift(sums: Sequence[float]) -> float | None:
     """Of columns ``(shift, 1, Σs, Σs², count)``: the mean shift in standard deviations of s."""
-    spread = _standard_deviation(*sums[2:5])
+    spread = standard_deviation(*sums[2:5])
     return sums[0] / sums[1] / spread if sums[1] and spread else None
 
 
-def _standard_deviation(total: float, squares: float, count: float) -> float:
+def standard_deviation(total: float, squares: float, count: float) -> float:
     """The standard deviation from sums; 0 where it is not more than rounding."""
     if count < 2:
         return 0.0
@@ -164,10 +143,6 @@ MIN_ITEMS = 8
 
 MAX_MISSING_SHARE = 0.2
 """The share of items that may lack an answer; more, and nothing is passed."""
-
-LEVEL = 0.95
-"""The level of all intervals of a card."""
-_RESAMPLES = 2_000
 
 
 class ProbeFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,55 +190,52 @@ def evaluate_probe(
         return ProbeFinding(verdict="not applicable", why=obstacle, **about)
     bench.reset_failures()
     measured = probe.measure(bench)
+    answered = [len(rows) for rows in measured.shares.values()] or [len(measured.rows)]
+    asked = len(bench.items) if measured.asked is None else measured.asked
     about |= {
         "unit": measured.unit,
-        "n": measured.n,
-        "missing": measured.missing,
+        "n": max(answered),
+        "missing": max(0, asked - min(answered)),
         "lost": bench.missing_by_kind,
         "parts": dict(measured.parts),
         "questions": len(bench.looked_at),
     }
     if measured.why:
         return ProbeFinding(verdict="not applicable", why=measured.why, **about)
-    estimated = partial(estimate_effect, level=LEVEL, resamples=_RESAMPLES, seed=bench.seed)
-    found = estimated(measured)
-    verdict, why = _verdict(probe, measured, found, limit)
+    found = measured.estimate(bench.seed)
+    two_sided = probe.sided == "both"
+    verdict, why = decide_verdict(found, limit, two_sided=two_sided), ""
+    if about["n"] < MIN_ITEMS:
+        verdict, why = "uncertain", f"{about['n']} items answered; {MIN_ITEMS} are needed"
+    elif about["missing"] > MAX_MISSING_SHARE * asked and (
+        verdict == "pass" or found.value is None
+    ):
+        verdict, why = "uncertain", f"{about['missing']} of {asked} items have no answer"
+    elif found.value is None and measured.of_scores:
+        why = "all answers have the same score, so no shift can be measured"
+        verdict = "not applicable"
+    elif found.low is None:
+        why = "no interval: without a few of the items there is nothing to measure"
     if measured.with_length:
-        whole = estimated(replace(measured, rows=measured.with_length))
+        whole = replace(measured, rows=measured.with_length).estimate(bench.seed)
         ends = {"": whole.value, "_low": whole.low, "_high": whole.high}
         about["parts"] |= {f"with_length{end}": at for end, at in ends.items() if at is not None}
-        with_length = decide_verdict(whole, limit, two_sided=probe.sided == "both")
-        why = why or _length_reason(verdict, with_length, whole)
+        if decide_verdict(whole, limit, two_sided=two_sided) == "fail":
+            why = why or _length_reason(verdict, whole)
     if verdict == "fail":
         about["remedy"] = probe.remedy if isinstance(probe.remedy, str) else probe.remedy(bench)
     about |= {"effect": found.value, "low": found.low, "high": found.high}
     return ProbeFinding(verdict=verdict, why=why, **about)
 
 
-def _length_reason(verdict: ProbeVerdict, with_length: ProbeVerdict, whole: Estimate) -> str:
+def _length_reason(verdict: ProbeVerdict, whole: Estimate) -> str:
     """What a change that fails with its length, and not beyond it, is owed to."""
-    if with_length != "fail" or verdict not in ("pass", "uncertain"):
-        return ""
     ends = f"{whole.value:+.3f} ({whole.low:+.3f} to {whole.high:+.3f})".replace("-", "−")
     if verdict == "pass":
         return f"length alone explains it: with its length the shift is {ends}"
-    return f"with its length the shift is {ends}; whether length alone explains it is uncertain"
-
-
-def _verdict(
-    probe: Probe, measured: Measurement, found: Estimate, limit: float
-) -> tuple[ProbeVerdict, str]:
-    if measured.n < MIN_ITEMS:
-        return "uncertain", f"{measured.n} items answered; {MIN_ITEMS} are needed"
-    verdict = decide_verdict(found, limit, two_sided=probe.sided == "both")
-    asked = measured.asked or measured.n
-    if measured.missing > MAX_MISSING_SHARE * asked and (verdict == "pass" or found.value is None):
-        return "uncertain", f"{measured.missing} of {asked} items have no answer"
-    if found.value is None and measured.of_scores:
-        return "not applicable", "all answers have the same score, so no shift can be measured"
-    if found.low is None:
-        return "uncertain", "no interval: without a few of the items there is nothing to measure"
-    return verdict, ""
+    if verdict == "uncertain":
+        return f"with its length the shift is {ends}; whether length alone explains it is uncertain"
+    return ""
 
 
 def decide_verdict(found: Estimate, limit: float, *, two_sided: bool = False) -> ProbeVerdict:

@@ -14,7 +14,7 @@ from statistics import fmean
 
 from adjudge.errors import ErrorKind
 from adjudge.judge_evaluation.probes import items
-from adjudge.judge_evaluation.probes.bench import ProbeBench, ProbeQuestion
+from adjudge.judge_evaluation.probes.bench import ProbeBench, ProbeQuestion, all_known
 from adjudge.judge_evaluation.probes.items import ATTACKS, MASTER_KEYS
 from adjudge.judge_evaluation.probes.probe import (
     MAX_MISSING_SHARE,
@@ -23,6 +23,7 @@ from adjudge.judge_evaluation.probes.probe import (
     Probe,
     mean_shift,
     require_repeats,
+    standard_deviation,
 )
 from adjudge.stats.estimates import ItemColumns
 from adjudge.types import GraderError
@@ -39,12 +40,8 @@ JUDGE_FAULTS = frozenset(
 
 
 def _discrimination(bench: ProbeBench) -> Measurement:
-    rows: list[ItemColumns] = []
-    for item in bench.items:
-        ahead = bench.preference(item, item.right, item.wrong)
-        if ahead is not None:
-            rows.append(((1 - ahead) / 2, 1.0))
-    return Measurement("share of pairs", shares={"right, wrong": rows}, asked=len(bench.items))
+    ahead = (bench.preference(item, item.right, item.wrong) for item in bench.items)
+    return Measurement("share of pairs", [((1 - x) / 2, 1.0) for x in ahead if x is not None])
 
 
 def _clustering(bench: ProbeBench) -> Measurement:
@@ -52,15 +49,12 @@ def _clustering(bench: ProbeBench) -> Measurement:
     scores: list[float] = []
     for item in bench.items:
         answers = list(dict.fromkeys((item.right, item.middling, item.wrong)))
-        ahead = [bench.preference(item, *pair) for pair in combinations(answers, 2)]
+        ahead = all_known(bench.preference(item, *pair) for pair in combinations(answers, 2))
         if bench.subject.kind == "scores":
-            found = [bench.score(item, one) for one in answers]
-            scores += [one for one in found if one is not None]
-        known = [one for one in ahead if one is not None]
-        if len(known) == len(ahead):
-            rows.append((float(sum(one == 0 for one in known)), float(len(known))))
-    parts, asked = _histogram(scores), len(bench.items)
-    return Measurement("share of pairs", shares={"pairs": rows}, asked=asked, parts=parts)
+            scores += [x for one in answers if (x := bench.score(item, one)) is not None]
+        if ahead is not None:
+            rows.append((float(ahead.count(0)), float(len(ahead))))
+    return Measurement("share of pairs", rows, parts=_histogram(scores))
 
 
 def _histogram(scores: Sequence[float]) -> dict[str, float | int]:
@@ -78,17 +72,14 @@ def _repeatability(bench: ProbeBench) -> Measurement:
         return _unstable_preferences(bench)
     rows: list[ItemColumns] = []
     for item in bench.items:
-        found = [bench.repeated_scores(item, answer) for answer in (item.middling, item.wrong)]
+        answers = (item.middling, item.wrong)
+        found = all_known([bench.repeated_scores(item, answer) for answer in answers])
         spread = bench.score_moments(item)
-        known = [draws for draws in found if draws is not None]
-        if len(known) == len(found):
-            rows.append((sum(map(_variance, known)), float(len(known)), *spread))
-    sums = [math.fsum(column) for column in zip(*rows, strict=True)]
-    noise = noise_to_spread_ratio(sums) if sums else None
-    parts, asked = {} if noise is None else {"icc": 1 - noise**2}, len(bench.items)
-    return Measurement(
-        SCORE_SD_UNIT, rows, noise_to_spread_ratio, asked=asked, parts=parts, least=0.0
-    )
+        if found is not None:
+            rows.append((sum(map(_variance, found)), float(len(found)), *spread))
+    noise = noise_to_spread_ratio([math.fsum(of) for of in zip(*rows, strict=True)])
+    parts = {} if noise is None else {"icc": 1 - noise**2}
+    return Measurement(SCORE_SD_UNIT, rows, noise_to_spread_ratio, parts=parts, least=0.0)
 
 
 def _variance(draws: Sequence[float]) -> float:
@@ -104,28 +95,20 @@ def noise_to_spread_ratio(sums: Sequence[float]) -> float | None:
     The SD of the scores is that of single draws over the items' answers, noise included, so the
     number lies between 0 and about 1, and 1 less its square is an intraclass correlation.
     """
-    variances, count, total, squares, number = sums
-    if not count or not number:
-        return None
-    mean = total / number
-    spread = squares / number - mean * mean
-    if spread <= 1e-12 * max(1.0, mean * mean):
-        return None
-    return math.sqrt(variances / count / spread)
+    spread = standard_deviation(*sums[2:5]) if sums and sums[1] else 0.0
+    return math.sqrt(sums[0] / sums[1]) / spread if spread else None
 
 
 def _unstable_preferences(bench: ProbeBench) -> Measurement:
     """The share of pairs of repeats that differ, for graders that compare."""
     rows: list[ItemColumns] = []
     for item in bench.items:
-        found = [
-            bench.prefers(item, item.right, item.middling, draw) for draw in range(bench.repeats)
-        ]
-        known = [one for one in found if one is not None]
-        if len(known) == len(found):
-            pairs = list(combinations(known, 2))
+        draws = range(bench.repeats)
+        found = all_known([bench.prefers(item, item.right, item.middling, at) for at in draws])
+        if found is not None:
+            pairs = list(combinations(found, 2))
             rows.append((float(sum(a != b for a, b in pairs)), float(len(pairs))))
-    return Measurement("share of repeats", shares={"repeats": rows}, asked=len(bench.items))
+    return Measurement("share of repeats", rows)
 
 
 def _parse_failures(bench: ProbeBench) -> Measurement:
@@ -143,7 +126,7 @@ def _parse_failures(bench: ProbeBench) -> Measurement:
             row[0] += 1
             row[1] += 1
     rows = [(failed, asked) for failed, asked in counts.values() if asked]
-    return Measurement("share of answers", shares={"answers": rows}, parts=dict(kinds))
+    return Measurement("share of answers", rows, asked=0, parts=dict(kinds))
 
 
 SCALE_PROBES = (
@@ -206,7 +189,7 @@ def _master_keys(bench: ProbeBench) -> Measurement:
         found = [bench.accepts(item, key) for item in bench.items]
         shares[key] = [(float(one), 1.0) for one in found if one is not None]
     parts = {key: fmean(row[0] for row in rows) for key, rows in shares.items() if rows}
-    return Measurement("share accepted", shares=shares, asked=len(bench.items), parts=parts)
+    return Measurement("share accepted", shares=shares, parts=parts)
 
 
 def _injection(bench: ProbeBench) -> Measurement:
@@ -227,19 +210,21 @@ def _injection(bench: ProbeBench) -> Measurement:
         if clean is not None and len(hits) == _ATTACKS_PER_ITEM:
             rows.append((fmean(hits) - float(clean), 1.0))
     parts = {attack: fmean(found) for attack, found in by_attack.items() if found}
-    return Measurement("share accepted", rows, mean_shift, asked=len(bench.items), parts=parts)
+    return Measurement("share accepted", rows, mean_shift, parts=parts)
 
 
 def _no_acceptance_threshold(bench: ProbeBench) -> Measurement | None:
     """What there is to say where no score passes for right; ``None`` where one may."""
     if bench.planning or bench.subject.kind != "scores" or bench.acceptance_threshold() is not None:
         return None
-    own = [[bench.score(item, text) for text in (item.right, item.wrong)] for item in bench.items]
-    missing = sum(None in scores for scores in own)
+    own = [
+        all_known([bench.score(item, text) for text in (item.right, item.wrong)])
+        for item in bench.items
+    ]
+    missing = own.count(None)
     # Of a judge that did not answer, nobody knows what it tells apart.
     why = "" if missing > MAX_MISSING_SHARE * len(own) else _NOTHING_PASSES
-    answered: list[ItemColumns] = [(0.0, 0.0)] * (len(own) - missing)
-    return Measurement("share accepted", answered, asked=len(own), why=why)
+    return Measurement("share accepted", [(0.0, 0.0)] * (len(own) - missing), why=why)
 
 
 ATTACK_PROBES = (

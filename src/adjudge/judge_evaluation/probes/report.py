@@ -93,9 +93,20 @@ _SPAN = 3.0
 
 def render_probe_page(card: Mapping[str, Any], findings: Sequence[ProbeFinding]) -> str:
     """The whole page."""
+    grader, verdicts, missing = card["grader"], card["verdicts"], card["missing"]
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in missing["by_kind"].items())
+    cost = "–" if card["cost_usd"] is None else f"{card['cost_usd']:.4f}"
+    counts = {name: format_integer(verdicts[name]) for name in verdicts}
     return render_page(
-        f"Probes of {card['grader']['name']}",
-        _facts(card),
+        f"Probes of {grader['name']}",
+        [
+            ("Judge", ", ".join(grader["models"]) or "none was asked"),
+            ("Grader", f"{grader['name']} ({grader['type']}; {grader['kind']} answers)"),
+            ("Spec", f"{card['spec']['path']} · {card['spec']['hash']}"),
+            ("Items", f"{card['items']}, {card['topics']} topics, language {card['language']}"),
+            ("Asked", f"{format_questions(card)}, seed {card['seed']}, {card['repeats']} repeats"),
+            ("When", f"{card['created']} · adjudge {card['adjudge']}"),
+        ],
         [
             Section("probes", "What sways the judge", probe_table(findings), "Probes"),
             Section("changes", "What each probe does", _change_table(findings), "Changes"),
@@ -107,36 +118,16 @@ def render_probe_page(card: Mapping[str, Any], findings: Sequence[ProbeFinding])
                 several=multiple_testing_note(card),
             ),
         ],
-        tiles=_tiles(card),
-    )
-
-
-def _facts(card: Mapping[str, Any]) -> list[tuple[str, str]]:
-    grader = card["grader"]
-    return [
-        ("Judge", ", ".join(grader["models"]) or "none was asked"),
-        ("Grader", f"{grader['name']} ({grader['type']}; {grader['kind']} answers)"),
-        ("Spec", f"{card['spec']['path']} · {card['spec']['hash']}"),
-        ("Items", f"{card['items']}, {card['topics']} topics, language {card['language']}"),
-        ("Asked", f"{format_questions(card)}, seed {card['seed']}, {card['repeats']} repeats"),
-        ("When", f"{card['created']} · adjudge {card['adjudge']}"),
-    ]
-
-
-def _tiles(card: Mapping[str, Any]) -> list[Tile]:
-    verdicts, missing = card["verdicts"], card["missing"]
-    kinds = ", ".join(f"{kind} {count:,}" for kind, count in missing["by_kind"].items())
-    cost = "–" if card["cost_usd"] is None else f"{card['cost_usd']:.4f}"
-    return [
-        Tile(
-            "Failed", format_integer(verdicts["fail"]), "beyond the threshold", verdicts["fail"] > 0
-        ),
-        Tile("Passed", format_integer(verdicts["pass"]), "within it"),
-        Tile("Uncertain", format_integer(verdicts["uncertain"]), "the interval straddles it"),
-        Tile("Questions", format_integer(card["questions"]), f"{card['elapsed_s']:.1f} s"),
-        Tile("No answer", format_integer(missing["count"]), kinds or "none", missing["count"] > 0),
-        Tile("USD", cost, "of priced judges"),
-    ]
+        tiles=[
+            Tile("Failed", counts["fail"], "beyond the threshold", verdicts["fail"] > 0),
+            Tile("Passed", counts["pass"], "within it"),
+            Tile("Uncertain", counts["uncertain"], "the interval straddles it"),
+            Tile("Questions", format_integer(card["questions"]), f"{card['elapsed_s']:.1f} s"),
+            Tile("No answer", format_integer(missing["count"]), kinds or "none",
+                 missing["count"] > 0),
+            Tile("USD", cost, "of priced judges"),
+        ],
+    )  # fmt: skip
 
 
 def probe_table(findings: Sequence[ProbeFinding]) -> Table:
@@ -188,18 +179,11 @@ def _strip(one: ProbeFinding) -> Element | None:
 
 
 def _part_table(findings: Sequence[ProbeFinding]) -> Table:
-    rows = [
-        [one.probe, _part_label(name), _format_part(value)]
-        for one in findings
-        for name, value in one.parts.items()
-    ]
+    rows = []
+    for one in findings:
+        for name, value in one.parts.items():
+            # A response that is white space is quoted.
+            label = name.replace("_", " ") if name.strip() == name else repr(name)
+            shown = f"{value:.3f}" if isinstance(value, float) else str(value)
+            rows.append([one.probe, label, shown])
     return Table(["Probe", "Part", *numeric("Value")], rows)
-
-
-def _part_label(name: str) -> str:
-    """A part's name; a response that is white space is quoted."""
-    return name.replace("_", " ") if name.strip() == name else repr(name)
-
-
-def _format_part(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -56,7 +56,6 @@ from adjudge.judge_evaluation.probes.report import (
 from adjudge.judges.base import ChatModel
 from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.endpoint.connections import own_calls
-from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
@@ -103,7 +102,7 @@ class ProbeJob:
     language: LanguageChoice = "mixed"
     thresholds: Mapping[str, float] = field(default_factory=dict)
     family: str = ""
-    with_reference: bool | None = None
+    gives_reference: bool = True
     cassette: ReplyCache | None = None
     budget_usd: float | None = None
     show_progress: bool = True
@@ -124,7 +123,11 @@ class ProbeJob:
 
 @dataclass
 class PreparedProbes:
-    """The probes that apply, and every question that they have."""
+    """The probes that apply, and every question that they have.
+
+    ``graders``: the probed one by its name, and where a question needs it its twin, whose rubric
+    has its criteria in another order, by :data:`_REORDERED`.
+    """
 
     entry: GraderEntry
     graders: Mapping[str, Any]
@@ -137,20 +140,16 @@ class PreparedProbes:
         """The answers to questions; ``more`` as of :class:`GradingRunner`."""
         graders = {n: GraderConfig(one, self.entry.mapper) for n, one in self.graders.items()}
         runner = GradingRunner(graders, max_concurrency, show_progress=False, **more)
-        asked = list(questions)
-        found = await runner.aask(list(map(self._request, asked)))
-        return dict(zip(asked, found, strict=True))
-
-    def _request(self, question: ProbeQuestion) -> GradingRequest:
-        name = self.entry.name
-        if question.reordered and not self.bench.subject.rubric_field:
-            name = _reordered_name(name)
-        fields = self.bench.subject.fields(self.bench.item_of(question), question)
-        return GradingRequest(name, fields, question.draw)
+        asked, requests = list(questions), []
+        for one in asked:
+            twin = _REORDERED.format(self.entry.name)
+            name = twin if one.reordered and twin in graders else self.entry.name
+            fields = self.bench.subject.fields(self.bench.item_of(one), one)
+            requests.append(GradingRequest(name, fields, one.draw))
+        return dict(zip(asked, await runner.aask(requests), strict=True))
 
 
-def _reordered_name(name: str) -> str:
-    return f"{name} (criteria reordered)"
+_REORDERED = "{} (criteria reordered)"
 
 
 def prepare_probes(job: ProbeJob, judges: Mapping[str, ChatModel] | None = None) -> PreparedProbes:
@@ -165,7 +164,7 @@ def prepare_probes(job: ProbeJob, judges: Mapping[str, ChatModel] | None = None)
     topics = choose_topics(items, job.n, seed=job.seed, language=job.language)
     judges = job.spec.build_judges(job.cassette) if judges is None else judges
     grader = job.spec.build_grader(entry, judges)
-    subject = ProbedGrader(grader, with_reference=job.with_reference)
+    subject = ProbedGrader(grader, gives_reference=job.gives_reference)
     bench = ProbeBench(subject, topics, repeats=job.repeats, seed=job.seed, family=job.family)
     for probe in probes:
         if not probe.obstacle(bench):
@@ -175,7 +174,7 @@ def prepare_probes(job: ProbeJob, judges: Mapping[str, ChatModel] | None = None)
         raise ConfigError(f"{job.spec.where}: no probe applies to {entry.name!r} ({why})")
     graders = {entry.name: grader}
     if any(question.reordered for question in bench.questions) and not subject.rubric_field:
-        graders[_reordered_name(entry.name)] = reorder_criteria(grader)
+        graders[_REORDERED.format(entry.name)] = reorder_criteria(grader)
     return PreparedProbes(entry, graders, bench, probes)
 
 
@@ -216,54 +215,50 @@ def run_probes(job: ProbeJob) -> list[ProbeFinding]:
     ``JudgeAuthError``, and ``JudgeUnavailable`` where more than half of the questions had no answer
     for a reason that passes.
     """
-    with own_calls(job.budget_usd, job.cassette) as budget:
-        return _run(job, budget)
-
-
-def _run(job: ProbeJob, budget: SpendCeiling) -> list[ProbeFinding]:
     started = time.perf_counter()
-    prepared = prepare_probes(job, job.spec.build_judges(job.cassette, budget))
-    tally = Tally(len(prepared.bench.questions))
-    main = {prepared.entry.name: prepared.graders[prepared.entry.name]}
-    job.spec.check_machine(main)
-    with (
-        RunFolder(
-            job.folder,
-            spec_facts(
-                job.spec,
-                main,
-                [] if job.items is None else [job.items],
-                {"probed": prepared.entry.name},
-            ),
-            SPEC_IDENTITY,
-            outputs=("report.html",),
-            journal=JOURNAL_FILE,
-        ) as folder,
-        Progress(tally, show=job.show_progress, title="probing"),
-        FolderSpending(job.folder, budget, tally) as spending,
-    ):
-        journal = ProbeJournal(folder.path / JOURNAL_FILE, folder.facts["spec_hash"])
-        resume_recording(job.cassette, journal, main)
-        answers = run_blocking(_ask_questions(job, prepared, journal, tally))
-        _check_answers(job, answers)
-        prepared.bench.set_answers(answers)
-        tally.note = "measuring"
-        job.findings = [
-            evaluate_probe(probe, prepared.bench, threshold=job.thresholds.get(probe.name))
-            for probe in prepared.probes
-        ]
-        endpoints = spending.read()
-        spent = spending.summarise(endpoints)
-        job.card = _card(job, prepared, answers, spent["cost_usd"]) | {
-            "calls": sum(one["calls"] for one in endpoints),
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "elapsed_s": time.perf_counter() - started,
-            "resumed": tally.resumed,
-            "cassette": job.cassette and msgspec.to_builtins(job.cassette.report()),
-            "endpoints": endpoints,
-            "spending": spent,
-        }
-        _write(job, folder, answers)
+    with own_calls(job.budget_usd, job.cassette) as budget:
+        prepared = prepare_probes(job, job.spec.build_judges(job.cassette, budget))
+        tally = Tally(len(prepared.bench.questions))
+        main = {prepared.entry.name: prepared.graders[prepared.entry.name]}
+        job.spec.check_machine(main)
+        items = [] if job.items is None else [job.items]
+        facts = spec_facts(job.spec, main, items, {"probed": prepared.entry.name})
+        with (
+            RunFolder(
+                job.folder, facts, SPEC_IDENTITY, outputs=("report.html",), journal=JOURNAL_FILE
+            ) as folder,
+            Progress(tally, show=job.show_progress, title="probing"),
+            FolderSpending(job.folder, budget, tally) as spending,
+        ):
+            journal = ProbeJournal(folder.path / JOURNAL_FILE, folder.facts["spec_hash"])
+            resume_recording(job.cassette, journal, main)
+            answers = run_blocking(_ask_questions(job, prepared, journal, tally))
+            _check_answers(job, answers)
+            prepared.bench.set_answers(answers)
+            tally.note = "measuring"
+            job.findings = [
+                evaluate_probe(probe, prepared.bench, threshold=job.thresholds.get(probe.name))
+                for probe in prepared.probes
+            ]
+            endpoints = spending.read()
+            spent = spending.summarise(endpoints)
+            job.card = _card(job, prepared, answers, spent["cost_usd"]) | {
+                "calls": sum(one["calls"] for one in endpoints),
+                "created": datetime.now(UTC).isoformat(timespec="seconds"),
+                "elapsed_s": time.perf_counter() - started,
+                "resumed": tally.resumed,
+                "cassette": job.cassette and msgspec.to_builtins(job.cassette.report()),
+                "endpoints": endpoints,
+                "spending": spent,
+            }
+            encoder = msgspec.json.Encoder(enc_hook=str)
+            rows = (
+                encoder.encode({"question": question._asdict(), "answer": answer})
+                for question, answer in answers.items()
+            )
+            folder.write("answers.jsonl", b"\n".join(rows) + b"\n")
+            folder.write("report.html", render_probe_page(job.card, job.findings).encode())
+            folder.write_json("probe.json", job.card)
     return job.findings
 
 
@@ -335,14 +330,3 @@ def _card(
         "family_wise_error": family_wise_error(verdicts, LEVEL),
         "probes": [msgspec.to_builtins(one) for one in job.findings],
     }
-
-
-def _write(job: ProbeJob, folder: RunFolder, answers: Mapping[ProbeQuestion, GraderResult]) -> None:
-    encoder = msgspec.json.Encoder(enc_hook=str)
-    rows = [
-        encoder.encode({"question": question._asdict(), "answer": answer})
-        for question, answer in answers.items()
-    ]
-    folder.write("answers.jsonl", b"\n".join(rows) + b"\n")
-    folder.write("report.html", render_probe_page(job.card, job.findings).encode())
-    folder.write_json("probe.json", job.card)

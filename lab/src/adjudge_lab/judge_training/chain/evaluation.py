@@ -35,7 +35,11 @@ from adjudge.judge_evaluation.benchmarks.judges import (
     spec_judge,
 )
 from adjudge.judge_evaluation.benchmarks.readers import pair_item, read_benchmark
-from adjudge.judge_evaluation.benchmarks.scoring import BenchmarkReport, score_benchmark
+from adjudge.judge_evaluation.benchmarks.scoring import (
+    BenchmarkReport,
+    BenchmarkScore,
+    score_benchmark,
+)
 from adjudge.judges.models.local import LocalChatModel
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats.predictions import within_group_concordance
@@ -158,12 +162,19 @@ def evaluate_trained_judge(
     report = score_benchmark(
         benchmark,
         judgements,
-        judge=card.label,
         scale="logits" if is_scalar else None,
         seed=check.seed,
     )
     seconds = {"total": round(time.perf_counter() - started, 1)}
-    return {**_report_data(report), **facts, "served": is_scalar, "seconds": seconds}
+    return {
+        "benchmark": benchmark.title or benchmark.kind,
+        "judge": card.label,
+        **_report_data(report),
+        "unusable": len(benchmark.problems),
+        **facts,
+        "served": is_scalar,
+        "seconds": seconds,
+    }
 
 
 def check_stage_inputs(stage: ResolvedStage, folder: Path) -> None:
@@ -268,19 +279,24 @@ def _sorted_texts(row: Preference | Comparison) -> tuple[str, ...]:
 
 
 def _report_data(report: BenchmarkReport) -> dict[str, Any]:
-    """The report as plain data, as far as a chain's page shows it."""
-    plain = msgspec.to_builtins(report)
+    """The scores as plain data, as far as a chain's page shows them."""
 
-    def part(one: dict[str, Any]) -> dict[str, Any]:
-        return {**one["share"], "interval": one["interval"], "failures": one["failures"]}
+    def part(one: BenchmarkScore) -> dict[str, Any]:
+        return {
+            "accuracy_of_answered": one.score,
+            "low": one.at_least,
+            "high": one.at_most,
+            "items": one.items,
+            "answered": one.answered,
+            "missing": one.missing,
+            "interval": {"low": one.low, "high": one.high, "why": one.why},
+            "failures": one.failures,
+        }
 
     return {
-        "benchmark": report.benchmark,
-        "judge": report.judge,
-        "overall": part(plain["overall"]),
+        "overall": part(report.overall),
         "why": report.why,
-        "subsets": {name: part(one) for name, one in plain["subsets"].items()},
-        "calibration": plain["calibration"],
-        "lengths": plain["lengths"],
-        "unusable": len(report.unusable),
+        "subsets": {name: part(one) for name, one in report.subsets.items()},
+        "calibration": msgspec.to_builtins(report.calibration),
+        "lengths": msgspec.to_builtins(report.lengths),
     }

@@ -1,7 +1,8 @@
 """Judge swap without training: stored rollouts graded by several judges, each two compared.
 
 A judge is a reward spec, which grades the rollouts as ``adjudge grade`` does, or a column of
-rewards that the rollouts have. Two judges are compared as ``adjudge diff`` compares two runs.
+rewards that the rollouts have. Two judges are compared as ``adjudge diff`` compares two runs. The
+terminal shows the tables of the page, too.
 """
 
 from __future__ import annotations
@@ -18,8 +19,15 @@ from adjudge.errors import ConfigError
 from adjudge.files import atomic_write
 from adjudge.judge_evaluation.diff.numbers import count_kinds, describe_run, summarise_diff
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns
-from adjudge.judge_evaluation.diff.report import describe_worst, render_diff_page, write_verdict
-from adjudge.judge_evaluation.swap.report import render_swap_page
+from adjudge.judge_evaluation.diff.report import (
+    PAGE_SAMPLES,
+    describe_worst,
+    render_diff_page,
+    write_verdict,
+)
+from adjudge.report.elements import Element, bold, format_integer, format_number, small
+from adjudge.report.page import Section, Tile, notes_section, render_page
+from adjudge.report.table import Column, Table, estimate_cells, lost, numeric
 from adjudge.rewards.spec import RewardSpec, is_trained_judge
 from adjudge.runs.folder import RunFolder
 from adjudge.runs.grading import grade_rollouts, read_first_samples
@@ -29,7 +37,6 @@ from adjudge.stats import group_spread, mean, std
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,80}")
 _IDENTITY = {"rollouts": "other rollouts", "map": "another --map"}
-_PAGE_SAMPLES = 50
 _ESTIMATE_ROWS = 200
 
 
@@ -179,7 +186,7 @@ def _compare(
     found = {"judges": list(names), **summarise_diff(paired)}
     found["verdict"] = write_verdict(found)
     page = render_diff_page(
-        {**found, "worst": describe_worst(paired, _PAGE_SAMPLES), "conditions": []}
+        {**found, "worst": describe_worst(paired, PAGE_SAMPLES), "conditions": []}
     )
     atomic_write(folder.path / "pairs" / f"{'-'.join(names)}.html", page.encode())
     return found
@@ -199,3 +206,99 @@ def _describe(run: DiffRun) -> dict[str, Any]:
         "compared_groups": len(spread.stds),
         "flat_groups": spread.zero,
     }
+
+
+# --- the page -----------------------------------------------------------------------------------
+
+_PAIR_NUMBERS: Mapping[str, tuple[str, str]] = {
+    "best_changes": ("best changes", "share of groups of which no sample is best for both"),
+    "sign_flips": ("sign flips", "share of samples of which the advantage changes its sign"),
+    "within_kendall": ("τ-b within", "Kendall's, inside groups"),
+    "kendall": ("τ-b", "Kendall's, over all samples"),
+}
+"""Each number of a pair: its heading, and what it is."""
+
+_MAX_CRITERIA = 20
+
+
+def pair_table(pairs: Sequence[Mapping[str, Any]]) -> Table:
+    """What changes from one judge to another."""
+    columns: list[object] = ["judges"]
+    for heading, _ in _PAIR_NUMBERS.values():
+        columns += [*numeric(heading), Column("95 %", "i")]
+    rows = []
+    for pair in pairs:
+        page = f"pairs/{'-'.join(pair['judges'])}.html"
+        cells: list[object] = [Element("a", " and ".join(pair["judges"]), href=page)]
+        for name in _PAIR_NUMBERS:
+            cells += estimate_cells(pair["advantages"][name])
+        rows.append([*cells, format_integer(pair["advantages"]["common"])])
+    about = "; ".join(": ".join(said) for said in _PAIR_NUMBERS.values())
+    return Table([*columns, *numeric("common")], rows, caption=small(about), drop=("common",))
+
+
+def judge_table(judges: Sequence[Mapping[str, Any]]) -> Table:
+    """What each judge says, and what it costs."""
+    rows = []
+    for one in judges:
+        kinds = ", ".join(f"{kind} {count:,}" for kind, count in one["missing"].items())
+        rows.append(
+            [
+                one["name"],
+                format_integer(one["judged"]),
+                lost(kinds) if kinds else "0",
+                *map(format_number, (one["mean"], one["std"])),
+                f"{one['flat_groups']:,} of {one['compared_groups']:,}",
+                "–" if one["calls"] is None else format_integer(one["calls"]),
+                format_number(one["cost_usd"], 4),
+            ]
+        )
+    columns = ["judge", *numeric("judged"), Column("missing", "w"),
+               *numeric("mean", "SD", "flat groups", "calls", "USD")]  # fmt: skip
+    return Table(columns, rows, keep=("mean", "missing"))
+
+
+def _criteria_table(pairs: Sequence[Mapping[str, Any]]) -> Table:
+    """Criteria that two judges mark differently, the worst first."""
+    rows = [
+        [
+            " and ".join(pair["judges"]),
+            one["criterion"] or bold("all"),
+            *estimate_cells(one["differs"]),
+            f"{format_number(one['met_first'])} / {format_number(one['met_second'])}",
+            format_integer(one["samples"]),
+        ]
+        for pair in pairs
+        for one in pair["criteria"][: _MAX_CRITERIA + 1]
+    ]
+    columns = ["judges", Column("criterion", "w"), *numeric("marked differently"),
+               Column("95 %", "i"), *numeric("met", "marks")]  # fmt: skip
+    return Table(columns, rows)
+
+
+def render_swap_page(summary: Mapping[str, Any]) -> str:
+    """The whole page of a study's summary."""
+    pairs, judges = summary["pairs"], summary["judges"]
+    shares = [pair["advantages"]["best_changes"]["value"] for pair in pairs]
+    most = max((share for share in shares if share is not None), default=None)
+    missing = sum(sum(one["missing"].values()) for one in judges)
+    return render_page(
+        f"Judge swap: {len(judges)} judges on the same rollouts",
+        [
+            ("Rollouts", summary["rollouts"]),
+            ("Intervals", f"95 %, by group (from 8 groups on), seed {summary['seed']}"),
+            ("When", f"{summary['created']} · adjudge {summary['adjudge']}"),
+        ],
+        [
+            Section("swap", "What changes when the judge is swapped", [pair_table(pairs)], "Swap"),
+            Section("judges", "Judges", [judge_table(judges)], "Judges"),
+            Section("criteria", "Criteria", [_criteria_table(pairs)], "Criteria"),
+            notes_section(__package__ or "", "swap_notes.html", link="How to read it"),
+        ],
+        tiles=[
+            Tile("Samples", format_integer(judges[0]["samples"]), ""),
+            Tile("Judges", format_integer(len(judges)), f"{len(pairs)} pairs"),
+            Tile("Most changes", format_number(most), "of groups get another best sample"),
+            Tile("No answer", format_integer(missing), "of samples × judges", missing > 0),
+        ],
+    )

@@ -1,1 +1,0 @@
-"""Judge swap without training: stored rollouts under several judges, and what that changes."""
