@@ -66,7 +66,7 @@ def announce(running: object) -> None:
 
 
 if __name__ == "__main__":
-    settings = msgspec.json.decode(sys.argv[1], type=ServiceSettings)
+    settings = ServiceSettings(**msgspec.json.decode(sys.argv[1]))
     if "impatient" in sys.argv:
         GuardedProtocol.read_timeout_s = 0.7
     run_service(Obedient("one_by_one" in sys.argv), settings, announce, until_eof=True)

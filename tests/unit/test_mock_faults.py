@@ -18,7 +18,7 @@ from tests.unit.helpers.mock_client import (
 )
 
 from adjudge.mock import FAULTS, Server
-from adjudge.mock.faults import MODIFIERS
+from adjudge.mock.faults import MODIFIERS, STREAM_FAULTS
 
 
 @pytest.mark.parametrize("name", ["hang", "stall"])
@@ -95,7 +95,7 @@ def test_every_fault_is_given_for_whole_replies_and_for_streams() -> None:
             form = {"structured_outputs": {"choice": ["1"]}, "logprobs": True}
             for question in (HELLO | form, STREAM | form):
                 await raw(server, raw_post(question, "connection: close"))
-            given = 1 if name == "cut-stream" else 2
+            given = 1 if name in STREAM_FAULTS else 2
             assert server.stats.faults == {name: given}
             assert server.stats.requests == 2
             assert server.stats.in_flight == 0

@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # what it needs comes with the extra `server`
 _TEXTS = {
     "host": "The address; a public one needs a key.",
     "port": "The port; 0 picks a free one.",
-    "api_key_env": "The variable with the clients' key.",
     "client": "The variable of a client's own key, NAME or NAME=WEIGHT. Can be repeated.",
     "max_batch_size": "The most requests in one batch.",
     "batch_timeout": "Seconds that a batch waits.",
@@ -41,7 +40,7 @@ _TEXTS = {
 }
 _GROUPS = {
     **dict.fromkeys(_TEXTS, "Load and limits"),
-    **dict.fromkeys(("host", "port", "api_key_env", "client"), "Options"),
+    **dict.fromkeys(("host", "port", "client"), "Options"),
 }
 """The groups of the help that these options are in; the others are in the first."""
 _GROUP_EXAMPLE = (
@@ -144,7 +143,7 @@ def serve_command(
         least, most = _replica_range(replicas or "1")
         there = ReplicaSettings(least, most, gpus=replica_gpus, address=ray_address)
         backend = RayBackend(target, settings, there, **given)
-        settings = msgspec.structs.replace(settings, concurrency=settings.concurrency * most)
+        settings = settings.model_copy(update={"concurrency": settings.concurrency * most})
     for line in _list_lost_fields(target, local, formats):
         errors().print(f"[yellow]{clean(line)}[/]", soft_wrap=True)
     if not as_json:

@@ -12,8 +12,6 @@ requests fail.
 ``--latency``: ``fixed:0.02``, ``lognormal:0.2,1.288``, ``load:0.01`` and so on; several add
 up. Every kind needs one uniform draw per request, turned by its quantile function, so that one seed
 gives one latency to one request number.
-
-``--rpm``: requests per minute as providers limit them, with the headers that tell of it.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from statistics import NormalDist
 
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
-from adjudge.mock.requests import Api
+from adjudge.mock.wire import Api
 
 _MASK = (1 << 64) - 1
 
@@ -84,6 +82,7 @@ FAULTS = {
     "max-tokens": "the reply text cut in half, finish reason length",
     "wrong-id": "another request's id (in a stream: a new id with every chunk)",
     "drop-logprobs": "log-probabilities silently left out",
+    "stream-only": "status 400 unless the request streams",
     "drop-schema": "schema and choices silently ignored: the reply is prose",
 }
 """Every fault and what it does."""
@@ -91,8 +90,14 @@ FAULTS = {
 MODIFIERS = ("wrong-id", "drop-logprobs", "drop-schema")
 """Faults that are drawn on their own."""
 
-FAULT_STATUSES = {name: int(name[:3]) for name in FAULTS if name[0].isdigit()} | {"quota": 429}
+FAULT_STATUSES = {
+    **{name: int(name[:3]) for name in FAULTS if name[0].isdigit()},
+    **{"quota": 429, "stream-only": 400},
+}
 """Faults that are an error answer, and its HTTP status."""
+
+STREAM_FAULTS = {"cut-stream": True, "stream-only": False}
+"""Faults of streams alone, or of whole replies alone."""
 
 _FAULT_VALUES = {"429-retry": 1.0, "hang": None, "drip": 3.0}
 
@@ -238,43 +243,15 @@ class Latency:
         )
 
 
-class RateLimitBucket:
-    """A token bucket: full at the start, refilled evenly, ``rpm`` tokens at most."""
-
-    def __init__(self, rpm: float, now: float) -> None:
-        self.rpm = rpm
-        self._capacity = max(1.0, rpm)
-        self._left = self._capacity
-        self._then = now
-
-    def take(self, now: float) -> float:
-        """0 when a request may pass, else the seconds until the next one may."""
-        per_second = self.rpm / 60
-        self._left = min(self._capacity, self._left + (now - self._then) * per_second)
-        self._then = now
-        if self._left >= 1.0 - 1e-9:
-            self._left -= 1.0
-            return 0.0
-        return (1.0 - self._left) / per_second
-
-    def headers(self, api: Api, wait: float) -> bytes:
-        """The limit, what is left, when it is full again and, with ``wait``, when to retry."""
-        full_in = (self._capacity - self._left) * 60 / self.rpm
-        return limit_headers(api, self.rpm, int(self._left + 1e-9), full_in, wait or None)
-
-
-def limit_headers(
-    api: Api, limit: float, left: int, reset_s: float, retry_s: float | None
-) -> bytes:
-    """Rate-limit headers, with durations like ``6.5s`` (OpenAI) or RFC 3339 times (Anthropic)."""
-    prefix, suffix, reset = "x-ratelimit-", "-requests", f"{reset_s:g}s"
+def limit_headers(api: Api, wait_s: float) -> bytes:
+    """Headers of a limit that is used up, durations like ``6.5s`` (OpenAI) or times (Anthropic)."""
+    prefix, suffix, reset = "x-ratelimit-", "-requests", f"{wait_s:g}s"
     if api == "anthropic":
         prefix, suffix = "anthropic-ratelimit-requests-", ""
-        reset = (datetime.now(UTC) + timedelta(seconds=reset_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    facts = {"limit": f"{limit:g}", "remaining": str(left), "reset": reset}
+        reset = (datetime.now(UTC) + timedelta(seconds=wait_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    facts = {"limit": "60", "remaining": "0", "reset": reset}
     lines = [f"{prefix}{key}{suffix}: {one}\r\n" for key, one in facts.items()]
-    if retry_s is not None:
-        lines.append(f"retry-after: {math.ceil(retry_s)}\r\n")
-        if api == "openai":
-            lines.append(f"retry-after-ms: {math.ceil(retry_s * 1000)}\r\n")
+    lines.append(f"retry-after: {math.ceil(wait_s)}\r\n")
+    if api == "openai":
+        lines.append(f"retry-after-ms: {math.ceil(wait_s * 1000)}\r\n")
     return "".join(lines).encode()

@@ -25,14 +25,15 @@ from adjudge.engine.child_server import settings_arguments, start_child_server, 
 from adjudge.engine.loop import new_event_loop
 from adjudge.errors import ConfigError
 from adjudge.mock.behaviours import OPTION_NAMES, MockSettings
-from adjudge.mock.requests import Api
 from adjudge.mock.responder import MockStats, Responder, ScheduledResponse, respond_at_once
+from adjudge.mock.wire import MODEL, Api
 
 _APIS: dict[str, Api] = {
     "chat/completions": "openai",
     "messages": "anthropic",
     "classify": "classify",
 }
+_HOST = "127.0.0.1"
 _SHUTDOWN_S = 0.01
 _BACKLOG = 4096
 _log = logging.getLogger("adjudge.mock")
@@ -72,7 +73,6 @@ class Server:
     _http: web.Server
 
     def __init__(self, settings: MockSettings) -> None:
-        settings.check()
         self.settings = settings
         self.seed = secrets.randbits(32) if settings.seed is None else settings.seed
         self.stats = MockStats()
@@ -82,8 +82,7 @@ class Server:
     @property
     def url(self) -> str:
         """``http://host:port``, the base URL of Anthropic clients."""
-        host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
-        return f"http://{host}:{self.port}"
+        return f"http://{_HOST}:{self.port}"
 
     @property
     def base_url(self) -> str:
@@ -98,16 +97,14 @@ class Server:
         self._http = web.Server(
             self._handle, handler_cancellation=True, access_log=None, logger=_log
         )
-        host, port = self.settings.host, self.settings.port
+        port = self.settings.port
         try:
             self._listening = await self.loop.create_server(
-                self._connect, host, port, backlog=_BACKLOG
+                self._connect, _HOST, port, backlog=_BACKLOG
             )
         except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
             raise ConfigError(
-                f"--host {host} --port {port}: cannot listen there: {reason}. Use --port 0 for "
-                "a free port."
+                f"--port {port}: cannot listen there: {error}. Use --port 0 for a free port."
             ) from error
         self.port = self._listening.sockets[0].getsockname()[1]
 
@@ -166,7 +163,7 @@ class Server:
             return self._responder.respond(api, headers, body, now)
         if api is not None:
             return _respond_json(405, {"error": {"message": "chat requests are POST"}})
-        pages = {"health": lambda: {"status": "ok"}, "stats": self.report, "models": self._models}
+        pages = {"health": lambda: {"status": "ok"}, "stats": self.report, "models": _list_models}
         name = path.rpartition("/")[2]
         if request.method != "GET" or name not in pages:
             return _respond_json(404, {"error": {"message": "no such endpoint"}})
@@ -174,11 +171,11 @@ class Server:
         refused = None if name == "health" else self._responder.keyless("openai", headers)
         return refused or down or _respond_json(200, pages[name]())
 
-    def _models(self) -> dict[str, Any]:
-        name = self.settings.model
-        model = {"id": name, "object": "model", "type": "model", "display_name": name,
-                 "created": 0, "owned_by": "adjudge"}  # fmt: skip
-        return {"object": "list", "data": [model], "has_more": False}
+
+def _list_models() -> dict[str, Any]:
+    model = {"id": MODEL, "object": "model", "type": "model", "display_name": MODEL,
+             "created": 0, "owned_by": "adjudge"}  # fmt: skip
+    return {"object": "list", "data": [model], "has_more": False}
 
 
 def _respond_json(status: int, value: Any) -> ScheduledResponse:
@@ -198,7 +195,7 @@ def serve(settings: MockSettings | None = None, **options: Any) -> Server:
 
     ``options`` are fields of :class:`MockSettings`, over those of ``settings``.
     """
-    return Server(msgspec.structs.replace(settings or MockSettings(), **options))
+    return Server(MockSettings(**{**(settings.model_dump() if settings else {}), **options}))
 
 
 def run_mock(

@@ -247,24 +247,19 @@ def read_service_keys(settings: ServiceSettings) -> dict[str, str]:
     was named that holds none, and when two hold the same.
     """
     keys: dict[str, str] = {}
-    for name in dict.fromkeys((settings.api_key_env, *settings.client_weights)):
+    for name in dict.fromkeys((JUDGE_KEY_VARIABLE, *settings.client_weights)):
         key = os.environ.get(name, "").strip()
-        if key and key in keys.values():
+        if key in keys.values() or not (key or name == JUDGE_KEY_VARIABLE):
             raise ConfigError(
-                f"--client {name}: has the same key as another client. Give it a key of its own."
+                f"--client {name}: this environment variable must be set to a key that no other "
+                "client has."
             )
         if key:
             keys[name] = key
-        elif name != JUDGE_KEY_VARIABLE:
-            option = "--api-key-env" if name == settings.api_key_env else "--client"
-            raise ConfigError(
-                f"{option} {name}: this environment variable is not set. Set it to the key that "
-                "clients must send."
-            )
     if not keys and not is_loopback(settings.host):
         raise ConfigError(
             f"--host {settings.host}: other machines could use your judges without a key. Set the "
-            f"environment variable {settings.api_key_env} to a key that clients must send, or use "
+            f"environment variable {JUDGE_KEY_VARIABLE} to a key that clients must send, or use "
             "127.0.0.1."
         )
     return keys
@@ -277,9 +272,9 @@ class ApiKeyAuth:
         self._keys = {name: key.encode() for name, key in keys.items()}
 
     @property
-    def required(self) -> bool:
-        """Whether there is a key."""
-        return bool(self._keys)
+    def variable(self) -> str | None:
+        """The first variable with a key, if there is one."""
+        return next(iter(self._keys), None)
 
     def check(self, headers: Sequence[tuple[bytes, bytes]]) -> str:
         """The client whose key is there; :class:`RequestRefused` (401) without any detail.

@@ -487,7 +487,7 @@ def _describe_running(service: Service, listener: socket.socket) -> RunningServi
         backend=service.backend.name,
         version=service.backend.version,
         routes=service.routes,
-        key_env=settings.api_key_env if service.auth.required else None,
+        key_env=service.auth.variable,
         compares_groups=service.backend.compares_groups,
     )
 
