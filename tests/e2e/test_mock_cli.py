@@ -115,7 +115,7 @@ def test_start_mock_passes_every_setting_on_and_stops_the_process(tmp_path: Path
     script.write_text('"a reply"\n')
     settings = MockSettings(
         script=str(script), latency=("fixed:0.001", "load:0.001"),
-        fail=("wrong-id:1",), outage=("1000,1001", "1002,1003,503"), seed=5,
+        fail=("wrong-id:1",), seed=5,
     )  # fmt: skip
     with start_mock(settings) as base_url:
         assert ask(base_url, 3) == [200] * 3

@@ -136,7 +136,7 @@ def test_a_budget_is_spent_once(tmp_path: Path, served: bool) -> None:
 def test_an_outage_is_learnt_once(tmp_path: Path, served: bool) -> None:
     """Eight failures in a row open the breaker; what is in flight then may still fail."""
     more = "max_attempts = 2\nbreaker_waits = false\nbreaker_cooldown_s = 60.0"
-    rewards, provider = ask_judge(tmp_path, served=served, more=more, outage=("0,600,503",))
+    rewards, provider = ask_judge(tmp_path, served=served, more=more, fail=("503:1",))
     assert rewards == [None] * (RANKS * EACH)
     once = 8 + LIMIT
     if served:

@@ -132,8 +132,6 @@ def test_a_wrong_script_is_refused(tmp_path: Path, text: str | None) -> None:
         *[("--fail", {"fail": specs}) for specs in
           [("429",), ("429:2",), ("resett:0.1",), ("500=3:0.1",), ("hang=x:0.1",),
            ("429:0.6", "500:0.6")]],
-        *[("--outage", {"outage": (spec,)}) for spec in
-          ("60", "120,60", "60,120,500", "a,b", "1,2,503,4", "")],
     ],
 )  # fmt: skip
 def test_wrong_settings_are_refused(key: str, options: dict[str, Any]) -> None:

@@ -143,44 +143,12 @@ def test_the_key_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_rate_limit_is_told_in_headers() -> None:
     async def body(server: Server, session: aiohttp.ClientSession) -> None:
         status, headers, _ = await ask(server, session)
-        assert (status, headers["x-ratelimit-remaining-requests"]) == (429, "0")
-        assert (headers["retry-after-ms"], headers["retry-after"]) == ("1500", "2")
+        assert (status, headers["retry-after"]) == (429, "2")
         status, headers, found = await ask(server, session, MESSAGES)
         assert (status, headers["retry-after"]) == (429, "2")
-        assert headers["anthropic-ratelimit-requests-remaining"] == "0"
         assert json.loads(found)["error"]["type"] == "rate_limit_error"
 
     run(body, fail=("429-retry=1.5:1",))
-
-
-def test_outages() -> None:
-    async def reset(server: Server, session: aiohttp.ClientSession) -> None:
-        assert await raw(server, raw_post(HELLO)) == (b"", True)
-        with pytest.raises(aiohttp.ClientConnectionError):
-            await session.get(f"{server.url}/health")
-        async with session.get(f"{server.url}/stats") as response:
-            assert (await response.json())["refused"] == {"outage": 1}
-
-    async def answered(server: Server, session: aiohttp.ClientSession) -> None:
-        assert (await ask(server, session))[0] == 503
-        async with session.get(f"{server.base_url}/models") as response:
-            assert response.status == 503
-
-    run(reset, outage=("0,1e6",))
-    run(answered, outage=("0,1e6,503",))
-
-
-def test_outages_begin_and_end() -> None:
-    async def body(server: Server, session: aiohttp.ClientSession) -> None:
-        async def is_down() -> bool:
-            async with session.get(f"{server.url}/health") as response:
-                return response.status == 503
-
-        for expected in (False, True, False):
-            while await is_down() is not expected:  # noqa: ASYNC110  (the outage is the server's)
-                await asyncio.sleep(0.005)
-
-    run(body, outage=("0.2,0.4,503",))
 
 
 def test_a_seed_gives_one_fate_per_request_number() -> None:
@@ -199,6 +167,6 @@ def test_a_seed_gives_one_fate_per_request_number() -> None:
 def test_a_port_in_use_is_explained() -> None:
     async def body(server: Server, _session: aiohttp.ClientSession) -> None:
         with pytest.raises(ConfigError, match="--port 0 for a free port"):
-            await serve(port=server.port).start()
+            await serve(port=server.port).__aenter__()
 
     run(body)

@@ -26,8 +26,6 @@ _TEXTS = {
     "latency": "fixed:S, lognormal:MEDIAN,SIGMA, hang:PROB,S, or load:S "
     "(for each other request in flight). Can be repeated; they add up.",
     "fail": "A fault: NAME[=VALUE]:PROBABILITY. Can be repeated; --faults lists the names.",
-    "outage": "Be away from START to END seconds: START,END resets connections, START,END,503 "
-    "answers 503. Can be repeated.",
     "seed": "Each request number gets the same fault and latency again [default: random; it is "
     "printed].",
     "require_key": "The variable with the key that requests must send.",
@@ -35,7 +33,7 @@ _TEXTS = {
 
 _GROUPS = {
     **dict.fromkeys(("behaviour", "reply", "script", "keywords"), "Replies"),
-    **dict.fromkeys(("latency", "fail", "outage", "seed"), "Latency and faults"),
+    **dict.fromkeys(("latency", "fail", "seed"), "Latency and faults"),
 }
 
 

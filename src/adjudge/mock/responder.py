@@ -23,8 +23,6 @@ from adjudge.mock.faults import (
     FaultSampler,
     InjectedFault,
     Latency,
-    OutageSchedule,
-    limit_headers,
 )
 from adjudge.mock.wire import (
     MODEL,
@@ -44,7 +42,7 @@ class MockStats:
     """Counts since the start.
 
     ``requests``: chat requests, all of them. ``replied``: sound replies sent to the end.
-    ``refused``: by reason (``bad_request outage key``). ``faults``: by name.
+    ``refused``: by reason (``bad_request key``). ``faults``: by name.
     ``cancelled``: requests whose client left before the reply had ended.
     """
 
@@ -136,32 +134,23 @@ class _Scored(msgspec.Struct):
 
 
 class Responder:
-    """Decides each reply from the settings, the request and its number.
+    """Decides each reply from the settings, the request and its number."""
 
-    ``started`` is the loop's time at the start, from which outages count.
-    """
-
-    def __init__(self, settings: MockSettings, seed: int, stats: MockStats, started: float) -> None:
-        self._settings = settings
+    def __init__(self, settings: MockSettings, seed: int, stats: MockStats) -> None:
         self._stats = stats
-        self._started = started
         self._created = int(time.time())
         self._behaviour = make_behaviour(settings)
         self._latency = Latency(settings.latency, seed)
         self._faults = FaultSampler(settings.fail, seed)
-        self._outages = OutageSchedule(settings.outage)
         self._key = settings.key().encode()
 
-    def respond(
-        self, api: Api, headers: Mapping[str, str], body: bytes, now: float
-    ) -> ScheduledResponse:
+    def respond(self, api: Api, headers: Mapping[str, str], body: bytes) -> ScheduledResponse:
         """The response to a chat request."""
         self._stats.requests += 1
         number = self._stats.requests
-        for reason, refusal in (("outage", self.down(now)), ("key", self.keyless(api, headers))):
-            if refusal is not None:
-                self._stats.refused[reason] += 1
-                return refusal
+        if (refusal := self.keyless(api, headers)) is not None:
+            self._stats.refused["key"] += 1
+            return refusal
         try:
             request = read_chat_request(api, body)
             if api == "classify":
@@ -190,13 +179,6 @@ class Responder:
         }
         return respond_at_once(200, msgspec.json.encode(answer))
 
-    def down(self, now: float) -> ScheduledResponse | None:
-        """What an outage answers at ``now``, or ``None`` when there is none."""
-        status = self._outages.status(now - self._started)
-        if not status:
-            return None if status is None else ScheduledResponse([], "reset")
-        return respond_at_once(status, provider_error_body("openai", status, "down"))
-
     def keyless(self, api: Api, headers: Mapping[str, str]) -> ScheduledResponse | None:
         """The refusal of a request without the key, or ``None``."""
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
@@ -212,7 +194,7 @@ class Responder:
         if fault is not None:
             self._stats.faults[fault.name] += 1
             if fault.name in FAULT_STATUSES or fault.name.startswith("html"):
-                return self._respond_error(api, fault, number)
+                return _respond_error(api, fault)
         changed = self._apply_modifiers(request, number)
         name = "" if fault is None else fault.name
         drops = "drop-schema" in changed
@@ -254,18 +236,18 @@ class Responder:
         self._stats.faults.update(changed)
         return changed
 
-    def _respond_error(self, api: Api, fault: InjectedFault, number: int) -> ScheduledResponse:
-        """An error answer; errors come at once."""
-        name = fault.name
-        if name == "html":
-            name = "html-200" if self._faults.first_variant(number) else "html-502"
-        if name.startswith("html"):
-            return respond_at_once(int(name[-3:]), _HTML_PAGE, kind=b"text/html")
-        status, money = FAULT_STATUSES[name], name == "quota"
-        said = _STREAM_ONLY_MESSAGE if name == "stream-only" else f"mock fault {name}"
-        body = provider_error_body(api, status, said, money=money)
-        extra = limit_headers(api, fault.value or 0.0) if name == "429-retry" else b""
-        return respond_at_once(status, body, extra)
+
+def _respond_error(api: Api, fault: InjectedFault) -> ScheduledResponse:
+    """An error answer; errors come at once."""
+    name = fault.name
+    if name.startswith("html"):
+        return respond_at_once(int(name[-3:]), _HTML_PAGE, kind=b"text/html")
+    said = _STREAM_ONLY_MESSAGE if name == "stream-only" else f"mock fault {name}"
+    status, extra = FAULT_STATUSES[name], b""
+    body = provider_error_body(api, status, said, money=name == "quota")
+    if name == "429-retry":
+        extra = b"retry-after: %d\r\n" % math.ceil(fault.value or 0.0)
+    return respond_at_once(status, body, extra)
 
 
 def _tear(pieces: list[bytes], half: int, name: str, failed: list[bytes]) -> list[bytes]:

@@ -67,8 +67,6 @@ class Server:
     ``seed`` is the one in use. Raises :class:`ConfigError` for settings that are wrong.
     """
 
-    loop: asyncio.AbstractEventLoop
-    _responder: Responder
     _listening: asyncio.Server
     _http: web.Server
 
@@ -77,7 +75,7 @@ class Server:
         self.seed = secrets.randbits(32) if settings.seed is None else settings.seed
         self.stats = MockStats()
         self.port = settings.port
-        Responder(settings, self.seed, self.stats, 0.0)  # complain now rather than on starting
+        self._responder = Responder(settings, self.seed, self.stats)
 
     @property
     def url(self) -> str:
@@ -89,17 +87,14 @@ class Server:
         """``http://host:port/v1``, the base URL of OpenAI clients."""
         return f"{self.url}/v1"
 
-    async def start(self) -> None:
+    async def __aenter__(self) -> Server:
         """Listen; raises :class:`ConfigError` when the address cannot be had."""
-        self.loop = asyncio.get_running_loop()
-        now = self.loop.time()
-        self._responder = Responder(self.settings, self.seed, self.stats, now)
         self._http = web.Server(
             self._handle, handler_cancellation=True, access_log=None, logger=_log
         )
         port = self.settings.port
         try:
-            self._listening = await self.loop.create_server(
+            self._listening = await asyncio.get_running_loop().create_server(
                 self._connect, _HOST, port, backlog=_BACKLOG
             )
         except (OSError, OverflowError) as error:
@@ -107,18 +102,12 @@ class Server:
                 f"--port {port}: cannot listen there: {error}. Use --port 0 for a free port."
             ) from error
         self.port = self._listening.sockets[0].getsockname()[1]
-
-    async def aclose(self) -> None:
-        """Stop listening and drop all connections."""
-        self._listening.close()
-        await self._http.shutdown(_SHUTDOWN_S)
-
-    async def __aenter__(self) -> Server:
-        await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+        """Stop listening and drop all connections."""
+        self._listening.close()
+        await self._http.shutdown(_SHUTDOWN_S)
 
     def report(self) -> dict[str, Any]:
         """The counts and the seed."""
@@ -145,7 +134,7 @@ class Server:
                     await asyncio.sleep(wait)
                 transport.write(data)
             if response.end == "hang":
-                await self.loop.create_future()
+                await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError:
             stats.cancelled += 1
             raise
@@ -157,19 +146,18 @@ class Server:
         return _SentResponse(request.keep_alive and response.end == "keep")
 
     def _respond(self, request: web.BaseRequest, body: bytes) -> ScheduledResponse:
-        path, now, headers = request.path, self.loop.time(), request.headers
+        path, headers = request.path, request.headers
         api = next((_APIS[end] for end in _APIS if path.endswith(f"/{end}")), None)
         if api is not None and request.method == "POST":
-            return self._responder.respond(api, headers, body, now)
+            return self._responder.respond(api, headers, body)
         if api is not None:
             return _respond_json(405, {"error": {"message": "chat requests are POST"}})
         pages = {"health": lambda: {"status": "ok"}, "stats": self.report, "models": _list_models}
         name = path.rpartition("/")[2]
         if request.method != "GET" or name not in pages:
             return _respond_json(404, {"error": {"message": "no such endpoint"}})
-        down = None if name == "stats" else self._responder.down(now)
         refused = None if name == "health" else self._responder.keyless("openai", headers)
-        return refused or down or _respond_json(200, pages[name]())
+        return refused or _respond_json(200, pages[name]())
 
 
 def _list_models() -> dict[str, Any]:
