@@ -20,7 +20,7 @@ from adjudge.types import RewardSample
 
 if TYPE_CHECKING:  # what it needs comes with the extra `server`
     from adjudge.service.backend import Backend
-    from adjudge.service.formats.base import WireFormat
+    from adjudge.service.formats import WireFormat
     from adjudge.service.server import RunningService
 
 
@@ -117,13 +117,12 @@ def serve_command(
     `server`.
     """
     try:
-        from adjudge.service.backends import Damping, load_backend  # noqa: PLC0415
+        from adjudge.service.backend import Damping, load_backend  # noqa: PLC0415
         from adjudge.service.formats import load_formats  # noqa: PLC0415
         from adjudge.service.server import run_service  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {
             "prometheus_client",
-            "starlette",
             "uvicorn",
         }:
             raise
@@ -159,15 +158,17 @@ def _list_lost_fields(
     target: str, backend: Backend, formats: Sequence[WireFormat]
 ) -> Iterator[str]:
     """Formats whose requests cannot carry what the spec ``target`` reads, in a line each."""
-    find = getattr(backend, "list_lost_fields", None)
-    if not target.endswith(".toml") or find is None or backend.compares_groups is not None:
+    if not target.endswith(".toml") or backend.compares_groups is not None:
         return
     for one in formats:
         carries = getattr(one, "carries", None)
         if carries is None:
             continue
         fields = {name: _CHAT if name == "messages" else "text" for name in carries}
-        lost, sample = list(find(fields)), RewardSample(0, 0, None, None, None, fields)
+        lost, sample = (
+            list(backend.list_lost_fields(fields)),
+            RewardSample(0, 0, None, None, None, fields),
+        )
         try:
             asked = estimate_calls(RewardSpec.load(target), [sample], ["0"])
             lost += [f"graders.{name}: {found.why}" for name, found in asked.items() if found.why]

@@ -41,9 +41,7 @@ def start_child_server(command: list[str]) -> Iterator[tuple[bytes, subprocess.P
                 process.kill()
 
 
-def settings_arguments(
-    settings: BaseModel, names: Mapping[str, str] | None = None
-) -> list[str]:
+def settings_arguments(settings: BaseModel, names: Mapping[str, str] | None = None) -> list[str]:
     """Settings as options of their command: the port, and what differs from its default.
 
     ``names``: options that are not called as their fields are.

@@ -88,7 +88,8 @@ MODIFIERS = ("wrong-id", "drop-logprobs", "drop-schema")
 
 FAULT_STATUSES = {
     **{name: int(name[:3]) for name in FAULTS if name[0].isdigit()},
-    **{"quota": 429, "stream-only": 400},
+    "quota": 429,
+    "stream-only": 400,
 }
 """Faults that are an error answer, and its HTTP status."""
 

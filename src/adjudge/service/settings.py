@@ -6,7 +6,6 @@ from pydantic import Field
 
 from adjudge.config_tables import CheckedTable
 from adjudge.errors import ConfigError
-from adjudge.wire import JUDGE_KEY_VARIABLE
 
 SERVICE_PORT = 8888
 
@@ -52,11 +51,6 @@ class ServiceSettings(CheckedTable):
     def max_held(self) -> int:
         """Bytes of requests that may be in memory at once: sixteen of the largest."""
         return int(16 * self.max_body_mb * 1e6)
-
-    @property
-    def max_image_mb(self) -> float:
-        """The largest image in a request."""
-        return self.max_body_mb / 2
 
     @property
     def max_values(self) -> int:
