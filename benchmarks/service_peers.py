@@ -20,6 +20,7 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
 
+from adjudge.service.backend import Backend
 from adjudge.service.server import run_service
 from adjudge.service.settings import ServiceSettings
 from adjudge.wire import BatchRequest, BatchResponse, JudgeRequest, JudgeResponse
@@ -106,21 +107,13 @@ async def bare(
     await send({"type": "http.response.body", "body": answer})
 
 
-class Trivial:
+class Trivial(Backend):
     """A backend that costs as good as nothing."""
 
     name, version = "trivial", "1"
-    one_by_one = False
-    compares_groups: str | None = None
-
-    async def start(self) -> None:
-        pass
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         return [JudgeResponse(float(one.answer == one.completion)) for one in requests]
-
-    async def aclose(self) -> None:
-        pass
 
 
 def main(kind: str, port: str) -> None:

@@ -116,7 +116,7 @@ def walk_trl(recorder: Recorder) -> None:
 
 def walk_batch_judge(recorder: Recorder) -> None:
     """``POST /batch_judge`` to the service in this process, over HTTP."""
-    from adjudge.service.backends import load_backend
+    from adjudge.service.backend import load_backend
     from adjudge.service.server import RunningService, run_service
     from adjudge.service.settings import ServiceSettings
 

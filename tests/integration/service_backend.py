@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
+from adjudge.service.backend import Backend
 from adjudge.service.server import GuardedProtocol, run_service
 from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 
-class Obedient:
+class Obedient(Backend):
     """``metadata`` tells how many were judged together, and how many calls were cancelled."""
 
     name, version = "obedient", "7"
-    compares_groups: str | None = None
 
     def __init__(self, one_by_one: bool) -> None:
         self.one_by_one = one_by_one
@@ -57,16 +57,13 @@ class Obedient:
         )
         return JudgeResponse(score=score, metadata=metadata)
 
-    async def aclose(self) -> None:
-        pass
-
 
 def announce(running: object) -> None:
     print(msgspec.json.encode(running).decode(), flush=True)
 
 
 if __name__ == "__main__":
-    settings = msgspec.json.decode(sys.argv[1], type=ServiceSettings)
+    settings = ServiceSettings(**msgspec.json.decode(sys.argv[1]))
     if "impatient" in sys.argv:
         GuardedProtocol.read_timeout_s = 0.7
     run_service(Obedient("one_by_one" in sys.argv), settings, announce, until_eof=True)

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind
 from adjudge.rewards.spec import RewardSpec
-from adjudge.service.backends import SpecBackend
-from adjudge.service.backends.conversion import read_answer, request_to_sample, to_data_uri
+from adjudge.service.requests import RequestRefused, to_data_uri
+from adjudge.service.spec_backend import SpecBackend, request_to_sample
+from adjudge.service.user_backend import read_answer
 from adjudge.wire import JudgeRequest
 
 _text = st.text(max_size=20) | st.just("\ud800")
@@ -105,15 +106,15 @@ _pictures = st.sampled_from([b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", b"GIF89a
 @given(_pictures, st.binary(max_size=100))
 def test_pictures_become_data_uris_that_hold_them(head: bytes, rest: bytes) -> None:
     plain = base64.b64encode(head + rest).decode()
-    uri = to_data_uri(plain)
+    uri = to_data_uri(plain, 10_000)
     assert uri.startswith("data:image/")
     assert uri.endswith(f";base64,{plain}")
-    assert to_data_uri(uri) == uri
+    assert to_data_uri(uri, 10_000) == uri
 
 
 @given(st.text() | st.sampled_from(["http://x/y.png", "file:///etc/passwd", "data:text/html,x"]))
 def test_nothing_but_pictures_passes(image: str) -> None:
-    with pytest.raises(GradingFailure) as caught:
-        to_data_uri(image)
+    with pytest.raises(RequestRefused) as caught:
+        to_data_uri(image, 10_000)
     assert caught.value.kind is ErrorKind.INVALID_INPUT
     assert len(image) < 8 or image not in str(caught.value)

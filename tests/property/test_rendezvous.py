@@ -11,8 +11,8 @@ from tests.unit.helpers.meeting import settings as service_settings
 
 from adjudge import ErrorKind, RewardResult
 from adjudge.rewards.spec import GroupStep
-from adjudge.service.backends.conversion import request_to_sample
 from adjudge.service.rendezvous import Rendezvous
+from adjudge.service.spec_backend import request_to_sample
 from adjudge.wire import GroupRequest, JudgeResponse
 
 TIMEOUT_S = 50.0

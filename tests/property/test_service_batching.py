@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind
-from adjudge.service.backend import BackendQueue, QueueFull
+from adjudge.service.backend import Backend
+from adjudge.service.queue import BackendQueue, QueueFull
 from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JudgeRequest, JudgeResponse
 
@@ -23,18 +24,14 @@ class Caller(NamedTuple):
     leaves_after: float | None
 
 
-class Backend:
+class Random(Backend):
     name, version = "random", "1"
-    compares_groups: str | None = None
 
     def __init__(self, one_by_one: bool, limit: int) -> None:
         self.one_by_one = one_by_one
         self.answered: Counter[str] = Counter()
         self.limit = limit
         self.at_once = 0
-
-    async def start(self) -> None:
-        pass
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         assert 1 <= len(requests) <= (1 if self.one_by_one else self.limit)
@@ -54,9 +51,6 @@ class Backend:
             JudgeResponse(float("nan") if one.completion == "nan" else float(one.prompt or "nan"))
             for one in requests
         ]
-
-    async def aclose(self) -> None:
-        pass
 
 
 callers = st.builds(
@@ -78,7 +72,7 @@ callers = st.builds(
 def test_every_request_has_exactly_its_own_answer(
     callers: list[Caller], one_by_one: bool, size: int, patience: float, queue: int, deadline: float
 ) -> None:
-    backend = Backend(one_by_one, size)
+    backend = Random(one_by_one, size)
     chosen = ServiceSettings(
         max_batch_size=size, concurrency=size, batch_timeout=patience, queue_size=queue,
         deadline_s=deadline,

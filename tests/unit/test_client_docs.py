@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from adjudge.client import settings
 from adjudge.client.settings import ClientSettings
@@ -29,13 +30,12 @@ def test_every_key_of_the_client_is_on_the_page() -> None:
 
 def test_every_setting_of_the_service_is_on_the_page() -> None:
     found = rows("many-machines.md", "service-settings")
-    names = ["--" + name.replace("_", "-") for name in ServiceSettings.__struct_fields__]
+    names = ["--" + name.replace("_", "-") for name in ServiceSettings.model_fields]
     assert list(found) == names
     assert float(found["--queue-size"]) == ServiceSettings().queue_size
 
 
 @pytest.mark.parametrize("settings_class", [ClientSettings, ServiceSettings])
-def test_each_setting_has_a_line_of_its_own(settings_class: type) -> None:
+def test_each_setting_has_a_line_of_its_own(settings_class: type[BaseModel]) -> None:
     documented = re.findall(r"^    ``(\w+)``: ", settings_class.__doc__ or "", re.MULTILINE)
-    fields = getattr(settings_class, "model_fields", None) or settings_class.__struct_fields__  # type: ignore[attr-defined]
-    assert documented == list(fields)
+    assert documented == list(settings_class.model_fields)

@@ -20,7 +20,7 @@ from tests.unit.test_slime_adapter import Status, arguments
 from adjudge import grade, make_reward
 from adjudge.client.grader import fields_to_request
 from adjudge.rollouts.samples import sample_from_row
-from adjudge.service.backends.conversion import request_to_sample
+from adjudge.service.spec_backend import request_to_sample
 from adjudge.trainers import openrlhf, roll, skyrl
 from adjudge.trainers.recorder import FlightRecorder
 from adjudge.types import Sample

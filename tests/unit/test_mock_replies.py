@@ -127,14 +127,11 @@ def test_a_wrong_script_is_refused(tmp_path: Path, text: str | None) -> None:
         ("--behaviour", {"behaviour": "rubric"}),
         ("--behaviour", {"behaviour": "scripted"}),
         ("--behaviour", {"behaviour": "length", "reply": "x"}),
-        ("--rpm", {"rpm": 0.0}),
         *[("--latency", {"latency": (spec,)}) for spec in
           ("lognorml:1,1", "fixed:x", "fixed:-1", "lognormal:1", "hang:2,1")],
         *[("--fail", {"fail": specs}) for specs in
           [("429",), ("429:2",), ("resett:0.1",), ("500=3:0.1",), ("hang=x:0.1",),
            ("429:0.6", "500:0.6")]],
-        *[("--outage", {"outage": (spec,)}) for spec in
-          ("60", "120,60", "60,120,500", "a,b", "1,2,503,4", "")],
     ],
 )  # fmt: skip
 def test_wrong_settings_are_refused(key: str, options: dict[str, Any]) -> None:
@@ -160,9 +157,9 @@ def test_a_body_that_is_no_chat_request_is_refused(sent: bytes) -> None:
     run(body)
 
 
-def test_reasoning_and_tokens() -> None:
-    options = {"reply": "ok 5", "reasoning": "hm"}
-    (reply, cut) = answers(asked(), asked() | {"max_tokens": 9}, **options)
+def test_reasoning_and_tokens(tmp_path: Path) -> None:
+    (path := tmp_path / "script.jsonl").write_text('{"reply": "ok 5", "reasoning": "hm"}')
+    (reply, cut) = answers(asked(), asked() | {"max_tokens": 9}, script=str(path))
     assert reply["choices"][0]["message"]["reasoning_content"] == "hm"
     assert reply["usage"]["completion_tokens"] == 4
     assert [block["type"] for block in cut["content"]] == ["thinking", "text"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from pathlib import Path
@@ -10,14 +9,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.helpers.asked_backends import answers
 
 from adjudge import RewardSpec
 from adjudge.client.exchange import prepare_request
 from adjudge.client.grader import fields_to_request
 from adjudge.errors import GradingFailure
 from adjudge.rewards import RewardSample
-from adjudge.service.backends import DampedBackend, Damping, SpecBackend
-from adjudge.service.formats import FORMATS
+from adjudge.service.formats import load_formats
+from adjudge.service.spec_backend import SpecBackend
 from adjudge.trainers.scoring import Scorer
 from adjudge.wire import JudgeRequest
 
@@ -71,7 +71,7 @@ def served(spec: RewardSpec, response: str, columns: dict[str, Any]) -> Outcome:
     sample = RewardSample(0, 0, "p", response, None, columns)
     sent = prepare_request(fields_to_request(sample.fields())).body
     request = msgspec.json.decode(sent, type=JudgeRequest)
-    [answer] = asyncio.run(SpecBackend(spec).score([request]))
+    [answer] = answers(SpecBackend(spec), request)
     return answer.score, None if answer.error is None else str(answer.error.kind)
 
 
@@ -165,7 +165,9 @@ NARROW = ["/get_reward", "/slime", "/slime/parts", "/llamafactory"]
 def test_what_a_format_cannot_carry_is_known(
     grader: dict[str, Any], reward: dict[str, Any], lost: list[str]
 ) -> None:
-    backend = DampedBackend(SpecBackend(make_spec(grader, **reward)), Damping())
-    carried = {one.path: carries for one in FORMATS if (carries := getattr(one, "carries", None))}
+    backend = SpecBackend(make_spec(grader, **reward))
+    carried = {
+        one.path: carries for one in load_formats(()) if (carries := getattr(one, "carries", None))
+    }
     texts = {path: dict.fromkeys(fields, "text") for path, fields in carried.items()}
     assert [path for path, item in texts.items() if [*backend.list_lost_fields(item)]] == lost

@@ -10,7 +10,8 @@ from tests.unit.helpers.meeting import function, run_here, settings
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.service.app import Service, ServicePhase
-from adjudge.service.formats.base import ScoreFunction
+from adjudge.service.backend import Backend, GroupRendezvous
+from adjudge.service.formats import ScoreFunction
 from adjudge.service.rendezvous import Rendezvous
 from adjudge.service.settings import ServiceSettings
 from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
@@ -19,20 +20,14 @@ ONE = {"prompt": "p", "completion": "c"}
 GROUP = {**ONE, "group_id": "g", "group_size": 2, "request_id": "r"}
 
 
-class Half:
+class Half(Backend):
     name, version, one_by_one = "half", "1", True
 
     def __init__(self, compares_groups: str | None = None) -> None:
         self.compares_groups = compares_groups
 
-    async def start(self) -> None:
-        pass
-
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         return [JudgeResponse(0.5) for _ in requests]
-
-    async def aclose(self) -> None:
-        pass
 
 
 class ListOfFacts(Half):
@@ -65,7 +60,7 @@ class Format:
         return 200, json.dumps([one.score for one in answers]).encode()
 
 
-class Groups:
+class Groups(GroupRendezvous):
     """Says what it was told to."""
 
     def __init__(self, says: JudgeResponse | Exception) -> None:
@@ -75,12 +70,6 @@ class Groups:
         if isinstance(self.says, Exception):
             raise self.says
         return self.says
-
-    def stop_waiting(self) -> None:
-        pass
-
-    async def aclose(self) -> None:
-        pass
 
 
 Answer = tuple[int, Any, dict[str, str]]

@@ -10,32 +10,26 @@ import pytest
 
 from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.service.backend import BackendQueue, QueueFull
+from adjudge.service.backend import Backend
+from adjudge.service.queue import BackendQueue, QueueFull
 from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 Score = Callable[[Sequence[JudgeRequest]], Awaitable[list[JudgeResponse]]]
 
 
-class Scripted:
+class Scripted(Backend):
     name, version = "scripted", "1"
-    compares_groups: str | None = None
 
     def __init__(self, score: Score, one_by_one: bool = False) -> None:
         self.one_by_one = one_by_one
         self.calls: list[tuple[float, list[str]]] = []
         self._score = score
 
-    async def start(self) -> None:
-        pass
-
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         now = asyncio.get_running_loop().time()
         self.calls.append((round(now, 6), [one.completion for one in requests]))
         return await self._score(requests)
-
-    async def aclose(self) -> None:
-        pass
 
 
 def taking(seconds: float) -> Score:

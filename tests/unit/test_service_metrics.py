@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from adjudge.service.metrics import ServiceMetrics
-from adjudge.service.shares import FairQueue
+from adjudge.service.queue import FairQueue
 
 DOCS = Path(__file__).parents[2] / "docs"
 SUFFIXES = {

@@ -15,19 +15,18 @@ from adjudge.errors import ErrorKind
 from adjudge.service.backend import check_response
 from adjudge.service.requests import (
     AsgiReceive,
-    BodyMemoryLimit,
+    BodyReader,
     RequestRefused,
     check_request,
     check_value_count,
     decode_body,
-    read_body,
 )
 from adjudge.service.settings import ServiceSettings
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 
 def test_bodies_that_arrive_count_and_are_given_back() -> None:
-    held = BodyMemoryLimit(most=25)
+    bodies = BodyReader(10, most=25)
 
     async def run() -> None:
         gates = [asyncio.Event() for _ in range(3)]
@@ -43,9 +42,9 @@ def test_bodies_that_arrive_count_and_are_given_back() -> None:
 
             return receive
 
-        reads = [asyncio.ensure_future(read_body((), sender(gate), 10, held)) for gate in gates]
+        reads = [asyncio.ensure_future(bodies.read((), sender(gate))) for gate in gates]
         await asyncio.sleep(0)
-        assert held.bytes == 18
+        assert bodies.held == 18
         with pytest.raises(
             RequestRefused
         ) as refused:  # the third has no room, and leaves none taken
@@ -55,7 +54,7 @@ def test_bodies_that_arrive_count_and_are_given_back() -> None:
         reads[0].cancel()
         gates[1].set()
         assert len(await reads[1]) == 10
-        assert held.bytes == 10  # the reader's, until it is answered
+        assert bodies.held == 10  # the reader's, until it is answered
 
     asyncio.run(run())
 
@@ -88,14 +87,15 @@ def test_no_address_of_an_image_goes_to_a_judge_that_would_fetch_it(part: dict[s
 @pytest.mark.parametrize(
     ("image", "status"),
     [
-        ("QUJD", None),
-        ("data:image/png;base64,QUJD", None),
+        ("iVBORw0KGgo=", None),
+        ("data:image/png;base64,iVBORw0KGgo=", None),
+        ("QUJD", 422),
         ("", 422),
         ("data:image/png;base64,", 422),
         ("data:image/png,QUJD", 422),
         ("data:QUJD", 422),
         ("https://example.com/a.png", 422),
-        ("QUJ\u0665", 422),
+        ("iVBORw0KGgo\u0665", 422),
         ("A" * 200, 413),
     ],
 )
@@ -103,6 +103,7 @@ def test_images_are_base64_and_small(image: str, status: int | None) -> None:
     request = JudgeRequest("p", "c", images=[image])
     if status is None:
         check_request(request, 100)
+        assert request.images == ["data:image/png;base64,iVBORw0KGgo="]
         return
     with pytest.raises(RequestRefused) as refused:
         check_request(request, 100)
@@ -216,7 +217,7 @@ def test_a_long_text_of_commas_and_brackets_is_one_value(text: str) -> None:
     ],
 )
 def test_parts_are_counted_before_they_are_looked_at(name: str, parts: Any) -> None:
-    check_request(JudgeRequest("p", "c", images=["AAAA"] * 9), 100)
+    check_request(JudgeRequest("p", "c", images=["iVBORw0KGgo="] * 9), 100)
     with pytest.raises(RequestRefused, match=f"{name}: found 10001, at most 10000") as refused:
         check_request(JudgeRequest("p", "c", **{name: parts}), 100)
     assert refused.value.status == 413

@@ -17,7 +17,7 @@ from adjudge import FunctionGrader, GradingFailure, RewardSpec
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import JudgeUnavailable
 from adjudge.rewards.spec import WeightSchedule
-from adjudge.service.backends import SpecBackend
+from adjudge.service.spec_backend import SpecBackend
 from adjudge.trainers.adapter import Adapter
 from adjudge.trainers.scoring import Scorer
 

@@ -15,7 +15,7 @@ from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError
 from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.models.local import LocalChatModel
-from adjudge.service.backends import SpecBackend
+from adjudge.service.spec_backend import SpecBackend
 from adjudge_lab.cli import COMMANDS
 from adjudge_lab.rl.run import TrainingJob, train_run
 from adjudge_lab.rl.runfile_checks import load_run_file

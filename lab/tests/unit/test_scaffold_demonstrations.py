@@ -16,7 +16,7 @@ from adjudge.graders.llm.rubric_question import (
     load_rubric_template,
 )
 from adjudge.mock.behaviours import MockSettings, make_behaviour
-from adjudge.mock.requests import read_chat_request
+from adjudge.mock.wire import read_chat_request
 from adjudge.prompts import LanguageEnum
 from adjudge.rubrics import rubric_from
 from adjudge_lab.rl.policy import generate_rubric_demonstrations

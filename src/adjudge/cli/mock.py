@@ -17,31 +17,23 @@ from adjudge.report.table import Column, Table, styled
 
 _TEXTS = {
     "port": "The port; 0 picks a free one.",
-    "host": "The address to listen on; a public one needs --require-key.",
-    "model": "The model's name in replies.",
     "behaviour": "fixed, scripted, rubric (counts keywords), criteria (marks a rubric's criteria "
     "by the words that they quote), length (favours long candidates) or echo [default: as the "
     "other options imply].",
     "reply": "fixed: the reply's text, sent unchanged.",
-    "reasoning": "fixed: reasoning, sent in its own field.",
     "script": "scripted: a JSONL file of texts or {reply, when, reasoning}.",
     "keywords": "rubric: a word that counts in the score. Can be repeated.",
     "latency": "fixed:S, lognormal:MEDIAN,SIGMA, hang:PROB,S, or load:S "
     "(for each other request in flight). Can be repeated; they add up.",
     "fail": "A fault: NAME[=VALUE]:PROBABILITY. Can be repeated; --faults lists the names.",
-    "outage": "Be away from START to END seconds: START,END resets connections, START,END,503 "
-    "answers 503. Can be repeated.",
     "seed": "Each request number gets the same fault and latency again [default: random; it is "
     "printed].",
-    "stream_only": "Refuse requests that do not stream, with status 400.",
-    "rpm": "The most requests per minute; more get status 429.",
     "require_key": "The variable with the key that requests must send.",
 }
 
 _GROUPS = {
-    **dict.fromkeys(("behaviour", "reply", "reasoning", "script", "keywords"), "Replies"),
-    **dict.fromkeys(("latency", "fail", "outage", "rpm"), "Latency and faults"),
-    **dict.fromkeys(("seed", "stream_only"), "Latency and faults"),
+    **dict.fromkeys(("behaviour", "reply", "script", "keywords"), "Replies"),
+    **dict.fromkeys(("latency", "fail", "seed"), "Latency and faults"),
 }
 
 
@@ -90,7 +82,7 @@ def _announce_json(server: Server) -> None:
 def _announce(server: Server) -> None:
     settings = server.settings
     key = f" -H 'authorization: Bearer '${settings.require_key}" if settings.require_key else ""
-    question = {"model": settings.model, "messages": [{"role": "user", "content": "hello"}]}
+    question = {"model": "mock", "messages": [{"role": "user", "content": "hello"}]}
     body = msgspec.json.encode(question).decode()
     typer.echo(server.base_url)
     typer.echo(f"OpenAI clients: OPENAI_BASE_URL={server.base_url}")

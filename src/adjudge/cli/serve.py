@@ -20,14 +20,13 @@ from adjudge.types import RewardSample
 
 if TYPE_CHECKING:  # what it needs comes with the extra `server`
     from adjudge.service.backend import Backend
-    from adjudge.service.formats.base import WireFormat
+    from adjudge.service.formats import WireFormat
     from adjudge.service.server import RunningService
 
 
 _TEXTS = {
     "host": "The address; a public one needs a key.",
     "port": "The port; 0 picks a free one.",
-    "api_key_env": "The variable with the clients' key.",
     "client": "The variable of a client's own key, NAME or NAME=WEIGHT. Can be repeated.",
     "max_batch_size": "The most requests in one batch.",
     "batch_timeout": "Seconds that a batch waits.",
@@ -41,7 +40,7 @@ _TEXTS = {
 }
 _GROUPS = {
     **dict.fromkeys(_TEXTS, "Load and limits"),
-    **dict.fromkeys(("host", "port", "api_key_env", "client"), "Options"),
+    **dict.fromkeys(("host", "port", "client"), "Options"),
 }
 """The groups of the help that these options are in; the others are in the first."""
 _GROUP_EXAMPLE = (
@@ -118,13 +117,12 @@ def serve_command(
     `server`.
     """
     try:
-        from adjudge.service.backends import Damping, load_backend  # noqa: PLC0415
+        from adjudge.service.backend import Damping, load_backend  # noqa: PLC0415
         from adjudge.service.formats import load_formats  # noqa: PLC0415
         from adjudge.service.server import run_service  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {
             "prometheus_client",
-            "starlette",
             "uvicorn",
         }:
             raise
@@ -144,7 +142,7 @@ def serve_command(
         least, most = _replica_range(replicas or "1")
         there = ReplicaSettings(least, most, gpus=replica_gpus, address=ray_address)
         backend = RayBackend(target, settings, there, **given)
-        settings = msgspec.structs.replace(settings, concurrency=settings.concurrency * most)
+        settings = settings.model_copy(update={"concurrency": settings.concurrency * most})
     for line in _list_lost_fields(target, local, formats):
         errors().print(f"[yellow]{clean(line)}[/]", soft_wrap=True)
     if not as_json:
@@ -160,15 +158,17 @@ def _list_lost_fields(
     target: str, backend: Backend, formats: Sequence[WireFormat]
 ) -> Iterator[str]:
     """Formats whose requests cannot carry what the spec ``target`` reads, in a line each."""
-    find = getattr(backend, "list_lost_fields", None)
-    if not target.endswith(".toml") or find is None or backend.compares_groups is not None:
+    if not target.endswith(".toml") or backend.compares_groups is not None:
         return
     for one in formats:
         carries = getattr(one, "carries", None)
         if carries is None:
             continue
         fields = {name: _CHAT if name == "messages" else "text" for name in carries}
-        lost, sample = list(find(fields)), RewardSample(0, 0, None, None, None, fields)
+        lost, sample = (
+            list(backend.list_lost_fields(fields)),
+            RewardSample(0, 0, None, None, None, fields),
+        )
         try:
             asked = estimate_calls(RewardSpec.load(target), [sample], ["0"])
             lost += [f"graders.{name}: {found.why}" for name, found in asked.items() if found.why]

@@ -1,4 +1,4 @@
-"""Options of a command that are the fields of a settings struct: declared, named and typed there.
+"""Options of a command that are the fields of a table of settings: declared and typed there.
 
 This is apart from :mod:`adjudge.cli.options`, which imports judges: the mock needs none.
 """
@@ -10,14 +10,16 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Annotated, Any
 
-import msgspec
 import typer
+from pydantic.fields import FieldInfo
+
+from adjudge.config_tables import CheckedTable
 
 Command = Callable[..., None]
 
 
 def settings_options(
-    default: msgspec.Struct,
+    default: CheckedTable,
     texts: Mapping[str, str],
     names: Mapping[str, str] | None = None,
     groups: Mapping[str, str] | None = None,
@@ -29,9 +31,10 @@ def settings_options(
     repeated; ``names``: options that are not called as their fields are;
     ``groups``: the groups of the help that options are in.
     """
-    fields = {field.name: field for field in msgspec.structs.fields(type(default))}
+    fields = type(default).model_fields
     options = [
         _option(
+            name,
             fields[name],
             getattr(default, name),
             (names or {}).get(name, name),
@@ -48,7 +51,7 @@ def settings_options(
             for name, value in values.items():
                 if isinstance(getattr(default, name), tuple):
                     values[name] = tuple(value or ())
-            command(settings=msgspec.structs.replace(default, **values), **given)
+            command(settings=type(default)(**{**default.model_dump(), **values}), **given)
 
         signature = inspect.signature(command, eval_str=True)
         parameters: list[inspect.Parameter] = []
@@ -63,13 +66,13 @@ def settings_options(
 
 
 def _option(
-    field: msgspec.structs.FieldInfo, value: Any, name: str, text: str, group: str | None
+    name: str, field: FieldInfo, value: Any, option_name: str, text: str, group: str | None
 ) -> inspect.Parameter:
     several = isinstance(value, tuple)
-    option = typer.Option("--" + name.replace("_", "-"), help=text, rich_help_panel=group)
-    kind: Any = list[str] | None if several else field.type
+    option = typer.Option("--" + option_name.replace("_", "-"), help=text, rich_help_panel=group)
+    kind: Any = list[str] | None if several else field.annotation
     return inspect.Parameter(
-        field.name,
+        name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None if several else value,
         annotation=Annotated[kind, option],

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-import msgspec
+from pydantic import BaseModel
 
 _STOP_S = 10.0
 
@@ -41,19 +41,17 @@ def start_child_server(command: list[str]) -> Iterator[tuple[bytes, subprocess.P
                 process.kill()
 
 
-def settings_arguments(
-    settings: msgspec.Struct, names: Mapping[str, str] | None = None
-) -> list[str]:
+def settings_arguments(settings: BaseModel, names: Mapping[str, str] | None = None) -> list[str]:
     """Settings as options of their command: the port, and what differs from its default.
 
     ``names``: options that are not called as their fields are.
     """
     arguments: list[str] = []
-    for field in msgspec.structs.fields(settings):
-        value = getattr(settings, field.name)
-        if value == field.default and field.name != "port":
+    for key, field in type(settings).model_fields.items():
+        value = getattr(settings, key)
+        if value == field.default and key != "port":
             continue
-        name = "--" + (names or {}).get(field.name, field.name).replace("_", "-")
+        name = "--" + (names or {}).get(key, key).replace("_", "-")
         if isinstance(value, bool):
             arguments.append(name)
         else:

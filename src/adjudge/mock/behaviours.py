@@ -23,15 +23,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from adjudge.config import suggest_name
+from adjudge.config_tables import CheckedTable
 from adjudge.errors import ConfigError
-from adjudge.hosts import is_loopback
 from adjudge.mock.forms import Schema, fenced_text, find_criteria, make_instance, pick
-from adjudge.mock.requests import ChatRequest
+from adjudge.mock.wire import ChatRequest, Finish, MockAnswer
 
 DEFAULT_REPLY = '{"score": 1, "reason": "mock"}'
 
@@ -39,68 +39,40 @@ PROSE_REPLY = "On the whole this answer is good, I would say, though it could be
 """What a server that drops schemas replies."""
 
 
-Finish = Literal["stop", "length", "content_filter", "refusal"]
-
-
-class MockAnswer(msgspec.Struct, frozen=True):
-    """A reply before it has a wire format."""
-
-    text: str
-    reasoning: str = ""
-    finish: Finish = "stop"
-
-
 Behaviour = Callable[[ChatRequest], MockAnswer]
 """Decides the reply to a request."""
 
 
-class MockSettings(msgspec.Struct, frozen=True, kw_only=True):
+class MockSettings(CheckedTable):
     """The settings of ``adjudge mock``; specs are texts in its command line's form.
 
     ``port``: 0 picks a free one. ``behaviour``: ``fixed scripted rubric criteria length echo``;
     left out, it follows from ``script`` (a JSONL path) or ``keywords``, else it is ``fixed``, with
-    ``reply`` as its text. ``reasoning``: thinking that ``fixed`` sends in its field. ``latency``,
-    ``fail``, ``outage``: see :mod:`adjudge.mock.faults`. ``seed``: makes all draws reproducible
-    per request number; left out, one is drawn and reported. ``stream_only``: 400 unless the request
-    streams. ``rpm``: requests per minute, a token bucket that starts full with ``rpm`` requests.
+    ``reply`` as its text. ``latency``, ``fail``: see :mod:`adjudge.mock.faults`.
+    ``seed``: makes all draws reproducible per request number; left out, one is drawn and reported.
     ``require_key``: the *name* of an environment variable with the key that clients must send.
     """
 
-    host: str = "127.0.0.1"
     port: int = 0
-    model: str = "mock"
     behaviour: str | None = None
     reply: str | None = None
-    reasoning: str = ""
     script: str | None = None
     keywords: tuple[str, ...] = ()
     latency: tuple[str, ...] = ()
     fail: tuple[str, ...] = ()
-    outage: tuple[str, ...] = ()
     seed: int | None = None
-    stream_only: bool = False
-    rpm: float | None = None
     require_key: str | None = None
 
-    def check(self) -> None:
-        """Raise :class:`ConfigError` for what no other part checks."""
-        if self.rpm is not None and not 0 < self.rpm <= 1e9:
-            raise ConfigError(f"--rpm {self.rpm:g}: must be above 0 and at most 1e+09")
-        if self.require_key is None and not is_loopback(self.host):
-            raise ConfigError(
-                f"--host {self.host}: other machines could use the mock without a key. Give "
-                "--require-key ENVNAME, the environment variable with the key that they must send."
-            )
-        if self.require_key is not None and not self.key:
+    def key(self) -> str:
+        """The key that clients must send; empty when none is required."""
+        if self.require_key is None:
+            return ""
+        if not (key := os.environ.get(self.require_key)):
             raise ConfigError(
                 f"--require-key {self.require_key}: this environment variable is not set. Set it "
                 "to the key that clients must send."
             )
-
-    @property
-    def key(self) -> str:
-        """The key that clients must send; empty when none is required."""
-        return os.environ.get(self.require_key, "") if self.require_key is not None else ""
+        return key
 
 
 OPTION_NAMES = {"keywords": "keyword"}
@@ -117,7 +89,7 @@ def make_behaviour(settings: MockSettings) -> Behaviour:
         raise ConfigError(
             f"--behaviour {name!r}: the behaviour is unknown{hint} (allowed: {', '.join(allowed)})"
         )
-    owners = {"reply": "fixed", "reasoning": "fixed", "script": "scripted", "keywords": "rubric"}
+    owners = {"reply": "fixed", "script": "scripted", "keywords": "rubric"}
     for field, owner in owners.items():
         option, given = OPTION_NAMES.get(field, field), getattr(settings, field)
         needed = owner == name and field in {"script", "keywords"}
@@ -136,7 +108,7 @@ def _answer_fixed(settings: MockSettings, request: ChatRequest) -> MockAnswer:
     text = settings.reply
     if text is None:
         text = _format_verdict(request, 1.0, 1, "mock")
-    return MockAnswer(text, settings.reasoning)
+    return MockAnswer(text)
 
 
 def _answer_rubric(settings: MockSettings, request: ChatRequest) -> MockAnswer:

@@ -1,4 +1,4 @@
-"""What goes wrong and how long a reply takes: faults, outages, latency, rate limits.
+"""What goes wrong and how long a reply takes: faults and latency.
 
 Chance is reproducible: draw *k* of request *n* depends on the seed, *n* and *k* alone. So a fault
 added to the command line moves no other draw, and request 17 meets the same fate in every run with
@@ -6,14 +6,11 @@ one seed, however the requests before it overlapped.
 
 ``--fail NAME[=VALUE]:PROBABILITY``: a request meets at most one of the faults that replace or break
 its reply; their probabilities are shares of all requests and add up to at most 1. The few that only
-change a detail (``MODIFIERS``) are drawn apart and may come on top. ``--outage`` says when all
-requests fail.
+change a detail (``MODIFIERS``) are drawn apart and may come on top.
 
 ``--latency``: ``fixed:0.02``, ``lognormal:0.2,1.288``, ``load:0.01`` and so on; several add
 up. Every kind needs one uniform draw per request, turned by its quantile function, so that one seed
 gives one latency to one request number.
-
-``--rpm``: requests per minute as providers limit them, with the headers that tell of it.
 """
 
 from __future__ import annotations
@@ -21,18 +18,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from statistics import NormalDist
 
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
-from adjudge.mock.requests import Api
 
 _MASK = (1 << 64) - 1
 
 
 # What a draw is for; the streams of modifiers and of latencies count on from these.
-_FAULT, _VARIANT, _MODIFIER, _LATENCY = 0, 1, 16, 64
+_FAULT, _MODIFIER, _LATENCY = 0, 16, 64
 
 
 def _splitmix64(z: int) -> int:
@@ -56,7 +51,7 @@ FAULTS = {
     "404": "an unknown-model error",
     "422": "an unprocessable-request error",
     "429": "rate limited, without Retry-After",
-    "429-retry": "rate limited, with Retry-After (=SECONDS, default 1) and rate-limit headers",
+    "429-retry": "rate limited, with Retry-After (=SECONDS, default 1)",
     "quota": "a 429 with insufficient_quota: no credit is left, so a retry does not help",
     "500": "an internal error",
     "502": "a bad-gateway error",
@@ -74,7 +69,6 @@ FAULTS = {
     "duplicate": "the body twice: two JSON documents in one",
     "duplicate-text": "the reply text twice: two verdicts in one",
     "duplicate-response": "a complete second response after the first",
-    "html": "an HTML error page, half of the time with status 200, else 502",
     "html-200": "an HTML error page with status 200",
     "html-502": "an HTML error page with status 502",
     "error200": "status 200 with an error body (in a stream: an error event in its middle)",
@@ -84,6 +78,7 @@ FAULTS = {
     "max-tokens": "the reply text cut in half, finish reason length",
     "wrong-id": "another request's id (in a stream: a new id with every chunk)",
     "drop-logprobs": "log-probabilities silently left out",
+    "stream-only": "status 400 unless the request streams",
     "drop-schema": "schema and choices silently ignored: the reply is prose",
 }
 """Every fault and what it does."""
@@ -91,8 +86,15 @@ FAULTS = {
 MODIFIERS = ("wrong-id", "drop-logprobs", "drop-schema")
 """Faults that are drawn on their own."""
 
-FAULT_STATUSES = {name: int(name[:3]) for name in FAULTS if name[0].isdigit()} | {"quota": 429}
+FAULT_STATUSES = {
+    **{name: int(name[:3]) for name in FAULTS if name[0].isdigit()},
+    "quota": 429,
+    "stream-only": 400,
+}
 """Faults that are an error answer, and its HTTP status."""
+
+STREAM_FAULTS = {"cut-stream": True, "stream-only": False}
+"""Faults of streams alone, or of whole replies alone."""
 
 _FAULT_VALUES = {"429-retry": 1.0, "hang": None, "drip": 3.0}
 
@@ -128,10 +130,6 @@ class FaultSampler:
             if left < 0:
                 return fault
         return None
-
-    def first_variant(self, number: int) -> bool:
-        """Whether request ``number`` gets the first of a fault's two forms."""
-        return _draw_uniform(self._seed, number, _VARIANT) < 0.5
 
     def modifying(self, number: int) -> set[str]:
         """The names of the details that go wrong for request ``number``."""
@@ -169,25 +167,6 @@ def _read_numbers(text: str) -> list[float]:
     except ValueError:
         return []
     return values if all(math.isfinite(value) and value >= 0 for value in values) else []
-
-
-class OutageSchedule:
-    """When the server is away, in seconds after its start: ``START,END`` or ``START,END,503``."""
-
-    def __init__(self, specs: Sequence[str]) -> None:
-        self._spans = []
-        for spec in specs:
-            numbers = _read_numbers(spec)
-            if numbers[2:] not in ([], [503.0]) or not numbers[:1] < numbers[1:2]:
-                raise ConfigError(
-                    f"--outage {spec!r}: must have the form START,END (resets connections) or "
-                    "START,END,503, in seconds after the start, with END above START"
-                )
-            self._spans.append((numbers[0], numbers[1], 503 if numbers[2:] else 0))
-
-    def status(self, since: float) -> int | None:
-        """What requests meet ``since`` seconds after the start: 503, 0 for a reset, or nothing."""
-        return next((status for start, end, status in self._spans if start <= since < end), None)
 
 
 _standard_normal = NormalDist()
@@ -236,45 +215,3 @@ class Latency:
             seconds(_draw_uniform(self._seed, number, _LATENCY + i), in_flight, *numbers)
             for i, (seconds, numbers) in enumerate(self._parts)
         )
-
-
-class RateLimitBucket:
-    """A token bucket: full at the start, refilled evenly, ``rpm`` tokens at most."""
-
-    def __init__(self, rpm: float, now: float) -> None:
-        self.rpm = rpm
-        self._capacity = max(1.0, rpm)
-        self._left = self._capacity
-        self._then = now
-
-    def take(self, now: float) -> float:
-        """0 when a request may pass, else the seconds until the next one may."""
-        per_second = self.rpm / 60
-        self._left = min(self._capacity, self._left + (now - self._then) * per_second)
-        self._then = now
-        if self._left >= 1.0 - 1e-9:
-            self._left -= 1.0
-            return 0.0
-        return (1.0 - self._left) / per_second
-
-    def headers(self, api: Api, wait: float) -> bytes:
-        """The limit, what is left, when it is full again and, with ``wait``, when to retry."""
-        full_in = (self._capacity - self._left) * 60 / self.rpm
-        return limit_headers(api, self.rpm, int(self._left + 1e-9), full_in, wait or None)
-
-
-def limit_headers(
-    api: Api, limit: float, left: int, reset_s: float, retry_s: float | None
-) -> bytes:
-    """Rate-limit headers, with durations like ``6.5s`` (OpenAI) or RFC 3339 times (Anthropic)."""
-    prefix, suffix, reset = "x-ratelimit-", "-requests", f"{reset_s:g}s"
-    if api == "anthropic":
-        prefix, suffix = "anthropic-ratelimit-requests-", ""
-        reset = (datetime.now(UTC) + timedelta(seconds=reset_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    facts = {"limit": f"{limit:g}", "remaining": str(left), "reset": reset}
-    lines = [f"{prefix}{key}{suffix}: {one}\r\n" for key, one in facts.items()]
-    if retry_s is not None:
-        lines.append(f"retry-after: {math.ceil(retry_s)}\r\n")
-        if api == "openai":
-            lines.append(f"retry-after-ms: {math.ceil(retry_s * 1000)}\r\n")
-    return "".join(lines).encode()

@@ -16,18 +16,25 @@ from typing import Any, Literal
 
 import msgspec
 
-from adjudge.mock.behaviours import PROSE_REPLY, MockAnswer, MockSettings, make_behaviour
+from adjudge.mock.behaviours import PROSE_REPLY, MockSettings, make_behaviour
 from adjudge.mock.faults import (
     FAULT_STATUSES,
+    STREAM_FAULTS,
     FaultSampler,
     InjectedFault,
     Latency,
-    OutageSchedule,
-    RateLimitBucket,
-    limit_headers,
 )
-from adjudge.mock.requests import Api, BadRequest, ChatRequest, read_chat_request
-from adjudge.mock.responses import ChatReply, error_event, provider_error_body
+from adjudge.mock.wire import (
+    MODEL,
+    Api,
+    BadRequest,
+    ChatReply,
+    ChatRequest,
+    MockAnswer,
+    error_event,
+    provider_error_body,
+    read_chat_request,
+)
 
 
 @dataclass
@@ -35,7 +42,7 @@ class MockStats:
     """Counts since the start.
 
     ``requests``: chat requests, all of them. ``replied``: sound replies sent to the end.
-    ``refused``: by reason (``bad_request outage key rpm stream_only``). ``faults``: by name.
+    ``refused``: by reason (``bad_request key``). ``faults``: by name.
     ``cancelled``: requests whose client left before the reply had ended.
     """
 
@@ -127,40 +134,31 @@ class _Scored(msgspec.Struct):
 
 
 class Responder:
-    """Decides each reply from the settings, the request and its number.
+    """Decides each reply from the settings, the request and its number."""
 
-    ``started`` is the loop's time at the start, from which outages count.
-    """
-
-    def __init__(self, settings: MockSettings, seed: int, stats: MockStats, started: float) -> None:
-        self._settings = settings
+    def __init__(self, settings: MockSettings, seed: int, stats: MockStats) -> None:
         self._stats = stats
-        self._started = started
         self._created = int(time.time())
         self._behaviour = make_behaviour(settings)
         self._latency = Latency(settings.latency, seed)
         self._faults = FaultSampler(settings.fail, seed)
-        self._outages = OutageSchedule(settings.outage)
-        self._bucket = None if settings.rpm is None else RateLimitBucket(settings.rpm, started)
-        self._key = settings.key.encode()
+        self._key = settings.key().encode()
 
-    def respond(
-        self, api: Api, headers: Mapping[str, str], body: bytes, now: float
-    ) -> ScheduledResponse:
+    def respond(self, api: Api, headers: Mapping[str, str], body: bytes) -> ScheduledResponse:
         """The response to a chat request."""
         self._stats.requests += 1
         number = self._stats.requests
-        if (refusal := self._refuse_unread(api, headers, now)) is not None:
+        if (refusal := self.keyless(api, headers)) is not None:
+            self._stats.refused["key"] += 1
             return refusal
         try:
             request = read_chat_request(api, body)
             if api == "classify":
                 return self._classify(request)
-            if self._settings.stream_only and not request.stream:
-                return self._refuse("stream_only", api, 400, _STREAM_ONLY_MESSAGE)
             return self._respond(api, request, number)
         except (BadRequest, msgspec.ValidationError) as error:
-            return self._refuse("bad_request", api, 400, str(error))
+            self._stats.refused["bad_request"] += 1
+            return respond_at_once(400, provider_error_body(api, 400, str(error)))
 
     def _classify(self, request: ChatRequest) -> ScheduledResponse:
         """A scalar judge's output, as vLLM's ``/classify`` gives it: score + log(1 + characters).
@@ -176,17 +174,10 @@ class Responder:
         self._stats.replied += 1
         answer = {
             "data": [{"probs": [score + math.log1p(len(text))]}],
-            "model": self._settings.model,
+            "model": MODEL,
             "usage": {"prompt_tokens": -(-request.size // 4)},
         }
         return respond_at_once(200, msgspec.json.encode(answer))
-
-    def down(self, now: float) -> ScheduledResponse | None:
-        """What an outage answers at ``now``, or ``None`` when there is none."""
-        status = self._outages.status(now - self._started)
-        if not status:
-            return None if status is None else ScheduledResponse([], "reset")
-        return respond_at_once(status, provider_error_body("openai", status, "down"))
 
     def keyless(self, api: Api, headers: Mapping[str, str]) -> ScheduledResponse | None:
         """The refusal of a request without the key, or ``None``."""
@@ -196,64 +187,38 @@ class Responder:
             return None
         return respond_at_once(401, provider_error_body(api, 401, "the key is missing or wrong"))
 
-    def _refuse_unread(
-        self, api: Api, headers: Mapping[str, str], now: float
-    ) -> ScheduledResponse | None:
-        """The refusal of a request that is not even looked at."""
-        for reason, refusal in (("outage", self.down(now)), ("key", self.keyless(api, headers))):
-            if refusal is not None:
-                self._stats.refused[reason] += 1
-                return refusal
-        if self._bucket is not None and (wait := self._bucket.take(now)):
-            extra = self._bucket.headers(api, wait)
-            return self._refuse("rpm", api, 429, "requests per minute exceeded", extra)
-        return None
-
-    def _refuse(
-        self, reason: str, api: Api, status: int, message: str, extra: bytes = b""
-    ) -> ScheduledResponse:
-        self._stats.refused[reason] += 1
-        return respond_at_once(status, provider_error_body(api, status, message), extra)
-
     def _respond(self, api: Api, request: ChatRequest, number: int) -> ScheduledResponse:
         fault = self._faults.breaking(number)
-        if fault is not None and fault.name == "cut-stream" and not request.stream:
+        if fault is not None and STREAM_FAULTS.get(fault.name, request.stream) != request.stream:
             fault = None
         if fault is not None:
             self._stats.faults[fault.name] += 1
             if fault.name in FAULT_STATUSES or fault.name.startswith("html"):
-                return self._respond_error(api, fault, number)
+                return _respond_error(api, fault)
         changed = self._apply_modifiers(request, number)
         name = "" if fault is None else fault.name
         drops = "drop-schema" in changed
         answer = MockAnswer(PROSE_REPLY) if drops else self._behaviour(request)
         if fault is not None:
             answer = _corrupt_answer(answer, name)
-        reply = ChatReply(
-            answer, request, number, self._settings.model, self._created, "wrong-id" in changed
-        )
-        extra = b"" if self._bucket is None else self._bucket.headers(api, 0.0)
+        reply = ChatReply(answer, request, number, self._created, "wrong-id" in changed)
         wait = self._latency.draw(number, self._stats.in_flight)
         if request.stream:
             pieces = reply.events(api)
             half = max(1, (len(pieces) - 3) // 2)  # never those that tell of the stream's end
             events = _tear(pieces, half, name, [*pieces[:half], error_event(api, _FAILED)])
-            lines = b"cache-control: no-cache\r\n%btransfer-encoding: chunked" % extra
+            lines = b"cache-control: no-cache\r\ntransfer-encoding: chunked"
             head = _format_head(200, b"text/event-stream", lines)
-            pieces = [b"%x\r\n%b\r\n" % (len(event), event) for event in events]
-            response = _schedule(head, [*pieces, b"0\r\n\r\n"], half, fault, wait)
+            pieces = [*(b"%x\r\n%b\r\n" % (len(event), event) for event in events), b"0\r\n\r\n"]
         else:
             body = reply.body(api)
             size = len(body) if fault is None else max(1, -(-len(body) // _PIECES))
             pieces = [body[i : i + size] for i in range(0, len(body), size)]
             half = len(pieces) // 2
             pieces = _tear(pieces, half, name, [provider_error_body(api, 500, _FAILED)])
-            head = _format_head(
-                200,
-                b"application/json",
-                b"%bcontent-length: %d" % (extra, sum(map(len, pieces))),
-            )
-            response = _schedule(head, pieces, half, fault, wait)
+            length = b"content-length: %d" % sum(map(len, pieces))
+            head = _format_head(200, b"application/json", length)
+        response = _schedule(head, pieces, half, fault, wait)
         response.is_intact = response.is_intact and not changed
         return response
 
@@ -271,18 +236,18 @@ class Responder:
         self._stats.faults.update(changed)
         return changed
 
-    def _respond_error(self, api: Api, fault: InjectedFault, number: int) -> ScheduledResponse:
-        """An error answer; errors come at once."""
-        name = fault.name
-        if name == "html":
-            name = "html-200" if self._faults.first_variant(number) else "html-502"
-        if name.startswith("html"):
-            return respond_at_once(int(name[-3:]), _HTML_PAGE, kind=b"text/html")
-        status, money = FAULT_STATUSES[name], name == "quota"
-        body = provider_error_body(api, status, f"mock fault {name}", money=money)
-        wait = fault.value or 0.0
-        extra = limit_headers(api, 60, 0, wait, wait) if name == "429-retry" else b""
-        return respond_at_once(status, body, extra)
+
+def _respond_error(api: Api, fault: InjectedFault) -> ScheduledResponse:
+    """An error answer; errors come at once."""
+    name = fault.name
+    if name.startswith("html"):
+        return respond_at_once(int(name[-3:]), _HTML_PAGE, kind=b"text/html")
+    said = _STREAM_ONLY_MESSAGE if name == "stream-only" else f"mock fault {name}"
+    status, extra = FAULT_STATUSES[name], b""
+    body = provider_error_body(api, status, said, money=name == "quota")
+    if name == "429-retry":
+        extra = b"retry-after: %d\r\n" % math.ceil(fault.value or 0.0)
+    return respond_at_once(status, body, extra)
 
 
 def _tear(pieces: list[bytes], half: int, name: str, failed: list[bytes]) -> list[bytes]:

@@ -25,14 +25,15 @@ from adjudge.engine.child_server import settings_arguments, start_child_server, 
 from adjudge.engine.loop import new_event_loop
 from adjudge.errors import ConfigError
 from adjudge.mock.behaviours import OPTION_NAMES, MockSettings
-from adjudge.mock.requests import Api
 from adjudge.mock.responder import MockStats, Responder, ScheduledResponse, respond_at_once
+from adjudge.mock.wire import MODEL, Api
 
 _APIS: dict[str, Api] = {
     "chat/completions": "openai",
     "messages": "anthropic",
     "classify": "classify",
 }
+_HOST = "127.0.0.1"
 _SHUTDOWN_S = 0.01
 _BACKLOG = 4096
 _log = logging.getLogger("adjudge.mock")
@@ -66,62 +67,47 @@ class Server:
     ``seed`` is the one in use. Raises :class:`ConfigError` for settings that are wrong.
     """
 
-    loop: asyncio.AbstractEventLoop
-    _responder: Responder
     _listening: asyncio.Server
     _http: web.Server
 
     def __init__(self, settings: MockSettings) -> None:
-        settings.check()
         self.settings = settings
         self.seed = secrets.randbits(32) if settings.seed is None else settings.seed
         self.stats = MockStats()
         self.port = settings.port
-        Responder(settings, self.seed, self.stats, 0.0)  # complain now rather than on starting
+        self._responder = Responder(settings, self.seed, self.stats)
 
     @property
     def url(self) -> str:
         """``http://host:port``, the base URL of Anthropic clients."""
-        host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
-        return f"http://{host}:{self.port}"
+        return f"http://{_HOST}:{self.port}"
 
     @property
     def base_url(self) -> str:
         """``http://host:port/v1``, the base URL of OpenAI clients."""
         return f"{self.url}/v1"
 
-    async def start(self) -> None:
+    async def __aenter__(self) -> Server:
         """Listen; raises :class:`ConfigError` when the address cannot be had."""
-        self.loop = asyncio.get_running_loop()
-        now = self.loop.time()
-        self._responder = Responder(self.settings, self.seed, self.stats, now)
         self._http = web.Server(
             self._handle, handler_cancellation=True, access_log=None, logger=_log
         )
-        host, port = self.settings.host, self.settings.port
+        port = self.settings.port
         try:
-            self._listening = await self.loop.create_server(
-                self._connect, host, port, backlog=_BACKLOG
+            self._listening = await asyncio.get_running_loop().create_server(
+                self._connect, _HOST, port, backlog=_BACKLOG
             )
         except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
             raise ConfigError(
-                f"--host {host} --port {port}: cannot listen there: {reason}. Use --port 0 for "
-                "a free port."
+                f"--port {port}: cannot listen there: {error}. Use --port 0 for a free port."
             ) from error
         self.port = self._listening.sockets[0].getsockname()[1]
-
-    async def aclose(self) -> None:
-        """Stop listening and drop all connections."""
-        self._listening.close()
-        await self._http.shutdown(_SHUTDOWN_S)
-
-    async def __aenter__(self) -> Server:
-        await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+        """Stop listening and drop all connections."""
+        self._listening.close()
+        await self._http.shutdown(_SHUTDOWN_S)
 
     def report(self) -> dict[str, Any]:
         """The counts and the seed."""
@@ -148,7 +134,7 @@ class Server:
                     await asyncio.sleep(wait)
                 transport.write(data)
             if response.end == "hang":
-                await self.loop.create_future()
+                await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError:
             stats.cancelled += 1
             raise
@@ -160,25 +146,24 @@ class Server:
         return _SentResponse(request.keep_alive and response.end == "keep")
 
     def _respond(self, request: web.BaseRequest, body: bytes) -> ScheduledResponse:
-        path, now, headers = request.path, self.loop.time(), request.headers
+        path, headers = request.path, request.headers
         api = next((_APIS[end] for end in _APIS if path.endswith(f"/{end}")), None)
         if api is not None and request.method == "POST":
-            return self._responder.respond(api, headers, body, now)
+            return self._responder.respond(api, headers, body)
         if api is not None:
             return _respond_json(405, {"error": {"message": "chat requests are POST"}})
-        pages = {"health": lambda: {"status": "ok"}, "stats": self.report, "models": self._models}
+        pages = {"health": lambda: {"status": "ok"}, "stats": self.report, "models": _list_models}
         name = path.rpartition("/")[2]
         if request.method != "GET" or name not in pages:
             return _respond_json(404, {"error": {"message": "no such endpoint"}})
-        down = None if name == "stats" else self._responder.down(now)
         refused = None if name == "health" else self._responder.keyless("openai", headers)
-        return refused or down or _respond_json(200, pages[name]())
+        return refused or _respond_json(200, pages[name]())
 
-    def _models(self) -> dict[str, Any]:
-        name = self.settings.model
-        model = {"id": name, "object": "model", "type": "model", "display_name": name,
-                 "created": 0, "owned_by": "adjudge"}  # fmt: skip
-        return {"object": "list", "data": [model], "has_more": False}
+
+def _list_models() -> dict[str, Any]:
+    model = {"id": MODEL, "object": "model", "type": "model", "display_name": MODEL,
+             "created": 0, "owned_by": "adjudge"}  # fmt: skip
+    return {"object": "list", "data": [model], "has_more": False}
 
 
 def _respond_json(status: int, value: Any) -> ScheduledResponse:
@@ -198,7 +183,7 @@ def serve(settings: MockSettings | None = None, **options: Any) -> Server:
 
     ``options`` are fields of :class:`MockSettings`, over those of ``settings``.
     """
-    return Server(msgspec.structs.replace(settings or MockSettings(), **options))
+    return Server(MockSettings(**{**(settings.model_dump() if settings else {}), **options}))
 
 
 def run_mock(

@@ -1,6 +1,6 @@
-"""The service as an ASGI application: the routes that judge, without a framework in between.
+"""The service as an ASGI application, without a framework: routes that judge, and pages about it.
 
-Everything else (``/health``, ``/metrics``) goes to :mod:`.admin_routes`.
+:meth:`Service.answer` is what our own server asks (:mod:`.server`); other servers call the object.
 """
 
 from __future__ import annotations
@@ -13,32 +13,27 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import msgspec
 
 from adjudge.errors import PASSING_KINDS, ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.endpoint.connections import CallCounter
-from adjudge.service.admin_routes import ADMIN_PATHS, admin_routes
-from adjudge.service.backend import (
-    Backend,
-    BackendErrorReporter,
-    BackendQueue,
-    UnknownKeyReporter,
-    check_response,
-)
-from adjudge.service.formats.base import WireFormat
+from adjudge.service.backend import Backend, BackendErrors, GroupRendezvous, check_response
+from adjudge.service.formats import WireFormat
 from adjudge.service.metrics import RouteMetrics, ServiceMetrics
+from adjudge.service.queue import BackendQueue
 from adjudge.service.requests import (
     ApiKeyAuth,
     AsgiReceive,
-    BodyMemoryLimit,
+    BodyReader,
     RequestRefused,
+    StrictReader,
     check_request,
     check_value_count,
     decode_body,
     error_body,
-    read_body,
+    invalid_request,
     refusal_from_error,
 )
 from adjudge.service.settings import ServiceSettings
@@ -53,17 +48,17 @@ from adjudge.wire import (
 )
 
 AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]
-_T = TypeVar("_T")
 _MAX_RUN_ID = 256
 _client: ContextVar[str] = ContextVar("client", default="")
 """Whose key the request showed; each request has a task, and so a context, of its own."""
-_Reply = tuple[int, bytes, int | None]
+JSON_HEAD = b"content-type: application/json\r\n"
+Reply = tuple[int, bytes, bytes]
+"""The status, the lines of the head, and the body."""
+_Answer = Callable[[bytes], Awaitable[Reply]]
 
 _REQUEST_FAULTS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED})
 _STATUSES = frozenset(one for one in HTTPStatus if one >= 200) - {204, 205, 304}
 """What a format may answer with: statuses whose response has a body."""
-_JSON_HEADER = (b"content-type", b"application/json")
-_NO_HEADERS: tuple[tuple[bytes, bytes], ...] = ()
 
 
 class ServicePhase(StrEnum):
@@ -72,19 +67,6 @@ class ServicePhase(StrEnum):
     LOADING = "loading"
     READY = "ready"
     DRAINING = "draining"
-
-
-class GroupRendezvous(Protocol):
-    """Where the samples of a group wait for each other."""
-
-    async def join(self, request: GroupRequest) -> JudgeResponse:
-        """The answer to one sample, once its group is complete or was closed."""
-
-    def stop_waiting(self) -> None:
-        """Nobody can come any more: end the groups that are not complete."""
-
-    async def aclose(self) -> None:
-        """Answer those that still wait, and stop."""
 
 
 class Service:
@@ -116,26 +98,28 @@ class Service:
         self.calls = CallCounter()
         self._batcher = BackendQueue(backend, settings, self.metrics.batches.add)
         self.metrics.watch(self._batcher)
-        self._error_reporter = BackendErrorReporter()
-        self._unknown_keys = UnknownKeyReporter()
+        self._errors = BackendErrors()
+        self._one = StrictReader(_StrictRequest, JudgeRequest)
+        self._batch = StrictReader(_StrictBatch, BatchRequest)
+        self._group = StrictReader(_StrictGroupRequest, GroupRequest)
         self._clients = settings.client_weights
-        self._max_body = int(settings.max_body_mb * 1e6)
-        self._max_image = int(settings.max_image_mb * 1e6)
-        self._body_memory = BodyMemoryLimit(settings.max_held)
+        self._max_image = int(settings.max_body_mb * 1e6 / 2)
+        self._max_values = settings.max_values
+        self._bodies = BodyReader(int(settings.max_body_mb * 1e6), settings.max_held)
         self._all_answered = asyncio.Event()
-        self._routes = {
-            "/judge": self._route("/judge", self._judge),
-            "/batch_judge": self._route("/batch_judge", self._batch_judge),
-            "/group_judge": self._route("/group_judge", self._group_judge),
-        }
-        for one in self.formats:
-            if one.path in self._routes or one.path in ADMIN_PATHS:
+        self._routes: dict[str, tuple[_Answer, RouteMetrics]] = {}
+        for path, answer in (
+            ("/judge", self._judge),
+            ("/batch_judge", self._batch_judge),
+            ("/group_judge", self._group_judge),
+            *((one.path, self._in_format(one)) for one in self.formats),
+        ):
+            if path in self._routes or path in _PAGES:
                 raise ConfigError(
-                    f"{type(one).__name__}: path: the service has another route at {one.path!r}. "
-                    "Give the format a path of its own."
+                    f"formats: path: the service has another route at {path!r}. Give the format a "
+                    "path of its own."
                 )
-            self._routes[one.path] = self._route(one.path, self._in_format(one))
-        self._admin = admin_routes(self)
+            self._routes[path] = answer, self.metrics.route(path)
 
     @property
     def routes(self) -> list[str]:
@@ -163,7 +147,7 @@ class Service:
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         """Judge requests that are wholly here; raises :class:`RequestRefused` and ``QueueFull``."""
-        self._check_open()
+        self.check_open()
         if (what := self.backend.compares_groups) is not None:
             groups = [one for one in requests if isinstance(one, GroupRequest)]
             if len(groups) == len(requests):  # a format whose trainer says which belong together
@@ -189,11 +173,9 @@ class Service:
         rendezvous = self._find_rendezvous()
         size = self.settings.group_size
         if not size and not all(one.group_size for one in requests):
-            raise RequestRefused(
-                422,
-                ErrorKind.INVALID_INPUT,
+            raise invalid_request(
                 "group_size: this spec compares the samples of a group, and the request does not "
-                "say how many there are. Start the service with --group-size N",
+                "say how many there are. Start the service with --group-size N"
             )
         for request in requests:
             check_request(request, self._max_image)
@@ -209,126 +191,135 @@ class Service:
 
     async def __call__(self, scope: dict[str, Any], receive: AsgiReceive, send: AsgiSend) -> None:
         """Answer one request, by the ASGI protocol."""
-        route = self._routes.get(scope.get("path", ""))
-        if route is None or scope["type"] != "http":
-            await self._admin(scope, receive, send)  # type: ignore[arg-type]  # its own words for ours
-            return
-        answer, metrics = route
+        if scope["type"] != "http":
+            raise NotImplementedError(scope["type"])
+        status, head, body = await self.answer(scope, receive)
+        lines = [line.partition(b": ")[::2] for line in head.split(b"\r\n")[:-1]]
+        headers = [*lines, (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def answer(
+        self, scope: dict[str, Any], receive: AsgiReceive, body: bytes | None = None
+    ) -> Reply:
+        """The answer to a request; ``body``: what it is, where all of it is here."""
+        route = self._routes.get(scope["path"])
+        if route is None:
+            return self._page(scope)
+        judge, metrics = route
         began = time.perf_counter()
         outcome = "disconnected"
         self.inflight += 1
         try:
-            status, body, retry_after = await self._reply(answer, scope, receive)
-            outcome = _request_outcome(status, self.phase)
-            headers = _NO_HEADERS if status == 200 else _reply_headers(status, retry_after)
-            reply = scope.get("adjudge.reply")
-            if (
-                reply is None
-                or scope["method"] == "HEAD"
-                or not reply(status, b"".join(b"%b: %b\r\n" % one for one in headers), body)
-            ):
-                await _send_all(send, status, headers, body)
+            reply = await self._reply(judge, scope, receive, body)
+            outcome = _request_outcome(reply[0], self.phase)
+            return reply
         finally:
             self.inflight -= 1
             if not self.inflight and self.phase is ServicePhase.DRAINING:
                 self._all_answered.set()
             metrics.count(outcome, time.perf_counter() - began)
 
-    def _route(
-        self, path: str, answer: Callable[[bytes], Awaitable[_Reply]]
-    ) -> tuple[Callable[[bytes], Awaitable[_Reply]], RouteMetrics]:
-        return answer, self.metrics.route(path)
-
     async def _reply(
-        self,
-        answer: Callable[[bytes], Awaitable[_Reply]],
-        scope: dict[str, Any],
-        receive: AsgiReceive,
-    ) -> _Reply:
+        self, judge: _Answer, scope: dict[str, Any], receive: AsgiReceive, body: bytes | None
+    ) -> Reply:
         """The answer, or the refusal, to one request."""
         size = 0
         try:
             headers = scope["headers"]
-            self._check_method_and_key(scope["method"], headers)
-            body = await read_body(headers, receive, self._max_body, self._body_memory)
-            size = len(body)
-            await check_value_count(body, self.settings.max_values)
-            return await answer(body)
+            if scope["method"] != "POST":
+                return _refusal(405, ErrorKind.UNSUPPORTED, "this route takes POST")
+            client = self.auth.check(headers)
+            if client in self._clients:  # who shows the shared key is told apart by run
+                _client.set(client)
+            self.check_open()
+            if body is None:
+                body = await self._bodies.read(headers, receive)
+                size = len(body)
+            else:
+                size = len(body)
+                self._bodies.hold(size, size)
+            if 10 * len(body) > self._max_values:
+                await check_value_count(body, self._max_values)
+            return await judge(body)
         except RequestRefused as refused:
-            return refused.status, error_body(refused.kind, str(refused)), refused.retry_after
+            return _refusal(refused.status, refused.kind, str(refused), refused.retry_after)
         except GradingFailure as failure:
             return _failure_reply(failure)
         except Exception as error:  # noqa: BLE001  a format's or rendezvous' fault; never a 500
-            response = self._error_reporter.report(error)
-            return 503, _encode(response), None
+            return self._bug(error)
         finally:
-            self._body_memory.bytes -= size
+            self._bodies.held -= size
 
-    def _check_method_and_key(self, method: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Refuse what need not be read at all."""
-        if method != "POST":
-            raise RequestRefused(405, ErrorKind.UNSUPPORTED, "this route takes POST")
-        client = self.auth.check(headers)
-        if client in self._clients:  # who shows the shared key is told apart by run
-            _client.set(client)
-        self._check_open()
+    def _page(self, scope: dict[str, Any]) -> Reply:
+        """One of the pages that judge nothing."""
+        if (page := _PAGES.get(scope["path"])) is None:
+            return _refusal(404, ErrorKind.UNSUPPORTED, "Not Found")
+        if scope["method"] not in ("GET", "HEAD"):
+            return _refusal(405, ErrorKind.UNSUPPORTED, "Method Not Allowed", allow=b"GET, HEAD")
+        make, needs_key, head = page
+        try:
+            if needs_key:
+                self.auth.check(scope["headers"])
+            return 200, head, make(self)
+        except RequestRefused as refused:
+            return _refusal(refused.status, refused.kind, str(refused), refused.retry_after)
 
-    def _check_open(self) -> None:
+    def _bug(self, problem: BaseException | str) -> Reply:
+        return 503, JSON_HEAD, _encode(self._errors.report(problem))
+
+    def check_open(self) -> None:
+        """Raise :class:`RequestRefused` (503) unless requests are taken."""
         if self.phase is ServicePhase.READY:
             return
         wait = 1 if self.phase is ServicePhase.LOADING else 5
         raise RequestRefused(503, ErrorKind.SERVER_ERROR, f"the service is {self.phase}", wait)
 
-    async def _judge(self, body: bytes) -> _Reply:
-        request, keys = _read_request(body)
+    async def _judge(self, body: bytes) -> Reply:
+        request, keys = self._one.read(body)
         [response] = await self.score((request,))
         if keys:
-            response.warnings = self._unknown_keys.warnings(keys, _ONE_KEYS)
+            response.warnings = self._one.warnings(keys)
         return self._response_reply(response)
 
-    async def _batch_judge(self, body: bytes) -> _Reply:
-        batch, keys = _read_batch(body)
+    async def _batch_judge(self, body: bytes) -> Reply:
+        batch, keys = self._batch.read(body)
         requests = batch.requests
         rows = decode_body(_raw_batch_decoder, body).requests if keys else []
         if not 1 <= len(requests) <= MAX_BATCH:
-            raise RequestRefused(
-                422,
-                ErrorKind.INVALID_INPUT,
-                f"requests: found {len(requests)}, must be 1 to {MAX_BATCH}",
-            )
+            raise invalid_request(f"requests: found {len(requests)}, must be 1 to {MAX_BATCH}")
         for number, request in enumerate(requests, 1):
             if request.request_id is None:
                 request.request_id = str(number)
-        responses = await self.score(requests)
-        reply = BatchResponse(responses)
-        for response, row in zip(responses, rows, strict=False):
-            response.warnings = self._unknown_keys.warnings(row, _ONE_KEYS)
-        reply.warnings = self._unknown_keys.warnings(keys, ("requests",))
+        reply = BatchResponse(await self.score(requests))
+        for response, row in zip(reply.responses, rows, strict=False):
+            response.warnings = self._one.warnings(row)
+        if keys:
+            reply.warnings = self._batch.warnings(keys)
         try:
-            return 200, _encode(reply), None
+            return 200, JSON_HEAD, _encode(reply)
         except (TypeError, ValueError, RecursionError):
-            reply.responses = [self._sendable(one) for one in responses]
-            return 200, _encode(reply), None
+            reply.responses = [self._sendable(one) for one in reply.responses]
+            return 200, JSON_HEAD, _encode(reply)
 
-    async def _group_judge(self, body: bytes) -> _Reply:
-        request, keys = _read_group(body)
+    async def _group_judge(self, body: bytes) -> Reply:
+        request, keys = self._group.read(body)
         check_request(request, self._max_image)
         rendezvous = self._find_rendezvous()
-        self._check_open()
         began = time.perf_counter()
         response = await rendezvous.join(request)
         latency = round(time.perf_counter() - began, 6)
         facts = {"latency": latency, "model_version": self.backend.version}
         response = check_response(response, request, facts)
-        response.warnings = self._unknown_keys.warnings(keys, _GROUP_KEYS)
+        response.warnings = self._group.warnings(keys)
         if request.aborted:
-            return 200, _encode(response), None
+            return 200, JSON_HEAD, _encode(response)
         if response.error is not None:
             self.metrics.failed(response.error.kind)
         return self._response_reply(response)
 
-    def _in_format(self, wire_format: WireFormat) -> Callable[[bytes], Awaitable[_Reply]]:
-        async def answer(body: bytes) -> _Reply:
+    def _in_format(self, wire_format: WireFormat) -> _Answer:
+        async def answer(body: bytes) -> Reply:
             try:
                 # Anything, where the format is a user's.
                 answered: tuple[Any, Any] = await wire_format.answer(body, self.score)
@@ -336,27 +327,23 @@ class Service:
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise refusal_from_error(error) from None
             except SystemExit as error:  # a format of the user's own must not end the service
-                return 503, _encode(self._error_reporter.report(error)), None
+                return self._bug(error)
             if not isinstance(reply, bytes) or status not in _STATUSES:
                 name = type(wire_format).__name__
-                problem = f"{name} answered with no HTTP status and bytes"
-                return 503, _encode(self._error_reporter.report(problem)), None
-            return status, reply, 1 if status == 503 and _may_pass(reply) else None
+                return self._bug(f"{name} answered with no HTTP status and bytes")
+            retry = RETRY_HEAD if status == 503 and _may_pass(reply) else b""
+            return status, JSON_HEAD + retry, reply
 
         return answer
 
-    def _response_reply(self, response: JudgeResponse) -> _Reply:
-        try:
-            body = _encode(response)
-        except (TypeError, ValueError, RecursionError):
-            response = self._sendable(response)
-            body = _encode(response)
-        if response.error is None:
-            return 200, body, None
-        kind = response.error.kind
-        if kind in _REQUEST_FAULTS:
-            return 422, body, None
-        return 503, body, 1 if response.error.passing else None
+    def _response_reply(self, response: JudgeResponse) -> Reply:
+        response = self._sendable(response)
+        error = response.error
+        if error is None:
+            return 200, JSON_HEAD, _encode(response)
+        status = 422 if error.kind in _REQUEST_FAULTS else 503
+        retry = RETRY_HEAD if status == 503 and error.passing else b""
+        return status, JSON_HEAD + retry, _encode(response)
 
     def _sendable(self, response: JudgeResponse) -> JudgeResponse:
         """Itself; or a failure instead, when the backend put something in that is no JSON."""
@@ -364,38 +351,15 @@ class Service:
             _encode(response)
         except (TypeError, ValueError, RecursionError) as error:
             self.metrics.failed(ErrorKind.BUG)
-            broken = self._error_reporter.report(
-                f"the response is no JSON ({type(error).__name__})"
-            )
-            facts = {"model_version": self.backend.version}
-            return check_response(
-                broken, JudgeRequest("", "", request_id=response.request_id), facts
-            )
+            broken = self._errors.report(f"the response is no JSON ({type(error).__name__})")
+            broken.request_id = response.request_id
+            broken.metadata = {"model_version": self.backend.version}
+            return broken
         return response
 
 
 _encode = msgspec.json.Encoder().encode
-_keys_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_NO_KEYS: Mapping[str, msgspec.Raw] = {}
-_ONE_KEYS, _GROUP_KEYS = JudgeRequest.__struct_fields__, GroupRequest.__struct_fields__
-
-
-def _reader(
-    strict: type[_T], loose: type[_T]
-) -> Callable[[bytes], tuple[_T, Mapping[str, msgspec.Raw]]]:
-    """Reads a body; also as its keys where it has unknown ones, which most have not.
-
-    What is wrong with a body is said by the ``loose`` decoder.
-    """
-    decode, decoder = msgspec.json.Decoder(strict).decode, msgspec.json.Decoder(loose)
-
-    def read(body: bytes) -> tuple[_T, Mapping[str, msgspec.Raw]]:
-        try:
-            return decode(body), _NO_KEYS
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return decode_body(decoder, body), decode_body(_keys_decoder, body)
-
-    return read
+RETRY_HEAD = b"retry-after: 1\r\n"
 
 
 class _StrictRequest(JudgeRequest, forbid_unknown_fields=True):
@@ -418,9 +382,6 @@ class _RawBatch(msgspec.Struct):
     requests: list[dict[str, msgspec.Raw]]
 
 
-_read_request = _reader(_StrictRequest, JudgeRequest)
-_read_batch = _reader(_StrictBatch, BatchRequest)
-_read_group = _reader(_StrictGroupRequest, GroupRequest)
 _decode_error = msgspec.json.Decoder(_ErrorBody).decode
 _raw_batch_decoder = msgspec.json.Decoder(_RawBatch)
 
@@ -447,31 +408,29 @@ def _is_plain(request: JudgeRequest) -> bool:
     return not (parts or isinstance(request.answer, list | dict))
 
 
-def _failure_reply(failure: GradingFailure) -> _Reply:
-    body = error_body(failure.kind, str(failure))
-    if failure.kind is ErrorKind.RATE_LIMITED:
-        return 429, body, math.ceil(getattr(failure, "retry_after", 1))
-    if failure.kind in _REQUEST_FAULTS:
-        return 422, body, None
-    return 503, body, 1 if failure.kind in PASSING_KINDS else None
-
-
-def _reply_headers(status: int, retry_after: int | None) -> list[tuple[bytes, bytes]]:
-    headers = []
+def _refusal(
+    status: int,
+    kind: ErrorKind,
+    message: str,
+    retry_after: float | None = None,
+    allow: bytes = b"POST",
+) -> Reply:
+    head = JSON_HEAD
     if retry_after is not None:
-        headers.append((b"retry-after", b"%d" % retry_after))
+        head += b"retry-after: %d\r\n" % math.ceil(retry_after)
     if status == 405:
-        headers.append((b"allow", b"POST"))
-    return headers
+        head += b"allow: %b\r\n" % allow
+    return status, head, error_body(kind, message)
 
 
-async def _send_all(
-    send: AsgiSend, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes
-) -> None:
-    """By the ASGI protocol, for servers other than ours."""
-    all_headers = [_JSON_HEADER, (b"content-length", b"%d" % len(body)), *headers]
-    await send({"type": "http.response.start", "status": status, "headers": all_headers})
-    await send({"type": "http.response.body", "body": body})
+def _failure_reply(failure: GradingFailure) -> Reply:
+    kind, wait = failure.kind, None
+    status = 422 if kind in _REQUEST_FAULTS else 503
+    if kind is ErrorKind.RATE_LIMITED:
+        status, wait = 429, getattr(failure, "retry_after", 1)
+    elif status == 503 and kind in PASSING_KINDS:
+        wait = 1
+    return _refusal(status, kind, str(failure), wait)
 
 
 def _request_outcome(status: int, phase: ServicePhase) -> str:
@@ -482,3 +441,37 @@ def _request_outcome(status: int, phase: ServicePhase) -> str:
     if status == 503:
         return "failed" if phase is ServicePhase.READY else "unavailable"
     return "refused"
+
+
+def _health(service: Service) -> bytes:
+    """What clients read as :class:`adjudge.client.grader.ServiceInfo`, and more."""
+    return _encode({
+        "status": "healthy",
+        "model_loaded": service.phase is not ServicePhase.LOADING,
+        "model_version": service.backend.version,
+        "compares_groups": service.backend.compares_groups,
+        "graders": list(service.backend.grader_names),
+        "group_timeout_s": service.settings.group_timeout_s,
+        "deadline_s": service.settings.deadline_s,
+    })  # fmt: skip
+
+
+def _ready(service: Service) -> bytes:
+    service.check_open()
+    return b'{"status":"ready"}'
+
+
+def _reverify_mode(service: Service) -> bytes:
+    """Whether NeMo-Gym may verify rows again: unless the spec compares a row with others."""
+    return b'"stateless"' if service.backend.compares_groups is None else b'"unsupported"'
+
+
+_PROMETHEUS_HEAD = b"content-type: text/plain; version=0.0.4; charset=utf-8\r\n"
+_PAGES: dict[str, tuple[Callable[[Service], bytes], bool, bytes]] = {
+    "/health": (_health, False, JSON_HEAD),
+    "/ready": (_ready, False, JSON_HEAD),
+    "/metrics": (lambda service: service.metrics.text(), True, _PROMETHEUS_HEAD),
+    "/calls": (lambda service: _encode(service.calls.table()), True, JSON_HEAD),
+    "/reverify_mode": (_reverify_mode, False, JSON_HEAD),
+}
+"""Each page, whether it needs a key (what watches a process has none), and its head."""

@@ -1,31 +1,90 @@
-"""The backend of the judge service: its protocol, its queue, and the check of its answers.
+"""What ``adjudge serve TARGET`` puts behind the service: the class to derive from, its answers.
 
-A backend is anything that scores requests. Requests go into the queue, batches (or single requests)
-out of it, answers back. Every request that is admitted is answered exactly once: judged, or with an
-error when its deadline passed or the service stopped; or it is abandoned by its caller, and then
-takes no more of the backend's time. Requests that came together are one entry in the queue, with
-one future, however many batches they go in. How fast answers have come lately says how long a full
-queue takes to empty. An answer is a score that is a number, or an error that says why not.
+A backend is anything that scores requests: a reward spec (:mod:`.spec_backend`), a class of the
+user's (:mod:`.user_backend`), replicas elsewhere (:mod:`.ray_backend`). An answer is a score that
+is a number, or an error that says why not.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
-import time
 import traceback
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from adjudge.config import suggest_name
-from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.service.settings import ServiceSettings
-from adjudge.service.shares import FairQueue, Share
-from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
+import msgspec
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
+from adjudge.rewards.function import SpecRewardFunction
+from adjudge.rewards.spec import RewardSpec, is_trained_judge
+from adjudge.text import replace_surrogates
+from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
+
+_log = logging.getLogger("adjudge.service")
+_MAX_LOGGED = 100
+_MESSAGE_LIMIT = 500
+EXPLANATION_LIMIT = 4_000
+"""Characters of a response's explanation."""
 
 
-class Backend(Protocol):
+class Damping(msgspec.Struct, frozen=True):
+    """A score whose confidence is under ``below`` (0 to 1) is multiplied by ``factor`` (0 to 1).
+
+    This is no calibration: it pulls towards 0, so it raises negative scores, and on any other
+    scale than one that begins at 0 it means little. A named option, never the default.
+    """
+
+    below: float = 0.5
+    factor: float = 0.8
+
+    @classmethod
+    def parse(cls, text: str) -> Damping:
+        """The damping that ``BELOW:FACTOR`` means; raises :class:`ConfigError`.
+
+        >>> Damping.parse("0.5:0.8")
+        Damping(below=0.5, factor=0.8)
+        """
+        try:
+            below, factor = map(float, text.split(":"))
+        except ValueError:
+            below = factor = math.nan
+        if not (0 <= below <= 1 and 0 <= factor <= 1):
+            raise ConfigError(
+                "damping: must be BELOW:FACTOR, two numbers from 0 to 1, like 0.5:0.8 "
+                f"(found {text[:40]!r})"
+            )
+        return cls(below, factor)
+
+    def apply(self, response: JudgeResponse) -> None:
+        """Damp a score in place; ``metadata.damped`` has it as it was."""
+        score, confidence = response.score, response.confidence
+        if score is None or confidence is None or confidence >= self.below:
+            return
+        response.metadata = {**(response.metadata or {}), "damped": score}
+        response.score = score * self.factor
+        if (parts := response.reward_components) is not None:
+            damped = {name: part * self.factor for name, part in parts.items()}
+            response.reward_components = damped
+
+
+class GroupRendezvous(ABC):
+    """Where the samples of a group wait for each other."""
+
+    @abstractmethod
+    async def join(self, request: GroupRequest) -> JudgeResponse:
+        """The answer to one sample, once its group is complete or was closed."""
+
+    def stop_waiting(self) -> None:  # noqa: B027  (nothing waits here by default)
+        """Nobody can come any more: end the groups that are not complete."""
+
+    async def aclose(self) -> None:  # noqa: B027
+        """Answer those that still wait, and stop."""
+
+
+class Backend(ABC):
     """Scores requests, many at once or one by one.
 
     ``version`` changes whenever the same request may get another score; it travels as
@@ -33,16 +92,23 @@ class Backend(Protocol):
     own time (an LLM judge far away), so none should wait for a batch's others; then ``score`` is
     called with one request at a time, many times at once. Else it is called with batches, one
     after the other. ``compares_groups`` says what needs a whole group, ``None`` when nothing does.
+    ``grader_names`` are what ``/health`` shows; ``function`` what a group's rendezvous asks, where
+    the backend has no ``rendezvous`` of its own.
     """
 
     name: str
     version: str
-    one_by_one: bool
-    compares_groups: str | None
+    one_by_one: bool = False
+    compares_groups: str | None = None
+    grader_names: Sequence[str] = ()
+    damping: Damping | None = None
+    function: SpecRewardFunction | None = None
+    rendezvous: GroupRendezvous | None = None
 
-    async def start(self) -> None:
+    async def start(self) -> None:  # noqa: B027  (nothing to load by default)
         """Load what is needed; the service is not ready before."""
 
+    @abstractmethod
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         """One response per request, in order; runs on the service's event loop and never blocks it.
 
@@ -50,18 +116,41 @@ class Backend(Protocol):
         fault of one of the requests, which is then looked for.
         """
 
-    async def aclose(self) -> None:
+    async def aclose(self) -> None:  # noqa: B027
         """Let go of models, connections, threads."""
 
+    def list_lost_fields(self, item: Mapping[str, Any]) -> Iterator[str]:  # noqa: ARG002
+        """What it reads and a sample of the fields ``item`` alone has not, in words."""
+        return iter(())
 
-_log = logging.getLogger("adjudge.service")
-_MAX_LOGGED = 100
-_MAX_NAMED_KEYS, _NAME_LENGTH = 10, 60
 
+def load_backend(
+    target: str,
+    *,
+    arguments: Mapping[str, str] | None = None,
+    damping: Damping | None = None,
+) -> Backend:
+    """The backend that ``target`` names: a reward spec, or a class (``module:Class``).
 
-def error_response(kind: ErrorKind, message: str) -> JudgeResponse:
-    """A response without a score."""
-    return JudgeResponse(error=ErrorInfo(kind, message))
+    A spec is a ``.toml`` file or the folder of a trained judge. ``arguments`` go to the class's
+    constructor by name, read as its annotations say; a spec takes none. Nothing is loaded before
+    ``start``. Raises :class:`ConfigError` naming what is wrong.
+    """
+    from adjudge.service.spec_backend import SpecBackend  # noqa: PLC0415  (it derives from Backend)
+    from adjudge.service.user_backend import UserBackend  # noqa: PLC0415
+
+    if target.endswith(".toml") or is_trained_judge(target):
+        if arguments:
+            raise ConfigError(
+                f"{target}: a reward spec takes no arguments. Set the values in the file."
+            )
+        return SpecBackend(RewardSpec.load(target), damping)
+    if ":" in target:
+        return UserBackend(target, arguments, damping)
+    raise ConfigError(
+        f"{target!r}: must be a reward spec (a .toml file), the folder of a trained judge, or "
+        "'module:Class' of your own judge"
+    )
 
 
 def find_shape_problem(responses: Any, asked: int) -> str | None:
@@ -119,403 +208,42 @@ def _check_score(score: Any) -> tuple[float | None, ErrorInfo | None]:
     return number, None
 
 
-class BackendErrorReporter:
+def failure_response(failure: GradingFailure, request_id: str | None = None) -> JudgeResponse:
+    """The answer to a request that got no score."""
+    message = replace_surrogates(str(failure)[:_MESSAGE_LIMIT])
+    return JudgeResponse(request_id=request_id, error=ErrorInfo.of(failure, message))
+
+
+def shorten(text: str) -> str:
+    """An explanation of at most :data:`EXPLANATION_LIMIT` characters."""
+    return text if len(text) <= EXPLANATION_LIMIT else text[: EXPLANATION_LIMIT - 1] + "…"
+
+
+class BackendErrors:
     """What backends raised: as an error for the client, and once each in the log.
 
-    Neither has the exception's own text unless it is a :class:`GradingFailure`: it may quote the
-    request. The log has the place instead.
+    Neither has an exception's own words, which may quote the request, unless they are ours.
     """
 
     def __init__(self) -> None:
-        self._seen: set[str] = set()
+        self._logged: set[str] = set()
 
     def report(self, problem: BaseException | str) -> JudgeResponse:
         """The answer to the one request that the problem was traced to."""
         if isinstance(problem, GradingFailure):
-            return JudgeResponse(error=ErrorInfo.of(problem, str(problem)))
-        if isinstance(problem, str):
-            message = place = problem
-        else:
-            message = f"the backend raised {type(problem).__name__}"
-            place = f"{message} in {_error_location(problem)}"
-        if place not in self._seen and len(self._seen) < _MAX_LOGGED:
-            self._seen.add(place)
-            _log.error(
-                "%s. The other requests of the batch were judged. This is logged once.", place
-            )
-        return error_response(ErrorKind.BUG, message)
-
-
-class UnknownKeyReporter:
-    """Keys of requests that nothing reads: as warnings for the client, and once each in the log.
-
-    A misspelt ``answer`` would else be judged without a reference, and nobody would know.
-    """
-
-    def __init__(self) -> None:
-        self._seen: set[str] = set()
-
-    def warnings(self, found: Iterable[str], known: Collection[str]) -> list[str] | None:
-        """What is said of the keys ``found`` that are not ``known``; ``None`` where all are."""
-        unknown = [key for key in found if key not in known]
-        said = []
-        for key in unknown[:_MAX_NAMED_KEYS]:
-            name = repr(key[:_NAME_LENGTH])
-            said.append(f"unknown key {name} was ignored{suggest_name(key[:_NAME_LENGTH], known)}")
-            if name not in self._seen and len(self._seen) < _MAX_LOGGED:
-                self._seen.add(name)
-                _log.warning("a request: %s (logged once)", said[-1])
-        if (more := len(unknown) - _MAX_NAMED_KEYS) > 0:
-            said.append(f"{more} more unknown keys were ignored")
-        return said or None
-
-
-def _error_location(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
-
-
-_MEMORY_S = 10.0
-_LONGEST_S = 60
-
-
-class AnswerRate:
-    """Answers per second over about the last ten seconds; times are the caller's clock.
-
-    An exponentially decaying count, divided by the time that it has had to build up. Time in which
-    nobody asks is left out: it says nothing about how fast a queue moves.
-
-    >>> seen = AnswerRate(now=0.0)
-    >>> for second in range(1, 61): seen.add(50, now=float(second))
-    >>> seen.retry_after(waiting=1000, now=60.0)
-    20
-    """
-
-    __slots__ = ("_at", "_count", "_weight")
-
-    def __init__(self, now: float) -> None:
-        self._at = now
-        self._count = 0.0
-        self._weight = 0.0
-
-    def begin(self, now: float) -> None:
-        """Somebody asks again, after a time without requests."""
-        self._at = now
-
-    def add(self, answers: int, now: float) -> None:
-        """So many answers were given."""
-        self._decay(now)
-        self._count += answers
-
-    def per_second(self, now: float) -> float:
-        """The rate; 0 before the first answer."""
-        self._decay(now)
-        return self._count / self._weight if self._weight > 0.0 else 0.0
-
-    def retry_after(self, waiting: int, now: float) -> int:
-        """Whole seconds, 1 to 60, until ``waiting`` requests are likely to have gone."""
-        rate = self.per_second(now)
-        if rate <= 0.0:
-            return 1
-        return max(1, min(_LONGEST_S, math.ceil(waiting / rate - 1e-9)))
-
-    def _decay(self, now: float) -> None:
-        passed = max(0.0, now - self._at)
-        if passed:
-            keep = math.exp(-passed / _MEMORY_S)
-            self._count *= keep
-            # Seconds, weighted like the counts: what divides a count into a rate.
-            self._weight = self._weight * keep + _MEMORY_S * (1.0 - keep)
-            self._at = now
-
-
-_TIMER_RESOLUTION_S = 1e-6
-"""Seconds too short for a timer."""
-
-
-class QueueFull(GradingFailure):
-    """No room to wait: refused with 429, to be asked again ``retry_after`` seconds later."""
-
-    def __init__(self, message: str, retry_after: float) -> None:
-        super().__init__(ErrorKind.RATE_LIMITED, message)
-        self.retry_after = retry_after
-
-
-class _Arrival:
-    """Requests that came together, how many of them were handed out, and the answers so far."""
-
-    __slots__ = (
-        *("answers", "arrived", "done", "queued_at", "requests", "share", "taken", "unanswered"),
-    )
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        requests: Sequence[JudgeRequest],
-        share: Share[_Arrival],
-    ) -> None:
-        self.requests = requests
-        self.share = share
-        self.taken = 0
-        self.answers: list[JudgeResponse | None] = [None] * len(requests)
-        self.unanswered = len(requests)
-        self.done: asyncio.Future[list[JudgeResponse]] = loop.create_future()
-        """Also done when nobody waits any more: a cancelled caller cancels it."""
-        self.arrived = time.perf_counter()
-        self.queued_at = loop.time()
-
-    def finish(self) -> None:
-        """All are answered: let the caller have them."""
-        self.done.set_result([one for one in self.answers if one is not None])
-
-
-_Part = tuple[_Arrival, int, int]
-"""Requests of one arrival: from the first place to before the second."""
-
-
-class _Lane:
-    """One batch after another in the backend's hands: what is there now, and the task."""
-
-    __slots__ = ("parts", "task")
-
-    def __init__(self, parts: list[_Part]) -> None:
-        self.parts = parts
-        self.task: asyncio.Task[None] | None = None
-
-
-class BackendQueue:
-    """Gives a backend its requests, as many at once as it takes.
-
-    A backend that takes batches gets one after the other: a batch is closed when it has
-    ``max_batch_size`` requests or when its oldest has waited ``batch_timeout``. One that takes
-    requests one by one gets up to ``concurrency`` at the same time, without waiting.
-    ``observe`` gets the size of each batch. Belongs to the running loop.
-    """
-
-    def __init__(
-        self,
-        backend: Backend,
-        settings: ServiceSettings,
-        observe: Callable[[int], None],
-    ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._backend = backend
-        self._settings = settings
-        self._observe = observe
-        one_by_one = backend.one_by_one
-        self._max_lanes = settings.concurrency if one_by_one else 1
-        self._size = 1 if one_by_one else settings.max_batch_size
-        self._max_wait_s = 0.0 if one_by_one else settings.batch_timeout
-        self._arrivals: dict[_Arrival, None] = {}  # the oldest first
-        self.queue: FairQueue[_Arrival] = FairQueue(settings.queue_size, settings.client_weights)
-        """Those with requests to hand out."""
-        self._lanes: set[_Lane] = set()
-        self._alarm: asyncio.TimerHandle | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._rate = AnswerRate(self._loop.time())
-        self._error_reporter = BackendErrorReporter()
-
-    @property
-    def waiting(self) -> int:
-        """Requests that the backend has not been given yet."""
-        return self.queue.waiting
-
-    @property
-    def judging(self) -> int:
-        """Requests in the backend's hands that somebody still waits for."""
-        parts = [part for lane in self._lanes for part in lane.parts]
-        return sum(
-            arrival.answers[start:stop].count(None)
-            for arrival, start, stop in parts
-            if not arrival.done.done()
-        )
-
-    async def score(
-        self, requests: Sequence[JudgeRequest], client: str = ""
-    ) -> list[JudgeResponse]:
-        """One response per request of ``client``, in order; raises :class:`QueueFull`.
-
-        Cancelling it takes the requests back, out of the queue or out of the backend's hands.
-        """
-        if not requests:
-            return []
-        share = self.queue.share(client)
-        if share.waiting and not self.queue.has_room(share, len(requests)):
-            ahead = min(self.waiting, math.ceil(share.waiting / self.queue.part(share)))
-            seconds = self._rate.retry_after(ahead, self._loop.time())
-            raise QueueFull(
-                f"request queue full: {share.waiting} are waiting; retry in {seconds} s, send "
-                "fewer at once, or raise the service's queue_size or concurrency",
-                seconds,
-            )
-        if not self._arrivals:
-            self._rate.begin(self._loop.time())
-        arrival = _Arrival(self._loop, requests, share)
-        self._arrivals[arrival] = None
-        self.queue.add(share, arrival, len(requests))
-        if self._alarm is None:
-            self._alarm = self._loop.call_later(self._settings.deadline_s, self._check_deadlines)
-        self._pump()
-        try:
-            return await arrival.done
-        finally:
-            del self._arrivals[arrival]
-            if arrival.unanswered:
-                self._take_back(arrival)
-
-    def stop(self) -> None:
-        """Answer all that still wait with the error ``cancelled``, and end what runs."""
-        for arrival in list(self._arrivals):
-            self._fail_arrival(
-                arrival, ErrorKind.CANCELLED, "the service stopped before it was judged"
-            )
-
-    def _check_deadlines(self) -> None:
-        """Give up what is due; one timer does for all, since all may take equally long."""
-        self._alarm = None
-        seconds = self._settings.deadline_s
-        now = self._loop.time()
-        for arrival in list(self._arrivals):
-            left = arrival.queued_at + seconds - now
-            if left > _TIMER_RESOLUTION_S:
-                self._alarm = self._loop.call_later(left, self._check_deadlines)
-                return
-            message = f"not answered within deadline_s = {seconds:g} s"
-            self._fail_arrival(arrival, ErrorKind.TIMEOUT, message)
-
-    def _pump(self) -> None:
-        """Give the backend what it takes now."""
-        while len(self._lanes) < self._max_lanes and (parts := self._next_parts()):
-            self._start(_Lane(parts))
-
-    def _start(self, lane: _Lane) -> None:
-        self._lanes.add(lane)
-        lane.task = self._loop.create_task(self._work(lane))
-        # Not in the task: one that is cancelled before it begins never runs a line of its own.
-        lane.task.add_done_callback(lambda _: self._on_lane_end(lane))
-
-    def _on_lane_end(self, lane: _Lane) -> None:
-        self._lanes.discard(lane)
-        self._pump()
-
-    async def _work(self, lane: _Lane) -> None:
-        """Judge what is in ``lane``, then what is due next; one task, as long as there is more."""
-        while True:
-            await self._judge(lane.parts)
-            # The backend may have swallowed a cancellation; it must not hit the next batch.
-            if lane.task is None or lane.task.cancelling():
-                return
-            if not (parts := self._next_parts()):
-                return
-            lane.parts = parts
-            await asyncio.sleep(0)  # the rest of the loop has its turn, whatever the backend does
-
-    def _next_parts(self) -> list[_Part]:
-        """The next batch, by turns of the clients; none while it should wait for more."""
-        queue = self.queue
-        if not queue.waiting:
-            return []
-        now = self._loop.time()
-        if queue.waiting < self._size:
-            oldest = min(next(iter(share.items)).queued_at for share in queue.busy)
-            left = oldest + self._max_wait_s - now
-            if left > _TIMER_RESOLUTION_S:
-                if self._timer is None:
-                    self._timer = self._loop.call_later(left, self._on_timer)
-                return []
-        parts: list[_Part] = []
-        room = self._size
-        while room and (share := queue.next()) is not None:
-            arrival = next(iter(share.items))
-            start, most = arrival.taken, len(arrival.requests)
-            arrival.taken = stop = min(start + room, most)
-            waited_s = now - arrival.queued_at
-            queue.take(share, arrival, stop - start, waited_s, whole=stop == most)
-            parts.append((arrival, start, stop))
-            room -= stop - start
-        return parts
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._pump()
-
-    async def _judge(self, parts: list[_Part]) -> None:
-        """Answer ``parts``; when the backend breaks on them, find out on which request."""
-        requests = [
-            request for arrival, start, stop in parts for request in arrival.requests[start:stop]
-        ]
-        self._observe(len(requests))
-        problem: BaseException | str | None
-        responses: list[JudgeResponse] = []
-        try:
-            responses = await self._backend.score(requests)
-            problem = find_shape_problem(responses, len(requests))
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            problem = error  # the backend's own doing, nobody asked for it
-        except (Exception, SystemExit) as error:  # noqa: BLE001  it is somebody else's code
-            problem = error
-        if problem is None:
-            self._deliver(parts, responses)
-        elif len(requests) == 1:
-            self._deliver(parts, [self._error_reporter.report(problem)])
-        else:
-            await self._halve(parts, len(requests) // 2)
-
-    async def _halve(self, parts: list[_Part], middle: int) -> None:
-        single = [(arrival, at, at + 1) for arrival, *ends in parts for at in range(*ends)]
-        for half in (single[:middle], single[middle:]):
-            wanted = [part for part in half if not part[0].done.done()]
-            if wanted:
-                await self._judge(wanted)
-
-    def _deliver(self, parts: list[_Part], responses: Sequence[JudgeResponse]) -> None:
-        """Hand out answers to those that still wait for them."""
-        now, version = time.perf_counter(), self._backend.version
-        settled = end = 0
-        for arrival, start, stop in parts:
-            begin, end = end, end + stop - start
-            if arrival.done.done():
-                continue
-            # Those that came together share their facts.
-            facts = {"latency": round(now - arrival.arrived, 6), "model_version": version}
-            arrival.answers[start:stop] = [
-                check_response(response, request, facts)
-                for response, request in zip(
-                    responses[begin:end], arrival.requests[start:stop], strict=True
-                )
-            ]
-            settled += stop - start
-            arrival.unanswered -= stop - start
-            if not arrival.unanswered:
-                arrival.finish()
-        self._rate.add(settled, self._loop.time())
-
-    def _fail_arrival(self, arrival: _Arrival, kind: ErrorKind, message: str) -> None:
-        """Answer what is not answered yet with an error."""
-        if arrival.done.done():
-            return
-        latency = round(time.perf_counter() - arrival.arrived, 6)
-        facts = {"latency": latency, "model_version": self._backend.version}
-        failed = error_response(kind, message)
-        arrival.answers = [
-            check_response(failed, request, facts) if answer is None else answer
-            for request, answer in zip(arrival.requests, arrival.answers, strict=True)
-        ]
-        arrival.unanswered = 0
-        arrival.finish()
-        self._take_back(arrival)
-
-    def _take_back(self, arrival: _Arrival) -> None:
-        """Nobody waits any more: leave the queue, and cancel batches that nobody else is in."""
-        self.queue.drop(arrival.share, arrival, len(arrival.requests) - arrival.taken)
-        if not arrival.taken:
-            return
-        for lane in self._lanes:
-            # Not twice: a backend that cleans up after a cancellation would be cut off in it.
-            if lane.task is None or lane.task.cancelling():
-                continue
-            if all(part[0].done.done() for part in lane.parts):
-                lane.task.cancel()
+            return failure_response(problem)
+        kind, message, callers = ErrorKind.BUG, str(problem), ""
+        if isinstance(problem, JudgeAuthError):
+            kind = ErrorKind.AUTH
+        elif isinstance(problem, BaseException) and not isinstance(problem, ConfigError):
+            frames = traceback.extract_tb(problem.__traceback__)
+            places = [f"{Path(f.filename).name}:{f.lineno} in {f.name}" for f in frames]
+            message = " at ".join([type(problem).__name__, *places[-1:]])
+            callers = ", ".join(places[:-1])
+            if isinstance(problem, TimeoutError | ConnectionError):
+                late = isinstance(problem, TimeoutError)
+                kind = ErrorKind.TIMEOUT if late else ErrorKind.CONNECTION
+        if message not in self._logged and len(self._logged) < _MAX_LOGGED:
+            self._logged.add(message)
+            _log.error("the judge failed: %s; called from: %s (logged once)", message, callers)
+        return failure_response(GradingFailure(kind, message))

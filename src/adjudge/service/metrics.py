@@ -18,7 +18,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
@@ -34,7 +34,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from adjudge.judges.endpoint.connections import Connection, open_connections
-from adjudge.service.shares import FairQueue
+from adjudge.service.queue import BackendQueue, FairQueue
 
 REQUEST_OUTCOMES = ("answered", "failed", "refused", "queue_full", "unavailable", "disconnected")
 """A judgement, a judge's failure, a fault of the request, no room, not now, the client left."""
@@ -57,22 +57,6 @@ _UPSTREAM_COUNTERS = {
     "output_tokens": "tokens of the replies",
     "unpriced": "replies without a price, which are in no cost",
 }
-
-
-class QueueGauges(Protocol):
-    """What the service knows about itself at any moment."""
-
-    @property
-    def waiting(self) -> int:
-        """Judgements in the queue."""
-
-    @property
-    def queue(self) -> FairQueue[Any]:
-        """The queues of the clients."""
-
-    @property
-    def judging(self) -> int:
-        """Judgements in the backend's hands."""
 
 
 class BucketCounts:
@@ -118,7 +102,7 @@ class ServiceMetrics:
         self.batches = BucketCounts(_SIZE_BUCKETS)
         ProcessCollector(registry=self.registry)
 
-    def watch(self, gauges: QueueGauges) -> None:
+    def watch(self, gauges: BackendQueue) -> None:
         """Where to read what holds at the moment."""
         self.registry.register(_ServiceCollector(self, gauges))
 
@@ -139,7 +123,7 @@ class ServiceMetrics:
 class _ServiceCollector(Collector):
     """The service's counters, its gauges, and what the judges' endpoints count themselves."""
 
-    def __init__(self, metrics: ServiceMetrics, gauges: QueueGauges) -> None:
+    def __init__(self, metrics: ServiceMetrics, gauges: BackendQueue) -> None:
         self._metrics = metrics
         self._gauges = gauges
 

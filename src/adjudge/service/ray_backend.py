@@ -22,13 +22,18 @@ import msgspec
 from adjudge.engine.loop import run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.installation import install_command
-from adjudge.rewards.function import SpecRewardFunction
-from adjudge.service.backend import BackendQueue, QueueFull
-from adjudge.service.backends import Damping, load_backend
-from adjudge.service.rendezvous import Rendezvous
+from adjudge.service.backend import (
+    Backend,
+    Damping,
+    GroupRendezvous,
+    failure_response,
+    load_backend,
+)
+from adjudge.service.queue import BackendQueue, QueueFull
+from adjudge.service.rendezvous import make_rendezvous
 from adjudge.service.settings import ServiceSettings
 from adjudge.text import encode_exactly
-from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
+from adjudge.wire import GroupRequest, JudgeRequest, JudgeResponse
 
 
 class ReplicaRefusal(msgspec.Struct):
@@ -39,13 +44,6 @@ class ReplicaRefusal(msgspec.Struct):
     retry_after: float | None = None
 
 
-class ReplicaReply(msgspec.Struct):
-    """A replica's answer to one request."""
-
-    response: JudgeResponse | None = None
-    refusal: ReplicaRefusal | None = None
-
-
 class ReplicaFacts(msgspec.Struct):
     """What is the same of all replicas, and who says so."""
 
@@ -54,12 +52,6 @@ class ReplicaFacts(msgspec.Struct):
     compares_groups: str | None
     pid: int
     grader_names: list[str] = []
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_request_decoder = msgspec.msgpack.Decoder(JudgeRequest)
-_group_decoder = msgspec.msgpack.Decoder(GroupRequest)
-decode_replica_reply = msgspec.msgpack.Decoder(ReplicaReply).decode
 
 
 class JudgeReplica:
@@ -82,60 +74,37 @@ class JudgeReplica:
             ) from error
         self._settings = settings
         self._backend = load_backend(target, arguments=arguments, damping=damping)
-        self._rendezvous: Rendezvous | None = None
         run_blocking(self._start())
 
     async def _start(self) -> None:
         await self._backend.start()
-        self._batcher = BackendQueue(self._backend, self._settings, lambda _: None)
-        function = getattr(self._backend, "function", None)
-        if isinstance(function, SpecRewardFunction):
-            self._rendezvous = Rendezvous(function, self._settings)
+        self._queue = BackendQueue(self._backend, self._settings, lambda _: None)
+        self._rendezvous = make_rendezvous(self._backend, self._settings)
 
-    async def facts(self, key: str) -> bytes:  # noqa: ARG002  (for the router)
-        """:class:`ReplicaFacts` of this replica."""
+    async def facts(self, key: str) -> ReplicaFacts:  # noqa: ARG002  (for the router)
+        """What is the same of all replicas."""
         backend = self._backend
-        return _encode(
-            ReplicaFacts(
-                backend.name,
-                backend.version,
-                backend.compares_groups,
-                os.getpid(),
-                list(getattr(backend, "grader_names", ())),
-            )
+        names = list(backend.grader_names)
+        return ReplicaFacts(
+            backend.name, backend.version, backend.compares_groups, os.getpid(), names
         )
 
-    async def judge(self, key: str, data: bytes) -> bytes:  # noqa: ARG002  (for the router)
-        """Judge one request."""
-        return await run_on_engine(self._answer(self._judge(_request_decoder.decode(data))))
+    async def judge(self, key: str, request: JudgeRequest) -> JudgeResponse | ReplicaRefusal:  # noqa: ARG002
+        """Judge one request; a sample of a group is answered when the group is settled."""
+        return await run_on_engine(self._judge(request))
 
-    async def group_judge(self, key: str, data: bytes) -> bytes:  # noqa: ARG002  (for the router)
-        """Judge one sample of a group; answered when the group is settled."""
-        return await run_on_engine(self._answer(self._join(_group_decoder.decode(data))))
-
-    async def _judge(self, request: JudgeRequest) -> JudgeResponse:
-        [response] = await self._batcher.score((request,))
-        return response
-
-    async def _join(self, request: GroupRequest) -> JudgeResponse:
-        if self._rendezvous is None:
-            raise GradingFailure(ErrorKind.UNSUPPORTED, "this service judges no groups. Use /judge")
-        return await self._rendezvous.join(request)
-
-    async def _answer(self, judging: Any) -> bytes:
+    async def _judge(self, request: JudgeRequest) -> JudgeResponse | ReplicaRefusal:
         try:
-            response = await judging
+            if not isinstance(request, GroupRequest):
+                [response] = await self._queue.score((request,))
+                return response
+            if self._rendezvous is None:
+                message = "this service judges no groups. Use /judge"
+                return ReplicaRefusal(ErrorKind.UNSUPPORTED, message)
+            return await self._rendezvous.join(request)
         except GradingFailure as failure:
             wait = getattr(failure, "retry_after", None)
-            return _encode(ReplicaReply(refusal=ReplicaRefusal(failure.kind, str(failure), wait)))
-        try:
-            return _encode(ReplicaReply(response))
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            message = f"the response is no JSON ({type(error).__name__})"
-            failed = JudgeResponse(
-                request_id=response.request_id, error=ErrorInfo(ErrorKind.BUG, message)
-            )
-            return _encode(ReplicaReply(failed))
+            return ReplicaRefusal(failure.kind, str(failure), wait)
 
 
 _log = logging.getLogger("adjudge")
@@ -148,34 +117,23 @@ _OBJECT_STORE = 256 << 20
 _POLL_S = 0.25
 _LOG_EVERY_S = 20.0
 
-RouteKey = str
-
 
 @dataclass(frozen=True)
 class ReplicaSettings:
     """How many replicas, and where.
 
     ``least`` and ``most`` differ: Ray Serve keeps their number so that each has about
-    ``target_ongoing`` requests. ``cpus``, ``gpus``: of each. ``address`` as for
+    32 requests. ``gpus``: of each. ``address`` as for
     :class:`~adjudge.runs.ray_engine.RayEngine`.
     """
 
     least: int = 1
     most: int = 1
-    target_ongoing: float = 32.0
-    cpus: float = 1.0
     gpus: float = 0.0
     address: str | None = None
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.least <= self.most:
-            raise ConfigError(
-                "replicas: the minimum must be at least 1 and at most the maximum "
-                f"(found {self.least} to {self.most})"
-            )
 
-
-def compute_route_key(request: JudgeRequest) -> RouteKey:
+def compute_route_key(request: JudgeRequest) -> str:
     """What requests have in common that belong in one replica: their group, else their prompt."""
     if isinstance(request, GroupRequest):
         run = (request.metadata or {}).get("run_id")
@@ -183,11 +141,11 @@ def compute_route_key(request: JudgeRequest) -> RouteKey:
     return blake2b(encode_exactly(request.prompt or ""), digest_size=8).hexdigest()
 
 
-class RayBackend:
-    """A :class:`~adjudge.service.backend.Backend` whose judging replicas do.
+class RayBackend(Backend):
+    """A backend whose judging replicas do.
 
     Is its own rendezvous: the samples of a group meet in the replica that their key leads to.
-    ``arguments`` and ``damping`` are :func:`~adjudge.service.backends.load_backend`'s.
+    ``arguments`` and ``damping`` are :func:`~adjudge.service.backend.load_backend`'s.
     """
 
     one_by_one = True
@@ -202,8 +160,6 @@ class RayBackend:
         damping: Damping | None = None,
     ) -> None:
         self.name = self.version = "unknown"
-        self.compares_groups: str | None = None
-        self.grader_names: list[str] = []
         self.rendezvous = _RayRendezvous(self)
         self._replicas = replicas
         self._app = f"adjudge-{os.getpid()}"
@@ -220,8 +176,7 @@ class RayBackend:
         """
         self._handle = await asyncio.to_thread(self._deploy)
         await self._wait_until_running()
-        data = await self._handle.facts.remote("")
-        facts = msgspec.msgpack.decode(data, type=ReplicaFacts)
+        facts: ReplicaFacts = await self._handle.facts.remote("")
         self.name, self.version = f"{facts.name} on Ray Serve", facts.version
         self.compares_groups = facts.compares_groups
         self.grader_names = facts.grader_names
@@ -229,20 +184,18 @@ class RayBackend:
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         """One response per request; raises what a replica refused."""
         # One at a time (``one_by_one``), and many calls of this at once.
-        return [await self.ask("judge", request) for request in requests]
+        return [await self.ask(request) for request in requests]
 
-    async def ask(self, method: str, request: JudgeRequest) -> JudgeResponse:
+    async def ask(self, request: JudgeRequest) -> JudgeResponse:
         """A replica's answer; where it died, another's."""
         from ray.exceptions import RayError  # noqa: PLC0415  (heavy)
         from ray.serve.exceptions import RayServeException  # noqa: PLC0415
 
-        call = getattr(self._handle, method).remote
-        key, data = compute_route_key(request), _encode(request)
         said = ""
         for _ in range(_MAX_ATTEMPTS):
-            answer = call(key, data)
+            answer = self._handle.judge.remote(compute_route_key(request), request)
             try:
-                reply = decode_replica_reply(await answer)
+                reply: JudgeResponse | ReplicaRefusal = await answer
             except asyncio.CancelledError:
                 answer.cancel()
                 raise
@@ -250,14 +203,13 @@ class RayBackend:
                 said = type(error).__name__
                 _log.warning("a replica gave no answer (%s)", said)
                 continue
-            if reply.refusal is not None:
-                raise _replica_failure(reply.refusal)
-            if reply.response is not None:
-                return reply.response
-        message = f"replicas died while judging ({said})"
-        return JudgeResponse(
-            request_id=request.request_id, error=ErrorInfo(ErrorKind.CONNECTION, message)
-        )
+            if isinstance(reply, JudgeResponse):
+                return reply
+            if reply.retry_after is not None:
+                raise QueueFull(reply.message, reply.retry_after)
+            raise GradingFailure(reply.kind, reply.message)
+        failure = GradingFailure(ErrorKind.CONNECTION, f"replicas died while judging ({said})")
+        return failure_response(failure, request.request_id)
 
     async def aclose(self) -> None:
         """Stop the replicas, and leave the cluster."""
@@ -274,7 +226,7 @@ class RayBackend:
         deployment = serve.deployment(JudgeReplica, name="judge").options(
             **_replica_options(self._replicas),
             max_ongoing_requests=_UNBOUNDED,
-            ray_actor_options={"num_cpus": self._replicas.cpus, "num_gpus": self._replicas.gpus},
+            ray_actor_options={"num_cpus": 1, "num_gpus": self._replicas.gpus},
             request_router_config=RequestRouterConfig(request_router_class=_ROUTER),
             graceful_shutdown_timeout_s=self._drain_s,
             graceful_shutdown_wait_loop_s=0.5,
@@ -312,7 +264,7 @@ class RayBackend:
         ray.shutdown()
 
 
-class _RayRendezvous:
+class _RayRendezvous(GroupRendezvous):
     """The rendezvous of a :class:`RayBackend`, which the replicas keep."""
 
     def __init__(self, backend: RayBackend) -> None:
@@ -320,19 +272,7 @@ class _RayRendezvous:
 
     async def join(self, request: GroupRequest) -> JudgeResponse:
         """The answer to one sample; a group whose replica dies meets again in another."""
-        return await self._backend.ask("group_judge", request)
-
-    def stop_waiting(self) -> None:
-        """Nothing waits here: the groups' time runs in the replicas."""
-
-    async def aclose(self) -> None:
-        """Nothing waits here."""
-
-
-def _replica_failure(refusal: ReplicaRefusal) -> GradingFailure:
-    if refusal.retry_after is not None:
-        return QueueFull(refusal.message, refusal.retry_after)
-    return GradingFailure(refusal.kind, refusal.message)
+        return await self._backend.ask(request)
 
 
 def _failure_reason(status: Any) -> str:
@@ -350,7 +290,7 @@ def _replica_options(replicas: ReplicaSettings) -> dict[str, Any]:
         "autoscaling_config": {
             "min_replicas": replicas.least,
             "max_replicas": replicas.most,
-            "target_ongoing_requests": replicas.target_ongoing,
+            "target_ongoing_requests": 32,
         }
     }
 

@@ -17,16 +17,10 @@ import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.service.backend import QueueFull
-from adjudge.service.backends.conversion import (
-    request_error_response,
-    request_failure_response,
-    request_to_sample,
-    result_to_response,
-)
-from adjudge.service.group_judge import GroupJudge
+from adjudge.service.backend import Backend, GroupRendezvous, failure_response
+from adjudge.service.queue import FairSlots, QueueFull
 from adjudge.service.settings import ServiceSettings
-from adjudge.service.shares import FairSlots
+from adjudge.service.spec_backend import GroupJudge, request_to_sample, result_to_response
 from adjudge.types import GradedSample, Sample
 from adjudge.wire import GroupRequest, JudgeResponse
 
@@ -126,7 +120,7 @@ class _FinishedGroup:
     samples: dict[str, _GroupSample]
 
 
-class Rendezvous:
+class Rendezvous(GroupRendezvous):
     """Judges groups whose samples come one by one; lives on one event loop.
 
     ``settings``: ``group_timeout_s`` from a group's first sample until it is settled with those
@@ -171,7 +165,7 @@ class Rendezvous:
         except QueueFull:
             raise
         except GradingFailure as failure:
-            return request_failure_response(request, failure)
+            return failure_response(failure, request.request_id)
         if request.aborted:
             return _aborted_response(request)
         if isinstance(found, JudgeResponse):
@@ -202,9 +196,8 @@ class Rendezvous:
             self._drop(group)
             # Without counts: the group was not settled, and may meet again elsewhere.
             for member in group.samples.values():
-                member.answer = request_error_response(
-                    member.request, ErrorKind.CANCELLED, "the service stops"
-                )
+                failure = GradingFailure(ErrorKind.CANCELLED, "the service stops")
+                member.answer = failure_response(failure, member.request.request_id)
             if not group.settled.done():
                 group.settled.set_result(None)
 
@@ -306,16 +299,11 @@ class Rendezvous:
             member.compared = self._judging.comparison(before.judged)
         self._waiting += 1
         self._held_bytes += member.size
-        try:
-            if not request.aborted:
-                member.sample = request_to_sample(request)
-                member.judging = self._task(self._judge_sample(member, member.sample, group.key))
-        except GradingFailure as failure:
-            member.answer = request_failure_response(request, failure)
-            raise
-        finally:  # one that cannot be read is not waited for either
-            if len(group.samples) >= group.awaited:
-                self._close(group)
+        if not request.aborted:
+            member.sample = request_to_sample(request)
+            member.judging = self._task(self._judge_sample(member, member.sample, group.key))
+        if len(group.samples) >= group.awaited:
+            self._close(group)
 
     async def _judge_sample(
         self, member: _GroupSample, sample: Sample, key: _GroupKey
@@ -412,6 +400,13 @@ class Rendezvous:
         return task
 
 
+def make_rendezvous(backend: Backend, settings: ServiceSettings) -> GroupRendezvous | None:
+    """The backend's own, or one for its spec; ``None`` where nothing judges groups."""
+    if backend.function is None or backend.damping is not None:
+        return backend.rendezvous
+    return Rendezvous(backend.function, settings)
+
+
 def _check_ids(request: GroupRequest) -> tuple[_GroupKey, str]:
     """The group's key and the sample's name; ``GradingFailure`` for what cannot be either."""
     for field_name, value in (("group_id", request.group_id), ("request_id", request.request_id)):
@@ -453,7 +448,7 @@ def _finished_answer(settled: _FinishedGroup, request: GroupRequest, said: bytes
     if member is None and len(settled.samples) >= settled.size:
         raise _full_error(settled.size)
     if member is None or member.answer is None:
-        return _add_counts(request_failure_response(request, _closed_error()), settled.counts)
+        return _add_counts(failure_response(_closed_error(), request.request_id), settled.counts)
     if not request.aborted:
         _check_same_sample(member, said)
     return _copy_response(member.answer)
@@ -484,9 +479,8 @@ def _check_same_sample(member: _GroupSample, said: bytes) -> None:
 
 
 def _aborted_response(request: GroupRequest) -> JudgeResponse:
-    return request_error_response(
-        request, ErrorKind.CANCELLED, "announced as aborted; it is not judged"
-    )
+    failure = GradingFailure(ErrorKind.CANCELLED, "announced as aborted; it is not judged")
+    return failure_response(failure, request.request_id)
 
 
 def _add_counts(response: JudgeResponse, counts: dict[str, int]) -> JudgeResponse:

@@ -10,29 +10,37 @@ import asyncio
 import base64
 import binascii
 import hmac
+import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.hosts import is_loopback, is_loopback_header
 from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JUDGE_KEY_VARIABLE, MAX_NESTING_DEPTH, JudgeRequest
 
 _T = TypeVar("_T")
+Headers = Sequence[tuple[bytes, bytes]]
 AsgiReceive = Callable[[], Awaitable[dict[str, Any]]]
 MAX_PARTS = 10_000
 """How many messages, images or keys of ``metadata`` one sample may have."""
 
+_log = logging.getLogger("adjudge.service")
+_MAX_LOGGED = 100
+_MAX_NAMED_KEYS, _NAME_LENGTH = 10, 60
 _VALUES_PER_CONTAINER = 10  # a list or object costs the loop ten times what a number does
 _NON_STRUCTURE_BYTES = bytes(set(range(256)) - set(b'",[{'))
 _SLICE_BYTES = 1 << 20
 _CONTAINERS: frozenset[type] = frozenset({list, dict})
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 _IMAGE_PARTS = ("image_url", "input_image", "image")
-_IMAGE_ADDRESS_MESSAGE = "images: must be base64 or data: URIs; addresses are never fetched"
+_IMAGE_BYTES = {
+    b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp",
+}  # fmt: skip
 _encode = msgspec.json.Encoder().encode
 
 
@@ -51,7 +59,8 @@ class RequestRefused(Exception):
         self.retry_after = retry_after
 
 
-def _invalid_body(status: int, message: str) -> RequestRefused:
+def invalid_request(message: str, status: int = 422) -> RequestRefused:
+    """A request that says something which cannot be judged."""
     return RequestRefused(status, ErrorKind.INVALID_INPUT, message)
 
 
@@ -60,62 +69,52 @@ def error_body(kind: ErrorKind, message: str) -> bytes:
     return _encode({"error": {"kind": kind, "message": message}})
 
 
-def content_length(headers: Sequence[tuple[bytes, bytes]]) -> int | None:
-    """What the header says; ``None`` when there is none."""
-    for name, value in headers:
-        if name == b"content-length":
-            return int(value) if value.isdigit() else None
-    return None
+class BodyReader:
+    """Reads bodies of at most ``limit`` bytes each, and ``most`` of all that are in memory."""
 
-
-class BodyMemoryLimit:
-    """The bytes of all bodies in memory, those that are still arriving too; at most ``most``."""
-
-    __slots__ = ("bytes", "most")
-
-    def __init__(self, most: int) -> None:
-        self.bytes = 0
+    def __init__(self, limit: int, most: int) -> None:
+        self.limit = limit
         self.most = most
+        self.held = 0
+        """Bytes of the bodies in memory, those that are still arriving too."""
 
-    def add(self, size: int) -> None:
-        """So much more, counted even where it is too much: :class:`RequestRefused` (429)."""
-        self.bytes += size
-        if self.bytes > self.most:
+    async def read(self, headers: Headers, receive: AsgiReceive) -> bytes:
+        """The whole body; raises :class:`RequestRefused` (413, 429).
+
+        A length that is announced is believed when it is too large, and counted all the same. The
+        body's size stays in ``held``, for the caller to take off; nothing stays of one refused.
+        """
+        for name, value in headers:
+            if name == b"content-length" and value.isdigit() and int(value) > self.limit:
+                raise self._too_large()
+        parts: list[bytes] = []
+        size, more = 0, True
+        try:
+            while more:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise invalid_request("the client left before its request was complete", 400)  # noqa: TRY301
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                self.hold(len(parts[-1]), size)
+                more = message.get("more_body", False)
+        except BaseException:
+            self.held -= size
+            raise
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def hold(self, more: int, size: int) -> None:
+        """So much more of a body of ``size``, counted even where it is refused."""
+        self.held += more
+        if size > self.limit:
+            raise self._too_large()
+        if self.held > self.most:
             message = "too many large bodies at once"
             raise RequestRefused(429, ErrorKind.RATE_LIMITED, message, retry_after=1)
 
-
-async def read_body(
-    headers: Sequence[tuple[bytes, bytes]], receive: AsgiReceive, limit: int, held: BodyMemoryLimit
-) -> bytes:
-    """The whole body, at most ``limit`` bytes; raises :class:`RequestRefused` (413, 429).
-
-    A length that is announced is believed when it is too large, and counted all the same. The
-    body's size stays in ``held``, for the caller to take off; nothing stays of one that is refused.
-    """
-    if (content_length(headers) or 0) > limit:
-        raise _body_too_large(limit)
-    parts: list[bytes] = []
-    size, more = 0, True
-    try:
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                raise _invalid_body(400, "the client left before its request was complete")  # noqa: TRY301
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            held.add(len(parts[-1]))
-            if size > limit:
-                raise _body_too_large(limit)  # noqa: TRY301
-            more = message.get("more_body", False)
-    except BaseException:
-        held.bytes -= size
-        raise
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _body_too_large(limit: int) -> RequestRefused:
-    return _invalid_body(413, f"the body is longer than max_body_mb allows ({limit / 1e6:g} MB)")
+    def _too_large(self) -> RequestRefused:
+        megabytes = f"{self.limit / 1e6:g} MB"
+        return invalid_request(f"the body is longer than max_body_mb allows ({megabytes})", 413)
 
 
 async def check_value_count(body: bytes, most: int) -> None:
@@ -138,10 +137,10 @@ async def check_value_count(body: bytes, most: int) -> None:
             await _structure_outside_texts(bare.replace(b'""', b"")), most, containers
         ):
             return
-    raise _invalid_body(
-        413,
+    raise invalid_request(
         f"the body has more values than max_body_mb allows ({most}, of which {containers} may be "
         "lists and objects)",
+        413,
     )
 
 
@@ -173,33 +172,72 @@ def decode_body(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:
 
 def refusal_from_error(error: Exception) -> RequestRefused:
     """What msgspec's complaint about a body means."""
-    if isinstance(error, msgspec.ValidationError):
-        return _invalid_body(422, str(error))
     if isinstance(error, RecursionError):
         return _nested_too_deep()
     if isinstance(error, UnicodeDecodeError):
-        return _invalid_body(400, "the body is not UTF-8")
-    return _invalid_body(400, str(error))
+        return invalid_request("the body is not UTF-8", 400)
+    return invalid_request(str(error), 422 if isinstance(error, msgspec.ValidationError) else 400)
 
 
 def _nested_too_deep() -> RequestRefused:
-    return _invalid_body(400, f"lists and objects are nested deeper than {MAX_NESTING_DEPTH}")
+    return invalid_request(f"lists and objects are nested deeper than {MAX_NESTING_DEPTH}", 400)
+
+
+_keys_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NO_KEYS: Mapping[str, msgspec.Raw] = {}
+
+
+class StrictReader(Generic[_T]):
+    """Reads a body; also as its keys where it has unknown ones, which most have not.
+
+    What is wrong with a body is said by the ``loose`` decoder. Keys that nothing reads are named to
+    the client, and once each in the log: a misspelt ``answer`` would else be judged without a
+    reference, and nobody would know.
+    """
+
+    def __init__(self, strict: type[_T], loose: type[_T]) -> None:
+        self._logged: set[str] = set()
+        self._decode = msgspec.json.Decoder(strict).decode
+        self._decoder = msgspec.json.Decoder(loose)
+        self._known: Sequence[str] = loose.__struct_fields__  # type: ignore[attr-defined]
+
+    def read(self, body: bytes) -> tuple[_T, Mapping[str, msgspec.Raw]]:
+        """The body, and its keys unless all are known."""
+        try:
+            return self._decode(body), _NO_KEYS
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return decode_body(self._decoder, body), decode_body(_keys_decoder, body)
+
+    def warnings(self, found: Mapping[str, msgspec.Raw]) -> list[str] | None:
+        """What is said of the keys ``found`` that are unknown; ``None`` where all are known."""
+        unknown = [key for key in found if key not in self._known]
+        said = []
+        for key in unknown[:_MAX_NAMED_KEYS]:
+            name = key[:_NAME_LENGTH]
+            said.append(f"unknown key {name!r} was ignored{suggest_name(name, self._known)}")
+            if name not in self._logged and len(self._logged) < _MAX_LOGGED:
+                self._logged.add(name)
+                _log.warning("a request: %s (logged once)", said[-1])
+        if (more := len(unknown) - _MAX_NAMED_KEYS) > 0:
+            said.append(f"{more} more unknown keys were ignored")
+        return said or None
 
 
 def check_request(request: JudgeRequest, max_image: int) -> None:
     """Refuse what is nested too deep (400), images too large (413) or not base64 (422).
 
     Also parts of messages that give an image's address (422), which the judge's server would fetch,
-    and more than :data:`MAX_PARTS` messages, images or keys of ``metadata`` (413).
+    and more than :data:`MAX_PARTS` messages, images or keys of ``metadata`` (413). Images become
+    ``data:`` URIs.
     """
     for name in ("metadata", "messages", "images"):
         if (found := len(getattr(request, name) or ())) > MAX_PARTS:
-            raise _invalid_body(413, f"{name}: found {found}, at most {MAX_PARTS} in one sample")
+            raise invalid_request(f"{name}: found {found}, at most {MAX_PARTS} in one sample", 413)
     for brought in (request.metadata, request.messages, request.answer):
         if brought.__class__ in _CONTAINERS:
             _check_depth(brought)
-    for image in request.images or ():
-        _check_image(image, max_image)
+    if request.images:
+        request.images = [to_data_uri(image, max_image) for image in request.images]
 
 
 def _check_depth(value: Any) -> None:
@@ -223,21 +261,40 @@ def _check_part(part: dict[str, Any]) -> None:
         said = part.get(name)
         address = said.get("url") if isinstance(said, dict) else said
         if isinstance(address, str) and not address.startswith("data:"):
-            raise _invalid_body(422, _IMAGE_ADDRESS_MESSAGE)
+            raise invalid_request("images: must be data: URIs; addresses are never fetched")
 
 
-def _check_image(image: str, max_image: int) -> None:
-    text = image
-    if image.startswith("data:"):
-        head, comma, text = image.partition(",")
-        if not comma or not head.endswith(";base64"):
-            raise _invalid_body(422, "images: a data: URI must be data:TYPE;base64,DATA")
-    if len(text) * 3 // 4 > max_image:
-        raise _invalid_body(
-            413, f"images: larger than half of max_body_mb allows ({max_image / 1e6:g} MB)"
+def to_data_uri(image: str, most: int) -> str:
+    """``image``, base64 or a URI of at most ``most`` bytes, as ``data:image/…;base64,…``.
+
+    The type of plain base64 is that of its first bytes (PNG, JPEG, GIF, WebP). Raises
+    :class:`RequestRefused` for anything else: addresses and files are never fetched.
+
+    >>> to_data_uri("iVBORw0KGgo=", 99)
+    'data:image/png;base64,iVBORw0KGgo='
+    """
+    head, _, body = image.partition(",") if image[:5].lower() == "data:" else ("", "", image)
+    if len(body) * 3 // 4 > most:
+        allowed = f"{most / 1e6:g} MB"
+        raise invalid_request(f"images: larger than half of max_body_mb allows ({allowed})", 413)
+    kind = _image_type(body)
+    if kind is None or (head and not (head.startswith("data:image/") and head.endswith(";base64"))):
+        raise invalid_request(
+            "images: must be PNG, JPEG, GIF or WebP in base64, or data:image/TYPE;base64, URIs of "
+            "them; addresses are never fetched"
         )
-    if not text or not text.isascii() or text.encode().translate(None, _BASE64):
-        raise _invalid_body(422, _IMAGE_ADDRESS_MESSAGE)
+    return image if head else f"data:image/{kind};base64,{body}"
+
+
+def _image_type(body: str) -> str | None:
+    """The type that the first bytes of base64 speak of; ``None`` for what is none."""
+    if not body.isascii() or body.encode().translate(None, _BASE64):
+        return None
+    try:
+        start = base64.b64decode(body[:64], validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return next((kind for magic, kind in _IMAGE_BYTES.items() if start.startswith(magic)), None)
 
 
 def read_service_keys(settings: ServiceSettings) -> dict[str, str]:
@@ -247,24 +304,19 @@ def read_service_keys(settings: ServiceSettings) -> dict[str, str]:
     was named that holds none, and when two hold the same.
     """
     keys: dict[str, str] = {}
-    for name in dict.fromkeys((settings.api_key_env, *settings.client_weights)):
+    for name in dict.fromkeys((JUDGE_KEY_VARIABLE, *settings.client_weights)):
         key = os.environ.get(name, "").strip()
-        if key and key in keys.values():
+        if key in keys.values() or not (key or name == JUDGE_KEY_VARIABLE):
             raise ConfigError(
-                f"--client {name}: has the same key as another client. Give it a key of its own."
+                f"--client {name}: this environment variable must be set to a key that no other "
+                "client has."
             )
         if key:
             keys[name] = key
-        elif name != JUDGE_KEY_VARIABLE:
-            option = "--api-key-env" if name == settings.api_key_env else "--client"
-            raise ConfigError(
-                f"{option} {name}: this environment variable is not set. Set it to the key that "
-                "clients must send."
-            )
     if not keys and not is_loopback(settings.host):
         raise ConfigError(
             f"--host {settings.host}: other machines could use your judges without a key. Set the "
-            f"environment variable {settings.api_key_env} to a key that clients must send, or use "
+            f"environment variable {JUDGE_KEY_VARIABLE} to a key that clients must send, or use "
             "127.0.0.1."
         )
     return keys
@@ -277,11 +329,11 @@ class ApiKeyAuth:
         self._keys = {name: key.encode() for name, key in keys.items()}
 
     @property
-    def required(self) -> bool:
-        """Whether there is a key."""
-        return bool(self._keys)
+    def variable(self) -> str | None:
+        """The first variable with a key, if there is one."""
+        return next(iter(self._keys), None)
 
-    def check(self, headers: Sequence[tuple[bytes, bytes]]) -> str:
+    def check(self, headers: Headers) -> str:
         """The client whose key is there; :class:`RequestRefused` (401) without any detail.
 
         As ``Bearer KEY``, or as ``Basic`` with the key for a password: trainers' clients make that
@@ -300,9 +352,9 @@ class ApiKeyAuth:
             return ""
         shown = [_presented_key(value) for name, value in headers if name == b"authorization"]
         if len(shown) == 1:
-            found = [name for name, key in self._keys.items() if hmac.compare_digest(shown[0], key)]
-            if found:
-                return found[0]
+            for client, key in self._keys.items():
+                if hmac.compare_digest(shown[0], key):
+                    return client
         raise _unauthorised("no key or a wrong one (Authorization: Bearer …)")
 
 

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import math
+from pydantic import Field
 
-import msgspec
-
+from adjudge.config_tables import CheckedTable
 from adjudge.errors import ConfigError
-from adjudge.wire import JUDGE_KEY_VARIABLE
 
 SERVICE_PORT = 8888
 
 _LARGEST = 1e6  # seconds, megabytes: what timers and sizes can bear
 
 
-class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceSettings(CheckedTable):
     """How the service listens, batches and refuses; ``ConfigError`` on a wrong value.
 
     ``host``: the address to listen on; a public one needs a key.
     ``port``: 0 picks a free one.
-    ``api_key_env``: the variable that holds the clients' key; without a value, no key is asked for.
-    ``client``: variables that hold keys of further clients, ``NAME`` or ``NAME=WEIGHT``; each has a
-    share of the queue by its weight (1). Without them, each run has (``metadata.run_id``).
+    ``client``: variables that hold keys of clients, ``NAME`` or ``NAME=WEIGHT``; each has a share
+    of the queue by its weight (1). Without them, each run has (``metadata.run_id``).
     ``max_batch_size``: requests in one batch, where the judge takes batches.
     ``batch_timeout``: seconds that the oldest request waits until its batch closes.
     ``concurrency``: requests that are judged at once, where they are judged one by one.
@@ -34,28 +31,26 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     host: str = "127.0.0.1"
-    port: int = SERVICE_PORT
-    api_key_env: str = JUDGE_KEY_VARIABLE
+    port: int = Field(SERVICE_PORT, ge=0, le=65_535)
     client: tuple[str, ...] = ()
-    max_batch_size: int = 16
-    batch_timeout: float = 0.01
-    concurrency: int = 64
-    queue_size: int = 1000
-    deadline_s: float = 60.0
-    group_size: int = 0
-    group_timeout_s: float = 300.0
-    max_body_mb: float = 16.0
-    drain_s: float = 30.0
+    max_batch_size: int = Field(16, ge=1)
+    batch_timeout: float = Field(0.01, ge=0, le=_LARGEST)
+    concurrency: int = Field(64, ge=1)
+    queue_size: int = Field(1000, ge=1)
+    deadline_s: float = Field(60.0, gt=0, le=_LARGEST)
+    group_size: int = Field(0, ge=0)
+    group_timeout_s: float = Field(300.0, gt=0, le=_LARGEST)
+    max_body_mb: float = Field(16.0, gt=0, le=_LARGEST)
+    drain_s: float = Field(30.0, ge=0, le=_LARGEST)
+
+    def __init__(self, **given: object) -> None:
+        super().__init__(**given)
+        self.client_weights  # noqa: B018  (checks them, and does not show what may be a key)
 
     @property
     def max_held(self) -> int:
         """Bytes of requests that may be in memory at once: sixteen of the largest."""
         return int(16 * self.max_body_mb * 1e6)
-
-    @property
-    def max_image_mb(self) -> float:
-        """The largest image in a request."""
-        return self.max_body_mb / 2
 
     @property
     def max_values(self) -> int:
@@ -76,28 +71,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
             except ValueError:
                 weights[name] = 0.0
             if not name.isidentifier() or not 0 < weights[name] <= _LARGEST:
-                # Not shown: this may be the key itself.
                 raise ConfigError(
                     "client: must be the name of an environment variable, with a weight above 0 "
                     "or without one. Write NAME or NAME=WEIGHT."
                 )
         return weights
-
-    def __post_init__(self) -> None:
-        if not self.api_key_env.isidentifier():
-            # Not shown: this may be the key itself.
-            raise ConfigError("api_key_env: must be the name of an environment variable")
-        self.client_weights  # noqa: B018  (checks them)
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ConfigError(f"{name}: must be from {low:g} to {high:g} (found {value!r})")
-
-
-_RANGES = {
-    "port": (0, 65_535),
-    **dict.fromkeys(("max_batch_size", "concurrency", "queue_size"), (1, math.inf)),
-    "group_size": (0, math.inf),
-    **dict.fromkeys(("deadline_s", "group_timeout_s", "max_body_mb"), (1e-6, _LARGEST)),
-    **dict.fromkeys(("batch_timeout", "drain_s"), (0, _LARGEST)),
-}

@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 
 from adjudge.errors import ErrorKind
-from adjudge.service.formats import FORMATS
+from adjudge.service.formats import load_formats
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 
@@ -39,7 +39,7 @@ class Judge:
 def application(judge: Judge) -> web.Application:
     """Every format at its path."""
     app = web.Application()
-    for form in FORMATS:
+    for form in load_formats(()):
 
         async def handle(request: web.Request, form: Any = form) -> web.Response:
             status, body = await form.answer(await request.read(), judge)

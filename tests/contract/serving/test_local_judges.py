@@ -22,7 +22,7 @@ from adjudge.judges.models import local_inference as scalar_module  # noqa: E402
 from adjudge.judges.models.local import LocalChatModel, LocalScalarModel  # noqa: E402
 from adjudge.judges.models.local_loading import LocalModelSpec, load_model  # noqa: E402
 from adjudge.rewards.spec import RewardSpec  # noqa: E402
-from adjudge.service.backends import SpecBackend  # noqa: E402
+from adjudge.service.spec_backend import SpecBackend  # noqa: E402
 from adjudge.types import GraderScore  # noqa: E402
 from adjudge.wire import JudgeRequest  # noqa: E402
 

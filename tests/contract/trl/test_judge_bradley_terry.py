@@ -15,7 +15,7 @@ from adjudge.errors import ConfigError, RunFolderError
 from adjudge.graders.llm.trained_judge_card import ScoreNormalisation, read_card
 from adjudge.judges.models.local import LocalScalarModel
 from adjudge.rewards.spec import RewardSpec
-from adjudge.service.backends import SpecBackend
+from adjudge.service.spec_backend import SpecBackend
 from adjudge.wire import JudgeRequest
 from adjudge_lab.judge_training.base_model import (
     add_lora,

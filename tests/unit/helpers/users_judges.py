@@ -100,8 +100,8 @@ class Many:
             raise RuntimeError("poisoned by " + requests[0]["prompt"])
         if any(one["completion"] == "down" for one in requests):
             raise GradingFailure("server_error", "the model is gone")
-        if any(one["completion"] == "short" for one in requests):
-            return [1.0]
+        if any(one["completion"] == "empty" for one in requests):
+            return []
         return [
             GradingFailure("refused", "no") if one["completion"] == "no" else len(one["completion"])
             for one in requests

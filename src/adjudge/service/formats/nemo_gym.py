@@ -25,13 +25,8 @@ from adjudge.errors import RolloutError
 from adjudge.intake.columns import find_reference
 from adjudge.intake.conversation import read_messages
 from adjudge.rollouts.formats.fields import request_messages
-from adjudge.service.formats.base import (
-    Format,
-    ScoreFunction,
-    invalid_request,
-    rollout_request,
-)
-from adjudge.service.requests import decode_body
+from adjudge.service.formats import Format, ScoreFunction, rollout_request
+from adjudge.service.requests import decode_body, invalid_request
 from adjudge.stats import mean, quantile, std
 from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 

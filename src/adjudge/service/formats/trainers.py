@@ -24,12 +24,8 @@ from typing import Any
 import msgspec
 
 from adjudge.intake.rendered import PAD_TOKENS, strip_end_tokens
-from adjudge.service.formats.base import (
-    Format,
-    invalid_request,
-    rollout_request,
-)
-from adjudge.service.requests import decode_body
+from adjudge.service.formats import Format, rollout_request
+from adjudge.service.requests import decode_body, invalid_request
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 _BEGIN_TOKENS = (

@@ -1,6 +1,7 @@
 """A class of the user's own behind the judge service (``module:Class``).
 
-Its signatures say what its constructor and ``score`` take.
+Its signatures say what its constructor and ``score`` take. What it may not return is an error of
+that request.
 """
 
 from __future__ import annotations
@@ -8,22 +9,33 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 import sys
-import traceback
 import typing
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+import msgspec
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic.errors import PydanticSchemaGenerationError
 
+from adjudge.config_tables import explain_problem
 from adjudge.engine.loop import SerialThread
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.extensions import import_named
-from adjudge.service.backends.conversion import read_answer, request_failure_response, to_data_uri
+from adjudge.service.backend import Backend, Damping, failure_response, shorten
+from adjudge.text import replace_surrogates
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 REQUEST_FIELDS = JudgeRequest.__struct_fields__
@@ -34,7 +46,7 @@ def extract_fields(request: JudgeRequest) -> dict[str, Any]:
     """A request as the keyword arguments of :data:`REQUEST_FIELDS`.
 
     ``answer`` is as it was sent; ``metadata`` a dict, ``images`` a list of ``data:`` URIs, both
-    perhaps empty. Raises ``GradingFailure(invalid_input)`` for a bad image.
+    perhaps empty.
     """
     return {
         "prompt": request.prompt or "",
@@ -42,7 +54,7 @@ def extract_fields(request: JudgeRequest) -> dict[str, Any]:
         "answer": request.answer,
         "answer_type": request.answer_type,
         "metadata": dict(request.metadata or {}),
-        "images": [to_data_uri(image) for image in request.images or ()],
+        "images": request.images or [],
         "messages": request.messages,
         "request_id": request.request_id,
     }
@@ -107,34 +119,31 @@ def _read_argument(annotation: Any, text: str, where: str, name: str) -> Any:
 
 
 _log = logging.getLogger("adjudge.service")
-
-_MAX_LOGGED_CAUSES = 100
 _CLOSING_S = 5.0
 
 
-class UserBackend:
+class UserBackend(Backend):
     """Scores with a class that has ``score(prompt, completion, answer, …)`` or ``score_batch``.
 
     ``score`` gets, by name, what its signature takes of :data:`REQUEST_FIELDS`; ``score_batch``
     gets a list of dicts of them and returns as many answers in order. An answer is a number or a
-    mapping (see :func:`~adjudge.service.backends.conversion.read_answer`). Plain methods run in one
+    mapping (see :func:`read_answer`). Plain methods run in one
     thread of their own, one call at a time, the constructor too; ``async`` ones on the event loop,
     which they must not block. ``score_batch`` is preferred where both are there.
 
     A failure is raised as :class:`~adjudge.GradingFailure` with its kind; any other exception is
     that request's ``bug``, whose message has its type and place but not its words, which may quote
-    the request. In ``score_batch`` such an exception goes through, for the service to find the
-    request that causes it. Optional methods, plain or ``async``: ``start`` before the first
+    the request. For one of ``score_batch`` the service finds the request that causes it. Optional
+    methods, plain or ``async``: ``start`` before the first
     request, ``close`` after the last. ``version`` of the object is part of the backend's, beside
     the class's source file and arguments.
     """
-
-    compares_groups: str | None = None
 
     def __init__(
         self,
         target: str,
         arguments: Mapping[str, str] | None = None,
+        damping: Damping | None = None,
     ) -> None:
         self._class = _check_class(import_named(target, where="TARGET"), target)
         self._arguments = read_constructor_arguments(self._class, arguments or {}, target)
@@ -147,12 +156,13 @@ class UserBackend:
         self._object: Any = None
         name = f"{self._class.__module__}:{self._class.__qualname__}"
         self._source = f"{name} {_file_digest(self._class)} {sorted((arguments or {}).items())}"
-        self._logged_causes: set[str] = set()
+        self.damping = damping
         self.version = self._versioned()
 
     def _versioned(self) -> str:
         own = getattr(self._object, "version", "")
-        return sha256(f"{self._source} {own}".encode()).hexdigest()[:16]
+        damped = "" if self.damping is None else f" {self.damping}"
+        return sha256(f"{self._source} {own}{damped}".encode()).hexdigest()[:16]
 
     async def start(self) -> None:
         """Make the object; raises :class:`ConfigError` with what its constructor raised."""
@@ -169,68 +179,21 @@ class UserBackend:
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         """One response per request, in order; see :class:`~adjudge.service.backend.Backend`."""
-        found: dict[int, JudgeResponse] = {}
-        fields: dict[int, dict[str, Any]] = {}
-        for place, request in enumerate(requests):
-            try:
-                fields[place] = extract_fields(request)
-            except GradingFailure as failure:
-                found[place] = request_failure_response(request, failure)
-        if not self.one_by_one:
-            answers = await self._score_batch(list(fields.values())) if fields else []
-            for place, said in zip(fields, answers, strict=True):
-                found[place] = read_answer(requests[place], said)
+        fields = [extract_fields(request) for request in requests]
+        if self.one_by_one:
+            said = [
+                await self._call(**{name: one[name] for name in self._score_fields})
+                for one in fields
+            ]
         else:
-            for place, one in fields.items():
-                found[place] = await self._score_one(requests[place], one)
-        return [found[place] for place in range(len(requests))]
-
-    async def _score_one(self, request: JudgeRequest, fields: dict[str, Any]) -> JudgeResponse:
-        taken = {name: fields[name] for name in self._score_fields}
-        try:
-            return read_answer(request, await self._call(**taken))
-        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001
-            return request_failure_response(request, self._failure(error))
-
-    async def _score_batch(self, fields: list[dict[str, Any]]) -> list[Any]:
-        """What ``score_batch`` says to each; raises where one of several may be the culprit."""
-        try:
             said = _answer_list(await self._call(fields), len(fields))
-        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001
-            failure = self._failure(error)
-            known = isinstance(error, GradingFailure | asyncio.CancelledError)
-            if len(fields) > 1 and failure.kind is ErrorKind.BUG and not known:
-                raise RuntimeError(str(failure)) from None
-            return [failure] * len(fields)
-        return said
+        return [read_answer(*one) for one in zip(requests, said, strict=True)]
 
     async def _call(self, *given: Any, **named: Any) -> Any:
         method = getattr(self._object, "score" if self.one_by_one else "score_batch")
         if self._is_async:
             return await method(*given, **named)
         return await self._thread.run(lambda: method(*given, **named))
-
-    def _failure(self, error: BaseException) -> GradingFailure:
-        """What an exception of the judge's means; its own words stay out."""
-        if isinstance(error, GradingFailure):
-            return error
-        if isinstance(error, asyncio.CancelledError):
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise error
-            return GradingFailure(ErrorKind.CANCELLED, "the judge cancelled itself")
-        frames = traceback.extract_tb(error.__traceback__)
-        places = [f"{Path(f.filename).name}:{f.lineno} in {f.name}" for f in frames]
-        name = type(error).__name__
-        if isinstance(error, TimeoutError):
-            return GradingFailure(ErrorKind.TIMEOUT, f"{name} in the judge")
-        if isinstance(error, ConnectionError):
-            return GradingFailure(ErrorKind.CONNECTION, f"{name} in the judge")
-        said = f"{name} at {places[-1]}" if places else name
-        if said not in self._logged_causes and len(self._logged_causes) < _MAX_LOGGED_CAUSES:
-            self._logged_causes.add(said)
-            _log.error("%s: %s; called from: %s", self.name, said, ", ".join(places[:-1]))
-        return GradingFailure(ErrorKind.BUG, said)
 
     async def _hook(self, name: str) -> None:
         hook = getattr(self._object, name, None)
@@ -281,3 +244,72 @@ def _file_digest(cls: type) -> str:
         return sha256(Path(path).read_bytes()).hexdigest() if path else ""
     except OSError:
         return ""
+
+
+def _read_number(value: Any) -> float:
+    """A number, of any library."""
+    if value is None or isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+        raise ValueError("must be a number; for a missing score raise adjudge.GradingFailure")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+    except Exception as error:  # an array of several numbers, whatever its library
+        raise ValueError("must be one number") from error
+
+
+def _read_text(value: Any) -> Any:
+    return shorten(replace_surrogates(value)) if isinstance(value, str) else value
+
+
+def _check_plain(value: Any) -> Any:
+    finite = type(value) is float and math.isfinite(value)
+    if not finite and value is not None and type(value) not in (str, int, bool):
+        raise ValueError("must be text, a whole or finite number, or a boolean")
+    return value
+
+
+_Number = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_read_number)]
+_MaybeNumber = _Number | None
+
+
+_Name = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]
+"""A criterion's number is its name, as in JSON."""
+
+
+class UserAnswer(BaseModel, extra="forbid"):
+    """What a user's judge may return for a request, other than a number."""
+
+    score: _Number
+    explanation: Annotated[str | None, BeforeValidator(_read_text)] = None
+    detailed_scores: dict[_Name, _MaybeNumber] | None = None
+    confidence: Annotated[_MaybeNumber, Field(ge=0, le=1)] = None
+    metadata: dict[str, Annotated[Any, AfterValidator(_check_plain)]] | None = None
+
+
+_OUT_OF_RANGE = ("finite_number", "greater_than_equal", "less_than_equal")
+
+
+def read_answer(request: JudgeRequest, said: Any) -> JudgeResponse:
+    """The response to ``request`` that ``said`` stands for.
+
+    ``said`` is a number (of any library), a mapping with the fields of :class:`UserAnswer`, or a
+    ``GradingFailure`` (a batch's way to fail one). Everything else is the error ``bug``, a number
+    that is not finite ``out_of_range``; there is no default.
+    """
+    if isinstance(said, GradingFailure):
+        return failure_response(said, request.request_id)
+    given = dict(said) if isinstance(said, Mapping) else {"score": said}
+    try:
+        found = UserAnswer.model_validate(given)
+        response = JudgeResponse(request_id=request.request_id, **found.__dict__)
+        msgspec.json.encode(found.__dict__)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        kind = ErrorKind.OUT_OF_RANGE if first["type"] in _OUT_OF_RANGE else ErrorKind.BUG
+        problem = explain_problem(UserAnswer, first, given)
+        return failure_response(GradingFailure(kind, problem), request.request_id)
+    except (TypeError, ValueError, OverflowError):  # half surrogates, huge numbers
+        failure = GradingFailure("bug", "detailed_scores or metadata hold what JSON cannot")
+        return failure_response(failure, request.request_id)
+    return response

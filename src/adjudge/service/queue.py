@@ -1,0 +1,484 @@
+"""The queue before a backend: fair shares of it, batches out of it, answers back.
+
+Every request that is admitted is answered exactly once: judged, or with an error when its deadline
+passed or the service stopped; or it is abandoned by its caller, and then takes no more of the
+backend's time. Requests that came together are one entry in the queue, with one future, however
+many batches they go in.
+
+A client is who shows a key of its own, else a run (``metadata.run_id``). Each has a queue of its
+own, and they are emptied by weighted round-robin: a turn costs a client ``1 / weight`` of virtual
+time, and the client that has used the least is next (start-time fair queueing, Goyal, Vin and
+Cheng 1996), so that a client that floods waits for itself alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from operator import attrgetter
+from typing import Generic, TypeVar
+
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.service.backend import Backend, BackendErrors, check_response, find_shape_problem
+from adjudge.service.settings import ServiceSettings
+from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
+
+_T = TypeVar("_T")
+
+OTHER = "other"
+"""The client of requests without a key or run of their own, and of runs beyond the limit."""
+_MAX_CLIENTS = 64
+"""Clients at a time; more would let whoever invents runs grow the queue without end."""
+
+
+class Share(Generic[_T]):
+    """One client's queue: what waits, oldest first, and how long it waited."""
+
+    __slots__ = ("begun", "items", "name", "used", "wait_s", "waiting", "weight")
+
+    def __init__(self, name: str, weight: float) -> None:
+        self.name = name
+        self.weight = weight
+        self.items: OrderedDict[_T, None] = OrderedDict()
+        self.waiting = 0
+        """Judgements that wait."""
+        self.begun = 0
+        """Judgements that were begun."""
+        self.wait_s = 0.0
+        """How long those waited, in all."""
+        self.used = 0.0
+
+
+_get_used = attrgetter("used")
+
+
+class FairQueue(Generic[_T]):
+    """The queues of all clients; ``places`` is for all together, ``weights`` by client (else 1)."""
+
+    def __init__(self, places: int, weights: Mapping[str, float] | None = None) -> None:
+        self._places = places
+        self._weights = weights or {}
+        self._clock = 0.0
+        self.waiting = 0
+        """Judgements that wait, of all clients."""
+        self.busy: dict[Share[_T], None] = {}
+        """The clients that wait."""
+        self.shares: dict[str, Share[_T]] = {}
+        for name in self._weights:
+            self.share(name)
+
+    def __len__(self) -> int:
+        return sum(len(share.items) for share in self.busy)
+
+    def share(self, name: str) -> Share[_T]:
+        """The queue of a client; idle runs make room for others."""
+        name = name or OTHER
+        if (found := self.shares.get(name)) is not None:
+            return found
+        if len(self.shares) >= _MAX_CLIENTS + len(self._weights) and name != OTHER:
+            idle = (s for s in self.shares.values() if not s.items and s.name not in self._weights)
+            if (gone := next(idle, None)) is None:
+                return self.share(OTHER)
+            del self.shares[gone.name]
+        found = self.shares[name] = Share(name, self._weights.get(name, 1.0))
+        return found
+
+    def part(self, share: Share[_T]) -> float:
+        """The part of all work that the client has now, beside those that wait."""
+        others = sum(one.weight for one in self.busy if one is not share)
+        return share.weight / (share.weight + others)
+
+    def places(self, share: Share[_T]) -> int:
+        """The places that are the client's, beside the clients that wait now."""
+        return max(1, int(self._places * self.part(share)))
+
+    def has_room(self, share: Share[_T], count: int) -> bool:
+        """Whether ``count`` more of the client may wait: free places, or within its own.
+
+        Not asked of a client of which nothing waits: a batch may be longer than the queue.
+        """
+        return self.waiting + count <= self._places or share.waiting + count <= self.places(share)
+
+    def add(self, share: Share[_T], item: _T, count: int) -> None:
+        """Queue an item of ``count`` judgements."""
+        if not share.items:
+            share.used = max(share.used, self._clock)
+            self.busy[share] = None
+        share.items[item] = None
+        share.waiting += count
+        self.waiting += count
+
+    def next(self) -> Share[_T] | None:
+        """The client whose turn it is; ``None`` where nothing waits."""
+        if len(self.busy) > 1:
+            return min(self.busy, key=_get_used)
+        for share in self.busy:
+            return share
+        return None
+
+    def take(self, share: Share[_T], item: _T, count: int, waited_s: float, whole: bool) -> None:
+        """``count`` judgements of an item were begun; ``whole``: these were its last."""
+        self._clock = share.used
+        share.used += count / share.weight
+        share.begun += count
+        share.wait_s += count * waited_s
+        share.waiting -= count
+        self.waiting -= count
+        if whole:
+            self._remove(share, item)
+
+    def drop(self, share: Share[_T], item: _T, count: int) -> None:
+        """Nobody waits for an item any more, of which ``count`` judgements were left."""
+        if item in share.items:
+            share.waiting -= count
+            self.waiting -= count
+            self._remove(share, item)
+
+    def _remove(self, share: Share[_T], item: _T) -> None:
+        del share.items[item]
+        if not share.items:
+            del self.busy[share]
+
+
+class FairSlots:
+    """So many at once; those that wait for a slot get one by turns of their clients."""
+
+    def __init__(self, slots: int) -> None:
+        self._free = slots
+        self._queue: FairQueue[asyncio.Future[None]] = FairQueue(slots)
+
+    @asynccontextmanager
+    async def hold(self, name: str) -> AsyncIterator[None]:
+        """Wait for a slot of the client ``name``, and hold it."""
+        if self._free:
+            self._free -= 1
+        else:
+            share, turn = self._queue.share(name), asyncio.get_running_loop().create_future()
+            self._queue.add(share, turn, 1)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                self._queue.drop(share, turn, 1)
+                if not turn.cancelled():  # the slot came at the same moment
+                    self._release()
+                raise
+        try:
+            yield
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        while (share := self._queue.next()) is not None:
+            turn = next(iter(share.items))
+            self._queue.take(share, turn, 1, 0.0, whole=True)
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
+_TIMER_RESOLUTION_S = 1e-6
+"""Seconds too short for a timer."""
+
+
+class QueueFull(GradingFailure):
+    """No room to wait: refused with 429, to be asked again ``retry_after`` seconds later."""
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(ErrorKind.RATE_LIMITED, message)
+        self.retry_after = retry_after
+
+
+class _Arrival:
+    """Requests that came together, how many of them were handed out, and the answers so far."""
+
+    __slots__ = (
+        *("answers", "arrived", "done", "queued_at", "requests", "share", "taken", "unanswered"),
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        requests: Sequence[JudgeRequest],
+        share: Share[_Arrival],
+    ) -> None:
+        self.requests = requests
+        self.share = share
+        self.taken = 0
+        self.answers: list[JudgeResponse | None] = [None] * len(requests)
+        self.unanswered = len(requests)
+        self.done: asyncio.Future[list[JudgeResponse]] = loop.create_future()
+        """Also done when nobody waits any more: a cancelled caller cancels it."""
+        self.arrived = time.perf_counter()
+        self.queued_at = loop.time()
+
+    def finish(self) -> None:
+        """All are answered: let the caller have them."""
+        self.done.set_result([one for one in self.answers if one is not None])
+
+
+_Part = tuple[_Arrival, int, int]
+"""Requests of one arrival: from the first place to before the second."""
+
+
+class _Lane:
+    """One batch after another in the backend's hands: what is there now, and the task."""
+
+    __slots__ = ("parts", "task")
+
+    def __init__(self, parts: list[_Part]) -> None:
+        self.parts = parts
+        self.task: asyncio.Task[None] | None = None
+
+
+class BackendQueue:
+    """Gives a backend its requests, as many at once as it takes.
+
+    A backend that takes batches gets one after the other: a batch is closed when it has
+    ``max_batch_size`` requests or when its oldest has waited ``batch_timeout``. One that takes
+    requests one by one gets up to ``concurrency`` at the same time, without waiting.
+    ``observe`` gets the size of each batch. Belongs to the running loop.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        settings: ServiceSettings,
+        observe: Callable[[int], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._backend = backend
+        self._settings = settings
+        self._observe = observe
+        one_by_one = backend.one_by_one
+        self._max_lanes = settings.concurrency if one_by_one else 1
+        self._size = 1 if one_by_one else settings.max_batch_size
+        self._max_wait_s = 0.0 if one_by_one else settings.batch_timeout
+        self._arrivals: dict[_Arrival, None] = {}  # the oldest first
+        self.queue: FairQueue[_Arrival] = FairQueue(settings.queue_size, settings.client_weights)
+        """Those with requests to hand out."""
+        self._lanes: set[_Lane] = set()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._busy_since = self._loop.time()
+        self._answered = 0
+        self._errors = BackendErrors()
+
+    @property
+    def waiting(self) -> int:
+        """Requests that the backend has not been given yet."""
+        return self.queue.waiting
+
+    @property
+    def judging(self) -> int:
+        """Requests in the backend's hands that somebody still waits for."""
+        parts = [part for lane in self._lanes for part in lane.parts]
+        return sum(
+            arrival.answers[start:stop].count(None)
+            for arrival, start, stop in parts
+            if not arrival.done.done()
+        )
+
+    async def score(
+        self, requests: Sequence[JudgeRequest], client: str = ""
+    ) -> list[JudgeResponse]:
+        """One response per request of ``client``, in order; raises :class:`QueueFull`.
+
+        Cancelling it takes the requests back, out of the queue or out of the backend's hands.
+        """
+        if not requests:
+            return []
+        share = self.queue.share(client)
+        if share.waiting and not self.queue.has_room(share, len(requests)):
+            ahead = min(self.waiting, math.ceil(share.waiting / self.queue.part(share)))
+            seconds = self._retry_after(ahead)
+            raise QueueFull(
+                f"request queue full: {share.waiting} are waiting; retry in {seconds} s, send "
+                "fewer at once, or raise the service's queue_size or concurrency",
+                seconds,
+            )
+        if not self._arrivals:
+            self._busy_since, self._answered = self._loop.time(), 0
+        arrival = _Arrival(self._loop, requests, share)
+        self._arrivals[arrival] = None
+        self.queue.add(share, arrival, len(requests))
+        if self._alarm is None:
+            self._alarm = self._loop.call_later(self._settings.deadline_s, self._check_deadlines)
+        self._pump()
+        try:
+            return await arrival.done
+        finally:
+            del self._arrivals[arrival]
+            if arrival.unanswered:
+                self._take_back(arrival)
+
+    def _retry_after(self, ahead: int) -> int:
+        """Whole seconds, 1 to 60, until so many have gone, as fast as since the queue was empty."""
+        if not self._answered:
+            return 1
+        seconds = ahead * (self._loop.time() - self._busy_since) / self._answered
+        return max(1, min(60, math.ceil(seconds)))
+
+    def stop(self) -> None:
+        """Answer all that still wait with the error ``cancelled``, and end what runs."""
+        for arrival in list(self._arrivals):
+            self._fail_arrival(
+                arrival, ErrorKind.CANCELLED, "the service stopped before it was judged"
+            )
+
+    def _check_deadlines(self) -> None:
+        """Give up what is due; one timer does for all, since all may take equally long."""
+        self._alarm = None
+        seconds = self._settings.deadline_s
+        now = self._loop.time()
+        for arrival in list(self._arrivals):
+            left = arrival.queued_at + seconds - now
+            if left > _TIMER_RESOLUTION_S:
+                self._alarm = self._loop.call_later(left, self._check_deadlines)
+                return
+            message = f"not answered within deadline_s = {seconds:g} s"
+            self._fail_arrival(arrival, ErrorKind.TIMEOUT, message)
+
+    def _pump(self) -> None:
+        """Give the backend what it takes now."""
+        while len(self._lanes) < self._max_lanes and (parts := self._next_parts()):
+            self._start(_Lane(parts))
+
+    def _start(self, lane: _Lane) -> None:
+        self._lanes.add(lane)
+        lane.task = self._loop.create_task(self._work(lane))
+        # Not in the task: one that is cancelled before it begins never runs a line of its own.
+        lane.task.add_done_callback(lambda _: self._on_lane_end(lane))
+
+    def _on_lane_end(self, lane: _Lane) -> None:
+        self._lanes.discard(lane)
+        self._pump()
+
+    async def _work(self, lane: _Lane) -> None:
+        """Judge what is in ``lane``, then what is due next; one task, as long as there is more."""
+        while True:
+            await self._judge(lane.parts)
+            # The backend may have swallowed a cancellation; it must not hit the next batch.
+            if lane.task is None or lane.task.cancelling():
+                return
+            if not (parts := self._next_parts()):
+                return
+            lane.parts = parts
+            await asyncio.sleep(0)  # the rest of the loop has its turn, whatever the backend does
+
+    def _next_parts(self) -> list[_Part]:
+        """The next batch, by turns of the clients; none while it should wait for more."""
+        queue = self.queue
+        if not queue.waiting:
+            return []
+        now = self._loop.time()
+        if queue.waiting < self._size:
+            oldest = min(next(iter(share.items)).queued_at for share in queue.busy)
+            left = oldest + self._max_wait_s - now
+            if left > _TIMER_RESOLUTION_S:
+                if self._timer is None:
+                    self._timer = self._loop.call_later(left, self._on_timer)
+                return []
+        parts: list[_Part] = []
+        room = self._size
+        while room and (share := queue.next()) is not None:
+            arrival = next(iter(share.items))
+            start, most = arrival.taken, len(arrival.requests)
+            arrival.taken = stop = min(start + room, most)
+            waited_s = now - arrival.queued_at
+            queue.take(share, arrival, stop - start, waited_s, whole=stop == most)
+            parts.append((arrival, start, stop))
+            room -= stop - start
+        return parts
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._pump()
+
+    async def _judge(self, parts: list[_Part]) -> None:
+        """Answer ``parts``; when the backend breaks on them, find out on which request."""
+        requests = [
+            request for arrival, start, stop in parts for request in arrival.requests[start:stop]
+        ]
+        self._observe(len(requests))
+        problem: BaseException | str | None
+        responses: list[JudgeResponse] = []
+        try:
+            responses = await self._backend.score(requests)
+            problem = find_shape_problem(responses, len(requests))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            problem = error  # the backend's own doing, nobody asked for it
+        except (Exception, SystemExit) as error:  # noqa: BLE001  it is somebody else's code
+            problem = error
+        if problem is None:
+            if (damping := self._backend.damping) is not None:
+                for one in responses:
+                    damping.apply(one)
+            self._deliver(parts, responses)
+        elif len(requests) == 1:
+            self._deliver(parts, [self._errors.report(problem)])
+        else:
+            await self._halve(parts, len(requests) // 2)
+
+    async def _halve(self, parts: list[_Part], middle: int) -> None:
+        single = [(arrival, at, at + 1) for arrival, *ends in parts for at in range(*ends)]
+        for half in (single[:middle], single[middle:]):
+            wanted = [part for part in half if not part[0].done.done()]
+            if wanted:
+                await self._judge(wanted)
+
+    def _deliver(self, parts: list[_Part], responses: Sequence[JudgeResponse]) -> None:
+        """Hand out answers to those that still wait for them."""
+        now, version = time.perf_counter(), self._backend.version
+        settled = end = 0
+        for arrival, start, stop in parts:
+            begin, end = end, end + stop - start
+            if arrival.done.done():
+                continue
+            # Those that came together share their facts.
+            facts = {"latency": round(now - arrival.arrived, 6), "model_version": version}
+            arrival.answers[start:stop] = [
+                check_response(response, request, facts)
+                for response, request in zip(
+                    responses[begin:end], arrival.requests[start:stop], strict=True
+                )
+            ]
+            settled += stop - start
+            arrival.unanswered -= stop - start
+            if not arrival.unanswered:
+                arrival.finish()
+        self._answered += settled
+
+    def _fail_arrival(self, arrival: _Arrival, kind: ErrorKind, message: str) -> None:
+        """Answer what is not answered yet with an error."""
+        if arrival.done.done():
+            return
+        latency = round(time.perf_counter() - arrival.arrived, 6)
+        facts = {"latency": latency, "model_version": self._backend.version}
+        failed = JudgeResponse(error=ErrorInfo(kind, message))
+        arrival.answers = [
+            check_response(failed, request, facts) if answer is None else answer
+            for request, answer in zip(arrival.requests, arrival.answers, strict=True)
+        ]
+        arrival.unanswered = 0
+        arrival.finish()
+        self._take_back(arrival)
+
+    def _take_back(self, arrival: _Arrival) -> None:
+        """Nobody waits any more: leave the queue, and cancel batches that nobody else is in."""
+        self.queue.drop(arrival.share, arrival, len(arrival.requests) - arrival.taken)
+        if not arrival.taken:
+            return
+        for lane in self._lanes:
+            # Not twice: a backend that cleans up after a cancellation would be cut off in it.
+            if lane.task is None or lane.task.cancelling():
+                continue
+            if all(part[0].done.done() for part in lane.parts):
+                lane.task.cancel()

@@ -1,0 +1,388 @@
+"""A reward spec behind the service: requests as samples, rewards as responses, groups in two steps.
+
+A group's graders are asked in two steps: each sample by itself, then all together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
+from adjudge.graders.base import is_listwise
+from adjudge.graders.binding import ArgumentBinding
+from adjudge.intake.rollouts import RolloutParts, read_rollout, sample_of_rollout
+from adjudge.judges.endpoint.connections import aclose_all
+from adjudge.rewards.batch_grader import BatchGrader
+from adjudge.rewards.function import SpecRewardFunction
+from adjudge.rewards.reducer import RewardReducer
+from adjudge.rewards.spec import GraderEntry, MissingSettings, RewardSpec
+from adjudge.service.backend import Backend, Damping, shorten
+from adjudge.text import replace_surrogates
+from adjudge.types import GradedSample, GraderError, GraderScore, RewardResult, Sample
+from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
+
+_MESSAGE_LIMIT = 500
+
+
+def request_to_sample(request: JudgeRequest, place: int = 0) -> Sample:
+    """A request as the sample that graders see; ``place`` is its index in batch and group.
+
+    ``completion`` is ``response``, ``answer`` is ``reference``. The keys of ``metadata`` are
+    further fields; what the request itself says goes before them. ``images`` are image parts,
+    which a prompt shows by ``{images}``; without ``messages`` they also follow the prompt in
+    ``query``, which judges are shown. Raises ``GradingFailure`` for what cannot be read.
+    """
+    own: dict[str, Any] = {"reference": request.answer, "answer_type": request.answer_type}
+    if request.images:
+        parts = [{"type": "image_url", "image_url": {"url": url}} for url in request.images]
+        own["images"] = parts
+        if not request.messages and "query" not in (request.metadata or {}):
+            own["query"] = [{"type": "text", "text": request.prompt or ""}, *parts]
+    said = {name: value for name, value in own.items() if value is not None}
+    fields = {**(request.metadata or {}), **said}
+    turns = fields.pop("opening_turns", None)
+    if request.messages is None:  # texts may be as a chat template rendered them
+        read = read_rollout(request.prompt, request.completion)
+    else:
+        turns = turns if type(turns) is int else None
+        read = RolloutParts(request.prompt, request.completion, request.messages, turns)
+    return sample_of_rollout(place, place, read, fields)
+
+
+def result_to_response(
+    request: JudgeRequest,
+    judged: GradedSample,
+    result: RewardResult,
+    names: Iterable[str],
+    components: Mapping[str, float] | None = None,
+    members: int = 1,
+) -> JudgeResponse:
+    """What the graders ``names`` said, as the answer to ``request``.
+
+    ``detailed_scores`` is each grader's own score by name, on its own scale, ``None`` where it is
+    missing. ``components`` are those of the reward (:meth:`RewardReducer.components
+    <adjudge.rewards.reducer.RewardReducer.components>`); one alone is none. ``members``: in a
+    group of so many, this sample's share of what ranking all cost. ``confidence`` where exactly one
+    grader stated one.
+    """
+    named = {name: result.reward_info.get(f"{name}_score") for name in names}
+    response = JudgeResponse(
+        score=result.score,
+        request_id=request.request_id,
+        explanation=_join_reasons(judged),
+        detailed_scores=named,
+        confidence=_stated_confidence(judged),
+        metadata=_judge_costs(judged, members),
+        reward_components=dict(components) if components and len(components) > 1 else None,
+    )
+    if result.missing is not None:
+        response.score, response.error = None, _missing_error(result.missing, judged)
+        response.reward_components = None
+    return response
+
+
+def _missing_error(missing: GraderError, judged: GradedSample) -> ErrorInfo:
+    said = missing.error
+    if missing.kind is ErrorKind.BUG:
+        said = _bug_message(missing, judged)
+    if not said.startswith(f"{missing.name}: "):
+        said = f"{missing.name}: {said}"
+    return ErrorInfo.of(missing, replace_surrogates(said[:_MESSAGE_LIMIT]))
+
+
+def _bug_message(missing: GraderError, judged: GradedSample) -> str:
+    """What an exception says may quote the sample: its type and place tell enough."""
+    for name, result in judged.results():
+        if name == missing.name and isinstance(result, GraderError) and "at" in result.metadata:
+            return f"{result.error.partition(':')[0]} at {result.metadata['at']}"
+    return missing.error
+
+
+def _join_reasons(judged: GradedSample) -> str | None:
+    """The reason of each grader under its name; those of events are numbered."""
+    found = list(judged.outcome.items())
+    if not isinstance(judged.events, GraderError):
+        for place, event in enumerate(judged.events):
+            found += [(f"{name}[{place}]", result) for name, result in event.items()]
+    lines = [
+        f"{label}: {result.reason}"
+        for label, result in found
+        if isinstance(result, GraderScore) and result.reason
+    ]
+    return shorten(replace_surrogates("\n".join(lines))) or None
+
+
+def _stated_confidence(judged: GradedSample) -> float | None:
+    """The one confidence that was stated, in a grader's metadata or its reply's fields."""
+    stated = []
+    for _, result in judged.results():
+        fields = result.metadata.get("fields")
+        for place in (result.metadata, fields if isinstance(fields, Mapping) else {}):
+            value: Any = place.get("confidence")
+            numeric = isinstance(value, int | float) and not isinstance(value, bool)
+            if numeric and 0 <= value <= 1:
+                stated.append(float(value))
+                break
+    return stated[0] if len(stated) == 1 else None
+
+
+def _judge_costs(judged: GradedSample, members: int) -> dict[str, Any] | None:
+    """``cost_usd`` where every call had a price, and the ``judges`` that answered."""
+    found = [(r, r.provenance) for _, r in judged.results() if r.provenance is not None]
+    models = sorted({source.model for _, source in found if source.model})
+    said: dict[str, Any] = {"judges": models} if models else {}
+    costs: list[float | None] = []
+    for result, source in found:
+        if source.paid is not None:
+            shared = members if "rank" in result.metadata else 1
+            cost = source.paid.cost_usd
+            costs.append(None if cost is None else cost / shared)
+        elif source.usage is not None:
+            costs.append(0.0)  # a kept reply, or another sample's
+    known = [cost for cost in costs if cost is not None]
+    if costs and len(known) == len(costs):
+        said["cost_usd"] = math.fsum(known)
+    return said or None
+
+
+_MASKING_POLICIES = ("mask", "raise")
+_SLOW_RULES = ("code_execution",)
+"""Rules that take their own time, each in a sandbox."""
+
+
+def adapt_spec(spec: RewardSpec) -> RewardSpec:
+    """``spec`` as a service applies it: what belongs to a training step is left to the trainer.
+
+    No outage is waited for and nothing stops at one (``max_missing``, ``patience_s``, policy
+    ``raise``): each failure is its own request's, at once. Every request is judged
+    (``sample_rate``). What compares a group stays.
+    """
+    policy = spec.missing.policy
+    missing = MissingSettings(
+        policy="mask" if policy in _MASKING_POLICIES else policy,
+        fallback=spec.missing.fallback,
+        max_missing=1.0,
+        patience_s=0.0,
+    )
+    reward = spec.reward.model_copy(update={"sample_rate": 1.0})
+    return spec.model_copy(update={"missing": missing, "reward": reward})
+
+
+class SpecBackend(Backend):
+    """Scores with a :class:`~adjudge.rewards.SpecRewardFunction`; the score is the reward.
+
+    ``function`` and ``spec`` have :func:`adapt_spec` applied. ``version`` is the spec's
+    fingerprint. Requests go in batches where all graders are rules,
+    else one by one; then ``max_concurrency``, if the spec sets it, is how many are asked at once.
+    Raises :class:`ConfigError` for a spec that cannot be built.
+    """
+
+    function: SpecRewardFunction
+
+    def __init__(self, spec: RewardSpec, damping: Damping | None = None) -> None:
+        spec.refuse_schedules("a judge service", "Give the grader a number.")
+        self.spec = adapt_spec(spec)
+        self._judges = self.spec.build_judges()
+        self._graders = graders = self.spec.build_graders(self._judges)
+        self.spec.check_machine(graders)
+        self.function = SpecRewardFunction(self.spec, graders=graders)
+        self.name = spec.where
+        self.compares_groups = self._find_group_need()
+        self.damping = damping
+        self.version = self.function.fingerprint
+        if damping is not None:
+            if self.compares_groups is not None:
+                raise ConfigError(
+                    f"damping: {spec.where} compares the samples of a group "
+                    f"({self.compares_groups}); such scores cannot be damped. Leave it out."
+                )
+            self.version += f"-{damping.below:g}:{damping.factor:g}"
+        self.one_by_one = any(map(_is_slow, graders.values()))
+        self.grader_names = [entry.name for entry in spec.graders]
+        capped = self.one_by_one and "max_concurrency" in spec.model_fields_set
+        self._slots: contextlib.AbstractAsyncContextManager[Any] = (
+            asyncio.Semaphore(spec.max_concurrency) if capped else contextlib.nullcontext()
+        )
+
+    def _find_group_need(self) -> str | None:
+        if self.function.needs_whole_groups:
+            return "a grader that compares the samples of a group"
+        if self.spec.reward.group != "none":
+            return f"reward.group = {self.spec.reward.group!r}"
+        if self.spec.missing.policy in ("drop_group", "fallback"):
+            return f"missing.policy = {self.spec.missing.policy!r}"
+        return None
+
+    def list_lost_fields(self, item: Mapping[str, Any]) -> Iterator[str]:
+        """What the spec reads and a sample of the fields ``item`` alone has not, in words."""
+        mode = self.spec.reward.combine_mode
+        if mode != "replace" and "env_reward" not in item:
+            yield f"reward.combine_mode = {mode!r} needs env_reward"
+        for entry in self.spec.graders:
+            if entry.scope != "outcome":  # an event's fields are made of the messages
+                continue
+            grader, where = self._graders[entry.name], f"graders.{entry.name}"
+            mapped = [path.partition(".")[0] for path in (entry.mapper or {}).values()]
+            if lost := [field for field in mapped if field not in item]:
+                yield f"{where}: mapper reads {lost[0]}"
+                continue
+            try:
+                ArgumentBinding(entry.name, grader, entry.mapper).arguments(item, 0)
+            except GradingFailure as error:
+                yield f"{where}: {error}"
+
+    async def start(self) -> None:
+        """Load the judges that are models of this machine; raises :class:`ConfigError`."""
+        for judge in self._judges.values():
+            await judge.start()
+
+    async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
+        """One response per request, in order; see :class:`~adjudge.service.backend.Backend`."""
+        samples = [request_to_sample(request, place) for place, request in enumerate(requests)]
+        async with self._slots:
+            judged = await self.function.grade(samples, [str(n) for n in range(len(samples))])
+        rewards = self.function.reward(judged, whole_groups=False)
+        parts: list[dict[str, float] | None] = [None] * len(judged)
+        if len(self.spec.counting) > 1:
+            parts = self.function.components(judged, whole_groups=False)
+        return [
+            result_to_response(request, one, reward, self.grader_names, components)
+            for request, one, reward, components in zip(
+                requests, judged, rewards, parts, strict=True
+            )
+        ]
+
+    async def aclose(self) -> None:
+        """Close connections and caches, and let go of models."""
+        for judge in self._judges.values():
+            await judge.aclose()
+        if any(table.has_server for table in self.spec.judges.values()):
+            await aclose_all()
+
+
+def _is_slow(grader: Any) -> bool:
+    """Whether a grader waits: for a judge, for a program that runs, for whatever it was made to."""
+    return not getattr(grader, "is_rule", False) or getattr(grader, "type_name", "") in _SLOW_RULES
+
+
+class GroupJudge:
+    """What :class:`~adjudge.rewards.SpecRewardFunction` does with a group, in two steps.
+
+    ``deadline_s``: for one sample's graders, and for those that compare the group. Every failure
+    is that sample's (or that group's) at once: waiting out an outage is for the training side, and
+    so is policy ``raise``. Raises ``ConfigError`` for ``sample_rate`` below 1.
+    """
+
+    def __init__(self, function: SpecRewardFunction, deadline_s: float) -> None:
+        spec, graders = function.spec, function.graders
+        if spec.reward.sample_rate < 1:
+            raise ConfigError(
+                f"{spec.where}: reward.sample_rate: must be 1 in a service, since the sender of a "
+                f"group waits for its answer (found {spec.reward.sample_rate:g}). Set 1, and send "
+                "fewer groups."
+            )
+        calm: dict[str, Any] = {"max_missing": 1.0, "patience_s": 0.0}
+        if spec.missing.policy == "raise":
+            calm["policy"] = "mask"
+        spec = spec.model_copy(update={"missing": spec.missing.model_copy(update=calm)})
+        together = [entry for entry in spec.graders if is_listwise(graders[entry.name])]
+        alone = [entry for entry in spec.graders if entry not in together]
+        self.names = [entry.name for entry in spec.graders]
+        self._reducer = RewardReducer(spec, graders)
+        self._alone, self._together = alone, together
+        self._alone_grader = _make_grader(spec, alone, graders)
+        self._together_grader = _make_grader(spec, together, graders)
+        self._deadline_s = deadline_s
+
+    async def judge_sample(self, sample: Sample, group: str) -> GradedSample:
+        """What the graders say that see one sample."""
+        if self._alone_grader is None:
+            return self._unjudged(sample, group)
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                [judged] = await self._alone_grader.grade([sample], [group], [True])
+        except (TimeoutError, JudgeAuthError, ConfigError) as error:
+            return self._unjudged(sample, group, _failure_kind(error, self._deadline_s))
+        return judged
+
+    async def judge_group(
+        self, judged: Sequence[GradedSample], samples: Sequence[Sample | None]
+    ) -> tuple[list[GradedSample], list[RewardResult]]:
+        """What all graders said, and the rewards, once everybody of a group is there.
+
+        Compared are those whose samples are given; the others have been.
+        """
+        everything = list(judged)
+        new = [place for place, sample in enumerate(samples) if sample is not None]
+        if self._together_grader is not None and new:
+            there = [sample for sample in samples if sample is not None]
+            groups = [judged[place].group for place in new]
+            try:
+                async with asyncio.timeout(self._deadline_s):
+                    found = await self._together_grader.grade(there, groups, [True] * len(new))
+                added = [one.outcome for one in found]
+            except (TimeoutError, JudgeAuthError, ConfigError) as error:
+                failure = _failure_kind(error, self._deadline_s)
+                added = [_grader_errors(self._together, failure)] * len(new)
+            for place, more in zip(new, added, strict=True):
+                outcome = {**judged[place].outcome, **more}
+                everything[place] = replace(judged[place], outcome=outcome)
+        return everything, self._reducer.reward(everything)
+
+    def comparison(self, judged: GradedSample) -> dict[str, Any]:
+        """What the graders that compare have said of a sample; empty where that may pass."""
+        found = {one.name: judged.outcome.get(one.name) for one in self._together}
+        failed = any(one is None or getattr(one, "passing", False) for one in found.values())
+        return {} if failed else found
+
+    def components(self, judged: Sequence[GradedSample]) -> list[dict[str, float] | None]:
+        """What each grader brings to the rewards of a group.
+
+        Trainers read them by place, so a grader that had nothing to judge has its stated score.
+        """
+        return self._reducer.components(judged, whole_groups=False)
+
+    @property
+    def compares_samples(self) -> bool:
+        """Whether a grader will need the samples themselves again."""
+        return self._together_grader is not None
+
+    def _unjudged(
+        self, sample: Sample, group: str, failure: tuple[ErrorKind, str] | None = None
+    ) -> GradedSample:
+        """A sample of which nothing was asked, or whose graders all failed in the same way."""
+        outcome: dict[str, Any] = {}
+        events: list[Any] | GraderError = []
+        if failure is not None:
+            outcome = _grader_errors([e for e in self._alone if e.scope == "outcome"], failure)
+            if any(entry.scope == "event" for entry in self._alone):
+                events = GraderError("events", *failure)
+        place, env_reward = sample.original_index, sample.env_reward
+        return GradedSample(place, sample.group_index, group, env_reward, outcome, events)
+
+
+def _make_grader(spec: RewardSpec, entries: list[GraderEntry], graders: Any) -> BatchGrader | None:
+    """The batch grader of some of a spec's graders, ``None`` for none."""
+    if not entries:
+        return None
+    part = spec.model_copy(update={"graders": entries})
+    return BatchGrader(part, {entry.name: graders[entry.name] for entry in entries})
+
+
+def _grader_errors(
+    entries: Sequence[GraderEntry], failure: tuple[ErrorKind, str]
+) -> dict[str, Any]:
+    return {entry.name: GraderError(entry.name, *failure) for entry in entries}
+
+
+def _failure_kind(error: Exception, deadline_s: float) -> tuple[ErrorKind, str]:
+    if isinstance(error, TimeoutError):
+        return ErrorKind.TIMEOUT, f"no answer within {deadline_s:g} s (deadline_s)"
+    if isinstance(error, JudgeAuthError):
+        return ErrorKind.AUTH, str(error)
+    return ErrorKind.UNSUPPORTED, str(error)
