@@ -103,7 +103,6 @@ async def test_responses_are_matched_by_request_id_and_never_by_position(
         if fate == "kept":
             assert scores([answer]) == [n / 100]
         else:
-            assert answer.response is None
             assert kind(answer) == ("unparsable" if fate == "error" else "server_error")
 
 
@@ -149,7 +148,7 @@ async def test_what_a_judge_says_finally_is_not_asked_again() -> None:
         service.each = lambda request, error=error: {"error": error}  # type: ignore[misc]
         line = line_to(service)
         (answer,) = await answers(line, "a")
-        assert (kind(answer), str(answer.failure)) == (said, "so it is")
+        assert (kind(answer), str(answer.answer)) == (said, "so it is")
         assert len(service.posts) == 1
 
 
@@ -247,8 +246,8 @@ async def test_a_silent_service_is_a_timeout_in_time_also_for_who_waits_to_be_se
     assert [kind(one) for one in found] == ["timeout"] * 3
     assert asyncio.get_running_loop().time() - start == pytest.approx(10.0, abs=0.2)
     for one in found:
-        assert "timeout waiting for results" in str(one.failure)
-        assert "raise timeout" in str(one.failure)
+        assert "timeout waiting for results" in str(one.answer)
+        assert "raise timeout" in str(one.answer)
     assert line.metrics()["failures"] == {"timeout": 3}
 
 
@@ -283,8 +282,8 @@ async def test_an_open_breaker_fails_at_once_and_closes_after_its_time() -> None
     start, sent = asyncio.get_running_loop().time(), len(service.posts)
     (answer,) = await answers(line, "a")
     assert kind(answer) == "circuit_open"
-    assert "circuit breaker open" in str(answer.failure)
-    assert "circuit_breaker_timeout = 60 s" in str(answer.failure)
+    assert "circuit breaker open" in str(answer.answer)
+    assert "circuit_breaker_timeout = 60 s" in str(answer.answer)
     assert asyncio.get_running_loop().time() - start <= 0.1  # its batch's wait
     assert len(service.posts) == sent
     await asyncio.sleep(60)
@@ -302,7 +301,7 @@ async def test_a_batch_is_sent_again_up_to_max_retries() -> None:
         line = line_to(service, max_retries=retries)
         (answer,) = await answers(line, "a")
         assert (kind(answer), len(service.posts)) == ("server_error", retries + 1)
-        assert f"max_retries = {retries}" in str(answer.failure)
+        assert f"max_retries = {retries}" in str(answer.answer)
 
 
 @pytest.mark.parametrize(("status", "expected"), [(401, "auth"), (404, "invalid_input")])
@@ -313,4 +312,4 @@ async def test_what_no_retry_cures_is_sent_once(status: int, expected: str) -> N
     line = line_to(service)
     (answer,) = await answers(line, "a")
     assert (kind(answer), len(service.posts)) == (expected, 1)
-    assert ("api_key_env" if status == 401 else "judge_url") in str(answer.failure)
+    assert ("api_key_env" if status == 401 else "judge_url") in str(answer.answer)

@@ -28,18 +28,15 @@ from adjudge.wire import JudgeRequest
 @in_virtual_time
 async def test_equal_requests_share_one_and_later_ones_come_from_the_cache() -> None:
     service = Service()
-    line = line_to(service, cache_ttl=100.0)
+    line = line_to(service)
     found = await answers(line, "a", "a", "a", "bb")
     assert scores(found) == [0.01, 0.01, 0.01, 0.02]
-    assert [one.shared for one in found] == [False, True, True, False]
     again = await answers(line, "a", "bb")
     assert [one.cached for one in again] == [True, True]
     counted = line.metrics()
     assert (counted["cache_hits"], counted["shared_in_flight"]) == (2, 2)
     assert counted["cache_hit_rate"] == pytest.approx(2 / 6)
     assert sum(len(items) for _, _, items in service.posts) == 2
-    await asyncio.sleep(101)
-    assert [one.cached for one in await answers(line, "a")] == [False]
 
 
 @in_virtual_time

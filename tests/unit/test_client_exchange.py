@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.helpers.virtual_service import Service, answers, kind, line_to
+from tests.unit.helpers.virtual_service import Service, answers, kind, line_to, scores
 
 from adjudge.client.batcher import RequestOutcome
 from adjudge.engine.clock import run_virtual
@@ -55,7 +55,7 @@ def test_the_key_is_read_at_every_request_and_never_said(monkeypatch: pytest.Mon
     monkeypatch.setenv("JUDGE_MODEL_API_KEY", "k\r\nx: y")
     (found,), _ = ask({"score": 1})
     assert kind(found) == "auth"
-    assert "JUDGE_MODEL_API_KEY holds characters" in str(found.failure)
+    assert "JUDGE_MODEL_API_KEY holds characters" in str(found.answer)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_what_else_a_response_says_is_kept_where_it_is_of_its_type() -> None:
     more = {"explanation": "why", "confidence": 0.5, "metadata": {"latency": 0.1}}
     sent = {"score": 1, **more, "detailed_scores": {"clarity": 0.25, "depth": "?"}, "x": 1}
     kept = {"score": 1.0, **more, "detailed_scores": {"clarity": 0.25, "depth": None}}
-    assert msgspec.to_builtins(ask(sent)[0][0].response) == kept
+    assert msgspec.to_builtins(ask(sent)[0][0].answer) == kept
     odd = {"score": 1, "explanation": 3, "detailed_scores": [1], "metadata": "m"}
-    assert msgspec.to_builtins(ask(odd)[0][0].response) == {"score": 1.0}
+    assert msgspec.to_builtins(ask(odd)[0][0].answer) == {"score": 1.0}
 
 
 @given(

@@ -8,8 +8,8 @@
                  └── again, later ◄── passing error of this request alone ◄──────────┤
                                                                      a score ─► out ◄┘
 
-A request ends in exactly one way: a response, a failure, its total timeout, or its caller's
-cancellation. What happens to a batch as a whole (retries, breaker, limits) is the endpoint's.
+A request ends in exactly one way: a response or a failure. Who asks waits for it as long as the
+total timeout. What happens to a batch as a whole (retries, breaker, limits) is the endpoint's.
 """
 
 from __future__ import annotations
@@ -17,30 +17,28 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from typing import Any
-from weakref import WeakKeyDictionary
+from typing import Any, cast
 
 import msgspec
 
 from adjudge.client.exchange import (
     PreparedRequest,
-    ReplyItem,
     ServiceReply,
     ServiceWire,
     add_advice,
-    read_response,
     to_failure,
 )
-from adjudge.client.metrics import ClientCounts, collect_metrics
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.clock import PeriodicTimer
+from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ErrorKind, GradingFailure, is_passing
-from adjudge.judges.base import Reply
 from adjudge.judges.endpoint.connections import Connection, EndpointKey, aclose_one, connect
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.limits import full_jitter
+from adjudge.judges.endpoint.stats import LatencyHistogram
 from adjudge.wire import JudgeResponse
 
 MAX_BATCH_BYTES = 8 << 20
@@ -49,26 +47,37 @@ MAX_BATCH_BYTES = 8 << 20
 _MAX_CONCURRENT_ASKS = 5_000
 """Requests of one call that are under way at once: each has its ``timeout`` from then on."""
 
-_RETRY_BASE_S, _RETRY_CAP_S = 0.5, 10.0
 _SPLIT_STATUSES = (400, 413, 422)
 _client_numbers = itertools.count()
+
+Asked = PreparedRequest | GradingFailure
+"""A request that can be sent, or why it cannot."""
+
+
+class RequestOutcome(msgspec.Struct, gc=False):
+    """What became of one request, and how long it took in seconds.
+
+    ``cached``: an earlier request's score.
+    """
+
+    answer: JudgeResponse | GradingFailure
+    cached: bool = False
+    latency: float = 0.0
 
 
 class ServiceClient:
     """Asks one judge service; every object has limits, breaker and cache of its own.
 
-    Configuration only, for any thread, loop and process: what belongs to an event loop is opened by
-    the first request on it, and closes with :meth:`aclose` or with the loop. A pickled client, and
-    one in a forked child, starts anew. ``breaker_waits``: requests wait for the end of an outage.
+    Configuration only, for any thread, loop and process: requests run on the engine's loop, which
+    opens what they need at the first one. A pickled client, and one in a forked child, starts anew.
+    ``breaker_waits``: requests wait for the end of an outage.
     """
 
     def __init__(self, settings: ClientSettings, *, breaker_waits: bool = False) -> None:
         self.settings = settings
         self._breaker_waits = breaker_waits
         self._closed = False
-        self._connections: WeakKeyDictionary[
-            asyncio.AbstractEventLoop, tuple[Connection, RequestBatcher]
-        ] = WeakKeyDictionary()
+        self._opened: tuple[Connection, RequestBatcher] | None = None
         self._endpoint_key = EndpointKey(
             provider=f"judge-service-{next(_client_numbers)}",
             base_urls=(settings.judge_url,),
@@ -77,89 +86,68 @@ class ServiceClient:
             owner="judge service",
         )
 
-    def __getstate__(self) -> tuple[ClientSettings, bool]:
-        return self.settings, self._breaker_waits
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _open_client, (self.settings, self._breaker_waits)
 
-    def __setstate__(self, state: tuple[ClientSettings, bool]) -> None:
-        ServiceClient.__init__(self, state[0], breaker_waits=state[1])
+    async def ask(self, asked: Sequence[Asked]) -> list[RequestOutcome]:
+        """One outcome per request, in order, from any running loop.
 
-    async def ask(self, prepared: Sequence[PreparedRequest]) -> list[RequestOutcome]:
-        """One outcome per request, in order; runs on the running loop, whichever it is."""
+        ``RuntimeError`` after :meth:`aclose`.
+        """
+        return await run_on_engine(self._ask(asked))
+
+    async def _ask(self, asked: Sequence[Asked]) -> list[RequestOutcome]:
         batcher = await self.batcher()
         outcomes: list[RequestOutcome] = []
-        for start in range(0, len(prepared), _MAX_CONCURRENT_ASKS):
-            outcomes += await batcher.ask(prepared[start : start + _MAX_CONCURRENT_ASKS])
+        for start in range(0, len(asked), _MAX_CONCURRENT_ASKS):
+            outcomes += await batcher.ask(asked[start : start + _MAX_CONCURRENT_ASKS])
         return outcomes
 
     async def batcher(self) -> RequestBatcher:
-        """The running loop's, opened if need be; ``RuntimeError`` after :meth:`aclose`."""
-        loop = asyncio.get_running_loop()
-        found = self._connections.get(loop)
-        if not self._closed and (found is None or found[0].closed):
-            connection = await connect(self._endpoint_key, None)
-            found = self._connections.get(loop)
-            if found is None or found[0] is not connection:
-                connection.models.add("judge service")
-                found = connection, RequestBatcher(self.settings, connection.endpoint)
-                self._connections[loop] = found
-        if self._closed or found is None:
+        """The engine's, opened if need be; ``RuntimeError`` after :meth:`aclose`."""
+        if self._closed:
             raise RuntimeError("this client of a judge service is closed")
-        return found[1]
+        loop, opened = asyncio.get_running_loop(), self._opened
+        if opened is None or opened[0].closed or opened[1].loop is not loop:
+            connection = await connect(self._endpoint_key, None)
+            opened = self._opened
+            if opened is None or opened[0] is not connection:
+                connection.models.add("judge service")
+                opened = connection, RequestBatcher(self.settings, connection.endpoint)
+                self._opened = opened
+        return opened[1]
 
     async def metrics(self) -> dict[str, Any]:
-        """The running loop's counts, also after :meth:`aclose`."""
-        found = self._connections.get(asyncio.get_running_loop())
-        batcher = await self.batcher() if found is None else found[1]
-        return batcher.metrics()
+        """The counts of this process, also after :meth:`aclose`; see :class:`RequestBatcher`."""
+        closed = self._opened if self._closed else None
+        return (closed[1] if closed else await self.batcher()).metrics()
 
     async def aclose(self) -> None:
-        """End what is under way on the running loop and close its connections, for good."""
+        """End what is under way and close the connections, for good."""
         self._closed = True
-        found = self._connections.get(asyncio.get_running_loop())
-        if found is not None:
-            await found[1].aclose()
-            await aclose_one(found[0])
+        if self._opened is not None:
+            await self._opened[1].aclose()
+            await aclose_one(self._opened[0])
 
 
-class RequestOutcome(msgspec.Struct, gc=False):
-    """What became of one request: ``response`` or ``failure``, and how long it took in seconds.
-
-    ``cached``: an earlier request's score; ``shared``: that of an equal one in flight.
-    """
-
-    response: JudgeResponse | None = None
-    failure: Exception | None = None
-    cached: bool = False
-    shared: bool = False
-    latency: float = 0.0
-
-
-class _Call:
-    """The requests of one caller: what became of each, and how many are still under way."""
-
-    __slots__ = ("done", "left", "outcomes", "started")
-
-    def __init__(self, size: int, loop: asyncio.AbstractEventLoop) -> None:
-        self.outcomes = [RequestOutcome()] * size
-        self.left = size
-        self.started = loop.time()
-        self.done: asyncio.Future[None] = loop.create_future()
+def _open_client(settings: ClientSettings, breaker_waits: bool) -> ServiceClient:
+    return ServiceClient(settings, breaker_waits=breaker_waits)
 
 
 class _Item(msgspec.Struct, eq=False):
-    """One request on its way, and the calls that wait for it, each with its place there."""
+    """One request on its way; ``end`` gets its response, or what went wrong."""
 
+    key: bytes
+    body: bytes
     name: str
-    prepared: PreparedRequest
-    started: float
-    """On the sweeper's clock."""
-    callers: list[tuple[_Call, int, str | None]] = []
-    queued: float = 0.0
+    end: asyncio.Future[JudgeResponse | Exception]
+    queued: float
+    ended: float = 0.0
+    waiters: int = 0
     answers: int = 0
     """How often the service answered it with an error."""
     batch: asyncio.Task[None] | None = None
     failure: GradingFailure | None = None
-    done: bool = False
 
 
 class RequestBatcher:
@@ -170,97 +158,156 @@ class RequestBatcher:
     ) -> None:
         self.settings = settings
         self.endpoint = endpoint
-        self.counts = ClientCounts()
+        self.counts: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._latencies = LatencyHistogram()
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
-        self._loop = asyncio.get_running_loop()
-        self._sweeper = PeriodicTimer(self._loop, self._sweep)
-        self._cache: OrderedDict[bytes, tuple[float, JudgeResponse]] = OrderedDict()
+        self.loop = asyncio.get_running_loop()
+        self._opened = self.loop.time()
+        self._clock = PeriodicTimer(self.loop, lambda: bool(self._open))
+        self._known: OrderedDict[bytes, _Item] = OrderedDict()  # scored, or on their way
         self._version: str | None = None
-        self._open: dict[_Item, None] = {}  # in the order of their deadlines
-        self._shared: dict[bytes, _Item] = {}
+        self._open: set[_Item] = set()  # that have not ended
         self._waiting: dict[_Item, None] = {}
         self._batches: dict[asyncio.Task[None], Sequence[_Item]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._names = itertools.count(1)
         self._closed = False
 
-    async def ask(self, prepared: Sequence[PreparedRequest]) -> list[RequestOutcome]:
+    async def ask(self, asked: Sequence[Asked]) -> list[RequestOutcome]:
         """What becomes of each request, in order. Cancelling takes the questions back.
 
         Failures say what to change; they are never cached.
         """
         if self._closed:
             raise RuntimeError("this client of a judge service is closed")
-        call = _Call(len(prepared), self._loop)
-        started = self._sweeper.now()
-        for place, one in enumerate(prepared):
-            self._admit(call, place, one, started)
-        self._sweeper.wake()
+        self.counts["requests"] += len(asked)
+        began, until = self.loop.time(), self._clock.now() + self.settings.timeout
+        items = [self._admit(one, began) for one in asked if isinstance(one, PreparedRequest)]
+        self._clock.wake()
         self._pump()
         try:
-            if call.left:
-                await call.done
+            for item in items:
+                while not item.end.done() and (left := until - self._clock.now()) > 0:
+                    await asyncio.wait([item.end], timeout=left)
         except asyncio.CancelledError:
-            self._leave(call)
+            self._leave(items, cancelled=True)
+            self._failures[str(ErrorKind.CANCELLED)] += len(asked)
             raise
-        return call.outcomes
+        self._leave(items)
+        ended = iter(items)
+        return [
+            self._outcome(next(ended), began)
+            if isinstance(one, PreparedRequest)
+            else self._fail(one)
+            for one in asked
+        ]
 
     async def aclose(self) -> None:
         """End everything as ``cancelled``; the endpoint is its opener's to close."""
         self._closed = True
-        self._sweeper.stop()
+        self._clock.stop()
         if self._timer is not None:
             self._timer.cancel()
         for item in list(self._open):
             self._end(item, GradingFailure(ErrorKind.CANCELLED, "the client was closed"))
-        tasks = list(self._batches)
-        for task in tasks:
+        for task in (tasks := list(self._batches)):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
     def metrics(self) -> dict[str, Any]:
-        """See :func:`adjudge.client.metrics.collect_metrics`."""
-        queue = {
+        """The numbers since the first request, always the same keys.
+
+        ``total_requests == scored + errors`` once nothing is out; ``failures`` are the errors by
+        kind. Shares are of ``total_requests`` and 0 where there were none. ``latency`` is the
+        median of scores that were not kept, in seconds, ``None`` while there is none.
+        ``batch_processing_rate`` is batches a second, ``batched_share`` the share of requests sent
+        that did not travel alone, ``current_queue_size`` those that wait to be sent,
+        ``last_failure_time`` is in POSIX seconds.
+        """
+        counts, stats = self.counts, self.endpoint.stats
+        detector, now = self.endpoint.servers[0].detector, self.loop.time()
+        total, errors = max(counts["requests"], 1), sum(self._failures.values())
+        return {
+            "total_requests": counts["requests"],
+            "scored": counts["scored"],
+            "cache_hits": counts["cache_hits"],
+            "cache_hit_rate": counts["cache_hits"] / total,
+            "shared_in_flight": counts["shared"],
+            "batches": counts["batches"],
+            "batch_processing_rate": counts["batches"] / max(now - self._opened, 1e-9),
+            "batched_share": counts["batched"] / max(counts["sent"], 1),
             "current_queue_size": len(self._waiting),
             "in_flight_requests": len(self._open) - len(self._waiting),
             "model_version": self._version,
+            "errors": errors,
+            "error_rate": errors / total,
+            "failures": dict(self._failures),
+            "fallbacks": counts["fallbacks"],
+            "retries": stats.retries + stats.timeouts,
+            "latency": self._latencies.quantile(0.5),
+            "latency_p99": self._latencies.quantile(0.99),
+            "circuit_breaker": {
+                "state": detector.state(now).upper(),
+                "failure_count": detector.failures,
+                "last_failure_time": detector.failed_at and time.time() - now + detector.failed_at,
+            },
         }
-        return collect_metrics(self.counts, self.endpoint, queue)
 
     # ── asked ────────────────────────────────────────────────────────────────────────────────
 
-    def _admit(self, call: _Call, place: int, prepared: PreparedRequest, started: float) -> None:
-        self.counts.requests += 1
-        caller = (call, place, prepared.request.request_id)
-        key = prepared.key
-        if self.settings.use_cache:
-            if (kept := self._cache.get(key)) is not None and kept[0] > call.started:
-                self._cache.move_to_end(key)
-                self.counts.cache_hits += 1
-                self._settle(caller, RequestOutcome(kept[1], cached=True), call.started)
-                return
-            if (item := self._shared.get(key)) is not None:
-                self.counts.shared += 1
-                item.callers.append(caller)
-                return
-        item = _Item(f"r{next(self._names)}", prepared, started, [caller], call.started)
-        if self.settings.use_cache:
-            self._shared[key] = item
-        self._open[item] = self._waiting[item] = None
+    def _admit(self, one: PreparedRequest, now: float) -> _Item:
+        item = self._known.get(one.key)
+        if item is None:
+            name, end = f"r{next(self._names)}", self.loop.create_future()
+            item = _Item(one.key, one.body, name, end, now)
+            if self.settings.use_cache:
+                self._known[one.key] = item
+            self._open.add(item)
+            self._waiting[item] = None
+        elif item.end.done():
+            self._known.move_to_end(one.key)
+            self.counts["cache_hits"] += 1
+        else:
+            self.counts["shared"] += 1
+        item.waiters += 1
+        return item
 
-    def _leave(self, call: _Call) -> None:
-        """Nobody waits for a call any more; nor for a batch where nobody waits for its items."""
-        for item in list(self._open):
-            left = [caller for caller in item.callers if caller[0] is not call]
-            if gone := len(item.callers) - len(left):
-                self.counts.failures[str(ErrorKind.CANCELLED)] += gone
-            item.callers = left
-            if not left:
+    def _leave(self, items: Sequence[_Item], *, cancelled: bool = False) -> None:
+        """These are waited for no longer, by one caller.
+
+        A batch that nobody waits for is cancelled with its last caller. After a timeout it goes on
+        to the endpoint's own deadline, or the breaker would never learn that the service keeps
+        silent.
+        """
+        for item in items:
+            item.waiters -= 1
+            if item.waiters or item.end.done():
+                continue
+            if item.batch is None:
                 self._forget(item)
-                batch = item.batch
-                if batch is not None and all(one.done for one in self._batches.get(batch, ())):
-                    batch.cancel()
+            elif cancelled and not any(one.waiters for one in self._batches[item.batch]):
+                item.batch.cancel()
+
+    def _outcome(self, item: _Item, began: float) -> RequestOutcome:
+        if not item.end.done():
+            problem = "no answer came" if item.batch else "it was still waiting to be sent"
+            late = item.failure or GradingFailure(ErrorKind.TIMEOUT, problem)
+            return self._fail(add_advice(late, self.settings), self.loop.time() - began)
+        found, latency = item.end.result(), item.ended - began
+        if isinstance(found, GradingFailure):
+            return self._fail(found, latency)
+        if isinstance(found, Exception):
+            raise found
+        self.counts["scored"] += 1
+        if latency > 0:
+            self._latencies.add(latency)
+        return RequestOutcome(found, latency <= 0, max(latency, 0.0))
+
+    def _fail(self, failure: GradingFailure, latency: float = 0.0) -> RequestOutcome:
+        self._failures[str(failure.kind)] += 1
+        return RequestOutcome(failure, latency=latency)
 
     # ── waiting → sent ───────────────────────────────────────────────────────────────────────
 
@@ -269,12 +316,12 @@ class RequestBatcher:
         s = self.settings
         while self._waiting and len(self._batches) < s.max_concurrent_requests:
             due = next(iter(self._waiting)).queued + s.batch_timeout
-            if len(self._waiting) < s.max_batch_size and self._loop.time() < due:
+            if len(self._waiting) < s.max_batch_size and self.loop.time() < due:
                 if self._timer is None:
-                    self._timer = self._loop.call_at(due, self._on_timer)
+                    self._timer = self.loop.call_at(due, self._on_timer)
                 return
             items = self._next_batch()
-            task = self._loop.create_task(self._run(items))
+            task = self.loop.create_task(self._exchange(items))
             for item in items:
                 item.batch = task
             self._batches[task] = items
@@ -289,7 +336,7 @@ class RequestBatcher:
         items: list[_Item] = []
         size = 0
         for item in itertools.islice(self._waiting, self.settings.max_batch_size):
-            size += len(item.prepared.body)
+            size += len(item.body)
             if items and size > MAX_BATCH_BYTES:
                 break
             items.append(item)
@@ -297,156 +344,75 @@ class RequestBatcher:
             del self._waiting[item]
         return items
 
-    async def _run(self, items: Sequence[_Item]) -> None:
-        try:
-            await self._exchange(items)
-        except Exception as bug:  # noqa: BLE001  (no judge's failure: the caller gets it as it is)
-            for item in items:
-                self._end(item, bug)
-
-    def _on_complete(self, task: asyncio.Task[None]) -> None:
-        for item in self._batches.pop(task):
-            if (
-                item.batch is task and not item.done
-            ):  # cancelled by whoever left, or because the loop shuts down
-                self._end(item, GradingFailure(ErrorKind.CANCELLED, "the request was cancelled"))
-        if not self._closed:
-            self._pump()
-
     async def _exchange(self, items: Sequence[_Item]) -> None:
         """One HTTP request, or two halves of it when the service refuses what is in it."""
-        items = [item for item in items if not item.done]
-        if not items:
-            return
-        wire = ServiceWire(self.settings, [(item.name, item.prepared.body) for item in items])
-        self.counts.posts += 1
-        self.counts.travelled += len(items)
-        self.counts.batched += len(items) if len(items) > 1 else 0
+        wire = ServiceWire({item.name: item.body for item in items}, self.settings.api_key_env)
+        self.counts["batches"] += 1
+        self.counts["sent"] += len(items)
+        self.counts["batched"] += len(items) if len(items) > 1 else 0
         try:
             reply = await self.endpoint.ask(wire.call, wire)
         except GradingFailure as failure:
             if len(items) > 1 and failure.metadata.get("status") in _SPLIT_STATUSES:
-                middle = len(items) // 2
-                await self._exchange(items[:middle])
-                await self._exchange(items[middle:])
+                await self._exchange(items[: len(items) // 2])
+                await self._exchange(items[len(items) // 2 :])
                 return
+            failure = add_advice(failure, self.settings)
             for item in items:
                 self._end(item, failure)
+        except Exception as bug:  # noqa: BLE001  (no judge's failure: the caller gets it as it is)
+            for item in items:
+                self._end(item, bug)
         else:
-            self._match(items, reply)
+            for item, response in zip(items, cast("ServiceReply", reply).responses, strict=True):
+                if response.error is None:
+                    self._end(item, response)
+                else:
+                    self._retry(item, to_failure(response.error))
+
+    def _on_complete(self, task: asyncio.Task[None]) -> None:
+        for item in self._batches.pop(task):
+            if item.batch is task:  # cancelled: by whoever left, or because the loop shuts down
+                self._end(item, GradingFailure(ErrorKind.CANCELLED, "the request was cancelled"))
+        if not self._closed:
+            self._pump()
 
     # ── answered ─────────────────────────────────────────────────────────────────────────────
 
-    def _match(self, items: Sequence[_Item], reply: Reply) -> None:
-        """Give each item the one response that names it."""
-        came = reply.items if isinstance(reply, ServiceReply) else []
-        read = [one for one in came if isinstance(one, ReplyItem)]
-        if len(items) == len(came) == len(read) == 1 and read[0].request_id is None:
-            read[0].request_id = items[0].name  # there is nothing else that it could be about
-        named = [(one.request_id, one) for one in read if isinstance(one.request_id, str)]
-        times, found = Counter([name for name, _ in named]), dict(named)
-        for item in items:
-            if times[item.name] == 1:
-                response = read_response(found[item.name])
-                failure = to_failure(response.error) if response.error is not None else None
-            else:
-                problem = f"has {times[item.name] or 'no'} responses with this request's request_id"
-                failure = GradingFailure(
-                    ErrorKind.SERVER_ERROR,
-                    f"the service's reply {problem} ({len(came)} responses to {len(items)} "
-                    "requests)",
-                )
-            if failure is not None:
-                self._retry(item, failure)
-            else:
-                self._end(item, response)
-        self.counts.strays += len(came) - sum(times[item.name] for item in items)
-
     def _retry(self, item: _Item, failure: GradingFailure) -> None:
         """The service answered, and this request has no score: ask again if it may pass."""
-        if item.done:
-            return
         item.answers += 1
-        item.failure = failure
-        delay = full_jitter(item.answers, self._rng, _RETRY_BASE_S, _RETRY_CAP_S)
-        left = item.started + self.settings.timeout - self._sweeper.now()
         passes = is_passing(failure.kind, failure.metadata)
-        if not passes or item.answers > self.settings.max_retries or delay >= left:
+        if not (passes and item.waiters and item.answers <= self.settings.max_retries):
             self._end(item, failure)
-        else:
-            item.batch = None
-            self._loop.call_later(delay, self._requeue, item)
+            return
+        item.batch, item.failure = None, failure
+        self.loop.call_later(full_jitter(item.answers, self._rng), self._queue, item)
 
-    def _requeue(self, item: _Item) -> None:
-        if not item.done:
-            item.queued = self._loop.time()
+    def _queue(self, item: _Item) -> None:
+        if item in self._open:
+            item.queued = self.loop.time()
             self._waiting[item] = None
             self._pump()
 
-    # ── outcomes ─────────────────────────────────────────────────────────────────────────────
-
     def _end(self, item: _Item, outcome: JudgeResponse | Exception) -> None:
-        if item.done:
+        if item not in self._open:
             return
         self._forget(item)
-        now = self._loop.time()
-        response: JudgeResponse | None = None
-        failure: Exception | None = None
+        item.end.set_result(outcome)
+        item.ended, item.body = self.loop.time(), b""
         if isinstance(outcome, JudgeResponse):
-            response = outcome
-            response.request_id = None  # on the wire the request went by another name
-            self._keep(item.prepared.key, response, now)
-        elif isinstance(outcome, GradingFailure):
-            failure = add_advice(outcome, self.settings)
-        else:
-            failure = outcome
-        for n, caller in enumerate(item.callers):
-            self._settle(caller, RequestOutcome(response, failure, shared=n > 0), now)
-
-    def _settle(
-        self, caller: tuple[_Call, int, str | None], outcome: RequestOutcome, now: float
-    ) -> None:
-        call, place, request_id = caller
-        outcome.latency = now - call.started
-        if outcome.response is not None and request_id is not None:
-            outcome.response = msgspec.structs.replace(outcome.response, request_id=request_id)
-        self.counts.answered(outcome.response, outcome.failure, outcome.latency, outcome.cached)
-        call.outcomes[place] = outcome
-        call.left -= 1
-        if not call.left and not call.done.done():
-            call.done.set_result(None)
+            version = (outcome.metadata or {}).get("model_version")
+            if isinstance(version, str) and version != self._version:
+                self._known.clear()  # another judge: its scores are on another ruler
+                self._version = version
+            if self.settings.use_cache:
+                self._known[item.key] = item
+                if len(self._known) > self.settings.cache_size:
+                    self._known.popitem(last=False)
 
     def _forget(self, item: _Item) -> None:
-        item.done = True
-        del self._open[item]
+        self._open.discard(item)
         self._waiting.pop(item, None)
-        if self.settings.use_cache and self._shared.get(item.prepared.key) is item:
-            del self._shared[item.prepared.key]
-
-    def _keep(self, key: bytes, response: JudgeResponse, now: float) -> None:
-        version = (response.metadata or {}).get("model_version")
-        if isinstance(version, str) and version != self._version:
-            self._cache.clear()  # another judge: its scores are on another ruler
-            self._version = version
-        if self.settings.use_cache:
-            self._cache.pop(key, None)
-            self._cache[key] = now + self.settings.cache_ttl, response
-            if len(self._cache) > self.settings.cache_size:
-                self._cache.popitem(last=False)
-
-    def _sweep(self) -> bool:
-        """End what has waited for too long.
-
-        Its batch goes on to the endpoint's own deadline, or the breaker would never learn that the
-        service keeps silent.
-        """
-        now = self._sweeper.now()
-        while self._open:
-            item = next(iter(self._open))
-            if item.started + self.settings.timeout > now:
-                break
-            waits = item in self._waiting
-            last = {"last_failure": str(item.failure.kind)} if item.failure else {}
-            problem = "it was still waiting to be sent" if waits else "no answer came"
-            self._end(item, GradingFailure(ErrorKind.TIMEOUT, problem, last))
-        return bool(self._open)
+        if self._known.get(item.key) is item:
+            del self._known[item.key]

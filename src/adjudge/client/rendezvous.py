@@ -8,13 +8,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.client.exchange import (
-    ReplyItem,
-    make_post,
-    read_item,
-    read_response,
-    with_unicode_text,
-)
+from adjudge.client.exchange import make_post, read_object, read_response, with_unicode_text
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpResponse, Transport
@@ -133,16 +127,16 @@ def _read_answer(response: HttpResponse, request: GroupRequest) -> JudgeResponse
         raise GradingFailure(ErrorKind.AUTH, "the judge service refused the key (api_key_env)")
     if response.status == 404:
         raise GradingFailure(ErrorKind.UNSUPPORTED, "this judge service has no /group_judge")
-    item = read_item(response.body)
-    if not isinstance(item, ReplyItem) or item.request_id not in (None, request.request_id):
+    item = read_object(response.body)
+    if not item or item.get("request_id") not in (None, request.request_id):
         return None
     if request.aborted and response.status == 200:
         return JudgeResponse(request_id=request.request_id)
     answer = read_response(item)
-    if item.error is not None and response.status in (400, 413, 422):
+    if "error" in item and response.status in (400, 413, 422):
         return answer
     is_settled = answer.metadata is not None and "group" in answer.metadata
-    has_outcome = (response.status == 200) if answer.error is None else item.error is not None
+    has_outcome = (response.status == 200) if answer.error is None else "error" in item
     return answer if is_settled and has_outcome else None
 
 
