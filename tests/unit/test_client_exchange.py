@@ -115,8 +115,8 @@ def test_what_else_a_response_says_is_kept_where_it_is_of_its_type() -> None:
 )
 def test_any_answer_is_a_score_or_a_failure(body: bytes, status: int, n: int) -> None:
     for found in ask(body, status, n)[0]:
-        score = None if found.response is None else found.response.score
-        assert (score is None) == isinstance(found.failure, GradingFailure)
+        [score] = scores([found])
+        assert (score is None) == isinstance(found.answer, GradingFailure)
         assert score is None or math.isfinite(score)
 
 
