@@ -38,7 +38,6 @@ from adjudge.errors import ErrorKind, GradingFailure, is_passing
 from adjudge.judges.endpoint.connections import Connection, EndpointKey, aclose_one, connect
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.limits import full_jitter
-from adjudge.judges.endpoint.stats import LatencyHistogram
 from adjudge.wire import JudgeResponse
 
 MAX_BATCH_BYTES = 8 << 20
@@ -160,12 +159,11 @@ class RequestBatcher:
         self.endpoint = endpoint
         self.counts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
-        self._latencies = LatencyHistogram()
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
         self.loop = asyncio.get_running_loop()
         self._opened = self.loop.time()
         self._clock = PeriodicTimer(self.loop, lambda: bool(self._open))
-        self._known: OrderedDict[bytes, _Item] = OrderedDict()  # scored, or on their way
+        self._known: OrderedDict[bytes, _Item | JudgeResponse] = OrderedDict()
         self._version: str | None = None
         self._open: set[_Item] = set()  # that have not ended
         self._waiting: dict[_Item, None] = {}
@@ -183,25 +181,24 @@ class RequestBatcher:
             raise RuntimeError("this client of a judge service is closed")
         self.counts["requests"] += len(asked)
         began, until = self.loop.time(), self._clock.now() + self.settings.timeout
-        items = [self._admit(one, began) for one in asked if isinstance(one, PreparedRequest)]
+        items = [self._admit(one, began) for one in asked]
         self._clock.wake()
         self._pump()
+        sent = [item for item in items if isinstance(item, _Item)]
         try:
-            for item in items:
+            for item in sent:
                 while not item.end.done() and (left := until - self._clock.now()) > 0:
                     await asyncio.wait([item.end], timeout=left)
         except asyncio.CancelledError:
-            self._leave(items, cancelled=True)
+            self._leave(sent, cancelled=True)
             self._failures[str(ErrorKind.CANCELLED)] += len(asked)
             raise
-        self._leave(items)
-        ended = iter(items)
-        return [
-            self._outcome(next(ended), began)
-            if isinstance(one, PreparedRequest)
-            else self._fail(one)
-            for one in asked
-        ]
+        outcomes = [self._outcome(item, began) for item in items]
+        self._leave(sent)
+        failed = [one.answer.kind for one in outcomes if isinstance(one.answer, GradingFailure)]
+        self._failures.update(map(str, failed))
+        self.counts["scored"] += len(outcomes) - len(failed)
+        return outcomes
 
     async def aclose(self) -> None:
         """End everything as ``cancelled``; the endpoint is its opener's to close."""
@@ -221,7 +218,8 @@ class RequestBatcher:
 
         ``total_requests == scored + errors`` once nothing is out; ``failures`` are the errors by
         kind. Shares are of ``total_requests`` and 0 where there were none. ``latency`` is the
-        median of scores that were not kept, in seconds, ``None`` while there is none.
+        median of HTTP requests that were answered, retries included, in seconds; ``None`` while
+        there is none.
         ``batch_processing_rate`` is batches a second, ``batched_share`` the share of requests sent
         that did not travel alone, ``current_queue_size`` those that wait to be sent,
         ``last_failure_time`` is in POSIX seconds.
@@ -246,8 +244,8 @@ class RequestBatcher:
             "failures": dict(self._failures),
             "fallbacks": counts["fallbacks"],
             "retries": stats.retries + stats.timeouts,
-            "latency": self._latencies.quantile(0.5),
-            "latency_p99": self._latencies.quantile(0.99),
+            "latency": stats.latencies.quantile(0.5),
+            "latency_p99": stats.latencies.quantile(0.99),
             "circuit_breaker": {
                 "state": detector.state(now).upper(),
                 "failure_count": detector.failures,
@@ -257,22 +255,26 @@ class RequestBatcher:
 
     # ── asked ────────────────────────────────────────────────────────────────────────────────
 
-    def _admit(self, one: PreparedRequest, now: float) -> _Item:
-        item = self._known.get(one.key)
-        if item is None:
-            name, end = f"r{next(self._names)}", self.loop.create_future()
-            item = _Item(one.key, one.body, name, end, now)
-            if self.settings.use_cache:
-                self._known[one.key] = item
-            self._open.add(item)
-            self._waiting[item] = None
-        elif item.end.done():
+    def _admit(self, one: Asked, now: float) -> _Item | JudgeResponse | GradingFailure:
+        """What the request waits for, or what is known of it."""
+        if isinstance(one, GradingFailure):
+            return one
+        found = self._known.get(one.key)
+        if isinstance(found, JudgeResponse):
             self._known.move_to_end(one.key)
             self.counts["cache_hits"] += 1
+            return found
+        if found is None:
+            end = self.loop.create_future()
+            found = _Item(one.key, one.body, f"r{next(self._names)}", end, now)
+            if self.settings.use_cache:
+                self._known[one.key] = found
+            self._open.add(found)
+            self._waiting[found] = None
         else:
             self.counts["shared"] += 1
-        item.waiters += 1
-        return item
+        found.waiters += 1
+        return found
 
     def _leave(self, items: Sequence[_Item], *, cancelled: bool = False) -> None:
         """These are waited for no longer, by one caller.
@@ -290,24 +292,20 @@ class RequestBatcher:
             elif cancelled and not any(one.waiters for one in self._batches[item.batch]):
                 item.batch.cancel()
 
-    def _outcome(self, item: _Item, began: float) -> RequestOutcome:
+    def _outcome(
+        self, item: _Item | JudgeResponse | GradingFailure, began: float
+    ) -> RequestOutcome:
+        if not isinstance(item, _Item):
+            return RequestOutcome(item, cached=isinstance(item, JudgeResponse))
         if not item.end.done():
             problem = "no answer came" if item.batch else "it was still waiting to be sent"
             late = item.failure or GradingFailure(ErrorKind.TIMEOUT, problem)
-            return self._fail(add_advice(late, self.settings), self.loop.time() - began)
-        found, latency = item.end.result(), item.ended - began
-        if isinstance(found, GradingFailure):
-            return self._fail(found, latency)
-        if isinstance(found, Exception):
-            raise found
-        self.counts["scored"] += 1
-        if latency > 0:
-            self._latencies.add(latency)
-        return RequestOutcome(found, latency <= 0, max(latency, 0.0))
-
-    def _fail(self, failure: GradingFailure, latency: float = 0.0) -> RequestOutcome:
-        self._failures[str(failure.kind)] += 1
-        return RequestOutcome(failure, latency=latency)
+            failure = add_advice(late, self.settings)
+            return RequestOutcome(failure, latency=self.loop.time() - began)
+        found = item.end.result()
+        if isinstance(found, JudgeResponse | GradingFailure):
+            return RequestOutcome(found, latency=item.ended - began)
+        raise found
 
     # ── waiting → sent ───────────────────────────────────────────────────────────────────────
 
@@ -372,7 +370,9 @@ class RequestBatcher:
 
     def _on_complete(self, task: asyncio.Task[None]) -> None:
         for item in self._batches.pop(task):
-            if item.batch is task:  # cancelled: by whoever left, or because the loop shuts down
+            if (
+                item.batch is task and not item.end.done()
+            ):  # cancelled: by whoever left, or because the loop shuts down
                 self._end(item, GradingFailure(ErrorKind.CANCELLED, "the request was cancelled"))
         if not self._closed:
             self._pump()
@@ -398,18 +398,20 @@ class RequestBatcher:
     def _end(self, item: _Item, outcome: JudgeResponse | Exception) -> None:
         if item not in self._open:
             return
-        self._forget(item)
+        self._open.discard(item)
         item.end.set_result(outcome)
-        item.ended, item.body = self.loop.time(), b""
-        if isinstance(outcome, JudgeResponse):
-            version = (outcome.metadata or {}).get("model_version")
-            if isinstance(version, str) and version != self._version:
-                self._known.clear()  # another judge: its scores are on another ruler
-                self._version = version
-            if self.settings.use_cache:
-                self._known[item.key] = item
-                if len(self._known) > self.settings.cache_size:
-                    self._known.popitem(last=False)
+        item.ended = self.loop.time()
+        if not isinstance(outcome, JudgeResponse):
+            self._forget(item)
+            return
+        version = outcome.metadata and outcome.metadata.get("model_version")
+        if version != self._version and isinstance(version, str):
+            self._known.clear()  # another judge: its scores are on another ruler
+            self._version = version
+        if self.settings.use_cache:
+            self._known[item.key] = outcome
+            if len(self._known) > self.settings.cache_size:
+                self._known.popitem(last=False)
 
     def _forget(self, item: _Item) -> None:
         self._open.discard(item)
