@@ -130,8 +130,6 @@ def test_a_completion_that_is_no_text_is_that_items_error(
 def test_the_older_keyword_and_the_others(service: StandIn) -> None:
     with system(service.url) as rewards:
         assert rewards.reward(prompt="p", completions="ccc", answer=None)["reward"] == 0.03
-        both = rewards.reward("p", "c", completions="c")
-        assert both["error_kind"] == "invalid_input"
         result = rewards.compute_reward(
             "p", "c", request_id="mine", images=["aGk="], metadata={"a": 1}, b=2
         )
@@ -184,8 +182,6 @@ def test_create_judge_reward(service: StandIn) -> None:
     found = judge.compute_reward("p", "ccc", "4", "NUMBER")
     assert isinstance(found, JudgeRewardResult)
     assert (found.score, found.cached, found.error) == (0.03, False, None)
-    assert found.response is not None
-    assert found.response.score == 0.03
     judge.close()
 
 

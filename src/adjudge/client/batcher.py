@@ -15,11 +15,12 @@ total timeout. What happens to a batch as a whole (retries, breaker, limits) is 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
+from functools import partial
+from itertools import accumulate, count, islice
 from typing import Any, cast
 
 import msgspec
@@ -38,6 +39,7 @@ from adjudge.errors import ErrorKind, GradingFailure, is_passing
 from adjudge.judges.endpoint.connections import Connection, EndpointKey, aclose_one, connect
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.limits import full_jitter
+from adjudge.judges.endpoint.stats import LatencyHistogram
 from adjudge.wire import JudgeResponse
 
 MAX_BATCH_BYTES = 8 << 20
@@ -47,7 +49,7 @@ _MAX_CONCURRENT_ASKS = 5_000
 """Requests of one call that are under way at once: each has its ``timeout`` from then on."""
 
 _SPLIT_STATUSES = (400, 413, 422)
-_client_numbers = itertools.count()
+_client_numbers = count()
 
 Asked = PreparedRequest | GradingFailure
 """A request that can be sent, or why it cannot."""
@@ -76,7 +78,8 @@ class ServiceClient:
         self.settings = settings
         self._breaker_waits = breaker_waits
         self._closed = False
-        self._opened: tuple[Connection, RequestBatcher] | None = None
+        self._connection: Connection | None = None
+        self._batcher: RequestBatcher | None = None
         self._endpoint_key = EndpointKey(
             provider=f"judge-service-{next(_client_numbers)}",
             base_urls=(settings.judge_url,),
@@ -86,7 +89,7 @@ class ServiceClient:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _open_client, (self.settings, self._breaker_waits)
+        return partial(ServiceClient, breaker_waits=self._breaker_waits), (self.settings,)
 
     async def ask(self, asked: Sequence[Asked]) -> list[RequestOutcome]:
         """One outcome per request, in order, from any running loop.
@@ -106,31 +109,24 @@ class ServiceClient:
         """The engine's, opened if need be; ``RuntimeError`` after :meth:`aclose`."""
         if self._closed:
             raise RuntimeError("this client of a judge service is closed")
-        loop, opened = asyncio.get_running_loop(), self._opened
-        if opened is None or opened[0].closed or opened[1].loop is not loop:
-            connection = await connect(self._endpoint_key, None)
-            opened = self._opened
-            if opened is None or opened[0] is not connection:
-                connection.models.add("judge service")
-                opened = connection, RequestBatcher(self.settings, connection.endpoint)
-                self._opened = opened
-        return opened[1]
+        connection = await connect(self._endpoint_key, None)
+        if self._batcher is None or self._connection is not connection:
+            connection.models.add("judge service")
+            self._connection = connection
+            self._batcher = RequestBatcher(self.settings, connection.endpoint)
+        return self._batcher
 
     async def metrics(self) -> dict[str, Any]:
         """The counts of this process, also after :meth:`aclose`; see :class:`RequestBatcher`."""
-        closed = self._opened if self._closed else None
-        return (closed[1] if closed else await self.batcher()).metrics()
+        closed = self._batcher if self._closed else None
+        return (closed or await self.batcher()).metrics()
 
     async def aclose(self) -> None:
         """End what is under way and close the connections, for good."""
         self._closed = True
-        if self._opened is not None:
-            await self._opened[1].aclose()
-            await aclose_one(self._opened[0])
-
-
-def _open_client(settings: ClientSettings, breaker_waits: bool) -> ServiceClient:
-    return ServiceClient(settings, breaker_waits=breaker_waits)
+        if self._batcher is not None and self._connection is not None:
+            await self._batcher.aclose()
+            await aclose_one(self._connection)
 
 
 class _Item(msgspec.Struct, eq=False):
@@ -145,8 +141,8 @@ class _Item(msgspec.Struct, eq=False):
     waiters: int = 0
     answers: int = 0
     """How often the service answered it with an error."""
-    batch: asyncio.Task[None] | None = None
     failure: GradingFailure | None = None
+    """Its latest error."""
 
 
 class RequestBatcher:
@@ -159,6 +155,7 @@ class RequestBatcher:
         self.endpoint = endpoint
         self.counts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
+        self._latencies = LatencyHistogram()
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
         self.loop = asyncio.get_running_loop()
         self._opened = self.loop.time()
@@ -167,13 +164,13 @@ class RequestBatcher:
         self._version: str | None = None
         self._open: set[_Item] = set()  # that have not ended
         self._waiting: dict[_Item, None] = {}
-        self._batches: dict[asyncio.Task[None], Sequence[_Item]] = {}
+        self._batches: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._names = itertools.count(1)
+        self._names = count(1)
         self._closed = False
 
     async def ask(self, asked: Sequence[Asked]) -> list[RequestOutcome]:
-        """What becomes of each request, in order. Cancelling takes the questions back.
+        """What becomes of each request, in order. Cancelling takes back what was not sent yet.
 
         Failures say what to change; they are never cached.
         """
@@ -184,17 +181,19 @@ class RequestBatcher:
         items = [self._admit(one, began) for one in asked]
         self._clock.wake()
         self._pump()
-        sent = [item for item in items if isinstance(item, _Item)]
+        admitted = [item for item in items if isinstance(item, _Item)]
         try:
-            for item in sent:
+            for item in admitted:
                 while not item.end.done() and (left := until - self._clock.now()) > 0:
                     await asyncio.wait([item.end], timeout=left)
         except asyncio.CancelledError:
-            self._leave(sent, cancelled=True)
             self._failures[str(ErrorKind.CANCELLED)] += len(asked)
             raise
-        outcomes = [self._outcome(item, began) for item in items]
-        self._leave(sent)
+        else:
+            outcomes = [self._outcome(item, began) for item in items]
+        finally:
+            for item in admitted:
+                self._leave(item)
         failed = [one.answer.kind for one in outcomes if isinstance(one.answer, GradingFailure)]
         self._failures.update(map(str, failed))
         self.counts["scored"] += len(outcomes) - len(failed)
@@ -244,8 +243,7 @@ class RequestBatcher:
             "failures": dict(self._failures),
             "fallbacks": counts["fallbacks"],
             "retries": stats.retries + stats.timeouts,
-            "latency": stats.latencies.quantile(0.5),
-            "latency_p99": stats.latencies.quantile(0.99),
+            "latency": self._latencies.quantile(0.5),
             "circuit_breaker": {
                 "state": detector.state(now).upper(),
                 "failure_count": detector.failures,
@@ -276,21 +274,15 @@ class RequestBatcher:
         found.waiters += 1
         return found
 
-    def _leave(self, items: Sequence[_Item], *, cancelled: bool = False) -> None:
-        """These are waited for no longer, by one caller.
+    def _leave(self, item: _Item) -> None:
+        """One caller waits no longer.
 
-        A batch that nobody waits for is cancelled with its last caller. After a timeout it goes on
-        to the endpoint's own deadline, or the breaker would never learn that the service keeps
-        silent.
+        What is on its way goes on: a score is kept for who asks again, and after silence the
+        endpoint's own deadline tells the breaker.
         """
-        for item in items:
-            item.waiters -= 1
-            if item.waiters or item.end.done():
-                continue
-            if item.batch is None:
-                self._forget(item)
-            elif cancelled and not any(one.waiters for one in self._batches[item.batch]):
-                item.batch.cancel()
+        item.waiters -= 1
+        if item in self._waiting and not item.waiters:
+            self._forget(item)
 
     def _outcome(
         self, item: _Item | JudgeResponse | GradingFailure, began: float
@@ -298,7 +290,8 @@ class RequestBatcher:
         if not isinstance(item, _Item):
             return RequestOutcome(item, cached=isinstance(item, JudgeResponse))
         if not item.end.done():
-            problem = "no answer came" if item.batch else "it was still waiting to be sent"
+            waits = item in self._waiting
+            problem = "it was still waiting to be sent" if waits else "no answer came"
             late = item.failure or GradingFailure(ErrorKind.TIMEOUT, problem)
             failure = add_advice(late, self.settings)
             return RequestOutcome(failure, latency=self.loop.time() - began)
@@ -318,29 +311,21 @@ class RequestBatcher:
                 if self._timer is None:
                     self._timer = self.loop.call_at(due, self._on_timer)
                 return
-            items = self._next_batch()
-            task = self.loop.create_task(self._exchange(items))
+            sizes = accumulate(len(item.body) for item in self._waiting)
+            first = zip(islice(self._waiting, s.max_batch_size), sizes, strict=False)
+            items = [
+                item for n, (item, size) in enumerate(first) if not n or size <= MAX_BATCH_BYTES
+            ]
             for item in items:
-                item.batch = task
-            self._batches[task] = items
+                del self._waiting[item]
+            task = self.loop.create_task(self._exchange(items))
+            self._batches.add(task)
             # Not in the task: one that is cancelled before it begins never runs a line of its own.
             task.add_done_callback(self._on_complete)
 
     def _on_timer(self) -> None:
         self._timer = None
         self._pump()
-
-    def _next_batch(self) -> list[_Item]:
-        items: list[_Item] = []
-        size = 0
-        for item in itertools.islice(self._waiting, self.settings.max_batch_size):
-            size += len(item.body)
-            if items and size > MAX_BATCH_BYTES:
-                break
-            items.append(item)
-        for item in items:
-            del self._waiting[item]
-        return items
 
     async def _exchange(self, items: Sequence[_Item]) -> None:
         """One HTTP request, or two halves of it when the service refuses what is in it."""
@@ -349,7 +334,9 @@ class RequestBatcher:
         self.counts["sent"] += len(items)
         self.counts["batched"] += len(items) if len(items) > 1 else 0
         try:
+            began = self.loop.time()
             reply = await self.endpoint.ask(wire.call, wire)
+            self._latencies.add(self.loop.time() - began)
         except GradingFailure as failure:
             if len(items) > 1 and failure.metadata.get("status") in _SPLIT_STATUSES:
                 await self._exchange(items[: len(items) // 2])
@@ -369,11 +356,7 @@ class RequestBatcher:
                     self._retry(item, to_failure(response.error))
 
     def _on_complete(self, task: asyncio.Task[None]) -> None:
-        for item in self._batches.pop(task):
-            if (
-                item.batch is task and not item.end.done()
-            ):  # cancelled: by whoever left, or because the loop shuts down
-                self._end(item, GradingFailure(ErrorKind.CANCELLED, "the request was cancelled"))
+        self._batches.remove(task)
         if not self._closed:
             self._pump()
 
@@ -382,15 +365,17 @@ class RequestBatcher:
     def _retry(self, item: _Item, failure: GradingFailure) -> None:
         """The service answered, and this request has no score: ask again if it may pass."""
         item.answers += 1
+        item.failure = failure
         passes = is_passing(failure.kind, failure.metadata)
-        if not (passes and item.waiters and item.answers <= self.settings.max_retries):
+        if passes and item.answers <= self.settings.max_retries:
+            self.loop.call_later(full_jitter(item.answers, self._rng), self._queue, item)
+        else:
             self._end(item, failure)
-            return
-        item.batch, item.failure = None, failure
-        self.loop.call_later(full_jitter(item.answers, self._rng), self._queue, item)
 
     def _queue(self, item: _Item) -> None:
-        if item in self._open:
+        if not item.waiters:
+            self._forget(item)
+        elif not self._closed:
             item.queued = self.loop.time()
             self._waiting[item] = None
             self._pump()

@@ -296,30 +296,22 @@ def build_request(
     prompt: Any, completion: Any, answer: Any, answer_type: Any, fields: Mapping[str, Any]
 ) -> RequestOrFailure:
     """One call's arguments; what is not text, a list, a mapping is found when it is encoded."""
+    rest = dict(fields)
+    own = {name: rest.pop(name, None) for name in ("request_id", "metadata", "messages", "images")}
+    if completion is None:
+        completion = rest.pop("completions", None)
     problem = ""
-    messages = images = metadata = request_id = None
-    if fields:
-        rest = dict(fields)
-        messages, images = rest.pop("messages", None), rest.pop("images", None)
-        metadata, request_id = rest.pop("metadata", None), rest.pop("request_id", None)
-        if "completions" in rest:
-            if completion is not None:
-                problem = "completion and completions: both are given. Give one of them"
-            completion = rest.pop("completions")
-        if not isinstance(metadata, Mapping | None):
-            problem = f"metadata: must be a mapping (found {type(metadata).__name__})"
-        elif rest:
-            metadata = {**(metadata or {}), **rest}
-    if not isinstance(completion, str) and not problem:
-        found = "nothing" if completion is None else type(completion).__name__
-        problem = f"completion: must be one text (found {found}). Use reward_batch for many"
+    if not isinstance(own["metadata"], Mapping | None):
+        problem = f"metadata: must be a mapping (found {type(own['metadata']).__name__})"
+    elif not isinstance(completion, str):
+        problem = f"completion: must be one text (found {type(completion).__name__})"
     if problem:
         return GradingFailure(ErrorKind.INVALID_INPUT, problem, {"local": True})
+    if rest:
+        own["metadata"] = {**(own["metadata"] or {}), **rest}
     if type(answer) is tuple:
         answer = list(answer)
-    return JudgeRequest(
-        prompt, completion, answer, answer_type, request_id, metadata, messages, images
-    )
+    return JudgeRequest(prompt, completion, answer, answer_type, **own)
 
 
 def build_requests(

@@ -42,7 +42,7 @@ from adjudge.errors import (
 from adjudge.graders.answers.grader import AnswerGrader
 from adjudge.graders.base import check_parameter
 from adjudge.graders.llm.multi_judge import reduce_values
-from adjudge.types import GraderScore, Reduce
+from adjudge.types import Reduce
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 
@@ -62,7 +62,6 @@ class JudgeRewardResult(msgspec.Struct, frozen=True):
     detailed_scores: dict[str, float | None] | None = None
     error: str | None = None
     failure: GradingFailure | None = None
-    response: JudgeResponse | None = None
 
     @property
     def error_kind(self) -> ErrorKind | None:
@@ -170,7 +169,7 @@ class BaseJudgeReward:
     def compute_reward(
         self,
         prompt: str,
-        completion: str,
+        completion: str | None = None,
         answer: Any = None,
         answer_type: str | None = None,
         **fields: Any,
@@ -254,28 +253,22 @@ class BaseJudgeReward:
         if type(self)._request_judge is BaseJudgeReward._request_judge:  # noqa: SLF001
             outcomes = await self._client.ask([_prepare(one) for one in asked])
         else:
-            outcomes = await self._ask_overrides(asked)
+            # A thread waits for the others: this loop must not, since overrides wait for it.
+            loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1)
+            outcomes = await loop.run_in_executor(thread, self._ask_overrides, asked)
         results = [self._result(*one) for one in zip(asked, outcomes, strict=True)]
         if self.settings.fallback_to_rule:
             # Rules may take their time in processes of their own.
             await run_all(self._replace(results, n, one) for n, one in enumerate(asked))
+        is_debug = _log.isEnabledFor(logging.DEBUG)
         for result in results:
-            self._log_result(result)
+            if is_debug or result.failure is not None:
+                self._log_result(result)
         return results
 
-    async def _ask_overrides(self, asked: Sequence[RequestOrFailure]) -> list[RequestOutcome]:
-        outcomes: dict[int, RequestOutcome] = {}
-        loop = asyncio.get_running_loop()
-        threads = ThreadPoolExecutor(self.settings.max_concurrent_requests)
-
-        async def ask(place: int) -> None:
-            outcomes[place] = await loop.run_in_executor(threads, self._ask_override, asked[place])
-
-        try:
-            await run_all(map(ask, range(len(asked))))
-        finally:  # not waited for: the threads may wait for this loop
-            threads.shutdown(wait=False, cancel_futures=True)
-        return [outcomes[place] for place in range(len(asked))]
+    def _ask_overrides(self, asked: Sequence[RequestOrFailure]) -> list[RequestOutcome]:
+        with ThreadPoolExecutor(self.settings.max_concurrent_requests) as threads:
+            return list(threads.map(self._ask_override, asked))
 
     def _ask_override(self, asked: RequestOrFailure) -> RequestOutcome:
         started = time.monotonic()
@@ -310,27 +303,28 @@ class BaseJudgeReward:
             outcome.cached,
             answer.explanation,
             details and {**details},  # the response is others' as well
-            response=answer,
         )
 
     async def _replace(
         self, results: list[JudgeRewardResult], place: int, asked: RequestOrFailure
     ) -> None:
-        """A rule's score in place of a judge's that may pass."""
-        failure = results[place].failure
-        if failure is None or not isinstance(asked, JudgeRequest):
+        """A rule's score in place of a judge's that may pass; see :class:`AnswerGrader`."""
+        result, failure = results[place], results[place].failure
+        if failure is None or isinstance(asked, GradingFailure):
             return
         if not is_passing(failure.kind, failure.metadata):
             return
         try:
-            rule = await _compute_rule_score(asked)
+            rule = await _answer_grader().aevaluate(
+                asked.completion, asked.answer, asked.answer_type
+            )
         except GradingFailure as why:
             error = f"{failure}; the rule gives no score: {why}"
-            results[place] = msgspec.structs.replace(results[place], error=error)
+            results[place] = msgspec.structs.replace(result, error=error)
         else:
             (await self._client.batcher()).counts["fallbacks"] += 1
             results[place] = msgspec.structs.replace(
-                results[place], score=rule.score, source="rule_fallback", explanation=rule.reason
+                result, score=rule.score, source="rule_fallback", explanation=rule.reason
             )
 
     def _log_result(self, result: JudgeRewardResult) -> None:
@@ -370,22 +364,6 @@ def _read_override(found: Any) -> JudgeResponse:
             f"_request_judge must return a JudgeResponse or a mapping like one, got {kind}"
         )
     return read_response(msgspec.to_builtins(found))
-
-
-async def _compute_rule_score(request: JudgeRequest) -> GraderScore:
-    """The rule's score in [0, 1]; without an ``answer_type``, equality (``ANY``).
-
-    Raises ``GradingFailure``: ``unsupported`` for an answer type that has no rule (``JUDGE``,
-    ``HTML_CODE``, …), ``invalid_input`` without an answer.
-    """
-    kind = None if request.answer_type is None else request.answer_type.strip().upper()
-    if request.answer is None:
-        raise GradingFailure(ErrorKind.INVALID_INPUT, "there is no answer for a rule to compare")
-    return await _answer_grader().aevaluate(
-        response=request.completion,
-        reference=request.answer,
-        answer_type="EXACT" if kind == "CRITIC" else kind,
-    )
 
 
 @cache
@@ -434,7 +412,7 @@ class MultiCritiqueJudge:
     def score(
         self,
         prompt: str,
-        completion: str,
+        completion: str | None = None,
         answer: Any = None,
         answer_type: str | None = None,
         **fields: Any,
