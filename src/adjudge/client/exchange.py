@@ -53,7 +53,7 @@ def prepare_request(request: JudgeRequest) -> PreparedRequest:
         except UnicodeEncodeError:
             return _prepare(with_unicode_text(request))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        problem = f"the request cannot be sent: {error or type(error).__name__}"
+        problem = f"the request cannot be sent: {str(error) or type(error).__name__}"
         raise GradingFailure(ErrorKind.INVALID_INPUT, problem) from None
 
 
@@ -65,7 +65,7 @@ def _prepare(request: JudgeRequest) -> PreparedRequest:
     if not (
         type(request.prompt) is type(request.completion) is str
         and {type(request.answer), type(request.answer_type)} <= _AS_WRITTEN
-        and request.metadata is request.messages is request.images is None
+        and not (request.metadata or request.messages or request.images)
     ):
         _check_arrival(request, _decode_request(body))
         key = _encode_in_order(said)  # the keys of an object have no order
