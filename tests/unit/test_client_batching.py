@@ -1,9 +1,10 @@
-"""Batches in virtual time: when they leave, who gets which response, and what outages do."""
+"""Batches in virtual time: when they leave, who gets which response, what outages do, the cache."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -33,18 +34,12 @@ async def test_a_batch_leaves_when_it_is_full_or_its_first_has_waited() -> None:
         waiters.append(asked(line, "x" * n))
         await asyncio.sleep(0.012)
     await asyncio.wait(waiters)
-    assert [(round(at, 3), len(items)) for at, _, items in service.posts] == [
-        (0.036, 4),
-        (0.098, 2),
+    await answers(line, "one alone")
+    assert [(round(at, 3), path, len(items)) for at, path, items in service.posts] == [
+        (0.036, "/batch_judge", 4),
+        (0.098, "/batch_judge", 2),
+        (0.248, "/judge", 1),
     ]
-
-
-@in_virtual_time
-async def test_one_request_alone_goes_to_judge() -> None:
-    service = Service()
-    line = line_to(service)
-    assert scores(await answers(line, "abc")) == [0.03]
-    assert [(path, len(items)) for _, path, items in service.posts] == [("/judge", 1)]
 
 
 @in_virtual_time
@@ -103,54 +98,33 @@ async def test_responses_are_matched_by_request_id_and_never_by_position(
         if fate == "kept":
             assert scores([answer]) == [n / 100]
         else:
-            assert answer.response is None
             assert kind(answer) == ("unparsable" if fate == "error" else "server_error")
 
 
 @in_virtual_time
-async def test_a_passing_error_of_one_item_is_asked_again_alone() -> None:
+async def test_a_passing_error_of_one_item_is_asked_again_alone_as_often_as_allowed() -> None:
     service = Service()
-    seen: list[str] = []
+    seen: Counter[str] = Counter()
 
     def each(request: dict[str, Any]) -> dict[str, Any]:
-        seen.append(request["completion"])
-        if request["completion"] == "bb" and seen.count("bb") < 3:
-            error = {"kind": "timeout", "message": "the judge was slow"}
-            return {"request_id": request["request_id"], "error": error}
-        return score_of(request)
+        seen[request["completion"]] += 1
+        kinds = {"bb": "timeout", "ccc": "rate_limited", "dddd": "unparsable"}
+        said = kinds.get(request["completion"])
+        if said is None or (said == "timeout" and seen["bb"] == 3):
+            return score_of(request)
+        return {"request_id": request["request_id"], "error": {"kind": said, "message": "said"}}
 
     service.each = each
-    line = line_to(service)
-    assert scores(await answers(line, "a", "bb", "ccc")) == [0.01, 0.02, 0.03]
-    assert sorted(seen) == ["a", "bb", "bb", "bb", "ccc"]
-
-
-@in_virtual_time
-async def test_re_asking_ends_with_max_retries_and_with_the_timeout() -> None:
-    service = Service()
-    error = {"kind": "rate_limited", "message": "the judge's account"}
-    service.each = lambda request: {"request_id": request["request_id"], "error": error}
     line = line_to(service, max_retries=2)
-    (answer,) = await answers(line, "a")
-    assert (kind(answer), len(service.posts)) == ("rate_limited", 3)
-    line = line_to(service, max_retries=100, timeout=5.0)
+    found = await answers(line, "a", "bb", "ccc", "dddd")
+    assert scores(found) == [0.01, 0.02, None, None]
+    assert [kind(one) for one in found[2:]] == ["rate_limited", "unparsable"]
+    assert str(found[3].answer) == "said"
+    assert seen == {"a": 1, "bb": 3, "ccc": 3, "dddd": 1}
     start = asyncio.get_running_loop().time()
-    (answer,) = await answers(line, "a")
-    assert kind(answer) == "rate_limited"
-    assert asyncio.get_running_loop().time() - start <= 5.0
-
-
-@in_virtual_time
-async def test_what_a_judge_says_finally_is_not_asked_again() -> None:
-    service = Service()
-    for said in ("unparsable", "refused", "invalid_input", "budget"):
-        error = {"kind": said, "message": "so it is"}
-        service.posts.clear()
-        service.each = lambda request, error=error: {"error": error}  # type: ignore[misc]
-        line = line_to(service)
-        (answer,) = await answers(line, "a")
-        assert (kind(answer), str(answer.failure)) == (said, "so it is")
-        assert len(service.posts) == 1
+    (late,) = await answers(line_to(service, max_retries=100, timeout=5.0), "ccc")
+    assert kind(late) == "rate_limited"
+    assert asyncio.get_running_loop().time() - start == pytest.approx(5.0, abs=0.1)
 
 
 @in_virtual_time
@@ -173,44 +147,22 @@ async def test_one_request_that_the_service_refuses_does_not_take_the_others_alo
 
 
 @in_virtual_time
-async def test_who_leaves_takes_a_batch_along_only_when_nobody_else_waits() -> None:
-    service = Service()
-    service.plan = lambda n: 1.0
-    line = line_to(service, max_batch_size=2)
-    first, second, twin = asked(line, "a"), asked(line, "bb"), asked(line, "bb")
-    await asyncio.sleep(0.1)
-    first.cancel()
-    second.cancel()
-    await asyncio.sleep(0.1)
-    assert service.cancelled == 0
-    await asyncio.wait([twin])
-    assert scores([twin.result()]) == [0.02]
-    alone = asked(line, "ccc")
-    await asyncio.sleep(0.1)
-    alone.cancel()
-    await asyncio.sleep(0.01)
-    assert service.cancelled == 1
-    assert line.metrics()["in_flight_requests"] == 0
-
-
-@pytest.mark.parametrize("steps", range(12))
-@in_virtual_time
-async def test_who_leaves_while_the_batch_sets_out_gives_its_slot_back(steps: int) -> None:
-    """At every step of the loop from the reply before it on, the task's first one among them."""
+async def test_what_nobody_waits_for_is_not_sent_and_a_score_that_comes_is_kept() -> None:
     service = Service()
     service.plan = lambda n: 1.0
     line = line_to(service, max_batch_size=1, max_concurrent_requests=1)
-    loop = asyncio.get_running_loop()
-    first, second = asked(line, "a"), asked(line, "bb")
-
-    def leave(later: int) -> None:
-        _ = loop.call_soon(leave, later - 1) if later else second.cancel()
-
-    loop.call_at(loop.time() + 1.0, leave, steps)
-    await asyncio.wait([first, second])
-    await asyncio.sleep(1.0)
-    assert scores(await answers(line, "ccc")) == [0.03]
+    first, second, twin = asked(line, "a"), asked(line, "bb"), asked(line, "bb")
+    third = asked(line, "ccc")
+    await asyncio.sleep(0.5)
+    for one in (first, second, third):
+        one.cancel()
+    await asyncio.wait([twin])
+    assert scores([twin.result()]) == [0.02]
+    await asyncio.sleep(2.0)
+    assert [items[0]["completion"] for _, _, items in service.posts] == ["a", "bb"]
     assert line.metrics()["in_flight_requests"] == 0
+    assert scores(await answers(line, "a")) == [0.01]
+    assert len(service.posts) == 2
 
 
 @in_virtual_time
@@ -247,8 +199,8 @@ async def test_a_silent_service_is_a_timeout_in_time_also_for_who_waits_to_be_se
     assert [kind(one) for one in found] == ["timeout"] * 3
     assert asyncio.get_running_loop().time() - start == pytest.approx(10.0, abs=0.2)
     for one in found:
-        assert "timeout waiting for results" in str(one.failure)
-        assert "raise timeout" in str(one.failure)
+        assert "timeout waiting for results" in str(one.answer)
+        assert "raise timeout" in str(one.answer)
     assert line.metrics()["failures"] == {"timeout": 3}
 
 
@@ -283,8 +235,8 @@ async def test_an_open_breaker_fails_at_once_and_closes_after_its_time() -> None
     start, sent = asyncio.get_running_loop().time(), len(service.posts)
     (answer,) = await answers(line, "a")
     assert kind(answer) == "circuit_open"
-    assert "circuit breaker open" in str(answer.failure)
-    assert "circuit_breaker_timeout = 60 s" in str(answer.failure)
+    assert "circuit breaker open" in str(answer.answer)
+    assert "circuit_breaker_timeout = 60 s" in str(answer.answer)
     assert asyncio.get_running_loop().time() - start <= 0.1  # its batch's wait
     assert len(service.posts) == sent
     await asyncio.sleep(60)
@@ -294,23 +246,51 @@ async def test_an_open_breaker_fails_at_once_and_closes_after_its_time() -> None
     assert line.metrics()["circuit_breaker"]["state"] == "CLOSED"
 
 
+@pytest.mark.parametrize(
+    ("status", "retries", "expected", "remedy", "posts"),
+    [
+        (500, 0, "server_error", "max_retries = 0", 1),
+        (500, 3, "server_error", "max_retries = 3", 4),
+        (401, 3, "auth", "api_key_env", 1),
+        (404, 3, "invalid_input", "judge_url", 1),
+    ],
+)
 @in_virtual_time
-async def test_a_batch_is_sent_again_up_to_max_retries() -> None:
-    for retries in (0, 1, 3):
-        service = Service()
-        service.plan = lambda n: 500
-        line = line_to(service, max_retries=retries)
-        (answer,) = await answers(line, "a")
-        assert (kind(answer), len(service.posts)) == ("server_error", retries + 1)
-        assert f"max_retries = {retries}" in str(answer.failure)
-
-
-@pytest.mark.parametrize(("status", "expected"), [(401, "auth"), (404, "invalid_input")])
-@in_virtual_time
-async def test_what_no_retry_cures_is_sent_once(status: int, expected: str) -> None:
+async def test_what_may_pass_is_sent_again_up_to_max_retries(
+    status: int, retries: int, expected: str, remedy: str, posts: int
+) -> None:
     service = Service()
     service.plan = lambda n: status
+    (answer,) = await answers(line_to(service, max_retries=retries), "a")
+    assert (kind(answer), len(service.posts)) == (expected, posts)
+    assert remedy in str(answer.answer)
+
+
+# ── equal requests ───────────────────────────────────────────────────────────────────────────
+
+
+@in_virtual_time
+async def test_equal_requests_share_one_and_later_ones_come_from_the_cache() -> None:
+    service = Service()
+    line = line_to(service, cache_size=2)
+    assert scores(await answers(line, "a", "a", "a", "bb")) == [0.01, 0.01, 0.01, 0.02]
+    assert [one.cached for one in await answers(line, "bb", "a")] == [True, True]
+    counted = line.metrics()
+    assert (counted["cache_hits"], counted["shared_in_flight"]) == (2, 2)
+    assert counted["cache_hit_rate"] == pytest.approx(2 / 6)
+    assert sum(len(items) for _, _, items in service.posts) == 2
+    await answers(line, "ccc")  # in the place of the one that was used longest ago
+    assert [one.cached for one in await answers(line, "a", "bb")] == [True, False]
+
+
+@in_virtual_time
+async def test_another_version_of_the_judge_clears_the_cache_and_failures_are_never_kept() -> None:
+    service = Service()
+    service.plan = lambda n: 400 if n == 0 else 0.1
     line = line_to(service)
-    (answer,) = await answers(line, "a")
-    assert (kind(answer), len(service.posts)) == (expected, 1)
-    assert ("api_key_env" if status == 401 else "judge_url") in str(answer.failure)
+    assert kind((await answers(line, "a"))[0]) == "invalid_input"
+    assert scores(await answers(line, "a", "bb")) == [0.01, 0.02]
+    service.each = lambda request: {**score_of(request), "metadata": {"model_version": "v2"}}
+    await answers(line, "ccc")
+    assert line.metrics()["model_version"] == "v2"
+    assert [one.cached for one in await answers(line, "a", "ccc")] == [False, True]

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.helpers.virtual_service import Service, answers, kind, line_to
+from tests.unit.helpers.virtual_service import Service, answers, kind, line_to, scores
 
 from adjudge.client.batcher import RequestOutcome
+from adjudge.client.exchange import prepare_request
 from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse
-from adjudge.wire import ErrorInfo
+from adjudge.wire import ErrorInfo, JudgeRequest
 
 
 def ask(
@@ -55,7 +57,7 @@ def test_the_key_is_read_at_every_request_and_never_said(monkeypatch: pytest.Mon
     monkeypatch.setenv("JUDGE_MODEL_API_KEY", "k\r\nx: y")
     (found,), _ = ask({"score": 1})
     assert kind(found) == "auth"
-    assert "JUDGE_MODEL_API_KEY holds characters" in str(found.failure)
+    assert "JUDGE_MODEL_API_KEY holds characters" in str(found.answer)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +105,9 @@ def test_what_else_a_response_says_is_kept_where_it_is_of_its_type() -> None:
     more = {"explanation": "why", "confidence": 0.5, "metadata": {"latency": 0.1}}
     sent = {"score": 1, **more, "detailed_scores": {"clarity": 0.25, "depth": "?"}, "x": 1}
     kept = {"score": 1.0, **more, "detailed_scores": {"clarity": 0.25, "depth": None}}
-    assert msgspec.to_builtins(ask(sent)[0][0].response) == kept
+    assert msgspec.to_builtins(ask(sent)[0][0].answer) == kept
     odd = {"score": 1, "explanation": 3, "detailed_scores": [1], "metadata": "m"}
-    assert msgspec.to_builtins(ask(odd)[0][0].response) == {"score": 1.0}
+    assert msgspec.to_builtins(ask(odd)[0][0].answer) == {"score": 1.0}
 
 
 @given(
@@ -115,8 +117,8 @@ def test_what_else_a_response_says_is_kept_where_it_is_of_its_type() -> None:
 )
 def test_any_answer_is_a_score_or_a_failure(body: bytes, status: int, n: int) -> None:
     for found in ask(body, status, n)[0]:
-        score = None if found.response is None else found.response.score
-        assert (score is None) == isinstance(found.failure, GradingFailure)
+        [score] = scores([found])
+        assert (score is None) == isinstance(found.answer, GradingFailure)
         assert score is None or math.isfinite(score)
 
 
@@ -129,3 +131,81 @@ def test_a_mark_of_a_failure_arrives_as_it_was_set(kind: ErrorKind, suspect: boo
     arrived = msgspec.json.decode(sent, type=ErrorInfo)
     assert arrived.message == "words"
     assert GradingFailure(kind, "", dict(arrived.failure_metadata)).suspect is failed.suspect
+
+
+# ── what is sent ─────────────────────────────────────────────────────────────────────────────────
+
+TEXTS = st.sampled_from(["a||b", "c", "a", "b||c", "", "None", "null", '"'])
+REQUESTS = st.fixed_dictionaries(
+    {"completion": TEXTS},
+    optional={
+        "answer": TEXTS | st.none() | st.sampled_from([1, 1.0, True, ["a"], ["a", "b"]]),
+        "answer_type": TEXTS | st.none(),
+        "metadata": st.none() | st.dictionaries(st.sampled_from("xy"), TEXTS | st.booleans()),
+        "images": st.none() | st.lists(TEXTS, max_size=2),
+    },
+)
+
+
+def told(request: JudgeRequest) -> str:
+    """What it says, as text: 1, 1.0 and True are equal, and three answers."""
+    metadata = request.metadata and sorted(request.metadata.items())
+    parts = request.prompt, request.completion, request.answer, request.answer_type, request.images
+    return repr((*parts, metadata))
+
+
+@given(REQUESTS, REQUESTS)
+def test_only_equal_requests_have_equal_keys(a: dict[str, Any], b: dict[str, Any]) -> None:
+    one = JudgeRequest(prompt="p", **a)
+    other = JudgeRequest(prompt="p", **b)
+    same = told(one) == told(other)
+    assert (prepare_request(one).key == prepare_request(other).key) is same
+
+
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        {"completion": 3},
+        {"prompt": "half \ud800"},
+        {"prompt": b"x"},
+        *[{"answer": one} for one in (math.inf, object(), b"4", Decimal(4), [b"4"])],
+        {"metadata": {"x": object()}},
+        {"messages": "text"},
+        {"images": "one"},
+        *[{"metadata": {"text": "\ud800", "more": one}} for one in (object(), ENDLESS)],
+    ],
+    ids=lambda problem: next(iter(problem)),
+)
+def test_what_is_no_request_is_refused_before_it_is_sent(problem: dict[str, Any]) -> None:
+    with pytest.raises(GradingFailure) as caught:
+        prepare_request(JudgeRequest(**{"prompt": "p", "completion": "c", **problem}))
+    assert caught.value.kind is ErrorKind.INVALID_INPUT
+
+
+def test_the_order_of_metadata_and_the_request_id_do_not_count() -> None:
+    one = JudgeRequest(prompt="p", completion="c", metadata={"a": 1, "b": 2}, request_id="1")
+    other = JudgeRequest(prompt="p", completion="c", metadata={"b": 2, "a": 1}, request_id="2")
+    assert prepare_request(one).key == prepare_request(other).key
+
+
+def test_half_surrogate_pairs_of_the_policy_are_question_marks() -> None:
+    prepared = prepare_request(JudgeRequest("p", "half \ud800 é"))
+    assert prepared.request.completion == "half ? é"
+    assert prepared.key == prepare_request(JudgeRequest("p", "half ? é")).key
+    call = {"name": "f\ud800", "arguments": {"a\udfff": ["b\ud800", 3, None]}}
+    messages = [{"role": "assistant", "content": "half \ud800", "tool_calls": [call]}]
+    metadata = {"events": ({"text": "\udc80"},), "n": 1}
+    prepared = prepare_request(JudgeRequest("p", "c", messages=messages, metadata=metadata))
+    assert prepared.request.messages == [
+        {
+            "role": "assistant",
+            "content": "half ?",
+            "tool_calls": [{"name": "f?", "arguments": {"a?": ["b?", 3, None]}}],
+        }
+    ]
+    assert prepared.request.metadata == {"events": [{"text": "?"}], "n": 1}
+    assert messages[0]["content"] == "half \ud800"  # the caller's own stay as they are

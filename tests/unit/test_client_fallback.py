@@ -117,7 +117,7 @@ def test_nothing_else_falls_back(service: StandIn, status: int, body: Any, kind:
         ("<answer>a, b</answer>", ["a", "b"], "ANY", 0.0),
         ("<answer>b</answer>", ["a", "b"], "ANY", 1.0),
         ("<answer>b</answer>", {"a": "b"}, "ANY", None),
-        ("<answer>Paris</answer>", "paris", "CRITIC", 0.0),
+        ("<answer>Paris</answer>", "paris", " exact", 0.0),
         (RIGHT, "4", "JUDGE", None),
         (RIGHT, "4", "SVG_CODE", None),
         (RIGHT, None, "NUMBER", None),

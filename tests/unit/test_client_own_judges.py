@@ -102,7 +102,6 @@ def test_several_judges_and_their_mean(service: StandIn) -> None:
 
 def test_several_judges_need_a_list_a_known_way_and_no_rule() -> None:
     for judges, more in (
-        ([], {}),
         (NOBODY, {}),
         ([NOBODY], {"reduce": "max"}),
         ([NOBODY], {"config": {"fallback_to_rule": True}}),

@@ -82,8 +82,6 @@ def test_metrics_have_every_key_from_the_start(service: StandIn) -> None:
         assert after["circuit_breaker"].keys() == {"state", "failure_count", "last_failure_time"}
         assert (after["total_requests"], after["errors"], after["error_rate"]) == (5, 0, 0.0)
         assert after["batched_share"] == pytest.approx(3 / 4)
-        assert after["reward_histogram"]["counts"] == [0, 1, 2, 0, 0, 1, 0, 0, 0, 0]
-        assert after["reward_histogram"]["above"] == 1
         assert after["latency"] > 0
         assert rewards.get_metrics()["current_queue_size"] == 0
 
@@ -132,8 +130,6 @@ def test_a_completion_that_is_no_text_is_that_items_error(
 def test_the_older_keyword_and_the_others(service: StandIn) -> None:
     with system(service.url) as rewards:
         assert rewards.reward(prompt="p", completions="ccc", answer=None)["reward"] == 0.03
-        both = rewards.reward("p", "c", completions="c")
-        assert both["error_kind"] == "invalid_input"
         result = rewards.compute_reward(
             "p", "c", request_id="mine", images=["aGk="], metadata={"a": 1}, b=2
         )
@@ -186,8 +182,6 @@ def test_create_judge_reward(service: StandIn) -> None:
     found = judge.compute_reward("p", "ccc", "4", "NUMBER")
     assert isinstance(found, JudgeRewardResult)
     assert (found.score, found.cached, found.error) == (0.03, False, None)
-    assert found.json_response is not None
-    assert found.json_response["score"] == 0.03
     judge.close()
 
 

@@ -8,39 +8,38 @@
                  └── again, later ◄── passing error of this request alone ◄──────────┤
                                                                      a score ─► out ◄┘
 
-A request ends in exactly one way: a response, a failure, its total timeout, or its caller's
-cancellation. What happens to a batch as a whole (retries, breaker, limits) is the endpoint's.
+A request ends in exactly one way: a response or a failure. Who asks waits for it as long as the
+total timeout. What happens to a batch as a whole (retries, breaker, limits) is the endpoint's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from typing import Any
-from weakref import WeakKeyDictionary
+from functools import partial
+from itertools import accumulate, count, islice
+from typing import Any, cast
 
 import msgspec
 
 from adjudge.client.exchange import (
     PreparedRequest,
-    ReplyItem,
     ServiceReply,
     ServiceWire,
     add_advice,
-    read_response,
     to_failure,
 )
-from adjudge.client.metrics import ClientCounts, collect_metrics
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.clock import PeriodicTimer
+from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ErrorKind, GradingFailure, is_passing
-from adjudge.judges.base import Reply
 from adjudge.judges.endpoint.connections import Connection, EndpointKey, aclose_one, connect
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.limits import full_jitter
+from adjudge.judges.endpoint.settings import LatencyHistogram
 from adjudge.wire import JudgeResponse
 
 MAX_BATCH_BYTES = 8 << 20
@@ -49,26 +48,38 @@ MAX_BATCH_BYTES = 8 << 20
 _MAX_CONCURRENT_ASKS = 5_000
 """Requests of one call that are under way at once: each has its ``timeout`` from then on."""
 
-_RETRY_BASE_S, _RETRY_CAP_S = 0.5, 10.0
 _SPLIT_STATUSES = (400, 413, 422)
-_client_numbers = itertools.count()
+_client_numbers = count()
+
+Asked = PreparedRequest | GradingFailure
+"""A request that can be sent, or why it cannot."""
+
+
+class RequestOutcome(msgspec.Struct, gc=False):
+    """What became of one request, and how long it took in seconds.
+
+    ``cached``: an earlier request's score.
+    """
+
+    answer: JudgeResponse | GradingFailure
+    cached: bool = False
+    latency: float = 0.0
 
 
 class ServiceClient:
     """Asks one judge service; every object has limits, breaker and cache of its own.
 
-    Configuration only, for any thread, loop and process: what belongs to an event loop is opened by
-    the first request on it, and closes with :meth:`aclose` or with the loop. A pickled client, and
-    one in a forked child, starts anew. ``breaker_waits``: requests wait for the end of an outage.
+    Configuration only, for any thread, loop and process: requests run on the engine's loop, which
+    opens what they need at the first one. A pickled client, and one in a forked child, starts anew.
+    ``breaker_waits``: requests wait for the end of an outage.
     """
 
     def __init__(self, settings: ClientSettings, *, breaker_waits: bool = False) -> None:
         self.settings = settings
         self._breaker_waits = breaker_waits
         self._closed = False
-        self._connections: WeakKeyDictionary[
-            asyncio.AbstractEventLoop, tuple[Connection, RequestBatcher]
-        ] = WeakKeyDictionary()
+        self._connection: Connection | None = None
+        self._batcher: RequestBatcher | None = None
         self._endpoint_key = EndpointKey(
             provider=f"judge-service-{next(_client_numbers)}",
             base_urls=(settings.judge_url,),
@@ -77,89 +88,61 @@ class ServiceClient:
             policy=settings.call_policy(breaker_waits=breaker_waits),
         )
 
-    def __getstate__(self) -> tuple[ClientSettings, bool]:
-        return self.settings, self._breaker_waits
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(ServiceClient, breaker_waits=self._breaker_waits), (self.settings,)
 
-    def __setstate__(self, state: tuple[ClientSettings, bool]) -> None:
-        ServiceClient.__init__(self, state[0], breaker_waits=state[1])
+    async def ask(self, asked: Sequence[Asked]) -> list[RequestOutcome]:
+        """One outcome per request, in order, from any running loop.
 
-    async def ask(self, prepared: Sequence[PreparedRequest]) -> list[RequestOutcome]:
-        """One outcome per request, in order; runs on the running loop, whichever it is."""
+        ``RuntimeError`` after :meth:`aclose`.
+        """
+        return await run_on_engine(self._ask(asked))
+
+    async def _ask(self, asked: Sequence[Asked]) -> list[RequestOutcome]:
         batcher = await self.batcher()
         outcomes: list[RequestOutcome] = []
-        for start in range(0, len(prepared), _MAX_CONCURRENT_ASKS):
-            outcomes += await batcher.ask(prepared[start : start + _MAX_CONCURRENT_ASKS])
+        for start in range(0, len(asked), _MAX_CONCURRENT_ASKS):
+            outcomes += await batcher.ask(asked[start : start + _MAX_CONCURRENT_ASKS])
         return outcomes
 
     async def batcher(self) -> RequestBatcher:
-        """The running loop's, opened if need be; ``RuntimeError`` after :meth:`aclose`."""
-        loop = asyncio.get_running_loop()
-        found = self._connections.get(loop)
-        if not self._closed and (found is None or found[0].closed):
-            connection = await connect(self._endpoint_key, None)
-            found = self._connections.get(loop)
-            if found is None or found[0] is not connection:
-                connection.models.add("judge service")
-                found = connection, RequestBatcher(self.settings, connection.endpoint)
-                self._connections[loop] = found
-        if self._closed or found is None:
+        """The engine's, opened if need be; ``RuntimeError`` after :meth:`aclose`."""
+        if self._closed:
             raise RuntimeError("this client of a judge service is closed")
-        return found[1]
+        connection = await connect(self._endpoint_key, None)
+        if self._batcher is None or self._connection is not connection:
+            connection.models.add("judge service")
+            self._connection = connection
+            self._batcher = RequestBatcher(self.settings, connection.endpoint)
+        return self._batcher
 
     async def metrics(self) -> dict[str, Any]:
-        """The running loop's counts, also after :meth:`aclose`."""
-        found = self._connections.get(asyncio.get_running_loop())
-        batcher = await self.batcher() if found is None else found[1]
-        return batcher.metrics()
+        """The counts of this process, also after :meth:`aclose`; see :class:`RequestBatcher`."""
+        closed = self._batcher if self._closed else None
+        return (closed or await self.batcher()).metrics()
 
     async def aclose(self) -> None:
-        """End what is under way on the running loop and close its connections, for good."""
+        """End what is under way and close the connections, for good."""
         self._closed = True
-        found = self._connections.get(asyncio.get_running_loop())
-        if found is not None:
-            await found[1].aclose()
-            await aclose_one(found[0])
-
-
-class RequestOutcome(msgspec.Struct, gc=False):
-    """What became of one request: ``response`` or ``failure``, and how long it took in seconds.
-
-    ``cached``: an earlier request's score; ``shared``: that of an equal one in flight.
-    """
-
-    response: JudgeResponse | None = None
-    failure: Exception | None = None
-    cached: bool = False
-    shared: bool = False
-    latency: float = 0.0
-
-
-class _Call:
-    """The requests of one caller: what became of each, and how many are still under way."""
-
-    __slots__ = ("done", "left", "outcomes", "started")
-
-    def __init__(self, size: int, loop: asyncio.AbstractEventLoop) -> None:
-        self.outcomes = [RequestOutcome()] * size
-        self.left = size
-        self.started = loop.time()
-        self.done: asyncio.Future[None] = loop.create_future()
+        if self._batcher is not None and self._connection is not None:
+            await self._batcher.aclose()
+            await aclose_one(self._connection)
 
 
 class _Item(msgspec.Struct, eq=False):
-    """One request on its way, and the calls that wait for it, each with its place there."""
+    """One request on its way; ``end`` gets its response, or what went wrong."""
 
+    key: bytes
+    body: bytes
     name: str
-    prepared: PreparedRequest
-    started: float
-    """On the sweeper's clock."""
-    callers: list[tuple[_Call, int, str | None]] = []
-    queued: float = 0.0
+    end: asyncio.Future[JudgeResponse | Exception]
+    queued: float
+    ended: float = 0.0
+    waiters: int = 0
     answers: int = 0
     """How often the service answered it with an error."""
-    batch: asyncio.Task[None] | None = None
     failure: GradingFailure | None = None
-    done: bool = False
+    """Its latest error."""
 
 
 class RequestBatcher:
@@ -170,97 +153,152 @@ class RequestBatcher:
     ) -> None:
         self.settings = settings
         self.endpoint = endpoint
-        self.counts = ClientCounts()
+        self.counts: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._latencies = LatencyHistogram()
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
-        self._loop = asyncio.get_running_loop()
-        self._sweeper = PeriodicTimer(self._loop, self._sweep)
-        self._cache: OrderedDict[bytes, tuple[float, JudgeResponse]] = OrderedDict()
+        self.loop = asyncio.get_running_loop()
+        self._opened = self.loop.time()
+        self._clock = PeriodicTimer(self.loop, lambda: bool(self._open))
+        self._known: OrderedDict[bytes, _Item | JudgeResponse] = OrderedDict()
         self._version: str | None = None
-        self._open: dict[_Item, None] = {}  # in the order of their deadlines
-        self._shared: dict[bytes, _Item] = {}
+        self._open: set[_Item] = set()  # that have not ended
         self._waiting: dict[_Item, None] = {}
-        self._batches: dict[asyncio.Task[None], Sequence[_Item]] = {}
+        self._batches: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._names = itertools.count(1)
+        self._names = count(1)
         self._closed = False
 
-    async def ask(self, prepared: Sequence[PreparedRequest]) -> list[RequestOutcome]:
-        """What becomes of each request, in order. Cancelling takes the questions back.
+    async def ask(self, asked: Sequence[Asked]) -> list[RequestOutcome]:
+        """What becomes of each request, in order. Cancelling takes back what was not sent yet.
 
         Failures say what to change; they are never cached.
         """
         if self._closed:
             raise RuntimeError("this client of a judge service is closed")
-        call = _Call(len(prepared), self._loop)
-        started = self._sweeper.now()
-        for place, one in enumerate(prepared):
-            self._admit(call, place, one, started)
-        self._sweeper.wake()
+        self.counts["requests"] += len(asked)
+        began, until = self.loop.time(), self._clock.now() + self.settings.timeout
+        items = [self._admit(one, began) for one in asked]
+        self._clock.wake()
         self._pump()
+        admitted = [item for item in items if isinstance(item, _Item)]
         try:
-            if call.left:
-                await call.done
+            for item in admitted:
+                while not item.end.done() and (left := until - self._clock.now()) > 0:
+                    await asyncio.wait([item.end], timeout=left)
         except asyncio.CancelledError:
-            self._leave(call)
+            self._failures[str(ErrorKind.CANCELLED)] += len(asked)
             raise
-        return call.outcomes
+        else:
+            outcomes = [self._outcome(item, began) for item in items]
+        finally:
+            for item in admitted:
+                self._leave(item)
+        failed = [one.answer.kind for one in outcomes if isinstance(one.answer, GradingFailure)]
+        self._failures.update(map(str, failed))
+        self.counts["scored"] += len(outcomes) - len(failed)
+        return outcomes
 
     async def aclose(self) -> None:
         """End everything as ``cancelled``; the endpoint is its opener's to close."""
         self._closed = True
-        self._sweeper.stop()
+        self._clock.stop()
         if self._timer is not None:
             self._timer.cancel()
         for item in list(self._open):
             self._end(item, GradingFailure(ErrorKind.CANCELLED, "the client was closed"))
-        tasks = list(self._batches)
-        for task in tasks:
+        for task in (tasks := list(self._batches)):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
     def metrics(self) -> dict[str, Any]:
-        """See :func:`adjudge.client.metrics.collect_metrics`."""
-        queue = {
+        """The numbers since the first request, always the same keys.
+
+        ``total_requests == scored + errors`` once nothing is out; ``failures`` are the errors by
+        kind. Shares are of ``total_requests`` and 0 where there were none. ``latency`` is the
+        median of HTTP requests that were answered, retries included, in seconds; ``None`` while
+        there is none.
+        ``batch_processing_rate`` is batches a second, ``batched_share`` the share of requests sent
+        that did not travel alone, ``current_queue_size`` those that wait to be sent,
+        ``last_failure_time`` is in POSIX seconds.
+        """
+        counts, stats = self.counts, self.endpoint.stats
+        detector, now = self.endpoint.servers[0].detector, self.loop.time()
+        total, errors = max(counts["requests"], 1), sum(self._failures.values())
+        return {
+            "total_requests": counts["requests"],
+            "scored": counts["scored"],
+            "cache_hits": counts["cache_hits"],
+            "cache_hit_rate": counts["cache_hits"] / total,
+            "shared_in_flight": counts["shared"],
+            "batches": counts["batches"],
+            "batch_processing_rate": counts["batches"] / max(now - self._opened, 1e-9),
+            "batched_share": counts["batched"] / max(counts["sent"], 1),
             "current_queue_size": len(self._waiting),
             "in_flight_requests": len(self._open) - len(self._waiting),
             "model_version": self._version,
+            "errors": errors,
+            "error_rate": errors / total,
+            "failures": dict(self._failures),
+            "fallbacks": counts["fallbacks"],
+            "retries": stats.retries + stats.timeouts,
+            "latency": self._latencies.quantile(0.5),
+            "circuit_breaker": {
+                "state": detector.state(now).upper(),
+                "failure_count": detector.failures,
+                "last_failure_time": detector.failed_at and time.time() - now + detector.failed_at,
+            },
         }
-        return collect_metrics(self.counts, self.endpoint, queue)
 
     # ── asked ────────────────────────────────────────────────────────────────────────────────
 
-    def _admit(self, call: _Call, place: int, prepared: PreparedRequest, started: float) -> None:
-        self.counts.requests += 1
-        caller = (call, place, prepared.request.request_id)
-        key = prepared.key
-        if self.settings.use_cache:
-            if (kept := self._cache.get(key)) is not None and kept[0] > call.started:
-                self._cache.move_to_end(key)
-                self.counts.cache_hits += 1
-                self._settle(caller, RequestOutcome(kept[1], cached=True), call.started)
-                return
-            if (item := self._shared.get(key)) is not None:
-                self.counts.shared += 1
-                item.callers.append(caller)
-                return
-        item = _Item(f"r{next(self._names)}", prepared, started, [caller], call.started)
-        if self.settings.use_cache:
-            self._shared[key] = item
-        self._open[item] = self._waiting[item] = None
+    def _admit(self, one: Asked, now: float) -> _Item | JudgeResponse | GradingFailure:
+        """What the request waits for, or what is known of it."""
+        if isinstance(one, GradingFailure):
+            return one
+        found = self._known.get(one.key)
+        if isinstance(found, JudgeResponse):
+            self._known.move_to_end(one.key)
+            self.counts["cache_hits"] += 1
+            return found
+        if found is None:
+            end = self.loop.create_future()
+            found = _Item(one.key, one.body, f"r{next(self._names)}", end, now)
+            if self.settings.use_cache:
+                self._known[one.key] = found
+            self._open.add(found)
+            self._waiting[found] = None
+        else:
+            self.counts["shared"] += 1
+        found.waiters += 1
+        return found
 
-    def _leave(self, call: _Call) -> None:
-        """Nobody waits for a call any more; nor for a batch where nobody waits for its items."""
-        for item in list(self._open):
-            left = [caller for caller in item.callers if caller[0] is not call]
-            if gone := len(item.callers) - len(left):
-                self.counts.failures[str(ErrorKind.CANCELLED)] += gone
-            item.callers = left
-            if not left:
-                self._forget(item)
-                batch = item.batch
-                if batch is not None and all(one.done for one in self._batches.get(batch, ())):
-                    batch.cancel()
+    def _leave(self, item: _Item) -> None:
+        """One caller waits no longer.
+
+        What is on its way goes on: a score is kept for who asks again, and after silence the
+        endpoint's own deadline tells the breaker.
+        """
+        item.waiters -= 1
+        if item in self._waiting and not item.waiters:
+            self._forget(item)
+
+    def _outcome(
+        self, item: _Item | JudgeResponse | GradingFailure, began: float
+    ) -> RequestOutcome:
+        if not isinstance(item, _Item):
+            return RequestOutcome(item, cached=isinstance(item, JudgeResponse))
+        if not item.end.done():
+            waits = item in self._waiting
+            problem = "it was still waiting to be sent" if waits else "no answer came"
+            late = item.failure or GradingFailure(ErrorKind.TIMEOUT, problem)
+            failure = add_advice(late, self.settings)
+            return RequestOutcome(failure, latency=self.loop.time() - began)
+        found = item.end.result()
+        if isinstance(found, JudgeResponse | GradingFailure):
+            return RequestOutcome(found, latency=item.ended - began)
+        raise found
 
     # ── waiting → sent ───────────────────────────────────────────────────────────────────────
 
@@ -269,15 +307,19 @@ class RequestBatcher:
         s = self.settings
         while self._waiting and len(self._batches) < s.max_concurrent_requests:
             due = next(iter(self._waiting)).queued + s.batch_timeout
-            if len(self._waiting) < s.max_batch_size and self._loop.time() < due:
+            if len(self._waiting) < s.max_batch_size and self.loop.time() < due:
                 if self._timer is None:
-                    self._timer = self._loop.call_at(due, self._on_timer)
+                    self._timer = self.loop.call_at(due, self._on_timer)
                 return
-            items = self._next_batch()
-            task = self._loop.create_task(self._run(items))
+            sizes = accumulate(len(item.body) for item in self._waiting)
+            first = zip(islice(self._waiting, s.max_batch_size), sizes, strict=False)
+            items = [
+                item for n, (item, size) in enumerate(first) if not n or size <= MAX_BATCH_BYTES
+            ]
             for item in items:
-                item.batch = task
-            self._batches[task] = items
+                del self._waiting[item]
+            task = self.loop.create_task(self._exchange(items))
+            self._batches.add(task)
             # Not in the task: one that is cancelled before it begins never runs a line of its own.
             task.add_done_callback(self._on_complete)
 
@@ -285,168 +327,79 @@ class RequestBatcher:
         self._timer = None
         self._pump()
 
-    def _next_batch(self) -> list[_Item]:
-        items: list[_Item] = []
-        size = 0
-        for item in itertools.islice(self._waiting, self.settings.max_batch_size):
-            size += len(item.prepared.body)
-            if items and size > MAX_BATCH_BYTES:
-                break
-            items.append(item)
-        for item in items:
-            del self._waiting[item]
-        return items
-
-    async def _run(self, items: Sequence[_Item]) -> None:
+    async def _exchange(self, items: Sequence[_Item]) -> None:
+        """One HTTP request, or two halves of it when the service refuses what is in it."""
+        wire = ServiceWire({item.name: item.body for item in items}, self.settings.api_key_env)
+        self.counts["batches"] += 1
+        self.counts["sent"] += len(items)
+        self.counts["batched"] += len(items) if len(items) > 1 else 0
         try:
-            await self._exchange(items)
+            began = time.monotonic()  # finer than the loop's own
+            reply = await self.endpoint.ask(wire.call, wire)
+            self._latencies.add(time.monotonic() - began)
+        except GradingFailure as failure:
+            if len(items) > 1 and failure.metadata.get("status") in _SPLIT_STATUSES:
+                await self._exchange(items[: len(items) // 2])
+                await self._exchange(items[len(items) // 2 :])
+                return
+            failure = add_advice(failure, self.settings)
+            for item in items:
+                self._end(item, failure)
         except Exception as bug:  # noqa: BLE001  (no judge's failure: the caller gets it as it is)
             for item in items:
                 self._end(item, bug)
+        else:
+            for item, response in zip(items, cast("ServiceReply", reply).responses, strict=True):
+                if response.error is None:
+                    self._end(item, response)
+                else:
+                    self._retry(item, to_failure(response.error))
 
     def _on_complete(self, task: asyncio.Task[None]) -> None:
-        for item in self._batches.pop(task):
-            if (
-                item.batch is task and not item.done
-            ):  # cancelled by whoever left, or because the loop shuts down
-                self._end(item, GradingFailure(ErrorKind.CANCELLED, "the request was cancelled"))
+        self._batches.remove(task)
         if not self._closed:
             self._pump()
 
-    async def _exchange(self, items: Sequence[_Item]) -> None:
-        """One HTTP request, or two halves of it when the service refuses what is in it."""
-        items = [item for item in items if not item.done]
-        if not items:
-            return
-        wire = ServiceWire(self.settings, [(item.name, item.prepared.body) for item in items])
-        self.counts.posts += 1
-        self.counts.travelled += len(items)
-        self.counts.batched += len(items) if len(items) > 1 else 0
-        try:
-            reply = await self.endpoint.ask(wire.call, wire)
-        except GradingFailure as failure:
-            if len(items) > 1 and failure.metadata.get("status") in _SPLIT_STATUSES:
-                middle = len(items) // 2
-                await self._exchange(items[:middle])
-                await self._exchange(items[middle:])
-                return
-            for item in items:
-                self._end(item, failure)
-        else:
-            self._match(items, reply)
-
     # ── answered ─────────────────────────────────────────────────────────────────────────────
-
-    def _match(self, items: Sequence[_Item], reply: Reply) -> None:
-        """Give each item the one response that names it."""
-        came = reply.items if isinstance(reply, ServiceReply) else []
-        read = [one for one in came if isinstance(one, ReplyItem)]
-        if len(items) == len(came) == len(read) == 1 and read[0].request_id is None:
-            read[0].request_id = items[0].name  # there is nothing else that it could be about
-        named = [(one.request_id, one) for one in read if isinstance(one.request_id, str)]
-        times, found = Counter([name for name, _ in named]), dict(named)
-        for item in items:
-            if times[item.name] == 1:
-                response = read_response(found[item.name])
-                failure = to_failure(response.error) if response.error is not None else None
-            else:
-                problem = f"has {times[item.name] or 'no'} responses with this request's request_id"
-                failure = GradingFailure(
-                    ErrorKind.SERVER_ERROR,
-                    f"the service's reply {problem} ({len(came)} responses to {len(items)} "
-                    "requests)",
-                )
-            if failure is not None:
-                self._retry(item, failure)
-            else:
-                self._end(item, response)
-        self.counts.strays += len(came) - sum(times[item.name] for item in items)
 
     def _retry(self, item: _Item, failure: GradingFailure) -> None:
         """The service answered, and this request has no score: ask again if it may pass."""
-        if item.done:
-            return
         item.answers += 1
         item.failure = failure
-        delay = full_jitter(item.answers, self._rng, _RETRY_BASE_S, _RETRY_CAP_S)
-        left = item.started + self.settings.timeout - self._sweeper.now()
         passes = is_passing(failure.kind, failure.metadata)
-        if not passes or item.answers > self.settings.max_retries or delay >= left:
-            self._end(item, failure)
+        if passes and item.answers <= self.settings.max_retries:
+            self.loop.call_later(full_jitter(item.answers, self._rng), self._queue, item)
         else:
-            item.batch = None
-            self._loop.call_later(delay, self._requeue, item)
+            self._end(item, failure)
 
-    def _requeue(self, item: _Item) -> None:
-        if not item.done:
-            item.queued = self._loop.time()
+    def _queue(self, item: _Item) -> None:
+        if not item.waiters:
+            self._forget(item)
+        elif not self._closed:
+            item.queued = self.loop.time()
             self._waiting[item] = None
             self._pump()
 
-    # ── outcomes ─────────────────────────────────────────────────────────────────────────────
-
     def _end(self, item: _Item, outcome: JudgeResponse | Exception) -> None:
-        if item.done:
+        if item not in self._open:
             return
-        self._forget(item)
-        now = self._loop.time()
-        response: JudgeResponse | None = None
-        failure: Exception | None = None
-        if isinstance(outcome, JudgeResponse):
-            response = outcome
-            response.request_id = None  # on the wire the request went by another name
-            self._keep(item.prepared.key, response, now)
-        elif isinstance(outcome, GradingFailure):
-            failure = add_advice(outcome, self.settings)
-        else:
-            failure = outcome
-        for n, caller in enumerate(item.callers):
-            self._settle(caller, RequestOutcome(response, failure, shared=n > 0), now)
-
-    def _settle(
-        self, caller: tuple[_Call, int, str | None], outcome: RequestOutcome, now: float
-    ) -> None:
-        call, place, request_id = caller
-        outcome.latency = now - call.started
-        if outcome.response is not None and request_id is not None:
-            outcome.response = msgspec.structs.replace(outcome.response, request_id=request_id)
-        self.counts.answered(outcome.response, outcome.failure, outcome.latency, outcome.cached)
-        call.outcomes[place] = outcome
-        call.left -= 1
-        if not call.left and not call.done.done():
-            call.done.set_result(None)
-
-    def _forget(self, item: _Item) -> None:
-        item.done = True
-        del self._open[item]
-        self._waiting.pop(item, None)
-        if self.settings.use_cache and self._shared.get(item.prepared.key) is item:
-            del self._shared[item.prepared.key]
-
-    def _keep(self, key: bytes, response: JudgeResponse, now: float) -> None:
-        version = (response.metadata or {}).get("model_version")
-        if isinstance(version, str) and version != self._version:
-            self._cache.clear()  # another judge: its scores are on another ruler
+        self._open.discard(item)
+        item.end.set_result(outcome)
+        item.ended = self.loop.time()
+        if not isinstance(outcome, JudgeResponse):
+            self._forget(item)
+            return
+        version = outcome.metadata and outcome.metadata.get("model_version")
+        if version != self._version and isinstance(version, str):
+            self._known.clear()  # another judge: its scores are on another ruler
             self._version = version
         if self.settings.use_cache:
-            self._cache.pop(key, None)
-            self._cache[key] = now + self.settings.cache_ttl, response
-            if len(self._cache) > self.settings.cache_size:
-                self._cache.popitem(last=False)
+            self._known[item.key] = outcome
+            if len(self._known) > self.settings.cache_size:
+                self._known.popitem(last=False)
 
-    def _sweep(self) -> bool:
-        """End what has waited for too long.
-
-        Its batch goes on to the endpoint's own deadline, or the breaker would never learn that the
-        service keeps silent.
-        """
-        now = self._sweeper.now()
-        while self._open:
-            item = next(iter(self._open))
-            if item.started + self.settings.timeout > now:
-                break
-            waits = item in self._waiting
-            last = {"last_failure": str(item.failure.kind)} if item.failure else {}
-            problem = "it was still waiting to be sent" if waits else "no answer came"
-            self._end(item, GradingFailure(ErrorKind.TIMEOUT, problem, last))
-        return bool(self._open)
+    def _forget(self, item: _Item) -> None:
+        self._open.discard(item)
+        self._waiting.pop(item, None)
+        if self._known.get(item.key) is item:
+            del self._known[item.key]

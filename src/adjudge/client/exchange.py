@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,7 +15,10 @@ from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.endpoint.limits import RETRYABLE_KINDS
 from adjudge.judges.wire.common import malformed_failure, response_failure
 from adjudge.text import replace_surrogates
+from adjudge.types import finite_number
 from adjudge.wire import JUDGE_KEY_VARIABLE, ErrorInfo, JudgeRequest, JudgeResponse
+
+_T = TypeVar("_T")
 
 JUDGE_CALL = ChatCall(model="/judge", messages=())
 BATCH_CALL = ChatCall(model="/batch_judge", messages=())
@@ -33,6 +35,7 @@ class PreparedRequest(msgspec.Struct, frozen=True, gc=False):
 
 _encode = msgspec.json.Encoder().encode
 _encode_in_order = msgspec.json.Encoder(order="deterministic").encode
+_decode = msgspec.json.Decoder().decode
 _decode_request = msgspec.json.Decoder(JudgeRequest).decode
 _AS_WRITTEN = {str, int, bool, type(None)}
 
@@ -49,11 +52,9 @@ def prepare_request(request: JudgeRequest) -> PreparedRequest:
             return _prepare(request)
         except UnicodeEncodeError:
             return _prepare(with_unicode_text(request))
-    except UnicodeEncodeError:
-        problem = "half of a surrogate pair, which UTF-8 cannot hold"
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        problem = str(error) or type(error).__name__
-    raise GradingFailure(ErrorKind.INVALID_INPUT, f"the request cannot be sent: {problem}")
+        problem = f"the request cannot be sent: {str(error) or type(error).__name__}"
+        raise GradingFailure(ErrorKind.INVALID_INPUT, problem) from None
 
 
 def _prepare(request: JudgeRequest) -> PreparedRequest:
@@ -61,17 +62,13 @@ def _prepare(request: JudgeRequest) -> PreparedRequest:
     if request.request_id is not None:  # the wire gives it one of its own
         said = msgspec.structs.replace(request, request_id=None)
     body = key = _encode(said)
-    bare = request.metadata is None is request.messages
     if not (
-        bare
-        and request.images is None
-        and type(request.completion) is type(request.prompt) is str
-        and type(request.answer) in _AS_WRITTEN
-        and isinstance(request.answer_type, str | None)
+        type(request.prompt) is type(request.completion) is str
+        and {type(request.answer), type(request.answer_type)} <= _AS_WRITTEN
+        and not (request.metadata or request.messages or request.images)
     ):
         _check_arrival(request, _decode_request(body))
-    if not bare:  # their keys have no order
-        key = _encode_in_order(said)
+        key = _encode_in_order(said)  # the keys of an object have no order
     return PreparedRequest(request, body, hashlib.sha256(key).digest())
 
 
@@ -95,54 +92,32 @@ def with_unicode_text(request: JudgeRequest) -> JudgeRequest:
 # ── the exchange ─────────────────────────────────────────────────────────────────────────────────
 
 
-class ReplyItem(msgspec.Struct, gc=False):
-    """A response as it comes: any server's, so every field may be anything."""
-
-    score: Any = None
-    request_id: Any = None
-    explanation: Any = None
-    detailed_scores: Any = None
-    confidence: Any = None
-    metadata: Any = None
-    error: Any = None
-
-
-_Anything = ReplyItem | list[Any] | str | int | float | bool | None
-
-
-class _BatchReply(msgspec.Struct):
-    responses: list[_Anything] | None = None
-    error: Any = None
-
-
-_decode_item = msgspec.json.Decoder(_Anything).decode
-_decode_batch = msgspec.json.Decoder(_BatchReply).decode
-
-
 class ServiceReply(Reply, frozen=True, kw_only=True):
-    """The service's answer: the responses in it, as they came."""
+    """The service's answer: one response per request of the exchange, in the requests' order."""
 
-    items: list[_Anything]
+    responses: list[JudgeResponse]
 
 
 class ServiceWire:
-    """The format of one exchange: ``(request_id, encoded request)`` each, one or many.
+    """The format of one exchange; ``bodies`` are encoded requests by the ids they travel under.
 
     One goes to ``/judge``, several to ``/batch_judge``.
     """
 
-    def __init__(self, settings: ClientSettings, items: Sequence[tuple[str, bytes]]) -> None:
-        self._settings = settings
-        self._items = items
-        self.call = JUDGE_CALL if len(items) == 1 else BATCH_CALL
+    def __init__(self, bodies: Mapping[str, bytes], key_env: str) -> None:
+        self._bodies = bodies
+        self._key_env = key_env
+        self.call = JUDGE_CALL if len(bodies) == 1 else BATCH_CALL
 
     def request(self, call: ChatCall) -> HttpRequest:
         """The POST; ``GradingFailure(auth)`` when the variable that must hold a key does not."""
-        bodies = [
-            b'{"request_id":"%b",%b' % (name.encode(), said[1:]) for name, said in self._items
-        ]
-        body = bodies[0] if call is JUDGE_CALL else b'{"requests":[%b]}' % b",".join(bodies)
-        return make_post(call.model, body, self._settings.api_key_env)
+        body = b",".join(
+            b'{"request_id":"%b",%b' % (name.encode(), said[1:])
+            for name, said in self._bodies.items()
+        )
+        if call is BATCH_CALL:
+            body = b'{"requests":[%b]}' % body
+        return make_post(call.model, body, self._key_env)
 
     def reply(self, call: ChatCall, response: HttpResponse) -> ServiceReply:
         """The responses, or the ``GradingFailure`` of the exchange as a whole.
@@ -151,20 +126,39 @@ class ServiceWire:
         """
         if response.cut:
             raise GradingFailure(ErrorKind.CONNECTION, "the response broke off")
+        said = read_object(response.body)
         if not 200 <= response.status < 300:
-            return _read_refusal(call, response)
-        try:
-            if call is JUDGE_CALL:
-                return ServiceReply(text="", items=[_decode_item(response.body)])
-            found = _decode_batch(response.body)
-        except (ValueError, RecursionError):
-            found = _BatchReply()
-        if found.error is not None:
-            error = _to_error_info(found.error)
-            raise GradingFailure(error.kind, error.message, dict(error.failure_metadata))
-        if found.responses is None:
+            failure = _read_refusal(call, response, said)
+            if failure is not None:
+                raise failure
+        found: Any = [said]
+        if call is BATCH_CALL:
+            if said.get("error") is not None:
+                raise to_failure(_to_error_info(said["error"]))
+            found = said.get("responses")
+        elif said.get("request_id") is None:  # there is nothing else that it could be about
+            said["request_id"] = next(iter(self._bodies))
+        if not isinstance(found, list):
             raise malformed_failure(response, "its body is not what a judge service answers")
-        return ServiceReply(text="", items=found.responses)
+        return ServiceReply(text="", responses=self._match(found))
+
+    def _match(self, found: Sequence[Any]) -> list[JudgeResponse]:
+        """To each request the one response that names it, wherever that is."""
+        named: dict[str, dict[str, Any] | None] = {}
+        for one in found:
+            if isinstance(one, dict) and isinstance(name := one.get("request_id"), str):
+                named[name] = None if name in named else one
+        return [
+            self._mismatch(len(found)) if (one := named.get(name)) is None else read_response(one)
+            for name in self._bodies
+        ]
+
+    def _mismatch(self, number: int) -> JudgeResponse:
+        problem = "has none, or several, with this request's request_id"
+        message = (
+            f"of {number} responses to {len(self._bodies)} requests the service's reply {problem}"
+        )
+        return JudgeResponse(error=ErrorInfo(ErrorKind.SERVER_ERROR, message))
 
 
 def make_post(path: str, body: bytes, key_env: str) -> HttpRequest:
@@ -189,60 +183,59 @@ def read_key(name: str) -> str:
     )
 
 
-def _read_refusal(call: ChatCall, response: HttpResponse) -> ServiceReply:
-    """A response outside 2xx: a judge that failed, else raise what is wrong with the exchange."""
+def _read_refusal(
+    call: ChatCall, response: HttpResponse, body: Mapping[str, Any]
+) -> GradingFailure | None:
+    """What a response outside 2xx says of the exchange; ``None``: it is a judge that failed."""
     failure = response_failure(response)
-    item = read_item(response.body)
-    said = None
-    if isinstance(item, ReplyItem) and isinstance(item.error, dict):
-        said = _to_error_info(item.error)
-    if said is not None and response.status == 503:
-        passes = said.kind in RETRYABLE_KINDS and said.passing
+    error = _to_error_info(body["error"]) if isinstance(body.get("error"), dict) else None
+    if error is not None and response.status == 503:
+        passes = error.kind in RETRYABLE_KINDS and error.passing
         if call is JUDGE_CALL and not passes:
-            return ServiceReply(text="", items=[item])
-        failure.kind = said.kind if passes else ErrorKind.SERVER_ERROR
+            return None
+        failure.kind = error.kind if passes else ErrorKind.SERVER_ERROR
     elif response.status in (400, 404, 405, 413, 422):
         # Whatever the words remind of: nothing was judged, and asking again would not help.
         failure.kind = ErrorKind.INVALID_INPUT
-        failure.metadata[FINAL] = response.status in (404, 405) or bool(said and said.final)
-        if said is not None and said.kind is ErrorKind.UNSUPPORTED:
-            failure.kind = said.kind
-    raise failure
+        failure.metadata[FINAL] = response.status in (404, 405) or bool(error and error.final)
+        if error is not None and error.kind is ErrorKind.UNSUPPORTED:
+            failure.kind = error.kind
+    if response.status in (404, 405):
+        said = f"{failure}; is judge_url a judge service's address?"
+        return GradingFailure(failure.kind, said, failure.metadata)
+    return failure
 
 
-def read_item(body: bytes) -> _Anything:
-    """The one response in ``body``; ``None`` for what is no JSON."""
+def read_object(body: bytes) -> dict[str, Any]:
+    """The JSON object in ``body``; empty where there is none."""
     try:
-        found: _Anything = _decode_item(body)
+        found = _decode(body)
     except (ValueError, RecursionError):
-        return None
-    return found
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
-def read_response(item: ReplyItem) -> JudgeResponse:
-    """One response: with a finite score, or with an error, never both and never neither.
+def read_response(item: Mapping[str, Any]) -> JudgeResponse:
+    """One response of any server: a finite score, or an error, never both and never neither.
 
     Where it has both, the error counts. What is neither is ``server_error``. Explanations and
     other additions that are not of their type are left out.
     """
-    name = item.request_id if isinstance(item.request_id, str) else None
-    metadata = item.metadata if isinstance(item.metadata, dict) else None
-    if item.error is not None:
-        return JudgeResponse(request_id=name, metadata=metadata, error=_to_error_info(item.error))
-    if (score := _finite_number(item.score)) is None:
-        said = "no score" if item.score is None else f"no number as its score ({item.score!r:.40})"
-        error = ErrorInfo(ErrorKind.SERVER_ERROR, f"the service's response has {said}")
-        return JudgeResponse(request_id=name, metadata=metadata, error=error)
-    details = item.detailed_scores
-    if details is not None:
-        details = (
-            {key: _finite_number(value) for key, value in details.items()}
-            if isinstance(details, dict)
-            else None
-        )
-    explanation = item.explanation if isinstance(item.explanation, str) else None
+    score, error = _number(item.get("score")), item.get("error")
+    metadata = _of_type(item.get("metadata"), dict)
+    if error is not None:
+        return JudgeResponse(metadata=metadata, error=_to_error_info(error))
+    if score is None:
+        message = f"the service's response has no number as its score ({item.get('score')!r:.40})"
+        return JudgeResponse(metadata=metadata, error=ErrorInfo(ErrorKind.SERVER_ERROR, message))
+    details = _of_type(item.get("detailed_scores"), dict)
     return JudgeResponse(
-        score, name, explanation, details, _finite_number(item.confidence), metadata
+        score,
+        None,
+        _of_type(item.get("explanation"), str),
+        details and {name: _number(value) for name, value in details.items()},
+        _number(item.get("confidence")),
+        metadata,
     )
 
 
@@ -255,14 +248,12 @@ def _to_error_info(said: Any) -> ErrorInfo:
         return ErrorInfo(ErrorKind.SERVER_ERROR, message)
 
 
-def _finite_number(value: Any) -> float | None:
-    """A finite number as such; ``None`` for anything else, booleans included."""
-    if type(value) is float:
-        return value if math.isfinite(value) else None
-    try:
-        return float(value) if type(value) is int else None
-    except OverflowError:
-        return None
+def _of_type(value: Any, kind: type[_T]) -> _T | None:
+    return value if isinstance(value, kind) else None
+
+
+def _number(value: Any) -> float | None:
+    return None if isinstance(value, bool) else finite_number(value)
 
 
 def to_failure(error: ErrorInfo) -> GradingFailure:
@@ -270,34 +261,29 @@ def to_failure(error: ErrorInfo) -> GradingFailure:
     return GradingFailure(error.kind, error.message, {"judge": True, **error.failure_metadata})
 
 
+_SENT = "{said} (sent {tries} ×, max_retries = {s.max_retries})"
 _ADVICE = {
-    ErrorKind.CIRCUIT_OPEN: "circuit breaker open: {url} failed circuit_breaker_threshold = "
-    "{s.circuit_breaker_threshold} times in a row and is asked again after "
-    "circuit_breaker_timeout = {s.circuit_breaker_timeout:g} s; see its /health",
+    ErrorKind.CIRCUIT_OPEN: "circuit breaker open: {s.judge_url} failed "
+    "circuit_breaker_threshold = {s.circuit_breaker_threshold} times in a row and is asked again "
+    "after circuit_breaker_timeout = {s.circuit_breaker_timeout:g} s; see its /health",
     ErrorKind.TIMEOUT: "timeout waiting for results: {said} (timeout = {s.timeout:g} s); raise "
     "timeout, or max_concurrent_requests where requests wait to be sent",
     ErrorKind.RATE_LIMITED: "request queue full: {said}; lower max_concurrent_requests or "
     "max_batch_size, or raise the service's queue_size",
-    ErrorKind.CONNECTION: "{url}: {said} (sent {tries} ×, max_retries = {s.max_retries})",
-    ErrorKind.SERVER_ERROR: "{url}: {said} (sent {tries} ×, max_retries = {s.max_retries})",
+    ErrorKind.CONNECTION: _SENT,
+    ErrorKind.SERVER_ERROR: f"{{s.judge_url}}: {_SENT}",
     ErrorKind.AUTH: "{said}; the key is that of the variable {s.api_key_env} (api_key_env)",
 }
 """What to do about a failure, by kind."""
 
 
 def add_advice(failure: GradingFailure, settings: ClientSettings) -> GradingFailure:
-    """``failure`` with what to do about it; a new object, since many may get the same one."""
-    kind, said, facts = failure.kind, str(failure), failure.metadata
-    advice = _ADVICE.get(kind, "{said}")
-    if facts.get("judge") or facts.get("local"):  # said by a judge about this request, or by us
-        advice = "{said}"
-    elif kind is ErrorKind.INVALID_INPUT and facts.get("status") in (404, 405):
-        advice = "{said}; is judge_url = {url} a judge service's address?"
-    url, tries = settings.judge_url, facts.get("attempts", 1)
-    if url in said:
-        advice = advice.removeprefix("{url}: ")
-    said = advice.format(said=said, url=url, tries=tries, s=settings)
-    return GradingFailure(kind, said, dict(facts))
+    """``failure`` with what to do about it, where it is not a judge's about one request."""
+    facts = failure.metadata
+    own = facts.get("judge") or facts.get("local")
+    advice = "{said}" if own else _ADVICE.get(failure.kind, "{said}")
+    said = advice.format(said=failure, tries=facts.get("attempts", 1), s=settings)
+    return GradingFailure(failure.kind, said, dict(facts))
 
 
 # ── what trainers hand in ────────────────────────────────────────────────────────────────────────
@@ -310,30 +296,22 @@ def build_request(
     prompt: Any, completion: Any, answer: Any, answer_type: Any, fields: Mapping[str, Any]
 ) -> RequestOrFailure:
     """One call's arguments; what is not text, a list, a mapping is found when it is encoded."""
+    rest = dict(fields)
+    own = {name: rest.pop(name, None) for name in ("request_id", "metadata", "messages", "images")}
+    if completion is None:
+        completion = rest.pop("completions", None)
     problem = ""
-    messages = images = metadata = request_id = None
-    if fields:
-        rest = dict(fields)
-        messages, images = rest.pop("messages", None), rest.pop("images", None)
-        metadata, request_id = rest.pop("metadata", None), rest.pop("request_id", None)
-        if "completions" in rest:
-            if completion is not None:
-                problem = "completion and completions: both are given. Give one of them"
-            completion = rest.pop("completions")
-        if not isinstance(metadata, Mapping | None):
-            problem = f"metadata: must be a mapping (found {type(metadata).__name__})"
-        elif rest:
-            metadata = {**(metadata or {}), **rest}
-    if not isinstance(completion, str) and not problem:
-        found = "nothing" if completion is None else type(completion).__name__
-        problem = f"completion: must be one text (found {found}). Use reward_batch for many"
+    if not isinstance(own["metadata"], Mapping | None):
+        problem = f"metadata: must be a mapping (found {type(own['metadata']).__name__})"
+    elif not isinstance(completion, str):
+        problem = f"completion: must be one text (found {type(completion).__name__})"
     if problem:
         return GradingFailure(ErrorKind.INVALID_INPUT, problem, {"local": True})
+    if rest:
+        own["metadata"] = {**(own["metadata"] or {}), **rest}
     if type(answer) is tuple:
         answer = list(answer)
-    return JudgeRequest(
-        prompt, completion, answer, answer_type, request_id, metadata, messages, images
-    )
+    return JudgeRequest(prompt, completion, answer, answer_type, **own)
 
 
 def build_requests(

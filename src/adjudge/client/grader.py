@@ -15,7 +15,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -162,13 +162,14 @@ class ServedGrader(BaseGrader):
 
     async def aevaluate(self, **fields: Any) -> GraderScore:
         """Ask about one sample."""
-        answer = (await self._client.ask([prepare_request(fields_to_request(fields))]))[0]
-        response = answer.response
-        if response is None or response.score is None:
-            if getattr(answer.failure, "kind", None) is ErrorKind.UNSUPPORTED:
+        request = prepare_request(fields_to_request(fields))
+        [outcome] = await self._client.ask([request])
+        response = outcome.answer
+        if isinstance(response, GradingFailure):
+            if response.kind is ErrorKind.UNSUPPORTED:
                 url = self._client.settings.judge_url
                 refuse_groups(url, await asyncio.to_thread(fetch_service_info, url))
-            raise answer.failure or AssertionError("an answer without response or failure")
+            raise response
         version = (response.metadata or {}).get("model_version")
         metadata = {
             "model_version": version,
@@ -177,7 +178,7 @@ class ServedGrader(BaseGrader):
         }
         return GraderScore(
             self.name,
-            response.score,
+            cast("float", response.score),
             response.explanation or "",
             {name: value for name, value in metadata.items() if value is not None},
             self.score_range,
@@ -185,7 +186,7 @@ class ServedGrader(BaseGrader):
             Provenance(
                 source="live",
                 model=version if isinstance(version, str) else None,
-                latency_s=answer.latency,
+                latency_s=outcome.latency,
             ),
         )
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from typing import Any
 
 import msgspec
 
-from adjudge.client.exchange import (
-    ReplyItem,
-    make_post,
-    read_item,
-    read_response,
-    with_unicode_text,
-)
+from adjudge.client.exchange import make_post, read_object, read_response, with_unicode_text
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpResponse, Transport
+from adjudge.judges.endpoint.limits import RETRYABLE_KINDS, full_jitter
 from adjudge.judges.wire.common import parse_retry_after
 from adjudge.judges.wire.transport import AiohttpTransport, normalize_url
 from adjudge.wire import JUDGE_KEY_VARIABLE, GroupRequest, JudgeResponse
 
 _MAX_PAUSE_S = 30.0
+_rng = random.Random()  # noqa: S311  (spreads retries)
 
 
 class GroupClient:
@@ -90,32 +87,26 @@ class GroupClient:
             body = msgspec.json.encode(request)
         except UnicodeEncodeError:
             body = msgspec.json.encode(with_unicode_text(request))
-        late = failure = GradingFailure(
+        failure = late = GradingFailure(
             ErrorKind.TIMEOUT,
             f"no answer from the judge service within {self.timeout_s:g} s: raise timeout_s, "
             "or lower the service's group_timeout_s",
         )
-        most = 1.0
         try:
             async with asyncio.timeout(self.timeout_s):
-                while True:
-                    failure = late
-                    pause = most * random.uniform(0.5, 1.0)  # noqa: S311  (spreads retries)
+                for sends in itertools.count(1):
                     try:
-                        response = await self._post(body)
-                        if (answer := _read_answer(response, request)) is not None:
-                            return answer
-                        failure = _retryable_failure(response)
-                        asked = parse_retry_after(response.headers) or 0.0
-                        pause = max(pause, min(asked, _MAX_PAUSE_S))
+                        return _read_answer(await self._post(body), request)
                     except GradingFailure as error:
-                        if error.kind is not ErrorKind.CONNECTION:
+                        if error.kind not in RETRYABLE_KINDS:
                             raise
                         failure = error
-                    await asyncio.sleep(pause)
-                    most = min(2 * most, _MAX_PAUSE_S)
+                    wait = min(failure.metadata.get("wait") or 0.0, _MAX_PAUSE_S)
+                    await asyncio.sleep(max(wait, full_jitter(sends, _rng)))
+                    failure = late
         except TimeoutError:
-            raise failure from None
+            pass
+        raise failure
 
     async def _post(self, body: bytes) -> HttpResponse:
         if self._transport is None:
@@ -124,28 +115,25 @@ class GroupClient:
         return await self._transport.post(self.url, request)
 
 
-def _read_answer(response: HttpResponse, request: GroupRequest) -> JudgeResponse | None:
-    """What the service said about the sample; ``None`` when it said nothing yet.
+def _read_answer(response: HttpResponse, request: GroupRequest) -> JudgeResponse:
+    """What the service said about the sample.
 
-    Raises ``GradingFailure`` for what is not about the sample and will not pass.
+    Raises ``GradingFailure``: of a kind that may pass where it said nothing yet.
     """
     if response.status in (401, 403):
         raise GradingFailure(ErrorKind.AUTH, "the judge service refused the key (api_key_env)")
     if response.status == 404:
         raise GradingFailure(ErrorKind.UNSUPPORTED, "this judge service has no /group_judge")
-    item = read_item(response.body)
-    if not isinstance(item, ReplyItem) or item.request_id not in (None, request.request_id):
-        return None
-    if request.aborted and response.status == 200:
-        return JudgeResponse(request_id=request.request_id)
-    answer = read_response(item)
-    if item.error is not None and response.status in (400, 413, 422):
-        return answer
-    is_settled = answer.metadata is not None and "group" in answer.metadata
-    has_outcome = (response.status == 200) if answer.error is None else item.error is not None
-    return answer if is_settled and has_outcome else None
-
-
-def _retryable_failure(response: HttpResponse) -> GradingFailure:
+    item = read_object(response.body)
+    if item and item.get("request_id") in (None, request.request_id):
+        if request.aborted and response.status == 200:
+            return JudgeResponse(request_id=request.request_id)
+        answer, failed = read_response(item), "error" in item
+        settled = "group" in (answer.metadata or {})
+        if failed and (settled or response.status in (400, 413, 422)):
+            return answer
+        if settled and answer.error is None and response.status == 200:
+            return answer
     kind = ErrorKind.RATE_LIMITED if response.status == 429 else ErrorKind.SERVER_ERROR
-    return GradingFailure(kind, f"the judge service answered {response.status}")
+    wait = {"wait": parse_retry_after(response.headers)}
+    raise GradingFailure(kind, f"the judge service answered {response.status}", wait)

@@ -19,21 +19,18 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from adjudge.client.batcher import RequestOutcome, ServiceClient
+from adjudge.client.batcher import Asked, RequestOutcome, ServiceClient
 from adjudge.client.exchange import (
-    PreparedRequest,
-    ReplyItem,
     RequestOrFailure,
     build_request,
     build_requests,
     prepare_request,
-    read_item,
     read_response,
     to_failure,
 )
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.clock import LogLimiter
-from adjudge.engine.loop import on_engine, run_all, run_blocking, run_on_engine
+from adjudge.engine.loop import run_all, run_blocking, run_on_engine
 from adjudge.errors import (
     ConfigError,
     ErrorKind,
@@ -45,7 +42,7 @@ from adjudge.errors import (
 from adjudge.graders.answers.grader import AnswerGrader
 from adjudge.graders.base import check_parameter
 from adjudge.graders.llm.multi_judge import reduce_values
-from adjudge.types import GraderScore, Reduce
+from adjudge.types import Reduce
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 
@@ -64,14 +61,12 @@ class JudgeRewardResult(msgspec.Struct, frozen=True):
     explanation: str | None = None
     detailed_scores: dict[str, float | None] | None = None
     error: str | None = None
-    error_kind: ErrorKind | None = None
-    response: JudgeResponse | None = None
+    failure: GradingFailure | None = None
 
     @property
-    def json_response(self) -> dict[str, Any] | None:
-        """The service's response as plain data."""
-        found: dict[str, Any] | None = msgspec.to_builtins(self.response)
-        return found
+    def error_kind(self) -> ErrorKind | None:
+        """The kind of what went wrong."""
+        return None if self.failure is None else self.failure.kind
 
     def as_reward(self) -> dict[str, Any]:
         """As a mapping: ``reward`` and ``acc_reward`` (the same; ``None`` is missing).
@@ -94,50 +89,9 @@ class JudgeRewardResult(msgspec.Struct, frozen=True):
         return found
 
 
-_ANSWER_TYPE_ALIASES = {"CRITIC": "EXACT"}
-
-
-async def compute_rule_score(request: JudgeRequest) -> GraderScore:
-    """The rule's score in [0, 1]; without an ``answer_type``, equality (``ANY``).
-
-    Raises ``GradingFailure``: ``unsupported`` for an answer type that has no rule (``JUDGE``,
-    ``HTML_CODE``, …), ``invalid_input`` without an answer.
-    """
-    kind = None if request.answer_type is None else request.answer_type.strip().upper()
-    if request.answer is None:
-        raise GradingFailure(ErrorKind.INVALID_INPUT, "there is no answer for a rule to compare")
-    return await _answer_grader().aevaluate(
-        response=request.completion,
-        reference=request.answer,
-        answer_type=kind if kind is None else _ANSWER_TYPE_ALIASES.get(kind, kind),
-    )
-
-
-@cache
-def _answer_grader() -> AnswerGrader:
-    return AnswerGrader()
-
-
 _log = logging.getLogger("JudgeReward")
 # The name is the one that trainers' scripts set levels for; what "adjudge" is told holds here too.
 _log.parent = logging.getLogger("adjudge")
-
-
-def _log_result(result: JudgeRewardResult, failures: LogLimiter) -> None:
-    """Failures by kind, each at once and then every ten seconds; at DEBUG every reward."""
-    if result.error is not None and (n := failures.count((result.source, result.error_kind))):
-        by_rule = result.source == "rule_fallback"
-        what = "a rule gives the score" if by_rule else "the reward is missing"
-        _log.warning("%s (%s, %d ×): %s", what, result.error_kind, n, result.error)
-    _log.debug(
-        "request %s: %s%s in %.1f ms%s",
-        result.request_id or "-",
-        result.source,
-        "" if result.error is None else f" ({result.error_kind})",
-        1000 * result.latency,
-        ", cached" if result.cached else "",
-    )
-
 
 _MOST_FINAL = 8
 """So many failures in a row that no further request will do better with end the run."""
@@ -198,7 +152,7 @@ class BaseJudgeReward:
         in ``metadata``. ``completions`` is another name of ``completion``.
         """
         asked = build_request(prompt, completion, answer, answer_type, fields)
-        return self._compute([asked])[0].as_reward()
+        return run_blocking(self._compute([asked]))[0].as_reward()
 
     async def areward(
         self,
@@ -210,18 +164,19 @@ class BaseJudgeReward:
     ) -> dict[str, Any]:
         """:meth:`reward` from any running loop."""
         asked = build_request(prompt, completion, answer, answer_type, fields)
-        return (await self._acompute([asked]))[0].as_reward()
+        return (await run_on_engine(self._compute([asked])))[0].as_reward()
 
     def compute_reward(
         self,
         prompt: str,
-        completion: str,
+        completion: str | None = None,
         answer: Any = None,
         answer_type: str | None = None,
         **fields: Any,
     ) -> JudgeRewardResult:
         """The same as an object with a ``score``."""
-        return self._compute([build_request(prompt, completion, answer, answer_type, fields)])[0]
+        asked = build_request(prompt, completion, answer, answer_type, fields)
+        return run_blocking(self._compute([asked]))[0]
 
     # ── many rewards ─────────────────────────────────────────────────────────────────────────
 
@@ -239,7 +194,7 @@ class BaseJudgeReward:
         wrong with one item is that item's ``error``.
         """
         asked = build_requests(prompts, completions, answers, answer_types, fields)
-        return [result.as_reward() for result in self._compute(asked)]
+        return [result.as_reward() for result in run_blocking(self._compute(asked))]
 
     async def areward_batch(
         self,
@@ -251,16 +206,16 @@ class BaseJudgeReward:
     ) -> list[dict[str, Any]]:
         """:meth:`reward_batch` from any running loop."""
         asked = build_requests(prompts, completions, answers, answer_types, fields)
-        return [result.as_reward() for result in await self._acompute(asked)]
+        return [result.as_reward() for result in await run_on_engine(self._compute(asked))]
 
     # ── the rest of its life ─────────────────────────────────────────────────────────────────
 
     def get_metrics(self) -> dict[str, Any]:
         """Counts of this process, always the same keys.
 
-        They are those of :func:`adjudge.client.metrics.collect_metrics`. What an override of
-        :meth:`_request_judge` answers by itself is not counted. ``RuntimeError`` on adjudge's own
-        event loop.
+        They are those of :meth:`adjudge.client.batcher.RequestBatcher.metrics`. What an override
+        of :meth:`_request_judge` answers by itself is not counted. ``RuntimeError`` on adjudge's
+        own event loop.
         """
         return run_blocking(self._client.metrics())
 
@@ -282,122 +237,106 @@ class BaseJudgeReward:
         ``GradingFailure`` for a judge that failed; any other exception goes to the caller.
         """
         outcome = run_blocking(self._client.ask([prepare_request(request)]))[0]
-        if outcome.response is None:
-            raise outcome.failure or AssertionError("an outcome without response or failure")
+        if isinstance(outcome.answer, GradingFailure):
+            raise outcome.answer
         # A copy: the response may be another caller's, too, and is kept.
-        response = msgspec.convert(msgspec.to_builtins(outcome.response), JudgeResponse)
+        response = msgspec.convert(msgspec.to_builtins(outcome.answer), JudgeResponse)
+        response.request_id = request.request_id
         if outcome.cached:
             response.metadata = {**(response.metadata or {}), "cached": True}
         return response
 
     # ── how it is done ───────────────────────────────────────────────────────────────────────
 
-    @property
-    def _overridden(self) -> bool:
-        return type(self)._request_judge is not BaseJudgeReward._request_judge  # noqa: SLF001
+    async def _compute(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
+        """One result per request, with a rule's in its place where that is wanted and allowed."""
+        if type(self)._request_judge is BaseJudgeReward._request_judge:  # noqa: SLF001
+            outcomes = await self._client.ask([_prepare(one) for one in asked])
+        else:
+            # A thread waits for the others: this loop must not, since overrides wait for it.
+            loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1)
+            outcomes = await loop.run_in_executor(thread, self._ask_overrides, asked)
+        results = [self._result(*one) for one in zip(asked, outcomes, strict=True)]
+        if self.settings.fallback_to_rule:
+            # Rules may take their time in processes of their own.
+            await run_all(self._replace(results, n, one) for n, one in enumerate(asked))
+        is_debug = _log.isEnabledFor(logging.DEBUG)
+        for result in results:
+            if is_debug or result.failure is not None:
+                self._log_result(result)
+        return results
 
-    def _compute(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
-        if not self._overridden or on_engine():  # where it refuses: threads would wait for it
-            return run_blocking(self._ask([_prepare(one) for one in asked]))
+    def _ask_overrides(self, asked: Sequence[RequestOrFailure]) -> list[RequestOutcome]:
         with ThreadPoolExecutor(self.settings.max_concurrent_requests) as threads:
-            outcomes = list(threads.map(self._ask_override, asked))
-        return run_blocking(self._finish(asked, outcomes))
-
-    async def _acompute(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
-        if self._overridden:
-            return await asyncio.to_thread(self._compute, asked)
-        return await run_on_engine(self._ask([_prepare(one) for one in asked]))
-
-    async def _ask(
-        self, prepared: Sequence[PreparedRequest | GradingFailure]
-    ) -> list[JudgeRewardResult]:
-        sendable = [one for one in prepared if isinstance(one, PreparedRequest)]
-        answers = iter(await self._client.ask(sendable))
-        return await self._finish(
-            [one.request if isinstance(one, PreparedRequest) else one for one in prepared],
-            [
-                next(answers) if isinstance(one, PreparedRequest) else RequestOutcome(failure=one)
-                for one in prepared
-            ],
-        )
+            return list(threads.map(self._ask_override, asked))
 
     def _ask_override(self, asked: RequestOrFailure) -> RequestOutcome:
         started = time.monotonic()
-        outcome = RequestOutcome()
+        if isinstance(asked, GradingFailure):
+            return RequestOutcome(asked)
+        answer: JudgeResponse | GradingFailure
         try:
-            if isinstance(asked, GradingFailure):
-                raise asked
-            outcome.response = _override_response(self._request_judge(asked))
-            if outcome.response.error is not None:
-                raise to_failure(outcome.response.error)
-            outcome.cached = bool((outcome.response.metadata or {}).get("cached"))
+            answer = response = _read_override(self._request_judge(asked))
+            cached = bool((response.metadata or {}).get("cached"))
+            if response.error is not None:
+                answer = to_failure(response.error)
         except GradingFailure as failure:
-            outcome.failure = failure
-        outcome.latency = time.monotonic() - started
-        return outcome
-
-    async def _finish(
-        self, asked: Sequence[RequestOrFailure], outcomes: Sequence[RequestOutcome]
-    ) -> list[JudgeRewardResult]:
-        """Outcomes as results, with a rule in its place where that is wanted and allowed."""
-        found = [self._result(*one) for one in zip(asked, outcomes, strict=True)]
-        if self.settings.fallback_to_rule:
-            missing = [place for place, one in enumerate(found) if one.source == "none"]
-            # Rules may take their time in processes of their own.
-            await run_all(self._replace(found, n, asked[n], outcomes[n]) for n in missing)
-        is_debug = _log.isEnabledFor(logging.DEBUG)
-        for result in found:
-            if is_debug or result.error is not None:
-                _log_result(result, self._failures)
-        return found
+            answer, cached = failure, False
+        return RequestOutcome(answer, cached, time.monotonic() - started)
 
     def _result(self, asked: RequestOrFailure, outcome: RequestOutcome) -> JudgeRewardResult:
         name = asked.request_id if isinstance(asked, JudgeRequest) else None
-        failure, response = outcome.failure, outcome.response
-        if failure is None and response is not None:
-            self._final_in_row = 0
-            details = response.detailed_scores
+        answer = outcome.answer
+        if isinstance(answer, GradingFailure):
+            if answer.final:
+                self._count_final(answer)
             return JudgeRewardResult(
-                response.score,
-                "judge",
-                name,
-                outcome.latency,
-                outcome.cached,
-                response.explanation,
-                None if details is None else {**details},  # the response is others' as well
-                response=response,
+                None, "none", name, outcome.latency, error=str(answer), failure=answer
             )
-        if not isinstance(failure, GradingFailure):
-            raise failure or AssertionError("an outcome without response or failure")
-        if failure.final:
-            self._count_final(failure)
+        self._final_in_row = 0
+        details = answer.detailed_scores
         return JudgeRewardResult(
-            None, "none", name, outcome.latency, error=str(failure), error_kind=failure.kind
+            answer.score,
+            "judge",
+            name,
+            outcome.latency,
+            outcome.cached,
+            answer.explanation,
+            details and {**details},  # the response is others' as well
         )
 
     async def _replace(
-        self,
-        found: list[JudgeRewardResult],
-        place: int,
-        asked: RequestOrFailure,
-        outcome: RequestOutcome,
+        self, results: list[JudgeRewardResult], place: int, asked: RequestOrFailure
     ) -> None:
-        """A rule's score in place of a judge's that may pass."""
-        failure, result = outcome.failure, found[place]
-        if not isinstance(asked, JudgeRequest) or not isinstance(failure, GradingFailure):
+        """A rule's score in place of a judge's that may pass; see :class:`AnswerGrader`."""
+        result, failure = results[place], results[place].failure
+        if failure is None or isinstance(asked, GradingFailure):
             return
         if not is_passing(failure.kind, failure.metadata):
             return
         try:
-            rule = await compute_rule_score(asked)
+            rule = await _answer_grader().aevaluate(
+                asked.completion, asked.answer, asked.answer_type
+            )
         except GradingFailure as why:
-            error = f"{result.error}; the rule gives no score: {why}"
-            found[place] = msgspec.structs.replace(result, error=error)
+            error = f"{failure}; the rule gives no score: {why}"
+            results[place] = msgspec.structs.replace(result, error=error)
         else:
-            (await self._client.batcher()).counts.fallbacks += 1
-            found[place] = msgspec.structs.replace(
+            (await self._client.batcher()).counts["fallbacks"] += 1
+            results[place] = msgspec.structs.replace(
                 result, score=rule.score, source="rule_fallback", explanation=rule.reason
             )
+
+    def _log_result(self, result: JudgeRewardResult) -> None:
+        """Failures by kind, each at once and then every ten seconds; at DEBUG every reward."""
+        kind = result.error_kind
+        if kind is not None and (n := self._failures.count((result.source, kind))):
+            by_rule = result.source == "rule_fallback"
+            what = "a rule gives the score" if by_rule else "the reward is missing"
+            _log.warning("%s (%s, %d ×): %s", what, kind, n, result.error)
+        said = f" ({kind})" if kind else ", cached" if result.cached else ""
+        name, ms = result.request_id or "-", 1000 * result.latency
+        _log.debug("request %s: %s in %.1f ms%s", name, result.source, ms, said)
 
     def _count_final(self, failure: GradingFailure) -> None:
         """Raise at the eighth failure in a row that no further request will do better than."""
@@ -409,22 +348,27 @@ class BaseJudgeReward:
             raise JudgeUnavailable(message, failure.kind)
 
 
-def _prepare(asked: RequestOrFailure) -> PreparedRequest | GradingFailure:
-    """A request as bytes, in the caller's thread; what cannot be sent as its failure."""
+def _prepare(asked: RequestOrFailure) -> Asked:
+    """A request as bytes; what cannot be sent as its failure."""
     try:
         return asked if isinstance(asked, GradingFailure) else prepare_request(asked)
     except GradingFailure as failure:
         return failure
 
 
-def _override_response(found: Any) -> JudgeResponse:
+def _read_override(found: Any) -> JudgeResponse:
     """What an override returned; ``TypeError`` for what is neither a response nor like one."""
-    if isinstance(found, JudgeResponse | Mapping):
-        item = read_item(msgspec.json.encode(found))
-        if isinstance(item, ReplyItem):
-            return read_response(item)
-    kind = type(found).__name__
-    raise TypeError(f"_request_judge must return a JudgeResponse or a mapping like one, got {kind}")
+    if not isinstance(found, JudgeResponse | Mapping):
+        kind = type(found).__name__
+        raise TypeError(
+            f"_request_judge must return a JudgeResponse or a mapping like one, got {kind}"
+        )
+    return read_response(msgspec.to_builtins(found))
+
+
+@cache
+def _answer_grader() -> AnswerGrader:
+    return AnswerGrader()
 
 
 class JudgeRewardSystem(BaseJudgeReward):
@@ -458,8 +402,6 @@ class MultiCritiqueJudge:
     ) -> None:
         check_parameter("reduce", reduce, Reduce)
         self.reduce = reduce
-        if isinstance(judges, str) or not judges:
-            raise ConfigError("MultiCritiqueJudge: judges: must be a list of at least one address")
         self.judges = [create_judge_reward({**(config or {}), "judge_url": url}) for url in judges]
         if any(judge.settings.fallback_to_rule for judge in self.judges):
             raise ConfigError(
@@ -470,14 +412,14 @@ class MultiCritiqueJudge:
     def score(
         self,
         prompt: str,
-        completion: str,
+        completion: str | None = None,
         answer: Any = None,
         answer_type: str | None = None,
         **fields: Any,
     ) -> dict[str, Any]:
         """``score`` (``None`` is missing), ``explanation``, and each judge's in ``scores``."""
-        asked = [build_request(prompt, completion, answer, answer_type, fields)]
-        results = run_blocking(self._ask_all(asked))
+        asked = build_request(prompt, completion, answer, answer_type, fields)
+        results = run_blocking(self._compute(asked))
         scores = [result.score for result in results]
         given = [score for score in scores if score is not None]
         failed = [
@@ -492,14 +434,14 @@ class MultiCritiqueJudge:
         words = f"{self.reduce} of {len(given)} judges: {score:.2f}"
         return {"score": score, "explanation": words, "scores": scores}
 
-    async def _ask_all(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
-        asks = [asyncio.ensure_future(judge._acompute(asked)) for judge in self.judges]  # noqa: SLF001
-        try:
-            await asyncio.wait(asks)
-        finally:
-            for ask in asks:
-                ask.cancel()
-        return [ask.result()[0] for ask in asks]
+    async def _compute(self, asked: RequestOrFailure) -> list[JudgeRewardResult]:
+        results: dict[int, JudgeRewardResult] = {}
+
+        async def ask(place: int) -> None:
+            [results[place]] = await self.judges[place]._compute([asked])  # noqa: SLF001
+
+        await run_all(map(ask, range(len(self.judges))))
+        return [results[place] for place in range(len(self.judges))]
 
     def close(self) -> None:
         """Close all of them."""

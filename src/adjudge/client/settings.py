@@ -20,13 +20,10 @@ VARIABLES = {
     "judge_url": "JUDGE_MODEL_URL",
     "max_batch_size": "JUDGE_MAX_BATCH_SIZE",
     "max_concurrent_requests": "JUDGE_MAX_CONCURRENT",
-    "batch_timeout": "JUDGE_BATCH_TIMEOUT",
-    "timeout": "JUDGE_TIMEOUT",
 }
 """Where a key comes from that the config leaves out."""
 
 _ONE_VARIABLE = re.compile(r"\s*\$\{([A-Za-z_][A-Za-z0-9_]*)\}\s*\Z")
-_WHERE = "config"
 
 
 class ClientSettings(ConfigTable):
@@ -36,7 +33,6 @@ class ClientSettings(ConfigTable):
     ``api_key_env``: the variable that holds the key, read at every request.
     ``use_cache``: whether equal requests get one score, those in flight included.
     ``cache_size``: how many scores are kept; the least recently used goes first.
-    ``cache_ttl``: seconds that a score is kept.
     ``max_batch_size``: requests in one HTTP request, up to 128.
     ``batch_timeout``: seconds that the first request of a batch waits for others.
     ``max_concurrent_requests``: HTTP requests in flight.
@@ -54,7 +50,6 @@ class ClientSettings(ConfigTable):
     api_key_env: str = JUDGE_KEY_VARIABLE
     use_cache: bool = True
     cache_size: Annotated[int, Field(ge=1, le=10_000_000)] = 5000
-    cache_ttl: Annotated[float, Field(ge=0.001, le=1e9)] = 3600.0
     max_batch_size: Annotated[int, Field(ge=1, le=MAX_BATCH)] = 16
     batch_timeout: Annotated[float, Field(ge=0, le=60)] = 0.05
     max_concurrent_requests: Annotated[int, Field(ge=1, le=10_000)] = 32
@@ -64,14 +59,13 @@ class ClientSettings(ConfigTable):
     circuit_breaker_threshold: Annotated[int, Field(ge=1, le=1_000_000)] = 10
     circuit_breaker_timeout: Annotated[float, Field(ge=0.001, le=86_400)] = 60.0
 
-    @field_validator("*", mode="before")
+    @field_validator("judge_url")
     @classmethod
-    def _refuse_switch(cls, value: Any, info: ValidationInfo) -> Any:
-        """``true`` is no number, though Python counts with it."""
-        kind = cls.model_fields[str(info.field_name)].annotation
-        if isinstance(value, bool) and kind is not bool:
-            raise ValueError("must be no true or false")
-        return value
+    def _check_url(cls, url: str) -> str:
+        try:
+            return normalize_url(url)
+        except ConfigError as error:
+            raise ValueError(str(error).removeprefix("base_url: ")) from None
 
     @field_validator("api_key_env")
     @classmethod
@@ -82,6 +76,13 @@ class ClientSettings(ConfigTable):
             )
         return name
 
+    @field_validator("timeout")
+    @classmethod
+    def _check_timeout(cls, timeout: float, info: ValidationInfo) -> float:
+        if timeout <= info.data.get("batch_timeout", 0.0):
+            raise ValueError("must be above batch_timeout")
+        return timeout
+
     @classmethod
     def from_config(cls, config: Mapping[str, Any] | None = None) -> ClientSettings:
         """Settings from a config; what it leaves out, or sets to ``None``, from the environment.
@@ -91,32 +92,22 @@ class ClientSettings(ConfigTable):
         found and what is allowed; the judge's key is never shown.
         """
         if not isinstance(config, Mapping | None):
-            raise ConfigError(
-                f"{_WHERE}: must be a mapping of keys to values (found {type(config).__name__})"
-            )
+            kind = type(config).__name__
+            raise ConfigError(f"config: must be a mapping of keys to values (found {kind})")
         given = {name: value for name, value in (config or {}).items() if value is not None}
         key = given.pop("api_key", "")
-        values = {name: os.environ.get(variable) for name, variable in VARIABLES.items()}
-        values = {name: value for name, value in values.items() if value}
-        values |= {name: interpolate(value, _WHERE, name) for name, value in given.items()}
-        if key != "" and key != os.environ.get(JUDGE_KEY_VARIABLE):  # else its reader filled it in
-            found = _ONE_VARIABLE.match(key) if isinstance(key, str) else None
-            if found is None or "api_key_env" in values:
+        found = {name: os.environ.get(variable) for name, variable in VARIABLES.items()}
+        values = {name: value for name, value in found.items() if value}
+        values |= {name: interpolate(value, "config", name) for name, value in given.items()}
+        if key not in ("", os.environ.get(JUDGE_KEY_VARIABLE)):  # else its reader filled it in
+            variable = _ONE_VARIABLE.match(key) if isinstance(key, str) else None
+            if variable is None or "api_key_env" in values:
                 raise ConfigError(
-                    f"{_WHERE}: api_key: a config must not contain a key, and name one of them at "
-                    "most. Use api_key_env: A_VARIABLE, or "
-                    f"api_key: ${{{JUDGE_KEY_VARIABLE}}}."
+                    "config: api_key: a config must not contain a key, and name one of them at "
+                    f"most. Use api_key_env: A_VARIABLE, or api_key: ${{{JUDGE_KEY_VARIABLE}}}."
                 )
-            values["api_key_env"] = found[1]
-        if "judge_url" in values:
-            values["judge_url"] = _read_url(values["judge_url"])
-        settings = validate_model(cls, values, _WHERE)
-        if settings.batch_timeout >= settings.timeout:
-            raise ConfigError(
-                f"{_WHERE}: batch_timeout: must be below timeout (found "
-                f"{settings.batch_timeout:g}; timeout is {settings.timeout:g})"
-            )
-        return settings
+            values["api_key_env"] = variable[1]
+        return validate_model(cls, values, "config")
 
     def endpoint(self) -> EndpointSettings:
         """The same for the line to the service, in its terms.
@@ -141,14 +132,3 @@ class ClientSettings(ConfigTable):
             breaker_cooldown_s=self.circuit_breaker_timeout,
             breaker_waits=breaker_waits,
         )
-
-
-def _read_url(value: Any) -> str:
-    try:
-        url = normalize_url(value)
-    except ConfigError as error:
-        problem = f"judge_url{str(error).removeprefix('base_url')}"
-        raise ConfigError(f"{_WHERE}: {problem}") from None
-    if url.endswith(("/judge", "/batch_judge")):
-        raise ConfigError(f"{_WHERE}: judge_url: must not end in {url[url.rindex('/') :]}")
-    return url

@@ -116,9 +116,9 @@ async def answers(line: RequestBatcher, *completions: str) -> list[RequestOutcom
 
 
 def scores(found: list[RequestOutcome]) -> list[float | None]:
-    return [None if one.response is None else one.response.score for one in found]
+    return [None if isinstance(one.answer, GradingFailure) else one.answer.score for one in found]
 
 
 def kind(answer: RequestOutcome) -> str:
-    assert isinstance(answer.failure, GradingFailure), answer
-    return str(answer.failure.kind)
+    assert isinstance(answer.answer, GradingFailure), answer
+    return str(answer.answer.kind)
