@@ -25,8 +25,7 @@ from adjudge.intake.columns import ReferenceChoice
 from adjudge.intake.rendered import ThinkingWatch
 from adjudge.intake.rollouts import make_sample
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.progress import TrainerProgress
-from adjudge.trainers.recorder import FlightRecorder, open_recorder
+from adjudge.trainers.recorder import FlightRecorder, TrainerProgress, open_recorder
 from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult
 from adjudge.types import RewardResult, Sample
 

@@ -28,8 +28,8 @@ from adjudge.runs.folder import read_json_object
 from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow
 from adjudge.stats import mean
 from adjudge.text import encode_json
-from adjudge.trainers.metrics import batch_metrics
-from adjudge.trainers.progress import RecordedCall
+from adjudge.trainers.recorder import RecordedCall
+from adjudge.trainers.scoring import batch_metrics
 from adjudge.types import GradedSample, RewardResult, Sample
 
 _CLOSE_S = 10.0

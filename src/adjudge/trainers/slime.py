@@ -23,9 +23,8 @@ from adjudge.rewards.groups import group_step
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import mean, std
 from adjudge.trainers.adapter import Adapter, check_settings, share_adapter
-from adjudge.trainers.metrics import batch_metrics
-from adjudge.trainers.progress import TrainerProgress
-from adjudge.trainers.recorder import FlightRecorder
+from adjudge.trainers.recorder import FlightRecorder, TrainerProgress
+from adjudge.trainers.scoring import batch_metrics
 from adjudge.types import GradedSample, RewardResult, Sample
 
 _EPSILON = 1e-6  # both trainers'

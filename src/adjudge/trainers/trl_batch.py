@@ -14,7 +14,7 @@ from adjudge.intake.rendered import Thinking, ThinkTokens, read_rendered_prompt
 from adjudge.intake.rollouts import first_turn
 from adjudge.messages import prompt_messages
 from adjudge.trainers.adapter import ROLLOUT_FIELD_ERROR, Adapter
-from adjudge.trainers.progress import TrainerProgress
+from adjudge.trainers.recorder import TrainerProgress
 from adjudge.trainers.trl_environments import read_environment_rewards
 from adjudge.types import Sample
 
