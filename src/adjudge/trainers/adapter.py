@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypedDict, TypeVar
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, GradingFailure
@@ -44,6 +44,14 @@ _log = logging.getLogger("adjudge")
 
 _T = TypeVar("_T")
 AdapterT = TypeVar("AdapterT", bound="Adapter")
+
+
+class AdapterOptions(TypedDict, total=False):
+    """The options of every adapter; see :class:`Adapter`."""
+
+    name: str
+    columns: Mapping[str, str] | None
+    record: FlightRecorder | Path | str | None
 
 
 class Adapter:
