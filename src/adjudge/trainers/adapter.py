@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypedDict, TypeVar
+from typing import Any, ClassVar, Literal, TypedDict, TypeVar, Unpack
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, GradingFailure
@@ -25,8 +25,8 @@ from adjudge.intake.columns import ReferenceChoice
 from adjudge.intake.rendered import ThinkingWatch
 from adjudge.intake.rollouts import make_sample
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.recorder import FlightRecorder, TrainerProgress, open_recorder
-from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult
+from adjudge.trainers.recorder import FlightRecorder, open_recorder
+from adjudge.trainers.scoring import SPEC_VARIABLE, ScoreOptions, Scorer, ScorerResult
 from adjudge.types import RewardResult, Sample
 
 DEFAULT_NAME = "adjudge"
@@ -208,31 +208,24 @@ class Adapter:
     # --- scoring --------------------------------------------------------------------------------
 
     async def ascore(
-        self,
-        samples: Sequence[Sample],
-        groups: Sequence[str],
-        *,
-        step: int | None = None,
-        whole_groups: bool = True,
-        progress: TrainerProgress | None = None,
+        self, samples: Sequence[Sample], groups: Sequence[str], **options: Unpack[ScoreOptions]
     ) -> ScorerResult:
         """:meth:`Scorer.ascore <adjudge.trainers.scoring.Scorer.ascore>`; raises what it raises.
 
         A spec with schedules of weights needs the training ``step``: what a trainer calls may be a
         group, an evaluation or one of several processes, so calls are not counted.
         """
-        if step is None:
+        if options.get("step") is None:
             self.spec.refuse_schedules(self.trainer, "Give the grader a number.")
-        whole_groups = whole_groups and self.call_holds == "groups"
-        return await self.scorer.ascore(
-            samples, groups, step=step, whole_groups=whole_groups, progress=progress
-        )
+        if self.call_holds == "one sample":
+            options["whole_groups"] = False
+        return await self.scorer.ascore(samples, groups, **options)
 
     def score(
-        self, samples: Sequence[Sample], groups: Sequence[str], *, step: int | None = None
+        self, samples: Sequence[Sample], groups: Sequence[str], **options: Unpack[ScoreOptions]
     ) -> ScorerResult:
         """:meth:`ascore` from ordinary code, also inside somebody else's running loop."""
-        return run_blocking(self.ascore(samples, groups, step=step))
+        return run_blocking(self.ascore(samples, groups, **options))
 
     async def ascore_one(
         self,

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from adjudge.config import compare_settings, flatten
 from adjudge.errors import RunFolderError, TrainingStopped
 from adjudge.files import write_json
 from adjudge.rewards.function import describe_settings
@@ -84,7 +85,7 @@ class FlightRecorder:
     ``max_bytes``: how large ``rollouts.jsonl`` may become; what comes then is counted, not written.
     ``sentinel``: watch the metrics of the first process by the rules of
     :mod:`adjudge.checks.steps`; alarms are logged and written to ``alarms.jsonl``, and under
-    ``"stop"`` end the run. ``gold`` names a grader that is not trained on, for the sentinel.
+    ``"stop"`` end the run.
 
     One object serves any thread; a pickled one, or one in a forked child, has a thread and a count
     of its own. Where writing fails, the run goes on: that is logged once, and counted.
@@ -108,14 +109,9 @@ class FlightRecorder:
         *,
         max_bytes: int = DEFAULT_MAX_BYTES,
         sentinel: SentinelAction | None = None,
-        gold: str | None = None,
     ) -> None:
         self.folder = Path(folder)
-        self._options: dict[str, Any] = {
-            "max_bytes": max_bytes,
-            "sentinel": sentinel,
-            "gold": gold,
-        }
+        self._options: dict[str, Any] = {"max_bytes": max_bytes, "sentinel": sentinel}
         self._lock = threading.Lock()
         self._writer: RecorderThread | None = None
         self._acknowledged = False
@@ -175,10 +171,8 @@ class FlightRecorder:
     @property
     def stop_reason(self) -> str | None:
         """Why the run is to end; ``None`` while nobody wants that, or who asks will see to it."""
-        writer = self._writer
-        if writer is None or writer.pid != os.getpid() or self._acknowledged:
-            return None
-        return writer.stop_reason
+        writer = self._find_writer()
+        return None if writer is None or self._acknowledged else writer.stop_reason
 
     def acknowledge_stop(self) -> None:
         """Let :meth:`check_stop` pass: the trainer ends the run by its own means."""
@@ -191,8 +185,8 @@ class FlightRecorder:
 
     def flush(self, timeout_s: float = 10.0) -> bool:
         """Wait until what was recorded here is written; whether it is."""
-        writer = self._writer
-        return writer is None or writer.pid != os.getpid() or writer.flush(timeout_s)
+        writer = self._find_writer()
+        return writer is None or writer.flush(timeout_s)
 
     def close(self) -> None:
         """Write what waits and the last counts; called at the end of the process, too."""
@@ -205,14 +199,21 @@ class FlightRecorder:
             atexit.unregister(writer.close)
             writer.close()
 
+    def _find_writer(self) -> RecorderThread | None:
+        """The thread of this process, which a forked child has not."""
+        writer = self._writer
+        return None if writer is None or writer.pid != os.getpid() else writer
+
     def _writer_here(self) -> RecorderThread:
         from adjudge.trainers.recorder_thread import RecorderThread  # noqa: PLC0415  (see above)
 
         with self._lock:
-            if self._writer is None or self._writer.pid != os.getpid():
-                self._writer = RecorderThread(self.folder, **self._options, start=self._start)
-                atexit.register(self._writer.close)
-            return self._writer
+            writer = self._find_writer()
+            if writer is None:
+                writer = RecorderThread(self.folder, **self._options, start=self._start)
+                atexit.register(writer.close)
+                self._writer = writer
+            return writer
 
 
 def open_recorder(record: FlightRecorder | Path | str | None = None) -> FlightRecorder | None:
@@ -253,21 +254,10 @@ def _claim(folder: Path, facts: Mapping[str, Any]) -> None:
         return
     if known.get("kind") != _KIND:
         raise RunFolderError(f"{folder}: holds another kind of run. Record to another folder.")
-    if (other := _find_difference(known.get("settings"), facts["settings"])) is not None:
-        key, was, now = other
+    sides = [dict(flatten(one.get("settings") or {})) for one in (known, facts)]
+    for other in compare_settings(*sides):
         raise RunFolderError(
-            f"{folder}: holds a recorded run of another spec: {key} was {was!r:.200} (in "
-            f"{known.get('spec_path')}), and now is {now!r:.200} (in {facts['spec_path']}). Record "
-            "to another folder."
+            f"{folder}: holds a recorded run of another spec: {other.key} was {other.left!r:.200} "
+            f"(in {known.get('spec_path')}), and now is {other.right!r:.200} (in "
+            f"{facts['spec_path']}). Record to another folder."
         )
-
-
-def _find_difference(was: Any, now: Any, key: str = "") -> tuple[str, Any, Any] | None:
-    """The first key in which two trees of settings differ, with both values."""
-    if isinstance(was, dict) and isinstance(now, dict):
-        for name in dict.fromkeys([*was, *now]):
-            inner = f"{key}.{name}" if key else str(name)
-            if found := _find_difference(was.get(name), now.get(name), inner):
-                return found
-        return None
-    return None if was == now else (key or "the spec", was, now)

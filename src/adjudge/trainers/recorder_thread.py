@@ -127,7 +127,6 @@ class RecorderThread:
         *,
         max_bytes: int,
         sentinel: SentinelAction | None,
-        gold: str | None,
         start: int = 1,
     ) -> None:
         self.pid = os.getpid()
@@ -137,7 +136,7 @@ class RecorderThread:
         rank = os.environ.get("RANK", "")
         self._rank = int(rank) if rank.isdecimal() else None
         self._name = secrets.token_hex(3)
-        self._watch = StepWatch(sentinel, gold=gold) if sentinel and not self._rank else None
+        self._watch = StepWatch(sentinel) if sentinel and not self._rank else None
         self._logs = {
             name: _SharedLog(folder / name, numbered=name in (_ROLLOUTS, _EVALUATION))
             for name in (_ROLLOUTS, _EVALUATION, _METRICS, _ALARMS, RECORDER_FILE)
@@ -148,7 +147,6 @@ class RecorderThread:
         self._dropped: Counter[str] = Counter()
         self._error = ""
         self._reported = 0, ""
-        self._warned: set[str] = set()
         self._window: list[RecordedCall] = []  # of a sample each, until they are a row of metrics
         self._thread = threading.Thread(target=self._run, name="adjudge-recorder", daemon=True)
         self._thread.start()
@@ -206,9 +204,9 @@ class RecorderThread:
     def _drop(self, why: str, count: int, message: str) -> None:
         """Count samples that are not written; ``message`` says why, once."""
         with self._counting:
-            self._dropped.update({why: count} if count else {})
-        if why not in self._warned:
-            self._warned.add(why)
+            first = why not in self._dropped
+            self._dropped[why] += count
+        if first:
             _log.warning(
                 "%s: rollouts are not recorded: %s. Training goes on; recorder.jsonl counts them. "
                 "This is said once.",
@@ -360,7 +358,7 @@ class RecorderThread:
 
     def _report(self) -> None:
         with self._counting:
-            dropped = dict(self._dropped)
+            dropped = dict(+self._dropped)  # those of which there are any
         self._reported = sum(dropped.values()), self._error
         row = RecorderRow(
             writer=self._name,

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from adjudge.checks.missing import MissingCounts, answer_properties, check_missing
 from adjudge.engine.clock import LogLimiter
@@ -34,6 +34,14 @@ GroupKey = TypeVar("GroupKey", bound=Hashable)
 
 SPEC_VARIABLE = "ADJUDGE_SPEC"
 """The environment variable that names the spec where a trainer takes only a dotted path."""
+
+
+class ScoreOptions(TypedDict, total=False):
+    """What :meth:`Scorer.ascore` takes beside samples and groups."""
+
+    step: int | None
+    whole_groups: bool
+    progress: TrainerProgress | None
 
 
 @dataclass
@@ -212,17 +220,20 @@ class Scorer(SpecRewardFunction):
 
         A line a step, and without steps, or with many calls of one, a line in ten seconds.
         """
-        missing = [one.missing for one in results if one.missing is not None]
-        failed = [one for one in missing if one.kind is not ErrorKind.NOT_SAMPLED]
-        imputed = [one.imputed[0] for one in results if one.imputed]
-        self._unreported.update(("are missing", one.kind) for one in failed)
-        self._unreported.update(
-            ("have a grader's minimum for a failure", one.kind) for one in imputed
-        )
-        self._unreported_total += len(results) - (len(missing) - len(failed))
-        if not (failed or imputed) or not self._limiter.count(step):
+        drawn = [
+            one for one in results if not one.missing or one.missing.kind != ErrorKind.NOT_SAMPLED
+        ]
+        failed = [("are missing", one.missing) for one in drawn if one.missing]
+        failed += [
+            ("have a grader's minimum for a failure", one.imputed[0])
+            for one in drawn
+            if one.imputed
+        ]
+        self._unreported.update((what, one.kind) for what, one in failed)
+        self._unreported_total += len(drawn)
+        if not failed or not self._limiter.count(step):
             return
-        first = (failed or imputed)[0]
+        _, first = failed[0]
         text = shorten_text(first.error)
         if not text.startswith(f"{first.name}: "):
             text = f"{first.name}: {text}"
@@ -280,18 +291,10 @@ class Scorer(SpecRewardFunction):
         return found
 
     def score(
-        self,
-        samples: Sequence[Sample],
-        groups: Sequence[str],
-        *,
-        step: int | None = None,
-        whole_groups: bool = True,
-        progress: TrainerProgress | None = None,
+        self, samples: Sequence[Sample], groups: Sequence[str], **options: Unpack[ScoreOptions]
     ) -> ScorerResult:
         """:meth:`ascore` from ordinary code, also inside somebody else's running loop."""
-        return run_blocking(
-            self.ascore(samples, groups, step=step, whole_groups=whole_groups, progress=progress)
-        )
+        return run_blocking(self.ascore(samples, groups, **options))
 
 
 def _usage(calls: Sequence[Provenance]) -> Usage | None:
