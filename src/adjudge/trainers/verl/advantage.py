@@ -79,47 +79,45 @@ def make_turn_reward(result: RewardResult) -> float | None:
     return TurnReward(result.score, result.event_rewards)
 
 
-def find_turn_ends(response_mask: Any) -> list[list[int]]:
-    """The last token of each turn, for each row of a mask ``[B, R]``."""
-    import torch  # noqa: PLC0415  (heavy)
-
-    own = response_mask.bool()
-    ends = own & ~torch.nn.functional.pad(own[:, 1:], (0, 1))
-    return [row.nonzero().flatten().tolist() for row in ends]
-
-
 class TurnRewardPlacer:
     """Puts events' rewards on their turns; says once where they are no match."""
 
     def __init__(self) -> None:
         self._told = False
 
-    def place(self, row: Any, last: int, ends: Sequence[int], reward: float | None) -> None:
-        """Spread ``reward``, which stands on ``last`` of ``row`` ``[R]``, over the turns; in place.
+    def place(
+        self,
+        tensor: Any,
+        last: Sequence[int],
+        response_mask: Any,
+        rewards: Sequence[float | None],
+    ) -> None:
+        """Spread ``rewards``, which stand on ``last`` of ``tensor``'s rows, over turns; in place.
 
-        ``ends`` are the turns' last tokens. What has no events, or one turn, stays as it is; so
-        does, with a warning, a reward whose events and turns are not equally many.
+        ``tensor`` and ``response_mask`` are ``[B, R]``. What has no events, or one turn, stays as
+        it is; so does, with a warning, a reward whose events and turns are not equally many.
         """
-        if not isinstance(reward, TurnReward) or len(ends) < 2:
-            return
-        own = reward.events
-        if len(own) != len(ends) or not all(map(math.isfinite, own)):
-            self._say(reward, len(ends))
-            return
-        added = row.new_tensor(own)
-        # Less what the turns get as the row rounds it, so that the row's sum is rounded once.
-        row[last] = reward - added.double().sum().item()
-        row[list(ends)] += added
+        import torch  # noqa: PLC0415  (heavy)
 
-    def _say(self, reward: TurnReward, turns: int) -> None:
-        if self._told:
-            return
-        self._told = True
-        _log.warning(
-            "%d events do not fit a response of %d turns, or are no finite "
-            "numbers. The turns of such a rollout share one advantage.",
-            len(reward.events), turns,
-        )  # fmt: skip
+        own = response_mask.bool()
+        is_end = own & ~torch.nn.functional.pad(own[:, 1:], (0, 1))
+        for row, reward in enumerate(rewards):
+            if not isinstance(reward, TurnReward):
+                continue
+            ends, events = is_end[row].nonzero().flatten().tolist(), reward.events
+            if len(ends) < 2:
+                continue
+            if len(events) == len(ends) and all(map(math.isfinite, events)):
+                added = tensor.new_tensor(events)
+                # Less what the turns get as the row rounds it, so that its sum is rounded once.
+                tensor[row, last[row]] = reward - added.double().sum().item()
+                tensor[row, ends] += added
+            elif not self._told:
+                self._told = True
+                _log.warning(
+                    "%d events do not fit a response of %d turns, or are no finite numbers. The "
+                    "turns of such a rollout share one advantage.", len(events), len(ends),
+                )  # fmt: skip
 
 
 _EPSILON = 1e-6  # verl's own
@@ -150,7 +148,7 @@ def adjudge_grpo(
     """
     # An estimator gets no keys of its rows, and only they say which rows are of one rollout.
     keys = find_caller_local("compute_advantage_for_multi_trajectories", "batch_keys")
-    last = _last_outputs(keys or ())
+    last = find_last_outputs(keys or ())
     if len(last) != len(index) or last == list(range(len(last))):
         return _leave_missing_out(token_level_rewards, response_mask, index, config)
     rows = sorted(set(last))
@@ -167,7 +165,7 @@ def adjudge_grpo(
     return spread, spread
 
 
-def _last_outputs(keys: Sequence[str]) -> list[int]:
+def find_last_outputs(keys: Sequence[str]) -> list[int]:
     """For each key ``{uid}_{session}_{output}``, the row of that rollout's last output."""
     final: dict[str, int] = {}
     for row, key in enumerate(keys):

@@ -31,7 +31,6 @@ from adjudge.trainers.verl.advantage import (
     ADJUDGE_ESTIMATOR,
     TurnReward,
     TurnRewardPlacer,
-    find_turn_ends,
 )
 from adjudge.trainers.verl.batches import MASK_COLUMN
 from adjudge.trainers.verl.reward_sources import (
@@ -72,9 +71,8 @@ class TurnOutput(_Output):
         reward = self.reward_score
         found: dict[str, Any] = super().as_dict()
         if "rm_scores" in found:
-            row, mask = found["rm_scores"], found["response_mask"]
-            [ends] = find_turn_ends(mask.unsqueeze(0))
-            _placer.place(row, len(row) - 1, ends, reward)
+            row, mask = found["rm_scores"].unsqueeze(0), found["response_mask"].unsqueeze(0)
+            _placer.place(row, [row.shape[1] - 1], mask, [reward])
         return found
 
 

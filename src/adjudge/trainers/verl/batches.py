@@ -74,18 +74,20 @@ def rebuild_turns(
 
 def _assistant_message(text: str, calls_before: int) -> dict[str, Any]:
     """One assistant message; a ``<tool_call>`` that is no call stays text."""
-    words = ""
     calls: list[dict[str, Any]] = []
-    for inside, part in _split_by_tag(text, "tool_call"):
+    words, *parts = text.split("<tool_call>")
+    for part in parts:
+        inside, closed, after = part.partition("</tool_call>")
         said: Any = None
-        if inside:
+        if closed:
             with suppress(msgspec.MsgspecError, RecursionError):
-                said = msgspec.json.decode(part.strip())
+                said = msgspec.json.decode(inside.strip())
         if isinstance(said, dict) and isinstance(said.get("name"), str):
             number = f"call_{calls_before + len(calls)}"
             calls.append(tool_call(number, said["name"], said.get("arguments")))
+            words += after
         else:
-            words += f"<tool_call>{part}</tool_call>" if inside else part
+            words += f"<tool_call>{part}"
     return assistant_message(words.strip() if calls else words, calls)
 
 
@@ -93,28 +95,17 @@ def _tool_messages(text: str, turn: dict[str, Any]) -> list[dict[str, Any]]:
     """What came back: results of tools in the order of the turn's calls, else a user's words."""
     if not turn:
         raise _unreadable_messages("the response_mask begins with words that are not the policy's")
-    results = [part for inside, part in _split_by_tag(text, "tool_response") if inside]
-    if not results and not turn.get("tool_calls"):
-        return [{"role": "user", "content": _TEMPLATE_LINES.sub("", text).strip()}]
-    if not results:
+    calls = turn.get("tool_calls", ())
+    parts = [part.partition("</tool_response>") for part in text.split("<tool_response>")[1:]]
+    results = [inside.strip() for inside, closed, _ in parts if closed]
+    if not results and calls:
         raise _unreadable_messages("what came back from tools has no <tool_response> tags")
-    messages: list[dict[str, Any]] = [{"role": "tool", "content": one.strip()} for one in results]
-    for message, call in zip(messages, turn.get("tool_calls", ()), strict=False):
+    if not results:
+        return [{"role": "user", "content": _TEMPLATE_LINES.sub("", text).strip()}]
+    messages: list[dict[str, Any]] = [{"role": "tool", "content": one} for one in results]
+    for message, call in zip(messages, calls, strict=False):
         message["tool_call_id"] = call["id"]
     return messages
-
-
-def _split_by_tag(text: str, tag: str) -> list[tuple[bool, str]]:
-    """``text`` cut at ``<tag>…</tag>``: (inside or not, part), in one pass."""
-    opener, closer = f"<{tag}>", f"</{tag}>"
-    parts, at = [], 0
-    while (start := text.find(opener, at)) >= 0:
-        end = text.find(closer, start)
-        if end < 0:
-            break
-        parts += [(False, text[at:start]), (True, text[start + len(opener) : end])]
-        at = end + len(closer)
-    return [*parts, (False, text[at:])]
 
 
 _TEMPLATE_LINES = re.compile(r"\A\s*user\s|\sassistant\s*\Z")

@@ -28,12 +28,14 @@ from adjudge.errors import AdjudgeError, JudgeAuthError, JudgeUnavailable
 from adjudge.hosts import is_address
 from adjudge.trainers.scoring import SPEC_VARIABLE
 from adjudge.trainers.verl import check_verl_version, installed_verl
+from adjudge.trainers.verl.advantage import find_last_outputs
 from adjudge.trainers.verl.reward_columns import (
     DETAILS_COLUMN,
     METRICS_COLUMN,
     MISSING_COLUMN,
     MISSING_PARTS,
     missing_metrics,
+    read_loop_batch,
     read_loop_rows,
 )
 from adjudge.trainers.verl.reward_managers import COUNTS_REQUEST, JudgeRewardManager
@@ -83,10 +85,7 @@ class JudgeTrainerMixin:
         self.actor_rollout_wg.update_actor = update_and_report
 
     def _compute_or_extract_reward(
-        self,
-        batch: Any,
-        reward_fn: Any = None,
-        return_dict: bool = False,
+        self, batch: Any, reward_fn: Any = None, return_dict: bool = False
     ) -> Any:
         """Rewards of a batch; those already there (``rm_scores``) are not computed again.
 
@@ -143,8 +142,8 @@ class JudgeTrainerMixin:
         """
         n = len(inputs)
         info = dict(reward_extra_infos_dict or {})
-        details = all_details if all_details is not None else info.pop(DETAILS_COLUMN, None)
-        info.pop(DETAILS_COLUMN, None)
+        if all_details is not None:
+            info[DETAILS_COLUMN] = all_details
         columns: dict[str, Sequence[Any] | None] = {
             "messages": messages if messages is not None else self._messages(n),
             "input": inputs,
@@ -153,12 +152,11 @@ class JudgeTrainerMixin:
             "step": [self.global_steps] * n,
             "gts": gts,
             **{key: column for key, column in info.items() if key not in _COLUMNS_NOT_DUMPED},
-            DETAILS_COLUMN: None if details is None else [_parse_details(one) for one in details],
         }
         kept = {key: col for key, col in columns.items() if col is not None and len(col) == n}
-        rows = [{key: _to_json(column[i]) for key, column in kept.items()} for i in range(n)]
-        for row in rows:
-            _restore_missing(row)
+        rows = [
+            _make_dumped_row({key: column[i] for key, column in kept.items()}) for i in range(n)
+        ]
         folder = Path(dump_path)
         folder.mkdir(parents=True, exist_ok=True)
         lines = "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
@@ -174,14 +172,17 @@ class JudgeTrainerMixin:
         return found if len(found) == n else [None] * n
 
 
-def _restore_missing(row: dict[str, Any]) -> None:
-    details = row.get(DETAILS_COLUMN)
+def _make_dumped_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as JSON has it: NaN is null, and so is what stands in for a missing number."""
+    plain = {name: one.item() if hasattr(one, "item") else one for name, one in row.items()}
+    details = plain.get(DETAILS_COLUMN)
+    if isinstance(details, str):
+        details = plain[DETAILS_COLUMN] = json.loads(details)
     gone = details.pop(MISSING_PARTS, []) if isinstance(details, dict) else []
-    if row.get(MISSING_COLUMN) == 1.0:
+    if plain.get(MISSING_COLUMN) == 1.0:
         gone = [*gone, "score", "reward"]
-    for name in gone:
-        if name in row:
-            row[name] = None
+    gone += [k for k, one in plain.items() if isinstance(one, float) and not math.isfinite(one)]
+    return {name: None if name in gone else one for name, one in plain.items()}
 
 
 def _weighted_means(
@@ -195,16 +196,6 @@ def _weighted_means(
             entry[0] += value * len(samples)
             entry[1] += len(samples)
     return {name: total / weight for name, (total, weight) in sums.items() if weight}
-
-
-def _parse_details(details: Any) -> Any:
-    return json.loads(details) if isinstance(details, str) else details
-
-
-def _to_json(value: Any) -> Any:
-    """A value that JSON has; NaN is null."""
-    item = value.item() if hasattr(value, "item") else value
-    return None if isinstance(item, float) and not math.isfinite(item) else item
 
 
 class JudgeMetricsMixin:
@@ -239,7 +230,9 @@ class JudgeMetricsMixin:
         """The other trainers' update; what it returns is all that they log of it."""
         output = super()._update_actor(batch, *args, **kwargs)  # type: ignore[misc]  # verl's
         if hasattr(batch, "non_tensor_batch"):
-            output.meta_info["metrics"].update(_batch_metrics(batch))
+            groups = [str(uid) for uid in batch.non_tensor_batch["uid"]]
+            scored = read_loop_batch(batch, groups)
+            output.meta_info["metrics"].update({} if scored is None else scored.metrics)
         return output
 
     def _take_counts(self) -> Counter[str]:
@@ -262,18 +255,14 @@ def _queued_metrics(batch: Any) -> dict[str, float]:
     """Of the last output of each rollout in TransferQueue, padding left out."""
     import transfer_queue as tq  # type: ignore[import-not-found]  # noqa: PLC0415  (verl)
 
-    last: dict[str, str] = {}
-    for key, tag in zip(batch.keys, batch.tags, strict=True):
-        if tag.get("is_padding"):
-            continue
-        rollout, _, place = key.rpartition("_")
-        if int(place) >= int(last.get(rollout, key).rpartition("_")[2]):
-            last[rollout] = key
-    if not last:
+    pairs = zip(batch.keys, batch.tags, strict=True)
+    keys = [key for key, tag in pairs if not tag.get("is_padding")]
+    if not keys:
         return {}
-    fields = ["uid", "rm_scores", "extra_fields"]
     data = tq.kv_batch_get(
-        keys=list(last.values()), partition_id=batch.partition_id, select_fields=fields
+        keys=[keys[row] for row in sorted(set(find_last_outputs(keys)))],
+        partition_id=batch.partition_id,
+        select_fields=["uid", "rm_scores", "extra_fields"],
     )
     rows = list(data["rm_scores"].unbind())
     uids, extra = data.pop("uid").tolist(), data.pop("extra_fields").tolist()
@@ -283,18 +272,6 @@ def _queued_metrics(batch: Any) -> dict[str, float]:
     columns = {key: [info[key] for info in infos] for key in infos[0]}
     rewards = [float(row.sum()) for row in rows]
     return read_loop_rows(columns, rewards, uids, list(map(len, rows))).metrics
-
-
-def _batch_metrics(batch: Any) -> dict[str, float]:
-    """Of a ``DataProto`` that has its rewards."""
-    names = batch.meta_info.get("reward_extra_keys") or []
-    if MISSING_COLUMN not in names:
-        return {}
-    columns = {name: batch.non_tensor_batch[name] for name in names}
-    scores = batch.batch["rm_scores"]
-    lengths = batch.batch["attention_mask"][:, -scores.shape[-1] :].sum(dim=-1).tolist()
-    groups = [str(uid) for uid in batch.non_tensor_batch["uid"]]
-    return read_loop_rows(columns, scores.sum(dim=-1).tolist(), groups, lengths).metrics
 
 
 def make_judge_trainer() -> type:

@@ -120,6 +120,17 @@ def read_loop_rows(
     return ScorerResult(results, metrics | ({_COSTS: sum(costs)} if costs else {}))
 
 
+def read_loop_batch(data: Any, groups: Sequence[str]) -> ScorerResult | None:
+    """:func:`read_loop_rows` of a ``DataProto``; ``None`` where its rewards are not from here."""
+    names = data.meta_info.get("reward_extra_keys") or []
+    if MISSING_COLUMN not in names:
+        return None
+    scores = data.batch["rm_scores"]
+    lengths = data.batch["attention_mask"][:, -scores.shape[-1] :].sum(dim=-1).tolist()
+    columns = {name: data.non_tensor_batch[name] for name in names}
+    return read_loop_rows(columns, scores.sum(dim=-1).tolist(), groups, lengths)
+
+
 def compute_result_metrics(
     results: Sequence[RewardResult], groups: Sequence[str], lengths: Sequence[int]
 ) -> dict[str, float]:

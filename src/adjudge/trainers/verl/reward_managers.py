@@ -27,7 +27,6 @@ from adjudge.trainers.verl.advantage import (
     MissingRewardUid,
     TurnRewardPlacer,
     find_caller_local,
-    find_turn_ends,
     make_turn_reward,
 )
 from adjudge.trainers.verl.batches import BatchRows, last_output
@@ -43,7 +42,7 @@ from adjudge.trainers.verl.reward_columns import (
     loop_row,
     object_column,
     plain_details,
-    read_loop_rows,
+    read_loop_batch,
 )
 from adjudge.trainers.verl.reward_sources import (
     GroupService,
@@ -164,35 +163,25 @@ class JudgeRewardManager:
         values, extra = self._filled(data, scored.results, rows.groups, rows.sources)
         tensor = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
         tensor[torch.arange(len(values)), torch.tensor(rows.last)] = torch.tensor(values)
-        if self.adv_estimator == ADJUDGE_ESTIMATOR and not data.meta_info.get("validate"):
-            self._place_events(tensor, data, rows, scored.results)
-        return tensor, extra
-
-    def _place_events(
-        self, tensor: Any, data: Any, rows: BatchRows, results: Sequence[RewardResult]
-    ) -> None:
-        """What events add to the rewards in ``tensor`` goes to the turns that earned it."""
         mask = data.batch.get("response_mask", None)
-        if mask is None or not any(result.event_rewards for result in results):
-            return
-        for place, ends in enumerate(find_turn_ends(mask)):
-            reward = make_turn_reward(results[place])
-            self._placer.place(tensor[place], rows.last[place], ends, reward)
+        by_turn = self.adv_estimator == ADJUDGE_ESTIMATOR and not data.meta_info.get("validate")
+        if by_turn and mask is not None:
+            rewards = list(map(make_turn_reward, scored.results))
+            self._placer.place(tensor, rows.last, mask, rewards)
+        return tensor, extra
 
     def _from_the_loop(self, data: Any) -> tuple[Any, dict[str, Any]]:
         """``rm_scores`` as they are, but for the NaN by which our loop manager says "missing"."""
         tensor = data.batch["rm_scores"]
         names = data.meta_info.get("reward_extra_keys", [])
-        extra = {name: data.non_tensor_batch[name] for name in names}
-        if MISSING_COLUMN not in extra:
-            return tensor, extra  # somebody else's
-        tensor = tensor.clone()  # to write into
-        groups, sources = self.reader.groups(data), self.reader.sources(data)
+        groups = self.reader.groups(data)
+        scored = read_loop_batch(data, groups)
+        if scored is None:
+            return tensor, {name: data.non_tensor_batch[name] for name in names}
         self._keys = [key for key in names if key not in {MISSING_COLUMN, DETAILS_COLUMN}]
-        lengths = data.batch["attention_mask"][:, -tensor.shape[-1] :].sum(dim=-1).tolist()
-        scored = read_loop_rows(extra, tensor.sum(dim=-1).tolist(), groups, lengths)
         self._note([] if self.collected is None else self.samples(data), scored)
-        values, extra = self._filled(data, scored.results, groups, sources)
+        values, extra = self._filled(data, scored.results, groups, self.reader.sources(data))
+        tensor = tensor.clone()  # to write into
         for row, value in zip(tensor, values, strict=True):
             row.nan_to_num_(nan=value)
         return tensor, extra
