@@ -32,8 +32,8 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.intake.rendered import Thinking
 from adjudge.rewards.spec import RewardSpec
+from adjudge.trainers import INSTALL_LINES
 from adjudge.trainers.adapter import DEFAULT_NAME, Adapter, AdapterOptions, share_adapter
-from adjudge.trainers.declarations import find_install_line
 from adjudge.trainers.scoring import ScorerResult
 from adjudge.trainers.trl_batch import (
     GroupLayout,
@@ -303,7 +303,7 @@ def refuse_older_trl() -> None:
         if trainer is not None and _adds_up_missing(trainer):
             raise ConfigError(
                 f"trl: {_describe_trainer(trainer)} counts a missing reward as 0, so that a failed "
-                f"judge looks like a bad answer. Run: {find_install_line('trl')}"
+                f"judge looks like a bad answer. Run: {INSTALL_LINES['trl']}"
             )
 
 
