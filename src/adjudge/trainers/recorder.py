@@ -171,8 +171,18 @@ class FlightRecorder:
     @property
     def stop_reason(self) -> str | None:
         """Why the run is to end; ``None`` while nobody wants that, or who asks will see to it."""
-        writer = self._find_writer()
-        return None if writer is None or self._acknowledged else writer.stop_reason
+        from adjudge.runs.records import STOP_FILE  # noqa: PLC0415  (most trainers record nothing)
+
+        writer, path = self._find_writer(), self.folder / STOP_FILE
+        if self._acknowledged:
+            return None
+        if path.exists():
+            found = read_json_object(path) or {}
+            return (
+                f"{found.get('rule', 'adjudge watch')}: {found.get('seen', '')} (by `adjudge watch "
+                f"--stop`; remove {path} before you train on)"
+            )
+        return None if writer is None else writer.stop_reason
 
     def acknowledge_stop(self) -> None:
         """Let :meth:`check_stop` pass: the trainer ends the run by its own means."""

@@ -23,9 +23,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
-import msgspec
-
 from adjudge.errors import GradingFailure, JudgeAuthError
+from adjudge.intake.conversation import tool_call
 from adjudge.intake.rendered import THINK_TAGS
 from adjudge.trainers.verl.advantage import (
     ADJUDGE_ESTIMATOR,
@@ -76,19 +75,14 @@ class TurnOutput(_Output):
         return found
 
 
-def _replace_tool_loop() -> None:
-    """Put our tool loop where verl's own is; one that the user's file names stays."""
-    stock = f"{_Loop.__module__}.{_Loop.__qualname__}"
-    if _registry.get("tool_agent", {}).get("_target_") == stock:
-        _registry["tool_agent"] = {"_target_": "adjudge.trainers.verl.JudgeToolAgentLoop"}
-
-
 class JudgeAgentLoopWorker(_Worker):
     """verl's own, in an actor like it, with a word to the judge service before and after."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        _replace_tool_loop()
+        stock = f"{_Loop.__module__}.{_Loop.__qualname__}"
+        if _registry.get("tool_agent", {}).get("_target_") == stock:  # and not the user's own
+            _registry["tool_agent"] = {"_target_": "adjudge.trainers.verl.JudgeToolAgentLoop"}
         self._groups = make_group_service(self.config)
         self._by_turn = configured_estimator(self.config) == ADJUDGE_ESTIMATOR
 
@@ -205,46 +199,31 @@ def plain_messages(
     verl leaves in; calls without an id get ``call_0``, …, and their results, which stand in the
     same order, likewise.
     """
-    found, waiting, count = [], [], 0
+    found, waiting, count = [], list[str](), 0
+    cut = [token for token in special_tokens if token not in THINK_TAGS]  # where the answer begins
     for place, message in enumerate(messages):
-        plain = {**message, "content": _without_media(message.get("content"))}
+        content = message.get("content")
+        if isinstance(content, list):  # verl carries images and videos beside the messages
+            content = [_without_media(part) if isinstance(part, dict) else part for part in content]
+        plain = {**message, "content": content}
         if place >= opening and plain["role"] == "assistant":
-            plain["content"] = _without_tokens(plain["content"], special_tokens)
-            if calls := message.get("tool_calls"):
+            if isinstance(content, str):
+                for token in cut:
+                    content = content.replace(token, "")
+                plain["content"] = content.strip()
+            calls = message.get("tool_calls") or ()
+            waiting = [call.get("id") or f"call_{count + i}" for i, call in enumerate(calls)]
+            count += len(calls)
+            if calls:
                 plain["tool_calls"] = [
-                    _plain_call(call, count + offset) for offset, call in enumerate(calls)
+                    tool_call(name, call["function"]["name"], call["function"].get("arguments"))
+                    for name, call in zip(waiting, calls, strict=True)
                 ]
-                count += len(calls)
-            waiting = [call["id"] for call in plain.get("tool_calls", ())]
         elif place >= opening and plain["role"] == "tool" and waiting:
             plain.setdefault("tool_call_id", waiting.pop(0))
         found.append(plain)
     return found
 
 
-def _plain_call(call: dict[str, Any], number: int) -> dict[str, Any]:
-    function = dict(call["function"])
-    if not isinstance(function.get("arguments"), str):
-        function["arguments"] = msgspec.json.encode(function.get("arguments")).decode()
-    return {"id": f"call_{number}", **call, "function": function}
-
-
-def _without_tokens(content: Any, tokens: Sequence[str]) -> Any:
-    if not isinstance(content, str):
-        return content
-    for token in tokens:
-        if token not in THINK_TAGS:  # they say where the answer begins
-            content = content.replace(token, "")
-    return content.strip()
-
-
-def _without_media(content: Any) -> Any:
-    """A content's parts without images and videos, which verl carries beside the messages."""
-    if not isinstance(content, list):
-        return content
-    return [
-        {key: value for key, value in part.items() if key in ("type", "text")}
-        if isinstance(part, dict)
-        else part
-        for part in content
-    ]
+def _without_media(part: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if key in ("type", "text")}
