@@ -76,7 +76,7 @@ SMALL_ON_PURPOSE = {
     "adjudge.cli.models": "loaded by the program when the command is asked for",
     "adjudge.judges.models.llama_server": "run by its path, in a child process",
     "adjudge.service.ray_router": "loaded by Ray Serve by its name",
-    "adjudge.trainers.trl_environments": "imported by users, by its path",
+    "adjudge.trainers.trl_functions": "imported by users, by its path",
     "adjudge.trainers.verl.register": "loaded by verl as a file",
     "adjudge_lab.judge_training.verl.register": "loaded by verl as a file",
     "adjudge_lab.rl.verl.main_ppo": "run by `python -m`",

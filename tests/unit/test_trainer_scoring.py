@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import math
 import pickle
 from typing import Any, ClassVar
 
@@ -10,10 +11,13 @@ import pytest
 from adjudge.errors import GradingFailure, JudgeUnavailable
 from adjudge.graders.base import BaseGrader
 from adjudge.rewards import RewardSample, RewardSpec
-from adjudge.trainers.metrics import group_length_correlation
-from adjudge.trainers.scoring import Scorer, ScorerResult
-from adjudge.trainers.verl.batches import plain_details, results_from_columns
-from adjudge.trainers.verl.step_metrics import RewardCounts, missing_metrics
+from adjudge.trainers.scoring import Scorer, ScorerResult, group_length_correlation
+from adjudge.trainers.verl.reward_columns import (
+    RewardCounts,
+    loop_row,
+    missing_metrics,
+    read_loop_rows,
+)
 from adjudge.types import (
     GraderMode,
     GraderRank,
@@ -83,9 +87,10 @@ def test_suspect_failures_are_seen_whatever_they_become(
     [said] = [one for one in caplog.messages if "1 of 4 rewards" in one]
     assert "(unparsable 1); the first: " in said
     assert "quality: " in said
-    [row, *_] = results_from_columns(
-        first.rewards[1:2], {"details": [plain_details(first.results[1])], "reward_missing": [0.0]}
-    )
+    made = loop_row(first.results[1], [], {})
+    columns = {name: [value] for name, value in made.items()}
+    reward = math.nan if first.rewards[1] is None else first.rewards[1]
+    [row] = read_loop_rows(columns, [reward], ["u"], [1]).results
     assert (row.suspect, "imputed" in (row.details or {})) == (True, False)
     assert missing_metrics(counted(row))["judge/suspect_frac"] == 1.0
 

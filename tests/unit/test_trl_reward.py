@@ -20,9 +20,13 @@ from adjudge.rewards import RewardSpec
 from adjudge.trainers import trl
 from adjudge.trainers.adapter import Adapter
 from adjudge.trainers.trl import PicklableReward, make_reward
-from adjudge.trainers.trl_batch import TrlBatch, find_group_layout, group_equal_prompts
-from adjudge.trainers.trl_shared import share_missing, shares_missing
-from adjudge.trainers.trl_vectors import make_rewards
+from adjudge.trainers.trl_batch import (
+    TrlBatch,
+    find_group_layout,
+    group_equal_prompts,
+    shares_missing,
+)
+from adjudge.trainers.trl_functions import make_rewards, share_missing
 
 # No word of hexadecimal digits: a fence's tag could hold it, once in hundreds of runs.
 SPEC: dict[str, Any] = {

@@ -10,7 +10,7 @@ from tests.refusals import refuses
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, MissingRewardError
 from adjudge.graders import FunctionGrader
 from adjudge.rewards import RewardSpec
-from adjudge.trainers.trl_vectors import RewardVector, make_rewards
+from adjudge.trainers.trl_functions import RewardVector, make_rewards
 from adjudge.types import Role
 
 ASKED: list[str] = []

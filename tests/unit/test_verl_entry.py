@@ -8,8 +8,8 @@ from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, JudgeAuthError
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.verl.advantage import check_estimator
 from adjudge.trainers.verl.main_ppo import check_spec_file, ends_in_a_sentence
+from adjudge.trainers.verl.reward_sources import check_estimator
 
 GRADER = '[[graders]]\nname = "q"\ntype = "json_valid"\n'
 

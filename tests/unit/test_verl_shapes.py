@@ -12,17 +12,16 @@ from hypothesis import strategies as st
 
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.rewards import RewardResult
-from adjudge.trainers.verl.advantage import (
-    find_caller_local,
+from adjudge.trainers.verl import SUPPORTED_VERSIONS, check_verl_version
+from adjudge.trainers.verl.advantage import find_caller_local, make_turn_reward
+from adjudge.trainers.verl.batches import rebuild_turns
+from adjudge.trainers.verl.reward_columns import (
+    RewardCounts,
     impute_for_validation,
     impute_rewards,
-    make_turn_reward,
-)
-from adjudge.trainers.verl.batches import flat_loop_row, rebuild_turns
-from adjudge.trainers.verl.step_metrics import RewardCounts, missing_metrics, rows_metrics
-from adjudge.trainers.verl.versions import (
-    SUPPORTED_VERSIONS,
-    check_verl_version,
+    loop_row,
+    missing_metrics,
+    read_loop_rows,
 )
 from adjudge.types import GraderError
 
@@ -37,19 +36,19 @@ CALL = '<tool_call>{"name": "add", "arguments": {"x": 2}}</tool_call>'
 @given(ROWS)
 def test_a_stand_in_leaves_its_groups_mean(rows: list[tuple[float | None, str, str]]) -> None:
     rewards, groups = [row[0] for row in rows], [row[1] for row in rows]
-    stood = impute_rewards(rewards, groups)
+    stood, factors = impute_rewards(rewards, groups)
     for group in set(groups):
         here = [i for i, one in enumerate(groups) if one == group]
         present = [r for i in here if (r := rewards[i]) is not None]
         if present:
-            filled = statistics.fmean(stood.rewards[i] for i in here)
+            filled = statistics.fmean(stood[i] for i in here)
             assert filled == pytest.approx(statistics.fmean(present), abs=1e-9)
         if len(present) > 1:
             factor = math.sqrt((len(here) - 1) / (len(present) - 1))
-            assert stood.inflation[group] == pytest.approx(factor)
+            assert factors[group] == pytest.approx(factor)
         else:
-            assert group not in stood.inflation
-    kept = [(a, b) for a, b in zip(rewards, stood.rewards, strict=True) if a is not None]
+            assert group not in factors
+    kept = [(a, b) for a, b in zip(rewards, stood, strict=True) if a is not None]
     assert all(a == b for a, b in kept)
 
 
@@ -123,11 +122,12 @@ def test_a_steps_metrics_come_back_from_its_rows(rows: list[tuple[Any, Any, floa
         for i, (score, kind, _) in enumerate(rows)
     ]  # fmt: skip
     infos = [
-        flat_loop_row(result, ["q_score"], {"judge/cost_usd": cost, "judge/score_mean": 9.0})
+        loop_row(result, ["q_score"], {"judge/cost_usd": cost, "judge/score_mean": 9.0})
         for result, (_, _, cost) in zip(results, rows, strict=True)
     ]
     rewards = [math.nan if score is None else score for score, _, _ in rows]
-    found = rows_metrics(infos, rewards, ["u"] * len(rows), [1] * len(rows))
+    columns = {key: [info[key] for info in infos] for key in infos[0]}
+    found = read_loop_rows(columns, rewards, ["u"] * len(rows), [1] * len(rows)).metrics
     present = [score for score, _, _ in rows if score is not None]
     assert found["judge/missing_frac"] == pytest.approx(1 - len(present) / len(rows))
     assert found["judge/cost_usd"] == pytest.approx(sum(cost for _, _, cost in rows))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.trainers.declarations import TRAINERS
+from adjudge.trainers import TRAINERS
 from adjudge_lab.conformance.drivers import DRIVERS, STAND_INS
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -15,9 +15,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypedDict, TypeVar, Unpack
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, GradingFailure
@@ -25,9 +24,8 @@ from adjudge.intake.columns import ReferenceChoice
 from adjudge.intake.rendered import ThinkingWatch
 from adjudge.intake.rollouts import make_sample
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.progress import TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder, open_recorder
-from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult
+from adjudge.trainers.scoring import SPEC_VARIABLE, ScoreOptions, Scorer, ScorerResult
 from adjudge.types import RewardResult, Sample
 
 DEFAULT_NAME = "adjudge"
@@ -45,6 +43,14 @@ _log = logging.getLogger("adjudge")
 
 _T = TypeVar("_T")
 AdapterT = TypeVar("AdapterT", bound="Adapter")
+
+
+class AdapterOptions(TypedDict, total=False):
+    """The options of every adapter; see :class:`Adapter`."""
+
+    name: str
+    columns: Mapping[str, str] | None
+    record: FlightRecorder | Path | str | None
 
 
 class Adapter:
@@ -87,7 +93,11 @@ class Adapter:
         record: FlightRecorder | Path | str | None = None,
     ) -> None:
         self.scorer, self.name = Scorer(spec, record=open_recorder(record)), name
-        self.columns = check_columns(columns)
+        self.columns = dict(columns or {})
+        for field in self.columns:
+            # Messages may be what a trainer's own rollout code returns, which shows when it calls.
+            if field in ROLLOUT_FIELDS and field != "messages":
+                raise ConfigError(ROLLOUT_FIELD_ERROR.format(field))
         self._warned: set[str] = set()
         self._thinking_watch = ThinkingWatch(self.warn)
         self._references = ReferenceChoice(self.warn, "Name it with columns={{'reference': '{}'}}.")
@@ -201,31 +211,24 @@ class Adapter:
     # --- scoring --------------------------------------------------------------------------------
 
     async def ascore(
-        self,
-        samples: Sequence[Sample],
-        groups: Sequence[str],
-        *,
-        step: int | None = None,
-        whole_groups: bool = True,
-        progress: TrainerProgress | None = None,
+        self, samples: Sequence[Sample], groups: Sequence[str], **options: Unpack[ScoreOptions]
     ) -> ScorerResult:
         """:meth:`Scorer.ascore <adjudge.trainers.scoring.Scorer.ascore>`; raises what it raises.
 
         A spec with schedules of weights needs the training ``step``: what a trainer calls may be a
         group, an evaluation or one of several processes, so calls are not counted.
         """
-        if step is None:
+        if options.get("step") is None:
             self.spec.refuse_schedules(self.trainer, "Give the grader a number.")
-        whole_groups = whole_groups and self.call_holds == "groups"
-        return await self.scorer.ascore(
-            samples, groups, step=step, whole_groups=whole_groups, progress=progress
-        )
+        if self.call_holds == "one sample":
+            options["whole_groups"] = False
+        return await self.scorer.ascore(samples, groups, **options)
 
     def score(
-        self, samples: Sequence[Sample], groups: Sequence[str], *, step: int | None = None
+        self, samples: Sequence[Sample], groups: Sequence[str], **options: Unpack[ScoreOptions]
     ) -> ScorerResult:
         """:meth:`ascore` from ordinary code, also inside somebody else's running loop."""
-        return run_blocking(self.ascore(samples, groups, step=step))
+        return run_blocking(self.ascore(samples, groups, **options))
 
     async def ascore_one(
         self,
@@ -268,29 +271,26 @@ class Adapter:
         return "judge/" if self.name == DEFAULT_NAME else f"judge/{self.name}/"
 
 
-@lru_cache(maxsize=16)
-def _shared_adapter(
-    kind: Any, spec: str, columns: tuple[tuple[str, str], ...], record: str | None
-) -> Any:
-    return kind(spec, columns=dict(columns), record=record)
+_shared: dict[tuple[object, ...], Any] = {}
 
 
 def share_adapter(
     kind: type[AdapterT],
     spec: RewardSpec | Path | str | None = None,
-    columns: Mapping[str, str] | None = None,
-    record: str | None = None,
+    **options: Unpack[AdapterOptions],
 ) -> AdapterT:
     """One adapter for each spec's file in a process, for trainers that ask for a new one a batch.
 
     ``spec`` is by default what ``ADJUDGE_SPEC`` names; one that is an object has its own.
     """
     if isinstance(spec, RewardSpec):
-        return kind(spec, columns=columns, record=record)
+        return kind(spec, **options)
     path = str(spec or os.environ.get(SPEC_VARIABLE, ""))
-    any_kind: Any = kind
-    shared: AdapterT = _shared_adapter(any_kind, path, tuple((columns or {}).items()), record)
-    return shared
+    key = kind, path, repr(options)
+    if key not in _shared:
+        _shared[key] = kind(path, **options)
+    adapter: AdapterT = _shared[key]
+    return adapter
 
 
 def check_settings(
@@ -310,17 +310,6 @@ def check_settings(
             raise ConfigError(
                 f"{spell(key)}: must be {allowed or 'unset'}, since {why} (found {found!r})"
             )
-
-
-def check_columns(columns: Mapping[str, str] | None) -> dict[str, str]:
-    """``columns`` as a dict; raises :class:`ConfigError` for a field that the rollout gives.
-
-    ``messages`` may be what a trainer's own rollout code returns, which shows when it calls.
-    """
-    for field in columns or {}:
-        if field in ROLLOUT_FIELDS and field != "messages":
-            raise ConfigError(ROLLOUT_FIELD_ERROR.format(field))
-    return dict(columns or {})
 
 
 def make_missing_failure(result: RewardResult) -> GradingFailure:

@@ -87,7 +87,7 @@ def workflow_class() -> type[Any]:
         ) -> None:
             _check_version()
             super().__init__("adjudge", *args, **options)  # a name: a function gets a pool
-            self.adapter = share_adapter(_ArealAdapter, spec, columns, record)
+            self.adapter = share_adapter(_ArealAdapter, spec, columns=columns, record=record)
             self.reward_fn = self.async_reward_fn = self._judge
 
         async def arun_episode(self, engine: Any, data: dict[str, Any]) -> Any:

@@ -15,17 +15,17 @@ when the trainer starts, unless the spec's policy leaves whole groups out, or ra
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Unpack
 
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import mean
-from adjudge.trainers.adapter import DEFAULT_NAME, Adapter
-from adjudge.trainers.recorder import FlightRecorder
+from adjudge.trainers.adapter import DEFAULT_NAME, Adapter, AdapterOptions
+from adjudge.trainers.scoring import fill_missing
 from adjudge.trainers.trl_batch import GroupLayout
 from adjudge.types import Sample
 
@@ -46,12 +46,11 @@ class AdjudgeORM:
     where a missing reward would change what other completions learn.
     """
 
-    spec: RewardSpec | Path | str | None = None
-    columns: Mapping[str, str] | None = None
-    record: FlightRecorder | Path | str | None = None
+    spec: ClassVar[RewardSpec | Path | str | None] = None
+    options: ClassVar[AdapterOptions] = {}
 
     def __init__(self, args: Any = None, **_: Any) -> None:
-        self._adapter = _SwiftAdapter(args, self.spec, columns=self.columns, record=self.record)
+        self._adapter = _SwiftAdapter(args, self.spec, **self.options)
 
     async def __call__(self, _completions: Sequence[Any], **given: Any) -> list[float | None]:
         """The rewards to train on; ``None`` where nothing in the call has one.
@@ -64,19 +63,15 @@ class AdjudgeORM:
 
 
 def make_reward(
-    spec: RewardSpec | Path | str | None = None,
-    *,
-    name: str = DEFAULT_NAME,
-    columns: Mapping[str, str] | None = None,
-    record: FlightRecorder | Path | str | None = None,
+    spec: RewardSpec | Path | str | None = None, **options: Unpack[AdapterOptions]
 ) -> type[AdjudgeORM]:
     """A class for ``swift.rewards.orms`` with a spec of its own, called ``name`` in the log.
 
-    ``columns`` names the dataset column of a field, ``record`` a folder to
-    :mod:`record <adjudge.trainers.recorder>` to. What the spec says is checked when ms-swift
-    makes an object of it.
+    ``options`` are those of :class:`~adjudge.trainers.adapter.Adapter`. What the spec says is
+    checked when ms-swift makes an object of it.
     """
-    return type(name, (AdjudgeORM,), {"spec": spec, "columns": columns, "record": record})
+    name = options.get("name", DEFAULT_NAME)
+    return type(name, (AdjudgeORM,), {"spec": spec, "options": options})
 
 
 class _SwiftAdapter(Adapter):
@@ -181,23 +176,16 @@ class ZeroFilling:
 
         Raises :class:`ConfigError` where no rewards do.
         """
-        found = list(rewards)
-        groups: dict[str, list[int]] = defaultdict(list)
-        for place, group in enumerate(layout.groups):
-            groups[group].append(place)
-        for places in groups.values():
-            present = [one for place in places if (one := rewards[place]) is not None]
-            if len(present) == len(places) or (not present and self.keeps_groups_apart):
-                continue
-            if not (present and self.only_centres):
+        sizes, lost = Counter(layout.groups), Counter[str]()
+        lost.update(one for one, it in zip(layout.groups, rewards, strict=True) if it is None)
+        for group, count in lost.items():
+            whole = count == sizes[group]
+            if not (self.keeps_groups_apart if whole else self.only_centres):
                 raise ConfigError(
-                    f"{spec.where}: {len(places) - len(present)} of {len(places)} rewards of a "
-                    f"group are missing, and {self.who} would count them as 0. Use "
-                    f"missing.policy = 'raise', or {_REMEDY}."
+                    f"{spec.where}: {count} of {sizes[group]} rewards of a group are missing, and "
+                    f"{self.who} would count them as 0. Use missing.policy = 'raise', or {_REMEDY}."
                 )
-            for place in places:
-                found[place] = mean(present) if rewards[place] is None else rewards[place]
-        return found
+        return fill_missing(rewards, layout.groups)
 
 
 def _read_zero_filling(args: Any, scale: Any, estimator: Any) -> ZeroFilling:

@@ -19,7 +19,8 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -27,12 +28,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from adjudge.config import compare_settings, flatten
 from adjudge.errors import RunFolderError, TrainingStopped
 from adjudge.files import write_json
 from adjudge.rewards.function import describe_settings
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.folder import read_json_object
-from adjudge.trainers.progress import RecordedCall
+from adjudge.types import GradedSample, RewardResult, Sample
 from adjudge.version import __version__
 
 if TYPE_CHECKING:  # most trainers record nothing, and need not wait for what does
@@ -52,13 +54,38 @@ _LIVE = ".recorder.live"
 _log = logging.getLogger("adjudge")
 
 
+@dataclass(frozen=True)
+class TrainerProgress:
+    """Where a trainer is when it asks for rewards; ``None`` is not known.
+
+    ``step`` is its own count, ``policy_version`` the number of updates behind the policy that wrote
+    the answers; ``evaluating``: they are not trained on.
+    """
+
+    step: int | None = None
+    policy_version: int | None = None
+    evaluating: bool = False
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """One call of a trainer with its rewards; ``whole_groups`` as for :meth:`.Scorer.ascore`."""
+
+    samples: Sequence[Sample]
+    judged: Sequence[GradedSample]
+    results: Sequence[RewardResult]
+    metrics: Mapping[str, float]
+    progress: TrainerProgress
+    whole_groups: bool = True
+
+
 class FlightRecorder:
     """Writes what a trainer's rewards were made of to ``folder``.
 
     ``max_bytes``: how large ``rollouts.jsonl`` may become; what comes then is counted, not written.
     ``sentinel``: watch the metrics of the first process by the rules of
     :mod:`adjudge.checks.steps`; alarms are logged and written to ``alarms.jsonl``, and under
-    ``"stop"`` end the run. ``gold`` names a grader that is not trained on, for the sentinel.
+    ``"stop"`` end the run.
 
     One object serves any thread; a pickled one, or one in a forked child, has a thread and a count
     of its own. Where writing fails, the run goes on: that is logged once, and counted.
@@ -82,14 +109,9 @@ class FlightRecorder:
         *,
         max_bytes: int = DEFAULT_MAX_BYTES,
         sentinel: SentinelAction | None = None,
-        gold: str | None = None,
     ) -> None:
         self.folder = Path(folder)
-        self._options: dict[str, Any] = {
-            "max_bytes": max_bytes,
-            "sentinel": sentinel,
-            "gold": gold,
-        }
+        self._options: dict[str, Any] = {"max_bytes": max_bytes, "sentinel": sentinel}
         self._lock = threading.Lock()
         self._writer: RecorderThread | None = None
         self._acknowledged = False
@@ -149,10 +171,18 @@ class FlightRecorder:
     @property
     def stop_reason(self) -> str | None:
         """Why the run is to end; ``None`` while nobody wants that, or who asks will see to it."""
-        writer = self._writer
-        if writer is None or writer.pid != os.getpid() or self._acknowledged:
+        from adjudge.runs.records import STOP_FILE  # noqa: PLC0415  (most trainers record nothing)
+
+        writer, path = self._find_writer(), self.folder / STOP_FILE
+        if self._acknowledged:
             return None
-        return writer.stop_reason
+        if path.exists():
+            found = read_json_object(path) or {}
+            return (
+                f"{found.get('rule', 'adjudge watch')}: {found.get('seen', '')} (by `adjudge watch "
+                f"--stop`; remove {path} before you train on)"
+            )
+        return None if writer is None else writer.stop_reason
 
     def acknowledge_stop(self) -> None:
         """Let :meth:`check_stop` pass: the trainer ends the run by its own means."""
@@ -165,8 +195,8 @@ class FlightRecorder:
 
     def flush(self, timeout_s: float = 10.0) -> bool:
         """Wait until what was recorded here is written; whether it is."""
-        writer = self._writer
-        return writer is None or writer.pid != os.getpid() or writer.flush(timeout_s)
+        writer = self._find_writer()
+        return writer is None or writer.flush(timeout_s)
 
     def close(self) -> None:
         """Write what waits and the last counts; called at the end of the process, too."""
@@ -179,14 +209,21 @@ class FlightRecorder:
             atexit.unregister(writer.close)
             writer.close()
 
+    def _find_writer(self) -> RecorderThread | None:
+        """The thread of this process, which a forked child has not."""
+        writer = self._writer
+        return None if writer is None or writer.pid != os.getpid() else writer
+
     def _writer_here(self) -> RecorderThread:
         from adjudge.trainers.recorder_thread import RecorderThread  # noqa: PLC0415  (see above)
 
         with self._lock:
-            if self._writer is None or self._writer.pid != os.getpid():
-                self._writer = RecorderThread(self.folder, **self._options, start=self._start)
-                atexit.register(self._writer.close)
-            return self._writer
+            writer = self._find_writer()
+            if writer is None:
+                writer = RecorderThread(self.folder, **self._options, start=self._start)
+                atexit.register(writer.close)
+                self._writer = writer
+            return writer
 
 
 def open_recorder(record: FlightRecorder | Path | str | None = None) -> FlightRecorder | None:
@@ -227,21 +264,10 @@ def _claim(folder: Path, facts: Mapping[str, Any]) -> None:
         return
     if known.get("kind") != _KIND:
         raise RunFolderError(f"{folder}: holds another kind of run. Record to another folder.")
-    if (other := _find_difference(known.get("settings"), facts["settings"])) is not None:
-        key, was, now = other
+    sides = [dict(flatten(one.get("settings") or {})) for one in (known, facts)]
+    for other in compare_settings(*sides):
         raise RunFolderError(
-            f"{folder}: holds a recorded run of another spec: {key} was {was!r:.200} (in "
-            f"{known.get('spec_path')}), and now is {now!r:.200} (in {facts['spec_path']}). Record "
-            "to another folder."
+            f"{folder}: holds a recorded run of another spec: {other.key} was {other.left!r:.200} "
+            f"(in {known.get('spec_path')}), and now is {other.right!r:.200} (in "
+            f"{facts['spec_path']}). Record to another folder."
         )
-
-
-def _find_difference(was: Any, now: Any, key: str = "") -> tuple[str, Any, Any] | None:
-    """The first key in which two trees of settings differ, with both values."""
-    if isinstance(was, dict) and isinstance(now, dict):
-        for name in dict.fromkeys([*was, *now]):
-            inner = f"{key}.{name}" if key else str(name)
-            if found := _find_difference(was.get(name), now.get(name), inner):
-                return found
-        return None
-    return None if was == now else (key or "the spec", was, now)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import queue
 import secrets
 import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -24,16 +24,12 @@ import msgspec
 from adjudge.checks.steps import SentinelAction, StepWatch
 from adjudge.files import atomic_write
 from adjudge.intake.rollouts import read_conversation
-from adjudge.runs.folder import read_json_object
-from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow
+from adjudge.runs.records import RECORDER_FILE, RecorderRow
 from adjudge.stats import mean
 from adjudge.text import encode_json
-from adjudge.trainers.metrics import batch_metrics
-from adjudge.trainers.progress import RecordedCall
+from adjudge.trainers.recorder import RecordedCall
+from adjudge.trainers.scoring import batch_metrics
 from adjudge.types import GradedSample, RewardResult, Sample
-
-_CLOSE_S = 10.0
-"""How long the end of a process waits for what is still to be written."""
 
 _LOCK = ".recorder.lock"
 _ROLLOUTS, _EVALUATION = "rollouts.jsonl", "evaluation_rollouts.jsonl"
@@ -44,7 +40,6 @@ _MOST_ROW_BYTES = 8 * 2**20
 _WINDOW = 256
 """Samples of a row of metrics where the trainer hands them in one by one, without a step."""
 _ROWS_AT_ONCE, _YIELD_S = 8, 0.001
-_IDLE_S = 1.0
 
 _log = logging.getLogger("adjudge")
 
@@ -127,7 +122,6 @@ class RecorderThread:
         *,
         max_bytes: int,
         sentinel: SentinelAction | None,
-        gold: str | None,
         start: int = 1,
     ) -> None:
         self.pid = os.getpid()
@@ -137,21 +131,18 @@ class RecorderThread:
         rank = os.environ.get("RANK", "")
         self._rank = int(rank) if rank.isdecimal() else None
         self._name = secrets.token_hex(3)
-        self._watch = StepWatch(sentinel, gold=gold) if sentinel and not self._rank else None
+        self._watch = StepWatch(sentinel) if sentinel and not self._rank else None
         self._logs = {
             name: _SharedLog(folder / name, numbered=name in (_ROLLOUTS, _EVALUATION))
             for name in (_ROLLOUTS, _EVALUATION, _METRICS, _ALARMS, RECORDER_FILE)
         }
-        self._queue: queue.SimpleQueue[RecordedCall | threading.Event | None] = queue.SimpleQueue()
         self._counting = threading.Lock()
         self._waiting = self._calls = self._windows = self._rows = 0
         self._dropped: Counter[str] = Counter()
         self._error = ""
         self._reported = 0, ""
-        self._warned: set[str] = set()
         self._window: list[RecordedCall] = []  # of a sample each, until they are a row of metrics
-        self._thread = threading.Thread(target=self._run, name="adjudge-recorder", daemon=True)
-        self._thread.start()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="adjudge-recorder")
 
     def put(self, call: RecordedCall) -> None:
         """Leave a call to the thread, or count it where too much waits."""
@@ -162,38 +153,25 @@ class RecorderThread:
         if full:
             self._drop("queue_full", count, "the disk is slower than the trainer")
         else:
-            self._queue.put(call)
+            self._thread.submit(self._take, call, count)
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until what was put before is written; whether it is."""
-        done = threading.Event()
-        self._queue.put(done)
-        return done.wait(timeout_s)
+        return not wait([self._thread.submit(self._report_changes)], timeout_s).not_done
 
     def close(self) -> None:
         """Write what waits and the last counts, and end the thread."""
-        if self._thread.is_alive() and self.pid == os.getpid():
-            self._queue.put(None)
-            self._thread.join(_CLOSE_S)
+        if self.pid == os.getpid():
+            self._thread.shutdown()
+            self._do(self._end_window)
+            self._do(self._report)
 
-    def _run(self) -> None:
-        while True:
-            try:
-                item = self._queue.get(timeout=_IDLE_S)
-            except queue.Empty:
-                self._do(self._look_around)
-                continue
-            if isinstance(item, RecordedCall):
-                self._do(partial(self._write, item), len(item.samples))
-                with self._counting:
-                    self._waiting -= len(item.samples)
-                continue
-            self._do(self._look_around)
-            if item is None:
-                self._do(self._end_window)
-                self._do(self._report)
-                return
-            item.set()
+    def _take(self, call: RecordedCall, count: int) -> None:
+        self._do(partial(self._write, call), count)
+        with self._counting:
+            self._waiting -= count
+        if not self._waiting:
+            self._report_changes()
 
     def _do(self, work: Callable[[], None], count: int = 0) -> None:
         """Whatever goes wrong, the run goes on."""
@@ -206,9 +184,9 @@ class RecorderThread:
     def _drop(self, why: str, count: int, message: str) -> None:
         """Count samples that are not written; ``message`` says why, once."""
         with self._counting:
-            self._dropped.update({why: count} if count else {})
-        if why not in self._warned:
-            self._warned.add(why)
+            first = why not in self._dropped
+            self._dropped[why] += count
+        if first:
             _log.warning(
                 "%s: rollouts are not recorded: %s. Training goes on; recorder.jsonl counts them. "
                 "This is said once.",
@@ -236,8 +214,6 @@ class RecorderThread:
             self._drop("byte_limit", len(bodies) - written, said)
         if not call.progress.evaluating:
             self._do(partial(self._measure, call, step))
-        if self._queue.empty():
-            self._do(self._look_around)
 
     def _encode_rows(self, call: RecordedCall, step: int | None) -> list[bytes]:
         found = []
@@ -347,20 +323,13 @@ class RecorderThread:
         with exclusive_folder(self._folder):
             self._logs[name].append([encode_json(row, str)])
 
-    def _look_around(self) -> None:
-        """What changed is counted in the folder; who watches may want the run to end."""
+    def _report_changes(self) -> None:
         if (self._dropped.total(), self._error) != self._reported:
-            self._report()
-        if self.stop_reason is None and (path := self._folder / STOP_FILE).exists():
-            found = read_json_object(path) or {}
-            self.stop_reason = (
-                f"{found.get('rule', 'adjudge watch')}: {found.get('seen', '')} (by `adjudge watch "
-                f"--stop`; remove {path} before you train on)"
-            )
+            self._do(self._report)
 
     def _report(self) -> None:
         with self._counting:
-            dropped = dict(self._dropped)
+            dropped = dict(+self._dropped)  # those of which there are any
         self._reported = sum(dropped.values()), self._error
         row = RecorderRow(
             writer=self._name,

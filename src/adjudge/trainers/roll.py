@@ -21,12 +21,12 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
-from adjudge.stats import mean
-from adjudge.trainers.adapter import Adapter
+from adjudge.trainers.adapter import Adapter, AdapterOptions
+from adjudge.trainers.scoring import fill_missing
 
 LOOP = f"{__name__}.JudgeRolloutLoop"
 
@@ -72,7 +72,9 @@ class RollAdapter(Adapter):
         return [math.nan if reward is None else reward for reward in rewards]
 
 
-def make_reward(spec: RewardSpec | Path | str | None = None, **options: Any) -> type:
+def make_reward(
+    spec: RewardSpec | Path | str | None = None, **options: Unpack[AdapterOptions]
+) -> type:
     """A reward worker of ``spec``, for ``worker_cls: my_module.NAME``; beside it the loop.
 
     ``options`` are those of :class:`~adjudge.trainers.adapter.Adapter`. The spec is read when ROLL
@@ -86,23 +88,19 @@ def settle_missing(config: Any, responses: Sequence[Any]) -> bool:
 
     The rewards of ``responses`` are changed in place: ``response_level_rewards`` and ``scores``.
     """
-    found = [float(one.batch["response_level_rewards"][0]) for one in responses]
-    centre = mean([one for one in found if not math.isnan(one)])
-    if not any(map(math.isnan, found)):
-        return True
-    if centre is None or not _only_centres(config):
-        return False
-    for one, reward in zip(responses, found, strict=True):
-        if math.isnan(reward):
-            one.batch["response_level_rewards"][0] = centre
-            one.batch["scores"][0] = centre
-    return True
-
-
-def _only_centres(config: Any) -> bool:
+    given = [float(one.batch["response_level_rewards"][0]) for one in responses]
+    found = [None if math.isnan(one) else one for one in given]
     centres = config.adv_estimator == "reinforce" and config.norm_mean_type == "group"
     scales = config.norm_std_type is not None or getattr(config, "whiten_rewards", False)
-    return centres and not scales and not getattr(config, "whiten_advantages", False)
+    if None in found and (not centres or scales or getattr(config, "whiten_advantages", False)):
+        return False
+    filled = fill_missing(found, ["0"] * len(found))
+    if None in filled:
+        return False
+    for place in (place for place, reward in enumerate(found) if reward is None):
+        for name in ("response_level_rewards", "scores"):
+            responses[place].batch[name][0] = filled[place]
+    return True
 
 
 def derive_loop(base: type, query_filter: Callable[[Sequence[Any], Any], bool]) -> type:

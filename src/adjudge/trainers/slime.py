@@ -16,16 +16,15 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from adjudge.errors import ConfigError
 from adjudge.rewards.formulas import group_step
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import mean, std
-from adjudge.trainers.adapter import Adapter, check_settings, share_adapter
-from adjudge.trainers.metrics import batch_metrics
-from adjudge.trainers.progress import TrainerProgress
-from adjudge.trainers.recorder import FlightRecorder
+from adjudge.trainers.adapter import Adapter, AdapterOptions, check_settings, share_adapter
+from adjudge.trainers.recorder import TrainerProgress
+from adjudge.trainers.scoring import batch_metrics
 from adjudge.types import GradedSample, RewardResult, Sample
 
 _EPSILON = 1e-6  # both trainers'
@@ -52,18 +51,14 @@ _Reward = Callable[..., Coroutine[Any, Any, float | list[float]]]
 
 
 def make_reward(
-    spec: RewardSpec | Path | str | None = None,
-    *,
-    columns: Mapping[str, str] | None = None,
-    record: FlightRecorder | Path | str | None = None,
+    spec: RewardSpec | Path | str | None = None, **options: Unpack[AdapterOptions]
 ) -> _Reward:
     """:func:`reward` with a spec of its own, for ``--custom-rm-path my_module.NAME``.
 
-    ``columns`` names the metadata's key of a field. ``record`` is the folder of a
-    :mod:`flight recorder <adjudge.trainers.recorder>`, or one; by default ``ADJUDGE_RECORD`` names
-    it. Raises :class:`~adjudge.errors.ConfigError`.
+    ``options`` are those of :class:`~adjudge.trainers.adapter.Adapter`; columns are keys of the
+    metadata. Raises :class:`~adjudge.errors.ConfigError`.
     """
-    adapter = _SlimeAdapter(spec, columns=columns, record=record)
+    adapter = _SlimeAdapter(spec, **options)
 
     async def scored(args: Any, samples: Any, **_: Any) -> float | list[float]:
         return await adapter.rewards(args, samples)

@@ -22,30 +22,27 @@ from __future__ import annotations
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from functools import cache
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, Unpack
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.intake.rendered import Thinking
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.adapter import DEFAULT_NAME, Adapter, share_adapter
-from adjudge.trainers.declarations import find_install_line
-from adjudge.trainers.recorder import FlightRecorder
+from adjudge.trainers import INSTALL_LINES
+from adjudge.trainers.adapter import DEFAULT_NAME, Adapter, AdapterOptions, share_adapter
 from adjudge.trainers.scoring import ScorerResult
 from adjudge.trainers.trl_batch import (
     GroupLayout,
+    Rewards,
     TrlBatch,
     find_future_straddling,
-    find_group_layout,
     find_tokenizer,
-    group_equal_prompts,
+    shares_missing,
 )
-from adjudge.trainers.trl_shared import Rewards, shares_missing
-from adjudge.types import RewardResult
 
 _REMEDY = (
     "Make per_device_train_batch_size × steps_per_generation a multiple of num_generations (and "
@@ -59,22 +56,20 @@ _NONE_WARNING = "All reward functions returned None"
 def make_reward(
     spec: RewardSpec | Path | str | None = None,
     *,
-    name: str = DEFAULT_NAME,
-    columns: Mapping[str, str] | None = None,
     args: Any = None,
-    record: FlightRecorder | Path | str | None = None,
+    **options: Unpack[AdapterOptions],
 ) -> Callable[..., Coroutine[Any, Any, Rewards]]:
     """A reward function for ``reward_funcs=``: one plain ``async def`` called ``name``.
 
-    ``spec`` is an object or a file, by default the file that ``ADJUDGE_SPEC`` names. ``name`` tells
-    several functions of one trainer apart, in ``rewards/NAME/mean`` and, where it is not the
-    default, in ``judge/NAME/…``. ``columns`` names the dataset column of a field
-    (``{"reference": "target"}``); see the module for what a sample gets
-    without it. ``args`` is the trainer's own configuration (``GRPOConfig``): TRL shows a reward
-    function nothing of the trainer before the first call, and with it groups that would straddle
-    processes are refused here. ``record`` is the folder of a
-    :mod:`flight recorder <adjudge.trainers.recorder>`, or one; by default ``ADJUDGE_RECORD`` names
-    it.
+    ``spec`` is an object or a file, by default the file that ``ADJUDGE_SPEC`` names; see the module
+    for what a sample gets. ``args`` is the trainer's own configuration (``GRPOConfig``): TRL shows
+    a reward function nothing of the trainer before the first call, and with it groups that would
+    straddle processes are refused here. ``options`` are those of
+    :class:`~adjudge.trainers.adapter.Adapter`: ``name`` tells several functions of one trainer
+    apart, in ``rewards/NAME/mean`` and, where it is not the default, in ``judge/NAME/…``;
+    ``columns`` names the dataset column of a field (``{"reference": "target"}``); ``record`` is the
+    folder of a :mod:`flight recorder <adjudge.trainers.recorder>`, or one; by default
+    ``ADJUDGE_RECORD`` names it.
 
     The function returns a float per completion, ``None`` for a missing one. It raises
     :class:`~adjudge.errors.JudgeUnavailable`, :class:`~adjudge.errors.JudgeAuthError`, under
@@ -82,14 +77,14 @@ def make_reward(
     :class:`~adjudge.errors.ConfigError`, also where the spec compares the samples of a group and a
     group straddles processes. This one raises :class:`~adjudge.errors.ConfigError`.
     """
-    adapter = TrlAdapter(spec, name=name, columns=columns, record=record)
+    adapter = TrlAdapter(spec, **options)
     if args is not None:
         adapter.check_whole_groups(find_future_straddling(args), _REMEDY)
 
     async def scored(*given: Any, **columns: Any) -> Rewards:
         return await adapter.rewards(TrlBatch(*given, **columns))
 
-    scored.__name__ = scored.__qualname__ = name
+    scored.__name__ = scored.__qualname__ = adapter.name
     scored.__doc__ = f"Rewards of {adapter.scorer.spec.where}; None is missing."
     return scored
 
@@ -113,20 +108,15 @@ class PicklableReward:
     A plain callable. ``AsyncGRPOTrainer`` pickles it and calls it with one whole group, in a thread
     of its rollout process, without a logger; under ``sample_rate`` each call draws anew, so the
     whole group is judged, or none of it. ``OnlineDPOTrainer`` calls it with pairs, and counts a
-    missing reward as 0: it needs ``missing.policy = "raise"``. Returns and raises what
-    :func:`make_reward`'s function does.
+    missing reward as 0: it needs ``missing.policy = "raise"``. ``options`` are ``name``,
+    ``columns`` and ``record``. Returns and raises what :func:`make_reward`'s function does.
     """
 
     def __init__(
-        self,
-        spec: RewardSpec | Path | str | None = None,
-        *,
-        name: str = DEFAULT_NAME,
-        columns: Mapping[str, str] | None = None,
-        record: FlightRecorder | Path | str | None = None,
+        self, spec: RewardSpec | Path | str | None = None, **options: Unpack[AdapterOptions]
     ) -> None:
-        self.__name__ = name
-        self._adapter = TrlAdapter(spec, name=name, columns=columns, record=record)
+        self._adapter = TrlAdapter(spec, **options)
+        self.__name__ = self._adapter.name
 
     def __call__(self, /, *given: Any, **columns: Any) -> Rewards:
         """The rewards of one group, or of a trainer's batch; ``None`` is missing."""
@@ -148,9 +138,7 @@ class TrlAdapter(Adapter):
 
     async def rewards(self, batch: TrlBatch, layout: GroupLayout | None = None) -> Rewards:
         """Score one call of the trainer and log what it offers to log."""
-        if layout is None:
-            layout = find_group_layout(batch) or group_equal_prompts(batch.prompts)
-        return (await self.score_batch(batch, layout)).rewards
+        return (await self.score_batch(batch, layout or batch.find_layout())).rewards
 
     async def score_batch(self, batch: TrlBatch, layout: GroupLayout) -> ScorerResult:
         """What a call's completions came to, once nothing in the trainer forbids it."""
@@ -191,11 +179,8 @@ class TrlAdapter(Adapter):
                 f"{names.count(self.name)} reward functions are called {self.name!r}, so TRL "
                 "logs them as one. Give each a name=… of its own."
             )
-        problem = _describe_second_count(self.spec, trainer) or self._describe_other_functions(
-            trainer
-        )
-        if problem is not None:
-            raise ConfigError(problem)
+        self._check_second_count(trainer)
+        self._check_other_functions(trainer)
         step = self.spec.reward.group
         by, setting, remedy = _find_division(trainer) or (None, "", "")
         both = setting.startswith("multi_objective")  # its sums are divided by the batch's, too
@@ -213,20 +198,34 @@ class TrlAdapter(Adapter):
                 "and by RLOOTrainer itself. Set group = 'none'."
             )
 
-    def _describe_other_functions(self, trainer: Any) -> str | None:
-        """Why a missing reward would count beside the trainer's other functions, if it would."""
+    def _check_second_count(self, trainer: Any) -> None:
+        """Refuse a spec that would count the environments' rewards beside TRL, which adds them."""
+        mode = self.spec.reward.combine_mode
+        functions = getattr(trainer, "reward_funcs", None) or ()
+        names = getattr(trainer, "reward_func_names", None) or ()
+        owned = [name for one, name in zip(functions, names, strict=False) if _is_trls_own(one)]
+        if owned and mode != "replace":
+            raise ConfigError(
+                f"{self.spec.where}: reward.combine_mode: {mode!r} would count the reward of "
+                f"{' and '.join(owned)} twice, since TRL adds what get_reward returns. Give it to "
+                "the spec alone, environment_factory=expose_environment_reward(…) of "
+                "adjudge.trainers.trl_functions, or leave it to TRL with 'replace'."
+            )
+
+    def _check_other_functions(self, trainer: Any) -> None:
+        """Refuse functions beside which a missing reward would count."""
         functions = getattr(trainer, "reward_funcs", None) or ()
         policy = self.spec.missing.policy
         if len(functions) < 2 or policy == "raise" or shares_missing(functions):
-            return None
+            return
         aggregation = getattr(trainer, "multi_objective_aggregation", "sum_then_normalize")
         counted = "its group's mean" if aggregation == "normalize_then_sum" else "0"
-        return (
+        raise ConfigError(
             f"{self.spec.where}: missing.policy: does not hold beside other reward functions, "
             f"since TRL counts a missing reward of one function as {counted} (found {policy!r} and "
             f"{len(functions)} functions; allowed here: 'raise'). Make the others graders of the "
             "spec (weight 0 reports only), or give all of them to share_missing of "
-            "adjudge.trainers.trl_shared."
+            "adjudge.trainers.trl_functions."
         )
 
     def _end_gracefully(self, trainer: Any) -> None:
@@ -251,7 +250,8 @@ class TrlAdapter(Adapter):
         if batch.log_extra is not None:
             for key in self.scorer.info_keys:
                 batch.log_extra(prefix + key, [one.reward_info[key] for one in results])
-            batch.log_extra(prefix + "missing", [_missing(one) for one in results])
+            kinds = [str(one.missing.kind) if one.missing else "" for one in results]
+            batch.log_extra(prefix + "missing", kinds)
 
 
 class _NoneWarningFilter(logging.Filter):
@@ -285,27 +285,6 @@ def _find_division(trainer: Any) -> tuple[str, str, str] | None:
     return None
 
 
-def _missing(result: RewardResult) -> str:
-    return "" if result.missing is None else str(result.missing.kind)
-
-
-def _describe_second_count(spec: RewardSpec, trainer: Any) -> str | None:
-    """Why the environments' rewards would be counted twice; ``None`` where they are not."""
-    if spec.reward.combine_mode == "replace":
-        return None
-    functions = getattr(trainer, "reward_funcs", None) or ()
-    names = getattr(trainer, "reward_func_names", None) or ()
-    owned = [name for one, name in zip(functions, names, strict=False) if _is_trls_own(one)]
-    if not owned:
-        return None
-    return (
-        f"{spec.where}: reward.combine_mode: {spec.reward.combine_mode!r} would count the reward "
-        f"of {' and '.join(owned)} twice, since TRL adds what get_reward returns. Give it to the "
-        "spec alone, environment_factory=expose_environment_reward(…) of "
-        "adjudge.trainers.trl_environments, or leave it to TRL with 'replace'."
-    )
-
-
 def _is_trls_own(function: Any) -> bool:
     """Whether it is the function that TRL makes of an environment's ``get_reward``."""
     return getattr(function, "__name__", "") == "get_reward" and str(
@@ -324,17 +303,22 @@ def refuse_older_trl() -> None:
         if trainer is not None and _adds_up_missing(trainer):
             raise ConfigError(
                 f"trl: {_describe_trainer(trainer)} counts a missing reward as 0, so that a failed "
-                f"judge looks like a bad answer. Run: {find_install_line('trl')}"
+                f"judge looks like a bad answer. Run: {INSTALL_LINES['trl']}"
             )
 
 
 def refuse_zero_filling(batch: TrlBatch, spec: RewardSpec) -> None:
     """Raise :class:`ConfigError` where the caller would count a missing reward as 0.
 
-    ``OnlineDPOTrainer`` does so in every version. Policy ``raise`` leaves none missing.
+    ``OnlineDPOTrainer`` does so in every version. Policy ``raise`` leaves none missing. A trainer
+    that cannot be seen through its loggers is one of those that are imported.
     """
     refuse_older_trl()
-    who = _find_zero_filling(batch)
+    if batch.trainer is None:
+        who = _imported_zero_filling_trainer(batch.of_a_trainer)
+    else:
+        seen = type(batch.trainer)
+        who = _describe_trainer(seen) if _adds_up_missing(seen) else None
     if who is not None and spec.missing.policy != "raise":
         raise ConfigError(
             f"{spec.where}: missing.policy: does not hold under {who}, which counts a missing "
@@ -342,17 +326,6 @@ def refuse_zero_filling(batch: TrlBatch, spec: RewardSpec) -> None:
             f"(found {spec.missing.policy!r}; allowed here: 'raise'). Use this policy, or "
             "GRPOTrainer or RLOOTrainer of trl >= 1.6."
         )
-
-
-def _find_zero_filling(batch: TrlBatch) -> str | None:
-    """The trainer that makes missing rewards 0; ``None`` where nothing says that it does.
-
-    A trainer that cannot be seen through its loggers is one of those that are imported.
-    """
-    if batch.trainer is None:
-        return _imported_zero_filling_trainer(batch.of_a_trainer)
-    trainer = type(batch.trainer)
-    return _describe_trainer(trainer) if _adds_up_missing(trainer) else None
 
 
 @cache
@@ -374,14 +347,10 @@ def _describe_trainer(trainer: type) -> str:
     return f"{trainer.__name__} of TRL {version}" if version else trainer.__name__
 
 
+@cache
 def _adds_up_missing(trainer: type) -> bool:
     """Whether a method of it does so."""
-    if trainer not in _trainer_cache:
-        _trainer_cache[trainer] = any(map(_is_bare_sum, _methods(trainer)))
-    return _trainer_cache[trainer]
-
-
-_trainer_cache: dict[type, bool] = {}
+    return any(map(_is_bare_sum, _methods(trainer)))
 
 
 def _is_bare_sum(method: FunctionType) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol
 
 from adjudge.errors import ConfigError
 from adjudge.intake.columns import find_finish_reason
@@ -14,9 +15,13 @@ from adjudge.intake.rendered import Thinking, ThinkTokens, read_rendered_prompt
 from adjudge.intake.rollouts import first_turn
 from adjudge.messages import prompt_messages
 from adjudge.trainers.adapter import ROLLOUT_FIELD_ERROR, Adapter
-from adjudge.trainers.progress import TrainerProgress
-from adjudge.trainers.trl_environments import read_environment_rewards
+from adjudge.trainers.recorder import TrainerProgress
 from adjudge.types import Sample
+
+Rewards = list[float | None]
+"""A reward for each completion; ``None`` is missing."""
+
+HIDDEN_REWARD = "_adjudge_environment_reward"  # TRL makes tools of names without an underscore
 
 _NO_THINKING = Thinking()
 
@@ -56,8 +61,15 @@ class TrlBatch:
 
     async def read_environments(self) -> None:
         """Ask the environments for their rewards, which become ``env_reward``."""
-        if self._environments is not None:
-            self._environment_rewards = await read_environment_rewards(self._environments)
+        if self._environments is None:
+            return
+        self._environment_rewards = []
+        for environment in self._environments:
+            found = getattr(environment, "env_reward", None)
+            if (ask := getattr(environment, HIDDEN_REWARD, None)) is not None:
+                found = ask()
+            found = await found if inspect.isawaitable(found) else found
+            self._environment_rewards.append(found)
 
     @property
     def progress(self) -> TrainerProgress:
@@ -68,6 +80,10 @@ class TrlBatch:
     def is_training(self) -> bool:
         """Whether the trainer trains, and does not evaluate."""
         return bool(getattr(getattr(self.trainer, "model", None), "training", True))
+
+    def find_layout(self) -> GroupLayout:
+        """The groups of the trainer's batch; of equal prompts where nobody says their size."""
+        return find_group_layout(self) or group_equal_prompts(self.prompts)
 
     def samples(
         self, groups: Sequence[str], adapter: Adapter, thinking: Thinking = _NO_THINKING
@@ -133,6 +149,31 @@ class TrlBatch:
             "completion (columns={'messages': NAME} where the dataset has such a column); or "
             "'tool_mask', 1 for each token of the policy, because TRL does not pass 'env_mask' on."
         )
+
+
+class _Share(Protocol):
+    """Several functions, of which a reward that is missing in one is missing in all."""
+
+    def take(self, place: int, given: dict[str, Any]) -> Rewards:
+        """The rewards of one of them."""
+
+
+class SharedFunction:
+    """One of a trainer's functions: its part of what a share says of a batch."""
+
+    def __init__(self, share: _Share, place: int, name: str) -> None:
+        self.share, self._place = share, place
+        self.__name__ = self.__qualname__ = name
+
+    def __call__(self, /, **given: Any) -> Rewards:
+        """The rewards of the batch; TRL gives all arguments by name."""
+        return self.share.take(self._place, given)
+
+
+def shares_missing(functions: Sequence[Any]) -> bool:
+    """Whether these are all functions of one share, and no other."""
+    shares = {id(one.share) if isinstance(one, SharedFunction) else None for one in functions}
+    return len(shares) == 1 and None not in shares
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import verifiers.v1 as vf
 from verifiers.v1.dialects.chat import message_to_wire
 
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.adapter import DEFAULT_NAME, Adapter, make_missing_failure, share_adapter
-from adjudge.trainers.recorder import FlightRecorder
+from adjudge.trainers.adapter import (
+    DEFAULT_NAME,
+    Adapter,
+    AdapterOptions,
+    make_missing_failure,
+    share_adapter,
+)
 from adjudge.trainers.scoring import ScorerResult
 from adjudge.types import RewardResult, Sample, Usage
 
@@ -73,23 +78,21 @@ class AdjudgeJudge(vf.Judge[float, AdjudgeJudgeConfig]):  # type: ignore[misc]  
 def make_reward(
     spec: RewardSpec | Path | str | None = None,
     *,
-    name: str = DEFAULT_NAME,
     reference_field: str = "",
-    record: FlightRecorder | Path | str | None = None,
+    **options: Unpack[AdapterOptions],
 ) -> Callable[[vf.TaskData, vf.Trace], Coroutine[Any, Any, float]]:
     """A function like :func:`reward` with a spec of its own; ``name`` opens its metrics' names.
 
-    ``record`` is the folder of a :mod:`flight recorder <adjudge.trainers.recorder>`, or one; by
-    default ``ADJUDGE_RECORD`` names it.
+    ``options`` are those of :class:`~adjudge.trainers.adapter.Adapter`.
 
     Raises :class:`~adjudge.errors.ConfigError` for a spec that compares rollouts.
     """
-    adapter = _VerifiersAdapter(spec, record=record)
+    adapter = _VerifiersAdapter(spec, **options)
 
     async def scored(task: vf.TaskData, trace: vf.Trace) -> float:
-        return await adapter.reward(task, trace, name, reference_field)
+        return await adapter.reward(task, trace, adapter.name, reference_field)
 
-    scored.__name__ = scored.__qualname__ = name
+    scored.__name__ = scored.__qualname__ = adapter.name
     return scored
 
 

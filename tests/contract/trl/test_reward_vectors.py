@@ -13,7 +13,7 @@ import pytest
 from tests.contract.trl.tiny_policy import GROUP, new_policy, spec_file, train
 
 from adjudge.trainers.trl import make_reward
-from adjudge.trainers.trl_vectors import make_rewards
+from adjudge.trainers.trl_functions import make_rewards
 
 REASON = "not installed here; run `make test-trl`"
 trl: Any = pytest.importorskip("trl", reason=f"trl is {REASON}")

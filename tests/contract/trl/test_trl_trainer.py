@@ -32,8 +32,7 @@ from tests.refusals import refuses
 from adjudge.errors import ConfigError, JudgeUnavailable
 from adjudge.trainers.trl import PicklableReward, make_reward
 from adjudge.trainers.trl import reward as dotted_path
-from adjudge.trainers.trl_environments import expose_environment_reward
-from adjudge.trainers.trl_shared import share_missing
+from adjudge.trainers.trl_functions import expose_environment_reward, share_missing
 
 REASON = "not installed here; run `make test-trl`"
 trl: Any = pytest.importorskip("trl", reason=f"trl is {REASON}")

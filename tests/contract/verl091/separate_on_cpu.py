@@ -37,7 +37,7 @@ from verl.experimental.reward_loop import RewardLoopManager
 from verl.utils import tensordict_utils as tu
 
 from adjudge.errors import MissingRewardError
-from adjudge.trainers.verl.step_metrics import make_metrics_trainer
+from adjudge.trainers.verl.main_ppo import make_metrics_trainer
 
 ROOT = Path(verl.__file__).parent
 

@@ -23,10 +23,10 @@ from adjudge.errors import ConfigError, GradingFailure, JudgeUnavailable, Missin
 from adjudge.trainers.verl import JudgeRewardLoopManager
 from adjudge.trainers.verl.batches import RowReader, last_output
 from adjudge.trainers.verl.main_ppo import (
+    JudgeMetricsMixin,
     MetricsTaskRunnerMixin,
-    make_metrics_runner,
+    metrics_runner_bases,
 )
-from adjudge.trainers.verl.step_metrics import JudgeMetricsMixin
 
 V0 = ["trainer.use_v1=False"]
 ASYNC = ["trainer.v1.trainer_mode=colocate_async"]
@@ -175,9 +175,9 @@ def test_main_ppo_trains_with_verls_trainer_and_its_metrics(
     runner.run(config(folder, spec, f"trainer.use_v1={use_v1}"))
     stock = PPOTrainerSync if use_v1 else RayPPOTrainer
     assert trainers[0].__mro__[1:3] == (JudgeMetricsMixin, stock)
-    made = make_metrics_runner(use_v1=use_v1)
-    assert made.__mro__[1] is MetricsTaskRunnerMixin
-    assert made.__mro__[2].__name__ == ("TaskRunnerV1" if use_v1 else "TaskRunner")
+    mixin, own = metrics_runner_bases(use_v1=use_v1)
+    assert mixin is MetricsTaskRunnerMixin
+    assert own.__name__ == ("TaskRunnerV1" if use_v1 else "TaskRunner")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import tiny  # beside this file
 
-from adjudge.trainers.verl.tool_loop import plain_messages
+from adjudge.trainers.verl.agent_loops import plain_messages
 
 ROLLOUTS = (
     "+actor_rollout_ref.rollout.agent.agent_loop_manager_class="

@@ -28,7 +28,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.import_utils import load_class_from_fqn
 from verl.workers.rollout.replica import TokenOutput
 
-from adjudge.trainers.verl.step_metrics import make_metrics_trainer
+from adjudge.trainers.verl.main_ppo import make_metrics_trainer
 
 
 class ScriptedLLM:

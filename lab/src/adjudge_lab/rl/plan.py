@@ -20,7 +20,7 @@ from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.spec import MissingSettings
 from adjudge.runner.progress import format_duration
 from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_calls
-from adjudge.trainers.verl.versions import installed_verl
+from adjudge.trainers.verl import installed_verl
 from adjudge.types import GraderError
 from adjudge_lab.environments.tasks import DatasetTask, Task, read_dataset
 from adjudge_lab.rl.backend_checks import UnsupportedSetting, find_unsupported_settings

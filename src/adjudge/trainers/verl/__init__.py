@@ -18,13 +18,22 @@ tool loop, rollouts from here too::
     +actor_rollout_ref.rollout.agent.agent_loop_manager_class=\
         adjudge.trainers.verl.JudgeAgentLoopManager
 
+0.6.1 scores whole batches, 0.9.1 one rollout at a time. Later versions are taken as 0.9.1, with a
+warning; others are refused before anything is generated.
+
 Nothing here imports verl or torch before it is used.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
+import re
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
+
+from adjudge.errors import ConfigError
 
 __all__ = [
     "JudgeAgentLoopManager",
@@ -38,19 +47,17 @@ __all__ = [
 
 if TYPE_CHECKING:
     from adjudge.trainers.verl.advantage import adjudge_grpo
-    from adjudge.trainers.verl.agent_loops import JudgeAgentLoopManager
+    from adjudge.trainers.verl.agent_loops import JudgeAgentLoopManager, JudgeToolAgentLoop
+    from adjudge.trainers.verl.main_ppo import JudgeMetricsMixin, JudgeTrainerMixin
     from adjudge.trainers.verl.reward_managers import JudgeRewardLoopManager, JudgeRewardManager
-    from adjudge.trainers.verl.step_metrics import JudgeMetricsMixin
-    from adjudge.trainers.verl.tool_loop import JudgeToolAgentLoop
-    from adjudge.trainers.verl.trainer import JudgeTrainerMixin
 
 _MODULE_OF = {
     "JudgeAgentLoopManager": "agent_loops",
-    "JudgeMetricsMixin": "step_metrics",
+    "JudgeMetricsMixin": "main_ppo",
     "JudgeRewardLoopManager": "reward_managers",
     "JudgeRewardManager": "reward_managers",
-    "JudgeToolAgentLoop": "tool_loop",
-    "JudgeTrainerMixin": "trainer",
+    "JudgeToolAgentLoop": "agent_loops",
+    "JudgeTrainerMixin": "main_ppo",
     "adjudge_grpo": "advantage",
     "make_reward": "reward_managers",
 }
@@ -61,7 +68,49 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     if name == "JudgeRewardLoopManager":  # looked up anew by every trainer that starts
-        import_module(f"{__name__}.trainer").check_before_workers()
+        import_module(f"{__name__}.reward_sources").check_before_workers()
     else:
         globals()[name] = value
     return value
+
+
+SUPPORTED_VERSIONS = ("0.6.1", "0.9.1")
+
+_OLD, _NEW = (0, 6, 1), (0, 9, 1)
+_log = logging.getLogger("adjudge")
+
+
+def installed_verl() -> str | None:
+    """The version of verl that is installed; ``None`` without one."""
+    try:
+        return version("verl")
+    except PackageNotFoundError:
+        return None
+
+
+def check_verl_version(found: str | None) -> None:
+    """Raise :class:`~adjudge.errors.ConfigError` for a version in which the managers do not work.
+
+    >>> check_verl_version("0.9.1")
+    >>> check_verl_version("0.7.0")
+    Traceback (most recent call last):
+    ...
+    adjudge.errors.ConfigError: verl: version 0.7.0 is not supported (found 0.7.0; ...
+    """
+    numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", found or "")
+    release = _NEW if numbers is None else tuple(map(int, numbers.groups()))
+    if release > _NEW:
+        _warn_newer(str(found))
+    elif release not in (_OLD, _NEW):
+        raise ConfigError(
+            f"verl: version {found} is not supported (found {found}; allowed: "
+            f"{', '.join(SUPPORTED_VERSIONS)}, or newer). Install one of these."
+        )
+
+
+@functools.cache
+def _warn_newer(found: str) -> None:
+    _log.warning(
+        "verl %s is newer than those that adjudge was tested with (%s)",
+        found, ", ".join(SUPPORTED_VERSIONS),
+    )  # fmt: skip

@@ -1,10 +1,8 @@
-"""Missing rewards and rewards of turns in verl's tensors, and ``adjudge_grpo``.
+"""Marks of missing rewards and rewards of turns in verl's tensors, and ``adjudge_grpo``.
 
-verl has no missing reward, and one NaN makes a whole group's advantages NaN. So a missing reward
-is written as a number that moves nothing, the mean of the group's others, and its row's ``uid``
-becomes a :class:`MissingRewardUid`, equal to the uid it was, by which ``adjudge_grpo``
-(``algorithm.adv_estimator``) leaves the row out exactly. Which other estimators can do without a
-missing reward, and which is configured, is told here too.
+A row whose reward is missing has a number that moves nothing (:func:`.impute_rewards`), and its
+``uid`` is a :class:`MissingRewardUid`, equal to the uid it was, by which ``adjudge_grpo``
+(``algorithm.adv_estimator``) leaves the row out exactly.
 
 A turn is a run of the policy's own tokens in verl's ``response_mask``. A reward stands on the
 last valid token; with ``adjudge_grpo`` what an event adds to it stands on the last token of that
@@ -19,14 +17,10 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from adjudge.config import suggest_name
-from adjudge.errors import ConfigError, MissingRewardError
-from adjudge.rewards.spec import RewardSpec
-from adjudge.stats import mean
+from adjudge.errors import MissingRewardError
 from adjudge.types import RewardResult
 
 ADJUDGE_ESTIMATOR = "adjudge_grpo"
@@ -34,43 +28,6 @@ ADJUDGE_ESTIMATOR = "adjudge_grpo"
 
 STOCK_ESTIMATOR = "grpo"
 """Gets the group's mean instead, which inflates the others by a logged factor."""
-
-
-def check_estimator(
-    name: str | None,
-    spec: RewardSpec | None = None,
-    allowed: Sequence[str] = (ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR),
-) -> None:
-    """Refuse estimators under which a group's mean is no neutral reward; ``None`` is unknown.
-
-    GAE and REINFORCE++ learn from a reward's level, so an imputed mean would be a made-up number,
-    and under the ``sample_rate`` of ``spec`` groups with and without a judge's part would be
-    compared. Raises :class:`~adjudge.errors.ConfigError`.
-    """
-    if name is not None and name not in allowed:
-        if spec is not None and spec.reward.sample_rate < 1:
-            raise ConfigError(
-                f"{spec.where}: reward.sample_rate: must be 1 with algorithm.adv_estimator = "
-                f"{name!r}, which compares the rewards of several groups (found "
-                f"{spec.reward.sample_rate:g}). Set 1, or use {ADJUDGE_ESTIMATOR!r}."
-            )
-        raise ConfigError(
-            "algorithm.adv_estimator: cannot leave a missing reward out"
-            f"{suggest_name(name, allowed)} (found {name!r}; allowed: {' or '.join(allowed)}). Use "
-            f"{ADJUDGE_ESTIMATOR!r}, which is exact."
-        )
-
-
-def raises_on_missing(spec: RewardSpec) -> bool:
-    """Whether a reward that is missing stops the run, so that no estimator ever meets one."""
-    return spec.missing.policy == "raise" and spec.reward.sample_rate == 1
-
-
-def configured_estimator(config: Any) -> str | None:
-    """``algorithm.adv_estimator`` of a verl configuration; ``None`` where there is none."""
-    algorithm = None if config is None else config.get("algorithm")
-    found = None if algorithm is None else algorithm.get("adv_estimator")
-    return None if found is None else str(getattr(found, "value", found))
 
 
 def find_caller_local(function: str, name: str) -> Any:
@@ -91,68 +48,6 @@ class MissingRewardUid(str):
     """
 
     __slots__ = ()
-
-
-@dataclass(frozen=True)
-class ImputedRewards:
-    """Rewards with stand-ins, and what z-scores of the rows that have one are multiplied by.
-
-    ``inflation`` is by group, √((n−1)/(m−1)) for m rewards of n; groups with m < 2 teach nothing
-    and have none.
-    """
-
-    rewards: list[float]
-    inflation: dict[str, float]
-
-
-def impute_rewards(rewards: Sequence[float | None], groups: Sequence[str]) -> ImputedRewards:
-    """A missing reward becomes its group's mean; without any, the batch's; without any, 0.
-
-    In each case all rows of such a group that the estimator is to leave out get advantage 0.
-    """
-    members: dict[str, list[int]] = {}
-    for place, group in enumerate(groups):
-        members.setdefault(group, []).append(place)
-    overall = mean([reward for reward in rewards if reward is not None]) or 0.0
-    filled = [overall if reward is None else reward for reward in rewards]
-    inflation = {}
-    for group, places in members.items():
-        present = [reward for place in places if (reward := rewards[place]) is not None]
-        n, m = len(places), len(present)
-        if m > 1:
-            inflation[group] = math.sqrt((n - 1) / (m - 1))
-        center = mean(present)
-        for place in places:
-            if rewards[place] is None and center is not None:
-                filled[place] = center
-    return ImputedRewards(filled, inflation)
-
-
-def impute_for_validation(
-    values: Sequence[float | None], groups: Sequence[str], sources: Sequence[str]
-) -> list[float]:
-    """Values with which verl's validation means are those of the values that are there.
-
-    verl averages over a prompt's answers, then over the prompts of a data source. A missing value
-    becomes its prompt's mean; where a prompt has none, the mean over its source's prompts. A
-    source without any value gets NaN, which verl can log.
-    """
-    keys = list(zip(sources, groups, strict=True))
-    present: dict[tuple[str, str], list[float]] = {}
-    for key, value in zip(keys, values, strict=True):
-        if value is not None:
-            present.setdefault(key, []).append(value)
-    of_prompt = {key: math.fsum(found) / len(found) for key, found in present.items()}
-    of_source: dict[str, list[float]] = {}
-    for (source, _), center in of_prompt.items():
-        of_source.setdefault(source, []).append(center)
-
-    def filled(key: tuple[str, str], value: float | None) -> float:
-        found = of_prompt.get(key) if value is None else value
-        found = mean(of_source.get(key[0], [])) if found is None else found
-        return math.nan if found is None else found
-
-    return [filled(key, value) for key, value in zip(keys, values, strict=True)]
 
 
 _log = logging.getLogger("adjudge")
@@ -184,47 +79,45 @@ def make_turn_reward(result: RewardResult) -> float | None:
     return TurnReward(result.score, result.event_rewards)
 
 
-def find_turn_ends(response_mask: Any) -> list[list[int]]:
-    """The last token of each turn, for each row of a mask ``[B, R]``."""
-    import torch  # noqa: PLC0415  (heavy)
-
-    own = response_mask.bool()
-    ends = own & ~torch.nn.functional.pad(own[:, 1:], (0, 1))
-    return [row.nonzero().flatten().tolist() for row in ends]
-
-
 class TurnRewardPlacer:
     """Puts events' rewards on their turns; says once where they are no match."""
 
     def __init__(self) -> None:
         self._told = False
 
-    def place(self, row: Any, last: int, ends: Sequence[int], reward: float | None) -> None:
-        """Spread ``reward``, which stands on ``last`` of ``row`` ``[R]``, over the turns; in place.
+    def place(
+        self,
+        tensor: Any,
+        last: Sequence[int],
+        response_mask: Any,
+        rewards: Sequence[float | None],
+    ) -> None:
+        """Spread ``rewards``, which stand on ``last`` of ``tensor``'s rows, over turns; in place.
 
-        ``ends`` are the turns' last tokens. What has no events, or one turn, stays as it is; so
-        does, with a warning, a reward whose events and turns are not equally many.
+        ``tensor`` and ``response_mask`` are ``[B, R]``. What has no events, or one turn, stays as
+        it is; so does, with a warning, a reward whose events and turns are not equally many.
         """
-        if not isinstance(reward, TurnReward) or len(ends) < 2:
-            return
-        own = reward.events
-        if len(own) != len(ends) or not all(map(math.isfinite, own)):
-            self._say(reward, len(ends))
-            return
-        added = row.new_tensor(own)
-        # Less what the turns get as the row rounds it, so that the row's sum is rounded once.
-        row[last] = reward - added.double().sum().item()
-        row[list(ends)] += added
+        import torch  # noqa: PLC0415  (heavy)
 
-    def _say(self, reward: TurnReward, turns: int) -> None:
-        if self._told:
-            return
-        self._told = True
-        _log.warning(
-            "%d events do not fit a response of %d turns, or are no finite "
-            "numbers. The turns of such a rollout share one advantage.",
-            len(reward.events), turns,
-        )  # fmt: skip
+        own = response_mask.bool()
+        is_end = own & ~torch.nn.functional.pad(own[:, 1:], (0, 1))
+        for row, reward in enumerate(rewards):
+            if not isinstance(reward, TurnReward):
+                continue
+            ends, events = is_end[row].nonzero().flatten().tolist(), reward.events
+            if len(ends) < 2:
+                continue
+            if len(events) == len(ends) and all(map(math.isfinite, events)):
+                added = tensor.new_tensor(events)
+                # Less what the turns get as the row rounds it, so that its sum is rounded once.
+                tensor[row, last[row]] = reward - added.double().sum().item()
+                tensor[row, ends] += added
+            elif not self._told:
+                self._told = True
+                _log.warning(
+                    "%d events do not fit a response of %d turns, or are no finite numbers. The "
+                    "turns of such a rollout share one advantage.", len(events), len(ends),
+                )  # fmt: skip
 
 
 _EPSILON = 1e-6  # verl's own
@@ -254,7 +147,7 @@ def adjudge_grpo(
     """
     # An estimator gets no keys of its rows, and only they say which rows are of one rollout.
     keys = find_caller_local("compute_advantage_for_multi_trajectories", "batch_keys")
-    last = _last_outputs(keys or ())
+    last = find_last_outputs(keys or ())
     if len(last) != len(index) or last == list(range(len(last))):
         return _leave_missing_out(token_level_rewards, response_mask, index, config)
     rows = sorted(set(last))
@@ -271,7 +164,7 @@ def adjudge_grpo(
     return spread, spread
 
 
-def _last_outputs(keys: Sequence[str]) -> list[int]:
+def find_last_outputs(keys: Sequence[str]) -> list[int]:
     """For each key ``{uid}_{session}_{output}``, the row of that rollout's last output."""
     final: dict[str, int] = {}
     for row, key in enumerate(keys):

@@ -1,28 +1,40 @@
-"""Rollouts of verl 0.9.1's V1 trainers that know more of rewards than verl's own.
+"""Rollouts of verl 0.9.1 that know more of rewards than verl's own.
 
-They tell a judge service that compares groups their group's size and when they fail, with
-``adjudge_grpo`` they put what events add to a reward on the turns that earned it, and they bring
-graders the conversations of verl's tool loop. verl takes the class by
+Those of the V1 trainers tell a judge service that compares groups their group's size and when they
+fail, with ``adjudge_grpo`` they put what events add to a reward on the turns that earned it, and
+they bring graders the conversations of verl's tool loop. verl takes the class by
 ``+actor_rollout_ref.rollout.agent.agent_loop_manager_class``; otherwise it is verl's own.
+
+verl's ``ToolAgentLoop`` keeps its messages to itself. :class:`JudgeToolAgentLoop` is the same loop
+and puts them, and the tools' definitions, into ``extra_fields["extras"]`` of its output: the one
+key that verl keeps in every batch, whichever loops made its rollouts. Reward actors get it in
+``tool_extra_fields``. :class:`JudgeAgentLoopManager` takes it in place of verl's ``tool_agent``.
+Elsewhere a file does, ``actor_rollout_ref.rollout.agent.agent_loop_config_path``::
+
+    - name: tool_agent
+      _target_: adjudge.trainers.verl.JudgeToolAgentLoop
 """
 
 from __future__ import annotations
 
+import copy
 import logging
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
 from adjudge.errors import GradingFailure, JudgeAuthError
+from adjudge.intake.conversation import tool_call
+from adjudge.intake.rendered import THINK_TAGS
 from adjudge.trainers.verl.advantage import (
     ADJUDGE_ESTIMATOR,
     TurnReward,
     TurnRewardPlacer,
-    configured_estimator,
-    find_turn_ends,
 )
 from adjudge.trainers.verl.batches import MASK_COLUMN
 from adjudge.trainers.verl.reward_sources import (
     GROUP_SIZE_COLUMN,
+    configured_estimator,
     make_group_service,
     read_group_member,
 )
@@ -31,13 +43,14 @@ _log = logging.getLogger("adjudge")
 _Manager: Any = object
 _Worker: Any = object
 _Output: Any = object
+_Loop: Any = object
 _registry: dict[str, Any] = {}
 if find_spec("verl") is not None:  # tools that read documentation import every module
     from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, _agent_loop_registry
     from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
     from verl.trainer.ppo.v1 import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
-    _Output, _registry = AgentLoopOutput, _agent_loop_registry
+    _Output, _registry, _Loop = AgentLoopOutput, _agent_loop_registry, ToolAgentLoop
     _Manager, _Worker = AgentLoopManagerTQ, AgentLoopWorkerTQ.__ray_actor_class__
 
 
@@ -57,17 +70,9 @@ class TurnOutput(_Output):
         reward = self.reward_score
         found: dict[str, Any] = super().as_dict()
         if "rm_scores" in found:
-            row, mask = found["rm_scores"], found["response_mask"]
-            [ends] = find_turn_ends(mask.unsqueeze(0))
-            _placer.place(row, len(row) - 1, ends, reward)
+            row, mask = found["rm_scores"].unsqueeze(0), found["response_mask"].unsqueeze(0)
+            _placer.place(row, [row.shape[1] - 1], mask, [reward])
         return found
-
-
-def _replace_tool_loop() -> None:
-    """Put our tool loop where verl's own is; one that the user's file names stays."""
-    stock = f"{ToolAgentLoop.__module__}.{ToolAgentLoop.__qualname__}"
-    if _registry.get("tool_agent", {}).get("_target_") == stock:
-        _registry["tool_agent"] = {"_target_": "adjudge.trainers.verl.JudgeToolAgentLoop"}
 
 
 class JudgeAgentLoopWorker(_Worker):
@@ -75,7 +80,9 @@ class JudgeAgentLoopWorker(_Worker):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        _replace_tool_loop()
+        stock = f"{_Loop.__module__}.{_Loop.__qualname__}"
+        if _registry.get("tool_agent", {}).get("_target_") == stock:  # and not the user's own
+            _registry["tool_agent"] = {"_target_": "adjudge.trainers.verl.JudgeToolAgentLoop"}
         self._groups = make_group_service(self.config)
         self._by_turn = configured_estimator(self.config) == ADJUDGE_ESTIMATOR
 
@@ -133,3 +140,90 @@ class JudgeAgentLoopManager(_Manager):
 
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(JudgeAgentLoopWorker)
+
+
+class JudgeToolAgentLoop(_Loop):
+    """verl's tool loop, whose outputs carry ``messages`` and ``tools``.
+
+    Messages are those that verl kept: the policy's turns with their calls, results as the policy
+    saw them. A turn that verl does not write down, because the rollout ended with it at a limit of
+    length or turns, is added, as far as it is trained on. Special tokens and images are left out.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._agent_data: Any = None
+        self._last_turn: list[dict[str, Any]] = []
+
+    async def run(self, sampling_params: dict[str, Any], **columns: Any) -> Any:
+        """One rollout; see verl's ``ToolAgentLoop.run``."""
+        output = await super().run(sampling_params, **columns)
+        if self._agent_data is not None:
+            opening = len(columns["raw_prompt"])
+            kept = [*self._agent_data.messages, *self._last_turn]
+            given = output.extra_fields.get("extras")
+            output.extra_fields["extras"] = {
+                **(given if isinstance(given, dict) else {}),
+                "messages": plain_messages(kept, opening, self.tokenizer.all_special_tokens),
+                "tools": getattr(self._agent_data, "_active_tool_schemas", self.tool_schemas),
+            }
+        return output
+
+    async def _handle_generating_state(self, agent_data: Any, *args: Any, **kwargs: Any) -> Any:
+        written = len(agent_data.messages)
+        state = await super()._handle_generating_state(agent_data, *args, **kwargs)
+        self._agent_data = agent_data
+        self._last_turn = (
+            [] if len(agent_data.messages) > written else [await self._unwritten_turn(agent_data)]
+        )
+        return state
+
+    async def _unwritten_turn(self, agent_data: Any) -> dict[str, Any]:
+        """The message of a rollout's last tokens, read as verl reads those of other turns."""
+        beyond = max(0, len(agent_data.response_mask) - self.response_length)
+        ids = agent_data.response_ids[: max(0, len(agent_data.response_ids) - beyond)]
+        active: Any = getattr(agent_data, "_active_tools", self.tools)
+        schemas = [tool.tool_schema for tool in active.values()]
+        turn = copy.copy(agent_data)  # verl goes on with its own
+        content, turn.tool_calls = await self.tool_parser.extract_tool_calls(ids, schemas)
+        message: dict[str, Any] = self._build_assistant_message(content, turn)
+        return message
+
+
+def plain_messages(
+    messages: Sequence[dict[str, Any]], opening: int, special_tokens: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The messages as graders take them: text, and calls as in OpenAI's format.
+
+    The first ``opening`` are the prompt's. Of the policy's, ``special_tokens`` are cut out, which
+    verl leaves in; calls without an id get ``call_0``, …, and their results, which stand in the
+    same order, likewise.
+    """
+    found, waiting, count = [], list[str](), 0
+    cut = [token for token in special_tokens if token not in THINK_TAGS]  # where the answer begins
+    for place, message in enumerate(messages):
+        content = message.get("content")
+        if isinstance(content, list):  # verl carries images and videos beside the messages
+            content = [_without_media(part) if isinstance(part, dict) else part for part in content]
+        plain = {**message, "content": content}
+        if place >= opening and plain["role"] == "assistant":
+            if isinstance(content, str):
+                for token in cut:
+                    content = content.replace(token, "")
+                plain["content"] = content.strip()
+            calls = message.get("tool_calls") or ()
+            waiting = [call.get("id") or f"call_{count + i}" for i, call in enumerate(calls)]
+            count += len(calls)
+            if calls:
+                plain["tool_calls"] = [
+                    tool_call(name, call["function"]["name"], call["function"].get("arguments"))
+                    for name, call in zip(waiting, calls, strict=True)
+                ]
+        elif place >= opening and plain["role"] == "tool" and waiting:
+            plain.setdefault("tool_call_id", waiting.pop(0))
+        found.append(plain)
+    return found
+
+
+def _without_media(part: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if key in ("type", "text")}

@@ -1,4 +1,4 @@
-"""verl's ``DataProto`` as samples and groups, chat messages, and ``reward_extra_info``.
+"""verl's ``DataProto`` as samples and groups, with their chat messages.
 
 A sample gets ``prompt``, ``response`` and ``messages`` as in every door (:mod:`adjudge.intake`):
 before the policy stands ``raw_prompt``, else the prompt's tokens decoded. It gets ``reference``
@@ -14,31 +14,11 @@ verl 0.9.1's reward loop has no mask. There messages come from
 :class:`~adjudge.trainers.verl.JudgeToolAgentLoop`, from a loop that puts them into
 ``extra_fields``, or from the mask that rollouts of
 :class:`~adjudge.trainers.verl.JudgeAgentLoopManager` bring (:data:`MASK_COLUMN`).
-
-``reward_extra_info`` is what verl may know about rewards beside the numbers it trains on:
-
-=======================  ======================================================================
-``GRADER_score``, …      every key of ``reward_info``, always the same; NaN where a part is missing
-``reward_missing``       1.0 where the reward is missing, else 0.0
-``details``              per row: each grader's score and reason, ``missing`` with kind and error
-``judge_metrics``        in training: the batch's metrics in the first row, nothing in the others
-``uid``                  in training: the rows' own, marked where the reward is missing
-=======================  ======================================================================
-
-verl's validation takes the mean of every column that is not text, and None is an error there. So
-in validation missing numbers have stand-ins that leave those means as they are
-(:func:`.advantage.impute_for_validation`), and ``details`` is JSON text, in which ``missing_parts``
-names the row's stand-ins.
-
-verl 0.9.1 never says whether it validates, and passes over None there. So its rows always have
-None where a part is missing, and ``details`` as JSON text (:func:`flat_loop_row`); there are no
-``judge_metrics``, which it would average.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +35,7 @@ from adjudge.intake.conversation import assistant_message, tool_call
 from adjudge.intake.rendered import END_TOKENS, ThinkTokens, decode_prompt, opens_thinking
 from adjudge.intake.rollouts import first_turn, make_sample
 from adjudge.messages import content_text, parse_conversation
-from adjudge.types import GraderError, RewardResult, Sample
+from adjudge.types import RewardResult, Sample
 
 _log = logging.getLogger("adjudge")
 DecodeTokens = Callable[[Sequence[int]], str]
@@ -94,18 +74,20 @@ def rebuild_turns(
 
 def _assistant_message(text: str, calls_before: int) -> dict[str, Any]:
     """One assistant message; a ``<tool_call>`` that is no call stays text."""
-    words = ""
     calls: list[dict[str, Any]] = []
-    for inside, part in _split_by_tag(text, "tool_call"):
+    words, *parts = text.split("<tool_call>")
+    for part in parts:
+        inside, closed, after = part.partition("</tool_call>")
         said: Any = None
-        if inside:
+        if closed:
             with suppress(msgspec.MsgspecError, RecursionError):
-                said = msgspec.json.decode(part.strip())
+                said = msgspec.json.decode(inside.strip())
         if isinstance(said, dict) and isinstance(said.get("name"), str):
             number = f"call_{calls_before + len(calls)}"
             calls.append(tool_call(number, said["name"], said.get("arguments")))
+            words += after
         else:
-            words += f"<tool_call>{part}</tool_call>" if inside else part
+            words += f"<tool_call>{part}"
     return assistant_message(words.strip() if calls else words, calls)
 
 
@@ -113,28 +95,17 @@ def _tool_messages(text: str, turn: dict[str, Any]) -> list[dict[str, Any]]:
     """What came back: results of tools in the order of the turn's calls, else a user's words."""
     if not turn:
         raise _unreadable_messages("the response_mask begins with words that are not the policy's")
-    results = [part for inside, part in _split_by_tag(text, "tool_response") if inside]
-    if not results and not turn.get("tool_calls"):
-        return [{"role": "user", "content": _TEMPLATE_LINES.sub("", text).strip()}]
-    if not results:
+    calls = turn.get("tool_calls", ())
+    parts = [part.partition("</tool_response>") for part in text.split("<tool_response>")[1:]]
+    results = [inside.strip() for inside, closed, _ in parts if closed]
+    if not results and calls:
         raise _unreadable_messages("what came back from tools has no <tool_response> tags")
-    messages: list[dict[str, Any]] = [{"role": "tool", "content": one.strip()} for one in results]
-    for message, call in zip(messages, turn.get("tool_calls", ()), strict=False):
+    if not results:
+        return [{"role": "user", "content": _TEMPLATE_LINES.sub("", text).strip()}]
+    messages: list[dict[str, Any]] = [{"role": "tool", "content": one} for one in results]
+    for message, call in zip(messages, calls, strict=False):
         message["tool_call_id"] = call["id"]
     return messages
-
-
-def _split_by_tag(text: str, tag: str) -> list[tuple[bool, str]]:
-    """``text`` cut at ``<tag>…</tag>``: (inside or not, part), in one pass."""
-    opener, closer = f"<{tag}>", f"</{tag}>"
-    parts, at = [], 0
-    while (start := text.find(opener, at)) >= 0:
-        end = text.find(closer, start)
-        if end < 0:
-            break
-        parts += [(False, text[at:start]), (True, text[start + len(opener) : end])]
-        at = end + len(closer)
-    return [*parts, (False, text[at:])]
 
 
 _TEMPLATE_LINES = re.compile(r"\A\s*user\s|\sassistant\s*\Z")
@@ -378,111 +349,3 @@ def numpy_to_python(value: Any) -> Any:
         return [numpy_to_python(item) for item in value]
     numpys = type(value).__module__.partition(".")[0] == "numpy"  # arrays and scalars
     return numpy_to_python(value.tolist()) if numpys else value
-
-
-MISSING_COLUMN, DETAILS_COLUMN, METRICS_COLUMN = "reward_missing", "details", "judge_metrics"
-MISSING_PARTS = "missing_parts"
-
-
-def plain_details(result: RewardResult) -> dict[str, Any]:
-    """A result's details as plain JSON data, with ``missing`` where there is no reward.
-
-    ``imputed`` are the failures for which it has a grader's minimum.
-    """
-    details = dict(result.details or {})
-    if result.score is None:
-        missing = result.missing or GraderError("reward", ErrorKind.BUG, "no score and no reason")
-        details["missing"] = _describe_failure(missing)
-    if result.imputed:
-        details["imputed"] = list(map(_describe_failure, result.imputed))
-    try:
-        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(details, enc_hook=str))
-    except (TypeError, ValueError, RecursionError, OverflowError):  # a grader's odd metadata
-        plain = {key: details[key] for key in ("source", "missing", "imputed") if key in details}
-    return plain
-
-
-def _describe_failure(error: GraderError) -> dict[str, Any]:
-    return {"kind": str(error.kind), "error": error.error, "suspect": error.suspect}
-
-
-def _read_failure(said: Mapping[str, Any]) -> GraderError:
-    return GraderError("reward", said["kind"], said["error"], {"suspect": said.get("suspect")})
-
-
-def number_columns(results: Sequence[RewardResult], keys: Sequence[str]) -> dict[str, list[float]]:
-    """The columns of ``reward_info``; a part that is missing is NaN, never a number."""
-    columns = {}
-    for key in keys:
-        values = [result.reward_info.get(key) for result in results]
-        columns[key] = [math.nan if value is None else float(value) for value in values]
-    return columns
-
-
-def loop_row(
-    result: RewardResult, keys: Sequence[str], absent: float | None = None
-) -> dict[str, Any]:
-    """One row of all columns, for verl's reward loop; ``absent`` is a part that is missing."""
-    parts = {key: result.reward_info.get(key) for key in keys}
-    return {
-        **{key: absent if part is None else part for key, part in parts.items()},
-        MISSING_COLUMN: float(result.score is None),
-        DETAILS_COLUMN: plain_details(result),
-    }
-
-
-_CALL_METRICS = ("judge/latency_p50", "judge/latency_p99", "judge/cost_usd")
-
-
-def flat_loop_row(
-    result: RewardResult,
-    keys: Sequence[str],
-    metrics: Mapping[str, float] | None = None,
-) -> dict[str, Any]:
-    """:func:`loop_row` for verl 0.9.1, with the details as text.
-
-    Of ``metrics``, those of the row's judge calls are in ``details``; the others are its columns'.
-    """
-    row = loop_row(result, keys)
-    if calls := {name: metrics[name] for name in _CALL_METRICS if metrics and name in metrics}:
-        row[DETAILS_COLUMN]["metrics"] = calls
-    return row | {DETAILS_COLUMN: msgspec.json.encode(row[DETAILS_COLUMN]).decode()}
-
-
-def results_from_columns(
-    scores: Sequence[float | None], columns: Mapping[str, Sequence[Any]]
-) -> list[RewardResult]:
-    """Results again, from the columns that a reward loop made row by row."""
-    keys = [key for key in columns if key not in {MISSING_COLUMN, DETAILS_COLUMN, METRICS_COLUMN}]
-    results = []
-    for place, score in enumerate(scores):
-        parts = {key: columns[key][place] for key in keys}
-        info = {
-            key: None if part is None or math.isnan(part) else float(part)
-            for key, part in parts.items()
-        }
-        given = columns[DETAILS_COLUMN][place] if DETAILS_COLUMN in columns else {}
-        # Of numpy.str_, too.
-        details = dict(msgspec.json.decode(str(given)) if isinstance(given, str) else given)
-        said = details.pop("missing", None) or {"kind": ErrorKind.BUG, "error": "no reason given"}
-        missing = _read_failure(said) if score is None else None
-        imputed = list(map(_read_failure, details.pop("imputed", ())))
-        results.append(RewardResult(place, 0, score, info, details, missing, None, imputed))
-    return results
-
-
-def details_texts(results: Sequence[RewardResult], keys: Sequence[str]) -> list[str]:
-    """Details as JSON text, which verl's validation passes over."""
-    texts = []
-    for result in results:
-        missing = [key for key in keys if result.reward_info.get(key) is None]
-        details = {**plain_details(result), MISSING_PARTS: missing}
-        texts.append(msgspec.json.encode(details).decode())
-    return texts
-
-
-def object_column(values: Sequence[Any]) -> Any:
-    """A column of a batch as verl has it, whose values stay the objects that they are."""
-    import numpy as np  # noqa: PLC0415  (verl's)
-
-    return np.array(values, dtype=object)

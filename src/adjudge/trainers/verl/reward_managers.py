@@ -15,57 +15,48 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.errors import (
-    ErrorKind,
-    JudgeAuthError,
-    JudgeUnavailable,
-    TrainingStopped,
-)
+from adjudge.errors import ErrorKind, JudgeAuthError, JudgeUnavailable, TrainingStopped
 from adjudge.rewards.spec import RewardSpec
 from adjudge.text import printable, shorten_text
 from adjudge.trainers.adapter import make_missing_failure
-from adjudge.trainers.progress import TrainerProgress
-from adjudge.trainers.scoring import Scorer, ScorerResult
+from adjudge.trainers.recorder import TrainerProgress
+from adjudge.trainers.scoring import ScorerResult
 from adjudge.trainers.verl.advantage import (
     ADJUDGE_ESTIMATOR,
     STOCK_ESTIMATOR,
-    ImputedRewards,
     MissingRewardUid,
     TurnRewardPlacer,
-    check_estimator,
-    configured_estimator,
     find_caller_local,
-    find_turn_ends,
-    impute_for_validation,
-    impute_rewards,
     make_turn_reward,
-    raises_on_missing,
 )
-from adjudge.trainers.verl.batches import (
+from adjudge.trainers.verl.batches import BatchRows, last_output
+from adjudge.trainers.verl.reward_columns import (
     DETAILS_COLUMN,
     METRICS_COLUMN,
     MISSING_COLUMN,
-    BatchRows,
-    RowReader,
-    details_texts,
-    flat_loop_row,
-    last_output,
+    MISSING_PARTS,
+    RewardCounts,
+    details_text,
+    impute_for_validation,
+    impute_rewards,
     loop_row,
-    number_columns,
     object_column,
     plain_details,
-    results_from_columns,
+    read_loop_batch,
 )
 from adjudge.trainers.verl.reward_sources import (
     GroupService,
-    MissingRewardChannel,
+    check_estimator,
+    configured_estimator,
     detect_channel,
     make_checked_scorer,
     make_reward_source,
-    refuse_verl_schedules,
+    make_row_reader,
 )
-from adjudge.trainers.verl.step_metrics import COUNTS_REQUEST, RewardCounts, compute_loop_metrics
 from adjudge.types import GraderError, RewardResult, Sample
+
+COUNTS_REQUEST = "adjudge_counts"
+"""The key in ``meta_info`` of a batch that asks a reward actor for its counts."""
 
 _MAX_CHARACTERS = 2000
 
@@ -122,13 +113,9 @@ class JudgeRewardManager:
         config = find_caller_local("load_reward_manager", "config")
         self.tokenizer, self.num_examine, self.reward_fn_key = tokenizer, num_examine, reward_fn_key
         self.source = make_reward_source(compute_score, spec)
-        own_spec = self.source.spec if isinstance(self.source, Scorer) else None
-        if own_spec is not None:
-            refuse_verl_schedules(own_spec)
-        self.reader = RowReader(tokenizer, reward_fn_key, find_response_limit(config))
+        self.reader = make_row_reader(tokenizer, config, reward_fn_key)
         self.adv_estimator = adv_estimator or configured_estimator(config)
-        if own_spec is None or not raises_on_missing(own_spec):
-            check_estimator(self.adv_estimator, own_spec)
+        check_estimator(self.adv_estimator, self.source.spec)
         self.metrics: dict[str, float] = {}
         self.collected: list[tuple[list[Sample], dict[str, float]]] | None = None
         self._keys: list[str] = list(getattr(self.source, "info_keys", ()))
@@ -176,43 +163,27 @@ class JudgeRewardManager:
         values, extra = self._filled(data, scored.results, rows.groups, rows.sources)
         tensor = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
         tensor[torch.arange(len(values)), torch.tensor(rows.last)] = torch.tensor(values)
-        if self.adv_estimator == ADJUDGE_ESTIMATOR and not data.meta_info.get("validate"):
-            self._place_events(tensor, data, rows, scored.results)
-        return tensor, extra
-
-    def _place_events(
-        self, tensor: Any, data: Any, rows: BatchRows, results: Sequence[RewardResult]
-    ) -> None:
-        """What events add to the rewards in ``tensor`` goes to the turns that earned it."""
         mask = data.batch.get("response_mask", None)
-        if mask is None or not any(result.event_rewards for result in results):
-            return
-        for place, ends in enumerate(find_turn_ends(mask)):
-            reward = make_turn_reward(results[place])
-            self._placer.place(tensor[place], rows.last[place], ends, reward)
+        by_turn = self.adv_estimator == ADJUDGE_ESTIMATOR and not data.meta_info.get("validate")
+        if by_turn and mask is not None:
+            rewards = list(map(make_turn_reward, scored.results))
+            self._placer.place(tensor, rows.last, mask, rewards)
+        return tensor, extra
 
     def _from_the_loop(self, data: Any) -> tuple[Any, dict[str, Any]]:
         """``rm_scores`` as they are, but for the NaN by which our loop manager says "missing"."""
         tensor = data.batch["rm_scores"]
         names = data.meta_info.get("reward_extra_keys", [])
-        extra = {name: data.non_tensor_batch[name] for name in names}
-        if MISSING_COLUMN not in extra:
-            return tensor, extra  # somebody else's
+        groups = self.reader.groups(data)
+        scored = read_loop_batch(data, groups)
+        if scored is None:
+            return tensor, {name: data.non_tensor_batch[name] for name in names}
+        self._keys = [key for key in names if key not in {MISSING_COLUMN, DETAILS_COLUMN}]
+        self._note([] if self.collected is None else self.samples(data), scored)
+        values, extra = self._filled(data, scored.results, groups, self.reader.sources(data))
         tensor = tensor.clone()  # to write into
-        rewards = [None if math.isnan(value) else value for value in tensor.sum(dim=-1).tolist()]
-        groups, sources = self.reader.groups(data), self.reader.sources(data)
-        results = results_from_columns(rewards, extra)
-        self._keys = [
-            key for key in names if key not in {MISSING_COLUMN, DETAILS_COLUMN, METRICS_COLUMN}
-        ]
-        lengths = data.batch["attention_mask"][:, -tensor.shape[-1] :].sum(dim=-1).tolist()
-        metrics = compute_loop_metrics(results, groups, lengths, extra.get(METRICS_COLUMN, ()))
-        samples = [] if self.collected is None else self.samples(data)
-        self._note(samples, ScorerResult(results, metrics))
-        values, extra = self._filled(data, results, groups, sources)
-        for place, reward in enumerate(rewards):
-            if reward is None:
-                tensor[place].nan_to_num_(nan=values[place])
+        for row, value in zip(tensor, values, strict=True):
+            row.nan_to_num_(nan=value)
         return tensor, extra
 
     def _note(self, samples: list[Sample], scored: ScorerResult) -> None:
@@ -227,57 +198,61 @@ class JudgeRewardManager:
         groups: Sequence[str],
         sources: Sequence[str],
     ) -> tuple[list[float], dict[str, Any]]:
-        """Rewards with stand-ins, and ``reward_extra_info`` (:mod:`.batches`)."""
+        """Rewards with stand-ins, and ``reward_extra_info`` (:mod:`.reward_columns`)."""
         rewards = [result.score for result in results]
         for result in results:
             self._keys += [key for key in result.reward_info if key not in self._keys]
-        extra: dict[str, Any] = dict(number_columns(results, self._keys))
-        extra[MISSING_COLUMN] = [float(reward is None) for reward in rewards]
+        parts = {key: [result.reward_info.get(key) for result in results] for key in self._keys}
+        missing = {MISSING_COLUMN: [float(reward is None) for reward in rewards]}
         if data.meta_info.get("validate"):
-            for key in self._keys:
-                parts = [result.reward_info.get(key) for result in results]
-                extra[key] = impute_for_validation(parts, groups, sources)
-            extra[DETAILS_COLUMN] = object_column(details_texts(results, self._keys))
-            return impute_for_validation(rewards, groups, sources), extra
-        stood = impute_rewards(rewards, groups)
-        self._say_inflation(stood)
-        extra[DETAILS_COLUMN] = [plain_details(result) for result in results]
-        extra[METRICS_COLUMN] = [self.metrics, *({} for _ in rewards[1:])]
+            filled = {k: impute_for_validation(col, groups, sources) for k, col in parts.items()}
+            gone = [[key for key in parts if one.reward_info.get(key) is None] for one in results]
+            texts = [
+                details_text(result, **{MISSING_PARTS: keys})
+                for result, keys in zip(results, gone, strict=True)
+            ]
+            values = impute_for_validation(rewards, groups, sources)
+            return values, {**filled, **missing, DETAILS_COLUMN: object_column(texts)}
+        values, factors = impute_rewards(rewards, groups)
+        self._say_inflation(list(factors.values()))
+        extra: dict[str, Any] = {
+            **{k: [math.nan if one is None else one for one in col] for k, col in parts.items()},
+            **missing,
+            DETAILS_COLUMN: [plain_details(result) for result in results],
+            METRICS_COLUMN: [self.metrics, *({} for _ in rewards[1:])],
+        }
         if "uid" in data.non_tensor_batch:
             marked = [
                 MissingRewardUid(group) if reward is None else group
                 for group, reward in zip(groups, rewards, strict=True)
             ]
             extra["uid"] = object_column(marked)
-        return stood.rewards, extra
+        return values, extra
 
-    def _say_inflation(self, stood: ImputedRewards) -> None:
+    def _say_inflation(self, factors: Sequence[float]) -> None:
         """Log what a group's mean in place of missing rewards does to the others' z-scores."""
-        factors = [factor for factor in stood.inflation.values() if factor > 1]
-        if self.adv_estimator != STOCK_ESTIMATOR or not factors:
+        inflated = sum(factor > 1 for factor in factors)
+        if self.adv_estimator != STOCK_ESTIMATOR or not inflated:
             return
         self.metrics["judge/inflation_max"] = max(factors)
-        self.metrics["judge/inflation_mean"] = sum(stood.inflation.values()) / len(stood.inflation)
+        self.metrics["judge/inflation_mean"] = sum(factors) / len(factors)
         _log.warning(
             "missing rewards in %d of %d groups have the group's mean, so grpo's other "
             "advantages are up to %.3f times too large. Use adv_estimator=adjudge_grpo, which "
             "is exact.",
-            len(factors), len(stood.inflation), max(factors),
+            inflated, len(factors), max(factors),
         )  # fmt: skip
 
 
 def make_reward(
-    spec: RewardSpec | Path | str | None = None,
-    *,
-    tokenizer: Any,
-    num_examine: int = 0,
-    adv_estimator: str | None = None,
+    spec: RewardSpec | Path | str | None = None, *, tokenizer: Any, **options: Any
 ) -> JudgeRewardManager:
     """A manager for ``reward_fn=`` of verl 0.6.1's ``RayPPOTrainer``, in a script of one's own.
 
-    verl 0.9.1 makes its managers itself, in workers: name one in its configuration.
+    ``options`` are those of :class:`JudgeRewardManager`. verl 0.9.1 makes its managers itself, in
+    workers: name one in its configuration.
     """
-    return JudgeRewardManager(tokenizer, num_examine, spec=spec, adv_estimator=adv_estimator)
+    return JudgeRewardManager(tokenizer, **{"num_examine": 0, **options}, spec=spec)
 
 
 class JudgeRewardLoopManager:
@@ -305,8 +280,7 @@ class JudgeRewardLoopManager:
         self.reward_model_tokenizer = reward_model_tokenizer
         self.channel = detect_channel(config)
         self.scorer = make_checked_scorer(config, compute_score)
-        source_key = str((config.get("data") or {}).get("reward_fn_key") or "data_source")
-        self.reader = RowReader(tokenizer, source_key, find_response_limit(config))
+        self.reader = make_row_reader(tokenizer, config)
         # Only the V1 trainers' rollout workers can be ours, and only they see the response mask.
         self._by_turn = self.channel.is_v1 and configured_estimator(config) == ADJUDGE_ESTIMATOR
         self._told = False
@@ -318,8 +292,8 @@ class JudgeRewardLoopManager:
         Of a rollout in several rows the last counts. A missing reward is NaN with
         ``reward_missing`` 1.0, or a :class:`~adjudge.errors.GradingFailure` where that is how this
         verl leaves a rollout out; see :mod:`.reward_sources`. Keys are always the same
-        (:mod:`.batches`). With ``adjudge_grpo`` in a V1 trainer the score also carries what events
-        add to it, for :class:`~adjudge.trainers.verl.JudgeAgentLoopManager`.
+        (:mod:`.reward_columns`). With ``adjudge_grpo`` in a V1 trainer the score also carries what
+        events add to it, for :class:`~adjudge.trainers.verl.JudgeAgentLoopManager`.
         """
         if data.meta_info.get(COUNTS_REQUEST):
             return {"reward_score": 0.0, "reward_extra_info": self._counts.take()}
@@ -341,7 +315,7 @@ class JudgeRewardLoopManager:
             if not self._told:
                 self._told = True
                 _log.error("all rewards are missing from now on: %s", stop)
-            return self._answer(result)
+            return self._answer(result, metrics)
         self.reader.warn_without_messages([result])
         self._counts.add(result)
         if result.score is None and self.channel.absent:
@@ -365,17 +339,10 @@ class JudgeRewardLoopManager:
         tensor[torch.arange(len(tensor)), lengths - 1] = tensor.new_tensor(scores)
         return tensor
 
-    def _answer(
-        self, result: RewardResult, metrics: Mapping[str, float] | None = None
-    ) -> dict[str, Any]:
-        keys = self.scorer.info_keys
-        if self.channel is MissingRewardChannel.LOOP_061:
-            row = {**loop_row(result, keys, absent=math.nan), METRICS_COLUMN: metrics}
-        else:
-            row = flat_loop_row(result, keys, metrics)
+    def _answer(self, result: RewardResult, metrics: Mapping[str, float]) -> dict[str, Any]:
         return {
             "reward_score": math.nan if result.score is None else result.score,
-            "reward_extra_info": row,
+            "reward_extra_info": loop_row(result, self.scorer.info_keys, metrics),
         }
 
     def _result_of_stop(
@@ -385,11 +352,3 @@ class JudgeRewardLoopManager:
         kind = ErrorKind.AUTH if isinstance(stop, JudgeAuthError) else getattr(stop, "kind", None)
         missing = GraderError("reward", kind or ErrorKind.CIRCUIT_OPEN, str(stop))
         return RewardResult(0, 0, None, dict.fromkeys(self.scorer.info_keys), {}, missing)
-
-
-def find_response_limit(config: Any) -> int | None:
-    """How many tokens a response of the run may have; ``None`` where it is not known."""
-    found = config
-    for key in ("actor_rollout_ref", "rollout", "response_length"):
-        found = None if found is None else found.get(key)
-    return None if found is None else int(found)

@@ -1,4 +1,4 @@
-"""Who scores verl's rollouts: a reward spec, the user's function, or a judge service.
+"""Who scores verl's rollouts (a reward spec, the user's function, a judge service), and where.
 
 How the verl around a reward manager takes a missing reward:
 
@@ -20,40 +20,25 @@ import functools
 import math
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from adjudge.client.grader import ServiceInfo, fetch_service_info, fields_to_request
 from adjudge.client.rendezvous import GroupClient
+from adjudge.config import suggest_name
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import (
-    ConfigError,
-    ErrorKind,
-    GradingFailure,
-    JudgeAuthError,
-    JudgeUnavailable,
-)
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError, JudgeUnavailable
 from adjudge.hosts import is_address
 from adjudge.rewards.function import RewardFunction, check_results
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.metrics import batch_metrics
-from adjudge.trainers.progress import TrainerProgress
-from adjudge.trainers.recorder import open_recorder
+from adjudge.trainers.recorder import FlightRecorder, TrainerProgress, open_recorder
 from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult
-from adjudge.trainers.verl.advantage import (
-    ADJUDGE_ESTIMATOR,
-    check_estimator,
-    configured_estimator,
-    raises_on_missing,
-)
-from adjudge.trainers.verl.versions import check_verl_version, installed_verl
-from adjudge.types import (
-    GradedSample,
-    GraderError,
-    RewardResult,
-    Sample,
-)
+from adjudge.trainers.verl import check_verl_version, installed_verl
+from adjudge.trainers.verl.advantage import ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR, find_caller_local
+from adjudge.trainers.verl.batches import RowReader
+from adjudge.trainers.verl.reward_columns import compute_result_metrics
+from adjudge.types import GraderError, RewardResult, Sample
 from adjudge.wire import GroupRequest, JudgeResponse
 
 
@@ -62,6 +47,8 @@ class FunctionScorer:
 
     A score that is no finite number is missing (``out_of_range``).
     """
+
+    spec = None
 
     def __init__(self, function: RewardFunction) -> None:
         self.function = function
@@ -95,41 +82,40 @@ def _complete_result(result: RewardResult, keys: Sequence[str]) -> RewardResult:
     return result
 
 
-def compute_result_metrics(
-    results: Sequence[RewardResult], groups: Sequence[str], lengths: Sequence[int]
-) -> dict[str, float]:
-    """:func:`~adjudge.trainers.metrics.batch_metrics` where only results are known."""
-    judged = [
-        GradedSample(
-            r.original_index, r.group_index, group, r.reward_info.get("env_reward"), {}, []
-        )
-        for r, group in zip(results, groups, strict=True)
-    ]
-    return batch_metrics(judged, results, lengths)
+def make_scorer(spec: Any, record: FlightRecorder | None = None) -> Scorer:
+    """The spec's scorer, once nothing forbids it in all of verl, which tells nobody its step.
 
-
-def make_recorded_scorer(spec: Any) -> Scorer:
-    """The spec's scorer; it records where ``ADJUDGE_RECORD`` names a folder."""
-    scorer = Scorer(spec, record=open_recorder())
+    Raises :class:`~adjudge.errors.ConfigError`.
+    """
+    scorer = Scorer(spec, record=record)
     scorer.spec.refuse_undrawn()
+    scorer.spec.refuse_schedules("verl's reward manager", "Give the grader a number.")
     return scorer
 
 
-def make_reward_source(
-    compute_score: Any, spec: Any, made_of: Callable[[Any], Any] = make_recorded_scorer
-) -> FunctionScorer | Any:
-    """The reward function in ``compute_score``, or what ``made_of`` makes of ``spec``.
+def make_reward_source(compute_score: Any, spec: Any) -> FunctionScorer | Scorer:
+    """The reward function in ``compute_score``, or the scorer of ``spec``.
 
-    ``spec`` is a file or a judge service's address; ``None`` is that in ``ADJUDGE_SPEC``.
+    ``spec`` is a file or a judge service's address; ``None`` is that in ``ADJUDGE_SPEC``. The
+    scorer records where ``ADJUDGE_RECORD`` names a folder. Raises
+    :class:`~adjudge.errors.ConfigError`.
+    """
+    function = _find_function(compute_score, spec)
+    return make_scorer(spec, open_recorder()) if function is None else FunctionScorer(function)
+
+
+def _find_function(compute_score: Any, spec: Any) -> RewardFunction | None:
+    """The user's function; ``None`` without one, and :class:`ConfigError` for one never called.
+
     verl wraps ``custom_reward_function`` in a ``functools.partial`` and, without one, hands over
-    its own rules; those and classes mean "none". Raises :class:`~adjudge.errors.ConfigError`.
+    its own rules; those and classes mean "none".
     """
     custom = isinstance(compute_score, functools.partial) and compute_score.args
     function = compute_score.args[0] if custom else compute_score
     if isinstance(function, RewardFunction):
         if spec is not None:
             raise ConfigError("custom_reward_function: there is a spec too. Give one of the two.")
-        return FunctionScorer(function)
+        return function
     verls_own = str(getattr(function, "__module__", "")).startswith("verl.")
     if not (function is None or isinstance(function, type) or verls_own):
         name = getattr(function, "__name__", type(function).__name__)
@@ -137,7 +123,7 @@ def make_reward_source(
             f"custom_reward_function: {name!r} would never be called. Make it an object of a class "
             "derived from adjudge.rewards.RewardFunction, or a grader of the spec."
         )
-    return made_of(spec)
+    return None
 
 
 AGENT_LOOP_MANAGER = "adjudge.trainers.verl.JudgeAgentLoopManager"
@@ -152,6 +138,9 @@ GROUP_SIZE_COLUMN = "judge_group_size"
 _MAX_WAITING = 800
 """Rollouts that may wait in one reward actor: Ray runs 1000 of its calls at once, and verl deals
 them out by chance."""
+
+_PATIENCE_S = 15.0
+"""For a judge service to answer at the start of a run."""
 
 
 class GroupMember(NamedTuple):
@@ -205,7 +194,8 @@ class GroupService:
         env, error = sample.env_reward, None
         answer = JudgeResponse()
         try:
-            answer = await self._answer(sample, columns, env)
+            seat = read_group_member(columns, self._size)
+            answer = await self._client.judge(await self._make_request(sample, seat))
             if (said := answer.error) is not None:
                 error = GraderError("reward", said.kind, said.message, said.failure_metadata)
         except GradingFailure as failure:
@@ -224,19 +214,16 @@ class GroupService:
         """Say that this rollout will never come; raises ``GradingFailure`` if nobody hears it."""
         await self._client.abort(**seat._asdict())
 
-    async def _answer(
-        self, sample: Sample, columns: Mapping[str, Any], env: float | None
-    ) -> JudgeResponse:
-        seat = read_group_member(columns, self._size)
+    async def _make_request(self, sample: Sample, seat: GroupMember) -> GroupRequest:
         try:
             one = fields_to_request(sample.fields())
         except GradingFailure:
             await self.announce(seat)
             raise
         fields = {name: getattr(one, name) for name in one.__struct_fields__}
-        if env is not None:
-            fields["metadata"] = {**(one.metadata or {}), "env_reward": env}
-        return await self._client.judge(GroupRequest(**fields | seat._asdict()))
+        if sample.env_reward is not None:
+            fields["metadata"] = {**(one.metadata or {}), "env_reward": sample.env_reward}
+        return GroupRequest(**fields | seat._asdict())
 
 
 def _run_id() -> str:
@@ -249,40 +236,40 @@ def _run_id() -> str:
     return f"{context.get_job_id()}/{context.namespace}"[:200]
 
 
-def check_group_settings(config: Any, url: str, what: str) -> int:
-    """The usual group's size, once nothing in verl's configuration forbids to wait for groups.
-
-    Raises :class:`~adjudge.errors.ConfigError`.
-    """
-    rollout = config["actor_rollout_ref"]["rollout"]
-    size, in_validation = int(rollout["n"]), int(rollout["val_kwargs"]["n"])
-    if size != in_validation and not _takes_our_agent_loops(config):
-        raise ConfigError(
-            f"{url}: {what} needs whole groups, and verl's rollouts do not say whether they are of "
-            f"training (rollout.n = {size}) or validation (val_kwargs.n = {in_validation}). Set "
-            f"+actor_rollout_ref.rollout.agent.agent_loop_manager_class={AGENT_LOOP_MANAGER}"
-        )
-    v1 = config["trainer"].get("v1") or {}
-    mode = v1.get("trainer_mode", "sync")
-    ahead = 0 if mode == "sync" else (v1.get(mode) or {}).get("num_warmup_batches") or 0
-    waiting = (1.0 + float(ahead)) * int(config["data"]["train_batch_size"]) * size
-    workers = int(config["reward"]["num_workers"])
-    if waiting > _MAX_WAITING * workers:
-        raise ConfigError(
-            f"reward.num_workers: must be at least {math.ceil(waiting / _MAX_WAITING)}, since "
-            f"{math.ceil(waiting)} rollouts may wait for their groups at once, at most "
-            f"{_MAX_WAITING} in a worker (found {workers})"
-        )
-    return size
+# --- verl's configuration -------------------------------------------------------------------------
 
 
-_PATIENCE_S = 15.0
-"""For a judge service to answer at the start of a run."""
+def read_setting(config: Any, name: str) -> Any:
+    """A value of verl's configuration by its dotted name; ``None`` where there is none."""
+    for key in name.split("."):
+        config = None if config is None else config.get(key)
+    return config
+
+
+def configured_estimator(config: Any) -> str | None:
+    """``algorithm.adv_estimator``; ``None`` where there is none."""
+    found = read_setting(config, "algorithm.adv_estimator")
+    return None if found is None else str(getattr(found, "value", found))
+
+
+def configured_spec(config: Any) -> Any:
+    """``reward_kwargs.spec`` of ``reward`` (0.9.1), else of ``reward_model`` (0.6.1)."""
+    sections = ("reward", "reward_model")
+    found = (read_setting(config, f"{section}.reward_kwargs.spec") for section in sections)
+    return next(filter(None, found), None)
+
+
+def make_row_reader(tokenizer: Any, config: Any, source_key: Any = None) -> RowReader:
+    """The reader of the run's batches; ``config`` is ``None`` where verl does not hand it over."""
+    key = source_key or read_setting(config, "data.reward_fn_key") or "data_source"
+    limit = read_setting(config, "actor_rollout_ref.rollout.response_length")
+    return RowReader(tokenizer, str(key), None if limit is None else int(limit))
 
 
 class MissingRewardChannel(StrEnum):
     """Who is around us, as far as missing rewards go."""
 
+    BATCH_061 = "0.6.1's whole batches"
     LOOP_061 = "0.6.1's reward loop"
     V1_SYNC = "0.9.1's V1 trainer, which goes on without a rollout that failed"
     V1_ASYNC = "0.9.1's asynchronous V1 trainers, which replace a group with a failed rollout"
@@ -294,11 +281,6 @@ class MissingRewardChannel(StrEnum):
     def absent(self) -> bool:
         """Whether an exception leaves just that rollout out."""
         return self is MissingRewardChannel.V1_SYNC
-
-    @property
-    def swallows(self) -> bool:
-        """Whether exceptions of a reward manager never reach the run."""
-        return self.is_v1 or self is MissingRewardChannel.FULLY_ASYNC
 
     @property
     def is_v1(self) -> bool:
@@ -318,32 +300,42 @@ def detect_channel(config: Any) -> MissingRewardChannel:
     leave ``trainer.use_v1`` as it is.
     """
     if config.get("reward") is None:
-        return MissingRewardChannel.LOOP_061
+        one_by_one = read_setting(config, "actor_rollout_ref.rollout.mode") == "async"
+        return MissingRewardChannel.LOOP_061 if one_by_one else MissingRewardChannel.BATCH_061
     if config.get("async_training") is not None:
         return MissingRewardChannel.FULLY_ASYNC
     if config.get("rollout") is not None:
         return MissingRewardChannel.ONE_STEP_OFF
-    trainer = config.get("trainer") or {}
-    if not trainer.get("use_v1"):
+    if not read_setting(config, "trainer.use_v1"):
         return MissingRewardChannel.V0
-    v1 = trainer.get("v1") or {}
-    refills = (v1.get("sampler") or {}).get("sync_refill_failed_groups")
-    sync = v1.get("trainer_mode", "sync") == "sync" and not refills
+    refills = read_setting(config, "trainer.v1.sampler.sync_refill_failed_groups")
+    sync = read_setting(config, "trainer.v1.trainer_mode") in (None, "sync") and not refills
     return MissingRewardChannel.V1_SYNC if sync else MissingRewardChannel.V1_ASYNC
 
 
-def configured_spec(config: Any) -> Any:
-    """``reward_kwargs.spec`` of ``reward`` (0.9.1), else of ``reward_model`` (0.6.1)."""
-    for section in ("reward", "reward_model"):
-        kwargs = (config.get(section) or {}).get("reward_kwargs") or {}
-        if kwargs.get("spec"):
-            return kwargs["spec"]
-    return None
+def _takes_our_agent_loops(config: Any) -> bool:
+    found = read_setting(config, "actor_rollout_ref.rollout.agent.agent_loop_manager_class")
+    return bool(found == AGENT_LOOP_MANAGER)
 
 
-def refuse_verl_schedules(spec: RewardSpec) -> None:
-    """Raise :class:`ConfigError` for weights by step: verl tells no reward manager its own."""
-    spec.refuse_schedules("verl's reward manager", "Give the grader a number.")
+# --- what goes with a run, and what does not ------------------------------------------------------
+
+
+def check_before_workers() -> None:
+    """Refuse in the trainer's process what the workers would refuse later, and register names.
+
+    verl 0.9.1 looks our class up where the trainer starts, but makes managers only in actors, whose
+    errors V1 counts as failed rollouts. Outside of verl nothing is done.
+    """
+    # verl asks a module for a name, and hands over nothing.
+    config = find_caller_local("resolve_reward_manager_cls", "config")
+    if config is None:
+        return
+    from verl.trainer.ppo.reward import get_custom_reward_fn  # noqa: PLC0415  (heavy)
+
+    from adjudge.trainers.verl import register  # noqa: F401, PLC0415  (needs verl)
+
+    make_checked_scorer(config, get_custom_reward_fn(config))
 
 
 def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupService:
@@ -359,46 +351,102 @@ def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupServic
             f"agent_loop_manager_class: {AGENT_LOOP_MANAGER} is for the V1 trainers. Name "
             "JudgeToolAgentLoop in agent_loop_config_path instead."
         )
-
-    def made_of(spec: Any) -> Scorer | GroupService:
-        return make_group_service(config, spec) or make_recorded_scorer(spec)
-
-    source: Any = make_reward_source(compute_score, configured_spec(config), made_of)
-    if isinstance(source, FunctionScorer):
+    spec = configured_spec(config)
+    if _find_function(compute_score, spec) is not None:
         raise ConfigError(
             "custom_reward_function: a RewardFunction scores whole groups, but this verl passes "
             f"one rollout at a time. Use a spec{_batch_mode_hint(channel)}."
         )
-    if isinstance(source, GroupService):
+    if service := make_group_service(config, spec):
         _check_missing(config, channel)
-    else:
-        check_scorer(config, source)
-    found: Scorer | GroupService = source
-    return found
+        return service
+    scorer = make_scorer(spec, open_recorder())
+    check_scorer(config, scorer)
+    return scorer
 
 
 def check_scorer(config: Any, scorer: Scorer) -> None:
-    """Raise :class:`ConfigError` for a spec that cannot be served one rollout at a time."""
-    channel = detect_channel(config)
-    refuse_verl_schedules(scorer.spec)
+    """Raise :class:`ConfigError` for a spec that the run around it cannot serve."""
+    channel, spec = detect_channel(config), scorer.spec
     what = scorer.compares_groups
-    served = ""
-    if what is None and scorer.spec.reward.sample_rate < 1:
+    served = ", or put the spec behind `adjudge serve` and give its address instead"
+    if what is None or not channel.is_v1:
+        served = ""
+    if what is None and spec.reward.sample_rate < 1:
         what = "reward.sample_rate"
-    elif what is not None and channel.is_v1:
-        served = ", or put the spec behind `adjudge serve` and give its address instead"
-    if what is not None:
+    if what is not None and channel is not MissingRewardChannel.BATCH_061:
         raise ConfigError(
-            f"{scorer.spec.where}: {what} needs whole groups, but this verl passes one rollout at "
+            f"{spec.where}: {what} needs whole groups, but this verl passes one rollout at "
             "a time. Use graders that score each answer by itself"
             f"{served}{_batch_mode_hint(channel)}."
         )
-    _check_missing(config, channel, scorer.spec)
+    _check_missing(config, channel, spec)
 
 
-def _takes_our_agent_loops(config: Any) -> bool:
-    rollout = (config.get("actor_rollout_ref") or {}).get("rollout") or {}
-    return (rollout.get("agent") or {}).get("agent_loop_manager_class") == AGENT_LOOP_MANAGER
+def _batch_mode_hint(channel: MissingRewardChannel) -> str:
+    old = channel is MissingRewardChannel.LOOP_061
+    return f", or {'' if old else 'verl 0.6.1 with '}rollout.mode=sync"
+
+
+def _check_missing(
+    config: Any, channel: MissingRewardChannel, spec: RewardSpec | None = None
+) -> None:
+    """``spec`` is ``None`` for a service's own, whose failures are always missing rewards."""
+    estimator = configured_estimator(config)
+    if channel in (MissingRewardChannel.BATCH_061, MissingRewardChannel.LOOP_061):
+        check_estimator(estimator, spec)
+        return
+    if read_setting(config, "reward.reward_model.enable"):
+        raise ConfigError(
+            "reward.reward_model.enable: that model would score instead of the spec's judges, or "
+            "hide what they need. Set it to False, and name its server in the spec."
+        )
+    fully_async = channel is MissingRewardChannel.FULLY_ASYNC
+    if (channel.is_v1 or fully_async) and spec is not None and spec.missing.policy == "raise":
+        instead = ", or trainer.use_v1=False" if channel.is_v1 else ""
+        raise ConfigError(
+            f"{spec.where}: missing.policy: 'raise' cannot end a run of {channel}. Use "
+            f"'mask'{instead}."
+        )
+    registered = os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",")
+    if fully_async and REGISTER_MODULE not in registered:
+        raise ConfigError(
+            "VERL_USE_EXTERNAL_MODULES: this verl trains in a process that never loads the reward "
+            f"manager, and so does not know {ADJUDGE_ESTIMATOR!r}. Set "
+            f"VERL_USE_EXTERNAL_MODULES={REGISTER_MODULE} for all processes: in the shell, or in "
+            "env_vars of Ray's runtime environment."
+        )
+    if not channel.absent:
+        check_estimator(estimator, spec, [ADJUDGE_ESTIMATOR])
+
+
+def check_estimator(
+    name: str | None,
+    spec: RewardSpec | None = None,
+    allowed: Sequence[str] = (ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR),
+) -> None:
+    """Refuse estimators under which a group's mean is no neutral reward; ``None`` is unknown.
+
+    GAE and REINFORCE++ learn from a reward's level, so an imputed mean would be a made-up number,
+    and under the ``sample_rate`` of ``spec`` groups with and without a judge's part would be
+    compared. Where a missing reward stops the run, no estimator ever meets one. Raises
+    :class:`~adjudge.errors.ConfigError`.
+    """
+    rate = 1.0 if spec is None else spec.reward.sample_rate
+    stops = spec is not None and spec.missing.policy == "raise" and rate == 1
+    if name is None or name in allowed or stops:
+        return
+    if spec is not None and rate < 1:
+        raise ConfigError(
+            f"{spec.where}: reward.sample_rate: must be 1 with algorithm.adv_estimator = "
+            f"{name!r}, which compares the rewards of several groups (found {rate:g}). Set 1, or "
+            f"use {ADJUDGE_ESTIMATOR!r}."
+        )
+    raise ConfigError(
+        "algorithm.adv_estimator: cannot leave a missing reward out"
+        f"{suggest_name(name, allowed)} (found {name!r}; allowed: {' or '.join(allowed)}). Use "
+        f"{ADJUDGE_ESTIMATOR!r}, which is exact."
+    )
 
 
 def make_group_service(config: Any, spec: Any = None) -> GroupService | None:
@@ -421,41 +469,27 @@ def make_group_service(config: Any, spec: Any = None) -> GroupService | None:
         )
     if info.compares_groups is None:
         return None
-    return GroupService(url, info, check_group_settings(config, url, info.compares_groups))
+    return GroupService(url, info, _check_group_size(config, url, info.compares_groups))
 
 
-def _batch_mode_hint(channel: MissingRewardChannel) -> str:
-    old = channel is MissingRewardChannel.LOOP_061
-    return f", or {'' if old else 'verl 0.6.1 with '}rollout.mode=sync"
-
-
-def _check_missing(
-    config: Any, channel: MissingRewardChannel, spec: RewardSpec | None = None
-) -> None:
-    """``spec`` is ``None`` for a service's own, whose failures are always missing rewards."""
-    always_there = spec is not None and raises_on_missing(spec)
-    if channel is MissingRewardChannel.LOOP_061:
-        if not always_there:
-            check_estimator(configured_estimator(config), spec)
-        return
-    if (config["reward"].get("reward_model") or {}).get("enable"):
+def _check_group_size(config: Any, url: str, what: str) -> int:
+    """The usual group's size, once nothing in verl's configuration forbids to wait for groups."""
+    rollout = config["actor_rollout_ref"]["rollout"]
+    size, in_validation = int(rollout["n"]), int(rollout["val_kwargs"]["n"])
+    if size != in_validation and not _takes_our_agent_loops(config):
         raise ConfigError(
-            "reward.reward_model.enable: that model would score instead of the spec's judges, or "
-            "hide what they need. Set it to False, and name its server in the spec."
+            f"{url}: {what} needs whole groups, and verl's rollouts do not say whether they are of "
+            f"training (rollout.n = {size}) or validation (val_kwargs.n = {in_validation}). Set "
+            f"+actor_rollout_ref.rollout.agent.agent_loop_manager_class={AGENT_LOOP_MANAGER}"
         )
-    if channel.swallows and spec is not None and spec.missing.policy == "raise":
-        instead = ", or trainer.use_v1=False" if channel.is_v1 else ""
+    mode = read_setting(config, "trainer.v1.trainer_mode")
+    ahead = read_setting(config, f"trainer.v1.{mode}.num_warmup_batches")
+    waiting = (1.0 + float(ahead or 0)) * int(config["data"]["train_batch_size"]) * size
+    workers = int(config["reward"]["num_workers"])
+    if waiting > _MAX_WAITING * workers:
         raise ConfigError(
-            f"{spec.where}: missing.policy: 'raise' cannot end a run of {channel}. Use "
-            f"'mask'{instead}."
+            f"reward.num_workers: must be at least {math.ceil(waiting / _MAX_WAITING)}, since "
+            f"{math.ceil(waiting)} rollouts may wait for their groups at once, at most "
+            f"{_MAX_WAITING} in a worker (found {workers})"
         )
-    registered = os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",")
-    if channel is MissingRewardChannel.FULLY_ASYNC and REGISTER_MODULE not in registered:
-        raise ConfigError(
-            "VERL_USE_EXTERNAL_MODULES: this verl trains in a process that never loads the reward "
-            f"manager, and so does not know {ADJUDGE_ESTIMATOR!r}. Set "
-            f"VERL_USE_EXTERNAL_MODULES={REGISTER_MODULE} for all processes: in the shell, or in "
-            "env_vars of Ray's runtime environment."
-        )
-    if not (channel.absent or always_there):
-        check_estimator(configured_estimator(config), spec, [ADJUDGE_ESTIMATOR])
+    return size

@@ -34,13 +34,12 @@ from adjudge.config import check_allowed, suggest_name
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_card import JudgementForm, JudgeMode, ReplyFault
 from adjudge.text import THINK_OPEN
-from adjudge.trainers.verl.advantage import impute_for_validation
-from adjudge.trainers.verl.batches import (
+from adjudge.trainers.verl.batches import BatchRows, RowReader
+from adjudge.trainers.verl.reward_columns import (
     DETAILS_COLUMN,
     METRICS_COLUMN,
     MISSING_PARTS,
-    BatchRows,
-    RowReader,
+    impute_for_validation,
 )
 from adjudge.verdicts import UnreadableReply, Verdict
 from adjudge_lab.judge_training.judge_questions import JudgeQuestion

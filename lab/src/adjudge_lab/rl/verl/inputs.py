@@ -28,7 +28,7 @@ from adjudge.intake.columns import find_reference
 from adjudge.messages import content_text
 from adjudge.rewards.spec import RewardSpec
 from adjudge.text import encode_exactly
-from adjudge.trainers.verl.versions import installed_verl
+from adjudge.trainers.verl import installed_verl
 from adjudge.types import Role
 from adjudge_lab.environments.tasks import read_row_rubrics
 from adjudge_lab.rl.episodes import draw_training_seeds

@@ -6,7 +6,7 @@ has :class:`.scaffold_trainer.ScaffoldTrainerMixin`, too.
 
 from __future__ import annotations
 
-from adjudge.trainers.verl.main_ppo import JudgeTaskRunnerMixin, main, make_task_runner
+from adjudge.trainers.verl.main_ppo import JudgeTaskRunnerMixin, main
 from adjudge_lab.rl.verl.scaffold_trainer import build_scaffold_trainer
 
 
@@ -19,4 +19,4 @@ class ScaffoldTaskRunnerMixin(JudgeTaskRunnerMixin):
 
 
 if __name__ == "__main__":
-    main(make_task_runner(ScaffoldTaskRunnerMixin))
+    main(ScaffoldTaskRunnerMixin)

@@ -16,7 +16,7 @@ from adjudge.config import check_keys
 from adjudge.config_tables import validate_model
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.rubrics import Criterion
-from adjudge.trainers.verl.trainer import make_judge_trainer
+from adjudge.trainers.verl.main_ppo import make_judge_trainer
 from adjudge_lab.environments.tasks import has_rubrics, read_row_rubrics
 from adjudge_lab.rl.runfile import ScaffoldTable
 from adjudge_lab.rl.scaffold import add_scaffold_message, reveal_rubrics
