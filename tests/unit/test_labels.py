@@ -16,8 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.runs.label_queue import QUEUE_SHARES, QueueSample, build_queue
-from adjudge.runs.labels import Label, LabelLog, select_current, stamp_label
+from adjudge.runs.labels import (
+    QUEUE_SHARES,
+    Label,
+    LabelLog,
+    QueueSample,
+    build_queue,
+    select_current,
+    stamp_label,
+)
 
 HOSTILE = ("=cmd()", "</script>\u2028", "a\nb", "lone \ud800", '"' * 9, "\x00", "ü" * 4_000)
 

@@ -29,7 +29,7 @@ from adjudge.judges.models.model_files import MODEL_FILES, fetch_model, fetched_
 from adjudge.report.table import Table, lost, numeric, styled
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runs.job import GradingJob
-from adjudge.runs.view.index import compare_advantages
+from adjudge.runs.sample_index import compare_advantages
 from adjudge.types import RewardResult
 
 _FILES = {name: name for name in ("rollouts.jsonl", "judge_results.jsonl", "reward.toml")}

@@ -45,9 +45,8 @@ from adjudge.report.elements import format_sample_rate
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.runner.progress import format_duration
-from adjudge.runs.graded_run import GradedRun
 from adjudge.runs.grading import grade_rollouts, read_first_samples
-from adjudge.runs.job import MOST_DRAWS, GradingEngine, GradingJob
+from adjudge.runs.job import MOST_DRAWS, GradedRun, GradingEngine, GradingJob
 from adjudge.runs.report.tables import (
     NOISE_NOTE,
     agreement_table,

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.runs.summary import NumberColumn, RewardedSample
+from adjudge.runs.summary import NumberColumn, RewardedSample, RunObserver
 from adjudge.stats.noise import NoiseShare, noise_share, votes_to_halve
 
 DrawColumns = Mapping[str, Sequence[Sequence[float | None]]]
@@ -22,7 +22,7 @@ DrawColumns = Mapping[str, Sequence[Sequence[float | None]]]
 REWARD = ""
 
 
-class DrawTotals:
+class DrawTotals(RunObserver):
     """What all draws of a run said, gathered sample by sample in the order of the input.
 
     ``asked_again`` are the names of the graders that take a draw.

@@ -7,7 +7,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
@@ -83,7 +83,7 @@ class RewardedSample(NamedTuple):
     draws: Sequence[Mapping[str, float | None]] = ()
 
 
-class RunObserver(Protocol):
+class RunObserver:
     """Hears of each sample of a run in the order of the input, and of the end."""
 
     def on_sample(self, one: RewardedSample) -> None:
@@ -210,13 +210,13 @@ class _GraderTotals:
         }
 
 
-class GradingTotals:
+class GradingTotals(RunObserver):
     """The numbers of ``summary.json``, gathered sample by sample in the order of the input.
 
     Of a sample some bytes are kept and none of its texts: its group's number, its lengths, its
-    rewards and scores. ``groups``, ``env_rewards``, ``rewards`` and ``scores`` have one entry a
-    sample; ``unevaluable`` counts the samples of which a grader had nothing to judge. ``started``:
-    when the run began, by ``time.perf_counter``.
+    rewards and scores. ``groups``, ``outcomes`` (the environment's rewards), ``reward`` and
+    ``scores`` have one entry a sample; ``unevaluable`` counts the samples of which a grader had
+    nothing to judge. ``started``: when the run began, by ``time.perf_counter``.
     """
 
     def __init__(self, spec: RewardSpec, graders: Mapping[str, Any], started: float) -> None:
@@ -224,7 +224,7 @@ class GradingTotals:
         self._unscaled = find_unscaled(spec, graders)
         self._numbers: dict[str, int] = {}
         self.groups = array("l")
-        self.env_rewards, self.rewards = NumberColumn(), NumberColumn()
+        self.outcomes, self.reward = NumberColumn(), NumberColumn()
         self._stepped = NumberColumn()
         self._graders = {
             entry.name: _GraderTotals(entry, graders[entry.name]) for entry in spec.graders
@@ -248,8 +248,8 @@ class GradingTotals:
         """Count the next sample."""
         facts, judged, result, _ = one
         self.groups.append(self._numbers.setdefault(facts.group, len(self._numbers)))
-        self.env_rewards.append(facts.env_reward)
-        self.rewards.append(result.score)
+        self.outcomes.append(facts.env_reward)
+        self.reward.append(result.score)
         if self._spec.reward.group != "none":
             self._stepped.append(_before_group_step(result))
         self._lengths.append(facts.length)
@@ -295,7 +295,7 @@ class GradingTotals:
         Against the environment's reward each grader has two figures: ``auc`` over all pairs of
         samples, and ``concordance`` over pairs inside a group, the only ones a GRPO group sees.
         """
-        groups, env, count = self.groups, self.env_rewards, len(self.groups)
+        groups, env, count = self.groups, self.outcomes, len(self.groups)
         elapsed_s, drawn = time.perf_counter() - self._started, sum(self._drawn)
         of_graders = {
             name: one.summarise(env, groups, count - drawn, self._unscaled.get(name))
@@ -307,12 +307,12 @@ class GradingTotals:
             "samples": count,
             "groups": describe_sizes(Counter(groups).values()),
             "reward": {
-                **_spread(self.rewards, groups),
+                **_spread(self.reward, groups),
                 **self._before_group_step(),
                 "missing": sum(self._missing),
                 "not_sampled": count - drawn,
                 **self._negative_products(),
-                **_agreements(self.rewards, compared, groups),
+                **_agreements(self.reward, compared, groups),
             },
             "graders": of_graders,
             "baselines": {
@@ -346,7 +346,7 @@ class GradingTotals:
     def _negative_products(self) -> dict[str, int]:
         if self._spec.reward.combine_mode != "multiply":
             return {}
-        return {"negative_products": sum(x is not None and x < 0 for x in self.env_rewards)}
+        return {"negative_products": sum(x is not None and x < 0 for x in self.outcomes)}
 
     def _count_missing(self) -> MissingCounts:
         """What the answers that were asked about have to do with their missing rewards."""

@@ -27,9 +27,8 @@ from adjudge.report.page import Section, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.rubrics import rubric_digest
-from adjudge.runs.graded_run import GradedRun
 from adjudge.runs.grading import grade_rollouts, read_first_samples
-from adjudge.runs.job import GradingJob
+from adjudge.runs.job import GradedRun, GradingJob
 from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_run_calls
 from adjudge.text import encode_exactly
 from adjudge_lab.evaluation.healthbench import (

@@ -17,22 +17,20 @@ from typing import Any, Literal
 
 import msgspec
 
-from adjudge.runs.label_queue import (
+from adjudge.runs.labels import (
     QUEUE_SIZE,
+    Label,
+    LabelLog,
     QueueEntry,
     QueueReason,
     QueueSample,
     build_queue,
-)
-from adjudge.runs.labels import (
-    Label,
-    LabelLog,
     check_author,
     select_current,
     stamp_label,
 )
-from adjudge.runs.view.answers import find_run_disagreements
-from adjudge.runs.view.index import present_number
+from adjudge.runs.sample_index import present_number
+from adjudge.runs.samples import find_run_disagreements
 from adjudge.runs.view.run_reader import RunReader
 
 MAX_BODY = 65_536

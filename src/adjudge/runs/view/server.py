@@ -26,7 +26,8 @@ from adjudge.engine.child_server import stop_at_end_of_input
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.hosts import is_loopback, is_loopback_header
 from adjudge.runs.labels import check_author
-from adjudge.runs.view import answers
+from adjudge.runs.samples import describe_sample, find_row, list_disagreements
+from adjudge.runs.view.answers import build_overview, list_groups
 from adjudge.runs.view.labelling import MAX_BODY, LabelDesk, RequestRefused, parse_author
 from adjudge.runs.view.run_reader import RunReader
 
@@ -110,10 +111,10 @@ class _Link(_Question, kw_only=True):
 
 
 _QUESTIONS: Mapping[str, tuple[type[_Question], Callable[..., Any]]] = {
-    "groups": (_Groups, answers.list_groups),
-    "sample": (_Sample, answers.describe_sample),
-    "find": (_Link, answers.find_row),
-    "disagreements": (_Question, answers.list_disagreements),
+    "groups": (_Groups, list_groups),
+    "sample": (_Sample, describe_sample),
+    "find": (_Link, find_row),
+    "disagreements": (_Question, list_disagreements),
 }
 
 
@@ -193,7 +194,7 @@ class ViewServer:
             await asyncio.to_thread(self.reading.refresh)
             if request.query.get("version") == self.reading.version:
                 return web.Response(status=204, headers=_HEADERS)
-            find = partial(answers.build_overview, self.reading)
+            find = partial(build_overview, self.reading)
             return _response(await asyncio.to_thread(_json, find))
 
     async def _report(self, _: web.Request) -> web.Response:
