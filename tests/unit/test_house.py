@@ -74,7 +74,6 @@ SMALL = 60
 SMALL_ON_PURPOSE = {
     "adjudge.hosts": "a security rule that many rooms ask",
     "adjudge.graders.verif_driver": "runs as source in the sandbox",
-    "adjudge.cli.models": "loaded by the program when the command is asked for",
     "adjudge.judges.models.llama_server": "run by its path, in a child process",
     "adjudge.rollouts.formats.catalog": "imports all formats: only where a row needs one",
     "adjudge.service.ray_router": "loaded by Ray Serve by its name",

@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import clean, errors, output, print_json, resumable_work
-from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
+    DryRun,
     EnvFile,
     JsonForTables,
     Quiet,
@@ -20,6 +20,7 @@ from adjudge.cli.options import (
     data_option,
     new_folder,
     output_option,
+    print_call_estimates,
     wait_for_judges,
 )
 from adjudge.datasets.files import find_files

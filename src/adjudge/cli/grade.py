@@ -64,7 +64,7 @@ _STDIN = Path("-")
 
 def print_estimate(job: GradingJob, *, as_json: bool) -> None:
     """Estimate from the first samples, and print what each grader would ask in all."""
-    from adjudge.cli.estimates import print_call_estimates  # noqa: PLC0415  (a dry run's alone)
+    from adjudge.cli.options import print_call_estimates  # noqa: PLC0415  (a dry run's alone)
     from adjudge.runs.judge_calls import (  # noqa: PLC0415  (a dry run's alone)
         estimate_calls,
         estimate_times,

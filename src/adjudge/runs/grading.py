@@ -31,10 +31,8 @@ from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
 from adjudge.runs.job import GradedRow, GradedRun, GradingJob, RolloutGrader, encode_row
 from adjudge.runs.page_rows import ReportRows
-from adjudge.runs.sample_index import MissingKind, SampleRow
-from adjudge.runs.samples import RunSamples
 from adjudge.runs.spending import FolderSpending
-from adjudge.runs.summary import GradingTotals, RewardedSample, RunObserver, SampleFacts
+from adjudge.runs.summary import DrawTotals, GradingTotals, RewardedSample, RunObserver, SampleFacts
 from adjudge.text import encode_json
 from adjudge.types import GradedSample, Sample
 from adjudge.version import __version__
@@ -42,6 +40,7 @@ from adjudge.version import __version__
 if TYPE_CHECKING:
     from adjudge.judges.cassette.cache import ReplyCache
     from adjudge.judges.endpoint.settings import SpendCeiling
+    from adjudge.runs.samples import RunSamples
     from adjudge.runs.transcripts import TranscriptKeeper
 
 _log = logging.getLogger("adjudge")
@@ -118,13 +117,13 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
         totals, page = GradingTotals(job.spec, graders, started), ReportRows(names, total)
         observers: list[RunObserver] = [totals, page, spending]
         if function.draws > 1:
-            from adjudge.runs.noise import DrawTotals  # noqa: PLC0415  (few runs draw again)
-
             observers.append(DrawTotals(names, function.asked_again, function.draws))
         if keeper is not None:
             observers.append(keeper)
         samples = None
         if folder is not None and total <= _MOST_INDEXED:
+            from adjudge.runs.samples import RunSamples  # noqa: PLC0415  (not without a folder)
+
             samples = RunSamples(folder.path, "grade", folder.facts)
         kept: list[GradedRow] = []
         rewarded = _rewarded_samples(job, asker, function, counted, keeper)
@@ -152,34 +151,25 @@ def _observe(
     samples: Iterable[RewardedSample],
     observers: Sequence[RunObserver],
     kept: list[GradedRow] | None,
-) -> Iterator[GradedRow]:
-    """The row of each sample, once all observers have seen the sample."""
+) -> Iterator[tuple[RewardedSample, GradedRow]]:
+    """Each sample with its row, once all observers have seen the sample."""
     for one in samples:
         for observer in observers:
             observer.on_sample(one)
         row = GradedRow.of(one)
         if kept is not None:
             kept.append(row)
-        yield row
+        yield one, row
 
 
-def _encode_rows(rows: Iterable[GradedRow], samples: RunSamples | None) -> Iterator[bytes]:
+def _encode_rows(
+    rows: Iterable[tuple[RewardedSample, GradedRow]], samples: RunSamples | None
+) -> Iterator[bytes]:
     """The lines of ``rewards.jsonl``, each noted in the index of ``samples``."""
-    at = 0
-    for row in rows:
+    for one, row in rows:
         line = encode_row(row)
         if samples is not None:
-            found = SampleRow(
-                step=row.step,
-                index=row.index,
-                group=row.group,
-                reward=row.reward,
-                missing=MissingKind(str(row.missing.kind)) if row.missing else None,
-                env_reward=row.env_reward,
-                reward_info=row.result.reward_info,
-            )
-            samples.rollouts.add_row(found, at, len(line) - 1)
-        at += len(line)
+            samples.add(one, len(line))
         yield line
 
 

@@ -25,12 +25,15 @@ from adjudge.runs.sample_index import (
     MOST,
     AdvantageComparison,
     Disagreements,
+    MissingKind,
     RolloutIndex,
+    SampleRow,
     drawable_number,
     find_disagreements,
     present_number,
 )
 from adjudge.runs.story import GraderFacts, StoryTeller, read_grader_facts
+from adjudge.runs.summary import RewardedSample
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.stats import mean, std
 from adjudge.types import GraderScore, Role, Sample
@@ -77,6 +80,21 @@ class RunSamples:
     def graders(self) -> dict[str, GraderFacts]:
         """What the folder says of the run's graders."""
         return read_grader_facts(self.run)
+
+    def add(self, one: RewardedSample, size: int) -> None:
+        """Take in the next sample of a grading run, whose line has ``size`` bytes."""
+        rollouts, facts, result = self.rollouts, one.facts, one.result
+        found = SampleRow(
+            step=facts.step,
+            index=facts.index,
+            group=facts.group,
+            reward=result.score,
+            missing=MissingKind(str(result.missing.kind)) if result.missing else None,
+            env_reward=facts.env_reward,
+            reward_info=result.reward_info,
+        )
+        at = rollouts.offsets[-1] + rollouts.sizes[-1] if rollouts else 0
+        rollouts.add_row(found, at, size)
 
     def row(self, number: int) -> dict[str, Any] | None:
         """One sample's row from the file; ``None`` where the file has changed under us."""

@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import clean, output, print_json, resumable_work
-from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     ApiKeyEnv,
+    DryRun,
     EnvFile,
     JsonForTables,
     PolicyModel,
@@ -21,6 +21,7 @@ from adjudge.cli.options import (
     against_option,
     new_folder,
     output_option,
+    print_call_estimates,
 )
 from adjudge.errors import ConfigError
 from adjudge.report.elements import Element

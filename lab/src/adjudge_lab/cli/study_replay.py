@@ -17,10 +17,10 @@ from adjudge.cli.console import (
     print_problems,
     resumable_work,
 )
-from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     JUDGE_CALLS,
     ApiKeyEnv,
+    DryRun,
     JsonSummary,
     Quiet,
     Rows,
@@ -28,6 +28,7 @@ from adjudge.cli.options import (
     new_folder,
     output_option,
     parse_map,
+    print_call_estimates,
 )
 from adjudge.errors import ConfigError
 from adjudge.report.table import Table, numeric
