@@ -30,8 +30,6 @@ from adjudge.cli.options import (
     print_call_estimates,
 )
 from adjudge.errors import ConfigError
-from adjudge.report.elements import bold, small
-from adjudge.report.table import Column, Table
 from adjudge_lab.evaluation.healthbench_run import (
     USUAL_TAGS,
     HealthbenchJob,
@@ -40,6 +38,9 @@ from adjudge_lab.evaluation.healthbench_run import (
     group_tags,
     healthbench_missing_lines,
 )
+from adjudge_lab.evaluation.healthbench_run import (
+    scores_table as healthbench_scores,
+)
 from adjudge_lab.evaluation.ifeval.generation import (
     GenerationSettings,
     VllmSettings,
@@ -47,19 +48,16 @@ from adjudge_lab.evaluation.ifeval.generation import (
 )
 from adjudge_lab.evaluation.ifeval.run import (
     IfevalJob,
+    comparison_table,
     evaluate_ifeval,
     ifeval_missing_lines,
-    model_headline,
+    parts_table,
+    scores_table,
 )
 from adjudge_lab.evaluation.targets import PolicyTarget, find_policy_target, merge_checkpoint
 
-_DASH = "–"
 _MODELS_IN_DETAIL = 4
-"""More models than this are compared with the best one only: 17 would have 1,500 lines."""
-_LEVELS = (("prompt", "strict", "Pr(S)"), ("instruction", "strict", "Ins(S)"),
-           ("prompt", "loose", "Pr(L)"), ("instruction", "loose", "Ins(L)"))  # fmt: skip
-_SHORT = {(level, reading): short for level, reading, short in _LEVELS}
-
+"""Of more models the page has the rest: 17 would have 1,500 lines."""
 _Entry = Mapping[str, Any]
 _SAMPLING, _MERGING = "Sampling", "verl checkpoints"
 _RESPONSE_FILES = (".jsonl", ".ndjson", ".json", ".parquet", ".pq")
@@ -319,26 +317,21 @@ def print_ifeval(console: Console, errors: Console, job: IfevalJob) -> None:
         f"[bold]IFEval[/]: {summary['prompts']:,} prompts of {clean(summary['data'])}  ·  "
         f"{summary['seconds']:.1f} s"
     )
-    console.print(_overall_table(models))
     for one in models:
-        console.print(clean(_mean_line(one, several=len(models) > 1)), highlight=False)
+        console.print(scores_table(one))
     if len(models) <= _MODELS_IN_DETAIL:
         for one in models:
-            console.print(_category_table(one))
-        for at in range(0, len(summary["compared"]), len(_LEVELS)):
-            pair = summary["compared"][at : at + len(_LEVELS)]
-            named = [_SHORT[one["level"], one["reading"]] for one in pair]
-            title = f"{pair[0]['a']} less {pair[0]['b']}"
-            console.print(_comparison_table(title, named, pair))
+            console.print(parts_table(one))
+        if compared := comparison_table(summary):
+            console.print(compared)
     else:
-        console.print(_best_model_table(summary))
         console.print(
             f"[dim]Categories, types and all {math.comb(len(models), 2)} pairs of models are in "
             "report.html and summary.json.[/]"
         )
     print_missing(errors, summary)
     console.print(
-        "[dim]In percent; S strict, L loose; in brackets 95 % bootstrap intervals over prompts. "
+        "[dim]S strict, L loose; 95 % bootstrap intervals over prompts. "
         "Several samples of a prompt count with their mean, not their best. Missing responses are "
         "left out; least to most: the share if all of them followed nothing, or everything.[/]"
     )
@@ -351,104 +344,6 @@ def print_missing(console: Console, summary: _Entry) -> None:
     for one in summary["models"]:
         for line in ifeval_missing_lines(one):
             console.print(f"[yellow]{clean(one['name'])}:[/] {clean(line)}", soft_wrap=True)
-
-
-def _columns(*headings: str) -> list[object]:
-    return ["", *(Column(one, "i" if one == "95 %" else "n") for one in headings)]
-
-
-def _overall_table(models: Sequence[_Entry]) -> Table:
-    rows: list[list[object]] = []
-    for one in models:
-        cells = [one[reading][level] for level, reading, _ in _LEVELS]
-        rows.append([one["name"], *map(_percent, cells)])
-        rows.append(["", *(small(_interval(cell)) for cell in cells)])
-        if any(cell["least"] < cell["most"] for cell in cells):
-            rows.append([small("  least to most"), *(small(_bounds(cell)) for cell in cells)])
-    return Table(_columns(*(short for *_, short in _LEVELS)), rows)
-
-
-def _mean_line(one: _Entry, *, several: bool) -> str:
-    means = ((reading, one[reading]["mean"]) for reading in ("strict", "loose"))
-    said = ", ".join(f"{name} {_percent(cell)} {_interval(cell)}" for name, cell in means)
-    return f"Mean of Pr and Ins{' of ' + one['name'] if several else ''}: {said}"
-
-
-def _category_table(one: _Entry) -> Table:
-    rows: list[list[object]] = []
-    for category in one["strict"]["by_category"]:
-        rows.append([bold(category), *_strict_loose_cells(one, "by_category", category)])
-        for name in one["strict"]["by_type"]:
-            own, _, rest = name.partition(":")
-            if own == category:
-                rows.append([f"  {rest}", *_strict_loose_cells(one, "by_type", name)])
-    columns = _columns("strict", "95 %", "loose", "95 %", "of")
-    return Table(columns, rows, caption=model_headline(one))
-
-
-def _strict_loose_cells(one: _Entry, part: str, name: str) -> list[str]:
-    strict, loose = (one[reading][part][name] for reading in ("strict", "loose"))
-    cells = [_percent(strict), _interval(strict), _percent(loose), _interval(loose)]
-    return [*cells, f"{strict['n']:,}"]
-
-
-def _best_model_table(summary: _Entry) -> Table:
-    """The model that follows all instructions of the most prompts, against each other one."""
-    level, reading, short = _LEVELS[0]
-    shares = {one["name"]: one[reading][level]["value"] for one in summary["models"]}
-    best = max(shares, key=lambda name: -1.0 if shares[name] is None else shares[name])
-    pairs = [
-        one
-        for one in summary["compared"]
-        if (one["level"], one["reading"]) == (level, reading) and best in (one["a"], one["b"])
-    ]
-    named = [one["b"] if one["a"] == best else one["a"] for one in pairs]
-    turned = [one if one["a"] == best else _turn_around(one) for one in pairs]
-    return _comparison_table(f"{best} less each other model, {short}", named, turned)
-
-
-def _turn_around(one: _Entry) -> _Entry:
-    """A comparison as seen from the other model."""
-    signed = {
-        name: None if one[key] is None else -one[key]
-        for name, key in (("difference", "difference"), ("low", "high"), ("high", "low"))
-    }
-    return {**one, **signed, "only_a": one["only_b"], "only_b": one["only_a"]}
-
-
-def _comparison_table(title: str, named: Sequence[str], compared: Sequence[_Entry]) -> Table:
-    """A comparison of two models a row."""
-    rows = [
-        [
-            name,
-            _DASH if one["difference"] is None else f"{100 * one['difference']:+.2f}",
-            _interval(one),
-            _p_value(one["p"]),
-            _DASH if one["only_a"] is None else f"{one['only_a']:,}/{one['only_b']:,}",
-            _p_value(one["mcnemar_p"]),
-            f"{one['prompts']:,}",
-        ]
-        for name, one in zip(named, compared, strict=True)
-    ]
-    columns = _columns("points", "95 %", "p", "only/only", "McNemar p", "prompts")
-    return Table(columns, rows, caption=title, drop=("McNemar p", "only/only", "prompts"))
-
-
-def _percent(one: _Entry) -> str:
-    return _DASH if one["value"] is None else f"{100 * one['value']:.2f}"
-
-
-def _interval(one: _Entry) -> str:
-    low, high = one["low"], one["high"]
-    return _DASH if low is None else f"[{100 * low:.1f}, {100 * high:.1f}]"
-
-
-def _bounds(one: _Entry) -> str:
-    return f"{100 * one['least']:.1f} to {100 * one['most']:.1f}"
-
-
-def _p_value(value: float | None) -> str:
-    return _DASH if value is None else f"{value:.4f}"
 
 
 def eval_healthbench(
@@ -534,12 +429,10 @@ def _print_healthbench(console: Console, job: HealthbenchJob) -> None:
         f"[bold]HealthBench[/]: {summary['scored']:,} of {summary['samples']:,} samples scored  ·  "
         f"{summary['prompts']:,} prompts of {clean(summary['data'])}  ·  {summary['seconds']:.1f} s"
     )
-    rows: list[list[object]] = [[bold("overall"), *_score_cells(summary["overall"])]]
+    console.print(healthbench_scores("HealthBench", {"overall": summary["overall"]}))
     groups = group_tags(summary["tags"])
     for name in (one for one in groups if one in USUAL_TAGS):
-        rows.append([bold(name), *[""] * 4])
-        rows += [[f"  {value}", *_score_cells(one)] for value, one in groups[name].items()]
-    console.print(Table(_columns("score", "SD", "95 %", "n"), rows, drop=("SD", "n")))
+        console.print(healthbench_scores(name, groups[name]))
     if others := [
         f"{name} ({len(tags)})" for name, tags in groups.items() if name not in USUAL_TAGS
     ]:
@@ -551,11 +444,3 @@ def _print_healthbench(console: Console, job: HealthbenchJob) -> None:
     )
     files = "scores.jsonl  summary.json  report.html  grading/"
     console.print(f"\n[bold]{clean(job.folder)}/[/]  {files}", highlight=False, soft_wrap=True)
-
-
-def _score_cells(one: Mapping[str, Any]) -> list[str]:
-    if one["score"] is None:
-        return [_DASH, _DASH, _DASH, "0"]
-    low, high = one["low"], one["high"]
-    interval = _DASH if low is None else f"[{low:.3f}, {high:.3f}]"
-    return [f"{one['score']:.4f}", f"{one['bootstrap_std']:.4f}", interval, f"{one['n_samples']:,}"]
