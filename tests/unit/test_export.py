@@ -190,7 +190,6 @@ def test_a_prompt_with_earlier_turns_stays_whole(tmp_path: Path) -> None:
         (["dpo", "RUN", "-o", "x.csv"], "must end with one of"),
         (["dpo", "RUN", "-o", "x.jsonl", "--pairs-per-group", "-1"], "--pairs-per-group"),
         (["dpo", "RUN", "-o", "x.jsonl", "--min-margin", "nan"], "must be 0 or more"),
-        (["dpo", "RUN", "-o", "x.jsonl", "--format", "verl"], "no trainer for pairs"),
         (["sft", "RUN", "-o", "x.jsonl", "--min-reward", "nan"], "must be a number"),
         (["best-of-n", "RUN", "-o", "x.jsonl", "--format", "trll"], "did you mean 'trl'"),
     ],

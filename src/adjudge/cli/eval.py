@@ -11,7 +11,6 @@ from rich.console import Console
 from adjudge.cli.console import clean, errors, output, print_json, resumable_work
 from adjudge.cli.options import (
     DryRun,
-    EnvFile,
     JsonForTables,
     Quiet,
     WaitForJudge,
@@ -84,7 +83,6 @@ def eval_judge(
         ),
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,
-    env_file: EnvFile = None,  # noqa: ARG001  (loaded as the command line is read)
     folder: Annotated[Path | None, output_option("eval")] = None,
     dry_run: DryRun = False,
     as_json: JsonForTables = False,

@@ -44,9 +44,6 @@ def init(
     ] = _DEFAULT_OUTPUT,
     mapping: ColumnMap = None,
     rows: Rows = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite the spec if it exists.")
-    ] = False,
     as_json: JsonSummary = False,
 ) -> None:
     """Write a first reward spec that fits your rollouts.
@@ -59,8 +56,8 @@ def init(
     provider with an API key set. Without one, the parts that need a judge are written as comments.
     """
     inputs = rollouts or []
-    if output.exists() and not force:
-        raise ConfigError(f"{output}: exists already. Use --force to overwrite it.")
+    if output.exists():
+        raise ConfigError(f"{output}: exists already. Remove it, or name another file with -o.")
     facts = (
         _read_facts(inputs, parse_map(mapping, SAMPLE_FIELDS, rows)) if inputs else RolloutFacts()
     )

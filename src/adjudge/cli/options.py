@@ -49,15 +49,6 @@ WaitForJudge = Annotated[
         rich_help_panel=JUDGE_CALLS,
     ),
 ]
-QuestionsInFlight = Annotated[
-    int | None,
-    typer.Option(
-        "--concurrency",
-        min=1,
-        help="The most questions in flight [default: the spec's].",
-        rich_help_panel=JUDGE_CALLS,
-    ),
-]
 RayAddress = Annotated[
     str | None,
     typer.Option(
@@ -74,10 +65,6 @@ PolicyModel = Annotated[
         help="A run folder, RUN@STEP, a checkpoint, a GGUF file, a model of `adjudge models "
         "list`, http://HOST/v1#MODEL, or a name on the hub.",
     ),
-]
-PolicyUrl = Annotated[
-    str | None,
-    typer.Option("--base-url", metavar="URL", help="The server of --model and --against."),
 ]
 ApiKeyEnv = Annotated[
     str | None,

@@ -32,9 +32,6 @@ from adjudge.runs.view.server import ViewServer, ViewSettings, serve_view
 def view(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 picks a free one.")] = 0,
-    host: Annotated[
-        str, typer.Option(help="A local address to listen on; the page needs no key.")
-    ] = "127.0.0.1",
     no_open: Annotated[
         bool, typer.Option("--no-open", help="Print the address and open no browser.")
     ] = False,
@@ -68,7 +65,7 @@ def view(
         errors().print(f"{name}: does not exist yet; the page waits for it")
     elif run.is_dir() and not (run / "run.json").exists() and not any(run.glob("*.jsonl")):
         errors().print(f"{clean(run)}: holds no run yet; the page waits for one")
-    settings = ViewSettings(run, host, port, author or _user_name(), read_only)
+    settings = ViewSettings(run, port, author or _user_name(), read_only)
     serve_view(
         settings, partial(_announce_page, as_json=as_json, no_open=no_open), until_eof=until_eof
     )

@@ -14,11 +14,8 @@ from adjudge.cli.console import clean, errors, output, print_json, resumable_wor
 from adjudge.cli.options import (
     ApiKeyEnv,
     DryRun,
-    EnvFile,
     JsonForTables,
     PolicyModel,
-    PolicyUrl,
-    QuestionsInFlight,
     Quiet,
     WaitForJudge,
     against_option,
@@ -84,7 +81,6 @@ def eval_ifeval(
         list[str] | None,
         against_option("Compare with this model. Can be repeated."),
     ] = None,
-    base_url: PolicyUrl = None,
     api_key_env: ApiKeyEnv = None,
     data: Annotated[
         list[str] | None, data_option("The file with IFEval's prompts (input_data.jsonl).")
@@ -117,16 +113,6 @@ def eval_ifeval(
     ] = None,
     temperature: Annotated[
         float | None, typer.Option(help="The temperature [default: 0].", rich_help_panel=_SAMPLING)
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(help="Nucleus sampling [default: off].", rich_help_panel=_SAMPLING),
-    ] = None,
-    top_k: Annotated[
-        int | None,
-        typer.Option(
-            help="Sample from so many likeliest tokens [default: all].", rich_help_panel=_SAMPLING
-        ),
     ] = None,
     dtype: Annotated[
         str | None,
@@ -165,15 +151,6 @@ def eval_ifeval(
             help="The Python with verl that merges [default: this].", rich_help_panel=_MERGING
         ),
     ] = None,
-    concurrency: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="The most requests in flight to a server.",
-            rich_help_panel=_SAMPLING,
-        ),
-    ] = None,
-    env_file: EnvFile = None,  # noqa: ARG001  (loaded as the command line is read)
     folder: Annotated[Path | None, output_option("eval")] = None,
     as_json: JsonForTables = False,
     quiet: Quiet = False,
@@ -189,16 +166,17 @@ def eval_ifeval(
     """
     sampling = _present_options(
         n_samples=n_samples, max_tokens=max_tokens, batch_size=batch_size, temperature=temperature,
-        top_p=top_p, top_k=top_k, dtype=dtype, concurrency=concurrency,
+        dtype=dtype,
     )  # fmt: skip
     loading = _present_options(
         tp_size=tp_size, gpu_mem_util=gpu_mem_util, max_model_len=max_model_len
     )
     what = "IFEval's prompts (input_data.jsonl: key, prompt, instruction_id_list, kwargs a row)"
     prompts = _only_file("--data", data, what)
-    served = {"base_url": base_url, "api_key_env": api_key_env}
     candidates = [
-        _read_candidate(one, served) for one in (target, model, *(against or ())) if one is not None
+        _read_candidate(one, api_key_env)
+        for one in (target, model, *(against or ()))
+        if one is not None
     ]
     stored = [Path(one) for one in responses or ()]
     merged = _merge_target(ckpt_dir, merge_target, verl_python, candidates)
@@ -240,7 +218,7 @@ def _only_file(option: str, given: Sequence[str] | None, what: str) -> Path:
     return Path(given[0])
 
 
-def _read_candidate(name: str, served: Mapping[str, Any]) -> PolicyTarget | Path:
+def _read_candidate(name: str, api_key_env: str | None) -> PolicyTarget | Path:
     if name.lower().endswith(_RESPONSE_FILES):
         return Path(name)
     if name.endswith(".toml"):
@@ -249,7 +227,7 @@ def _read_candidate(name: str, served: Mapping[str, Any]) -> PolicyTarget | Path
             "folder of adjudge train, a GGUF file, a name on the hub, http://HOST/v1#MODEL, a "
             ".jsonl of responses)"
         )
-    return find_policy_target(name, **served)
+    return find_policy_target(name, api_key_env=api_key_env)
 
 
 def _merge_target(
@@ -365,8 +343,6 @@ def eval_healthbench(
     ] = None,
     by: _JoinKey = None,
     wait_for_judge: WaitForJudge = 0.0,
-    concurrency: QuestionsInFlight = None,
-    env_file: EnvFile = None,  # noqa: ARG001  (loaded as the command line is read)
     folder: Annotated[Path | None, output_option("eval")] = None,
     budget_usd: Annotated[
         float | None, budget_option("The most that the judge may cost; needs its price.")
@@ -398,7 +374,6 @@ def eval_healthbench(
         responses=answers,
         folder=folder or new_folder("eval"),
         by=check_value("--by", by, ("prompt", "key")) or "prompt",
-        concurrency=concurrency,
         budget_usd=budget_usd,
         startup_patience_s=wait_for_judge,
         show_progress=not quiet,

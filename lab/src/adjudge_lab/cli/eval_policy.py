@@ -13,10 +13,8 @@ from adjudge.cli.console import clean, output, print_json, resumable_work
 from adjudge.cli.options import (
     ApiKeyEnv,
     DryRun,
-    EnvFile,
     JsonForTables,
     PolicyModel,
-    PolicyUrl,
     Quiet,
     against_option,
     new_folder,
@@ -53,12 +51,10 @@ def eval_policy(
     against: Annotated[
         list[str] | None, against_option("Compare with this policy on the same seeds.")
     ] = None,
-    base_url: PolicyUrl = None,
     api_key_env: ApiKeyEnv = None,
     no_judges: Annotated[
         bool, typer.Option("--no-judges", help="Ask no judge; report the official score alone.")
     ] = False,
-    env_file: EnvFile = None,  # noqa: ARG001  (loaded as the command line is read)
     folder: Annotated[Path | None, output_option("eval")] = None,
     dry_run: DryRun = False,
     as_json: JsonForTables = False,
@@ -77,9 +73,7 @@ def eval_policy(
     The same command with the same -o resumes, and repeats failed judge calls.
     """
     other = _one_baseline(against)
-    job = _make_job(
-        _PolicyArguments(target, model, config, other, base_url, api_key_env), seeds, folder
-    )
+    job = _make_job(_PolicyArguments(target, model, config, other, api_key_env), seeds, folder)
     job.judged = not no_judges
     if dry_run:
         print_call_estimates(estimate_evaluation(job), as_json=as_json, of="judging of")
@@ -108,7 +102,6 @@ class _PolicyArguments:
         model: str | None,
         config: Path | None,
         against: str | None,
-        base_url: str | None,
         api_key_env: str | None,
     ) -> None:
         if target is not None and target.endswith(".toml"):
@@ -127,7 +120,7 @@ class _PolicyArguments:
                 "checkpoint's folder, http://HOST/v1#MODEL, or a name on the hub."
             )
         found = [
-            find_policy_target(one, base_url=base_url, api_key_env=api_key_env)
+            find_policy_target(one, api_key_env=api_key_env)
             for one in (model, against)
             if one is not None
         ]

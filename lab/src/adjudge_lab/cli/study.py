@@ -18,7 +18,6 @@ from rich.progress import TaskID
 
 from adjudge.cli.console import StageBars, clean, errors, output, print_json, say_how_to_resume
 from adjudge.cli.options import JsonSummary, new_folder, output_option
-from adjudge.config import load_toml
 from adjudge.report.elements import format_number
 from adjudge_lab.studies.summary_view import (
     CellView,
@@ -197,10 +196,6 @@ def run_study_file(
         bool,
         typer.Option("--dry-run", help="Print the plan and write nothing."),
     ] = False,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, help="Add this number to each of the file's seeds [default: 0]."),
-    ] = None,
     as_json: JsonSummary = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")] = False,
 ) -> None:
@@ -218,7 +213,9 @@ def run_study_file(
     Exit code: 0 done, 2 a bad file, 3 an arm failed or a judge could not be reached (the other arms
     are reported).
     """
-    study = _load_study(file, seed or 0)
+    from adjudge_lab.studies.study import Study  # noqa: PLC0415
+
+    study = Study.load(file)
     folder = folder or new_folder("study")
     if dry_run:
         _show_plan(study, folder, as_json=as_json)
@@ -261,17 +258,6 @@ def diff_run_files(
         print_differences(output(), (left, right), found)
     if found:
         raise typer.Exit(1)
-
-
-def _load_study(file: Path, seed: int) -> Study:
-    """The study in ``file``, with ``seed`` added to each of its seeds."""
-    from adjudge_lab.studies.study import Study  # noqa: PLC0415  (`study swap` needs none)
-
-    study = Study.load(file)
-    if not seed:
-        return study
-    data = {**load_toml(file, keep_references=True), "seeds": [one + seed for one in study.seeds]}
-    return Study.from_dict(data, where=str(file), folder=file.parent)
 
 
 def _run_with_bars(

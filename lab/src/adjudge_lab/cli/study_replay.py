@@ -87,15 +87,7 @@ def replay(
             help="The temperature [default: the judge's own].", rich_help_panel=JUDGE_CALLS
         ),
     ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            help="The most tokens of a reply [default: the judge's own].",
-            rich_help_panel=JUDGE_CALLS,
-        ),
-    ] = None,
     api_key_env: ApiKeyEnv = None,
-    concurrency: Annotated[int, typer.Option(help="The most questions in flight.")] = 16,
     mapping: Annotated[
         list[str] | None,
         map_option(
@@ -124,12 +116,11 @@ def replay(
     job = ReplayJob(
         dump=dump,
         folder=folder or new_folder("replay"),
-        judge=_find_judge(judge, api_key_env, temperature, max_tokens),
+        judge=_find_judge(judge, api_key_env, temperature),
         parse=parse,
         form=form,
         scale=_parse_scale(scale),
         repeats=repeats,
-        concurrency=concurrency,
         mapping=parse_map(mapping, DUMP_FIELDS, rows),
     )
     if dry_run:
@@ -145,15 +136,13 @@ def replay(
 
 
 def _find_judge(
-    name: str | None, api_key_env: str | None, temperature: float | None, max_tokens: int | None
+    name: str | None, api_key_env: str | None, temperature: float | None
 ) -> ReplayJudge | None:
-    given = {"temperature": temperature, "max_tokens": max_tokens}
-    sampling = {key: value for key, value in given.items() if value is not None}
+    sampling = {} if temperature is None else {"temperature": temperature}
     if name is not None:
         return find_replay_judge(name, api_key_env=api_key_env, sampling=sampling)
     if sampling or api_key_env is not None:
-        option = f"--{next(iter(sampling))}" if sampling else "--api-key-env"
-        option = option.replace("_", "-")
+        option = "--temperature" if sampling else "--api-key-env"
         raise ConfigError(f"{option}: has no effect without a judge. Add --judge.")
     return None
 

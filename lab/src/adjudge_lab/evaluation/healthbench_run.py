@@ -54,9 +54,7 @@ from adjudge_lab.evaluation.responses import (
 _OWN_RUBRIC_KEYS = ("rubric", "rubric_id", "criteria", "part")
 
 
-def load_rubric_grader_spec(
-    target: str, *, concurrency: int | None = None
-) -> tuple[RewardSpec, str]:
+def load_rubric_grader_spec(target: str) -> tuple[RewardSpec, str]:
     """The spec of ``FILE.toml`` or ``FILE.toml#GRADER`` with that grader alone, and its name.
 
     Its rubric is each row's, its formula HealthBench's (``points``, not clipped), whatever the spec
@@ -88,8 +86,6 @@ def load_rubric_grader_spec(
         for key, value in data.get("missing", {}).items()
         if key in ("max_missing", "patience_s")
     }
-    if concurrency is not None:
-        data["max_concurrency"] = concurrency
     return RewardSpec.from_dict(data, where=str(path), folder=path.parent), entry.name
 
 
@@ -231,7 +227,6 @@ class HealthbenchJob:
     responses: Path
     folder: Path
     by: HealthbenchJoinBy = "prompt"
-    concurrency: int | None = None
     budget_usd: float | None = None
     startup_patience_s: float = 0.0
     show_progress: bool = True
@@ -249,7 +244,7 @@ def evaluate_healthbench(job: HealthbenchJob) -> dict[str, Any]:
     :func:`~adjudge.runs.grading.grade_rollouts`.
     """
     started = time.perf_counter()
-    spec, grader = load_rubric_grader_spec(job.target, concurrency=job.concurrency)
+    spec, grader = load_rubric_grader_spec(job.target)
     items = read_healthbench_items(job.data, job.by)
     answers, problems = read_healthbench_answers(job.responses, job.by)
     pairs = _join_answers(job, items, answers)
@@ -302,7 +297,7 @@ def estimate_healthbench(job: HealthbenchJob) -> JudgeCallEstimate:
 
     Raises as :func:`evaluate_healthbench` does for what cannot be evaluated.
     """
-    spec, _ = load_rubric_grader_spec(job.target, concurrency=job.concurrency)
+    spec, _ = load_rubric_grader_spec(job.target)
     answers, _ = read_healthbench_answers(job.responses, job.by)
     pairs = _join_answers(job, read_healthbench_items(job.data, job.by), answers)
     with TemporaryDirectory() as folder:

@@ -24,7 +24,7 @@ from aiohttp.http import HttpProcessingError
 
 from adjudge.engine.child_server import stop_at_end_of_input
 from adjudge.errors import ConfigError, RunFolderError
-from adjudge.hosts import is_loopback, is_loopback_header
+from adjudge.hosts import is_loopback_header
 from adjudge.runs.labels import check_author
 from adjudge.runs.samples import describe_sample, find_row, list_disagreements
 from adjudge.runs.view.answers import build_overview, list_groups
@@ -42,6 +42,8 @@ _REPORT_POLICY = (
     "frame-ancestors 'none'"
 )
 """Of a report, whose own policy admits its script and style by hash and nothing else."""
+_HOST = "127.0.0.1"
+"""The page shows samples to whoever can reach it, so it is served on this machine alone."""
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -120,13 +122,12 @@ _QUESTIONS: Mapping[str, tuple[type[_Question], Callable[..., Any]]] = {
 
 @dataclass(frozen=True)
 class ViewSettings:
-    """Which folder, and where; ``host`` is an address of this machine's own, ``port`` 0 any.
+    """Which folder, and on which port, 0 for any.
 
     ``author``: who labels, where the page says no other name. With ``read_only`` nobody does.
     """
 
     folder: Path
-    host: str = "127.0.0.1"
     port: int = 0
     author: str = "anonymous"
     read_only: bool = False
@@ -137,7 +138,7 @@ class ViewServer:
 
     Nobody is asked for a key, so it listens on this machine only, and answers only requests whose
     ``Host`` names this machine: a web page elsewhere whose name was pointed here has another.
-    Raises :class:`~adjudge.errors.ConfigError` for another host, or an address that is taken.
+    Raises :class:`~adjudge.errors.ConfigError` for a port that is taken.
     """
 
     def __init__(self, settings: ViewSettings) -> None:
@@ -152,8 +153,7 @@ class ViewServer:
     @property
     def url(self) -> str:
         """Where the page is."""
-        host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
-        return f"http://{host}:{self.port}/"
+        return f"http://{_HOST}:{self.port}/"
 
     async def __aenter__(self) -> ViewServer:
         app = web.Application(middlewares=[_guard], client_max_size=MAX_BODY)
@@ -168,7 +168,13 @@ class ViewServer:
         app.router.add_post("/api/labels", self._write_label)
         self._runner = web.AppRunner(app, access_log=None, logger=_server_log)
         await self._runner.setup()
-        listener = self._listen()
+        try:
+            listener = socket.create_server((_HOST, self.port))
+        except OSError as error:
+            raise ConfigError(
+                f"--port {self.port}: cannot listen there: {error.strerror or error}. Use --port 0 "
+                "for a free port."
+            ) from error
         self.port = listener.getsockname()[1]
         await web.SockSite(self._runner, listener).start()
         return self
@@ -176,17 +182,6 @@ class ViewServer:
     async def __aexit__(self, *_: object) -> None:
         if self._runner is not None:
             await self._runner.cleanup()
-
-    def _listen(self) -> socket.socket:
-        host, port = self.settings.host, self.settings.port
-        try:
-            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            return socket.create_server((host, port), family=family)
-        except OSError as error:
-            raise ConfigError(
-                f"--host {host} --port {port}: cannot listen there: {error.strerror or error}. Use "
-                "--port 0 for a free port."
-            ) from error
 
     async def _overview(self, request: web.Request) -> web.Response:
         """Reads what is new; 204 where that is nothing since the version the page has."""
@@ -257,12 +252,6 @@ class ViewServer:
 
 
 def _check_settings(settings: ViewSettings) -> None:
-    if not is_loopback(settings.host):
-        raise ConfigError(
-            f"--host {settings.host}: the page shows samples to whoever can reach it, so it is "
-            "served on this machine only (allowed: 127.0.0.1, localhost, ::1). From elsewhere, "
-            "run: ssh -L 8000:127.0.0.1:PORT this-machine"
-        )
     try:
         check_author(settings.author)
     except ValueError as error:
