@@ -24,7 +24,13 @@ from adjudge.checks.check import (
 from adjudge.checks.rewards import series_by_step
 from adjudge.checks.run import AuditedRollout, AuditedRun
 from adjudge.files import atomic_write
-from adjudge.report.charts import ChartLine, effect_bar, histogram_chart, line_chart
+from adjudge.report.charts import (
+    ChartLine,
+    PlottedInterval,
+    histogram_chart,
+    line_chart,
+    signed_strip,
+)
 from adjudge.report.elements import Element, bold, format_number, paragraph, quote, small
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, lost, numeric, styled
@@ -393,24 +399,24 @@ def findings_table(report: AuditReport) -> Table:
 
 
 def _drawn_findings(report: AuditReport) -> Table:
-    """:func:`findings_table` with a bar for each effect."""
+    """:func:`findings_table` with a mark for each effect."""
     table = findings_table(report)
     columns = [*table.columns[:2], Column("size", "plot"), *table.columns[2:]]
     rows = [
-        [*row[:2], _effect_bar(finding), *row[2:]]
+        [*row[:2], _effect_strip(finding), *row[2:]]
         for row, (_, finding) in zip(table.rows, report.findings, strict=True)
     ]
     return Table(columns, rows)
 
 
-def _effect_bar(finding: Finding) -> Element | None:
+def _effect_strip(finding: Finding) -> Element | None:
     """Of a share or a correlation; other effects have no scale that all of them share."""
     one = finding.effect
     ends = [end for end in (one.value, one.low, one.high) if end is not None]
     if one.value is None or not all(-1 <= end <= 1 for end in ends):
         return None
     label = f"{effect_text(one.value, finding.unit)}, {interval_text(one, finding.unit)}"
-    return effect_bar(one.value, one.low, one.high, label)
+    return signed_strip(PlottedInterval(one.value, one.low, one.high), label)
 
 
 def _facts(named: Sequence[tuple[str, Sequence[object]]]) -> Element:

@@ -47,9 +47,9 @@ from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.runner.progress import format_duration
 from adjudge.runs.grading import grade_rollouts, read_first_samples
 from adjudge.runs.job import MOST_DRAWS, GradedRun, GradingEngine, GradingJob
+from adjudge.runs.report.sections import forest_table
 from adjudge.runs.report.tables import (
     NOISE_NOTE,
-    agreement_table,
     calls_table,
     describe_calls,
     endpoint_tables,
@@ -140,7 +140,7 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
         console.print(noise_table(noise))
         console.print(f"[dim]{NOISE_NOTE}[/]")
     if summary["env_reward"]:
-        console.print(agreement_table(summary))
+        console.print(forest_table(summary, drawn=False))
         console.print(
             "[dim]AUC: over all pairs of samples. Within group: over pairs that answer the same "
             "prompt; a group-relative trainer (GRPO) sees only these. 0.5 is chance; 95 % "

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from adjudge.report.elements import Element, bold, paragraph, small
 from adjudge.report.page import Section, render_output
 from adjudge.report.table import Column, Table, lost, numeric
+from adjudge.runs.report.sections import forest_table
 
 _GROUP_CHARS = 80
 
@@ -32,7 +33,7 @@ def render_run(
         paragraph(text),
         score_table(summary),
         [paragraph(lost("warning: "), one) for one in summary["warnings"]],
-        agreement_table(summary) if summary["env_reward"] else None,
+        forest_table(summary, drawn=False) if summary["env_reward"] else None,
         Element("details", Element("summary", "Judge calls"), calls) if calls else None,
         _first_rows(rows, total),
     )
@@ -80,35 +81,6 @@ def score_table(summary: Mapping[str, Any]) -> Table:
         drop=("zero spread", "std in group", "std", "weight"),
         keep=("mean", "missing"),
     )
-
-
-def agreement_table(summary: Mapping[str, Any]) -> Table:
-    """Graders, reward and baselines against the environment's reward, which the run must have."""
-    kind = "AUC" if summary["env_reward"]["binary"] else "concordance"
-    pooled, within = f"{kind}, pooled", "within group"
-    columns = ["against the environment's reward", *numeric(pooled), Column("95 %", "i"),
-               *numeric(within), Column("95 %", "i"), Column("pairs", "i")]  # fmt: skip
-    entries: list[tuple[object, Mapping[str, Any]]] = list(summary["graders"].items())
-    if summary["reward"]["auc"]:
-        entries.append((bold("reward"), summary["reward"]))
-    entries += [
-        (small(f"baseline: {name.replace('_', ' ')}"), figures)
-        for name, figures in summary["baselines"].items()
-    ]
-    rows = []
-    for label, figures in entries:
-        inside = figures["concordance"]
-        pairs = f"{inside['pairs']:,}" if inside else "0"
-        rows.append([label, *_estimate_cells(figures["auc"]), *_estimate_cells(inside), pairs])
-    return Table(columns, rows, keep=(pooled, within))
-
-
-def _estimate_cells(figures: Mapping[str, Any] | None) -> tuple[str, str]:
-    if figures is None:
-        return "–", ""
-    low, high = figures["low"], figures["high"]
-    interval = "" if low is None or high is None else f"{low:.2f}-{high:.2f}"
-    return f"{figures['value']:.3f}", interval
 
 
 def _spread_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
