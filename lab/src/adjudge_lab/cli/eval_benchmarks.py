@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 
@@ -25,6 +27,7 @@ from adjudge.cli.options import (
     new_folder,
     output_option,
     print_call_estimates,
+    settings_options,
 )
 from adjudge.errors import ConfigError
 from adjudge_lab.evaluation.healthbench_run import (
@@ -56,18 +59,25 @@ from adjudge_lab.evaluation.targets import PolicyTarget, find_policy_target, mer
 _MODELS_IN_DETAIL = 4
 """Of more models the page has the rest: 17 would have 1,500 lines."""
 _Entry = Mapping[str, Any]
-_SAMPLING, _MERGING = "Sampling", "verl checkpoints"
+_SAMPLING_TEXTS = {
+    "n_samples": "Samples per prompt.",
+    "max_tokens": "The most tokens of a response.",
+    "batch_size": "The batch size of a model loaded here [default: 16].",
+    "temperature": "The temperature.",
+    "dtype": "The type of the weights: float32, bfloat16 or float16 [default: automatic].",
+}
+_vllm_option = partial(typer.Option, rich_help_panel="vLLM")
+_merging_option = partial(typer.Option, rich_help_panel="verl checkpoints")
 _RESPONSE_FILES = (".jsonl", ".ndjson", ".json", ".parquet", ".pq")
 _JoinKey = Annotated[
     str | None,
-    typer.Option(
-        "--by",
-        metavar="prompt|key",
-        help="Match by the prompt's text [default], or key.",
-    ),
+    typer.Option("--by", metavar="prompt|key", help="Match by the prompt's text [default] or key."),
 ]
 
 
+@settings_options(
+    GenerationSettings(), _SAMPLING_TEXTS, groups=dict.fromkeys(_SAMPLING_TEXTS, "Sampling")
+)
 def eval_ifeval(
     target: Annotated[
         str | None,
@@ -93,63 +103,25 @@ def eval_ifeval(
         ),
     ] = None,
     by: _JoinKey = None,
-    n_samples: Annotated[
-        int | None,
-        typer.Option(min=1, help="Samples per prompt [default: 1].", rich_help_panel=_SAMPLING),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="The most tokens of a response [default: 2048].", rich_help_panel=_SAMPLING
-        ),
-    ] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="The batch size of a model loaded here [default: 16].",
-            rich_help_panel=_SAMPLING,
-        ),
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="The temperature [default: 0].", rich_help_panel=_SAMPLING)
-    ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(
-            metavar="float32|bfloat16|float16",
-            help="The type of the weights [default: automatic].",
-            rich_help_panel=_SAMPLING,
-        ),
-    ] = None,
+    *,
+    settings: GenerationSettings,
     tp_size: Annotated[
-        int | None,
-        typer.Option(help="Generate with vLLM, over so many GPUs.", rich_help_panel="vLLM"),
+        int | None, _vllm_option(help="Generate with vLLM, over so many GPUs.")
     ] = None,
     gpu_mem_util: Annotated[
-        float | None,
-        typer.Option(help="The share of GPU memory to use.", rich_help_panel="vLLM"),
+        float | None, _vllm_option(help="The share of GPU memory to use.")
     ] = None,
     max_model_len: Annotated[
-        int | None,
-        typer.Option(help="The most tokens of prompt and response.", rich_help_panel="vLLM"),
+        int | None, _vllm_option(help="The most tokens of prompt and response.")
     ] = None,
     ckpt_dir: Annotated[
-        Path | None,
-        typer.Option(
-            help="A checkpoint (or a run's folder) to merge.",
-            rich_help_panel=_MERGING,
-        ),
+        Path | None, _merging_option(help="A checkpoint (or a run's folder) to merge.")
     ] = None,
     merge_target: Annotated[
-        Path | None,
-        typer.Option(help="Where the merged model is written.", rich_help_panel=_MERGING),
+        Path | None, _merging_option(help="Where the merged model is written.")
     ] = None,
     verl_python: Annotated[
-        str | None,
-        typer.Option(
-            help="The Python with verl that merges [default: this].", rich_help_panel=_MERGING
-        ),
+        str | None, _merging_option(help="The Python with verl that merges [default: this].")
     ] = None,
     folder: Annotated[Path | None, output_option("eval")] = None,
     as_json: JsonForTables = False,
@@ -164,13 +136,8 @@ def eval_ifeval(
     Reports Pr(S), Ins(S), Pr(L), Ins(L) and their means with 95 % bootstrap intervals. The same
     command with the same -o generates only what is missing.
     """
-    sampling = _present_options(
-        n_samples=n_samples, max_tokens=max_tokens, batch_size=batch_size, temperature=temperature,
-        dtype=dtype,
-    )  # fmt: skip
-    loading = _present_options(
-        tp_size=tp_size, gpu_mem_util=gpu_mem_util, max_model_len=max_model_len
-    )
+    given = {"tp_size": tp_size, "gpu_mem_util": gpu_mem_util, "max_model_len": max_model_len}
+    loading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     what = "IFEval's prompts (input_data.jsonl: key, prompt, instruction_id_list, kwargs a row)"
     prompts = _only_file("--data", data, what)
     candidates = [
@@ -195,7 +162,7 @@ def eval_ifeval(
         folder=folder or new_folder("eval"),
         candidates=candidates,
         by=check_value("--by", by, ("prompt", "key")) or "prompt",
-        how=_read_generation(sampling, loading, generates=bool(models)),
+        how=_read_generation(settings, loading, generates=bool(models)),
         responses_to=responses_to,
     )
     if ckpt_dir is not None and merge_target is not None:
@@ -238,8 +205,8 @@ def _merge_target(
 ) -> list[PolicyTarget]:
     """The model that ``--ckpt-dir`` will be, where it is given."""
     if ckpt_dir is None:
-        for name in _present_options(merge_target=merge_target, verl_python=verl_python):
-            option = _option(name)
+        option = "--merge-target" if merge_target else "--verl-python" if verl_python else ""
+        if option:
             raise ConfigError(f"{option}: needs --ckpt-dir. Add --ckpt-dir, or remove {option}.")
         return []
     if merge_target is None:
@@ -250,15 +217,6 @@ def _merge_target(
     if place in {one.place for one in others if isinstance(one, PolicyTarget)}:
         raise ConfigError(f"{place}: is given twice. Give it once.")
     return [PolicyTarget(name=str(merge_target), kind="folder", place=place)]
-
-
-def _present_options(**options: Any) -> dict[str, Any]:
-    """Those that the command line gives."""
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _print_dim(line: str) -> None:
@@ -278,13 +236,14 @@ def _responses_file(models: Sequence[PolicyTarget], stored: Sequence[Path]) -> P
 
 
 def _read_generation(
-    sampling: Mapping[str, Any], loading: Mapping[str, Any], *, generates: bool
+    settings: GenerationSettings, loading: Mapping[str, Any], *, generates: bool
 ) -> GenerationSettings:
-    if not generates and (given := [*sampling, *loading]):
-        raise ConfigError(
-            f"{_option(given[0])}: has no effect without a model. Name a model as TARGET."
-        )
-    return GenerationSettings(**sampling, vllm=VllmSettings(**loading) if loading else None)
+    usual = GenerationSettings()
+    changed = [name for name in _SAMPLING_TEXTS if getattr(settings, name) != getattr(usual, name)]
+    if not generates and (given := [*changed, *loading]):
+        option = given[0].replace("_", "-")
+        raise ConfigError(f"--{option}: has no effect without a model. Name a model as TARGET.")
+    return msgspec.structs.replace(settings, vllm=VllmSettings(**loading) if loading else None)
 
 
 def print_ifeval(console: Console, errors: Console, job: IfevalJob) -> None:
