@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -23,7 +22,7 @@ from adjudge.judges.discovery import FoundJudge, describe_search, find_judge
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.rollouts.input_report import InputReport
 from adjudge.rollouts.samples import SampleReader
-from adjudge.text import replace_surrogates
+from adjudge.text import printable, replace_surrogates
 from adjudge.types import Sample
 
 _INIT_ROWS = 50
@@ -81,7 +80,7 @@ def init(
         print_input(errors(), facts.report, part)
     for note in draft.notes:
         errors().print(f"[dim]{clean(note)}[/]")
-    typer.echo(f"Wrote {_printable_path(output)}. Now run:\n  {draft.command}")
+    typer.echo(f"Wrote {printable(output)}. Now run:\n  {draft.command}")
 
 
 @dataclass(frozen=True)
@@ -213,9 +212,11 @@ def _next_command(facts: RolloutFacts, output: Path, *, has_judge: bool) -> str:
     if facts.pairs:
         data = [part for one in inputs for part in ("--data", one)]
         against = ["--against", f"{_as_argument(output)}#shorter"] if has_judge else []
-        return _join_words(["adjudge", "eval", "judge", _as_argument(output), *data, *against])
-    maps = map_arguments(facts.mapping)
-    return _join_words(["adjudge", "grade", *inputs, "--spec", _as_argument(output), *maps])
+        words = ["adjudge", "eval", "judge", _as_argument(output), *data, *against]
+    else:
+        maps = map_arguments(facts.mapping)
+        words = ["adjudge", "grade", *inputs, "--spec", _as_argument(output), *maps]
+    return printable(shlex.join(words))
 
 
 def _as_argument(path: Path) -> str:
@@ -223,29 +224,11 @@ def _as_argument(path: Path) -> str:
     return f"./{path}" if str(path).startswith("-") else str(path)
 
 
-def _join_words(words: Iterable[str]) -> str:
-    """A line for a shell, on which nothing can end a comment or steer a terminal."""
-    return " ".join(
-        shlex.quote(word) if word.isprintable() else f"$'{''.join(map(_shell_sign, word))}'"
-        for word in words
-    )
-
-
-def _shell_sign(sign: str) -> str:
-    if sign.isprintable() and sign not in "'\\":
-        return sign
-    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(sign))
-
-
-def _printable_path(path: Path) -> str:
-    return str(path) if str(path).isprintable() else _join_words([str(path)])
-
-
 def _describe_facts(facts: RolloutFacts) -> Iterable[str]:
     if not facts.samples:
         yield "none were given; `adjudge init ROLLOUTS` fits the spec to a file"
         return
-    shown = ", ".join(map(_printable_path, facts.inputs[:3]))
+    shown = ", ".join(map(printable, facts.inputs[:3]))
     more = f" and {len(facts.inputs) - 3} more" if len(facts.inputs) > 3 else ""
     yield f"{shown}{more}: {facts.format}"
     has = [f"{facts.tool_calls} call tools"] if facts.tool_calls else []

@@ -40,7 +40,8 @@ from adjudge.types import GraderScore, Role, Sample
 
 RunKind = Literal["train", "grade"]
 _MAX_MEMBERS = 256
-_SCORE = "_score"
+SCORE = "_score"
+"""The end of the name of a grader's column."""
 
 
 def decode_json(data: bytes | None) -> Any:
@@ -299,9 +300,9 @@ def find_run_disagreements(run: RunSamples, *, most: int | None = MOST) -> Disag
     rollouts = run.rollouts
     every = range(len(rollouts))
     scores = {
-        key.removesuffix(_SCORE): [rollouts.score(key, row) for row in every]
+        key.removesuffix(SCORE): [rollouts.score(key, row) for row in every]
         for key in rollouts.scores
-        if key.endswith(_SCORE)
+        if key.endswith(SCORE)
     }
     env_rewards = [present_number(value) for value in rollouts.env_reward]
     judges = [name for name, one in run.graders.items() if one.asks_judge]

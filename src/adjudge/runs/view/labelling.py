@@ -30,7 +30,7 @@ from adjudge.runs.labels import (
     stamp_label,
 )
 from adjudge.runs.sample_index import present_number
-from adjudge.runs.samples import find_run_disagreements
+from adjudge.runs.samples import SCORE, find_run_disagreements
 from adjudge.runs.view.run_reader import RunReader
 
 MAX_BODY = 65_536
@@ -117,8 +117,8 @@ class LabelDesk:
 
     def _label(self, asked: LabelRequest) -> Label:
         place = self._place(asked.row)
-        known = {name for name, _ in self._targets()}
-        if asked.grader is not None and asked.grader not in known:
+        scores = self.reading.rollouts.scores
+        if asked.grader is not None and f"{asked.grader}{SCORE}" not in scores:
             raise RequestRefused(400, "grader: the run has no such grader")
         self._check_score(asked)
         over: dict[str, Any] = {}
@@ -180,24 +180,22 @@ class LabelDesk:
         rollouts = self.reading.rollouts
         if grader is None:
             return present_number(rollouts.reward[row])
-        return rollouts.score(f"{grader}_score", row)
+        return rollouts.score(f"{grader}{SCORE}", row)
 
-    def _targets(self) -> list[tuple[str, str]]:
-        """Graders by name, each with its column."""
-        ending = "_score"
-        return [
-            (key.removesuffix(ending), key)
-            for key in self.reading.rollouts.scores
-            if key.endswith(ending)
-        ]
+    def _parse_author(self, name: str | None) -> str:
+        try:
+            return check_author(name) if name else self.author
+        except ValueError as error:
+            raise RequestRefused(400, str(error)) from None
 
     # --- what there is --------------------------------------------------------------------------
 
-    def describe(self, author: str, row: int | None = None) -> dict[str, Any]:
+    def describe(self, author: str | None = None, row: int | None = None) -> dict[str, Any]:
         """Who labels, with what token, on which scales; and the author's labels of one sample.
 
         Labels of others are counted and not shown: they would lead whoever labels.
         """
+        author = self._parse_author(author)
         own = [one for one in self._current() if one.author == author]
         found: dict[str, Any] = {
             "author": author,
@@ -213,8 +211,9 @@ class LabelDesk:
             ]
         return found
 
-    def next_entries(self, author: str) -> dict[str, Any]:
+    def next_entries(self, author: str | None = None) -> dict[str, Any]:
         """What is left of the author's round of the queue, and how many of it are done."""
+        author = self._parse_author(author)
         own = [one for one in self._current() if one.author == author]
         # A random one that the person had chosen is asked again: left out, it would bias the rest.
         done = {(one.step, one.index) for one in own if one.queue is not None}
@@ -267,7 +266,11 @@ class LabelDesk:
     def _scales(self) -> list[dict[str, Any]]:
         """What the judge's numbers range over; ``levels`` where there are few."""
         rollouts = self.reading.rollouts
-        columns = [(None, rollouts.reward), *((n, rollouts.scores[c]) for n, c in self._targets())]
+        named = [key for key in rollouts.scores if key.endswith(SCORE)]
+        columns = [
+            (None, rollouts.reward),
+            *((key.removesuffix(SCORE), rollouts.scores[key]) for key in named),
+        ]
         found = []
         for name, column in columns:
             levels = sorted({value for value in column if value == value})  # noqa: PLR0124 (NaN)
@@ -286,11 +289,3 @@ class LabelDesk:
         if stamp != self._stamp:
             self._stamp, self._labels = stamp, select_current(self._log.read())
         return self._labels
-
-
-def parse_author(name: str | None, default: str) -> str:
-    """Who labels; raises :class:`RequestRefused` for a name that is none."""
-    try:
-        return check_author(name) if name else default
-    except ValueError as error:
-        raise RequestRefused(400, str(error)) from None

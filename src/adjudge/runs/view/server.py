@@ -28,7 +28,7 @@ from adjudge.hosts import is_loopback_header
 from adjudge.runs.labels import check_author
 from adjudge.runs.samples import describe_sample, find_row, list_disagreements
 from adjudge.runs.view.answers import build_overview, list_groups
-from adjudge.runs.view.labelling import MAX_BODY, LabelDesk, RequestRefused, parse_author
+from adjudge.runs.view.labelling import MAX_BODY, LabelDesk, RequestRefused
 from adjudge.runs.view.run_reader import RunReader
 
 _POLICY = (
@@ -88,12 +88,12 @@ _Number = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 
 
 class _Question(msgspec.Struct, kw_only=True):
-    """What every question about samples has: which reading of the folder the page has seen.
+    """What every question may say: which reading of the folder the page has seen.
 
     The other fields are the arguments of what answers it, in their order.
     """
 
-    generation: _Number = 0
+    generation: _Number | None = None
 
 
 class _Groups(_Question, kw_only=True):
@@ -112,7 +112,15 @@ class _Link(_Question, kw_only=True):
     step: _Number | None = None
 
 
-_QUESTIONS: Mapping[str, tuple[type[_Question], Callable[..., Any]]] = {
+class _Author(_Question, kw_only=True):
+    author: str | None = None
+
+
+class _Labels(_Author, kw_only=True):
+    row: _Number | None = None
+
+
+_SAMPLE_QUESTIONS: Mapping[str, tuple[type[_Question], Callable[..., Any]]] = {
     "groups": (_Groups, list_groups),
     "sample": (_Sample, describe_sample),
     "find": (_Link, find_row),
@@ -161,10 +169,10 @@ class ViewServer:
             app.router.add_get(path, partial(_asset, body=_read_assets(files), kind=kind))
         app.router.add_get("/api/overview", self._overview)
         app.router.add_get("/report.html", self._report)
-        for name in _QUESTIONS:
-            app.router.add_get(f"/api/{name}", partial(self._answered, name=name))
-        app.router.add_get("/api/labels", self._labels)
-        app.router.add_get("/api/labels/queue", self._label_queue)
+        for name, (form, answer) in _SAMPLE_QUESTIONS.items():
+            self._add_question(app, name, form, partial(answer, self.reading))
+        self._add_question(app, "labels", _Labels, self.desk.describe)
+        self._add_question(app, "labels/queue", _Author, self.desk.next_entries)
         app.router.add_post("/api/labels", self._write_label)
         self._runner = web.AppRunner(app, access_log=None, logger=_server_log)
         await self._runner.setup()
@@ -202,45 +210,25 @@ class ViewServer:
         del headers["Cross-Origin-Opener-Policy"]
         return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
 
-    async def _answered(self, request: web.Request, *, name: str) -> web.Response:
-        """One question about samples; 409 where the folder was read anew since the page looked."""
-        form, answer = _QUESTIONS[name]
-        try:
-            asked = msgspec.convert(dict(request.query), form, strict=False)
-        except msgspec.ValidationError as error:
-            raise RequestRefused(400, str(error)) from None
-        async with self._lock:
-            self._check_generation(asked.generation)
-            _, *arguments = msgspec.structs.astuple(asked)
-            found = await asyncio.to_thread(_json, partial(answer, self.reading, *arguments))
-        if found == b"null":
-            raise RequestRefused(404, "no such sample or group")
-        return _response(found)
+    def _add_question(
+        self, app: web.Application, name: str, form: type[_Question], answer: Callable[..., Any]
+    ) -> None:
+        async def handle(request: web.Request) -> web.Response:
+            """409 where the folder was read anew since the page looked."""
+            try:
+                asked = msgspec.convert(dict(request.query), form, strict=False)
+            except msgspec.ValidationError as error:
+                raise RequestRefused(400, str(error)) from None
+            async with self._lock:
+                seen, *arguments = msgspec.structs.astuple(asked)
+                if seen not in (None, self.reading.generation):
+                    raise RequestRefused(409, "the run was written anew")
+                found = await asyncio.to_thread(_json, partial(answer, *arguments))
+            if found == b"null":
+                raise RequestRefused(404, "no such sample or group")
+            return _response(found)
 
-    def _check_generation(self, seen: int) -> None:
-        if seen != self.reading.generation:
-            raise RequestRefused(409, "the run was written anew")
-
-    async def _labels(self, request: web.Request) -> web.Response:
-        """The author's own labels of a sample, and what the page needs to send more."""
-        author = parse_author(request.query.get("author"), self.settings.author)
-        row = None
-        async with self._lock:
-            if "row" in request.query:
-                try:
-                    asked = msgspec.convert(dict(request.query), _Sample, strict=False)
-                except msgspec.ValidationError as error:
-                    raise RequestRefused(400, str(error)) from None
-                self._check_generation(asked.generation)
-                row = asked.row
-            find = partial(self.desk.describe, author, row)
-            return _response(await asyncio.to_thread(_json, find))
-
-    async def _label_queue(self, request: web.Request) -> web.Response:
-        author = parse_author(request.query.get("author"), self.settings.author)
-        async with self._lock:
-            find = partial(self.desk.next_entries, author)
-            return _response(await asyncio.to_thread(_json, find))
+        app.router.add_get(f"/api/{name}", handle)
 
     async def _write_label(self, request: web.Request) -> web.Response:
         """Append one label; it is on the disk when this is answered."""
