@@ -63,7 +63,7 @@ def test_grade_writes_rewards_summary_and_report(work: Path) -> None:
     done = run_process(*GRADE, "-o", "out", folder=work)
     assert done.returncode == 2, done.stderr  # one row is broken
     assert "rollouts.jsonl:6" in done.stderr
-    assert "within group" in done.stdout
+    assert "Within group" in done.stdout
     rows = rewards(work / "out")
     assert [row["index"] for row in rows] == [*range(5), *range(6, 17)]
     assert set(rows[0]) == {
