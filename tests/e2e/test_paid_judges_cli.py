@@ -188,27 +188,6 @@ def test_a_run_full_of_faults_replays_bit_for_bit(
     assert summaries[1]["cassette"]["misses"] == 0
 
 
-def test_refusals_are_replayed_and_a_later_recording_asks_them_again(tmp_path: Path) -> None:
-    tape = tmp_path / "tape.sqlite"
-    with start_mock_here(fail=("refusal:0.5",), seed=1) as url:
-        here = Folder(tmp_path, url)
-        assert here.grade("first", "--record", tape).exit_code == 0
-    kinds = here.summary("first")["missing"]["by_kind"]
-    assert list(kinds) == ["refused"]
-    assert here.grade("replayed", "--replay", tape).exit_code == 0
-    first, replayed = (
-        (tmp_path / out / "rewards.jsonl").read_bytes() for out in ("first", "replayed")
-    )
-    assert first == replayed
-    port = int(url.rpartition(":")[2].partition("/")[0])
-    with start_mock_here(port=port):
-        again = here.grade("again", "--record", tape)
-        assert again.exit_code == 0, again.output
-    assert None not in here.rewards("again")
-    assert here.grade("last", "--replay", tape).exit_code == 0
-    assert here.rewards("last") == here.rewards("again")
-
-
 def test_a_recorded_outage_is_replayed_without_waiting(tmp_path: Path) -> None:
     tape = tmp_path / "tape.sqlite"
     fast = "endpoint = { max_attempts = 1, breaker_failures = 1000 }\n[missing]\npatience_s = "
@@ -314,21 +293,6 @@ def test_a_budget_pays_for_first_draws_first(tmp_path: Path, provider: str) -> N
     assert summary["endpoints"][0]["cost_usd"] <= cost * 0.8
     assert summary["missing"]["by_kind"] == {}
     assert 0 < summary["noise"]["graders"]["quality"]["missing"] < 40
-
-
-def test_connections_that_were_refused_cost_nothing(tmp_path: Path) -> None:
-    more = f"""{PRICE}
-endpoint = {{ max_attempts = 2, breaker_failures = 1000 }}
-
-[missing]
-max_missing = 1.0
-"""
-    here = Folder(tmp_path, "http://127.0.0.1:9/v1", more=more, samples=6)
-    done = here.grade("out", "--budget-usd", "5")
-    assert done.exit_code == 3, done.output
-    call = here.summary("out")["endpoints"][0]
-    assert (call["cost_usd"], call["assumed_usd"]) == (0.0, 0.0)
-    assert call["failures"] == {"connection": 12}
 
 
 @pytest.mark.parametrize(
