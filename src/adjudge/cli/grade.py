@@ -50,9 +50,8 @@ from adjudge.runs.job import MOST_DRAWS, GradedRun, GradingEngine, GradingJob
 from adjudge.runs.report.sections import forest_table
 from adjudge.runs.report.tables import (
     NOISE_NOTE,
-    calls_table,
+    calls_tables,
     describe_calls,
-    endpoint_tables,
     noise_table,
     score_table,
 )
@@ -129,8 +128,8 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
             console.print(f"  [dim]{kind}, first: {clean(message)}[/]")
     for warning in summary.get("warnings") or []:
         console.print(f"[yellow]warning:[/] {clean(warning)}")
-    for table in endpoint_tables(summary):
-        console.print(calls_table(table))
+    for table in calls_tables(summary):
+        console.print(table)
     if spent := describe_calls(summary):
         console.print(spent, soft_wrap=True)
     for name, grader in summary["graders"].items():

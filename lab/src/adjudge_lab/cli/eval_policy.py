@@ -72,8 +72,16 @@ def eval_policy(
     Writes episodes.jsonl (every episode with messages and verdicts), summary.json, and report.html.
     The same command with the same -o resumes, and repeats failed judge calls.
     """
-    other = _one_baseline(against)
-    job = _make_job(_PolicyArguments(target, model, config, other, api_key_env), seeds, folder)
+    if against and len(against) > 1:
+        raise ConfigError("--against: is given more than once (allowed: one policy). Give it once.")
+    other = against[0] if against else None
+    targets, file = _find_policies(target, model, config, other, api_key_env)
+    run = load_run_file(file)
+    try:
+        wanted = run.evaluation.held_out if seeds is None else parse_seeds(seeds)
+    except ValueError as error:
+        raise ConfigError(f"--seeds {seeds!r}: {error}") from None
+    job = EvaluationJob(run, file, folder or new_folder("eval"), targets, wanted)
     job.judged = not no_judges
     if dry_run:
         print_call_estimates(estimate_evaluation(job), as_json=as_json, of="judging of")
@@ -87,47 +95,34 @@ def eval_policy(
         print_evaluation(output(), job)
 
 
-def _one_baseline(against: list[str] | None) -> str | None:
-    if against and len(against) > 1:
-        raise ConfigError("--against: is given more than once (allowed: one policy). Give it once.")
-    return against[0] if against else None
-
-
-class _PolicyArguments:
+def _find_policies(
+    target: str | None,
+    model: str | None,
+    config: Path | None,
+    against: str | None,
+    api_key_env: str | None,
+) -> tuple[list[PolicyTarget], Path]:
     """The policies and the run file that the command line means."""
-
-    def __init__(
-        self,
-        target: str | None,
-        model: str | None,
-        config: Path | None,
-        against: str | None,
-        api_key_env: str | None,
-    ) -> None:
-        if target is not None and target.endswith(".toml"):
-            if config is not None:
-                raise ConfigError(f"{target} and --config: both name a run file. Give one of them.")
-            config = Path(target)
-        elif target is not None:
-            if model is not None:
-                raise ConfigError(
-                    f"{target} and --model: both name a model. Name the second one with --against."
-                )
-            model = target
-        if model is None:
+    if target is not None and target.endswith(".toml"):
+        if config is not None:
+            raise ConfigError(f"{target} and --config: both name a run file. Give one of them.")
+        config = Path(target)
+    elif target is not None:
+        if model is not None:
             raise ConfigError(
-                "--model: is required. Give a run folder of adjudge train, RUN@STEP, a "
-                "checkpoint's folder, http://HOST/v1#MODEL, or a name on the hub."
+                f"{target} and --model: both name a model. Name the second one with --against."
             )
-        found = [
-            find_policy_target(one, api_key_env=api_key_env)
-            for one in (model, against)
-            if one is not None
-        ]
-        if len({one.identity for one in found}) < len(found):
-            raise ConfigError(f"--against {against!r}: is the same model as --model")
-        self.targets: list[PolicyTarget] = found
-        self.config = config or _find_run_file(found[0])
+        model = target
+    if model is None:
+        raise ConfigError(
+            "--model: is required. Give a run folder of adjudge train, RUN@STEP, a checkpoint's "
+            "folder, http://HOST/v1#MODEL, or a name on the hub."
+        )
+    names = [model, *([] if against is None else [against])]
+    found = [find_policy_target(one, api_key_env=api_key_env) for one in names]
+    if len({one.identity for one in found}) < len(found):
+        raise ConfigError(f"--against {against!r}: is the same model as --model")
+    return found, config or _find_run_file(found[0])
 
 
 def _find_run_file(target: PolicyTarget) -> Path:
@@ -137,17 +132,6 @@ def _find_run_file(target: PolicyTarget) -> Path:
     raise ConfigError(
         "--config: is required. Give the run file with the task and the judges (a run folder of "
         "adjudge train has its own)."
-    )
-
-
-def _make_job(arguments: _PolicyArguments, seeds: str | None, folder: Path | None) -> EvaluationJob:
-    run = load_run_file(arguments.config)
-    try:
-        wanted = run.evaluation.held_out if seeds is None else parse_seeds(seeds)
-    except ValueError as error:
-        raise ConfigError(f"--seeds {seeds!r}: {error}") from None
-    return EvaluationJob(
-        run, arguments.config, folder or new_folder("eval"), arguments.targets, wanted
     )
 
 

@@ -27,7 +27,7 @@ def render_run(
     text: str, summary: Mapping[str, Any], rows: Sequence[FirstSample], total: int
 ) -> str:
     """A run of ``total`` samples in a notebook: its numbers, and its first samples."""
-    calls: list[object] = [calls_table(one) for one in endpoint_tables(summary)]
+    calls: list[object] = [*calls_tables(summary)]
     calls += [paragraph(describe_calls(summary))] if calls else []
     return render_output(
         paragraph(text),
@@ -207,21 +207,13 @@ def _gauge_rows(entry: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-class EndpointTable(NamedTuple):
-    """An endpoint's calls: a row is a label and a text for each of ``columns``."""
-
-    name: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-def endpoint_tables(summary: Mapping[str, Any]) -> list[EndpointTable]:
+def calls_tables(summary: Mapping[str, Any]) -> list[Table]:
     """What each endpoint was asked; of a resumed run now, and in all invocations of its folder."""
     now = {endpoint_name(one): one for one in summary.get("endpoints") or []}
     spending = summary.get("spending") or {}
     if spending.get("invocations", 1) == 1:
         return [
-            EndpointTable(name, [""], _filled_rows([_counter_rows(one) | _gauge_rows(one)]))
+            _calls_table(name, [""], [_counter_rows(one) | _gauge_rows(one)])
             for name, one in now.items()
         ]
     columns = ["this invocation", f"all {spending['invocations']:,}"]
@@ -229,14 +221,21 @@ def endpoint_tables(summary: Mapping[str, Any]) -> list[EndpointTable]:
     for one in spending["endpoints"]:
         name = endpoint_name(one)
         ours = _counter_rows(now[name]) | _gauge_rows(now[name]) if name in now else {}
-        found.append(EndpointTable(name, columns, _filled_rows([ours, _counter_rows(one)])))
+        found.append(_calls_table(name, columns, [ours, _counter_rows(one)]))
     return found
 
 
-def _filled_rows(columns: Sequence[Mapping[str, str]]) -> list[list[str]]:
-    labels = dict.fromkeys(label for one in columns for label in one)
-    rows = [[label, *(one.get(label, "") for one in columns)] for label in labels]
-    return [row for row in rows if any(row[1:])]
+def _calls_table(name: str, columns: Sequence[str], values: Sequence[Mapping[str, str]]) -> Table:
+    """An endpoint's numbers under its name; what failed is marked."""
+    rows = [
+        [label, *(lost(text) if label in _ALARMS and text else text for text in texts)]
+        for label in dict.fromkeys(label for one in values for label in one)
+        if any(texts := [one.get(label, "") for one in values])
+    ]
+    return Table(["", *numeric(*columns)], rows, caption=name, kind="metrics")
+
+
+_ALARMS = ("failed", "circuit opened")
 
 
 def describe_spending(summary: Mapping[str, Any]) -> str:
@@ -268,22 +267,9 @@ def describe_calls(summary: Mapping[str, Any]) -> str:
     return "; ".join(filter(None, (why, describe_spending(summary))))
 
 
-def calls_table(found: EndpointTable) -> Table:
-    """An endpoint's numbers under its name; what failed is marked."""
-    rows = [
-        [label, *(lost(text) if label in ("failed", "circuit opened") and text else text
-                  for text in texts)]
-        for label, *texts in found.rows
-    ]  # fmt: skip
-    return Table([found.name, *found.columns], rows)
-
-
 def judge_calls_section(summary: Mapping[str, Any]) -> Section:
     """A page's table per endpoint; empty for a run without judges."""
-    tables = [
-        Table(["", *numeric(*one.columns)], one.rows, caption=one.name, kind="metrics")
-        for one in endpoint_tables(summary)
-    ]
+    tables = calls_tables(summary)
     note = describe_calls(summary)
     found = [Element("div", tables, class_="calls"), note and f"{note}."]
     return Section("calls", "Judge calls", found if tables else [])

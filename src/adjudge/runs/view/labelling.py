@@ -37,6 +37,8 @@ MAX_BODY = 65_536
 """Bytes of a request that writes; a note of the longest kind fits."""
 TOKEN_HEADER = "X-Adjudge-Token"  # noqa: S105 (a header's name)
 _MAX_LEVELS = 20
+_TAKEN_OVER = ("author", "grader", "verdict", "score", "note", "blind", "queue", "withdrawn")
+"""What a label has as the request has it."""
 
 
 class RequestRefused(Exception):
@@ -130,21 +132,10 @@ class LabelDesk:
             ):
                 raise RequestRefused(400, "over: must be another sample of the same group")
             over = {"preferred_over": other["key"], "over_index": other["index"]}
+        said = {name: getattr(asked, name) for name in _TAKEN_OVER}
+        judged = self._judge_score(asked.row, asked.grader)
         try:
-            return Label(
-                **stamp_label(),
-                **place,
-                **over,
-                author=asked.author,
-                grader=asked.grader,
-                verdict=asked.verdict,
-                score=asked.score,
-                note=asked.note,
-                judge_score=self._judge_score(asked.row, asked.grader),
-                blind=asked.blind,
-                queue=asked.queue,
-                withdrawn=asked.withdrawn,
-            )
+            return Label(**stamp_label(), **place, **over, **said, judge_score=judged)
         except ValueError as error:
             raise RequestRefused(400, str(error)) from None
 
