@@ -102,9 +102,6 @@ test-serving: env-torch  ## the line to a judge against a real server, `transfor
 test-formats: env-torch  ## the clients of OpenRLHF and LLaMA-Factory against our formats
 	PYTHONPATH=src HF_HUB_OFFLINE=1 $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/formats
 
-demo-live: env-embedded  ## eight answers judged by a real small language model, about a minute
-	PYTHONPATH=src $(ENVS)/embedded/bin/python -m adjudge demo --live
-
 demo-rl: env-torch  ## a small policy learns from a judge over HTTP: SFT, then GRPO, a minute of CPU time
 	PYTHONPATH=src:lab/src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge_lab train examples/rl_tiny.toml
 

@@ -64,7 +64,6 @@ NIGHTLY = (
     Suite("test-ray-cluster", 5, "ray"),
     Suite("demo-judge", 4),
     Suite("test-serving", 3),
-    Suite("demo-live", 2),
     Suite("demo-rl", 2),
     Suite("test-environments", 2),
     Suite("demo-agent", 2),

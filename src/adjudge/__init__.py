@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from adjudge.rubrics.rubric import Rubric
     from adjudge.runner.journal import Journal
     from adjudge.runner.runner import GradingRunner
-    from adjudge.runs.graded_run import GradedRun
+    from adjudge.runs.job import GradedRun
     from adjudge.types import (
         GraderError,
         GraderMode,
@@ -101,7 +101,7 @@ _HOME = {
     "adjudge.graders.binding": ("GraderConfig",),
     "adjudge.runner.journal": ("Journal",),
     "adjudge.runner.runner": ("GradingRunner",),
-    "adjudge.runs.graded_run": ("GradedRun",),
+    "adjudge.runs.job": ("GradedRun",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

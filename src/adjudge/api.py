@@ -18,9 +18,8 @@ from adjudge.graders.registry import is_grader, name_grader
 from adjudge.hosts import is_address
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.samples import GroupNames, sample_from_row
-from adjudge.runs.graded_run import GradedRun
 from adjudge.runs.grading import grade_rollouts
-from adjudge.runs.job import MOST_DRAWS, GradingJob
+from adjudge.runs.job import MOST_DRAWS, GradedRun, GradingJob
 from adjudge.types import Sample
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 import adjudge
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
-from adjudge.runs.graded_run import GradedRun
+from adjudge.runs.job import GradedRun
 from adjudge.runs.page_rows import ReportRow
 from adjudge.types import GraderScore
 

@@ -63,7 +63,7 @@ def test_grade_writes_rewards_summary_and_report(work: Path) -> None:
     done = run_process(*GRADE, "-o", "out", folder=work)
     assert done.returncode == 2, done.stderr  # one row is broken
     assert "rollouts.jsonl:6" in done.stderr
-    assert "within group" in done.stdout
+    assert "Within group" in done.stdout
     rows = rewards(work / "out")
     assert [row["index"] for row in rows] == [*range(5), *range(6, 17)]
     assert set(rows[0]) == {
@@ -280,26 +280,6 @@ def test_what_answers_depend_on_is_part_of_the_run(work: Path) -> None:
     assert "another spec" in run_process(*own, folder=work).stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "module",
-    [
-        "def broken(:\n",
-        "raise SystemExit(7)\n",
-        "class G:\n    def __init__(self):\n        raise ValueError('no')\n    aevaluate = 1\n",
-    ],
-)
-def test_own_modules_that_do_not_work_are_bad_input(work: Path, module: str) -> None:
-    (work / "unwell.py").write_text(module)
-    (work / "own.toml").write_text('[[graders]]\nname = "g"\ntype = "unwell:G"\n')
-    done = run_process(
-        "grade", "rollouts.jsonl", "-s", "own.toml", "-m", "messages=traj", folder=work
-    )
-    assert done.returncode == 2
-    assert "unwell:G" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_a_grader_that_finds_the_configuration_wrong_stops_the_run(work: Path) -> None:
     (work / "unsure.py").write_text(
         "from adjudge import BaseGrader\n"
@@ -345,19 +325,6 @@ def test_metadata_that_json_cannot_hold_costs_nothing(work: Path) -> None:
     )
     assert done.returncode == 2, done.stderr  # the broken row
     assert [row["reward"] for row in rewards(work / "o")] == [float(i % 2) for i in range(16)]
-
-
-def test_demo(tmp_path: Path) -> None:
-    done = run_process("demo", "-o", "demo", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "left out" in done.stdout
-    rows = rewards(tmp_path / "demo")
-    assert len(rows) == 64
-    assert sum(row["reward"] is None for row in rows) == 6
-    summary = json.loads((tmp_path / "demo" / "summary.json").read_text())
-    assert summary["broken_rows"]["count"] == 3
-    again = run_here("demo", "-o", "demo", "--json", folder=tmp_path)
-    assert json.loads(again.stdout)["resumed_results"] == 64 * 3 - 6
 
 
 def test_doctor(tmp_path: Path) -> None:

@@ -187,27 +187,6 @@ def test_a_run_full_of_faults_replays_bit_for_bit(
     assert summaries[1]["cassette"]["misses"] == 0
 
 
-def test_refusals_are_replayed_and_a_later_recording_asks_them_again(tmp_path: Path) -> None:
-    tape = tmp_path / "tape.sqlite"
-    with start_mock_here(fail=("refusal:0.5",), seed=1) as url:
-        here = Folder(tmp_path, url)
-        assert here.grade("first", "--record", tape).exit_code == 0
-    kinds = here.summary("first")["missing"]["by_kind"]
-    assert list(kinds) == ["refused"]
-    assert here.grade("replayed", "--replay", tape).exit_code == 0
-    first, replayed = (
-        (tmp_path / out / "rewards.jsonl").read_bytes() for out in ("first", "replayed")
-    )
-    assert first == replayed
-    port = int(url.rpartition(":")[2].partition("/")[0])
-    with start_mock_here(port=port):
-        again = here.grade("again", "--record", tape)
-        assert again.exit_code == 0, again.output
-    assert None not in here.rewards("again")
-    assert here.grade("last", "--replay", tape).exit_code == 0
-    assert here.rewards("last") == here.rewards("again")
-
-
 def test_a_recorded_outage_is_replayed_without_waiting(tmp_path: Path) -> None:
     tape = tmp_path / "tape.sqlite"
     fast = "endpoint = { max_attempts = 1, deadline_s = 5.0 }\n[missing]\npatience_s = "

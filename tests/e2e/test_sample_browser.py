@@ -16,8 +16,9 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
 from adjudge.runs.page_rows import ReportRow
-from adjudge.runs.report.page import read_stories, write_grading_report
+from adjudge.runs.report.page import choose_stories, write_grading_report
 from adjudge.runs.transcripts import TranscriptStore
+from adjudge.runs.view.run_reader import RunReader
 from adjudge.types import Sample, Usage
 
 pytestmark = pytest.mark.slow
@@ -198,9 +199,11 @@ def test_the_report_has_the_same_sample(
     made_run: tuple[list[ReportRow], dict[str, Any]],
 ) -> None:
     judged_run(tmp_path / "run")
+    run = RunReader(tmp_path / "run")
+    run.refresh()
     rows, summary = made_run[0][:8], made_run[1] | {"samples": 8}
     path = tmp_path / "report.html"
-    write_grading_report(path, summary, rows, stories=read_stories(tmp_path / "run", most=7))
+    write_grading_report(path, summary, rows, stories=choose_stories(run, most=7))
     options = {"viewport": {"width": width, "height": 900}}
     with opened(browser, path.as_uri(), **options) as watched:
         page = watched.page

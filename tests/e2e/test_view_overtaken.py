@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
-from tests.e2e.helpers.live_page import opened, state
+from tests.e2e.helpers.live_page import opened
 
 pytestmark = pytest.mark.slow
 
@@ -58,20 +58,3 @@ def test_a_slow_sample_does_not_replace_the_one_chosen_since(browser: Browser, l
         expect(title).to_have_text("Sample 4 of step 3, group 3/1")
         let_go(page, kept)
         expect(title).to_have_text("Sample 4 of step 3, group 3/1")
-
-
-def test_slow_groups_do_not_replace_those_of_the_steps_chosen_since(
-    browser: Browser, live: str
-) -> None:
-    with opened(browser, live) as watched:
-        page, of = watched.page, watched.page.locator("#groups-of")
-        state(page, "running")
-        expect(of).to_have_text("6 groups of steps 1 to 3, the latest first")
-        kept = held(page, "**/api/groups?*to=2*")
-        page.fill("#to", "2")
-        page.press("#to", "Enter")
-        page.fill("#to", "1")
-        page.press("#to", "Enter")
-        expect(of).to_have_text("2 groups of steps 1 to 1, the latest first")
-        let_go(page, kept)
-        expect(of).to_have_text("2 groups of steps 1 to 1, the latest first")

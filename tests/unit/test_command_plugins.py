@@ -184,10 +184,10 @@ def test_only_the_command_that_is_asked_for_is_imported() -> None:
         )
         return set(done.stderr.split())
 
-    names = ("console", "interrupts", "main", "plugins")
+    names = ("console", "main", "plugins")
     always = {f"adjudge.cli.{name}" for name in names}
     assert loaded("--help") == always
-    own = {"adjudge.cli.mock", "adjudge.cli.settings"}
+    own = {"adjudge.cli.judges", "adjudge.cli.options"}
     assert loaded("mock", "--help") == always | own
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adjudge.runs.label_queue import Disagreements, find_disagreements
+from adjudge.runs.sample_index import Disagreements, find_disagreements
 
 GROUPS = ["a"] * 4 + ["b"] * 4
 ENV = [0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.refusals import refuses
 from typer.testing import CliRunner, Result
 
@@ -190,7 +188,6 @@ def test_a_prompt_with_earlier_turns_stays_whole(tmp_path: Path) -> None:
         (["dpo", "RUN", "-o", "x.csv"], "must end with one of"),
         (["dpo", "RUN", "-o", "x.jsonl", "--pairs-per-group", "-1"], "--pairs-per-group"),
         (["dpo", "RUN", "-o", "x.jsonl", "--min-margin", "nan"], "must be 0 or more"),
-        (["dpo", "RUN", "-o", "x.jsonl", "--format", "verl"], "no trainer for pairs"),
         (["sft", "RUN", "-o", "x.jsonl", "--min-reward", "nan"], "must be a number"),
         (["best-of-n", "RUN", "-o", "x.jsonl", "--format", "trll"], "did you mean 'trl'"),
     ],
@@ -243,26 +240,3 @@ def test_no_reference_is_no_text(tmp_path: Path) -> None:
     settings = ExportSettings(kind="sft", form="verl")
     export_run(tmp_path / "run", tmp_path / "o.jsonl", settings)
     assert read(tmp_path / "o.jsonl")[0]["reward_model"]["ground_truth"] is None
-
-
-@pytest.mark.slow
-@settings(max_examples=15)
-@given(
-    st.lists(
-        st.lists(st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=5),
-        min_size=1, max_size=4,
-    ),
-    st.sampled_from([1, 0, 2]),
-)  # fmt: skip
-def test_no_pair_is_of_a_missing_one(
-    tmp_path_factory: pytest.TempPathFactory, groups: list[list[float | None]], pairs: int
-) -> None:
-    folder = tmp_path_factory.mktemp("export")
-    rows = [one for at, of in enumerate(groups) for one in answers(f"g{at}.", *of)]
-    worth = {one["response"]: one["worth"] for one in rows}
-    out = folder / "pairs.jsonl"
-    export_run(make_run(folder, rows), out, ExportSettings(kind="dpo", pairs=pairs))
-    for pair in read(out):
-        chosen, rejected = (pair[side][0]["content"] for side in ("chosen", "rejected"))
-        assert worth[chosen] - worth[rejected] == pair["margin"] > 0
-        assert chosen.partition(".")[0] == rejected.partition(".")[0] == pair["group"].rstrip(".")

@@ -73,7 +73,6 @@ MOST_NAMES_TWICE = 20
 SMALL = 60
 SMALL_ON_PURPOSE = {
     "adjudge.hosts": "a security rule that many rooms ask",
-    "adjudge.cli.models": "loaded by the program when the command is asked for",
     "adjudge.judges.models.llama_server": "run by its path, in a child process",
     "adjudge.service.ray_router": "loaded by Ray Serve by its name",
     "adjudge.trainers.trl_functions": "imported by users, by its path",

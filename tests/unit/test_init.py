@@ -195,6 +195,8 @@ def test_an_odd_name_is_quoted_wherever_it_stands(name: str) -> None:
     assert "\x1b" not in said
     assert not RewardSpec.load(Path("reward.toml")).judges
     command = said.splitlines()[-1].strip()
+    if not name.isprintable():  # shown by its numbers, and typed by hand
+        return
     # A shell takes the command apart; what it makes of it runs here.
     script = f"adjudge() {{ printf '%s\\0' \"$@\"; }}; {command} -q --json -o out"
     done = subprocess.run(["bash", "-c", script], capture_output=True, check=True, text=True)

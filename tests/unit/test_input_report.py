@@ -48,9 +48,10 @@ def block(said: str) -> list[str]:
 def say(rows: list[dict[str, Any]], *maps: str) -> list[str]:
     """What all three commands say of a file of ``rows``."""
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("reward.toml").unlink(missing_ok=True)
     options = [part for one in maps for part in ("-m", one)]
     blocks = [
-        block(run("init", "rows.jsonl", "--force", *options)),
+        block(run("init", "rows.jsonl", *options)),
         block(run("grade", "rows.jsonl", "-s", "rule.toml", "-q", "-o", "graded", *options)),
         block(run("audit", "rows.jsonl", "-q", "-o", "audited", *options)),
     ]
@@ -147,7 +148,7 @@ def test_a_column_that_tells_equal_prompts_apart_is_not_passed_over_in_silence(
 
 def test_json_has_the_same() -> None:
     say([{"output": LONG, "score": 1}])
-    made = json.loads(run("init", "rows.jsonl", "--force", "--json"))["input"]
+    made = json.loads(run("init", "rows.jsonl", "-o", "again.toml", "--json"))["input"]
     graded = json.loads(run("grade", "rows.jsonl", "-s", "rule.toml", "--json", "-q", "-o", "g"))
     audited = json.loads(run("audit", "rows.jsonl", "--json", "-q", "-o", "a"))
     assert made == graded["input"] == audited["input"]

@@ -12,9 +12,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from adjudge.cli import interrupts
-from adjudge.cli.console import say_how_to_resume
-from adjudge.cli.interrupts import Terminated, command_line_words, resume_command, stop_signals
+from adjudge.cli import console
+from adjudge.cli.console import (
+    Terminated,
+    command_line_words,
+    resume_command,
+    say_how_to_resume,
+    stop_signals,
+)
 from adjudge.cli.main import app
 
 
@@ -57,7 +62,7 @@ def test_the_same_stop_may_come_twice_at_once() -> None:
 
 def test_a_second_signal_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[tuple[int, int]] = []
-    monkeypatch.setattr(interrupts, "SAME_STOP_S", 0.0)
+    monkeypatch.setattr(console, "SAME_STOP_S", 0.0)
     with stop_signals():
         with pytest.raises(Terminated):
             signal.raise_signal(signal.SIGTERM)
@@ -132,7 +137,7 @@ def test_who_calls_a_command_without_the_program_is_told_in_words() -> None:
 @pytest.mark.slow
 def test_a_process_that_is_told_twice_ends_at_once() -> None:
     program = (
-        "import sys, time\nfrom adjudge.cli.interrupts import stop_signals\n"
+        "import sys, time\nfrom adjudge.cli.console import stop_signals\n"
         "with stop_signals():\n"
         "    try:\n        print('on', flush=True)\n        time.sleep(60)\n"
         "    finally:\n        print('stopping', flush=True)\n        time.sleep(60)\n"
@@ -143,6 +148,6 @@ def test_a_process_that_is_told_twice_ends_at_once() -> None:
         process.terminate()
         process.stdout.readline()
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(interrupts.SAME_STOP_S + 0.1)
+            process.wait(console.SAME_STOP_S + 0.1)
         process.terminate()
         assert process.wait(10) == -signal.SIGTERM

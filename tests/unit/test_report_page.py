@@ -287,7 +287,7 @@ def test_charts_of_nothing_are_none() -> None:
     assert line_chart("x", [ChartLine("a", [None])], [1]) is None
     assert reliability_diagram("x", []) is None
     assert scatter_chart("x", [[]], ["a"]) is None
-    assert signed_strip(PlottedInterval(0.5, None, None), "x") is None
+    assert signed_strip(PlottedInterval(None, 0.1, 0.9), "x") is None
 
 
 @given(st.floats(-1e9, 1e9), st.floats(-1e9, 1e9))

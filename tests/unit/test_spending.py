@@ -24,7 +24,7 @@ from adjudge.mock.server import start_mock
 from adjudge.runs import spending
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
-from adjudge.runs.report.tables import describe_spending, endpoint_tables
+from adjudge.runs.report.tables import calls_tables, describe_spending
 from adjudge.runs.spending import SPENDING_FILE, FolderSpending
 
 SPEC = """
@@ -92,8 +92,8 @@ def test_a_budget_bounds_the_folder_and_its_cost_is_that_of_all_invocations(
     assert found["cost_usd"] == pytest.approx(cost)
     assert found["cost_usd"] == pytest.approx(found["earlier_usd"] + found["this_invocation_usd"])
     assert found["calls"] == found["endpoints"][0]["calls"] > summary["endpoints"][0]["calls"]
-    (table,) = endpoint_tables(summary)
-    assert table.columns == ["this invocation", "all 3"]
+    (table,) = calls_tables(summary)
+    assert [one.heading for one in table.columns[1:]] == ["this invocation", "all 3"]
     rows = {label: texts for label, *texts in table.rows}
     assert rows["answered"] == [str(summary["endpoints"][0]["answered"]), "40"]
     assert "all 3 invocations: " in describe_spending(summary)
@@ -118,8 +118,8 @@ def test_what_failed_cost_too(tmp_path: Path) -> None:
 def test_a_run_in_one_go_says_nothing_of_invocations(tmp_path: Path, provider: str) -> None:
     summary = grade(tmp_path, provider)
     assert describe_spending(summary) == ""
-    (table,) = endpoint_tables(summary)
-    assert table.columns == [""]
+    (table,) = calls_tables(summary)
+    assert [one.heading for one in table.columns[1:]] == [""]
     assert "latency p50 / p95 / p99" in [row[0] for row in table.rows]
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
+from adjudge.runs.samples import describe_sample
 from adjudge.runs.story import GraderFacts, StoryTeller
-from adjudge.runs.view.answers import describe_sample
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.types import Sample
 
@@ -59,6 +59,52 @@ def test_the_first_row_of_a_graded_folder(tmp_path: Path) -> None:
         one["reward"]
         for one in map(json.loads, (tmp_path / "run/rewards.jsonl").read_text().splitlines())
     ]
+
+
+def _chains(folder: Path, reward: dict[str, Any]) -> list[dict[str, str]]:
+    """Two samples of a group, by a rule and by points on a wider range: what the page says."""
+    rows = [
+        {"prompt": "2 + 2?", "response": text, "reference": "4", "group": "g", "reward": 1.0}
+        for text in ("4", "it is five")
+    ]
+    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    spec = RewardSpec.from_dict(
+        {
+            "graders": [
+                {"name": "right", "type": "string_match", "weight": 2.0},
+                {"name": "points", "type": f"{__name__}:rate_length", "score_range": [0, 20]},
+            ],
+            "reward": reward,
+        }
+    )
+    grade_rollouts(GradingJob([folder / "in.jsonl"], spec, folder / "run", show_progress=False))
+    reader = RunReader(folder / "run")
+    reader.refresh()
+    found = [describe_sample(reader, row) for row in range(2)]
+    return [dict(one["chain"]) for one in found if one is not None]
+
+
+def rate_length(response: str) -> float:
+    return len(response)
+
+
+def test_a_reward_is_shown_with_the_numbers_that_made_it(tmp_path: Path) -> None:
+    first, second = _chains(
+        tmp_path, {"group": "centre", "combine_mode": "weighted_sum", "judge_scale": 5.0}
+    )
+    assert first == {
+        "points": "0.05 = 1 on the range 0 to 20",
+        "outcome": "0.6833 = (2 × 1 (right) + 1 × 0.05 (points)) ÷ 3",
+        "outcome in its group": "0.2583 = centre of 0.6833 in its group of 2",
+        "reward": "2.292 = 1 (environment) + 5 (judge scale) × 0.2583 (judge part)",
+    }
+    assert second["reward"] == "-0.2917 = 1 (environment) + 5 (judge scale) × -0.2583 (judge part)"
+
+
+def test_a_step_over_several_numbers_is_not_made_up(tmp_path: Path) -> None:
+    """gdpo adds up z-scores of graders: of the rewards of their mean nothing is said."""
+    for chain in _chains(tmp_path, {"group": "gdpo"}):
+        assert list(chain) == ["points", "outcome"]
 
 
 def test_a_criterion_without_an_answer_has_no_verdict() -> None:

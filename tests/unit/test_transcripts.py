@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
 import sqlite3
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any

@@ -13,19 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adjudge.runs.view import answers
-from adjudge.runs.view.answers import build_overview
-from adjudge.runs.view.index import (
+from adjudge.runs.sample_index import MAX_SCORES, compare_advantages, compute_advantages
+from adjudge.runs.samples import describe_sample, explain_reward
+from adjudge.runs.view.answers import build_overview, list_groups
+from adjudge.runs.view.run_reader import (
     MAX_CURVE_POINTS,
     MAX_CURVES,
-    MAX_SCORES,
     Curves,
-    compare_advantages,
-    compute_advantages,
-    explain_reward,
+    JsonlTail,
+    RunReader,
     read_reward_settings,
 )
-from adjudge.runs.view.run_reader import JsonlTail, RunReader
 
 
 def row(step: int, index: int, reward: float | None, **more: Any) -> dict[str, Any]:
@@ -68,7 +66,7 @@ def seen(reading: RunReader) -> dict[str, Any]:
         "overview": shown,
         "offsets": list(rollouts.offsets),
         "groups": [(group.name, group.step, list(group.rows)) for group in rollouts.groups],
-        "stories": [answers.describe_sample(reading, place) for place in range(len(rollouts))],
+        "stories": [describe_sample(reading, place) for place in range(len(rollouts))],
     }
 
 
@@ -221,9 +219,9 @@ def test_rows_of_odd_types_are_shown_as_far_as_they_go(tmp_path: Path) -> None:
     assert count + reading.rollouts.broken == len(HOSTILE) + 3
     assert len(reading.rollouts.scores) <= MAX_SCORES
     for place in range(count):
-        json.dumps(answers.describe_sample(reading, place), allow_nan=False)
+        json.dumps(describe_sample(reading, place), allow_nan=False)
     for show in ("all", "missing", "turned", "flat"):
-        found = answers.list_groups(reading, -(10**9), 10**9, show=show, page=0)
+        found = list_groups(reading, -(10**9), 10**9, show=show, page=0)
         json.dumps(found, allow_nan=False)
 
 
@@ -313,7 +311,7 @@ def test_after_a_group_step_nothing_is_said_of_failures_as_0(tmp_path: Path) -> 
     rows = [row(0, i, x) for i, x in enumerate([-1.0, 0.0, 1.0, None])]
     append(tmp_path / "rewards.jsonl", lines(*rows))
     reading = whole(RunReader(tmp_path))
-    found = answers.describe_sample(reading, 0)
+    found = describe_sample(reading, 0)
     assert found is not None
     assert [one["as_zero"] for one in found["story"]["members"]] == [None] * 4
     assert found["group"]["turned"] is None
@@ -328,14 +326,14 @@ def test_tiles_show_no_rounding(tmp_path: Path) -> None:
     append(tmp_path / "rewards.jsonl", lines(*(row(0, i, x) for i, x in enumerate(rewards))))
     reading = whole(RunReader(tmp_path))
     assert [tile["value"] for tile in build_overview(reading)["tiles"]][1] == "0.00"
-    assert answers.list_groups(reading, 0, 0, show="all", page=0)["groups"][0]["mean"] == 0
+    assert list_groups(reading, 0, 0, show="all", page=0)["groups"][0]["mean"] == 0
 
 
 def test_recorded_rewards_that_differ_by_rounding_are_equal(tmp_path: Path) -> None:
     rewards = [0.1 + 0.2, 0.3, 0.3, 0.1 + 0.2]
     assert compute_advantages(rewards) == [0.0] * 4
     append(tmp_path / "rollouts.jsonl", lines(*(row(1, i, x) for i, x in enumerate(rewards))))
-    listed = answers.list_groups(whole(RunReader(tmp_path)), 0, 9, show="flat", page=0)
+    listed = list_groups(whole(RunReader(tmp_path)), 0, 9, show="flat", page=0)
     assert [one["std"] for one in listed["groups"]] == [0.0]
 
 
@@ -347,11 +345,11 @@ def test_a_reward_is_explained_only_where_the_formula_gives_it(mode: str, reward
         {}, f'[judge]\ncombine_mode = "{mode}"\nevent_weight = 0.5\njudge_scale = 5.0\n'
     )
     info = {"events": 1.2, "outcome": 0.8, "env_reward": 1.0}
-    found = explain_reward(how, {"reward": reward, "reward_info": info})
-    assert found is not None
-    assert "1.4 = 0.5 × 1.2 (events) + 1 × 0.8 (outcome)" in found[0]
-    assert explain_reward(how, {"reward": reward + 0.1, "reward_info": info}) is None
-    assert explain_reward({}, {"reward": reward, "reward_info": info}) is None
+    found = explain_reward(how, {}, {"reward": reward, "reward_info": info})
+    assert found[0] == ("judge part", "1.4 = 0.5 × 1.2 (events) + 1 × 0.8 (outcome)")
+    assert found[-1].text.startswith(f"{reward:.4g} = ")
+    assert explain_reward(how, {}, {"reward": reward + 0.1, "reward_info": info}) == []
+    assert explain_reward({}, {}, {"reward": reward, "reward_info": info}) == []
     assert read_reward_settings({}, "not = [toml") == {}
 
 
@@ -367,7 +365,7 @@ def test_verdicts_belong_to_the_last_replies(tmp_path: Path) -> None:
     details = {"events": [{"quality": {"score": 0.5, "reason": "so"}}]}
     one = row(1, 0, 1.0, messages=messages, details=details, turn_rewards=[0.25, 0.75])
     append(tmp_path / "rollouts.jsonl", lines(one))
-    found = answers.describe_sample(whole(RunReader(tmp_path)), 0)
+    found = describe_sample(whole(RunReader(tmp_path)), 0)
     assert found is not None
     first, last = found["story"]["turns"]
     assert (first["message"], first["env_reward"], first["graders"]) == (0, 0.25, [])
@@ -397,5 +395,5 @@ def test_a_grading_run_is_counted_while_it_goes_on_and_shown_at_its_end(tmp_path
     shown = build_overview(whole(reading))
     assert (shown["kind"], shown["status"]) == ("grade", "done: 8 samples graded")
     assert [tile["value"] for tile in shown["tiles"][:2]] == ["8", "0.48"]
-    listed = answers.list_groups(reading, 0, 0, show="missing", page=0)["groups"]
+    listed = list_groups(reading, 0, 0, show="missing", page=0)["groups"]
     assert [(one["name"], one["missing"]) for one in listed] == [("g0", 1)]

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from adjudge.cli import watch as watch_command
+from adjudge.cli import view as watch_command
 from adjudge.cli.main import command_line
+from adjudge.cli.view import RunWatch, merge_metric_rows
 from adjudge.runs.records import STOP_FILE, RecorderRow
-from adjudge.runs.watch import RunWatch, merge_metric_rows
 
 HACKED = [
     {"judge/outcome_mean": 0.5 + at / 80, "judge/gold_score_mean": 0.7 - 0.6 * at / 40}

@@ -156,7 +156,7 @@ def test_only_what_is_missing_is_done_again(work: Path, servers: dict[str, str])
 def test_without_judges_only_the_policy_is_asked(work: Path, servers: dict[str, str]) -> None:
     done = adjudge(
         "eval", "policy", "run.toml",
-        "--model", "policy", "--base-url", servers["policy"], "--no-judges",
+        "--model", f"{servers['policy']}#policy", "--no-judges",
         "-o", "out", "--json", folder=work,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -194,7 +194,7 @@ def test_a_policy_that_refuses_its_key(work: Path) -> None:
     with start_mock(fail=("401:1",)) as refusing:
         done = adjudge(
             "eval", "policy", "run.toml",
-            "--model", "m", "--base-url", refusing, "--no-judges", "-o", "out",
+            "--model", f"{refusing}#m", "--no-judges", "-o", "out",
             folder=work,
         )  # fmt: skip
     assert done.returncode == 3

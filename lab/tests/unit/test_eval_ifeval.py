@@ -85,8 +85,8 @@ def test_the_table_says_what_the_summary_says() -> None:
     write_rows(Path("r.jsonl"), [response(key, "a, b" if key == 0 else GOOD) for key in range(12)])
     done = command("--data", "data.jsonl", "--responses", "r.jsonl", "-o", "out", "-q")
     assert "Pr(S)" in done.stdout
-    assert "91.67" in done.stdout
-    assert "96.43" in done.stdout
+    assert "0.9167" in done.stdout
+    assert "0.9643" in done.stdout
     assert "no_comma" in done.stdout
     as_json = command("--data", "data.jsonl", "--responses", "r.jsonl", "-o", "out", "--json", "-q")
     assert json.loads(as_json.stdout)["models"][0]["strict"]["prompt"]["value"] == 11 / 12
@@ -113,8 +113,8 @@ def test_missing_responses_widen_the_bounds_alone() -> None:
     rows[3]["response"] = None
     write_rows(Path("r.jsonl"), rows)
     done = command("--data", "data.jsonl", "--responses", "r.jsonl", "-o", "out", "-q")
-    assert "least to most 66.7 to 91.7 71.4 to 96.4" in " ".join(done.stdout.split())
-    assert "0.667 to 0.917" in Path("out/report.html").read_text()
+    for page in (done.stdout, Path("out/report.html").read_text()):
+        assert "0.667 to 0.917" in page
     [model] = json.loads(Path("out/summary.json").read_text())["models"]
     strict = model["strict"]
     for cell, least, missing, of in (
@@ -179,17 +179,13 @@ def test_several_are_compared_on_the_prompts_of_both() -> None:
     assert len(rows_of(Path("out/2-b/eval_results_loose.jsonl"))) == 10
 
 
-def test_many_models_are_compared_with_the_best() -> None:
-    for model in range(5):  # the fourth is the best; each other breaks the prompts of a comma
-        broken = () if model == 3 else range(model + 1)
-        rows = [response(key, "a, b" if key in broken else GOOD) for key in range(12)]
-        write_rows(Path(f"m{model}.jsonl"), rows)
+def test_of_many_models_the_terminal_has_the_shares_alone() -> None:
+    for model in range(5):
+        write_rows(Path(f"m{model}.jsonl"), [response(key) for key in range(12)])
     given = [part for one in range(5) for part in ("--responses", f"m{one}.jsonl")]
     done = command("--data", "data.jsonl", *given, "-o", "out", "-q")
-    table = done.stdout.partition("m3 less each other model, Pr(S)")[2]
-    rows_shown = {line.split()[0]: line.split()[1] for line in table.splitlines()[2:6]}
-    assert rows_shown == {"m0": "+8.33", "m1": "+16.67", "m2": "+25.00", "m4": "+41.67"}
-    assert "all 10 pairs of models" in " ".join(table.split())
+    assert all(f"m{model}: 12 prompts" in done.stdout for model in range(5))
+    assert "all 10 pairs of models" in " ".join(done.stdout.split())
     assert "no_comma" not in done.stdout
 
 

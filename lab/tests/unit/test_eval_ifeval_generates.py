@@ -87,7 +87,7 @@ def test_an_endpoint_is_asked_once_for_each_response(url: str) -> None:
 
 
 def test_more_samples_are_made_beside_those_there_are(url: str) -> None:
-    drawn = ("--temperature", "0.7", "--top-p", "0.8", "--top-k", "20", "--max-tokens", "64")
+    drawn = ("--temperature", "0.7", "--max-tokens", "64")
     assert model(f"{url}#m", *drawn, "--n-samples", "2")["generated"]["made"] == 2 * PROMPTS
     found = model(f"{url}#m", *drawn, "--n-samples", "3")
     assert (found["generated"]["made"], found["generated"]["kept"]) == (PROMPTS, 2 * PROMPTS)
@@ -179,7 +179,8 @@ def test_a_server_that_is_away_ends_it(
     write_prompts(Path("data.jsonl"), 200)
     away = Away(failure)
     monkeypatch.setattr(generation, "connect_endpoint", lambda *_: away)
-    done = command("http://localhost:9/v1#m", "--concurrency", "1")
+    monkeypatch.setitem(generation._IN_FLIGHT, "endpoint", 1)
+    done = command("http://localhost:9/v1#m")
     assert done.exit_code == 3, done.output
     assert "To resume, run:" in done.stderr
     assert "-o out" in done.stderr
@@ -226,9 +227,8 @@ def test_a_model_file_is_served_here(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (strict["value"], strict["least"], strict["most"]) == (1.0, 0.5, 1.0)
     # Only what failed is asked again; a file with other weights is another model.
     connect(second)
-    assert model("small.gguf", "--max-tokens", "64", "--concurrency", "3")["prompts"] == PROMPTS
+    assert model("small.gguf", "--max-tokens", "64")["prompts"] == PROMPTS
     assert second.asked == first.asked[2:]
-    assert second.settings[1] == 3
     Path("small.gguf").write_bytes(b"GGUF 2")
     assert "from another model or other generation settings" in refused(
         "small.gguf", "--max-tokens", "64"
@@ -247,9 +247,7 @@ def test_options_of_transformers_are_refused_for_a_model_file() -> None:
     ("arguments", "said"),
     [
         (("--n-samples", "2"), "all samples are the same at temperature 0"),
-        (("--top-p", "0.5"), "--top-p: has no effect at temperature 0"),
         (("--temperature", "-1"), "(found -1.0)"),
-        (("--temperature", "1", "--top-p", "2"), "(found 2.0)"),
         (("--batch-size", "2"), "--batch-size: can only be used with a model that is loaded here"),
         (("--tp-size", "2"), "--tp-size, --gpu-mem-util, --max-model-len: can only be used with"),
         (("--tp-size", "0"), "--tp-size: must be at least 1 (found 0)"),
@@ -279,9 +277,6 @@ def test_without_the_library_it_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "needs torch and transformers (torch is not installed)" in refused(place)
     assert "need vLLM, which is not installed. Run: pip install vllm" in refused(
         place, "--tp-size", "2"
-    )
-    assert "--concurrency: can only be used with an endpoint" in refused(
-        place, "--concurrency", "2"
     )
 
 

@@ -171,8 +171,8 @@ script = "x"
 def test_the_specs_rubric_grader_is_asked_about_the_rows_own_rubrics(tmp_path: Path) -> None:
     path = tmp_path / "judge.toml"
     path.write_text(SPEC.format(more=""))
-    spec, name = load_rubric_grader_spec(f"{path}#marks", concurrency=7)
-    assert (name, spec.max_concurrency, len(spec.graders)) == ("marks", 7, 1)
+    spec, name = load_rubric_grader_spec(f"{path}#marks")
+    assert (name, len(spec.graders)) == ("marks", 1)
     grader = spec.build_graders()["marks"]
     assert (grader.ask, grader.source.field, grader.source.clip) == ("each", "rubric", False)
     assert load_rubric_grader_spec(str(path))[0].hash == spec.hash

@@ -171,14 +171,6 @@ def test_a_plan_says_what_the_folder_has_already(file: Path, tmp_path: Path) -> 
     assert [one["name"] for one in found["arms"] if one["done"]] == ["rule.none.seed-0"]
 
 
-def test_a_seed_is_added_to_each_of_the_files(file: Path) -> None:
-    found = json.loads(said("run", file, "--dry-run", "--json", "--seed", 10).output)
-    assert found["seeds"] == [10, 11, 12]
-
-
-# --- running --------------------------------------------------------------------------------------
-
-
 def test_a_study_is_run_and_told(file: Path, stand_in: StandIn) -> None:
     found = said("run", file, "-o", "out", "--jobs", 2)
     assert found.exit_code == 0, found.output

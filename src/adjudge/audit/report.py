@@ -23,7 +23,13 @@ from adjudge.checks.check import (
 from adjudge.checks.rewards import series_by_step
 from adjudge.checks.run import AuditedRollout, AuditedRun
 from adjudge.files import atomic_write
-from adjudge.report.charts import ChartLine, effect_bar, histogram_chart, line_chart
+from adjudge.report.charts import (
+    ChartLine,
+    PlottedInterval,
+    histogram_chart,
+    line_chart,
+    signed_strip,
+)
 from adjudge.report.elements import Element, bold, format_number, paragraph, quote, small
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, lost, numeric, styled
@@ -342,17 +348,17 @@ def findings_table(report: AuditReport) -> Table:
 
 
 def _drawn_findings(report: AuditReport) -> Table:
-    """:func:`findings_table` with a bar for each effect on a scale that all of them share."""
+    """:func:`findings_table` with a mark for each effect on a scale that all of them share."""
     table = findings_table(report)
     columns = [*table.columns[:2], Column("size", "plot"), *table.columns[2:]]
     rows = []
     for row, (_, finding) in zip(table.rows, report.findings, strict=True):
-        one, bar = finding.effect, None
+        one, mark = finding.effect, None
         ends = [end for end in (one.value, one.low, one.high) if end is not None]
         if one.value is not None and all(-1 <= end <= 1 for end in ends):
             label = f"{effect_text(one.value, finding.unit)}, {interval_text(one, finding.unit)}"
-            bar = effect_bar(one.value, one.low, one.high, label)
-        rows.append([*row[:2], bar, *row[2:]])
+            mark = signed_strip(PlottedInterval(one.value, one.low, one.high), label)
+        rows.append([*row[:2], mark, *row[2:]])
     return Table(columns, rows)
 
 

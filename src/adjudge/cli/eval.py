@@ -9,9 +9,8 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import clean, errors, output, print_json, resumable_work
-from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
-    EnvFile,
+    DryRun,
     JsonForTables,
     Quiet,
     WaitForJudge,
@@ -20,6 +19,7 @@ from adjudge.cli.options import (
     data_option,
     new_folder,
     output_option,
+    print_call_estimates,
     wait_for_judges,
 )
 from adjudge.datasets.files import find_files
@@ -84,7 +84,6 @@ def eval_judge(
         ),
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,
-    env_file: EnvFile = None,  # noqa: ARG001  (loaded as the command line is read)
     folder: Annotated[Path | None, output_option("eval")] = None,
     dry_run: DryRun = False,
     as_json: JsonForTables = False,

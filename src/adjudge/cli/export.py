@@ -50,7 +50,6 @@ def export_dpo(
     min_margin: Annotated[
         float, typer.Option(help="The least difference of rewards in a pair.")
     ] = 0.0,
-    form: Form = "trl",
     as_json: JsonSummary = False,
 ) -> None:
     """Write preference pairs: of two answers to a prompt, the better is chosen.
@@ -63,7 +62,7 @@ def export_dpo(
 
     Exit code: 0 done, 1 no row was written, 2 bad input.
     """
-    _export(run, target, as_json, kind="dpo", form=form, pairs=pairs, min_margin=min_margin)
+    _export(run, target, as_json, kind="dpo", form="trl", pairs=pairs, min_margin=min_margin)
 
 
 def export_best(run: Run, target: Target, form: Form = "trl", as_json: JsonSummary = False) -> None:

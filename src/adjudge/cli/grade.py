@@ -45,15 +45,13 @@ from adjudge.report.elements import format_sample_rate
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
 from adjudge.runner.progress import format_duration
-from adjudge.runs.graded_run import GradedRun
 from adjudge.runs.grading import grade_rollouts, read_first_samples
-from adjudge.runs.job import MOST_DRAWS, GradingEngine, GradingJob
+from adjudge.runs.job import MOST_DRAWS, GradedRun, GradingEngine, GradingJob
+from adjudge.runs.report.sections import forest_table
 from adjudge.runs.report.tables import (
     NOISE_NOTE,
-    agreement_table,
-    calls_table,
+    calls_tables,
     describe_calls,
-    endpoint_tables,
     noise_table,
     score_table,
 )
@@ -65,7 +63,7 @@ _STDIN = Path("-")
 
 def print_estimate(job: GradingJob, *, as_json: bool) -> None:
     """Estimate from the first samples, and print what each grader would ask in all."""
-    from adjudge.cli.estimates import print_call_estimates  # noqa: PLC0415  (a dry run's alone)
+    from adjudge.cli.options import print_call_estimates  # noqa: PLC0415  (a dry run's alone)
     from adjudge.runs.judge_calls import (  # noqa: PLC0415  (a dry run's alone)
         estimate_calls,
         estimate_times,
@@ -130,8 +128,8 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
             console.print(f"  [dim]{kind}, first: {clean(message)}[/]")
     for warning in summary.get("warnings") or []:
         console.print(f"[yellow]warning:[/] {clean(warning)}")
-    for table in endpoint_tables(summary):
-        console.print(calls_table(table))
+    for table in calls_tables(summary):
+        console.print(table)
     if spent := describe_calls(summary):
         console.print(spent, soft_wrap=True)
     for name, grader in summary["graders"].items():
@@ -141,7 +139,7 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
         console.print(noise_table(noise))
         console.print(f"[dim]{NOISE_NOTE}[/]")
     if summary["env_reward"]:
-        console.print(agreement_table(summary))
+        console.print(forest_table(summary, drawn=False))
         console.print(
             "[dim]AUC: over all pairs of samples. Within group: over pairs that answer the same "
             "prompt; a group-relative trainer (GRPO) sees only these. 0.5 is chance; 95 % "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -23,7 +22,7 @@ from adjudge.judges.discovery import FoundJudge, describe_search, find_judge
 from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
 from adjudge.rollouts.input_report import InputReport
 from adjudge.rollouts.samples import SampleReader
-from adjudge.text import replace_surrogates
+from adjudge.text import printable, replace_surrogates
 from adjudge.types import Sample
 
 _INIT_ROWS = 50
@@ -44,9 +43,6 @@ def init(
     ] = _DEFAULT_OUTPUT,
     mapping: ColumnMap = None,
     rows: Rows = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite the spec if it exists.")
-    ] = False,
     as_json: JsonSummary = False,
 ) -> None:
     """Write a first reward spec that fits your rollouts.
@@ -54,13 +50,13 @@ def init(
     Example: adjudge init rollouts.jsonl -o reward.toml
 
     Prints the command to run next. Graders are chosen by what the rollouts have: tool calls,
-    reference answers, pairs of answers. The judge is the first that is found: the server of
+    reference answers. The judge is the first that is found: the server of
     OPENAI_BASE_URL, a local server (vLLM on port 8000, SGLang on 30000, Ollama on 11434), or a
     provider with an API key set. Without one, the parts that need a judge are written as comments.
     """
     inputs = rollouts or []
-    if output.exists() and not force:
-        raise ConfigError(f"{output}: exists already. Use --force to overwrite it.")
+    if output.exists():
+        raise ConfigError(f"{output}: exists already. Remove it, or name another file with -o.")
     facts = (
         _read_facts(inputs, parse_map(mapping, SAMPLE_FIELDS, rows)) if inputs else RolloutFacts()
     )
@@ -84,7 +80,7 @@ def init(
         print_input(errors(), facts.report, part)
     for note in draft.notes:
         errors().print(f"[dim]{clean(note)}[/]")
-    typer.echo(f"Wrote {_printable_path(output)}. Now run:\n  {draft.command}")
+    typer.echo(f"Wrote {printable(output)}. Now run:\n  {draft.command}")
 
 
 @dataclass(frozen=True)
@@ -94,8 +90,6 @@ class RolloutFacts:
     ``mapping``: what ``--map`` said. ``tool_calls``: how many of the ``samples`` call tools.
     ``dialogues``: in how many without tool calls the assistant has several turns, where all have
     messages. ``prompts``: how many have a prompt. ``report``: how all of them were read.
-    ``pairs``: the rows are answers to one prompt, and the better one is known. ``others``: files of
-    pairs in another format.
     """
 
     inputs: Sequence[Path] = ()
@@ -108,8 +102,6 @@ class RolloutFacts:
     references: Sequence[Any] = ()
     env_rewards: Sequence[float] = ()
     longest_response: int = 0
-    pairs: bool = False
-    others: Sequence[str] = ()
     report: InputReport = field(default_factory=InputReport)
 
 
@@ -120,12 +112,6 @@ def _read_facts(inputs: Sequence[Path], mapping: dict[str, str]) -> RolloutFacts
     for sample in samples:
         report.add(sample)
     report.add_files(reader)
-    pairs = reading.format is not None and reading.format.pairs
-    others: list[str] = []
-    if pairs:  # of one format: judges are tested on one kind of items at a time
-        readings = SampleReader(inputs, mapping).find_readings()
-        inputs = [file for file, one in readings.items() if one.format is reading.format]
-        others = [f"{file} ({one.title})" for file, one in readings.items() if file not in inputs]
     return RolloutFacts(
         inputs=inputs,
         format=reading.title,
@@ -137,8 +123,6 @@ def _read_facts(inputs: Sequence[Path], mapping: dict[str, str]) -> RolloutFacts
         references=[one.reference for one in samples if one.reference is not None],
         env_rewards=[one.env_reward for one in samples if one.env_reward is not None],
         longest_response=max(len(one.response or "") for one in samples),
-        pairs=pairs,
-        others=others,
         report=report,
     )
 
@@ -176,11 +160,10 @@ class DraftSpec:
 
 def draft_spec(facts: RolloutFacts, judge: FoundJudge | None, output: Path) -> DraftSpec:
     """A spec for rollouts of which these facts are known."""
-    command = _next_command(facts, output, has_judge=judge is not None)
-    if facts.pairs:
-        rules, judged = _pair_graders(has_judge=judge is not None)
-    else:
-        rules, judged = _rollout_graders(facts)
+    inputs = [_as_argument(one) for one in facts.inputs] or ["rollouts.jsonl"]
+    words = ["adjudge", "grade", *inputs, "--spec", _as_argument(output)]
+    command = printable(shlex.join([*words, *map_arguments(facts.mapping)]))
+    rules, judged = _rollout_graders(facts)
     seen = [f"# Rollouts: {one}" for one in _describe_facts(facts)]
     looked = (
         f"# The judge: {judge.reason}."
@@ -208,17 +191,7 @@ def draft_spec(facts: RolloutFacts, judge: FoundJudge | None, output: Path) -> D
             _format_table(_missing_table()),
         ]
     )
-    return DraftSpec(text, command, list(_notes(facts, judge)))
-
-
-def _next_command(facts: RolloutFacts, output: Path, *, has_judge: bool) -> str:
-    inputs = [_as_argument(one) for one in facts.inputs] or ["rollouts.jsonl"]
-    if facts.pairs:
-        data = [part for one in inputs for part in ("--data", one)]
-        against = ["--against", f"{_as_argument(output)}#shorter"] if has_judge else []
-        return _join_words(["adjudge", "eval", "judge", _as_argument(output), *data, *against])
-    maps = map_arguments(facts.mapping)
-    return _join_words(["adjudge", "grade", *inputs, "--spec", _as_argument(output), *maps])
+    return DraftSpec(text, command, list(_notes(judge)))
 
 
 def _as_argument(path: Path) -> str:
@@ -226,29 +199,11 @@ def _as_argument(path: Path) -> str:
     return f"./{path}" if str(path).startswith("-") else str(path)
 
 
-def _join_words(words: Iterable[str]) -> str:
-    """A line for a shell, on which nothing can end a comment or steer a terminal."""
-    return " ".join(
-        shlex.quote(word) if word.isprintable() else f"$'{''.join(map(_shell_sign, word))}'"
-        for word in words
-    )
-
-
-def _shell_sign(sign: str) -> str:
-    if sign.isprintable() and sign not in "'\\":
-        return sign
-    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(sign))
-
-
-def _printable_path(path: Path) -> str:
-    return str(path) if str(path).isprintable() else _join_words([str(path)])
-
-
 def _describe_facts(facts: RolloutFacts) -> Iterable[str]:
     if not facts.samples:
         yield "none were given; `adjudge init ROLLOUTS` fits the spec to a file"
         return
-    shown = ", ".join(map(_printable_path, facts.inputs[:3]))
+    shown = ", ".join(map(printable, facts.inputs[:3]))
     more = f" and {len(facts.inputs) - 3} more" if len(facts.inputs) > 3 else ""
     yield f"{shown}{more}: {facts.format}"
     has = [f"{facts.tool_calls} call tools"] if facts.tool_calls else []
@@ -259,11 +214,7 @@ def _describe_facts(facts: RolloutFacts) -> Iterable[str]:
     yield f"of the first {facts.samples} rows, {told}"
 
 
-def _notes(facts: RolloutFacts, judge: FoundJudge | None) -> Iterable[str]:
-    if facts.others:
-        yield f"Left out, since they are in another format: {', '.join(facts.others)}."
-    if facts.pairs and judge is None:
-        yield "Until there is a judge, the command tests a rule: the shorter answer is better."
+def _notes(judge: FoundJudge | None) -> Iterable[str]:
     if judge is not None:
         yield f"Judge: {judge.table['type']}, model {judge.table['model']} ({judge.reason})."
     else:
@@ -385,20 +336,6 @@ def _rubric_stub(facts: RolloutFacts) -> _Table:
     )
 
 
-def _pair_graders(*, has_judge: bool) -> tuple[list[_Table], list[_Table]]:
-    """A rule that no judge should lose to, and a judge; one of them has the weight."""
-    baseline = _grader(
-        "shorter",
-        "length_penalty",
-        "a rule to compare with: the shorter answer is better",
-        0.0 if has_judge else 1.0,
-        ("min_length", 0, "characters"),
-        ("max_length", 1, "each one above it costs"),
-    )
-    better = _grader("better", "pairwise", "the judge compares two answers in both orders", 1.0)
-    return [baseline], [better]
-
-
 def _judge_table(judge: FoundJudge | None) -> _Table:
     table = {"type": "openai", "model": "gpt-4o-mini"} if judge is None else judge.table
     meanings = {
@@ -429,8 +366,6 @@ def _reward_table(facts: RolloutFacts) -> _Table:
     ]
     if facts.env_rewards:
         entries.append(("combine_mode", "replace", combine))
-    if facts.pairs:
-        entries.append(("normalise", False, "scores as they are: the rule has no lower end"))
     return "[reward]", entries
 
 

@@ -19,8 +19,7 @@ from typing import Any, NoReturn
 import typer
 
 import adjudge
-from adjudge.cli.console import clean, errors
-from adjudge.cli.interrupts import Terminated, command_line_words, stop_signals
+from adjudge.cli.console import Terminated, clean, command_line_words, errors, stop_signals
 from adjudge.cli.plugins import (
     MARKUP,
     CommandGroup,
@@ -43,15 +42,15 @@ CORE_COMMANDS = {
     "demo": CoreCommand("Reward", "adjudge.cli.demo:demo"),
     "init": CoreCommand("Reward", "adjudge.cli.init:init"),
     "grade": CoreCommand("Reward", "adjudge.cli.grade:grade"),
-    "regrade": CoreCommand("Reward", "adjudge.cli.regrade:regrade"),
+    "regrade": CoreCommand("Reward", "adjudge.cli.diff:regrade"),
     "graders": CoreCommand("Reward", "adjudge.cli.graders:graders"),
     "rubric.lint": CoreCommand("Reward", "adjudge.cli.rubric:lint_file"),
     "serve": CoreCommand("Reward", "adjudge.cli.serve:serve_command"),
-    "mock": CoreCommand("Judge", "adjudge.cli.mock:mock"),
-    "models.fetch": CoreCommand("Judge", "adjudge.cli.models:fetch"),
-    "models.list": CoreCommand("Judge", "adjudge.cli.models:list_models"),
+    "mock": CoreCommand("Judge", "adjudge.cli.judges:mock"),
+    "models.fetch": CoreCommand("Judge", "adjudge.cli.judges:fetch"),
+    "models.list": CoreCommand("Judge", "adjudge.cli.judges:list_models"),
     "view": CoreCommand("Look", "adjudge.cli.view:view"),
-    "watch": CoreCommand("Look", "adjudge.cli.watch:watch"),
+    "watch": CoreCommand("Look", "adjudge.cli.view:watch"),
     "audit": CoreCommand("Check", "adjudge.cli.audit:audit"),
     "probe": CoreCommand("Check", "adjudge.cli.probe:probe"),
     "align": CoreCommand("Check", "adjudge.cli.align:align"),

@@ -1,25 +1,33 @@
 """The options that several commands have, declared once, and what is done with them.
 
-An annotation such as ``quiet: Quiet = False`` in a command's signature is the whole option.
+An annotation such as ``quiet: Quiet = False`` in a command's signature is the whole option; those
+of a command whose options are the fields of a table of settings come by :func:`settings_options`.
+The mock needs no judges, so what imports them is imported where it is used.
 """
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from fractions import Fraction
+from functools import wraps
 from itertools import chain, count
 from pathlib import Path
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic.fields import FieldInfo
 
-from adjudge.cli.console import clean, errors
+from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.config import check_allowed, load_env_file, suggest_name
-from adjudge.engine.loop import run_blocking
+from adjudge.config_tables import CheckedTable
 from adjudge.errors import ConfigError
-from adjudge.rewards.spec import RewardSpec
+
+if TYPE_CHECKING:
+    from adjudge.runs.judge_calls import JudgeCallEstimate
 
 JUDGE_CALLS = "Judge calls"
 RAY = "Ray"
@@ -42,15 +50,6 @@ WaitForJudge = Annotated[
         rich_help_panel=JUDGE_CALLS,
     ),
 ]
-QuestionsInFlight = Annotated[
-    int | None,
-    typer.Option(
-        "--concurrency",
-        min=1,
-        help="The most questions in flight [default: the spec's].",
-        rich_help_panel=JUDGE_CALLS,
-    ),
-]
 RayAddress = Annotated[
     str | None,
     typer.Option(
@@ -67,10 +66,6 @@ PolicyModel = Annotated[
         help="A run folder, RUN@STEP, a checkpoint, a GGUF file, a model of `adjudge models "
         "list`, http://HOST/v1#MODEL, or a name on the hub.",
     ),
-]
-PolicyUrl = Annotated[
-    str | None,
-    typer.Option("--base-url", metavar="URL", help="The server of --model and --against."),
 ]
 ApiKeyEnv = Annotated[
     str | None,
@@ -249,6 +244,9 @@ def wait_for_judges(specs: Iterable[str | Path], seconds: float) -> None:
     """
     if not seconds:
         return
+    from adjudge.engine.loop import run_blocking  # noqa: PLC0415
+    from adjudge.rewards.spec import RewardSpec  # noqa: PLC0415
+
     until = time.monotonic() + seconds
     for path in specs:
         if Path(path).suffix != ".toml":
@@ -260,3 +258,128 @@ def wait_for_judges(specs: Iterable[str | Path], seconds: float) -> None:
 
 def _print_wait(said: str) -> None:
     errors().print(f"[yellow]{clean(said)}[/]", soft_wrap=True)
+
+
+Command = Callable[..., None]
+
+
+def settings_options(
+    default: CheckedTable,
+    texts: Mapping[str, str],
+    names: Mapping[str, str] | None = None,
+    groups: Mapping[str, str] | None = None,
+) -> Callable[[Command], Command]:
+    """Give a command an option for each field in ``texts``, in place of its ``settings``.
+
+    ``default`` has the values of options that are left out, and the other fields. ``texts``: what
+    the help says of each, in its order. A field of several values is an option that can be
+    repeated; ``names``: options that are not called as their fields are;
+    ``groups``: the groups of the help that options are in.
+    """
+    fields = type(default).model_fields
+    options = [
+        _option(
+            name,
+            fields[name],
+            getattr(default, name),
+            (names or {}).get(name, name),
+            text,
+            (groups or {}).get(name),
+        )
+        for name, text in texts.items()
+    ]
+
+    def add(command: Command) -> Command:
+        @wraps(command)
+        def run(**given: Any) -> None:
+            values = {name: given.pop(name) for name in texts}
+            for name, value in values.items():
+                if isinstance(getattr(default, name), tuple):
+                    values[name] = tuple(value or ())
+            command(settings=type(default)(**{**default.model_dump(), **values}), **given)
+
+        signature = inspect.signature(command, eval_str=True)
+        parameters: list[inspect.Parameter] = []
+        for one in signature.parameters.values():
+            parameters += options if one.name == "settings" else [one]
+        keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+        run.__signature__ = signature.replace(parameters=keywords)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in keywords}
+        return run
+
+    return add
+
+
+def _option(
+    name: str, field: FieldInfo, value: Any, option_name: str, text: str, group: str | None
+) -> inspect.Parameter:
+    several = isinstance(value, tuple)
+    option = typer.Option("--" + option_name.replace("_", "-"), help=text, rich_help_panel=group)
+    kind: Any = list[str] | None if several else field.annotation
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None if several else value,
+        annotation=Annotated[kind, option],
+    )
+
+
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Estimate calls, tokens and cost, and stop.",
+    ),
+]
+
+
+def print_call_estimates(
+    found: Mapping[str, JudgeCallEstimate],
+    *,
+    as_json: bool,
+    of: str = "judge",
+    facts: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    """A row for each judge, or what else ``of`` says, and their sum; ``facts`` are for ``--json``.
+
+    Exit code 2 where a judge cannot be asked.
+    """
+    from adjudge.report.elements import bold  # noqa: PLC0415
+    from adjudge.report.table import Table, numeric  # noqa: PLC0415
+    from adjudge.runs.judge_calls import JudgeCallEstimate  # noqa: PLC0415
+
+    in_all = JudgeCallEstimate("outcome")
+    for one in found.values():
+        in_all.add_all(one)
+    if as_json:
+        print_json(
+            {
+                **facts,
+                "graders" if of == "grader" else "judges": {
+                    name: msgspec.to_builtins(one) for name, one in found.items()
+                },
+                "in_all": msgspec.to_builtins(in_all),
+            }
+        )
+    else:
+        rows: list[list[object]] = [[name, *_cells(one)] for name, one in found.items()]
+        if len(rows) > 1:
+            rows.append([bold("in all"), *_cells(in_all)])
+        columns = [of, *numeric("calls", "tokens in", "tokens out", "USD")]
+        console = output()
+        console.print(Table(columns, rows, keep=("calls", "USD")))
+        console.print(
+            "[dim]Nobody was asked. Tokens out and cost are upper bounds by max_tokens, without "
+            "retries, caches and what a run folder already has.[/]"
+        )
+    if in_all.why:
+        for name, one in found.items():
+            if one.why:
+                errors().print(f"{clean(name)} cannot ask about these: {clean(one.why)}")
+        raise typer.Exit(2)
+
+
+def _cells(one: JudgeCallEstimate) -> list[str]:
+    cost = "no price" if one.cost_usd is None else f"≤ {one.cost_usd:,.4g}"
+    cost = cost if one.calls else "0"
+    return [f"{one.calls:,}", f"{one.input_tokens:,}", f"≤ {one.output_tokens:,}", cost]

@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import clean, errors, output, print_json, resumable_work
-from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     Budget,
+    DryRun,
     JsonSummary,
     Quiet,
     RecordTape,
@@ -23,6 +23,7 @@ from adjudge.cli.options import (
     new_folder,
     output_option,
     parse_numbers,
+    print_call_estimates,
     threshold_option,
     wait_for_judges,
 )

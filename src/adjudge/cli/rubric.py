@@ -16,7 +16,7 @@ from adjudge.cli.console import clean, output, print_json
 from adjudge.cli.options import JsonSummary
 from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, GradingFailure, RolloutError
-from adjudge.report.table import Table, numeric, styled
+from adjudge.report.table import Table, styled
 from adjudge.rubrics.parsing import AnyRubric, load_rubric, rubric_from
 from adjudge.rubrics.rubric import Rubric
 from adjudge.types import MISSING, get_path
@@ -119,7 +119,6 @@ def _print(console: Console, file: Path, places: list[_LintedRubric]) -> None:
         console.print(_finding_table(places))
         if (more := len(report["findings"]) - _MAX_SHOWN) > 0:
             console.print(f"[dim]… and {more:,} more (--json has all)[/]")
-        console.print(_rate_table(report))
     counted = ", ".join(f"{report[f'{one}s']:,} {one}s" for one in SEVERITIES)
     rubrics = f" in {len(places):,} rubrics" if len(places) != 1 else ""
     console.print(f"{clean(file)}: {report['criteria']:,} criteria{rubrics}: {counted}")
@@ -136,17 +135,6 @@ def _finding_table(places: list[_LintedRubric]) -> Table:
         rows.append([severity, one.rule, label, one.message, one.suggestion])
     columns = ["severity", "rule", "criterion", "what", "remedy"]
     return Table(columns, rows, drop=("remedy", "rule"), keep=("criterion", "what"))
-
-
-def _rate_table(report: dict[str, Any]) -> Table:
-    """How many findings each rule has, and per 100 criteria."""
-    counts = Counter((one["rule"], one["severity"]) for one in report["findings"])
-    criteria = max(1, report["criteria"])
-    rows = [
-        [rule, severity, f"{count:,}", f"{100 * count / criteria:.1f}"]
-        for (rule, severity), count in sorted(counts.items())
-    ]
-    return Table(["rule", "severity", *numeric("findings", "per 100 criteria")], rows)
 
 
 def _criterion_label(rubric: AnyRubric, finding: LintFinding) -> str:

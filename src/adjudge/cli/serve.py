@@ -9,8 +9,7 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors
-from adjudge.cli.options import RAY, RayAddress, split_pairs
-from adjudge.cli.settings import settings_options
+from adjudge.cli.options import RAY, RayAddress, settings_options, split_pairs
 from adjudge.errors import ConfigError
 from adjudge.installation import install_command
 from adjudge.rewards.spec import RewardSpec

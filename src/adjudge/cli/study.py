@@ -9,9 +9,9 @@ import typer
 from typer.core import TyperCommand
 
 from adjudge.cli.console import clean, errors, output, print_json, print_problems, resumable_work
-from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     ColumnMap,
+    DryRun,
     JsonSummary,
     Quiet,
     Rows,
@@ -19,6 +19,7 @@ from adjudge.cli.options import (
     new_folder,
     output_option,
     parse_map,
+    print_call_estimates,
     split_pairs,
 )
 from adjudge.judge_evaluation.diff.swap import (

@@ -1,4 +1,4 @@
-"""``adjudge view``: a run on a live page."""
+"""``adjudge view`` and ``adjudge watch``: a run on a live page, and the checks of its steps."""
 
 from __future__ import annotations
 
@@ -6,25 +6,32 @@ import getpass
 import os
 import sys
 import threading
+import time
 import webbrowser
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from adjudge.cli.console import clean, errors
-from adjudge.errors import redact_addresses
+from adjudge.checks.steps import SentinelAction, StepAlarm, StepWatch, describe_unchecked
+from adjudge.cli.console import clean, errors, output, print_json
+from adjudge.cli.options import JsonSummary
+from adjudge.errors import ConfigError, RunFolderError, redact_addresses
+from adjudge.files import write_json
+from adjudge.runs.folder import read_json_object
+from adjudge.runs.records import STOP_FILE, RunRecords
+from adjudge.runs.view.run_reader import JsonlTail, RunReader
 from adjudge.runs.view.server import ViewServer, ViewSettings, serve_view
 
 
 def view(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 picks a free one.")] = 0,
-    host: Annotated[
-        str, typer.Option(help="A local address to listen on; the page needs no key.")
-    ] = "127.0.0.1",
     no_open: Annotated[
         bool, typer.Option("--no-open", help="Print the address and open no browser.")
     ] = False,
@@ -58,7 +65,7 @@ def view(
         errors().print(f"{name}: does not exist yet; the page waits for it")
     elif run.is_dir() and not (run / "run.json").exists() and not any(run.glob("*.jsonl")):
         errors().print(f"{clean(run)}: holds no run yet; the page waits for one")
-    settings = ViewSettings(run, host, port, author or _user_name(), read_only)
+    settings = ViewSettings(run, port, author or _user_name(), read_only)
     serve_view(
         settings, partial(_announce_page, as_json=as_json, no_open=no_open), until_eof=until_eof
     )
@@ -88,3 +95,202 @@ def _has_screen() -> bool:
     if sys.platform == "darwin":
         return "SSH_CONNECTION" not in os.environ
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+_INTERVAL_S = 2.0
+"""How often a run that goes on is read."""
+
+
+def watch(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
+    gold: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GRADER", help="A grader of weight 0 that says what is really wanted."
+        ),
+    ] = None,
+    stop: Annotated[
+        bool,
+        typer.Option(
+            "--stop",
+            help="At the first alarm, end the training: of a recorded run, whose own "
+            "process ends it before its next step.",
+        ),
+    ] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Read what is there, and end: for a run that is over.")
+    ] = False,
+    as_json: JsonSummary = False,
+) -> None:
+    """Watch a training run, and warn when its judge misleads it.
+
+    Example: adjudge watch runs/first --gold correct --stop
+
+    Follows metrics.jsonl of a run that a trainer records, or of `adjudge train`, by the checks of
+    the sentinel: the gold falls while the judge does not, rewards follow length, scores are all
+    alike, rewards are missing. An alarm says what was seen, how an honest run may have it, and what
+    to change. Ends when the run does, and names the checks that could not be made. Writes nothing,
+    but with --stop a file stop.json in the folder; remove it before you train on.
+
+    Exit code: 0 no alarm; 1 an alarm was raised; 2 bad input.
+    """
+    facts = read_json_object(run / "run.json") or {}
+    if stop and (once or facts.get("kind", "record") != "record"):
+        why = "goes with a run that is being recorded, not with --once"
+        if not once:
+            why = f"{run} is not recorded by a trainer, so nobody reads {STOP_FILE} there"
+        raise ConfigError(f"--stop: {why}. Leave --stop out.")
+    if once and not (run / "metrics.jsonl").is_file():
+        raise RunFolderError(f"{run}: has no metrics.jsonl. Give the folder of a training run.")
+    watching = RunWatch(run, gold=gold, action="stop" if stop else "warn")
+    if once:
+        _print_alarms(watching.read(to_the_end=True), as_json=as_json)
+    else:
+        _follow(run, watching, as_json=as_json)
+    _finish(run, watching, as_json=as_json)
+
+
+def _follow(run: Path, watching: RunWatch, *, as_json: bool) -> None:
+    """Until the run is over, or is to be."""
+    reader = RunReader(run, budget=0)  # says whether the run goes on; its samples are not read
+    if not run.exists():
+        errors().print(f"{clean(redact_addresses(str(run)))}: does not exist yet; waiting for it")
+    while True:
+        reader.refresh()
+        over = reader.state in ("done", "stopped")
+        _print_alarms(watching.read(to_the_end=over), as_json=as_json)
+        if watching.checks.should_stop:
+            alarm = next(one for one in watching.checks.alarms if not one.note)
+            write_json(run / STOP_FILE, asdict(alarm))
+            errors().print(f"[bold]{clean(run / STOP_FILE)}[/] asks the run to end")
+            return
+        if over:
+            return
+        time.sleep(_INTERVAL_S)
+
+
+def _print_alarms(alarms: list[StepAlarm], *, as_json: bool) -> None:
+    for alarm in alarms if not as_json else ():
+        mark = "[dim]note[/]" if alarm.note else "[bold red]alarm[/]"
+        output().print(
+            f"{mark} step {alarm.step}: [bold]{clean(alarm.rule)}[/]: {clean(alarm.seen)}\n"
+            f"  [dim]{clean(alarm.advice)}[/]"
+            + (f"\n  [dim]or else: {clean(alarm.otherwise)}[/]" if alarm.otherwise else "")
+        )
+
+
+def _finish(run: Path, watching: RunWatch, *, as_json: bool) -> None:
+    alarms = [one for one in watching.checks.alarms if not one.note]
+    dropped = _count_dropped(run)
+    if as_json:
+        found: dict[str, Any] = {
+            "steps": watching.steps,
+            "alarms": [asdict(one) for one in watching.checks.alarms],
+            "dropped": dropped,
+            "stopped": watching.checks.should_stop,
+            "unchecked": watching.checks.unchecked,
+        }
+        print_json(found)
+    else:
+        if dropped:
+            reasons = ", ".join(f"{clean(why)} {count:,}" for why, count in dropped.items())
+            output().print(
+                f"[yellow]{sum(dropped.values()):,} samples were not recorded:[/] {reasons}"
+            )
+        words = f"{len(alarms)} alarm{'' if len(alarms) == 1 else 's'}" if alarms else "no alarm"
+        output().print(f"{watching.steps:,} step{'' if watching.steps == 1 else 's'}: {words}")
+        if unchecked := describe_unchecked(watching.checks.unchecked, "--gold"):
+            output().print(f"[yellow]{clean(unchecked)}[/]", soft_wrap=True)
+    if alarms:
+        raise typer.Exit(1)
+
+
+def _count_dropped(run: Path) -> dict[str, int]:
+    try:
+        return RunRecords(run).count_dropped()
+    except RunFolderError:  # no row came yet
+        return {}
+
+
+_BUDGET = 1 << 30
+
+_decoder = msgspec.json.Decoder(dict[str, float | None])
+
+
+class RunWatch:
+    """The checks of the steps in ``metrics.jsonl`` of ``folder``, by what is appended to it.
+
+    ``gold`` and ``action`` as for :class:`StepWatch`, which :attr:`checks` is. A step that
+    several processes have rows of is their mean, weighted by ``samples``, and is seen once a row
+    of a later step is there. A file that was written anew is watched from its start.
+    """
+
+    def __init__(
+        self, folder: Path, *, gold: str | None = None, action: SentinelAction = "warn"
+    ) -> None:
+        self._path = folder / "metrics.jsonl"
+        self._new_checks = partial(StepWatch, action, gold=gold)
+        self._start()
+
+    def _start(self) -> None:
+        self._tail = JsonlTail(self._path)
+        self.checks = self._new_checks()
+        self._open: dict[int, list[dict[str, float]]] = defaultdict(list)
+        self._lag = 0
+        self._last: int | None = None
+        self.steps = 0
+
+    def read(self, *, to_the_end: bool = False) -> list[StepAlarm]:
+        """The alarms of what is new; ``to_the_end``: nothing more comes of the last step."""
+        rows = list(self._tail.lines(_BUDGET))
+        if self._tail.rewritten:
+            self._start()
+            rows = list(self._tail.lines(_BUDGET))
+        raised: list[StepAlarm] = []
+        for _, line in rows:
+            self._take(line)
+            raised += self._observe(self._closed())
+        return raised + (self._observe(sorted(self._open)) if to_the_end else [])
+
+    def _take(self, line: bytes) -> None:
+        try:
+            found = _decoder.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return
+        row = {name: value for name, value in found.items() if value is not None}
+        step = int(row.get("step", self.steps))
+        if self._last is None or step > self._last:
+            self._open[step].append(row)
+            if len(self._open[step]) > 1:
+                self._lag = 1  # several processes, of which one may be a step behind
+
+    def _closed(self) -> Sequence[int]:
+        newest = max(self._open, default=0)
+        return sorted(step for step in self._open if step < newest - self._lag)
+
+    def _observe(self, steps: Sequence[int]) -> list[StepAlarm]:
+        raised: list[StepAlarm] = []
+        for step in steps:
+            row = merge_metric_rows(self._open.pop(step))
+            self._last, self.steps = step, self.steps + 1
+            raised += self.checks.observe(step, row)
+        return raised
+
+
+def merge_metric_rows(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The means of the metrics of one step's rows, each over the rows that have it, weighted by
+    ``samples``.
+
+    >>> merge_metric_rows([{"samples": 1, "reward": 0.0}, {"samples": 3, "reward": 1.0}])["reward"]
+    0.75
+    """
+    if len(rows) == 1:
+        return dict(rows[0])
+    sums: dict[str, float] = defaultdict(float)
+    weights: dict[str, float] = defaultdict(float)
+    for row in rows:
+        weight = row.get("samples", 1.0)
+        for name, value in row.items():
+            sums[name] += weight * value
+            weights[name] += weight
+    return {name: sums[name] / weights[name] for name in sums if weights[name]}

@@ -73,29 +73,6 @@ def bar_chart(share: float, label: str, *, track: bool = True) -> Element:
     return _svg(label, 10, rest, Element("rect", class_="fill", width=width, height=10), kind="bar")
 
 
-def effect_bar(value: float, low: float | None, high: float | None, label: str) -> Element:
-    """A bar from 0 to ``value``, with its interval: over [−1, 1] where anything is negative."""
-    ends = [one for one in (low, value, high) if one is not None]
-    zero = 0.5 if min(ends) < 0 else 0.0
-
-    def place(share: float) -> float:
-        return zero + (1 - zero) * min(1.0, max(-1.0, share))
-
-    first, last = sorted((zero, place(value)))
-    fill = {"x": _percent(100 * first), "width": _percent(100 * (last - first))}
-    parts = [
-        Element("rect", class_="track", width="100%", y=3, height=10),
-        Element("rect", class_="fill", y=3, height=10, **fill),
-    ]
-    if zero:
-        parts.append(svg_line("base", _percent(100 * zero), 0, _percent(100 * zero), 16))
-    if low is not None and high is not None:
-        left, right = (_percent(100 * place(end)) for end in (low, high))
-        parts += [svg_line("whisker", left, 8, right, 8)]
-        parts += [svg_line("whisker", end, 4, end, 12) for end in (left, right)]
-    return _svg(label, 16, parts, kind="bar")
-
-
 class PlottedInterval(NamedTuple):
     """A number with its interval where there is one; ``kind`` is its class."""
 
@@ -142,13 +119,15 @@ def forest_axis() -> Element:
 def signed_strip(
     one: PlottedInterval, label: str, span: float = 1.0, allowed: tuple[float, float] | None = None
 ) -> Element | None:
-    """An estimate with its interval between −``span`` and ``span``; ``None`` where one is missing.
+    """An estimate with its interval between −``span`` and ``span``; ``None`` without an estimate.
 
     What lies beyond stands at the edge. ``allowed`` is a band behind it.
     """
-    if one.value is None or one.low is None or one.high is None:
+    if one.value is None:
         return None
-    value, low, high = ((x / span + 1) / 2 for x in (one.value, one.low, one.high))
+    value, low, high = (
+        None if x is None else (x / span + 1) / 2 for x in (one.value, one.low, one.high)
+    )
     band = None
     if allowed is not None:
         left, right = (50 + (50 - _INSET) * x / span for x in allowed)

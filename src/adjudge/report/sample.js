@@ -226,7 +226,7 @@ export class SamplePage {
     const env = isNumber(story.env_reward) ? [["environment’s reward", figure(story.env_reward)]] : [];
     node.append(entries([["reward", figure(story.reward)], ...env, ...info.map(([name, value]) => [name, figure(value)])]));
     if (story.source && story.source !== "graders") node.append(make("p", { className: "hint" }, "Source of the reward: ", shown(String(story.source))));
-    for (const line of found.extra?.formula || []) node.append(make("p", {}, shown(line)));
+    if (found.extra?.chain?.length) node.append(make("h3", {}, "How it came together"), make("dl", { className: "chain" }, ...found.extra.chain.flatMap(([name, text]) => [make("dt", {}, shown(name)), make("dd", {}, shown(text))])));
     if (found.extra?.advantage) node.append(make("h3", {}, "Advantage"), ...found.extra.advantage());
     return node;
   }
@@ -313,7 +313,7 @@ export function describeFound(found, worst, of, step) {
     note: [`${whole(found.row + 1)} of ${whole(of)}`, ...facts].join(" · "),
     why: at < 0 ? null : { name: `Disagreement ${at + 1} of ${worst.length}:`, text: worst[at].text },
     steps: { ...found.steps, disagreement: worst.length === 0 || (worst.length === 1 && at === 0) ? null : worst[(at + 1) % worst.length].link },
-    extra: { formula: found.formula, advantage: () => advantageParts(found) },
+    extra: { chain: found.chain, advantage: () => advantageParts(found) },
   };
 }
 

@@ -115,11 +115,6 @@ def export_run(run: Path, target: Path, settings: ExportSettings) -> ExportRepor
 
 def _check(target: Path, records: RunRecords, settings: ExportSettings) -> None:
     """The export takes the place of what is at ``target``, which must be no file that it reads."""
-    if settings.kind == "dpo" and settings.form == "verl":
-        raise ConfigError(
-            "--format verl: verl has no trainer for pairs. Use --format trl, or export best-of-n "
-            "or sft."
-        )
     if not 0 <= settings.min_margin < math.inf:
         raise ConfigError(f"--min-margin: must be 0 or more (found {settings.min_margin})")
     if math.isnan(settings.min_reward):

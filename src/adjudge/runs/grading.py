@@ -29,11 +29,10 @@ from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
-from adjudge.runs.graded_run import GradedRow, GradedRun, encode_row
-from adjudge.runs.job import GradingJob, RolloutGrader
-from adjudge.runs.page_rows import ReportRows, ReportSeries
+from adjudge.runs.job import GradedRow, GradedRun, GradingJob, RolloutGrader, encode_row
+from adjudge.runs.page_rows import ReportRows
 from adjudge.runs.spending import FolderSpending
-from adjudge.runs.summary import GradingTotals, RewardedSample, RunObserver, SampleFacts
+from adjudge.runs.summary import DrawTotals, GradingTotals, RewardedSample, RunObserver, SampleFacts
 from adjudge.text import encode_json
 from adjudge.types import GradedSample, Sample
 from adjudge.version import __version__
@@ -41,11 +40,14 @@ from adjudge.version import __version__
 if TYPE_CHECKING:
     from adjudge.judges.cassette.cache import ReplyCache
     from adjudge.judges.endpoint.settings import SpendCeiling
+    from adjudge.runs.samples import RunSamples
     from adjudge.runs.transcripts import TranscriptKeeper
 
 _log = logging.getLogger("adjudge")
 
 _WINDOW = 4096
+_MOST_INDEXED = 200_000
+"""Of a run with more samples none is in full: finding the worst would take longer than reading."""
 _FIRST = 20
 """Broken rows and skipped files that the summary names."""
 
@@ -94,11 +96,9 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
             )
         )
         if journal is not None:
-            judged = {entry.name for entry in job.spec.graders if job.spec.asks_judge(entry)}
-            resume_recording(job.cassette, journal, judged)
-        keeper = None
-        if folder is not None and job.most_transcripts:
-            keeper = _open_keeper(job, folder, counted.sizes, opened)
+            judged = filter(job.spec.asks_judge, job.spec.graders)
+            resume_recording(job.cassette, journal, {entry.name for entry in judged})
+        keeper = None if folder is None else _open_keeper(job, folder, counted.sizes, opened)
         function = SpecRewardFunction(
             job.spec,
             graders=graders,
@@ -113,40 +113,33 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
         asker: RolloutGrader = function
         if job.engine is not None:
             asker = job.engine.grade_with(job, function, _journal_on_disk(journal), tally)
-        names = [entry.name for entry in job.spec.graders]
-        totals, page = (
-            GradingTotals(job.spec, graders, started),
-            ReportRows(names, counted.sizes.total()),
-        )
-        kept: list[GradedRow] = []
-        observers: list[RunObserver] = [totals, page]
+        names, total = [entry.name for entry in job.spec.graders], counted.sizes.total()
+        totals, page = GradingTotals(job.spec, graders, started), ReportRows(names, total)
+        observers: list[RunObserver] = [totals, page, spending]
         if function.draws > 1:
-            from adjudge.runs.noise import DrawTotals  # noqa: PLC0415  (few runs draw again)
-
             observers.append(DrawTotals(names, function.asked_again, function.draws))
         if keeper is not None:
             observers.append(keeper)
+        samples = None
+        if folder is not None and total <= _MOST_INDEXED:
+            from adjudge.runs.samples import RunSamples  # noqa: PLC0415  (not without a folder)
+
+            samples = RunSamples(folder.path, "grade", folder.facts)
+        kept: list[GradedRow] = []
         rewarded = _rewarded_samples(job, asker, function, counted, keeper)
         rows = _observe(rewarded, observers, kept if keep_rows else None)
         if folder is None:
             deque(rows, maxlen=0)
         else:
-            atomic_write(folder.path / "rewards.jsonl", map(encode_row, rows))
+            atomic_write(folder.path / "rewards.jsonl", _encode_rows(rows, samples))
         tally.note = "writing summary and report"
         summary: dict[str, Any] = {"transcripts": None}
         for one in observers:
             one.on_end(summary)
         summary["warnings"] = list_warnings(summary)
         summary["groups"]["source"] = counted.report.group_source
-        summary |= _run_facts(job, folder, tally, counted, spending)
-        series = ReportSeries(
-            reward=totals.rewards,
-            scores=totals.scores,
-            outcomes=totals.env_rewards,
-            groups=totals.groups,
-            unevaluable=totals.unevaluable,
-        )
-        shown = page.chosen(), series
+        summary |= _run_facts(job, folder, tally, counted)
+        shown = page.chosen(), totals, samples
         run = GradedRun(kept, summary, counted.reader.broken, job.folder, shown)
         if folder is not None:
             folder.write_json("summary.json", summary)
@@ -158,15 +151,26 @@ def _observe(
     samples: Iterable[RewardedSample],
     observers: Sequence[RunObserver],
     kept: list[GradedRow] | None,
-) -> Iterator[GradedRow]:
-    """The row of each sample, once all observers have seen the sample."""
+) -> Iterator[tuple[RewardedSample, GradedRow]]:
+    """Each sample with its row, once all observers have seen the sample."""
     for one in samples:
         for observer in observers:
             observer.on_sample(one)
         row = GradedRow.of(one)
         if kept is not None:
             kept.append(row)
-        yield row
+        yield one, row
+
+
+def _encode_rows(
+    rows: Iterable[tuple[RewardedSample, GradedRow]], samples: RunSamples | None
+) -> Iterator[bytes]:
+    """The lines of ``rewards.jsonl``, each noted in the index of ``samples``."""
+    for one, row in rows:
+        line = encode_row(row)
+        if samples is not None:
+            samples.add(one, len(line))
+        yield line
 
 
 def resume_recording(
@@ -207,6 +211,8 @@ def _open_keeper(
     job: GradingJob, folder: RunFolder, sizes: Mapping[str, int], opened: ExitStack
 ) -> TranscriptKeeper | None:
     """Who keeps transcripts; ``None`` on a file system that cannot, as one without locks."""
+    if not job.most_transcripts:
+        return None
     from adjudge.runs.transcripts import (  # noqa: PLC0415  (not without a folder)
         TranscriptKeeper,
         TranscriptStore,
@@ -380,15 +386,12 @@ def _run_facts(
     folder: RunFolder | None,
     tally: Tally,
     counted: CountedSamples,
-    spending: FolderSpending,
 ) -> dict[str, Any]:
-    reader, endpoints = counted.reader, spending.read()
+    reader = counted.reader
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {
         "input": counted.report.as_json(),
         "asks": dict(tally.asks.most_common()),
-        "endpoints": endpoints,
-        "spending": spending.summarise(endpoints),
         "adjudge": __version__,
         "created": now if folder is None else folder.created,
         "spec": {"path": job.spec.where, "hash": job.spec.hash},

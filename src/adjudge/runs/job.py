@@ -1,30 +1,36 @@
-"""What one grading run is to do: its input, its spec, its folder, and who asks the graders."""
+"""What one grading run is to do, who asks the graders, and what the run gave: a row a sample."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from adjudge.datasets.files import FileRow
 from adjudge.errors import ConfigError
+from adjudge.files import UNENCODABLE
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.input_report import InputReport
-from adjudge.rollouts.samples import SampleReader
+from adjudge.rollouts.samples import BrokenInputRow, SampleReader
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
-from adjudge.types import GradedSample, Sample
+from adjudge.runs.page_rows import ReportRow
+from adjudge.runs.summary import GradingTotals, RewardedSample
+from adjudge.text import encode_json
+from adjudge.types import GradedSample, GraderError, RewardResult, Sample
 
 if TYPE_CHECKING:
     from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.runs.samples import RunSamples
 
 MOST_DRAWS = 100
 _DEFAULT_TRANSCRIPTS, _DEFAULT_WITHOUT_JUDGE = 20_000, 2_000
 """Samples whose transcripts are kept, unless the user says otherwise. Where no judge is asked these
 are rollouts that the input has too, and keeping many would take longer than grading them."""
+_SHOWN_ROWS = 10
 
 _log = logging.getLogger("adjudge")
 
@@ -143,3 +149,175 @@ def open_cassette(record: Path | None, replay: Path | None) -> ReplyCache | None
     from adjudge.judges.cassette.cache import ReplyCache  # noqa: PLC0415  (few runs keep replies)
 
     return ReplyCache(path, "replay") if record is None else ReplyCache(path, sampled=True)
+
+
+# --- what it gave -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GradedRow:
+    """One sample: its place in the input, its group, and what it got.
+
+    ``key`` is what was judged (:func:`~adjudge.rollouts.samples.compute_rollout_key`), ``where``
+    the ``FILE:ROW`` that it was read from, ``step`` the training step that the row names.
+    ``draws``, where graders were asked several times: the reward of each draw, the first first.
+    """
+
+    index: int
+    group: str
+    result: RewardResult
+    key: str = ""
+    where: str = ""
+    step: int | None = None
+    env_reward: float | None = None
+    draws: Sequence[float | None] = ()
+
+    @classmethod
+    def of(cls, one: RewardedSample) -> Self:
+        """The row of a sample that has its reward."""
+        facts, draws = one.facts, [draw["reward"] for draw in one.draws]
+        return cls(
+            facts.index,
+            facts.group,
+            one.result,
+            facts.key,
+            facts.where,
+            facts.step,
+            facts.env_reward,
+            draws,
+        )
+
+    @property
+    def reward(self) -> float | None:
+        """The reward; ``None`` where it is missing, and :attr:`missing` says why."""
+        return self.result.score
+
+    @property
+    def missing(self) -> GraderError | None:
+        """Why there is no reward: its ``kind``, and ``error`` in words."""
+        return self.result.missing
+
+    @property
+    def scores(self) -> dict[str, float | None]:
+        """Each grader's score by its name; ``None`` where it failed."""
+        info = self.result.reward_info
+        return {key.removesuffix("_score"): info[key] for key in info if key.endswith("_score")}
+
+    def as_dict(self) -> dict[str, Any]:
+        """The sample's row of ``rewards.jsonl``."""
+        result, missing = self.result, self.result.missing
+        return {
+            "index": self.index,
+            "key": self.key,
+            "where": self.where,
+            "step": self.step,
+            "group": self.group,
+            "env_reward": self.env_reward,
+            "reward": result.score,
+            **({"reward_draws": self.draws} if self.draws else {}),
+            "missing": missing and {"kind": str(missing.kind), "message": missing.error},
+            "reward_info": result.reward_info,
+            "details": result.details,
+        }
+
+
+@dataclass
+class GradedRun:
+    """What :func:`adjudge.grade` gives: ``len()`` counts the samples, iterating gives their rows.
+
+    ``rows``: one a sample in the order of the input; what could not be read is in ``broken``.
+    ``summary``: the numbers of ``summary.json``. ``folder``: where the files were written, if so.
+
+    >>> import adjudge
+    >>> rollouts = [
+    ...     {"prompt": "2 + 2?", "response": "4", "reference": "4"},
+    ...     {"prompt": "2 + 2?", "response": "5", "reference": "4"},
+    ... ]
+    >>> run = adjudge.grade(rollouts, {"graders": [{"name": "right", "type": "string_match"}]})
+    >>> run
+    GradedRun(2 samples in 1 groups, mean reward 0.500)
+    >>> [(row.reward, row.missing) for row in run]
+    [(1.0, None), (0.0, None)]
+    >>> run.rows[0].scores
+    {'right': 1.0}
+    >>> run.summary["reward"]["mean"]
+    0.5
+    """
+
+    rows: Sequence[GradedRow]
+    summary: Mapping[str, Any]
+    broken: Sequence[BrokenInputRow] = ()
+    folder: Path | None = None
+    _page: tuple[Sequence[ReportRow], GradingTotals | None, RunSamples | None] = field(
+        default=((), None, None), repr=False
+    )
+
+    @property
+    def rewards(self) -> list[float | None]:
+        """The rewards of :attr:`rows`, in their order; ``None`` is missing, never a number.
+
+        A row of the input that is in :attr:`broken` has none here: match by ``row.index``.
+        """
+        return [row.reward for row in self.rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[GradedRow]:
+        return iter(self.rows)
+
+    def report(self, path: Path | str) -> Path:
+        """Write the page that ``adjudge grade`` writes to ``path``: one HTML file, no network."""
+        from adjudge.runs.report.page import (  # noqa: PLC0415  (slow to load; few want a page)
+            choose_stories,
+            write_grading_report,
+        )
+
+        rows, series, samples = self._page
+        stories = None if samples is None else choose_stories(samples)
+        write_grading_report(Path(path), self.summary, rows, series, stories)
+        return Path(path)
+
+    def __repr__(self) -> str:
+        reward = self.summary["reward"]
+        mean = "none" if reward["mean"] is None else f"{reward['mean']:.3f}"
+        missing = f", {reward['missing']:,} missing" if reward["missing"] else ""
+        broken = f", {len(self.broken):,} broken rows" if self.broken else ""
+        return (
+            f"GradedRun({self.summary['samples']:,} samples in "
+            f"{self.summary['groups']['count']:,} groups, mean reward {mean}{missing}{broken})"
+        )
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the run in numbers, and its first samples."""
+        from adjudge.runs.report.tables import (  # noqa: PLC0415  (few runs are shown)
+            FirstSample,
+            render_run,
+        )
+
+        first = [
+            FirstSample(
+                row.index,
+                row.group,
+                "" if row.missing is None else str(row.missing.kind),
+                row.reward,
+                row.scores,
+            )
+            for row in self.rows[:_SHOWN_ROWS]
+        ]
+        return render_run(repr(self), self.summary, first, len(self.rows))
+
+
+def encode_row(row: GradedRow) -> bytes:
+    """The line of ``rewards.jsonl``; without metadata of a user's grader that JSON cannot hold."""
+    values = row.as_dict()
+    try:
+        return encode_json(values, str) + b"\n"
+    except UNENCODABLE:
+        values["details"] = {
+            name: {key: value for key, value in said.items() if key != "metadata"}
+            if isinstance(said, dict)
+            else str(said)
+            for name, said in values["details"].items()
+        }
+        return encode_json(values, str) + b"\n"

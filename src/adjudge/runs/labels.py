@@ -7,6 +7,12 @@ one counts, and a withdrawal is a row of its own that names the row it takes bac
 
 Several processes may write at once. Each row is one append under a lock and is on the disk when
 :meth:`LabelLog.append` returns, so a kill loses the row that was being written and no other.
+
+Half of a run's samples, chosen by a hash of their place, are the pool of random ones in the queue;
+those where the run disagrees with itself and those that nearly tie in their group come from the
+other half. So the random ones are a simple random sample of the run whatever is asked besides, and
+what they say of the judge holds for the run; what the others say holds for the samples where it is
+in doubt. The order depends on the run alone: two people get the same samples.
 """
 
 from __future__ import annotations
@@ -15,22 +21,36 @@ import fcntl
 import math
 import os
 import secrets
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from adjudge.errors import RunFolderError
 from adjudge.files import warn_damaged_lines
-from adjudge.runs.label_queue import QueueReason
+from adjudge.stats import snap_ties
 from adjudge.text import encode_json
 
 LABELS_FILE = "labels.jsonl"
 MAX_NOTE, MAX_NAME = 4_000, 80
 """Characters of a note, and of the name of an author or a grader."""
+
+QueueReason = Literal["random", "disagreement", "near tie"]
+QUEUE_SHARES: Mapping[QueueReason, float] = {"random": 0.5, "disagreement": 0.3, "near tie": 0.2}
+"""The share of each reason in the queue, as long as there are samples for it."""
+
+_ORDER: tuple[QueueReason, ...] = (
+    "random", "disagreement", "random", "near tie", "random", "disagreement", "random",
+    "disagreement", "random", "near tie",
+)  # fmt: skip
+
+QUEUE_SIZE = 50
+"""Labels of a round, of which the page says how many are done."""
 
 LabelKind = Literal["verdict", "score", "preferred", "note"]
 
@@ -196,3 +216,85 @@ class LabelLog:
 
 
 _decoder = msgspec.json.Decoder(Label)
+
+
+# --- the queue ------------------------------------------------------------------------------------
+
+
+class QueueSample(NamedTuple):
+    """What the queue must know of a sample; ``row`` is its place in the run's file."""
+
+    row: int
+    step: int
+    sample_index: int
+    group: int
+    reward: float | None
+
+
+class QueueEntry(NamedTuple):
+    """A sample to be labelled, why, and the row of the one that it nearly ties with."""
+
+    row: int
+    queue: QueueReason
+    beside: int | None = None
+
+
+def build_queue(
+    samples: Sequence[QueueSample], disputed: Sequence[int] = (), *, seed: int = 0
+) -> list[QueueEntry]:
+    """All samples that have a reward, once each at most: the most useful first.
+
+    ``disputed``: the rows that the run disagrees with itself about
+    (:func:`~adjudge.runs.sample_index.find_disagreements`), the worst first.
+    Reasons alternate by :data:`QUEUE_SHARES`; where one has no samples left, the others go on. Of
+    the half that is not random only samples with a reason are in the queue.
+    """
+    judged = [one for one in samples if one.reward is not None]
+    order = {one.row: _hash_place(one, seed) for one in judged}
+    pool = sorted((one.row for one in judged if order[one.row] & 1), key=order.__getitem__)
+    streams: dict[QueueReason, Iterator[QueueEntry]] = {
+        "random": (QueueEntry(row, "random") for row in pool),
+        "disagreement": (
+            QueueEntry(row, "disagreement") for row in disputed if not order.get(row, 1) & 1
+        ),
+        "near tie": (
+            QueueEntry(row, "near tie", other)
+            for row, other in _near_ties(judged)
+            if not order[row] & 1
+        ),
+    }
+    return list(_interleave(streams))
+
+
+def _near_ties(samples: Sequence[QueueSample]) -> Iterator[tuple[int, int]]:
+    """Two samples of a group with rewards next to each other, the closest first; equal ones not."""
+    groups: dict[int, list[tuple[float, int]]] = {}
+    for one in samples:
+        if one.reward is not None:
+            groups.setdefault(one.group, []).append((one.reward, one.row))
+    gaps = []
+    for members in groups.values():
+        rewards = snap_ties([reward for reward, _ in members])
+        ranked = sorted(zip(rewards, (row for _, row in members), strict=True))
+        gaps += [(high - low, row, other) for (low, other), (high, row) in pairwise(ranked)]
+    for gap, row, other in sorted(gaps):
+        if gap > 0:
+            yield row, other
+
+
+def _interleave(streams: dict[QueueReason, Iterator[QueueEntry]]) -> Iterator[QueueEntry]:
+    """By the shares of the reasons, until all streams are empty; a row once."""
+    used: set[int] = set()
+    while streams:
+        for reason in _ORDER:
+            entry = next((one for one in streams.get(reason, ()) if one.row not in used), None)
+            if entry is None:
+                streams.pop(reason, None)
+            else:
+                used.add(entry.row)
+                yield entry
+
+
+def _hash_place(one: QueueSample, seed: int) -> int:
+    digest = blake2b(f"{seed}/{one.step}/{one.sample_index}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest)

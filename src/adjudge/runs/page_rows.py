@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain, zip_longest
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 
-from adjudge.runs.summary import RewardedSample
+from adjudge.runs.summary import RewardedSample, RunObserver
 from adjudge.text import escape_json
 from adjudge.types import GraderError, GraderScore
 
@@ -82,7 +82,7 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ReportRows:
+class ReportRows(RunObserver):
     """Chooses the rows of a page from samples that come one after the other.
 
     ``names``: the graders'; ``total``: how many samples come.
@@ -100,9 +100,6 @@ class ReportRows:
         """The next sample of a run."""
         kinds = _failure_kinds(self._names, one)
         self.add(kinds, lambda: ReportRow.of(one, self._names))
-
-    def on_end(self, summary: dict[str, Any]) -> None:
-        """The summary has nothing of the page."""
 
     def add(self, kinds: Iterable[str], make_row: Callable[[], ReportRow]) -> None:
         """The next sample; ``kinds`` of what failed in it. ``make_row`` is called if it is kept."""

@@ -27,6 +27,7 @@ from adjudge.files import iter_rows, write_json
 from adjudge.judges.endpoint.connections import start_call_counter
 from adjudge.runner.progress import Tally
 from adjudge.runs.folder import JOURNAL_FILE
+from adjudge.runs.summary import RunObserver
 from adjudge.types import Provenance
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class _JournalLine(msgspec.Struct):
     r: _Result
 
 
-class FolderSpending:
+class FolderSpending(RunObserver):
     """Counts the judge calls of one invocation beside those of earlier ones in ``folder``.
 
     A context manager, to be entered under the folder's lock. The one place that makes a ``budget``
@@ -169,6 +170,11 @@ class FolderSpending:
             "left_usd": None if ceiling is None else max(0.0, ceiling - earlier - now),
             "endpoints": endpoints,
         }
+
+    def on_end(self, summary: dict[str, Any]) -> None:
+        """``endpoints``, those of this invocation, and ``spending``, the folder's."""
+        summary["endpoints"] = self.read()
+        summary["spending"] = self.summarise(summary["endpoints"])
 
     def _book_journal(self, path: Path) -> None:
         """Book a killed invocation with what its results cost beyond all that is booked."""

@@ -1,4 +1,4 @@
-"""A run in numbers: what each grader said, what it is worth, and what is missing."""
+"""A run in numbers: what each grader said, what it is worth, what is missing, and its noise."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 import time
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
@@ -29,6 +29,7 @@ from adjudge.types import (
 )
 
 if TYPE_CHECKING:
+    from adjudge.stats.noise import NoiseShare
     from adjudge.stats.predictions import ConcordanceEstimate
 
 UNSCALED = "no finite range: its scores count as they are"
@@ -83,7 +84,7 @@ class RewardedSample(NamedTuple):
     draws: Sequence[Mapping[str, float | None]] = ()
 
 
-class RunObserver(Protocol):
+class RunObserver:
     """Hears of each sample of a run in the order of the input, and of the end."""
 
     def on_sample(self, one: RewardedSample) -> None:
@@ -210,13 +211,13 @@ class _GraderTotals:
         }
 
 
-class GradingTotals:
+class GradingTotals(RunObserver):
     """The numbers of ``summary.json``, gathered sample by sample in the order of the input.
 
     Of a sample some bytes are kept and none of its texts: its group's number, its lengths, its
-    rewards and scores. ``groups``, ``env_rewards``, ``rewards`` and ``scores`` have one entry a
-    sample; ``unevaluable`` counts the samples of which a grader had nothing to judge. ``started``:
-    when the run began, by ``time.perf_counter``.
+    rewards and scores. ``groups``, ``outcomes`` (the environment's rewards), ``reward`` and
+    ``scores`` have one entry a sample; ``unevaluable`` counts the samples of which a grader had
+    nothing to judge. ``started``: when the run began, by ``time.perf_counter``.
     """
 
     def __init__(self, spec: RewardSpec, graders: Mapping[str, Any], started: float) -> None:
@@ -224,7 +225,7 @@ class GradingTotals:
         self._unscaled = find_unscaled(spec, graders)
         self._numbers: dict[str, int] = {}
         self.groups = array("l")
-        self.env_rewards, self.rewards = NumberColumn(), NumberColumn()
+        self.outcomes, self.reward = NumberColumn(), NumberColumn()
         self._stepped = NumberColumn()
         self._graders = {
             entry.name: _GraderTotals(entry, graders[entry.name]) for entry in spec.graders
@@ -248,8 +249,8 @@ class GradingTotals:
         """Count the next sample."""
         facts, judged, result, _ = one
         self.groups.append(self._numbers.setdefault(facts.group, len(self._numbers)))
-        self.env_rewards.append(facts.env_reward)
-        self.rewards.append(result.score)
+        self.outcomes.append(facts.env_reward)
+        self.reward.append(result.score)
         if self._spec.reward.group != "none":
             self._stepped.append(_before_group_step(result))
         self._lengths.append(facts.length)
@@ -295,7 +296,7 @@ class GradingTotals:
         Against the environment's reward each grader has two figures: ``auc`` over all pairs of
         samples, and ``concordance`` over pairs inside a group, the only ones a GRPO group sees.
         """
-        groups, env, count = self.groups, self.env_rewards, len(self.groups)
+        groups, env, count = self.groups, self.outcomes, len(self.groups)
         elapsed_s, drawn = time.perf_counter() - self._started, sum(self._drawn)
         of_graders = {
             name: one.summarise(env, groups, count - drawn, self._unscaled.get(name))
@@ -307,12 +308,12 @@ class GradingTotals:
             "samples": count,
             "groups": describe_sizes(Counter(groups).values()),
             "reward": {
-                **_spread(self.rewards, groups),
+                **_spread(self.reward, groups),
                 **self._before_group_step(),
                 "missing": sum(self._missing),
                 "not_sampled": count - drawn,
                 **self._negative_products(),
-                **_agreements(self.rewards, compared, groups),
+                **_agreements(self.reward, compared, groups),
             },
             "graders": of_graders,
             "baselines": {
@@ -346,7 +347,7 @@ class GradingTotals:
     def _negative_products(self) -> dict[str, int]:
         if self._spec.reward.combine_mode != "multiply":
             return {}
-        return {"negative_products": sum(x is not None and x < 0 for x in self.env_rewards)}
+        return {"negative_products": sum(x is not None and x < 0 for x in self.outcomes)}
 
     def _count_missing(self) -> MissingCounts:
         """What the answers that were asked about have to do with their missing rewards."""
@@ -429,3 +430,70 @@ def _count_kind(kinds: Counter[str], error: GraderError) -> None:
     """What was not asked about did not fail."""
     if error.kind is not ErrorKind.NOT_SAMPLED:
         kinds[str(error.kind)] += 1
+
+
+# --- noise --------------------------------------------------------------------------------------
+
+DrawColumns = Mapping[str, Sequence[Sequence[float | None]]]
+"""By grader, and under :data:`REWARD`, a column a draw, with a number a sample."""
+REWARD = ""
+
+
+class DrawTotals(RunObserver):
+    """What all draws of a run said, gathered sample by sample in the order of the input.
+
+    ``asked_again`` are the names of the graders that take a draw.
+    """
+
+    def __init__(self, names: Sequence[str], asked_again: frozenset[str], draws: int) -> None:
+        self._keys = {name: f"{name}_score" for name in names if name in asked_again}
+        self._keys[REWARD] = "reward"
+        self._once = [name for name in names if name not in asked_again]
+        self._columns = {name: [NumberColumn() for _ in range(draws)] for name in self._keys}
+        self._groups = array("l")
+        self._numbers: dict[str, int] = {}
+
+    def on_sample(self, one: RewardedSample) -> None:
+        """Count the next sample; one that is not drawn has no draws."""
+        if not one.draws:
+            return
+        self._groups.append(self._numbers.setdefault(one.facts.group, len(self._numbers)))
+        for name, key in self._keys.items():
+            for number, column in enumerate(self._columns[name]):
+                column.append(one.draws[number][key])
+
+    def on_end(self, summary: dict[str, Any]) -> None:
+        """``noise`` of ``summary.json``."""
+        summary["noise"] = summarise_noise(self._columns, self._groups, once=self._once)
+
+
+def summarise_noise(
+    columns: DrawColumns, groups: Sequence[Hashable], *, once: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Plain data: the noise share of each grader and of the reward, and what would halve it.
+
+    ``once``: graders that were asked once, as their answers do not change.
+    """
+    from adjudge.stats.noise import noise_share  # noqa: PLC0415  (few runs draw again)
+
+    found = {name: _share_fields(noise_share(draws, groups)) for name, draws in columns.items()}
+    reward = found.pop(REWARD)
+    return {
+        "draws": len(columns[REWARD]),
+        "reward": reward,
+        "graders": {**found, **dict.fromkeys(once)},
+    }
+
+
+def _share_fields(found: NoiseShare) -> dict[str, Any]:
+    from adjudge.stats.noise import votes_to_halve  # noqa: PLC0415
+
+    halve = {
+        name: votes_to_halve(share)
+        for name, share in (("votes", found.value), ("low", found.low), ("high", found.high))
+    }
+    return {
+        **msgspec.structs.asdict(found),
+        "pairs_right": found.pairs_right,
+        "to_halve": None if found.value is None else halve,
+    }

@@ -26,7 +26,7 @@ import msgspec
 from adjudge.errors import RunFolderError
 from adjudge.files import UNENCODABLE
 from adjudge.judges.asking import JudgeCall
-from adjudge.runs.summary import RewardedSample
+from adjudge.runs.summary import RunObserver
 from adjudge.text import encode_exactly
 from adjudge.types import Sample
 
@@ -278,12 +278,13 @@ def _digest_call(call: JudgeCall) -> bytes:
 # --- which samples ------------------------------------------------------------------------------
 
 
-class TranscriptKeeper:
+class TranscriptKeeper(RunObserver):
     """Keeps the transcripts of the samples of a run that were chosen.
 
     ``sizes``: how many samples each group has; ``most``: how many samples are kept. Of
     more, whole groups are that are spread evenly over the input, and failures besides. It is told
-    of each window of samples before it is graded, and then of the calls. ``has_judge``: whether
+    of each window of samples before it is graded, and then of the calls: all is kept by the time
+    that a sample has its reward. ``has_judge``: whether
     there can be such failures.
     """
 
@@ -348,9 +349,6 @@ class TranscriptKeeper:
                 self._failures_left -= 1
                 self._kept.add(index)
                 self.store.add_sample(index, sample)
-
-    def on_sample(self, one: RewardedSample) -> None:
-        """Nothing: a sample and its calls are kept before it has a reward."""
 
     def on_end(self, summary: dict[str, Any]) -> None:
         """``transcripts``, which is null where the file is damaged."""

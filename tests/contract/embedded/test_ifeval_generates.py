@@ -38,7 +38,7 @@ def test_three_prompts_from_the_command_line(tmp_path: Path) -> None:
     lines = (json.dumps(row) + "\n" for row in _PROMPTS[:3])
     (tmp_path / "data.jsonl").write_text("".join(lines))
     done = subprocess.run(_command(tmp_path, "-q"), capture_output=True, text=True, check=True)
-    assert "Mean of Pr and Ins: strict" in done.stdout
+    assert "Mean(S)" in done.stdout
     rows = _rows(tmp_path / "out" / "responses.jsonl")
     assert [row["key"] for row in rows] == [0, 1, 2]
     assert all(row["response"] and row["finish_reason"] in ("stop", "length") for row in rows)
@@ -52,7 +52,7 @@ def test_three_prompts_from_the_command_line(tmp_path: Path) -> None:
 def test_who_is_killed_goes_on(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in _PROMPTS))
     log = tmp_path / "out" / "responses.jsonl"
-    with subprocess.Popen(_command(tmp_path, "-q", "--concurrency", "1")) as first:
+    with subprocess.Popen(_command(tmp_path, "-q")) as first:
         deadline = time.monotonic() + 300
         while not _rows(log):
             assert first.poll() is None

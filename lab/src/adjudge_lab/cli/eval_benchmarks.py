@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 
 from adjudge.cli.console import clean, errors, output, print_json, resumable_work
-from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     ApiKeyEnv,
-    EnvFile,
+    DryRun,
     JsonForTables,
     PolicyModel,
-    PolicyUrl,
-    QuestionsInFlight,
     Quiet,
     WaitForJudge,
     against_option,
@@ -27,10 +26,10 @@ from adjudge.cli.options import (
     data_option,
     new_folder,
     output_option,
+    print_call_estimates,
+    settings_options,
 )
 from adjudge.errors import ConfigError
-from adjudge.report.elements import bold, small
-from adjudge.report.table import Column, Table
 from adjudge_lab.evaluation.healthbench_run import (
     USUAL_TAGS,
     HealthbenchJob,
@@ -39,6 +38,9 @@ from adjudge_lab.evaluation.healthbench_run import (
     group_tags,
     healthbench_missing_lines,
 )
+from adjudge_lab.evaluation.healthbench_run import (
+    scores_table as healthbench_scores,
+)
 from adjudge_lab.evaluation.ifeval.generation import (
     GenerationSettings,
     VllmSettings,
@@ -46,32 +48,36 @@ from adjudge_lab.evaluation.ifeval.generation import (
 )
 from adjudge_lab.evaluation.ifeval.run import (
     IfevalJob,
+    comparison_table,
     evaluate_ifeval,
     ifeval_missing_lines,
-    model_headline,
+    parts_table,
+    scores_table,
 )
 from adjudge_lab.evaluation.targets import PolicyTarget, find_policy_target, merge_checkpoint
 
-_DASH = "–"
 _MODELS_IN_DETAIL = 4
-"""More models than this are compared with the best one only: 17 would have 1,500 lines."""
-_LEVELS = (("prompt", "strict", "Pr(S)"), ("instruction", "strict", "Ins(S)"),
-           ("prompt", "loose", "Pr(L)"), ("instruction", "loose", "Ins(L)"))  # fmt: skip
-_SHORT = {(level, reading): short for level, reading, short in _LEVELS}
-
+"""Of more models the page has the rest: 17 would have 1,500 lines."""
 _Entry = Mapping[str, Any]
-_SAMPLING, _MERGING = "Sampling", "verl checkpoints"
+_SAMPLING_TEXTS = {
+    "n_samples": "Samples per prompt.",
+    "max_tokens": "The most tokens of a response.",
+    "batch_size": "The batch size of a model loaded here [default: 16].",
+    "temperature": "The temperature.",
+    "dtype": "The type of the weights: float32, bfloat16 or float16 [default: automatic].",
+}
+_vllm_option = partial(typer.Option, rich_help_panel="vLLM")
+_merging_option = partial(typer.Option, rich_help_panel="verl checkpoints")
 _RESPONSE_FILES = (".jsonl", ".ndjson", ".json", ".parquet", ".pq")
 _JoinKey = Annotated[
     str | None,
-    typer.Option(
-        "--by",
-        metavar="prompt|key",
-        help="Match by the prompt's text [default], or key.",
-    ),
+    typer.Option("--by", metavar="prompt|key", help="Match by the prompt's text [default] or key."),
 ]
 
 
+@settings_options(
+    GenerationSettings(), _SAMPLING_TEXTS, groups=dict.fromkeys(_SAMPLING_TEXTS, "Sampling")
+)
 def eval_ifeval(
     target: Annotated[
         str | None,
@@ -85,7 +91,6 @@ def eval_ifeval(
         list[str] | None,
         against_option("Compare with this model. Can be repeated."),
     ] = None,
-    base_url: PolicyUrl = None,
     api_key_env: ApiKeyEnv = None,
     data: Annotated[
         list[str] | None, data_option("The file with IFEval's prompts (input_data.jsonl).")
@@ -98,83 +103,26 @@ def eval_ifeval(
         ),
     ] = None,
     by: _JoinKey = None,
-    n_samples: Annotated[
-        int | None,
-        typer.Option(min=1, help="Samples per prompt [default: 1].", rich_help_panel=_SAMPLING),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="The most tokens of a response [default: 2048].", rich_help_panel=_SAMPLING
-        ),
-    ] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="The batch size of a model loaded here [default: 16].",
-            rich_help_panel=_SAMPLING,
-        ),
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="The temperature [default: 0].", rich_help_panel=_SAMPLING)
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(help="Nucleus sampling [default: off].", rich_help_panel=_SAMPLING),
-    ] = None,
-    top_k: Annotated[
-        int | None,
-        typer.Option(
-            help="Sample from so many likeliest tokens [default: all].", rich_help_panel=_SAMPLING
-        ),
-    ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(
-            metavar="float32|bfloat16|float16",
-            help="The type of the weights [default: automatic].",
-            rich_help_panel=_SAMPLING,
-        ),
-    ] = None,
+    *,
+    settings: GenerationSettings,
     tp_size: Annotated[
-        int | None,
-        typer.Option(help="Generate with vLLM, over so many GPUs.", rich_help_panel="vLLM"),
+        int | None, _vllm_option(help="Generate with vLLM, over so many GPUs.")
     ] = None,
     gpu_mem_util: Annotated[
-        float | None,
-        typer.Option(help="The share of GPU memory to use.", rich_help_panel="vLLM"),
+        float | None, _vllm_option(help="The share of GPU memory to use.")
     ] = None,
     max_model_len: Annotated[
-        int | None,
-        typer.Option(help="The most tokens of prompt and response.", rich_help_panel="vLLM"),
+        int | None, _vllm_option(help="The most tokens of prompt and response.")
     ] = None,
     ckpt_dir: Annotated[
-        Path | None,
-        typer.Option(
-            help="A checkpoint (or a run's folder) to merge.",
-            rich_help_panel=_MERGING,
-        ),
+        Path | None, _merging_option(help="A checkpoint (or a run's folder) to merge.")
     ] = None,
     merge_target: Annotated[
-        Path | None,
-        typer.Option(help="Where the merged model is written.", rich_help_panel=_MERGING),
+        Path | None, _merging_option(help="Where the merged model is written.")
     ] = None,
     verl_python: Annotated[
-        str | None,
-        typer.Option(
-            help="The Python with verl that merges [default: this].", rich_help_panel=_MERGING
-        ),
+        str | None, _merging_option(help="The Python with verl that merges [default: this].")
     ] = None,
-    concurrency: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="The most requests in flight to a server.",
-            rich_help_panel=_SAMPLING,
-        ),
-    ] = None,
-    env_file: EnvFile = None,  # noqa: ARG001  (loaded as the command line is read)
     folder: Annotated[Path | None, output_option("eval")] = None,
     as_json: JsonForTables = False,
     quiet: Quiet = False,
@@ -188,18 +136,14 @@ def eval_ifeval(
     Reports Pr(S), Ins(S), Pr(L), Ins(L) and their means with 95 % bootstrap intervals. The same
     command with the same -o generates only what is missing.
     """
-    sampling = _present_options(
-        n_samples=n_samples, max_tokens=max_tokens, batch_size=batch_size, temperature=temperature,
-        top_p=top_p, top_k=top_k, dtype=dtype, concurrency=concurrency,
-    )  # fmt: skip
-    loading = _present_options(
-        tp_size=tp_size, gpu_mem_util=gpu_mem_util, max_model_len=max_model_len
-    )
+    given = {"tp_size": tp_size, "gpu_mem_util": gpu_mem_util, "max_model_len": max_model_len}
+    loading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     what = "IFEval's prompts (input_data.jsonl: key, prompt, instruction_id_list, kwargs a row)"
     prompts = _only_file("--data", data, what)
-    served = {"base_url": base_url, "api_key_env": api_key_env}
     candidates = [
-        _read_candidate(one, served) for one in (target, model, *(against or ())) if one is not None
+        _read_candidate(one, api_key_env)
+        for one in (target, model, *(against or ()))
+        if one is not None
     ]
     stored = [Path(one) for one in responses or ()]
     merged = _merge_target(ckpt_dir, merge_target, verl_python, candidates)
@@ -218,7 +162,7 @@ def eval_ifeval(
         folder=folder or new_folder("eval"),
         candidates=candidates,
         by=check_value("--by", by, ("prompt", "key")) or "prompt",
-        how=_read_generation(sampling, loading, generates=bool(models)),
+        how=_read_generation(settings, loading, generates=bool(models)),
         responses_to=responses_to,
     )
     if ckpt_dir is not None and merge_target is not None:
@@ -241,7 +185,7 @@ def _only_file(option: str, given: Sequence[str] | None, what: str) -> Path:
     return Path(given[0])
 
 
-def _read_candidate(name: str, served: Mapping[str, Any]) -> PolicyTarget | Path:
+def _read_candidate(name: str, api_key_env: str | None) -> PolicyTarget | Path:
     if name.lower().endswith(_RESPONSE_FILES):
         return Path(name)
     if name.endswith(".toml"):
@@ -250,7 +194,7 @@ def _read_candidate(name: str, served: Mapping[str, Any]) -> PolicyTarget | Path
             "folder of adjudge train, a GGUF file, a name on the hub, http://HOST/v1#MODEL, a "
             ".jsonl of responses)"
         )
-    return find_policy_target(name, **served)
+    return find_policy_target(name, api_key_env=api_key_env)
 
 
 def _merge_target(
@@ -261,8 +205,8 @@ def _merge_target(
 ) -> list[PolicyTarget]:
     """The model that ``--ckpt-dir`` will be, where it is given."""
     if ckpt_dir is None:
-        for name in _present_options(merge_target=merge_target, verl_python=verl_python):
-            option = _option(name)
+        option = "--merge-target" if merge_target else "--verl-python" if verl_python else ""
+        if option:
             raise ConfigError(f"{option}: needs --ckpt-dir. Add --ckpt-dir, or remove {option}.")
         return []
     if merge_target is None:
@@ -273,15 +217,6 @@ def _merge_target(
     if place in {one.place for one in others if isinstance(one, PolicyTarget)}:
         raise ConfigError(f"{place}: is given twice. Give it once.")
     return [PolicyTarget(name=str(merge_target), kind="folder", place=place)]
-
-
-def _present_options(**options: Any) -> dict[str, Any]:
-    """Those that the command line gives."""
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _print_dim(line: str) -> None:
@@ -301,13 +236,14 @@ def _responses_file(models: Sequence[PolicyTarget], stored: Sequence[Path]) -> P
 
 
 def _read_generation(
-    sampling: Mapping[str, Any], loading: Mapping[str, Any], *, generates: bool
+    settings: GenerationSettings, loading: Mapping[str, Any], *, generates: bool
 ) -> GenerationSettings:
-    if not generates and (given := [*sampling, *loading]):
-        raise ConfigError(
-            f"{_option(given[0])}: has no effect without a model. Name a model as TARGET."
-        )
-    return GenerationSettings(**sampling, vllm=VllmSettings(**loading) if loading else None)
+    usual = GenerationSettings()
+    changed = [name for name in _SAMPLING_TEXTS if getattr(settings, name) != getattr(usual, name)]
+    if not generates and (given := [*changed, *loading]):
+        option = given[0].replace("_", "-")
+        raise ConfigError(f"--{option}: has no effect without a model. Name a model as TARGET.")
+    return msgspec.structs.replace(settings, vllm=VllmSettings(**loading) if loading else None)
 
 
 def print_ifeval(console: Console, errors: Console, job: IfevalJob) -> None:
@@ -318,26 +254,21 @@ def print_ifeval(console: Console, errors: Console, job: IfevalJob) -> None:
         f"[bold]IFEval[/]: {summary['prompts']:,} prompts of {clean(summary['data'])}  ·  "
         f"{summary['seconds']:.1f} s"
     )
-    console.print(_overall_table(models))
     for one in models:
-        console.print(clean(_mean_line(one, several=len(models) > 1)), highlight=False)
+        console.print(scores_table(one))
     if len(models) <= _MODELS_IN_DETAIL:
         for one in models:
-            console.print(_category_table(one))
-        for at in range(0, len(summary["compared"]), len(_LEVELS)):
-            pair = summary["compared"][at : at + len(_LEVELS)]
-            named = [_SHORT[one["level"], one["reading"]] for one in pair]
-            title = f"{pair[0]['a']} less {pair[0]['b']}"
-            console.print(_comparison_table(title, named, pair))
+            console.print(parts_table(one))
+        if compared := comparison_table(summary):
+            console.print(compared)
     else:
-        console.print(_best_model_table(summary))
         console.print(
             f"[dim]Categories, types and all {math.comb(len(models), 2)} pairs of models are in "
             "report.html and summary.json.[/]"
         )
     print_missing(errors, summary)
     console.print(
-        "[dim]In percent; S strict, L loose; in brackets 95 % bootstrap intervals over prompts. "
+        "[dim]S strict, L loose; 95 % bootstrap intervals over prompts. "
         "Several samples of a prompt count with their mean, not their best. Missing responses are "
         "left out; least to most: the share if all of them followed nothing, or everything.[/]"
     )
@@ -350,104 +281,6 @@ def print_missing(console: Console, summary: _Entry) -> None:
     for one in summary["models"]:
         for line in ifeval_missing_lines(one):
             console.print(f"[yellow]{clean(one['name'])}:[/] {clean(line)}", soft_wrap=True)
-
-
-def _columns(*headings: str) -> list[object]:
-    return ["", *(Column(one, "i" if one == "95 %" else "n") for one in headings)]
-
-
-def _overall_table(models: Sequence[_Entry]) -> Table:
-    rows: list[list[object]] = []
-    for one in models:
-        cells = [one[reading][level] for level, reading, _ in _LEVELS]
-        rows.append([one["name"], *map(_percent, cells)])
-        rows.append(["", *(small(_interval(cell)) for cell in cells)])
-        if any(cell["least"] < cell["most"] for cell in cells):
-            rows.append([small("  least to most"), *(small(_bounds(cell)) for cell in cells)])
-    return Table(_columns(*(short for *_, short in _LEVELS)), rows)
-
-
-def _mean_line(one: _Entry, *, several: bool) -> str:
-    means = ((reading, one[reading]["mean"]) for reading in ("strict", "loose"))
-    said = ", ".join(f"{name} {_percent(cell)} {_interval(cell)}" for name, cell in means)
-    return f"Mean of Pr and Ins{' of ' + one['name'] if several else ''}: {said}"
-
-
-def _category_table(one: _Entry) -> Table:
-    rows: list[list[object]] = []
-    for category in one["strict"]["by_category"]:
-        rows.append([bold(category), *_strict_loose_cells(one, "by_category", category)])
-        for name in one["strict"]["by_type"]:
-            own, _, rest = name.partition(":")
-            if own == category:
-                rows.append([f"  {rest}", *_strict_loose_cells(one, "by_type", name)])
-    columns = _columns("strict", "95 %", "loose", "95 %", "of")
-    return Table(columns, rows, caption=model_headline(one))
-
-
-def _strict_loose_cells(one: _Entry, part: str, name: str) -> list[str]:
-    strict, loose = (one[reading][part][name] for reading in ("strict", "loose"))
-    cells = [_percent(strict), _interval(strict), _percent(loose), _interval(loose)]
-    return [*cells, f"{strict['n']:,}"]
-
-
-def _best_model_table(summary: _Entry) -> Table:
-    """The model that follows all instructions of the most prompts, against each other one."""
-    level, reading, short = _LEVELS[0]
-    shares = {one["name"]: one[reading][level]["value"] for one in summary["models"]}
-    best = max(shares, key=lambda name: -1.0 if shares[name] is None else shares[name])
-    pairs = [
-        one
-        for one in summary["compared"]
-        if (one["level"], one["reading"]) == (level, reading) and best in (one["a"], one["b"])
-    ]
-    named = [one["b"] if one["a"] == best else one["a"] for one in pairs]
-    turned = [one if one["a"] == best else _turn_around(one) for one in pairs]
-    return _comparison_table(f"{best} less each other model, {short}", named, turned)
-
-
-def _turn_around(one: _Entry) -> _Entry:
-    """A comparison as seen from the other model."""
-    signed = {
-        name: None if one[key] is None else -one[key]
-        for name, key in (("difference", "difference"), ("low", "high"), ("high", "low"))
-    }
-    return {**one, **signed, "only_a": one["only_b"], "only_b": one["only_a"]}
-
-
-def _comparison_table(title: str, named: Sequence[str], compared: Sequence[_Entry]) -> Table:
-    """A comparison of two models a row."""
-    rows = [
-        [
-            name,
-            _DASH if one["difference"] is None else f"{100 * one['difference']:+.2f}",
-            _interval(one),
-            _p_value(one["p"]),
-            _DASH if one["only_a"] is None else f"{one['only_a']:,}/{one['only_b']:,}",
-            _p_value(one["mcnemar_p"]),
-            f"{one['prompts']:,}",
-        ]
-        for name, one in zip(named, compared, strict=True)
-    ]
-    columns = _columns("points", "95 %", "p", "only/only", "McNemar p", "prompts")
-    return Table(columns, rows, caption=title, drop=("McNemar p", "only/only", "prompts"))
-
-
-def _percent(one: _Entry) -> str:
-    return _DASH if one["value"] is None else f"{100 * one['value']:.2f}"
-
-
-def _interval(one: _Entry) -> str:
-    low, high = one["low"], one["high"]
-    return _DASH if low is None else f"[{100 * low:.1f}, {100 * high:.1f}]"
-
-
-def _bounds(one: _Entry) -> str:
-    return f"{100 * one['least']:.1f} to {100 * one['most']:.1f}"
-
-
-def _p_value(value: float | None) -> str:
-    return _DASH if value is None else f"{value:.4f}"
 
 
 def eval_healthbench(
@@ -469,8 +302,6 @@ def eval_healthbench(
     ] = None,
     by: _JoinKey = None,
     wait_for_judge: WaitForJudge = 0.0,
-    concurrency: QuestionsInFlight = None,
-    env_file: EnvFile = None,  # noqa: ARG001  (loaded as the command line is read)
     folder: Annotated[Path | None, output_option("eval")] = None,
     budget_usd: Annotated[
         float | None, budget_option("The most that the judge may cost; needs its price.")
@@ -502,7 +333,6 @@ def eval_healthbench(
         responses=answers,
         folder=folder or new_folder("eval"),
         by=check_value("--by", by, ("prompt", "key")) or "prompt",
-        concurrency=concurrency,
         budget_usd=budget_usd,
         startup_patience_s=wait_for_judge,
         show_progress=not quiet,
@@ -533,12 +363,10 @@ def _print_healthbench(console: Console, job: HealthbenchJob) -> None:
         f"[bold]HealthBench[/]: {summary['scored']:,} of {summary['samples']:,} samples scored  ·  "
         f"{summary['prompts']:,} prompts of {clean(summary['data'])}  ·  {summary['seconds']:.1f} s"
     )
-    rows: list[list[object]] = [[bold("overall"), *_score_cells(summary["overall"])]]
+    console.print(healthbench_scores("HealthBench", {"overall": summary["overall"]}))
     groups = group_tags(summary["tags"])
     for name in (one for one in groups if one in USUAL_TAGS):
-        rows.append([bold(name), *[""] * 4])
-        rows += [[f"  {value}", *_score_cells(one)] for value, one in groups[name].items()]
-    console.print(Table(_columns("score", "SD", "95 %", "n"), rows, drop=("SD", "n")))
+        console.print(healthbench_scores(name, groups[name]))
     if others := [
         f"{name} ({len(tags)})" for name, tags in groups.items() if name not in USUAL_TAGS
     ]:
@@ -550,11 +378,3 @@ def _print_healthbench(console: Console, job: HealthbenchJob) -> None:
     )
     files = "scores.jsonl  summary.json  report.html  grading/"
     console.print(f"\n[bold]{clean(job.folder)}/[/]  {files}", highlight=False, soft_wrap=True)
-
-
-def _score_cells(one: Mapping[str, Any]) -> list[str]:
-    if one["score"] is None:
-        return [_DASH, _DASH, _DASH, "0"]
-    low, high = one["low"], one["high"]
-    interval = _DASH if low is None else f"[{low:.3f}, {high:.3f}]"
-    return [f"{one['score']:.4f}", f"{one['bootstrap_std']:.4f}", interval, f"{one['n_samples']:,}"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,30 +10,25 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import clean, output, print_json, resumable_work
-from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     ApiKeyEnv,
-    EnvFile,
+    DryRun,
     JsonForTables,
     PolicyModel,
-    PolicyUrl,
     Quiet,
     against_option,
     new_folder,
     output_option,
+    print_call_estimates,
 )
 from adjudge.errors import ConfigError
-from adjudge.report.elements import Element
-from adjudge.report.table import Column, Table, lost
-from adjudge_lab.evaluation.report import missing_text
+from adjudge_lab.evaluation.report import comparison_table, judges_table, seeds_table
 from adjudge_lab.evaluation.run import EvaluationJob, estimate_evaluation, evaluate_targets
-from adjudge_lab.evaluation.summary import OFFICIAL_SCORE, REWARD_SCORE, grader_scores
 from adjudge_lab.evaluation.targets import PolicyTarget, find_policy_target
 from adjudge_lab.rl.runfile import parse_seeds
 from adjudge_lab.rl.runfile_checks import load_run_file
 
 _MOST_ROWS = 40
-_DASH = "–"
 
 
 def eval_policy(
@@ -56,12 +51,10 @@ def eval_policy(
     against: Annotated[
         list[str] | None, against_option("Compare with this policy on the same seeds.")
     ] = None,
-    base_url: PolicyUrl = None,
     api_key_env: ApiKeyEnv = None,
     no_judges: Annotated[
         bool, typer.Option("--no-judges", help="Ask no judge; report the official score alone.")
     ] = False,
-    env_file: EnvFile = None,  # noqa: ARG001  (loaded as the command line is read)
     folder: Annotated[Path | None, output_option("eval")] = None,
     dry_run: DryRun = False,
     as_json: JsonForTables = False,
@@ -79,10 +72,16 @@ def eval_policy(
     Writes episodes.jsonl (every episode with messages and verdicts), summary.json, and report.html.
     The same command with the same -o resumes, and repeats failed judge calls.
     """
-    other = _one_baseline(against)
-    job = _make_job(
-        _PolicyArguments(target, model, config, other, base_url, api_key_env), seeds, folder
-    )
+    if against and len(against) > 1:
+        raise ConfigError("--against: is given more than once (allowed: one policy). Give it once.")
+    other = against[0] if against else None
+    targets, file = _find_policies(target, model, config, other, api_key_env)
+    run = load_run_file(file)
+    try:
+        wanted = run.evaluation.held_out if seeds is None else parse_seeds(seeds)
+    except ValueError as error:
+        raise ConfigError(f"--seeds {seeds!r}: {error}") from None
+    job = EvaluationJob(run, file, folder or new_folder("eval"), targets, wanted)
     job.judged = not no_judges
     if dry_run:
         print_call_estimates(estimate_evaluation(job), as_json=as_json, of="judging of")
@@ -96,48 +95,34 @@ def eval_policy(
         print_evaluation(output(), job)
 
 
-def _one_baseline(against: list[str] | None) -> str | None:
-    if against and len(against) > 1:
-        raise ConfigError("--against: is given more than once (allowed: one policy). Give it once.")
-    return against[0] if against else None
-
-
-class _PolicyArguments:
+def _find_policies(
+    target: str | None,
+    model: str | None,
+    config: Path | None,
+    against: str | None,
+    api_key_env: str | None,
+) -> tuple[list[PolicyTarget], Path]:
     """The policies and the run file that the command line means."""
-
-    def __init__(
-        self,
-        target: str | None,
-        model: str | None,
-        config: Path | None,
-        against: str | None,
-        base_url: str | None,
-        api_key_env: str | None,
-    ) -> None:
-        if target is not None and target.endswith(".toml"):
-            if config is not None:
-                raise ConfigError(f"{target} and --config: both name a run file. Give one of them.")
-            config = Path(target)
-        elif target is not None:
-            if model is not None:
-                raise ConfigError(
-                    f"{target} and --model: both name a model. Name the second one with --against."
-                )
-            model = target
-        if model is None:
+    if target is not None and target.endswith(".toml"):
+        if config is not None:
+            raise ConfigError(f"{target} and --config: both name a run file. Give one of them.")
+        config = Path(target)
+    elif target is not None:
+        if model is not None:
             raise ConfigError(
-                "--model: is required. Give a run folder of adjudge train, RUN@STEP, a "
-                "checkpoint's folder, http://HOST/v1#MODEL, or a name on the hub."
+                f"{target} and --model: both name a model. Name the second one with --against."
             )
-        found = [
-            find_policy_target(one, base_url=base_url, api_key_env=api_key_env)
-            for one in (model, against)
-            if one is not None
-        ]
-        if len({one.identity for one in found}) < len(found):
-            raise ConfigError(f"--against {against!r}: is the same model as --model")
-        self.targets: list[PolicyTarget] = found
-        self.config = config or _find_run_file(found[0])
+        model = target
+    if model is None:
+        raise ConfigError(
+            "--model: is required. Give a run folder of adjudge train, RUN@STEP, a checkpoint's "
+            "folder, http://HOST/v1#MODEL, or a name on the hub."
+        )
+    names = [model, *([] if against is None else [against])]
+    found = [find_policy_target(one, api_key_env=api_key_env) for one in names]
+    if len({one.identity for one in found}) < len(found):
+        raise ConfigError(f"--against {against!r}: is the same model as --model")
+    return found, config or _find_run_file(found[0])
 
 
 def _find_run_file(target: PolicyTarget) -> Path:
@@ -150,17 +135,6 @@ def _find_run_file(target: PolicyTarget) -> Path:
     )
 
 
-def _make_job(arguments: _PolicyArguments, seeds: str | None, folder: Path | None) -> EvaluationJob:
-    run = load_run_file(arguments.config)
-    try:
-        wanted = run.evaluation.held_out if seeds is None else parse_seeds(seeds)
-    except ValueError as error:
-        raise ConfigError(f"--seeds {seeds!r}: {error}") from None
-    return EvaluationJob(
-        run, arguments.config, folder or new_folder("eval"), arguments.targets, wanted
-    )
-
-
 def print_evaluation(console: Console, job: EvaluationJob) -> None:
     """Each model's judges against the official score, the comparison, the seeds, the cost."""
     summary = job.summary
@@ -170,48 +144,20 @@ def print_evaluation(console: Console, job: EvaluationJob) -> None:
         f"  ·  {summary['seconds']:.1f} s"
     )
     for model in summary["models"]:
-        console.print(_judges(model))
+        console.print(judges_table(summary, model))
         for line in _cost_lines(model):
             console.print(f"[dim]{clean(line)}[/]", soft_wrap=True)
-    if summary["comparison"]:
-        console.print(_comparison(summary))
-    console.print(_seeds(summary, job.rows))
-    if (left := summary["seeds"] - _MOST_ROWS) > 0:
-        console.print(f"[dim]… and {left:,} more seeds (episodes.jsonl)[/]")
+    if compared := comparison_table(summary):
+        console.print(compared)
+    seeds, more = seeds_table(summary, job.rows, _MOST_ROWS)
+    console.print(seeds)
+    if more:
+        console.print(f"[dim]{more}[/]")
     console.print(
         "[dim]r (Pearson) and rho (Spearman) against the official score; 95 % bootstrap intervals "
         "over seeds; what failed is missing, never 0.[/]"
     )
     console.print(f"\n[bold]{clean(job.folder)}/[/]  episodes.jsonl  summary.json  report.html")
-
-
-def _columns(first: str, *headings: str) -> list[Column]:
-    return [Column(first), *(Column(one, "i" if one.startswith("95") else "n") for one in headings)]
-
-
-def _judges(model: Mapping[str, Any]) -> Table:
-    """Official score, graders and reward of one model."""
-    missing = _missing_cell(model, None)
-    rows: list[list[object]] = [
-        ["official score", *_estimate(model["official"]), *[""] * 4, missing]
-    ]
-    for name, found in model["scores"].items():
-        kinds = ("mean", "pearson", "spearman")
-        cells = [cell for kind in kinds for cell in _estimate(found[kind])]
-        rows.append([name, *cells, _missing_cell(model, found)])
-    columns = _columns("", "mean", "95 %", "r", "95 %", "rho", "95 %", "missing")
-    return Table(columns, rows, caption=model["name"], keep=("mean", "missing"))
-
-
-def _estimate(found: Mapping[str, Any]) -> tuple[str, str]:
-    value, low, high = found["value"], found["low"], found["high"]
-    interval = found["why"] if low is None else f"{low:.2f} to {high:.2f}"
-    return (_DASH if value is None else f"{value:.3f}"), interval
-
-
-def _missing_cell(model: Mapping[str, Any], found: Mapping[str, Any] | None) -> Element | str:
-    kinds = missing_text(model, found)
-    return lost(kinds) if kinds else "0"
 
 
 def _cost_lines(model: Mapping[str, Any]) -> list[str]:
@@ -231,50 +177,3 @@ def _cost_lines(model: Mapping[str, Any]) -> list[str]:
             f"{priced}"
         )
     return lines
-
-
-def _comparison(summary: Mapping[str, Any]) -> Table:
-    model, baseline = (one["name"] for one in summary["models"])
-    rows = [
-        [
-            "official score" if name == OFFICIAL_SCORE else name,
-            *(_DASH if one[key] is None else f"{one[key]:.3f}" for key in ("model", "baseline")),
-            *_estimate(one["difference"]),
-            _DASH if one["p"] is None else f"{one['p']:.4f}",
-            f"{one['wins']}/{one['ties']}/{one['losses']}",
-            f"{one['difference']['n']:,}",
-        ]
-        for name, one in summary["comparison"].items()
-    ]
-    columns = _columns(
-        "", "mean", "its mean", "difference", "95 %", "p", "wins/ties/losses", "seeds of both"
-    )
-    return Table(
-        columns,
-        rows,
-        caption=f"{model} against {baseline}",
-        drop=("wins/ties/losses", "its mean", "mean", "seeds of both"),
-        keep=("difference",),
-    )
-
-
-def _seeds(summary: Mapping[str, Any], rows: Sequence[Sequence[Mapping[str, Any]]]) -> Table:
-    names = list(summary["models"][0]["scores"])
-    marks = [f" {place + 1}" if len(rows) > 1 else "" for place in range(len(rows))]
-    headings = [f"{name}{mark}" for mark in marks for name in ("official", *names, "turns")]
-    body = [
-        [own[0]["seed"], *(cell for row in own for cell in _seed(row, names))]
-        for own in list(zip(*rows, strict=True))[:_MOST_ROWS]
-    ]
-    return Table(_columns("seed", *headings), body)
-
-
-def _seed(row: Mapping[str, Any], names: Sequence[str]) -> list[object]:
-    """Official score, the scores of ``names``, turns; in a missing reward's place, why."""
-    if row["error"] is not None:
-        return [lost(row["error"]["kind"]), *[""] * (len(names) + 1)]
-    scores = [grader_scores([row], name)[row["seed"]] for name in names]
-    cells: list[object] = [_DASH if x is None else f"{x:.3f}" for x in (row["env_reward"], *scores)]
-    if names and names[-1] == REWARD_SCORE and (gone := row["missing"]):
-        cells[-1] = lost(gone["kind"])
-    return [*cells, str(row["turns"])]

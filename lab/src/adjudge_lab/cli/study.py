@@ -18,23 +18,20 @@ from rich.progress import TaskID
 
 from adjudge.cli.console import StageBars, clean, errors, output, print_json, say_how_to_resume
 from adjudge.cli.options import JsonSummary, new_folder, output_option
-from adjudge.config import load_toml
-from adjudge.report.elements import format_number
 from adjudge_lab.studies.summary_view import (
-    CellView,
     cell_name,
     cell_views,
-    length_feature,
     pilot_note,
     plan_answer,
-    plan_cells,
+    plan_table,
     plan_title,
+    transfer_table,
 )
 
 if TYPE_CHECKING:
     from adjudge_lab.studies.study import Study
-from adjudge.report.elements import Element, below, bold
-from adjudge.report.table import Column, Table
+from adjudge.report.elements import Element, below, bold, element_text
+from adjudge.report.table import Table
 
 _MOST_JUDGES = 8
 
@@ -44,64 +41,19 @@ def print_study(console: Console, summary: Mapping[str, Any]) -> None:
     cells = cell_views(summary)
     for plan in summary["plans"]:
         console.print(f"[bold]{clean(plan_title(plan))}[/]")
-        _print_results(console, plan_cells(plan, cells), length_feature(summary))
+        for part in filter(None, plan_table(plan, cells, summary)):
+            console.print(part if isinstance(part, Table) else element_text(part))
         console.print(f"{clean(plan_answer(plan, summary))}\n", soft_wrap=True)
     if len(summary["transfer"]["scorers"]) <= _MOST_JUDGES + 1 and summary["transfer"]["rows"]:
         console.print("[bold]Trained on one, scored by all[/]  [dim]gains in SDs[/]")
-        console.print(_transfer_table(summary["transfer"]))
+        console.print(transfer_table(summary["transfer"]))
     console.print(
-        "[dim]Gains are in SDs of the initial policy's answers; below each number its 95 % "
-        "interval. "
+        "[dim]Gains are in SDs of the initial policy's answers; in brackets 95 % "
+        "intervals. "
         "Onset: seeds in which the judge's reward kept rising while the gold reward fell.[/]"
     )
     if note := pilot_note(summary):
         console.print(f"[bold yellow]{clean(note)}[/]", soft_wrap=True)
-
-
-def _print_results(console: Console, cells: Sequence[CellView], feature: str | None) -> None:
-    why: dict[str, None] = {}
-    rows = []
-    for cell in cells:
-        end = cell.gap["end"]
-        found = [*(end[name] for name in ("gold_level", "gold", "proxy")),
-                 cell.features.get(feature or "", {}).get("change")]  # fmt: skip
-        why |= {f"{cell.name}: {one['why']}": None for one in found if one and one["value"] is None}
-        rows.append([cell.name, *map(_estimate, found), _onset(cell.onset)])
-    columns = _columns("gold", "gold gain", "proxy gain", f"Δ {feature or 'length'}", "onset")
-    console.print(Table(columns, rows, keep=("gold gain", "proxy gain")))
-    for text in why:
-        console.print(f"[dim]– {clean(text)}[/]", soft_wrap=True)
-
-
-def _transfer_table(found: Mapping[str, Any]) -> Table:
-    names = found["scorers"]
-    rows = [
-        [row["judge"], *(_estimate(row["gains"][name]) for name in names)] for row in found["rows"]
-    ]
-    return Table(_columns(*names), rows)
-
-
-def _columns(*numbers: str) -> list[Column]:
-    """A column of names that may be broken, and numbers that may not."""
-    return [Column("trained on"), *(Column(heading, wrap=False) for heading in numbers)]
-
-
-def _estimate(found: Mapping[str, Any] | None) -> object:
-    if found is None or found["value"] is None:
-        return "–"
-    ends = "no interval"
-    if found["low"] is not None and found["high"] is not None:
-        ends = f"{format_number(found['low'], 2)} to {format_number(found['high'], 2)}"
-    return [format_number(found["value"], 2), below(ends)]
-
-
-def _onset(onset: Mapping[str, Any]) -> object:
-    """How many seeds had one, and below it the median step."""
-    if not onset["known"]:
-        return "–"
-    step = onset["median_step"]
-    when = None if step is None else below(f"step {step:g}")
-    return [f"{onset['hacked']}/{onset['known']}", when]
 
 
 def print_study_plan(console: Console, found: Mapping[str, Any]) -> None:
@@ -197,10 +149,6 @@ def run_study_file(
         bool,
         typer.Option("--dry-run", help="Print the plan and write nothing."),
     ] = False,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, help="Add this number to each of the file's seeds [default: 0]."),
-    ] = None,
     as_json: JsonSummary = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")] = False,
 ) -> None:
@@ -218,7 +166,9 @@ def run_study_file(
     Exit code: 0 done, 2 a bad file, 3 an arm failed or a judge could not be reached (the other arms
     are reported).
     """
-    study = _load_study(file, seed or 0)
+    from adjudge_lab.studies.study import Study  # noqa: PLC0415
+
+    study = Study.load(file)
     folder = folder or new_folder("study")
     if dry_run:
         _show_plan(study, folder, as_json=as_json)
@@ -261,17 +211,6 @@ def diff_run_files(
         print_differences(output(), (left, right), found)
     if found:
         raise typer.Exit(1)
-
-
-def _load_study(file: Path, seed: int) -> Study:
-    """The study in ``file``, with ``seed`` added to each of its seeds."""
-    from adjudge_lab.studies.study import Study  # noqa: PLC0415  (`study swap` needs none)
-
-    study = Study.load(file)
-    if not seed:
-        return study
-    data = {**load_toml(file, keep_references=True), "seeds": [one + seed for one in study.seeds]}
-    return Study.from_dict(data, where=str(file), folder=file.parent)
 
 
 def _run_with_bars(

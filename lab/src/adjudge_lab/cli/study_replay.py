@@ -17,9 +17,9 @@ from adjudge.cli.console import (
     print_problems,
     resumable_work,
 )
-from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     JUDGE_CALLS,
+    DryRun,
     JsonSummary,
     Quiet,
     Rows,
@@ -27,6 +27,7 @@ from adjudge.cli.options import (
     new_folder,
     output_option,
     parse_map,
+    print_call_estimates,
 )
 from adjudge.errors import ConfigError
 from adjudge.report.table import Table, numeric

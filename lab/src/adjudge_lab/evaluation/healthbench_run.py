@@ -27,9 +27,8 @@ from adjudge.report.page import Section, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.rubrics import rubric_digest
-from adjudge.runs.graded_run import GradedRun
 from adjudge.runs.grading import grade_rollouts, read_first_samples
-from adjudge.runs.job import GradingJob
+from adjudge.runs.job import GradedRun, GradingJob
 from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_run_calls
 from adjudge.text import encode_exactly
 from adjudge_lab.evaluation.healthbench import (
@@ -55,9 +54,7 @@ from adjudge_lab.evaluation.responses import (
 _OWN_RUBRIC_KEYS = ("rubric", "rubric_id", "criteria", "part")
 
 
-def load_rubric_grader_spec(
-    target: str, *, concurrency: int | None = None
-) -> tuple[RewardSpec, str]:
+def load_rubric_grader_spec(target: str) -> tuple[RewardSpec, str]:
     """The spec of ``FILE.toml`` or ``FILE.toml#GRADER`` with that grader alone, and its name.
 
     Its rubric is each row's, its formula HealthBench's (``points``, not clipped), whatever the spec
@@ -89,8 +86,6 @@ def load_rubric_grader_spec(
         for key, value in data.get("missing", {}).items()
         if key in ("max_missing", "patience_s")
     }
-    if concurrency is not None:
-        data["max_concurrency"] = concurrency
     return RewardSpec.from_dict(data, where=str(path), folder=path.parent), entry.name
 
 
@@ -153,13 +148,13 @@ def healthbench_missing_lines(summary: _SummaryEntry) -> list[str]:
 
 def write_healthbench_page(path: Path, summary: _SummaryEntry) -> None:
     """Write the page to ``path``, UTF-8."""
-    tags = [_scores_table(name, of) for name, of in group_tags(summary["tags"]).items()]
+    tags = [scores_table(name, of) for name, of in group_tags(summary["tags"]).items()]
     overall = {"HealthBench": summary["overall"]}
     html = render_page(
         "HealthBench",
         _facts(summary),
         [
-            Section("score", "Score", _scores_table("", overall), "Score"),
+            Section("score", "Score", scores_table("", overall), "Score"),
             Section("tags", "By tag", tags, "By tag"),
             Section("missing", "Not counted", _missing_parts(summary), "Not counted"),
             notes_section("adjudge_lab.evaluation", "healthbench_notes.html"),
@@ -194,7 +189,8 @@ def _missing_parts(summary: _SummaryEntry) -> list[object]:
     return [*healthbench_missing_lines(summary), Table(columns, rows)]
 
 
-def _scores_table(caption: str, entries: Mapping[str, _SummaryEntry]) -> Table:
+def scores_table(caption: str, entries: Mapping[str, _SummaryEntry]) -> Table:
+    """Scores with their spread and interval."""
     rows = []
     for name, one in entries.items():
         score, *interval = score_cells(one["score"], one["low"], one["high"], one["why"], name)
@@ -206,7 +202,7 @@ def _scores_table(caption: str, entries: Mapping[str, _SummaryEntry]) -> Table:
         Column("0 to 1", "plot"),
         *numeric("n"),
     ]
-    return Table(["", *columns], rows, caption=caption)
+    return Table(["", *columns], rows, caption=caption, drop=("SD", "n"))
 
 
 _GRADING = "grading"
@@ -231,7 +227,6 @@ class HealthbenchJob:
     responses: Path
     folder: Path
     by: HealthbenchJoinBy = "prompt"
-    concurrency: int | None = None
     budget_usd: float | None = None
     startup_patience_s: float = 0.0
     show_progress: bool = True
@@ -249,7 +244,7 @@ def evaluate_healthbench(job: HealthbenchJob) -> dict[str, Any]:
     :func:`~adjudge.runs.grading.grade_rollouts`.
     """
     started = time.perf_counter()
-    spec, grader = load_rubric_grader_spec(job.target, concurrency=job.concurrency)
+    spec, grader = load_rubric_grader_spec(job.target)
     items = read_healthbench_items(job.data, job.by)
     answers, problems = read_healthbench_answers(job.responses, job.by)
     pairs = _join_answers(job, items, answers)
@@ -302,7 +297,7 @@ def estimate_healthbench(job: HealthbenchJob) -> JudgeCallEstimate:
 
     Raises as :func:`evaluate_healthbench` does for what cannot be evaluated.
     """
-    spec, _ = load_rubric_grader_spec(job.target, concurrency=job.concurrency)
+    spec, _ = load_rubric_grader_spec(job.target)
     answers, _ = read_healthbench_answers(job.responses, job.by)
     pairs = _join_answers(job, read_healthbench_items(job.data, job.by), answers)
     with TemporaryDirectory() as folder:

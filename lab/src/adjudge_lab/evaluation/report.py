@@ -10,7 +10,6 @@ from adjudge.messages import content_text
 from adjudge.report.charts import scatter_chart
 from adjudge.report.elements import (
     Element,
-    Fragment,
     bold,
     format_integer,
     format_number,
@@ -38,18 +37,18 @@ _MAX_TEXT = 1_500
 
 def write_evaluation_report(path: Path, summary: Mapping[str, Any], rows: _RowsByModel) -> None:
     """Write ``report.html`` to ``path``, UTF-8; ``rows[i]`` are the episodes of model *i*."""
-    judges = [_judges_table(summary, model) for model in summary["models"]]
+    judges = [judges_table(summary, model) for model in summary["models"]]
     html = render_page(
         "Evaluation",
         _facts(summary),
         [
-            Section("comparison", "The two compared, seed by seed", _comparison(summary)),
+            Section("comparison", "The two compared, seed by seed", comparison_table(summary)),
             Section("judges", "Judges against the official score", judges, "Judges"),
             Section("scatter", "Seed by seed", _scatters(summary, rows), "Scatter"),
             Section(
                 "disagree", "Where they disagree", _disagreements(summary, rows), "Disagreements"
             ),
-            Section("seeds", "All seeds", _seeds_table(summary, rows), "Seeds"),
+            Section("seeds", "All seeds", seeds_table(summary, rows), "Seeds"),
             judge_calls_section({key: summary.get(key) for key in ("endpoints", "spending")}),
             notes_section(__package__ or ""),
         ],
@@ -69,22 +68,24 @@ def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _judges_table(summary: Mapping[str, Any], model: Mapping[str, Any]) -> Table:
+def judges_table(summary: Mapping[str, Any], model: Mapping[str, Any]) -> Table:
     """One model's table: official score, graders, reward."""
     rows = [
         ["official score", "", *_estimate_cells(model["official"]), "", "", "", "",
-         missing_text(model, None)]
+         missing_text(model, None) or "0"]
     ]  # fmt: skip
     weights = {grader["name"]: grader["weight"] for grader in summary["graders"]}
     for name, found in model["scores"].items():
         weight = "" if name not in weights else f"{weights[name]:g}" if weights[name] else "report"
         kinds = ("mean", "pearson", "spearman")
         cells = [cell for kind in kinds for cell in _estimate_cells(found[kind])]
-        rows.append([name, weight, *cells, missing_text(model, found)])
+        rows.append([name, weight, *cells, missing_text(model, found) or "0"])
     interval = Column("95 %", "i")
     columns = [*numeric("weight", "mean"), interval, *numeric("r"), interval, *numeric("rho"),
                interval, Column("missing")]  # fmt: skip
-    return Table(["", *columns], rows, caption=model["name"])
+    return Table(
+        ["", *columns], rows, caption=model["name"], drop=("weight",), keep=("mean", "missing")
+    )
 
 
 def _estimate_cells(estimate: Mapping[str, Any]) -> list[str]:
@@ -103,7 +104,8 @@ def missing_text(model: Mapping[str, Any], found: Mapping[str, Any] | None) -> s
     return ", ".join(kinds)
 
 
-def _comparison(summary: Mapping[str, Any]) -> Table | None:
+def comparison_table(summary: Mapping[str, Any]) -> Table | None:
+    """The second policy against the first, on the seeds of both."""
     if summary["comparison"] is None:
         return None
     model, baseline = (one["name"] for one in summary["models"])
@@ -117,9 +119,11 @@ def _comparison(summary: Mapping[str, Any]) -> Table | None:
         ]
         for name, one in summary["comparison"].items()
     ]
-    columns = [*numeric(model, baseline, "difference"), Column("95 %", "i"),
+    columns = [*numeric("mean", "its mean", "difference"), Column("95 %", "i"),
                *numeric("p", "wins", "ties", "losses", "seeds of both")]  # fmt: skip
-    return Table(["", *columns], rows)
+    caption = f"{model} against {baseline}"
+    drop = ("ties", "losses", "wins", "seeds of both", "its mean", "mean")
+    return Table(["", *columns], rows, caption=caption, drop=drop, keep=("difference",))
 
 
 def _scatters(summary: Mapping[str, Any], rows: _RowsByModel) -> Element | str:
@@ -204,23 +208,26 @@ def _shorten(text: str) -> str:
     return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + " …"
 
 
-def _seeds_table(summary: Mapping[str, Any], rows: _RowsByModel) -> list[object]:
+def seeds_table(
+    summary: Mapping[str, Any], rows: _RowsByModel, most: int = _MAX_ROWS
+) -> list[object]:
     """A row a seed: of each model the official score, its scores and the turns."""
     models = summary["models"]
     names = list(models[0]["scores"])
-    groups = [Fragment(bold(model["name"]), " ") for model in models]
-    columns = [
-        Column([group if place == 0 else "", name], "n")
-        for group in groups
-        for place, name in enumerate(("official", *names, "turns"))
-    ]
+    marks = [f" {place}" if len(models) > 1 else "" for place in range(1, len(models) + 1)]
+    caption = "; ".join(
+        f"{mark.strip()}: {one['name']}" for mark, one in zip(marks, models, strict=True) if mark
+    )
+    columns = numeric(
+        *(f"{name}{mark}" for mark in marks for name in ("official", *names, "turns"))
+    )
     body = [
         [own[0]["seed"], *(cell for row in own for cell in _seed_cells(row, names))]
-        for own in list(zip(*rows, strict=True))[:_MAX_ROWS]
+        for own in list(zip(*rows, strict=True))[:most]
     ]
-    left = summary["seeds"] - _MAX_ROWS
+    left = summary["seeds"] - most
     more = f"{format_integer(left)} more seeds are in episodes.jsonl." if left > 0 else ""
-    return [Table(["seed", *columns], body), more]
+    return [Table(["seed", *columns], body, caption=caption), more]
 
 
 def _seed_cells(row: Mapping[str, Any], names: Sequence[str]) -> list[object]:

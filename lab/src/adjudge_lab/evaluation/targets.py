@@ -246,24 +246,17 @@ class PolicyTarget(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.place}#{self.model}" if self.model else self.place
 
 
-def find_policy_target(
-    name: str, *, base_url: str | None = None, api_key_env: str | None = None
-) -> PolicyTarget:
+def find_policy_target(name: str, *, api_key_env: str | None = None) -> PolicyTarget:
     """What ``name`` means.
 
-    With ``base_url`` a model's name there; else ``http://HOST/v1#MODEL``, a folder with a model in
-    it, a folder of ``adjudge train`` (its last model), one with ``@STEP``, a GGUF file, a model of
-    ``adjudge models list``, or a name on the hub.
-    Raises :class:`~adjudge.errors.ConfigError`.
+    ``http://HOST/v1#MODEL``, a folder with a model in it, a folder of ``adjudge train`` (its last
+    model), one with ``@STEP``, a GGUF file, a model of ``adjudge models list``, or a name on the
+    hub. Raises :class:`~adjudge.errors.ConfigError`.
     """
-    if base_url is not None:
-        return _endpoint_target(f"{base_url}#{name}", name, api_key_env)
     if is_address(name):
         return _endpoint_target(name, name, api_key_env)
     if api_key_env is not None:
-        raise ConfigError(
-            "--api-key-env: can only be used with an endpoint (http://HOST/v1#MODEL or --base-url)"
-        )
+        raise ConfigError("--api-key-env: can only be used with an endpoint (http://HOST/v1#MODEL)")
     path, step = Path(name), None
     if not path.is_dir() and (found := _RUN_AT_STEP.match(name)) and Path(found[1]).is_dir():
         path, step = Path(found[1]), int(found[2])

@@ -461,7 +461,7 @@ def _cut_table(
 def _estimate_cell(found: _JsonObject | None) -> Fragment:
     if found is None or found["value"] is None:
         return Fragment(format_estimate(found))
-    return Fragment(format_number(found["value"]), small(format_estimate_interval(found)))
+    return Fragment(format_number(found["value"]), " ", small(format_estimate_interval(found)))
 
 
 def _heat_cell(found: _JsonObject, most: float, *, own: bool) -> Element:

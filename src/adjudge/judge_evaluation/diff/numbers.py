@@ -22,7 +22,7 @@ from adjudge.judge_evaluation.diff.comparison import (
     turns_sign,
 )
 from adjudge.judge_evaluation.diff.pairing import DiffRun, LabelledPairs, PairedRuns, RowPair
-from adjudge.runs.noise import REWARD, summarise_noise
+from adjudge.runs.summary import REWARD, summarise_noise
 from adjudge.stats import TIE_TOLERANCE, Estimate, describe_sizes, mean
 from adjudge.stats.bootstrap import bootstrap_groups, ratio
 from adjudge.stats.estimates import NO_VALUE, NOTHING_VARIED, ItemColumns

@@ -41,15 +41,14 @@ from adjudge.runs.report.sections import (
     summary_tiles,
 )
 from adjudge.runs.report.tables import judge_calls_section, noise_section
-from adjudge.runs.view.answers import describe_sample, list_disagreements
-from adjudge.runs.view.run_reader import RunReader
+from adjudge.runs.sample_index import RolloutIndex
+from adjudge.runs.samples import RunSamples, describe_sample, list_disagreements
+from adjudge.runs.summary import GradingTotals
 
 _PACKAGE, _FRAME = "adjudge.runs.report", "adjudge.report"
 MAX_STORIES = 60
 MAX_STORY_BYTES = 1_300_000
 """What the samples in full may take in the page."""
-MAX_INDEXED_SAMPLES = 200_000
-"""Of a run with more samples none is in full: finding the worst would take longer than reading."""
 _FULL_EXTREMES, _FULL_EACH_KIND = 8, 4
 STORY_CHOICE = (
     f"the worst disagreements, {_FULL_EACH_KIND} of each kind of missing reward, the "
@@ -62,7 +61,7 @@ def write_grading_report(
     path: Path,
     summary: Mapping[str, Any],
     rows: Sequence[ReportRow],
-    series: ReportSeries | None = None,
+    series: ReportSeries | GradingTotals | None = None,
     stories: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``report.html`` of a run to ``path``, UTF-8, in one piece.
@@ -87,7 +86,10 @@ def write_grading_report(
 
 
 def _sections(
-    summary: Mapping[str, Any], series: ReportSeries, shown: int, stories: Mapping[str, Any]
+    summary: Mapping[str, Any],
+    series: ReportSeries | GradingTotals,
+    shown: int,
+    stories: Mapping[str, Any],
 ) -> list[Section]:
     reward, *scores = (
         ScoreSeries(values, series.outcomes, series.groups)
@@ -184,25 +186,18 @@ def _six_digits(value: float | None) -> float | None:
 # --- samples in full ------------------------------------------------------------------------------
 
 
-def read_stories(folder: Path, *, most: int = MAX_STORIES) -> dict[str, Any]:
+def choose_stories(run: RunSamples, *, most: int = MAX_STORIES) -> dict[str, Any]:
     """What the page of a finished grading run has of its samples in full.
 
-    ``samples`` by link, as the live page gets them; ``disagreements``: the worst. Empty where the
-    folder cannot be read, or has too many.
+    ``samples`` by link, as the live page gets them; ``disagreements``: the worst.
     """
-    reading = RunReader(folder)
-    reading.refresh()
-    while reading.unindexed_bytes and len(reading.rollouts) <= MAX_INDEXED_SAMPLES:
-        reading.refresh()
-    if not reading.rollouts or len(reading.rollouts) > MAX_INDEXED_SAMPLES:
-        return {}
-    worst = list_disagreements(reading)
+    worst = list_disagreements(run)
     left, samples = MAX_STORY_BYTES, dict[str, Any]()
-    for row in _choose_rows(reading, [one["row"] for one in worst["worst"]]):
+    for row in _choose_rows(run.rollouts, [one["row"] for one in worst["worst"]]):
         if len(samples) == most:
             break
         try:
-            found = describe_sample(reading, row)
+            found = describe_sample(run, row)
         except AdjudgeError:  # the folder's transcripts are damaged; the page goes without
             continue
         size = len(embed_json({"": found}).encode())
@@ -212,9 +207,8 @@ def read_stories(folder: Path, *, most: int = MAX_STORIES) -> dict[str, Any]:
     return {"disagreements": worst, "samples": samples}
 
 
-def _choose_rows(reading: RunReader, worst: Sequence[int]) -> Iterator[int]:
+def _choose_rows(rollouts: RolloutIndex, worst: Sequence[int]) -> Iterator[int]:
     """Rows of each sort in turns, each once; the first is the worst disagreement."""
-    rollouts = reading.rollouts
     kinds: dict[int, list[int]] = {}
     for row, failed in enumerate(rollouts.failed):
         of_kind = kinds.setdefault(rollouts.kind_of[row], []) if failed else []

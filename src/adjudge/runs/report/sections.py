@@ -152,8 +152,13 @@ def _sizes(groups: Mapping[str, Any]) -> str:
     return f"{format_integer(low)} to {format_integer(high)} samples{note}"
 
 
-def forest_table(summary: Mapping[str, Any]) -> Table:
-    """Pooled AUC and within-group concordance of the reward, the graders and the baselines."""
+def forest_table(summary: Mapping[str, Any], *, drawn: bool = True) -> Table:
+    """Pooled AUC and within-group concordance of the reward, the graders and the baselines.
+
+    Where the environment's reward has more than two values, the pooled number is a concordance.
+    ``drawn``: whether the intervals are, which the caption then explains.
+    """
+    kind = "AUC" if (summary.get("env_reward") or {}).get("binary", True) else "concordance"
     reward, baselines = summary.get("reward") or {}, summary.get("baselines") or {}
     found: list[tuple[object, Mapping[str, Any]]] = (
         [("Reward", reward)] if reward.get("auc") else []
@@ -165,18 +170,18 @@ def forest_table(summary: Mapping[str, Any]) -> Table:
         if baselines.get(key)
     ]
     keys = [
-        Element("span", f"{kind} ", class_=f"key {name}")
-        for kind, name in (("within group", "within"), ("pooled", "pooled"))
+        Element("span", f"{what} ", class_=f"key {name}")
+        for what, name in (("within group", "within"), ("pooled", "pooled"))
     ]
     return Table(
         [
             "Grader",
             Column(forest_axis(), "plot"),
             Column("Within group", "n within"),
-            *numeric("Pooled AUC"),
+            *numeric(f"Pooled {kind}"),
         ],
         [_forest_row(label, of) for label, of in found],
-        caption=[keys, "with 95\u00a0% intervals"],
+        caption=[keys, "with 95\u00a0% intervals"] if drawn else "Against the environment's reward",
         kind="forest",
     )
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from adjudge.report.elements import Element, bold, paragraph, small
 from adjudge.report.page import Section, render_output
 from adjudge.report.table import Column, Table, lost, numeric
+from adjudge.runs.report.sections import forest_table
 
 _GROUP_CHARS = 80
 
@@ -26,13 +27,13 @@ def render_run(
     text: str, summary: Mapping[str, Any], rows: Sequence[FirstSample], total: int
 ) -> str:
     """A run of ``total`` samples in a notebook: its numbers, and its first samples."""
-    calls: list[object] = [calls_table(one) for one in endpoint_tables(summary)]
+    calls: list[object] = [*calls_tables(summary)]
     calls += [paragraph(describe_calls(summary))] if calls else []
     return render_output(
         paragraph(text),
         score_table(summary),
         [paragraph(lost("warning: "), one) for one in summary["warnings"]],
-        agreement_table(summary) if summary["env_reward"] else None,
+        forest_table(summary, drawn=False) if summary["env_reward"] else None,
         Element("details", Element("summary", "Judge calls"), calls) if calls else None,
         _first_rows(rows, total),
     )
@@ -80,35 +81,6 @@ def score_table(summary: Mapping[str, Any]) -> Table:
         drop=("zero spread", "std in group", "std", "weight"),
         keep=("mean", "missing"),
     )
-
-
-def agreement_table(summary: Mapping[str, Any]) -> Table:
-    """Graders, reward and baselines against the environment's reward, which the run must have."""
-    kind = "AUC" if summary["env_reward"]["binary"] else "concordance"
-    pooled, within = f"{kind}, pooled", "within group"
-    columns = ["against the environment's reward", *numeric(pooled), Column("95 %", "i"),
-               *numeric(within), Column("95 %", "i"), Column("pairs", "i")]  # fmt: skip
-    entries: list[tuple[object, Mapping[str, Any]]] = list(summary["graders"].items())
-    if summary["reward"]["auc"]:
-        entries.append((bold("reward"), summary["reward"]))
-    entries += [
-        (small(f"baseline: {name.replace('_', ' ')}"), figures)
-        for name, figures in summary["baselines"].items()
-    ]
-    rows = []
-    for label, figures in entries:
-        inside = figures["concordance"]
-        pairs = f"{inside['pairs']:,}" if inside else "0"
-        rows.append([label, *_estimate_cells(figures["auc"]), *_estimate_cells(inside), pairs])
-    return Table(columns, rows, keep=(pooled, within))
-
-
-def _estimate_cells(figures: Mapping[str, Any] | None) -> tuple[str, str]:
-    if figures is None:
-        return "–", ""
-    low, high = figures["low"], figures["high"]
-    interval = "" if low is None or high is None else f"{low:.2f}-{high:.2f}"
-    return f"{figures['value']:.3f}", interval
 
 
 def _spread_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
@@ -235,21 +207,13 @@ def _gauge_rows(entry: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-class EndpointTable(NamedTuple):
-    """An endpoint's calls: a row is a label and a text for each of ``columns``."""
-
-    name: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-def endpoint_tables(summary: Mapping[str, Any]) -> list[EndpointTable]:
+def calls_tables(summary: Mapping[str, Any]) -> list[Table]:
     """What each endpoint was asked; of a resumed run now, and in all invocations of its folder."""
     now = {endpoint_name(one): one for one in summary.get("endpoints") or []}
     spending = summary.get("spending") or {}
     if spending.get("invocations", 1) == 1:
         return [
-            EndpointTable(name, [""], _filled_rows([_counter_rows(one) | _gauge_rows(one)]))
+            _calls_table(name, [""], [_counter_rows(one) | _gauge_rows(one)])
             for name, one in now.items()
         ]
     columns = ["this invocation", f"all {spending['invocations']:,}"]
@@ -257,14 +221,21 @@ def endpoint_tables(summary: Mapping[str, Any]) -> list[EndpointTable]:
     for one in spending["endpoints"]:
         name = endpoint_name(one)
         ours = _counter_rows(now[name]) | _gauge_rows(now[name]) if name in now else {}
-        found.append(EndpointTable(name, columns, _filled_rows([ours, _counter_rows(one)])))
+        found.append(_calls_table(name, columns, [ours, _counter_rows(one)]))
     return found
 
 
-def _filled_rows(columns: Sequence[Mapping[str, str]]) -> list[list[str]]:
-    labels = dict.fromkeys(label for one in columns for label in one)
-    rows = [[label, *(one.get(label, "") for one in columns)] for label in labels]
-    return [row for row in rows if any(row[1:])]
+def _calls_table(name: str, columns: Sequence[str], values: Sequence[Mapping[str, str]]) -> Table:
+    """An endpoint's numbers under its name; what failed is marked."""
+    rows = [
+        [label, *(lost(text) if label in _ALARMS and text else text for text in texts)]
+        for label in dict.fromkeys(label for one in values for label in one)
+        if any(texts := [one.get(label, "") for one in values])
+    ]
+    return Table(["", *numeric(*columns)], rows, caption=name, kind="metrics")
+
+
+_ALARMS = ("failed", "circuit opened")
 
 
 def describe_spending(summary: Mapping[str, Any]) -> str:
@@ -296,22 +267,9 @@ def describe_calls(summary: Mapping[str, Any]) -> str:
     return "; ".join(filter(None, (why, describe_spending(summary))))
 
 
-def calls_table(found: EndpointTable) -> Table:
-    """An endpoint's numbers under its name; what failed is marked."""
-    rows = [
-        [label, *(lost(text) if label in ("failed", "circuit opened") and text else text
-                  for text in texts)]
-        for label, *texts in found.rows
-    ]  # fmt: skip
-    return Table([found.name, *found.columns], rows)
-
-
 def judge_calls_section(summary: Mapping[str, Any]) -> Section:
     """A page's table per endpoint; empty for a run without judges."""
-    tables = [
-        Table(["", *numeric(*one.columns)], one.rows, caption=one.name, kind="metrics")
-        for one in endpoint_tables(summary)
-    ]
+    tables = calls_tables(summary)
     note = describe_calls(summary)
     found = [Element("div", tables, class_="calls"), note and f"{note}."]
     return Section("calls", "Judge calls", found if tables else [])

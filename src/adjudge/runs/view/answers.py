@@ -1,8 +1,7 @@
-"""What the server answers: the first screen, groups and single samples.
+"""What the server answers of a whole run: the first screen, and pages of groups.
 
 The first screen says how far the run is: tiles, curves over steps, alarms. The rest comes when the
-page asks for it. A link names a sample in the page's address, and still does after a reload or on
-another machine: ``17`` is the sample of that index, ``3/17`` that of step 3 of a training run.
+page asks for it.
 """
 
 from __future__ import annotations
@@ -15,18 +14,10 @@ from typing import Any, NamedTuple
 from adjudge.report.charts import ChartLine, line_chart, merge_equal_lines
 from adjudge.report.elements import format_integer, format_number, format_percent, format_times
 from adjudge.report.page import Tile
-from adjudge.rewards.formulas import group_step
-from adjudge.runs.label_queue import MOST, Disagreements, find_disagreements
-from adjudge.runs.view.index import (
-    AdvantageComparison,
-    Curves,
-    RolloutIndex,
-    drawable_number,
-    explain_reward,
-    present_number,
-)
-from adjudge.runs.view.run_reader import RunReader
-from adjudge.stats import mean, std
+from adjudge.runs.sample_index import RolloutIndex, drawable_number
+from adjudge.runs.samples import describe_group, present_rewards
+from adjudge.runs.view.run_reader import Curves, RunReader
+from adjudge.stats import std
 
 _MOST_LINES = 6
 _RECENT = 10
@@ -67,7 +58,6 @@ _CHARTS = (
                                 ("wait for judges", "judge_wait_s"), ("update", "update_s")), 0.0),
     _Chart("Lag of the judged policy, versions", (("lag", "lag"),), 0.0),
 )  # fmt: skip
-_SCORE = "_score"
 _MISSING = "judge/missing_frac"
 _UNDRAWN = "not_sampled"
 _NOT_GRADERS = {"judge/score_mean"}
@@ -338,7 +328,6 @@ def _six_digits(values: Iterable[float | None]) -> list[float | None]:
 
 
 _PAGE = 20
-_MAX_MEMBERS = 256
 
 
 # --- groups -------------------------------------------------------------------------------------
@@ -366,7 +355,7 @@ def list_groups(
         "found": len(kept),
         "page": page,
         "pages": pages,
-        "groups": [_group_line(rollouts, one) for one in shown],
+        "groups": [describe_group(rollouts, one) for one in shown],
     }
 
 
@@ -375,173 +364,4 @@ def _matches_filter(rollouts: RolloutIndex, one: int, show: str) -> bool:
         return one in rollouts.missing
     if show == "turned":
         return bool(rollouts.turned(one))
-    return std(_present_rewards(rollouts, one)) == 0
-
-
-def _present_rewards(rollouts: RolloutIndex, one: int) -> list[float]:
-    snapped = group_step(rollouts.rewards_of(one), "none")
-    return [reward for reward in snapped if reward is not None]
-
-
-def _group_line(rollouts: RolloutIndex, one: int) -> dict[str, Any]:
-    found = rollouts.groups[one]
-    present = _present_rewards(rollouts, one)
-    return {
-        "id": one,
-        "row": found.rows[0],
-        "name": found.name,
-        "step": found.step,
-        "size": len(found.rows),
-        "missing": rollouts.missing.get(one, 0),
-        "turned": rollouts.turned(one),
-        "mean": mean(present),
-        "std": std(present),
-    }
-
-
-def _as_list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-# --- one sample ---------------------------------------------------------------------------------
-
-
-def describe_sample(reading: RunReader, row: int) -> dict[str, Any] | None:
-    """One sample: its story, its group, and where to go from it.
-
-    ``story`` is :meth:`adjudge.runs.story.StoryTeller.tell`'s. ``steps`` has the links of the
-    samples to go to, ``formula`` how the reward came together, if known. ``None`` where there is
-    no such sample, or its file has changed since it was indexed.
-    """
-    rollouts = reading.rollouts
-    if not 0 <= row < len(rollouts):
-        return None
-    found = reading.row(row)
-    if found is None:
-        return None
-    one = rollouts.group_of[row]
-    members = list(rollouts.groups[one].rows)
-    place = members.index(row)
-    both = rollouts.both_ways(one)
-    return {
-        "row": row,
-        "link": sample_link(reading, row),
-        "steps": describe_steps(reading, row),
-        "group": _group_line(rollouts, one),
-        "previous": members[place - 1] if place else None,
-        "next": members[place + 1] if place + 1 < len(members) else None,
-        "left_out": both.left_out[place],
-        "as_zero": both.as_zero[place],
-        "turned": place in both.turned,
-        "formula": explain_reward(reading.reward, found),
-        **{name: drawable_number(found.get(name)) for name in ("seed", "policy_version", "tokens")},
-        "turn_advantages": [drawable_number(x) for x in _as_list(found.get("turn_advantages"))],
-        "story": reading.tell(found, _compared_members(reading, one, both)),
-    }
-
-
-def _compared_members(
-    reading: RunReader, group: int, both: AdvantageComparison
-) -> list[dict[str, Any]]:
-    """A group's rewards and advantages, without a look into the file."""
-    rollouts = reading.rollouts
-    turned = set(both.turned)
-    return [
-        {
-            "row": row,
-            "link": sample_link(reading, row),
-            "index": rollouts.places[row],
-            "reward": present_number(rollouts.reward[row]),
-            "missing": rollouts.kinds[rollouts.kind_of[row]],
-            "env_reward": present_number(rollouts.env_reward[row]),
-            "advantage": present_number(rollouts.advantage[row]),
-            "left_out": both.left_out[place],
-            "as_zero": both.as_zero[place],
-            "turned": place in turned,
-        }
-        for place, row in enumerate(rollouts.groups[group].rows[:_MAX_MEMBERS])
-    ]
-
-
-# --- ways through the samples ---------------------------------------------------------------------
-
-
-def sample_link(reading: RunReader, row: int) -> str:
-    """The link of a sample."""
-    rollouts = reading.rollouts
-    index = rollouts.places[row]
-    if reading.kind == "train":
-        return f"{rollouts.groups[rollouts.group_of[row]].step}/{index}"
-    return str(index)
-
-
-def find_row(reading: RunReader, index: int, step: int | None = None) -> dict[str, int] | None:
-    """The row that a link names; ``None`` where there is none, or not yet."""
-    rollouts = reading.rollouts
-    rows: Iterable[int] = range(len(rollouts))
-    if step is not None:
-        groups = rollouts.steps.get(step, ())
-        rows = (row for group in groups for row in rollouts.groups[group].rows)
-    row = next((row for row in rows if rollouts.places[row] == index), None)
-    return None if row is None else {"row": row}
-
-
-def describe_steps(reading: RunReader, row: int) -> dict[str, str | None]:
-    """The links from one sample to others; ``failure`` and ``group`` begin again at the end."""
-    rollouts = reading.rollouts
-    members = rollouts.groups[rollouts.group_of[row]].rows
-    place = members.index(row)
-    found = {
-        "previous": row - 1 if row else None,
-        "next": row + 1 if row + 1 < len(rollouts) else None,
-        "group": members[(place + 1) % len(members)] if len(members) > 1 else None,
-        "failure": _next_failure(rollouts, row),
-    }
-    return {name: None if one is None else sample_link(reading, one) for name, one in found.items()}
-
-
-def _next_failure(rollouts: RolloutIndex, row: int) -> int | None:
-    found = rollouts.failed.find(1, row + 1)
-    if found < 0:
-        found = rollouts.failed.find(1)
-    return None if found in {-1, row} else found
-
-
-def list_disagreements(reading: RunReader) -> dict[str, Any]:
-    """The worst disagreements of the run so far, each with the link of its sample."""
-    found = find_run_disagreements(reading)
-    rollouts = reading.rollouts
-    return {
-        "samples": len(rollouts),
-        "rule": found.rule,
-        "worst": [
-            {
-                **one._asdict(),
-                "row": one.place,
-                "link": sample_link(reading, one.place),
-                "name": _name(reading, one.place),
-            }
-            for one in found.worst
-        ],
-    }
-
-
-def _name(reading: RunReader, row: int) -> str:
-    rollouts = reading.rollouts
-    group = rollouts.groups[rollouts.group_of[row]]
-    step = f", step {group.step}" if reading.kind == "train" else ""
-    return f"Sample {rollouts.places[row]}{step}" + (f", group {group.name}" if group.name else "")
-
-
-def find_run_disagreements(reading: RunReader, *, most: int | None = MOST) -> Disagreements:
-    """The worst disagreements of the run so far; ``most`` ``None`` for all."""
-    rollouts = reading.rollouts
-    every = range(len(rollouts))
-    scores = {
-        key.removesuffix(_SCORE): [rollouts.score(key, row) for row in every]
-        for key in rollouts.scores
-        if key.endswith(_SCORE)
-    }
-    env_rewards = [present_number(value) for value in rollouts.env_reward]
-    judges = [name for name, one in reading.graders.items() if one.asks_judge]
-    return find_disagreements(rollouts.group_of, env_rewards, scores, judges, most=most)
+    return std(present_rewards(rollouts, one)) == 0

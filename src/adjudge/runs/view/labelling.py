@@ -17,28 +17,28 @@ from typing import Any, Literal
 
 import msgspec
 
-from adjudge.runs.label_queue import (
+from adjudge.runs.labels import (
     QUEUE_SIZE,
+    Label,
+    LabelLog,
     QueueEntry,
     QueueReason,
     QueueSample,
     build_queue,
-)
-from adjudge.runs.labels import (
-    Label,
-    LabelLog,
     check_author,
     select_current,
     stamp_label,
 )
-from adjudge.runs.view.answers import find_run_disagreements
-from adjudge.runs.view.index import present_number
+from adjudge.runs.sample_index import present_number
+from adjudge.runs.samples import SCORE, find_run_disagreements
 from adjudge.runs.view.run_reader import RunReader
 
 MAX_BODY = 65_536
 """Bytes of a request that writes; a note of the longest kind fits."""
 TOKEN_HEADER = "X-Adjudge-Token"  # noqa: S105 (a header's name)
 _MAX_LEVELS = 20
+_TAKEN_OVER = ("author", "grader", "verdict", "score", "note", "blind", "queue", "withdrawn")
+"""What a label has as the request has it."""
 
 
 class RequestRefused(Exception):
@@ -119,8 +119,8 @@ class LabelDesk:
 
     def _label(self, asked: LabelRequest) -> Label:
         place = self._place(asked.row)
-        known = {name for name, _ in self._targets()}
-        if asked.grader is not None and asked.grader not in known:
+        scores = self.reading.rollouts.scores
+        if asked.grader is not None and f"{asked.grader}{SCORE}" not in scores:
             raise RequestRefused(400, "grader: the run has no such grader")
         self._check_score(asked)
         over: dict[str, Any] = {}
@@ -132,21 +132,10 @@ class LabelDesk:
             ):
                 raise RequestRefused(400, "over: must be another sample of the same group")
             over = {"preferred_over": other["key"], "over_index": other["index"]}
+        said = {name: getattr(asked, name) for name in _TAKEN_OVER}
+        judged = self._judge_score(asked.row, asked.grader)
         try:
-            return Label(
-                **stamp_label(),
-                **place,
-                **over,
-                author=asked.author,
-                grader=asked.grader,
-                verdict=asked.verdict,
-                score=asked.score,
-                note=asked.note,
-                judge_score=self._judge_score(asked.row, asked.grader),
-                blind=asked.blind,
-                queue=asked.queue,
-                withdrawn=asked.withdrawn,
-            )
+            return Label(**stamp_label(), **place, **over, **said, judge_score=judged)
         except ValueError as error:
             raise RequestRefused(400, str(error)) from None
 
@@ -182,24 +171,22 @@ class LabelDesk:
         rollouts = self.reading.rollouts
         if grader is None:
             return present_number(rollouts.reward[row])
-        return rollouts.score(f"{grader}_score", row)
+        return rollouts.score(f"{grader}{SCORE}", row)
 
-    def _targets(self) -> list[tuple[str, str]]:
-        """Graders by name, each with its column."""
-        ending = "_score"
-        return [
-            (key.removesuffix(ending), key)
-            for key in self.reading.rollouts.scores
-            if key.endswith(ending)
-        ]
+    def _parse_author(self, name: str | None) -> str:
+        try:
+            return check_author(name) if name else self.author
+        except ValueError as error:
+            raise RequestRefused(400, str(error)) from None
 
     # --- what there is --------------------------------------------------------------------------
 
-    def describe(self, author: str, row: int | None = None) -> dict[str, Any]:
+    def describe(self, author: str | None = None, row: int | None = None) -> dict[str, Any]:
         """Who labels, with what token, on which scales; and the author's labels of one sample.
 
         Labels of others are counted and not shown: they would lead whoever labels.
         """
+        author = self._parse_author(author)
         own = [one for one in self._current() if one.author == author]
         found: dict[str, Any] = {
             "author": author,
@@ -215,8 +202,9 @@ class LabelDesk:
             ]
         return found
 
-    def next_entries(self, author: str) -> dict[str, Any]:
+    def next_entries(self, author: str | None = None) -> dict[str, Any]:
         """What is left of the author's round of the queue, and how many of it are done."""
+        author = self._parse_author(author)
         own = [one for one in self._current() if one.author == author]
         # A random one that the person had chosen is asked again: left out, it would bias the rest.
         done = {(one.step, one.index) for one in own if one.queue is not None}
@@ -269,7 +257,11 @@ class LabelDesk:
     def _scales(self) -> list[dict[str, Any]]:
         """What the judge's numbers range over; ``levels`` where there are few."""
         rollouts = self.reading.rollouts
-        columns = [(None, rollouts.reward), *((n, rollouts.scores[c]) for n, c in self._targets())]
+        named = [key for key in rollouts.scores if key.endswith(SCORE)]
+        columns = [
+            (None, rollouts.reward),
+            *((key.removesuffix(SCORE), rollouts.scores[key]) for key in named),
+        ]
         found = []
         for name, column in columns:
             levels = sorted({value for value in column if value == value})  # noqa: PLR0124 (NaN)
@@ -288,11 +280,3 @@ class LabelDesk:
         if stamp != self._stamp:
             self._stamp, self._labels = stamp, select_current(self._log.read())
         return self._labels
-
-
-def parse_author(name: str | None, default: str) -> str:
-    """Who labels; raises :class:`RequestRefused` for a name that is none."""
-    try:
-        return check_author(name) if name else default
-    except ValueError as error:
-        raise RequestRefused(400, str(error)) from None

@@ -5,27 +5,20 @@ A growing file of JSON lines is read once: whole lines as they come, and when to
 
 from __future__ import annotations
 
-import contextlib
+import math
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
-
-from adjudge.errors import RolloutError, RunFolderError
 from adjudge.report.page import to_browser_json
-from adjudge.rollouts.samples import sample_from_row
-from adjudge.runs.story import GraderFacts, StoryTeller, read_grader_facts
-from adjudge.runs.transcripts import TranscriptStore
-from adjudge.runs.view.index import (
-    Curves,
-    RolloutIndex,
-    read_reward_settings,
-)
-from adjudge.types import Sample
+from adjudge.runs.sample_index import RolloutIndex, drawable_number
+from adjudge.runs.samples import RunKind, RunSamples, decode_json
 
 _CHUNK = 4 * 2**20
 _FINGERPRINT_BYTES = 256
@@ -95,7 +88,77 @@ class JsonlTail:
         return not self.rewritten
 
 
-RunKind = Literal["train", "grade"]
+MAX_CURVE_POINTS = 600
+MAX_CURVES = 256
+"""Metrics that are followed; a row with more has its further ones left out."""
+
+
+class Curves:
+    """Mean values over runs of ``width`` rows; ``width`` doubles when there are too many runs.
+
+    So a point is one step while there are at most ``2 * MOST_POINTS``, and adding a row costs the
+    same however many came before. A value that is absent counts in no mean.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.width = 1
+        self.last: dict[str, float] = {}
+        self._sums: dict[str, list[float]] = {}
+        self._counts: dict[str, list[int]] = {}
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Take in one row of ``metrics.jsonl``; what is no number in it is left out."""
+        values = {key: x for key, value in row.items() if (x := drawable_number(value)) is not None}
+        if "step" not in values:
+            values["step"] = float(self.rows + 1)
+        place = self.rows // self.width
+        if place >= 2 * MAX_CURVE_POINTS:
+            self._halve()
+            place = self.rows // self.width
+        for key, value in values.items():
+            if key not in self._sums and len(self._sums) >= MAX_CURVES:
+                continue
+            sums, counts = self._sums.setdefault(key, []), self._counts.setdefault(key, [])
+            missing = place + 1 - len(sums)
+            sums.extend([0.0] * missing)
+            counts.extend([0] * missing)
+            sums[place] += value
+            counts[place] += 1
+        self.rows += 1
+        self.last = values
+
+    def _halve(self) -> None:
+        self.width *= 2
+        for key, sums in self._sums.items():
+            counts = self._counts[key]
+            self._sums[key] = [sum(sums[i : i + 2]) for i in range(0, len(sums), 2)]
+            self._counts[key] = [sum(counts[i : i + 2]) for i in range(0, len(counts), 2)]
+
+    def points(self, key: str, among: str | None = None) -> list[float | None]:
+        """The values of one metric, one a point; ``None`` where none of the point's rows has it.
+
+        ``among``: of the rows that have that other metric, those without ``key`` count as 0: a
+        share by kind is written for the kinds that occurred.
+        """
+        every = math.ceil(self.rows / self.width)
+        columns = self._sums.get(key, []), self._counts.get(among or key, [])
+        sums, counts = (chain(column, repeat(0)) for column in columns)
+        return [
+            total / n if n else None
+            for total, n, _ in zip(sums, counts, range(every), strict=False)
+        ]
+
+    def total(self, key: str) -> float | None:
+        """The sum of one metric over all rows that have it; ``None`` where none has."""
+        return math.fsum(self._sums[key]) if key in self._sums else None
+
+    @property
+    def keys(self) -> list[str]:
+        """The metrics seen so far."""
+        return list(self._sums)
+
+
 RunState = Literal["waiting", "running", "stopped", "done"]
 
 _BUDGET = 16 * 2**20
@@ -133,12 +196,12 @@ class _SmallFile:
     def table(self) -> dict[str, Any]:
         """The file's JSON object; empty for anything else."""
         if self._table is None:
-            found = _decode_json(self.data)
+            found = decode_json(self.data)
             self._table = found if isinstance(found, dict) else {}
         return self._table
 
 
-class RunReader:
+class RunReader(RunSamples):
     """A run folder, training or grading, in whatever state its files are.
 
     :meth:`refresh` reads what was appended since the last one, at most ``budget`` bytes of
@@ -148,29 +211,24 @@ class RunReader:
     """
 
     def __init__(self, folder: Path, *, budget: int = _BUDGET) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.generation = 1
         self._budget = budget
         self._run = _SmallFile(folder / "run.json")
         self._summary = _SmallFile(folder / "summary.json")
         self._config = _SmallFile(folder / "config.toml")
-        self.run: dict[str, Any] = {}
         self.summary: dict[str, Any] = {}
-        self.reward: dict[str, Any] = {}
-        """The settings of the reward, where the folder has them."""
-        self.kind: RunKind | None = None
         self._start()
 
     def _start(self) -> None:
         """Nothing is read of the files that grow: when one of them was written anew, too."""
-        name = "rewards.jsonl" if self.kind == "grade" else "rollouts.jsonl"
         self._metrics = JsonlTail(self.folder / "metrics.jsonl")
         self._alarms = JsonlTail(self.folder / "alarms.jsonl")
-        self._samples = JsonlTail(self.folder / name)
+        self._samples = JsonlTail(self.path)
         self._journal = JsonlTail(self.folder / "journal.jsonl")
         self._tails = (self._metrics, self._alarms, self._samples, self._journal)
         self.curves = Curves()
-        self.rollouts = RolloutIndex(stepped=self.reward.get("group", "none") != "none")
+        self.rollouts = RolloutIndex(stepped=self.is_stepped)
         self.alarms: list[dict[str, Any]] = []
         self._journal_lines = self._broken_lines = 0
 
@@ -277,12 +335,12 @@ class RunReader:
 
     def _read(self) -> None:
         for _, line in self._metrics.lines(_BUDGET):
-            if isinstance(row := _decode_json(line), dict):
+            if isinstance(row := decode_json(line), dict):
                 self.curves.add(row)
             else:
                 self._broken_lines += 1
         for _, line in self._alarms.lines(_BUDGET):
-            found = to_browser_json(_decode_json(line))
+            found = to_browser_json(decode_json(line))
             if isinstance(found, dict) and len(self.alarms) < _MOST_ALARMS:
                 self.alarms.append(found)
         budget = self._budget if len(self.rollouts) else min(_FIRST, self._budget)
@@ -290,38 +348,6 @@ class RunReader:
             self.rollouts.add(offset, line)
         if self.kind == "grade" and self._summary.data is None:
             self._journal_lines += sum(1 for _ in self._journal.lines(self._budget))
-
-    def row(self, number: int) -> dict[str, Any] | None:
-        """One sample's row from the file; ``None`` where the file has changed under us."""
-        rollouts = self.rollouts
-        offset, size = rollouts.offsets[number], rollouts.sizes[number]
-        try:
-            with self._samples.path.open("rb") as file:
-                file.seek(offset)
-                data = file.read(size)
-        except OSError:
-            return None
-        found = _decode_json(data)
-        return to_browser_json(found) if isinstance(found, dict) else None
-
-    def tell(self, row: Mapping[str, Any], members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The story of a sample: its row with what the folder keeps of it."""
-        teller = StoryTeller(self.graders)
-        index = row.get("index")
-        if self.kind != "grade" or type(index) is not int:
-            return teller.tell(row, sample=_recorded_sample(row), members=members)
-        try:
-            with TranscriptStore(self.folder, read_only=True) as store:
-                sample, calls = store.read_sample(index), store.read_calls(index)
-                why = "" if sample else store.read_fact("rule") or ""
-        except RunFolderError as error:
-            sample, calls, why = None, {}, str(error)
-        return teller.tell(row, sample=sample, calls=calls, members=members, unkept=why)
-
-    @property
-    def graders(self) -> dict[str, GraderFacts]:
-        """What the folder says of the run's graders."""
-        return read_grader_facts(self.run)
 
     @property
     def has_report(self) -> bool:
@@ -338,21 +364,13 @@ class RunReader:
         return report.data
 
 
-def _recorded_sample(row: Mapping[str, Any]) -> Sample | None:
-    """The rollout of a row that has a response and no conversation, as a recorder writes it."""
-    if isinstance(row.get("messages"), list) or "response" not in row:
-        return None
-    with contextlib.suppress(RolloutError):
-        return sample_from_row(row, 0)
-    return None
-
-
-def _decode_json(data: bytes | None) -> Any:
-    """``None`` for no JSON."""
-    try:
-        return None if data is None else msgspec.json.decode(data)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
+def read_reward_settings(run: Mapping[str, Any], config: str) -> dict[str, Any]:
+    """How rewards come from their parts: of ``run.json``, or ``config.toml`` of a training run."""
+    tables = [run.get("reward")]
+    with suppress(tomllib.TOMLDecodeError, RecursionError):
+        found = tomllib.loads(config)
+        tables += [found.get("judge"), found.get("reward")]
+    return next((one for one in tables if isinstance(one, dict) and "combine_mode" in one), {})
 
 
 def _is_alive(pid: int) -> bool:

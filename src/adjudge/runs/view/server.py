@@ -24,10 +24,11 @@ from aiohttp.http import HttpProcessingError
 
 from adjudge.engine.child_server import stop_at_end_of_input
 from adjudge.errors import ConfigError, RunFolderError
-from adjudge.hosts import is_loopback, is_loopback_header
+from adjudge.hosts import is_loopback_header
 from adjudge.runs.labels import check_author
-from adjudge.runs.view import answers
-from adjudge.runs.view.labelling import MAX_BODY, LabelDesk, RequestRefused, parse_author
+from adjudge.runs.samples import describe_sample, find_row, list_disagreements
+from adjudge.runs.view.answers import build_overview, list_groups
+from adjudge.runs.view.labelling import MAX_BODY, LabelDesk, RequestRefused
 from adjudge.runs.view.run_reader import RunReader
 
 _POLICY = (
@@ -41,6 +42,8 @@ _REPORT_POLICY = (
     "frame-ancestors 'none'"
 )
 """Of a report, whose own policy admits its script and style by hash and nothing else."""
+_HOST = "127.0.0.1"
+"""The page shows samples to whoever can reach it, so it is served on this machine alone."""
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -85,12 +88,12 @@ _Number = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 
 
 class _Question(msgspec.Struct, kw_only=True):
-    """What every question about samples has: which reading of the folder the page has seen.
+    """What every question may say: which reading of the folder the page has seen.
 
     The other fields are the arguments of what answers it, in their order.
     """
 
-    generation: _Number = 0
+    generation: _Number | None = None
 
 
 class _Groups(_Question, kw_only=True):
@@ -109,23 +112,30 @@ class _Link(_Question, kw_only=True):
     step: _Number | None = None
 
 
-_QUESTIONS: Mapping[str, tuple[type[_Question], Callable[..., Any]]] = {
-    "groups": (_Groups, answers.list_groups),
-    "sample": (_Sample, answers.describe_sample),
-    "find": (_Link, answers.find_row),
-    "disagreements": (_Question, answers.list_disagreements),
+class _Author(_Question, kw_only=True):
+    author: str | None = None
+
+
+class _Labels(_Author, kw_only=True):
+    row: _Number | None = None
+
+
+_SAMPLE_QUESTIONS: Mapping[str, tuple[type[_Question], Callable[..., Any]]] = {
+    "groups": (_Groups, list_groups),
+    "sample": (_Sample, describe_sample),
+    "find": (_Link, find_row),
+    "disagreements": (_Question, list_disagreements),
 }
 
 
 @dataclass(frozen=True)
 class ViewSettings:
-    """Which folder, and where; ``host`` is an address of this machine's own, ``port`` 0 any.
+    """Which folder, and on which port, 0 for any.
 
     ``author``: who labels, where the page says no other name. With ``read_only`` nobody does.
     """
 
     folder: Path
-    host: str = "127.0.0.1"
     port: int = 0
     author: str = "anonymous"
     read_only: bool = False
@@ -136,7 +146,7 @@ class ViewServer:
 
     Nobody is asked for a key, so it listens on this machine only, and answers only requests whose
     ``Host`` names this machine: a web page elsewhere whose name was pointed here has another.
-    Raises :class:`~adjudge.errors.ConfigError` for another host, or an address that is taken.
+    Raises :class:`~adjudge.errors.ConfigError` for a port that is taken.
     """
 
     def __init__(self, settings: ViewSettings) -> None:
@@ -151,8 +161,7 @@ class ViewServer:
     @property
     def url(self) -> str:
         """Where the page is."""
-        host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
-        return f"http://{host}:{self.port}/"
+        return f"http://{_HOST}:{self.port}/"
 
     async def __aenter__(self) -> ViewServer:
         app = web.Application(middlewares=[_guard], client_max_size=MAX_BODY)
@@ -160,14 +169,20 @@ class ViewServer:
             app.router.add_get(path, partial(_asset, body=_read_assets(files), kind=kind))
         app.router.add_get("/api/overview", self._overview)
         app.router.add_get("/report.html", self._report)
-        for name in _QUESTIONS:
-            app.router.add_get(f"/api/{name}", partial(self._answered, name=name))
-        app.router.add_get("/api/labels", self._labels)
-        app.router.add_get("/api/labels/queue", self._label_queue)
+        for name, (form, answer) in _SAMPLE_QUESTIONS.items():
+            self._add_question(app, name, form, partial(answer, self.reading))
+        self._add_question(app, "labels", _Labels, self.desk.describe)
+        self._add_question(app, "labels/queue", _Author, self.desk.next_entries)
         app.router.add_post("/api/labels", self._write_label)
         self._runner = web.AppRunner(app, access_log=None, logger=_server_log)
         await self._runner.setup()
-        listener = self._listen()
+        try:
+            listener = socket.create_server((_HOST, self.port))
+        except OSError as error:
+            raise ConfigError(
+                f"--port {self.port}: cannot listen there: {error.strerror or error}. Use --port 0 "
+                "for a free port."
+            ) from error
         self.port = listener.getsockname()[1]
         await web.SockSite(self._runner, listener).start()
         return self
@@ -176,24 +191,13 @@ class ViewServer:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    def _listen(self) -> socket.socket:
-        host, port = self.settings.host, self.settings.port
-        try:
-            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            return socket.create_server((host, port), family=family)
-        except OSError as error:
-            raise ConfigError(
-                f"--host {host} --port {port}: cannot listen there: {error.strerror or error}. Use "
-                "--port 0 for a free port."
-            ) from error
-
     async def _overview(self, request: web.Request) -> web.Response:
         """Reads what is new; 204 where that is nothing since the version the page has."""
         async with self._lock:
             await asyncio.to_thread(self.reading.refresh)
             if request.query.get("version") == self.reading.version:
                 return web.Response(status=204, headers=_HEADERS)
-            find = partial(answers.build_overview, self.reading)
+            find = partial(build_overview, self.reading)
             return _response(await asyncio.to_thread(_json, find))
 
     async def _report(self, _: web.Request) -> web.Response:
@@ -206,45 +210,25 @@ class ViewServer:
         del headers["Cross-Origin-Opener-Policy"]
         return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
 
-    async def _answered(self, request: web.Request, *, name: str) -> web.Response:
-        """One question about samples; 409 where the folder was read anew since the page looked."""
-        form, answer = _QUESTIONS[name]
-        try:
-            asked = msgspec.convert(dict(request.query), form, strict=False)
-        except msgspec.ValidationError as error:
-            raise RequestRefused(400, str(error)) from None
-        async with self._lock:
-            self._check_generation(asked.generation)
-            _, *arguments = msgspec.structs.astuple(asked)
-            found = await asyncio.to_thread(_json, partial(answer, self.reading, *arguments))
-        if found == b"null":
-            raise RequestRefused(404, "no such sample or group")
-        return _response(found)
+    def _add_question(
+        self, app: web.Application, name: str, form: type[_Question], answer: Callable[..., Any]
+    ) -> None:
+        async def handle(request: web.Request) -> web.Response:
+            """409 where the folder was read anew since the page looked."""
+            try:
+                asked = msgspec.convert(dict(request.query), form, strict=False)
+            except msgspec.ValidationError as error:
+                raise RequestRefused(400, str(error)) from None
+            async with self._lock:
+                seen, *arguments = msgspec.structs.astuple(asked)
+                if seen not in (None, self.reading.generation):
+                    raise RequestRefused(409, "the run was written anew")
+                found = await asyncio.to_thread(_json, partial(answer, *arguments))
+            if found == b"null":
+                raise RequestRefused(404, "no such sample or group")
+            return _response(found)
 
-    def _check_generation(self, seen: int) -> None:
-        if seen != self.reading.generation:
-            raise RequestRefused(409, "the run was written anew")
-
-    async def _labels(self, request: web.Request) -> web.Response:
-        """The author's own labels of a sample, and what the page needs to send more."""
-        author = parse_author(request.query.get("author"), self.settings.author)
-        row = None
-        async with self._lock:
-            if "row" in request.query:
-                try:
-                    asked = msgspec.convert(dict(request.query), _Sample, strict=False)
-                except msgspec.ValidationError as error:
-                    raise RequestRefused(400, str(error)) from None
-                self._check_generation(asked.generation)
-                row = asked.row
-            find = partial(self.desk.describe, author, row)
-            return _response(await asyncio.to_thread(_json, find))
-
-    async def _label_queue(self, request: web.Request) -> web.Response:
-        author = parse_author(request.query.get("author"), self.settings.author)
-        async with self._lock:
-            find = partial(self.desk.next_entries, author)
-            return _response(await asyncio.to_thread(_json, find))
+        app.router.add_get(f"/api/{name}", handle)
 
     async def _write_label(self, request: web.Request) -> web.Response:
         """Append one label; it is on the disk when this is answered."""
@@ -256,12 +240,6 @@ class ViewServer:
 
 
 def _check_settings(settings: ViewSettings) -> None:
-    if not is_loopback(settings.host):
-        raise ConfigError(
-            f"--host {settings.host}: the page shows samples to whoever can reach it, so it is "
-            "served on this machine only (allowed: 127.0.0.1, localhost, ::1). From elsewhere, "
-            "run: ssh -L 8000:127.0.0.1:PORT this-machine"
-        )
     try:
         check_author(settings.author)
     except ValueError as error:

@@ -140,22 +140,18 @@ class GenerationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How responses are made; raises :class:`ConfigError` for what cannot be meant.
 
     ``temperature`` 0 takes the likeliest token always. ``batch_size`` (16; with vLLM 256 prompts a
-    lot) is a local model's, ``concurrency`` (32; 8 slots of an embedded model) an endpoint's;
-    ``dtype`` a local model's.
+    lot) and ``dtype`` are a local model's.
     """
 
     n_samples: int = 1
     temperature: float = 0.0
-    top_p: float | None = None
-    top_k: int | None = None
     max_tokens: int = 2048
     batch_size: int | None = None
-    concurrency: int | None = None
     dtype: str | None = None
     vllm: VllmSettings | None = None
 
     def __post_init__(self) -> None:
-        for name in ("n_samples", "max_tokens", "batch_size", "concurrency", "top_k"):
+        for name in ("n_samples", "max_tokens", "batch_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{_option_name(name)}: must be at least 1 (found {value})")
@@ -163,29 +159,18 @@ class GenerationSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"--temperature: must be a number from 0 to 10 (found {self.temperature})"
             )
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ConfigError(
-                f"--top-p: must be a number above 0 and at most 1 (found {self.top_p})"
-            )
         if self.dtype is not None:
             check_allowed("--dtype", self.dtype, DTYPES)
-        if self.temperature == 0:
-            if self.n_samples > 1:
-                raise ConfigError(
-                    f"--n-samples {self.n_samples}: all samples are the same at temperature 0. "
-                    "Give --temperature as well."
-                )
-            for name in ("top_p", "top_k"):
-                if getattr(self, name) is not None:
-                    raise ConfigError(
-                        f"{_option_name(name)}: has no effect at temperature 0. Give --temperature."
-                    )
+        if self.temperature == 0 and self.n_samples > 1:
+            raise ConfigError(
+                f"--n-samples {self.n_samples}: all samples are the same at temperature 0. "
+                "Give --temperature as well."
+            )
 
     @property
     def sampling(self) -> dict[str, Any]:
         """As chat models take it."""
-        names = ("temperature", "top_p", "top_k", "max_tokens")
-        return {n: getattr(self, n) for n in names if getattr(self, n) is not None}
+        return {"temperature": self.temperature, "max_tokens": self.max_tokens}
 
 
 def _option_name(name: str) -> str:
@@ -220,10 +205,6 @@ def check_generation(target: PolicyTarget, how: GenerationSettings) -> None:
         if target.kind == "embedded":
             EmbeddedChatModel(target.place).check_machine()
         return
-    if how.concurrency is not None:
-        raise ConfigError(
-            f"--concurrency: can only be used with an endpoint. Use --batch-size for {target.name}."
-        )
     if how.vllm is not None:
         check_vllm_installed()
         return
@@ -256,7 +237,7 @@ def generate_responses(
             sampling=how.sampling, dtype=how.dtype, lot=how.batch_size or 256,
         )  # fmt: skip
     elif target.kind in _IN_FLIGHT:
-        most = how.concurrency or _IN_FLIGHT[target.kind]
+        most = _IN_FLIGHT[target.kind]
         model = connect_endpoint(target, most, how.max_tokens)
         prompts = _prompts(how, seeded=True)
         run_blocking(ask_model(model, wanted, prompts, keep, in_flight=most))

@@ -114,9 +114,9 @@ def write_ifeval_page(path: Path, summary: _SummaryEntry) -> None:
     """Write the page to ``path``, UTF-8."""
     models = summary["models"]
     found: list[tuple[str, str, object]] = [
-        ("scores", "Accuracies", map(_scores_table, models)),
-        ("compared", "Compared", _comparison_table(summary)),
-        ("types", "By category and type", map(_parts_table, models)),
+        ("scores", "Accuracies", map(scores_table, models)),
+        ("compared", "Compared", comparison_table(summary)),
+        ("types", "By category and type", map(parts_table, models)),
         ("missing", "Not counted", _missing_lines(summary)),
     ]
     sections = [Section(key, title, content, title) for key, title, content in found]
@@ -136,7 +136,8 @@ def _facts(summary: _SummaryEntry) -> list[tuple[str, str]]:
     ]
 
 
-def _scores_table(one: _SummaryEntry) -> Table:
+def scores_table(one: _SummaryEntry) -> Table:
+    """A model's accuracies."""
     rows = [
         [
             name,
@@ -148,7 +149,7 @@ def _scores_table(one: _SummaryEntry) -> Table:
         for name, share in [(f"{short}({letter})", one[reading][level])]
     ]
     columns = ["", *score_columns("share"), *numeric("of"), Column("least to most", "i")]
-    return Table(columns, rows, caption=model_headline(one))
+    return Table(columns, rows, caption=model_headline(one), keep=("share", "of"))
 
 
 def _share_cells(one: _SummaryEntry, label: str) -> list[object]:
@@ -156,7 +157,7 @@ def _share_cells(one: _SummaryEntry, label: str) -> list[object]:
     return [*cells, format_integer(one["n"])]
 
 
-def _parts_table(one: _SummaryEntry) -> Table:
+def parts_table(one: _SummaryEntry) -> Table:
     """A category a row, its types under it."""
     rows = []
     for category in one["strict"]["by_category"]:
@@ -167,7 +168,7 @@ def _parts_table(one: _SummaryEntry) -> Table:
             if own == category:
                 rows.append([rest, *_strict_and_loose_cells(one, "by_type", name)])
     columns = [*score_columns("strict"), *numeric("loose"), Column("95 %", "i"), *numeric("of")]
-    return Table(["", *columns], rows, caption=one["name"])
+    return Table(["", *columns], rows, caption=one["name"], keep=("strict", "loose"))
 
 
 def _strict_and_loose_cells(one: _SummaryEntry, part: str, name: str) -> list[object]:
@@ -177,7 +178,8 @@ def _strict_and_loose_cells(one: _SummaryEntry, part: str, name: str) -> list[ob
     return [*strict, format_number(loose["value"], 4), interval, of]
 
 
-def _comparison_table(summary: _SummaryEntry) -> Table:
+def comparison_table(summary: _SummaryEntry) -> Table:
+    """The differences of each two models."""
     columns = ["", "", *numeric("first", "second", "difference"), Column("95 %", "i"),
                *numeric("p", "only it / only other", "McNemar p", "prompts")]  # fmt: skip
     rows = [
@@ -193,7 +195,7 @@ def _comparison_table(summary: _SummaryEntry) -> Table:
         ]
         for one in summary["compared"]
     ]
-    return Table(columns, rows)
+    return Table(columns, rows, drop=("McNemar p", "prompts", "first", "second"))
 
 
 def _missing_lines(summary: _SummaryEntry) -> list[Element]:

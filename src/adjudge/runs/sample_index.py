@@ -1,32 +1,39 @@
-"""An index of a run: curves over steps, where each sample lies, and group advantages.
+"""An index of a run's samples: where each lies, its numbers, its group, and who disagrees.
 
-Curves of any length stay in bounded memory: neighbouring steps are averaged as a run grows. Of each
-row of a rollouts file about a hundred bytes stay in memory, its place and the few numbers that
-curves and groups need; texts and verdicts are read from the file when asked.
+Of each row about a hundred bytes stay in memory, its place and the few numbers that groups need;
+texts and verdicts are read from the file when asked. Also what a group's advantages are, and what
+they would be if failures counted as 0.
 
-Also what a group's advantages are, what they would be if failures counted as 0, and how a reward
-came together from its parts, where the run says how.
+Numbers of two judges have two scales, so places are compared and not numbers: the rank of a sample
+in its group, among the members that both have a number for, from 0 (the lowest) to 1 (ties at
+mid-rank). In a run whose groups have one member, the whole run is one group. The size of a
+disagreement is the distance of two such ranks, from 0 to 1; of equal sizes the one comes first
+whose numbers are further apart, each on a scale from the least to the most of the run. Below
+:data:`LEAST` it is none: two orders that contradict each other nowhere can be almost that far
+apart by ties alone. A side that says the same of a whole group orders nothing in it.
+
+The first of these rules that finds anything is the run's:
+
+1. each judge against the environment's reward;
+2. two judges against each other.
+
+Where no grader asks a judge, the rules take all graders.
 """
 
 from __future__ import annotations
 
 import math
-import tomllib
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from itertools import chain, repeat
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from heapq import nsmallest
+from itertools import combinations
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from adjudge.rewards.formulas import STD_EPSILON, group_step
 from adjudge.stats import mean_and_std
-
-MAX_CURVE_POINTS = 600
-MAX_CURVES = 256
-"""Metrics that are followed; a row with more has its further ones left out."""
 
 MAX_DRAWN = 1e12
 """Numbers beyond this are not drawn, and count as not there."""
@@ -37,72 +44,6 @@ def drawable_number(value: object) -> float | None:
     if type(value) not in {int, float}:
         return None
     return float(value) if -MAX_DRAWN <= value <= MAX_DRAWN else None  # type: ignore[operator, arg-type]
-
-
-class Curves:
-    """Mean values over runs of ``width`` rows; ``width`` doubles when there are too many runs.
-
-    So a point is one step while there are at most ``2 * MOST_POINTS``, and adding a row costs the
-    same however many came before. A value that is absent counts in no mean.
-    """
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.width = 1
-        self.last: dict[str, float] = {}
-        self._sums: dict[str, list[float]] = {}
-        self._counts: dict[str, list[int]] = {}
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Take in one row of ``metrics.jsonl``; what is no number in it is left out."""
-        values = {key: x for key, value in row.items() if (x := drawable_number(value)) is not None}
-        if "step" not in values:
-            values["step"] = float(self.rows + 1)
-        place = self.rows // self.width
-        if place >= 2 * MAX_CURVE_POINTS:
-            self._halve()
-            place = self.rows // self.width
-        for key, value in values.items():
-            if key not in self._sums and len(self._sums) >= MAX_CURVES:
-                continue
-            sums, counts = self._sums.setdefault(key, []), self._counts.setdefault(key, [])
-            missing = place + 1 - len(sums)
-            sums.extend([0.0] * missing)
-            counts.extend([0] * missing)
-            sums[place] += value
-            counts[place] += 1
-        self.rows += 1
-        self.last = values
-
-    def _halve(self) -> None:
-        self.width *= 2
-        for key, sums in self._sums.items():
-            counts = self._counts[key]
-            self._sums[key] = [sum(sums[i : i + 2]) for i in range(0, len(sums), 2)]
-            self._counts[key] = [sum(counts[i : i + 2]) for i in range(0, len(counts), 2)]
-
-    def points(self, key: str, among: str | None = None) -> list[float | None]:
-        """The values of one metric, one a point; ``None`` where none of the point's rows has it.
-
-        ``among``: of the rows that have that other metric, those without ``key`` count as 0: a
-        share by kind is written for the kinds that occurred.
-        """
-        every = math.ceil(self.rows / self.width)
-        columns = self._sums.get(key, []), self._counts.get(among or key, [])
-        sums, counts = (chain(column, repeat(0)) for column in columns)
-        return [
-            total / n if n else None
-            for total, n, _ in zip(sums, counts, range(every), strict=False)
-        ]
-
-    def total(self, key: str) -> float | None:
-        """The sum of one metric over all rows that have it; ``None`` where none has."""
-        return math.fsum(self._sums[key]) if key in self._sums else None
-
-    @property
-    def keys(self) -> list[str]:
-        """The metrics seen so far."""
-        return list(self._sums)
 
 
 _ZERO_TOLERANCE = 1e-9
@@ -169,80 +110,33 @@ def compare_advantages(
     return AdvantageComparison(left_out, as_zero, turned)
 
 
-def read_reward_settings(run: Mapping[str, Any], config: str) -> dict[str, Any]:
-    """How rewards come from their parts: of ``run.json``, or ``config.toml`` of a training run."""
-    tables = [run.get("reward")]
-    with suppress(tomllib.TOMLDecodeError, RecursionError):
-        found = tomllib.loads(config)
-        tables += [found.get("judge"), found.get("reward")]
-    return next((one for one in tables if isinstance(one, dict) and "combine_mode" in one), {})
-
-
-def explain_reward(settings: Mapping[str, Any], row: Mapping[str, Any]) -> list[str] | None:
-    """The sum or product in words and numbers; ``None`` where it does not give the row's reward.
-
-    Something else may have had a hand in it (a group step, a fallback): then only the parts are
-    known, and no formula is shown that does not hold.
-    """
-    reward, info = drawable_number(row.get("reward")), row.get("reward_info")
-    mode = settings.get("combine_mode")
-    if reward is None or not isinstance(info, dict) or mode is None:
-        return None
-    weights = {
-        "events": settings.get("event_weight", 0.0),
-        "outcome": settings.get("outcome_weight", 1.0),
-    }
-    parts = [
-        (weight, drawable_number(info.get(name)), name)
-        for name, weight in ((name, drawable_number(one) or 0.0) for name, one in weights.items())
-        if weight
-    ]
-    if not parts or any(value is None for _, value, _ in parts):
-        return None
-    judge = math.fsum(weight * (value or 0.0) for weight, value, _ in parts)
-    scale = drawable_number(settings.get("judge_scale")) or 1.0
-    env = drawable_number(row.get("env_reward", info.get("env_reward")))
-    signs = {"replace": "", "weighted_sum": "+", "multiply": "×"}
-    if (sign := signs.get(str(mode))) is None or (sign and env is None):
-        return None
-    judged = scale * judge
-    found = {"": judged, "+": (env or 0.0) + judged, "×": (env or 0.0) * judged}[sign]
-    if not math.isclose(found, reward, rel_tol=1e-6, abs_tol=1e-9):
-        return None
-    alone = len(parts) == 1 and parts[0][0] == 1  # one part of weight 1 is the judge part
-    if alone and not sign and scale == 1:
-        return None
-    words = " + ".join(f"{weight:g} × {value:.4g} ({name})" for weight, value, name in parts)
-    before = f"{env:.4g} (environment) {sign} " if sign else ""
-    last = f"reward {reward:.4g} = {before}{scale:g} (judge scale) × {judge:.4g} (judge part)"
-    return [*([] if alone else [f"judge part {judge:.4g} = {words}"]), last]
-
-
 MAX_SCORES = 48
 _MAX_STEP = 2**53
 _MAX_KINDS = 200
 _ABSENT = math.nan
 
 
-class _Missing(msgspec.Struct):
+class MissingKind(msgspec.Struct):
+    """Why a reward is missing."""
+
     kind: str = "missing"
 
 
-class _Row(msgspec.Struct):
+class SampleRow(msgspec.Struct):
     """What the index takes from a row of either file; the rest is passed over unread."""
 
     step: Annotated[int, msgspec.Meta(ge=-_MAX_STEP, le=_MAX_STEP)] | None = None
     index: Annotated[int, msgspec.Meta(ge=0, le=_MAX_STEP)] | None = None
     group: str | int | None = None
     reward: float | None = None
-    missing: _Missing | None = None
+    missing: MissingKind | None = None
     env_reward: float | None = None
     advantage: float | None = None
     reward_info: dict[str, float | None] | None = None
     tokens: float | None = None
 
 
-_decoder = msgspec.json.Decoder(_Row)
+_decoder = msgspec.json.Decoder(SampleRow)
 
 
 class SampleGroup(NamedTuple):
@@ -298,11 +192,15 @@ class RolloutIndex:
         row = _row(line)
         if row is None:
             self.broken += 1
-            return
+        else:
+            self.add_row(row, offset, len(line))
+
+    def add_row(self, row: SampleRow, offset: int, size: int) -> None:
+        """Take in a row that lies at ``offset``."""
         number, reward = len(self.offsets), _number(row.reward)
         self._place(number, row, reward)
         self.offsets.append(offset)
-        self.sizes.append(len(line))
+        self.sizes.append(size)
         self.places.append(number if row.index is None else row.index)
         info = row.reward_info or {}
         env_reward = row.env_reward if row.env_reward is not None else info.get("env_reward")
@@ -316,7 +214,7 @@ class RolloutIndex:
         self.failed.append(failed)
         self._score(number, info)
 
-    def _place(self, number: int, row: _Row, reward: float) -> None:
+    def _place(self, number: int, row: SampleRow, reward: float) -> None:
         """Into its step and group; a group with a missing reward is compared anew when asked."""
         step = row.step or 0
         key = (step, "" if row.group is None else str(row.group))
@@ -397,7 +295,7 @@ class RolloutIndex:
         self._fresh.clear()
 
 
-def _row(line: bytes) -> _Row | None:
+def _row(line: bytes) -> SampleRow | None:
     """A row of a run; ``None`` for anything else."""
     try:
         return _decoder.decode(line)
@@ -412,3 +310,123 @@ def _number(value: float | None) -> float:
 def present_number(value: float) -> float | None:
     """The number that a column holds; ``None`` for NaN, which is none."""
     return None if math.isnan(value) else value
+
+
+# --- disagreements -------------------------------------------------------------------------------
+
+MOST = 20
+"""How many disagreements are listed."""
+
+LEAST = 0.5
+"""The least distance of two ranks that is a disagreement."""
+
+ScoreColumn = Sequence[float | None]
+
+
+class Disagreement(NamedTuple):
+    """A sample that is judged in two ways: its ``place`` among the samples given, from 0."""
+
+    place: int
+    size: float
+    text: str
+
+
+class Disagreements(NamedTuple):
+    """The worst of a run, the worst first, and the rule that they were found by."""
+
+    rule: str = ""
+    worst: Sequence[Disagreement] = ()
+
+
+class _Entry(NamedTuple):
+    """One disagreement; the least is the worst. ``sides``: names, a group's numbers, the place."""
+
+    size: float
+    apart: float
+    place: int
+    sides: Sequence[tuple[str, Sequence[float], int]]
+
+
+def find_disagreements(
+    groups: Sequence[Hashable],
+    env_rewards: ScoreColumn,
+    scores: Mapping[str, ScoreColumn],
+    judges: Collection[str] = (),
+    *,
+    most: int | None = MOST,
+) -> Disagreements:
+    """The worst disagreements of a run.
+
+    ``scores``: the numbers of each grader; ``judges``: the names of those that ask a judge.
+    ``most``: how many are listed, ``None`` for all.
+    """
+    judging = {name: scores[name] for name in scores if name in judges} or scores
+    against_env = [(name, column, "environment", env_rewards) for name, column in judging.items()]
+    between = [(a, judging[a], b, judging[b]) for a, b in combinations(judging, 2)]
+    by_rank = "by rank in the group (of the run, where groups have one member)"
+    for rule, entries in (
+        (
+            f"a judge against the environment’s reward, {by_rank}",
+            (entry for pair in against_env for entry in _pair_entries(groups, *pair)),
+        ),
+        (
+            f"two judges against each other, {by_rank}",
+            (entry for pair in between for entry in _pair_entries(groups, *pair)),
+        ),
+    ):
+        worst: dict[int, _Entry] = {}
+        for entry in entries:  # of each sample its worst one
+            known = worst.setdefault(entry.place, entry)
+            if entry[:3] < known[:3]:
+                worst[entry.place] = entry
+        if worst:
+            count = len(worst) if most is None else most
+            chosen = nsmallest(count, worst.values(), key=lambda one: one[:3])
+            return Disagreements(
+                rule, [Disagreement(one.place, -one.size, _describe(one.sides)) for one in chosen]
+            )
+    return Disagreements()
+
+
+def _describe(sides: Sequence[tuple[str, Sequence[float], int]]) -> str:
+    parts = []
+    for name, numbers, at in sides:
+        above = sum(number > numbers[at] for number in numbers)
+        equal = numbers.count(numbers[at])
+        rank = f"tied for {above + 1} to {above + equal}" if equal > 1 else f"rank {above + 1}"
+        parts.append(f"{name} {_format(numbers[at])} ({rank} of {len(numbers)})")
+    return "; ".join(parts)
+
+
+def _pair_entries(
+    groups: Sequence[Hashable], one: str, ours: ScoreColumn, other: str, theirs: ScoreColumn
+) -> Iterator[_Entry]:
+    members: dict[Hashable, list[tuple[int, float, float]]] = {}
+    for place, (mine, its) in enumerate(zip(ours, theirs, strict=False)):
+        if mine is not None and its is not None:
+            members.setdefault(groups[place], []).append((place, mine, its))
+    every = [entry for entries in members.values() for entry in entries]
+    if not every:
+        return
+    scales = [(min(side), max(side)) for side in zip(*(entry[1:] for entry in every), strict=True)]
+    alone = len(members) == len(every)
+    for entries in [every] if alone else members.values():
+        if len(entries) == 1:
+            continue
+        _, first, second = zip(*entries, strict=True)
+        if min(first) == max(first) or min(second) == max(second):
+            continue
+        ranks = zip(group_step(first, "rank"), group_step(second, "rank"), strict=True)
+        for at, ((place, a, b), (rank, its_rank)) in enumerate(zip(entries, ranks, strict=True)):
+            if rank is not None and its_rank is not None and abs(rank - its_rank) >= LEAST:
+                apart = abs(_scaled(a, *scales[0]) - _scaled(b, *scales[1]))
+                sides = ((one, first, at), (other, second, at))
+                yield _Entry(-abs(rank - its_rank), -apart, place, sides)
+
+
+def _scaled(value: float, low: float, high: float) -> float:
+    return (value - low) / (high - low) if high > low else 0.5
+
+
+def _format(value: float) -> str:
+    return f"{value:.4g}".replace("-", "−")
