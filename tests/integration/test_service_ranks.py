@@ -137,8 +137,7 @@ def test_an_outage_is_learnt_once(tmp_path: Path, served: bool) -> None:
 
     After a second one call probes.
     """
-    more = "max_attempts = 2
-deadline_s = 2.0"
+    more = "max_attempts = 2\ndeadline_s = 2.0"
     rewards, provider = ask_judge(tmp_path, served=served, more=more, fail=("503:1",))
     assert rewards == [None] * (RANKS * EACH)
     once = 8 + LIMIT + 1

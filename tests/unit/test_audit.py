@@ -23,7 +23,6 @@ from adjudge.checks.effects import impact_without, measure_correlation
 from adjudge.checks.run import AuditedRollout, AuditedRun, compute_advantage_column
 from adjudge.cli.main import command_line
 from adjudge.rollouts.samples import SampleReader
-
 from adjudge.runs.sample_index import compute_advantages
 from adjudge.runs.transcripts import FILE as TRANSCRIPTS_FILE
 from adjudge.stats.estimates import np

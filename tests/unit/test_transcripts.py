@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import sqlite3
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any

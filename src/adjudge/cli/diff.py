@@ -41,8 +41,8 @@ from adjudge.judge_evaluation.diff.report import (
     render_diff_page,
     write_verdict,
 )
-from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
 from adjudge.rewards.spec import RewardSpec
+from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
 from adjudge.runs.records import RunRecords
 from adjudge.runs.regrading import (
     RecordedAnswers,

@@ -16,14 +16,13 @@ from functools import wraps
 from itertools import chain, count
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
+import msgspec
 import typer
-from pydantic.fields import FieldInfo
 
 from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.config import check_allowed, load_env_file, suggest_name
-from adjudge.config_tables import CheckedTable
 from adjudge.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -264,7 +263,7 @@ Command = Callable[..., None]
 
 
 def settings_options(
-    default: CheckedTable,
+    default: Any,
     texts: Mapping[str, str],
     names: Mapping[str, str] | None = None,
     groups: Mapping[str, str] | None = None,
@@ -276,11 +275,12 @@ def settings_options(
     repeated; ``names``: options that are not called as their fields are;
     ``groups``: the groups of the help that options are in.
     """
-    fields = type(default).model_fields
+    types = get_type_hints(type(default))
+    fields = inspect.signature(type(default)).parameters
     options = [
         _option(
             name,
-            fields[name],
+            types[name],
             getattr(default, name),
             (names or {}).get(name, name),
             text,
@@ -296,7 +296,8 @@ def settings_options(
             for name, value in values.items():
                 if isinstance(getattr(default, name), tuple):
                     values[name] = tuple(value or ())
-            command(settings=type(default)(**{**default.model_dump(), **values}), **given)
+            others = {name: getattr(default, name) for name in fields}
+            command(settings=type(default)(**others | values), **given)
 
         signature = inspect.signature(command, eval_str=True)
         parameters: list[inspect.Parameter] = []
@@ -311,16 +312,15 @@ def settings_options(
 
 
 def _option(
-    name: str, field: FieldInfo, value: Any, option_name: str, text: str, group: str | None
+    name: str, kind: Any, value: Any, option_name: str, text: str, group: str | None
 ) -> inspect.Parameter:
     several = isinstance(value, tuple)
     option = typer.Option("--" + option_name.replace("_", "-"), help=text, rich_help_panel=group)
-    kind: Any = list[str] | None if several else field.annotation
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None if several else value,
-        annotation=Annotated[kind, option],
+        annotation=Annotated[list[str] | None if several else kind, option],
     )
 
 
