@@ -48,6 +48,7 @@ from adjudge.types import Sample
 _MOST_BROKEN = 100_000
 """From here on a file of which 99 % are broken rows is no file of rollouts."""
 
+_DOCUMENT = re.compile(r"\.(json|traj)(\.gz|\.zst)?$", re.IGNORECASE)
 _log = logging.getLogger("adjudge")
 _REFERENCES = ReferenceChoice(_log.warning, "Name the one to use: -m reference={}")
 
@@ -404,9 +405,6 @@ class SampleReader:
             raise ConfigError(f"{file or 'rollouts'}: {problem}")
         self.skipped[file] = problem
         return None
-
-
-_DOCUMENT = re.compile(r"\.(json|traj)(\.gz|\.zst)?$", re.IGNORECASE)
 
 
 def compute_rollout_key(sample: Sample) -> str:
