@@ -6,7 +6,6 @@ import logging
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -332,10 +331,6 @@ class SampleReader:
                 if (name := request_id(record)) is None:
                     break  # a file of something else
                 yield name, record
-
-    def count_formats(self) -> dict[str, int]:
-        """How many files were read as what."""
-        return dict(Counter(reading.title for reading in self.readings.values()))
 
     def find_readings(self) -> dict[Path, FileReading]:
         """How each file that holds samples is read, by its first rows."""
