@@ -130,7 +130,7 @@ def looks_like_messages(value: object) -> bool:
             value = decode_value(value, "") if value.lstrip()[:1] == "[" else None
     if not isinstance(value, list | tuple) or not value:
         return False
-    looks = all(isinstance(one, Mapping) and _looks_like_message(one) for one in value)
+    looks = all(isinstance(one, Mapping) and _is_turn(_unwrap(one)) for one in value)
     return looks and not all(map(_is_choice, value))
 
 
@@ -141,11 +141,10 @@ def _is_choice(one: object) -> bool:
     return made and "message" in keys and "role" not in keys
 
 
-def _looks_like_message(turn: Fields) -> bool:
-    inner = _unwrap(turn)
-    if _role_of(inner) is not None:
-        return any(key in inner for key in _SAYING_KEYS)
-    return _is_item(inner.get("type")) or any(isinstance(inner.get(k), str) for k in _ROLE_KEYS[:2])
+def _is_turn(turn: Fields) -> bool:
+    if _role_of(turn) is not None:
+        return any(key in turn for key in _SAYING_KEYS)
+    return _is_item(turn.get("type")) or any(isinstance(turn.get(k), str) for k in _ROLE_KEYS[:2])
 
 
 def tool_call(call_id: object, name: object, arguments: object) -> Message:
@@ -180,7 +179,7 @@ def tool_message(
     ):
         content = encode_value(content)
     named = {"tool_call_id": as_id(call_id), "name": name if isinstance(name, str) else ""}
-    message = {"role": "tool", "content": _content(_Parts(content, where).pieces)}
+    message = {"role": "tool", "content": _content(_read_parts(content, where))}
     return message | {key: one for key, one in named.items() if one}
 
 
@@ -354,7 +353,7 @@ def _turn_messages(turn: Message, role: str, where: str, thoughts: list[str]) ->
         elif turn.get("channel") == "analysis":
             thoughts.append(message_text(content, spoken))
             return []
-    messages = _Parts(content, spoken).messages(role, calls, thought) + results
+    messages = _cut_turn(role, content, spoken, calls, thought) + results
     own_keys = turn.get("role") == role and key == "content" and "type" not in turn
     for message in messages:
         if message["role"] == role:
@@ -459,7 +458,7 @@ def _read_act(part: Fields, kind: str, where: str) -> list[_Piece]:
 
 def _read_thought(part: Fields, where: str) -> str:
     given = next((part[key] for key in _THOUGHT_PART_KEYS if part.get(key)), None)
-    return _text_of(_Parts(given, where).pieces, "text", "thought")
+    return _text_of(_read_parts(given, where), "text", "thought")
 
 
 def _read_call(given: object, where: str) -> list[_Piece]:  # and the result that a call has
@@ -469,37 +468,38 @@ def _read_call(given: object, where: str) -> list[_Piece]:  # and the result tha
     return made if found is None else [*made, ("result", tool_message(call["id"], found, where))]
 
 
-class _Parts:
+def _read_parts(content: object, where: str) -> list[_Piece]:
     """What a message's content says: a text, null, a part, or a list of parts."""
+    inner = as_object(content).get("parts")
+    content = inner if isinstance(inner, list) else [] if content is None else content
+    parts = content if isinstance(content, list | tuple) else [content]
+    pieces: list[_Piece] = []
+    try:
+        for place, part in enumerate(parts):
+            pieces += _read_part(part, f"{where}.{place}" if parts is content else where)
+    except RecursionError:
+        raise RolloutError(f"{where[:100]}: is nested too deeply") from None
+    return pieces
 
-    def __init__(self, content: object, where: str) -> None:
-        self._given = content
-        inner = as_object(content).get("parts")
-        content = inner if isinstance(inner, list) else [] if content is None else content
-        parts = content if isinstance(content, list | tuple) else [content]
-        self.pieces: list[_Piece] = []
-        try:
-            for place, part in enumerate(parts):
-                self.pieces += _read_part(part, f"{where}.{place}" if parts is content else where)
-        except RecursionError:
-            raise RolloutError(f"{where[:100]}: is nested too deeply") from None
 
-    def messages(self, role: str, calls: list[Message], thought: str) -> list[Message]:
-        """The turn, cut where the result of a tool is a part of it."""
-        if all(kind in ("text", "media") for kind, _ in self.pieces):
-            content = None if self._given is None else _content(self.pieces)
-            return [_make_turn(role, content, calls, thought)]
-        messages: list[Message] = []
-        spoken: list[_Piece] = []
-        for kind, value in [*self.pieces, ("end", None)]:
-            if kind not in ("result", "end"):
-                spoken.append((kind, value))
-                continue
-            if spoken or calls or (kind == "end" and (thought or not messages)):
-                messages.append(_close_turn(role, spoken, calls, thought))
-                spoken, calls, thought = [], [], ""
-            messages += [value] if kind == "result" else []
-        return messages
+def _cut_turn(
+    role: str, content: object, where: str, calls: list[Message], thought: str
+) -> list[Message]:
+    """The turn, cut where the result of a tool is a part of it."""
+    pieces = _read_parts(content, where)
+    if all(kind in ("text", "media") for kind, _ in pieces):
+        return [_make_turn(role, None if content is None else _content(pieces), calls, thought)]
+    messages: list[Message] = []
+    spoken: list[_Piece] = []
+    for kind, value in [*pieces, ("end", None)]:
+        if kind not in ("result", "end"):
+            spoken.append((kind, value))
+            continue
+        if spoken or calls or (kind == "end" and (thought or not messages)):
+            messages.append(_close_turn(role, spoken, calls, thought))
+            spoken, calls, thought = [], [], ""
+        messages += [value] if kind == "result" else []
+    return messages
 
 
 def _close_turn(role: str, spoken: Sequence[_Piece], calls: list[Message], thought: str) -> Message:
@@ -528,7 +528,7 @@ def _content(pieces: Sequence[_Piece]) -> object:
 
 def message_text(content: object, where: str = "content") -> str:
     """The text of a message's content in any maker's form; raises :class:`RolloutError`."""
-    return _text_of(_Parts(content, where).pieces, "text")
+    return _text_of(_read_parts(content, where), "text")
 
 
 def _make_turn(role: str, content: object, calls: Sequence[Message], thought: str) -> Message:
