@@ -8,21 +8,18 @@ over, or ends the reading. Lines that cost money carry a checksum.
 from __future__ import annotations
 
 import errno
-import importlib.util
 import logging
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from adjudge.errors import ConfigError, Fields
-from adjudge.installation import install_command
-from adjudge.text import encode_json, replace_surrogates
+from adjudge.text import encode_json
 
 RowT = TypeVar("RowT")
 
@@ -36,7 +33,6 @@ _CHECKSUM = b',"c":"%08x"}'
 _CHECKSUM_MARK, _CHECKSUM_BYTES = b',"c":"', len(_CHECKSUM % 0)
 _NAMED_LINES = 5
 _BLOCK = 1 << 16
-_TABLE_BATCH = 50_000
 
 
 @contextmanager
@@ -99,69 +95,8 @@ def write_json(path: Path, value: object) -> Path:
     return atomic_write(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
 
-def write_table(
-    folder: Path, name: str, columns: Mapping[str, str], rows: Iterable[Fields]
-) -> Path:
-    """Write ``NAME.parquet`` where pyarrow is installed, else ``NAME.jsonl``; the path written.
-
-    ``columns``: what Arrow calls the type of each column, as ``"string"``, ``"int64"``,
-    ``"double"``, ``"bool"``. Readers see the old file or the new one.
-    """
-    if importlib.util.find_spec("pyarrow") is None:
-        return atomic_write(folder / f"{name}.jsonl", (encode_json(row) + b"\n" for row in rows))
-    import pyarrow as pa  # noqa: PLC0415  (an extra, heavy)
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    schema = pa.schema([(column, pa.type_for_alias(kind)) for column, kind in columns.items()])
-    path, left = folder / f"{name}.parquet", iter(rows)
-    with atomic_path(path) as part, pq.ParquetWriter(part, schema) as writer:
-        while batch := list(islice(left, _TABLE_BATCH)):
-            writer.write_table(pa.Table.from_pylist(batch, schema=schema))
-    return path
-
-
-def write_rows(path: Path, rows: Iterable[Fields]) -> int:
-    """Write rows as JSON lines, or as Parquet where ``path`` ends so; gives how many there were.
-
-    Parquet's columns are those that the rows have. Raises :class:`~adjudge.errors.ConfigError`
-    without pyarrow, and for rows whose columns have several types.
-    """
-    if path.suffix.lower() != ".parquet":
-        count = 0
-
-        def lines() -> Iterator[bytes]:
-            nonlocal count
-            for count, row in enumerate(rows, start=1):  # noqa: B007  (the last one is the count)
-                yield encode_json(row, repr) + b"\n"
-
-        atomic_write(path, lines())
-        return count
-    if importlib.util.find_spec("pyarrow") is None:
-        raise ConfigError(f"{path}: needs pyarrow. Run: {install_command('full')}")
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    plain = replace_surrogates(list(rows))
-    try:
-        table = pa.Table.from_pylist(plain)
-        with atomic_path(path) as part:
-            pq.write_table(table, part)
-    except (pa.ArrowException, TypeError, OverflowError) as error:
-        raise ConfigError(
-            f"{path}: the rows do not fit one table: {error}. Write JSON lines: a file that ends "
-            "with .jsonl."
-        ) from None
-    return len(plain)
-
-
-def add_checksum(line: bytes) -> bytes:
-    """A JSON object on a line, with the CRC-32 of all before it as its last key ``c``."""
-    body = line[:-1]
-    return body + _CHECKSUM % zlib.crc32(body)
-
-
 def is_intact(line: bytes) -> bool:
-    """Whether ``line`` is as :func:`add_checksum` wrote it."""
+    """Whether ``line`` is as :func:`encode_checked_line` wrote it."""
     found = line[-_CHECKSUM_BYTES:]
     return found == _CHECKSUM % zlib.crc32(line[:-_CHECKSUM_BYTES])
 
@@ -170,8 +105,12 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode_checked_line(row: object) -> bytes:
-    """``row``, an object, as a line with a checksum; raises one of :data:`UNENCODABLE`."""
-    return add_checksum(_encoder.encode(row)) + b"\n"
+    """``row``, an object, as a line with the CRC-32 of all before it as its last key ``c``.
+
+    Raises one of :data:`UNENCODABLE`.
+    """
+    body = _encoder.encode(row)[:-1]
+    return body + _CHECKSUM % zlib.crc32(body) + b"\n"
 
 
 def iter_lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -112,8 +112,9 @@ def test_a_failed_judge_is_missing_with_its_kind() -> None:
     assert "1 missing" in repr(run)
 
 
-def test_broken_rows_are_named_by_their_place() -> None:
+def test_broken_rows_are_named_by_their_place(caplog: pytest.LogCaptureFixture) -> None:
     run = adjudge.grade([ROWS[0], {"prompt": "?"}], RULE)
+    assert "1 rows are no samples" in caplog.text
     assert [(row.where, len(run)) for row in run.broken] == [("rollouts[1]", 1)]
     assert "1 broken rows" in repr(run)
     with pytest.raises(RolloutError, match="neither 'messages' nor 'response'"):
@@ -297,12 +298,6 @@ def test_rows_with_arrays_inside_are_rows(tmp_path: Path) -> None:
     row = {"prompt": "q", "response": "a", "reference": "a", "tools": {"calls": (Scalar(1.0),)}}
     rows = [row | {"messages": Parts([{"role": "assistant", "content": "a"}])}]
     assert adjudge.grade(rows, EXACT, output=tmp_path / "out").rewards == [1.0]
-
-
-def test_rows_that_are_no_samples_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    run = adjudge.grade([{"x": 1}, {"response": "a", "reference": "a"}], EXACT)
-    assert (run.rewards, [row.index for row in run.rows]) == ([1.0], [1])
-    assert "1 rows are no samples" in caplog.text
 
 
 def test_a_summary_warns_of_products_with_a_negative_environments_reward() -> None:

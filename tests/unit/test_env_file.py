@@ -9,10 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.config import load_env_file, read_env_file
+from adjudge.cli.options import load_env_file
 from adjudge.errors import ConfigError
 
 SECRET = "s3cret-value"
+
+
+def read_env_file(file: Path) -> dict[str, str]:
+    """What a file sets where nothing is set."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "environ", {})
+        load_env_file(file)
+        return dict(os.environ)
 
 
 def written(folder: Path, text: str) -> Path:

@@ -285,13 +285,6 @@ def test_policy_raise_ends_with_every_error() -> None:
     assert values(made.compute(samples({"s": 1.0}))) == [1.0]
 
 
-def test_drop_group_keeps_each_reason() -> None:
-    made = build({"j": scored()}, missing={"policy": "drop_group"})
-    results = made.compute(samples({"s": 1.0}, {"s": "budget"}, {"s": 0.2}, {"s": 0.3}, group=2))
-    assert values(results) == [None, None, 0.2, 0.3]
-    assert [r.missing and r.missing.kind for r in results] == ["quorum", "budget", None, None]
-
-
 def test_a_fallback_must_be_a_rule_and_named() -> None:
     with refuses("spec.missing.fallback"):
         build({"j": scored()}, missing={"policy": "fallback", "fallback": "j"})

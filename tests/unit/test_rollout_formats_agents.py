@@ -18,7 +18,6 @@ from tests.rows import (
     only_row,
     records,
     system,
-    tool,
     user,
 )
 
@@ -172,28 +171,8 @@ def test_batches_of_every_endpoint_have_their_prompts() -> None:
     assert (row["prompt"], row["response"]) == ("High water is", " at noon.")
 
 
-def test_calls_in_the_requests_of_anthropic_are_tool_calls() -> None:
+def test_an_answer_goes_on_after_the_words_that_its_request_began() -> None:
     [answered, *_] = records("anthropic-batch/results.jsonl")
-    use = {"type": "tool_use", "id": "t1", "name": "tide_at", "input": {"port": "Kel"}}
-    result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"text": "noon"}]}
-    asked = {
-        "system": [{"type": "text", "text": "Be brief."}],
-        "messages": [
-            user("Which tide?"),
-            {"role": "assistant", "content": [{"type": "text", "text": "I look."}, use]},
-            {"role": "user", "content": [result, {"type": "text", "text": "And now?"}]},
-        ],
-    }
-    row = only_row("anthropic-batch", {**answered, "params": asked})
-    assert row["messages"] == [
-        system("Be brief."),
-        user("Which tide?"),
-        assistant("I look.", call("t1", "tide_at", '{"port":"Kel"}')),
-        tool("t1", "noon"),
-        user("And now?"),
-        assistant("Gulls nest on cliffs."),
-    ]
-    assert (row["prompt"], row["response"]) == ("And now?", "Gulls nest on cliffs.")
     begun = {"messages": [user("Which tide?"), assistant("Well: ")]}
     row = only_row("anthropic-batch", {**answered, "params": begun})
     assert row["messages"] == [user("Which tide?"), assistant("Well: Gulls nest on cliffs.")]

@@ -60,21 +60,6 @@ def test_a_masked_sample_of_nemo_gym_has_no_reward() -> None:
     assert "env_reward" not in row
 
 
-def test_lists_of_responses() -> None:
-    found = [sample for _, sample in SampleReader([DATA / "responses/generation.parquet"]).read()]
-    [four, gone, five] = found
-    assert isinstance(four, Sample)
-    assert isinstance(five, Sample)
-    assert (four.prompt, four.response, four.reference) == ("2 + 2?", "4", "4")
-    assert (four.group, five.group) == ("row 0", "row 0")
-    assert (five.extra["sample"], five.extra["data_source"]) == (2, "math")
-    assert str(gone).endswith("responses.1: is null: no response was made")
-    lines = [sample for _, sample in SampleReader([DATA / "responses/responses.jsonl"]).read()]
-    assert [getattr(one, "messages", None) for one in lines] == [
-        getattr(one, "messages", None) for one in found
-    ]
-
-
 @pytest.mark.parametrize(
     ("file", "rewards", "group"),
     [
@@ -87,14 +72,6 @@ def test_lists_by_other_names(file: str, rewards: list[float | None], group: str
     samples = [sample for _, sample in SampleReader([DATA / f"responses/{file}.jsonl"]).read()]
     assert [getattr(one, "env_reward", None) for one in samples] == rewards
     assert {getattr(one, "group", None) for one in samples} == {group}
-
-
-def test_references_of_a_benchmark_are_no_responses(tmp_path: Path) -> None:
-    path = tmp_path / "ruler.jsonl"
-    path.write_text('{"prompt": "p", "output": "a", "outputs": ["b", "c"]}\n')
-    [(_, sample)] = SampleReader([path], {"response": "output"}).read()
-    assert isinstance(sample, Sample)
-    assert (sample.response, sample.extra["outputs"]) == ("a", ["b", "c"])
 
 
 def test_nan_in_a_line_is_null(tmp_path: Path) -> None:

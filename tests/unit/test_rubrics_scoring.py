@@ -36,20 +36,7 @@ def test_points_over_positive_points_are_not_clipped() -> None:
     assert value(rubric, dose=True, call=True, alarm=True) == 0
     assert value(rubric, dose=False, call=False, alarm=True) == -1
     assert score_range(rubric) == (-1, 1)
-
-
-def test_clipping_is_asked_for_by_name() -> None:
-    rubric = Rubric((DOSE, CALL, ALARM), clip=True)
-    assert value(rubric, dose=False, call=False, alarm=True) == 0
-    assert score_range(rubric) == (0, 1)
-
-
-def test_a_failed_judge_gives_an_interval_where_all_false_would_be_a_bonus() -> None:
-    # A rule found the dose (+5); the judge of +3 and -8 failed. All false would make it 0.625,
-    # though the response may have earned -3/8.
-    rubric = Rubric((DOSE, CALL, ALARM))
-    assert score(rubric, {"dose": True}) == Incomplete(-3 / 8, 1.0, 1, ("call", "alarm"))
-    assert value(rubric, dose=True, call=False, alarm=False) == 0.625
+    assert score_range(Rubric((DOSE, CALL, ALARM), clip=True)) == (0, 1)
 
 
 def test_weights_and_not_applicable() -> None:
@@ -125,11 +112,6 @@ def test_shares_on_the_bounded_scale() -> None:
     rubric = Rubric((Criterion("Explores", "explores", 4, scale="bounded"), DOSE))
     assert value(rubric, explores=0.25, dose=True) == 6 / 9
     assert value(rubric, explores=True, dose=False) == 4 / 9
-
-
-def test_a_veto_that_failed_does_not_complete_the_rest() -> None:
-    rubric = Rubric((DOSE, Criterion("Invents", "invents", -1, veto=True)), clip=True)
-    assert score(rubric, {"invents": True}) == Incomplete(0, 0, 1, ("dose",))
 
 
 def test_subscores_by_tag() -> None:

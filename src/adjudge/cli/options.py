@@ -8,6 +8,8 @@ The mock needs no judges, so what imports them is imported where it is used.
 from __future__ import annotations
 
 import inspect
+import os
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
@@ -22,7 +24,7 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors, output, print_json
-from adjudge.config import check_allowed, load_env_file, suggest_name
+from adjudge.config import check_allowed, suggest_name
 from adjudge.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -169,6 +171,50 @@ def budget_option(text: str) -> Any:
 
 
 Budget = Annotated[float | None, budget_option("The most that the judges may cost in this folder.")]
+
+
+_LINE = re.compile(
+    r"""(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*
+    (?: '([^']*)'[ \t]*(?:\#.*)?  |  "((?:[^"\\]|\\.)*)"[ \t]*(?:\#.*)?
+      | ((?!['"])(?:[^\#]|(?<![ \t])\#)*?)(?:[ \t]+\#.*)? )""",
+    re.VERBOSE,
+)
+_ESCAPED = re.compile(r'\\([\\"nrt])')
+_PLAIN = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def load_env_file(path: Path | str) -> list[str]:
+    r"""Set the variables of a file, except those that are set; gives the names of those it set.
+
+    A line is ``NAME=value``; of two the later one counts, and ``export`` in front is allowed.
+    ``'…'`` is taken as it stands; in ``"…"`` ``\\``, ``\"``, ``\n``, ``\r`` and ``\t`` are
+    replaced; without quotes, a value ends before `` #`` or white space at its end. ``#`` begins a
+    comment. Nothing else is replaced, and nothing is run. Raises :class:`ConfigError` that names
+    file and line, never what stands there, before anything is set.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not UTF-8 text") from None  # its message has the bytes
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        stripped = line.strip(" \t\r")
+        if stripped and not stripped.startswith("#"):
+            read = _LINE.fullmatch(stripped)
+            if read is None or "\0" in stripped:
+                raise ConfigError(
+                    f"{path}:{number}: the line is not NAME=value. Close a quote on the same line, "
+                    "write nothing after it, and use no NUL character."
+                )
+            name, exact, quoted, plain = read.groups("")
+            escaped = _ESCAPED.sub(lambda match: _PLAIN.get(match[1], match[1]), quoted)
+            found[name] = exact or escaped or plain
+    fresh = {name: value for name, value in found.items() if name not in os.environ}
+    os.environ.update(fresh)
+    return list(fresh)
 
 
 def _load_environment(path: Path | None) -> Path | None:

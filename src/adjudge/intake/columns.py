@@ -8,7 +8,9 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from adjudge.errors import Fields, Metadata, RolloutError
 from adjudge.text import encode_json, printable
@@ -334,3 +336,39 @@ def encode_value(value: object) -> str:
         except OverflowError:  # an integer of more than 64 bits
             return json.dumps(value)
     raise RolloutError("a value is nested too deeply, or no JSON data")
+
+
+def decode_value(value: object, where: str) -> Any:
+    """What a text of JSON holds, any other value as it is; raises :class:`RolloutError`."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError) as error:
+        raise RolloutError(f"{where}: is text but not JSON: {error}") from None
+
+
+def as_object(value: object) -> Fields:
+    """``value`` if it is a JSON object, else an empty one."""
+    return value if value and isinstance(value, dict | Mapping) else {}
+
+
+def as_id(value: object) -> str | None:
+    """A text or a whole number as the name of a task, a request or a call."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value}" if abs(value) < 1 << 64 else None  # a longer one may not be printed
+    return value if isinstance(value, str) and value else None
+
+
+def first_of(values: object, keys: Sequence[str]) -> Any:
+    """The first of an object's ``keys`` that is there and not null."""
+    given, one = as_object(values), None
+    for key in keys:
+        if (one := given.get(key)) is not None:
+            break
+    return one
+
+
+def list_keys(value: Fields) -> str:
+    """The keys of an object, for an error."""
+    return printable(f"keys {', '.join(map(str, value))}")[:120]

@@ -11,12 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-import msgspec
-
 from adjudge.errors import Fields, RolloutError
-from adjudge.intake.columns import describe_value, encode_value
+from adjudge.intake.columns import (
+    as_id,
+    as_object,
+    decode_value,
+    describe_value,
+    encode_value,
+    first_of,
+    list_keys,
+)
 from adjudge.messages import MEDIA_PARTS, TEXT_PARTS, THINKING_PARTS
-from adjudge.text import printable
 from adjudge.types import MISSING
 
 Message = dict[str, Any]
@@ -103,7 +108,7 @@ def read_messages(value: object, name: str) -> list[Message]:
 
 def list_messages(value: object, name: str) -> Sequence[Any]:
     """The messages as they were written: of a list, its JSON text, or a state of ``messages``."""
-    value = _decode(value, name)
+    value = decode_value(value, name)
     if isinstance(value, Mapping) and isinstance(value.get("messages"), list):
         value = value["messages"]
     if not isinstance(value, list | tuple):
@@ -112,8 +117,8 @@ def list_messages(value: object, name: str) -> Sequence[Any]:
         )
     if len(value) == 1 and isinstance(value[0], list):  # a batch of one
         return value[0]
-    if value and type(first := _object(value[0]).get("created_at")) is int:
-        last = _object(value[-1]).get("created_at")  # the list of a thread begins with its end
+    if value and type(first := as_object(value[0]).get("created_at")) is int:
+        last = as_object(value[-1]).get("created_at")  # the list of a thread begins with its end
         return value[::-1] if type(last) is int and last < first else value
     return value
 
@@ -122,25 +127,24 @@ def looks_like_messages(value: object) -> bool:
     """Whether a value is a list of messages or items, or its JSON text, perhaps of other roles."""
     if isinstance(value, str):
         with suppress(RolloutError):
-            value = _decode(value, "") if value.lstrip()[:1] == "[" else None
+            value = decode_value(value, "") if value.lstrip()[:1] == "[" else None
     if not isinstance(value, list | tuple) or not value:
         return False
-    looks = all(isinstance(one, Mapping) and _looks_like_message(one) for one in value)
+    looks = all(isinstance(one, Mapping) and _is_turn(_unwrap(one)) for one in value)
     return looks and not all(map(_is_choice, value))
 
 
 def _is_choice(one: object) -> bool:
     """Whether it is one of the answers that an API gives beside each other, and no turn."""
-    keys = _object(one).keys()
+    keys = as_object(one).keys()
     made = not keys.isdisjoint(("finish_reason", "index"))
     return made and "message" in keys and "role" not in keys
 
 
-def _looks_like_message(turn: Fields) -> bool:
-    inner = _unwrap(turn)
-    if _role_of(inner) is not None:
-        return any(key in inner for key in _SAYING_KEYS)
-    return _is_item(inner.get("type")) or any(isinstance(inner.get(k), str) for k in _ROLE_KEYS[:2])
+def _is_turn(turn: Fields) -> bool:
+    if _role_of(turn) is not None:
+        return any(key in turn for key in _SAYING_KEYS)
+    return _is_item(turn.get("type")) or any(isinstance(turn.get(k), str) for k in _ROLE_KEYS[:2])
 
 
 def tool_call(call_id: object, name: object, arguments: object) -> Message:
@@ -148,7 +152,7 @@ def tool_call(call_id: object, name: object, arguments: object) -> Message:
     if not isinstance(arguments, str):
         arguments = encode_value({} if arguments is None else arguments)
     function = {"name": name if isinstance(name, str) else "", "arguments": arguments}
-    return {"id": _as_id(call_id), "type": "function", "function": function}
+    return {"id": as_id(call_id) or "", "type": "function", "function": function}
 
 
 def assistant_message(
@@ -167,15 +171,15 @@ def tool_message(
     call_id: object, content: object, where: str = "content", name: object = None
 ) -> Message:
     """The result of a tool call; an object that is no part is what the tool gave, as JSON."""
-    given = _object(content)
+    given = as_object(content)
     if given.keys() == {"type", "value"} and given["type"] in ("text", "json"):
         content = given["value"]  # Vercel's
     if isinstance(content, Mapping | bool | int | float) or (
         isinstance(content, list) and not all(map(_is_part, content))
     ):
         content = encode_value(content)
-    named = {"tool_call_id": _as_id(call_id), "name": name if isinstance(name, str) else ""}
-    message = {"role": "tool", "content": _content(_Parts(content, where).pieces)}
+    named = {"tool_call_id": as_id(call_id), "name": name if isinstance(name, str) else ""}
+    message = {"role": "tool", "content": _content(_read_parts(content, where))}
     return message | {key: one for key, one in named.items() if one}
 
 
@@ -187,22 +191,22 @@ def read_tool_call(value: object, where: str) -> Message:
     >>> read_tool_call({"id": "1", "name": "add", "args": {"a": 2}}, "tool_calls")
     {'id': '1', 'type': 'function', 'function': {'name': 'add', 'arguments': '{"a":2}'}}
     """
-    call = _decode(value, where)
-    inner = _object(call)
+    call = decode_value(value, where)
+    inner = as_object(call)
     for key in ("function", "custom", "tool_call"):
-        inner = _object(inner.get(key)) or inner
-    name = _first(inner, _NAME_KEYS)
+        inner = as_object(inner.get(key)) or inner
+    name = first_of(inner, _NAME_KEYS)
     if not isinstance(name, str):
-        found = _keys_of(call) if isinstance(call, Mapping) else describe_value(call)
+        found = list_keys(call) if isinstance(call, Mapping) else describe_value(call)
         raise RolloutError(f"{where}: must be calls with the 'name' of a tool (found {found})")
-    arguments = _first(inner, _ARGUMENT_KEYS)
+    arguments = first_of(inner, _ARGUMENT_KEYS)
     others = [one for key, one in inner.items() if one and key not in _OWN_RESULT_KEYS]
     texts = [one for one in others if isinstance(one, str) and one[0] == "{"]
     if arguments is None and (texts or any(isinstance(one, Mapping) for one in others)):
-        raise RolloutError(f"{where}: a call has no known 'arguments' (found {_keys_of(inner)})")
+        raise RolloutError(f"{where}: a call has no known 'arguments' (found {list_keys(inner)})")
     if isinstance(arguments, Mapping):  # null: the argument of another row's call of a table
         arguments = {key: one for key, one in arguments.items() if one is not None}
-    return tool_call(_first(call, _ID_KEYS) or _first(inner, _ID_KEYS), name, arguments)
+    return tool_call(first_of(call, _ID_KEYS) or first_of(inner, _ID_KEYS), name, arguments)
 
 
 # --- one message ----------------------------------------------------------------------------------
@@ -248,7 +252,7 @@ def _unwrap(turn: Fields) -> Fields:
         return {"type": path[-1] if isinstance(path, list) and path else None, **turn["kwargs"]}
     if isinstance(turn.get("data"), Mapping) and "content" in turn["data"]:
         return {"type": kind, **turn["data"]}
-    inner = _object(turn.get("message", turn.get("content")))
+    inner = as_object(turn.get("message", turn.get("content")))
     return (
         inner if inner and "role" not in turn and ("message" in turn or "role" in inner) else turn
     )
@@ -287,11 +291,11 @@ def _add_turn(talk: list[Message], thoughts: list[str], given: object, where: st
     elif role is None:
         shown = [f", {key} {describe_value(turn[key])}" for key in _ROLE_KEYS if key in turn]
         raise RolloutError(
-            f"{where}.role: must be a known one (found {_keys_of(turn)}{''.join(shown[:1])}; "
+            f"{where}.role: must be a known one (found {list_keys(turn)}{''.join(shown[:1])}; "
             f"allowed: {', '.join(sorted(_OWN_ROLES))}, and what other makers call these)"
         )
     elif not any(key in inner for key in _SAYING_KEYS + _RESULT_KEYS * (role == "tool")):
-        raise RolloutError(f"{where}: has no content (found {_keys_of(given)})")
+        raise RolloutError(f"{where}: has no content (found {list_keys(given)})")
     else:
         talk += _turn_messages(turn, role, where, thoughts)
 
@@ -326,21 +330,21 @@ def _turn_messages(turn: Message, role: str, where: str, thoughts: list[str]) ->
     said = [one for one in _CONTENT_KEYS if one in turn]
     key = next((one for one in said if turn[one]), (*said, "content")[0])
     content, spoken = turn.get(key), f"{where}.{key}"
-    beside = _object(turn.get("additional_kwargs"))
+    beside = as_object(turn.get("additional_kwargs"))
     every = {**beside, **{name: one for name, one in turn.items() if one}} if beside else turn
     if role == "call":
         made = _list_calls(content, spoken)
         return [assistant_message(None, [read_tool_call(one, spoken) for one in made])]
     if role == "tool" and not (isinstance(content, list) and any(map(_is_result, content))):
-        content = _first(turn, _RESULT_KEYS) if content is None else content
-        return [tool_message(_first(every, _ID_KEYS), content, spoken, turn.get("name"))]
+        content = first_of(turn, _RESULT_KEYS) if content is None else content
+        return [tool_message(first_of(every, _ID_KEYS), content, spoken, turn.get("name"))]
     calls, results = _read_calls(every, where)
     if results and content:
         raise RolloutError(f"{where}: a call has its result beside a text: which was first?")
     words = (every[one] for one in _THOUGHT_KEYS if isinstance(every.get(one), str))
     thought = "\n".join(filter(None, [*thoughts, next(words, "")]))
     if role == "assistant":
-        audio = _object(turn.get("audio"))
+        audio = as_object(turn.get("audio"))
         content = content or audio.get("transcript") or turn.get("refusal") or content
         to = turn.get("recipient") if "channel" in turn else None  # Harmony's
         if isinstance(to, str) and to not in ("all", "assistant", "user"):
@@ -349,7 +353,7 @@ def _turn_messages(turn: Message, role: str, where: str, thoughts: list[str]) ->
         elif turn.get("channel") == "analysis":
             thoughts.append(message_text(content, spoken))
             return []
-    messages = _Parts(content, spoken).messages(role, calls, thought) + results
+    messages = _cut_turn(role, content, spoken, calls, thought) + results
     own_keys = turn.get("role") == role and key == "content" and "type" not in turn
     for message in messages:
         if message["role"] == role:
@@ -377,7 +381,7 @@ def _read_calls(turn: Message, where: str) -> list[list[Message]]:
 
 
 def _list_calls(given: object, where: str) -> Sequence[object]:
-    given = _decode(given, where)
+    given = decode_value(given, where)
     return given if isinstance(given, list | tuple) else [given]
 
 
@@ -385,13 +389,13 @@ def _list_calls(given: object, where: str) -> Sequence[object]:
 
 
 def _kind_of(part: object) -> str:
-    kind = _first(part, _KIND_KEYS)
+    kind = first_of(part, _KIND_KEYS)
     return kind if isinstance(kind, str) else "" if kind is None else "?"
 
 
 def _is_result(part: object) -> bool:
     kind = _kind_of(part)
-    keyed = not _object(part).keys().isdisjoint(_RESULTS_BY_KEY)
+    keyed = not as_object(part).keys().isdisjoint(_RESULTS_BY_KEY)
     return keyed or kind in _RESULT_PARTS or kind.endswith(("tool_result", "_execution_result"))
 
 
@@ -402,6 +406,11 @@ def _is_part(value: object) -> bool:
     return value.keys() == {"text"} or _kind_of(value) in (*TEXT_PARTS, *MEDIA_PARTS)
 
 
+def _inner(part: Fields, *keys: str) -> Fields:
+    found = (part[key] for key in keys if key in part)
+    return next((one for one in found if isinstance(one, Mapping)), part)
+
+
 def _read_part(given: object, where: str) -> list[_Piece]:
     """``text``, ``thought``, ``call``, ``result`` or ``media``, and what it is."""
     if isinstance(given, str):
@@ -410,7 +419,7 @@ def _read_part(given: object, where: str) -> list[_Piece]:
         raise RolloutError(f"{where}: must be a part of a message (found {describe_value(given)})")
     part = {key: one for key, one in given.items() if one is not None}
     kind = _kind_of(part)
-    text = _first(part, ("text", "content", "value"))
+    text = first_of(part, ("text", "content", "value"))
     text = part.get("answer") if part.keys() <= {"answer", "thought"} else text
     text = text.get("value") if isinstance(text, Mapping) else text  # of OpenAI's Assistants
     if kind in ("", *TEXT_PARTS) and isinstance(text, str) and part.get("thought") is not True:
@@ -433,77 +442,74 @@ def _read_act(part: Fields, kind: str, where: str) -> list[_Piece]:
         return [("thought", _read_thought(thought, where))]
     if _is_result(part):
         inner = _inner(part, *_RESULTS_BY_KEY)
-        call_id = _first(inner, _ID_KEYS) or _first(inner.get("origin"), _ID_KEYS)
-        given = _first(inner, _RESULT_KEYS)
+        call_id = first_of(inner, _ID_KEYS) or first_of(inner.get("origin"), _ID_KEYS)
+        given = first_of(inner, _RESULT_KEYS)
         return [("result", tool_message(call_id, given, where, inner.get("name")))]
     call = _inner(part, *_CALLS_BY_KEY)
-    if (code := _first(part, _CODE_BY_KEY)) is not None:
+    if (code := first_of(part, _CODE_BY_KEY)) is not None:
         call = {"name": next(key for key in _CODE_BY_KEY if key in part), "args": code}
     elif kind.startswith("tool-") and "toolCallId" in part:  # Vercel's
         call = {"name": part.get("toolName", kind.removeprefix("tool-")), **part}
     if call is not part or kind in _CALL_PARTS or kind.endswith("_tool_use"):
         return _read_call(call, where)
     shown = f", type {describe_value(kind)}" if kind else ""
-    raise RolloutError(f"{where}: is a part of an unknown form (found {_keys_of(part)}{shown})")
+    raise RolloutError(f"{where}: is a part of an unknown form (found {list_keys(part)}{shown})")
 
 
 def _read_thought(part: Fields, where: str) -> str:
     given = next((part[key] for key in _THOUGHT_PART_KEYS if part.get(key)), None)
-    return _text_of(_Parts(given, where).pieces, "text", "thought")
+    return _text_of(_read_parts(given, where), "text", "thought")
 
 
 def _read_call(given: object, where: str) -> list[_Piece]:  # and the result that a call has
     call = read_tool_call(given, where)
-    found = _first(given, _OWN_RESULT_KEYS)
+    found = first_of(given, _OWN_RESULT_KEYS)
     made: list[_Piece] = [("call", call)]
     return made if found is None else [*made, ("result", tool_message(call["id"], found, where))]
 
 
-class _Parts:
+def _read_parts(content: object, where: str) -> list[_Piece]:
     """What a message's content says: a text, null, a part, or a list of parts."""
+    inner = as_object(content).get("parts")
+    content = inner if isinstance(inner, list) else [] if content is None else content
+    parts = content if isinstance(content, list | tuple) else [content]
+    pieces: list[_Piece] = []
+    try:
+        for place, part in enumerate(parts):
+            pieces += _read_part(part, f"{where}.{place}" if parts is content else where)
+    except RecursionError:
+        raise RolloutError(f"{where[:100]}: is nested too deeply") from None
+    return pieces
 
-    def __init__(self, content: object, where: str) -> None:
-        self._given = content
-        inner = _object(content).get("parts")
-        content = inner if isinstance(inner, list) else [] if content is None else content
-        parts = content if isinstance(content, list | tuple) else [content]
-        self.pieces: list[_Piece] = []
-        try:
-            for place, part in enumerate(parts):
-                self.pieces += _read_part(part, f"{where}.{place}" if parts is content else where)
-        except RecursionError:
-            raise RolloutError(f"{where[:100]}: is nested too deeply") from None
 
-    def messages(self, role: str, calls: list[Message], thought: str) -> list[Message]:
-        """The turn, cut where the result of a tool is a part of it."""
-        if all(kind in ("text", "media") for kind, _ in self.pieces):
-            content = None if self._given is None else _content(self.pieces)
-            return [_make_turn(role, content, calls, thought)]
-        messages: list[Message] = []
-        open_pieces: list[_Piece] = []
+def _cut_turn(
+    role: str, content: object, where: str, calls: list[Message], thought: str
+) -> list[Message]:
+    """The turn, cut where the result of a tool is a part of it."""
+    pieces = _read_parts(content, where)
+    if all(kind in ("text", "media") for kind, _ in pieces):
+        return [_make_turn(role, None if content is None else _content(pieces), calls, thought)]
+    messages: list[Message] = []
+    spoken: list[_Piece] = []
+    for kind, value in [*pieces, ("end", None)]:
+        if kind not in ("result", "end"):
+            spoken.append((kind, value))
+            continue
+        if spoken or calls or (kind == "end" and (thought or not messages)):
+            messages.append(_close_turn(role, spoken, calls, thought))
+            spoken, calls, thought = [], [], ""
+        messages += [value] if kind == "result" else []
+    return messages
 
-        def close() -> None:
-            nonlocal calls, thought
-            used = {one["id"] for one in calls} - {""}
-            mine = [one for kind, one in open_pieces if kind == "call" and one["id"] not in used]
-            words = [thought, *(one for kind, one in open_pieces if kind == "thought")]
-            content = _content(open_pieces)
-            every = [*calls, *mine]
-            reasoning = "\n".join(filter(None, words))
-            messages.append(_make_turn(role, content or (None if every else ""), every, reasoning))
-            calls, thought = [], ""
-            open_pieces.clear()
 
-        for kind, value in self.pieces:
-            if kind != "result":
-                open_pieces.append((kind, value))
-                continue
-            if open_pieces or calls:
-                close()
-            messages.append(value)
-        if open_pieces or calls or thought or not messages:
-            close()
-        return messages
+def _close_turn(role: str, spoken: Sequence[_Piece], calls: list[Message], thought: str) -> Message:
+    """One turn of what was said in it; ``calls`` stood beside its content."""
+    used = {one["id"] for one in calls} - {""}
+    mine = [one for kind, one in spoken if kind == "call" and one["id"] not in used]
+    words = [thought, *(one for kind, one in spoken if kind == "thought")]
+    made = [*calls, *mine]
+    content = _content(spoken) or (None if made else "")
+    return _make_turn(role, content, made, "\n".join(filter(None, words)))
 
 
 def _text_of(pieces: Sequence[_Piece], *kinds: str) -> str:
@@ -522,7 +528,7 @@ def _content(pieces: Sequence[_Piece]) -> object:
 
 def message_text(content: object, where: str = "content") -> str:
     """The text of a message's content in any maker's form; raises :class:`RolloutError`."""
-    return _text_of(_Parts(content, where).pieces, "text")
+    return _text_of(_read_parts(content, where), "text")
 
 
 def _make_turn(role: str, content: object, calls: Sequence[Message], thought: str) -> Message:
@@ -531,41 +537,3 @@ def _make_turn(role: str, content: object, calls: Sequence[Message], thought: st
     if calls:
         raise RolloutError(f"a call of a tool is in a turn of the role {role!r}")
     return {"role": role, "content": content}
-
-
-# --- values ---------------------------------------------------------------------------------------
-
-
-def _object(value: object) -> Fields:
-    return value if value and isinstance(value, dict | Mapping) else {}
-
-
-def _inner(part: Fields, *keys: str) -> Fields:
-    found = (part[key] for key in keys if key in part)
-    return next((one for one in found if isinstance(one, Mapping)), part)
-
-
-def _first(values: object, keys: Sequence[str]) -> Any:
-    given, one = _object(values), None
-    for key in keys:
-        if (one := given.get(key)) is not None:
-            break
-    return one
-
-
-def _keys_of(value: Fields) -> str:
-    return printable(f"keys {', '.join(map(str, value))}")[:120]
-
-
-def _as_id(value: object) -> str:
-    short = type(value) is int and abs(value) < 1 << 64  # a longer one may not be printed
-    return value if isinstance(value, str) else f"{value}" if short else ""
-
-
-def _decode(value: object, where: str) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        return msgspec.json.decode(value)
-    except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError) as error:
-        raise RolloutError(f"{where}: is text but not JSON: {error}") from None

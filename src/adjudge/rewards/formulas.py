@@ -358,6 +358,8 @@ def gdpo_step(
 
 def weigh_parts(outcome: RewardPart, events: RewardPart, settings: JudgedReward) -> RewardPart:
     """J = event_weight·E + outcome_weight·O; a part of weight 0 is not needed and not missed."""
+    if settings.event_weight == 0 and isinstance(outcome, float):  # the usual case
+        return settings.outcome_weight * outcome
     weighted = []
     for part, weight in ((events, settings.event_weight), (outcome, settings.outcome_weight)):
         if weight != 0:

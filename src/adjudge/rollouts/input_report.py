@@ -37,8 +37,6 @@ _NO_SCORE_ENDS = (
     *("_id", "_ids", "_idx", "_index", "_version", "_ms", "_s", "_cost", "_len", "_length"),
     *("_tokens", "_time", "_seconds", "_duration", "_count", "_turns", "_calls"),
 )
-_SCORE_WORDS = ("reward", "score", "correct", "pass", "success", "acc", "rating", "grade", "label")
-
 RUN_FOLDER = "run folder"
 """What :attr:`InputReport.formats` counts a run folder as; its samples are not counted."""
 
@@ -51,12 +49,6 @@ def may_be_score(name: str) -> bool:
         and not name.startswith(("_", "judge/"))
         and not name.endswith(_NO_SCORE_ENDS)
     )
-
-
-def _rank_score(path: str) -> int:
-    """The place of a column among those that may be the reward: the likely ones first."""
-    name = path.rpartition(".")[2].lower()
-    return next((n for n, word in enumerate(_SCORE_WORDS) if word in name), len(_SCORE_WORDS))
 
 
 class InputReport:
@@ -138,7 +130,7 @@ class InputReport:
                 guessed = reading.guessed.get("reference")
                 if guessed in REFERENCE_COLUMNS:  # each row has its own choice
                     del self._columns["reference"][guessed]
-                self._columns["reference"] |= reader.reference_columns
+                self._columns["reference"] |= reader.references.chosen
         self._broken += len(reader.broken)
         if reader.broken and not self._first_broken:
             self._first_broken = f"{reader.broken[0].where}: {reader.broken[0].message}"
@@ -162,17 +154,16 @@ class InputReport:
 
     @property
     def score_columns(self) -> list[str]:
-        """Columns of numbers that may be the reward where none was found, the likely ones first."""
+        """Columns of numbers that may be the reward where none was found."""
         if self._have["reward"] or not self.samples:
             return []
         taken = self._taken
-        found = [
+        return [
             path
             for path, values in self._numbers.items()
             if None not in values and (len(values) > 1 or self.samples < _FEW)
             if path not in taken and all(map(may_be_score, path.split(".")))
         ]
-        return sorted(found, key=_rank_score)
 
     @property
     def _unread_group(self) -> str | None:
@@ -255,8 +246,7 @@ class InputReport:
         if scores and not any(note.startswith("reward:") for note in self._heard):
             more = f" and {len(scores) - _SHOWN} more" if len(scores) > _SHOWN else ""
             named = ", ".join(scores[:_SHOWN]) + more
-            likely = [path for path in scores if _rank_score(path) < len(_SCORE_WORDS)]
-            column = likely[0] if len(likely) == 1 else "COLUMN"
+            column = scores[0] if len(scores) == 1 else "COLUMN"
             notes.append(
                 "no reward column was found. Columns of numbers that may be one: "
                 f"{named}. Choose with -m {shlex.quote(f'env_reward={column}')}"

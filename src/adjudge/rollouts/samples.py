@@ -6,7 +6,6 @@ import logging
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -48,6 +47,7 @@ from adjudge.types import Sample
 _MOST_BROKEN = 100_000
 """From here on a file of which 99 % are broken rows is no file of rollouts."""
 
+_DOCUMENT = re.compile(r"\.(json|traj)(\.gz|\.zst)?$", re.IGNORECASE)
 _log = logging.getLogger("adjudge")
 _REFERENCES = ReferenceChoice(_log.warning, "Name the one to use: -m reference={}")
 
@@ -133,14 +133,10 @@ def _read_parts(
         return found
     response = _read_response(response)
     if isinstance(response, list):
-        response = _find_answer(response)
+        response = last_said(read_messages(response, "response"))
+        if response is None:
+            raise RolloutError("response: has no message of the assistant: nothing was answered")
     return found._replace(response=response)
-
-
-def _find_answer(turns: list[Any]) -> str:
-    if (said := last_said(read_messages(turns, "response"))) is None:
-        raise RolloutError("response: has no message of the assistant: nothing was answered")
-    return said
 
 
 _SYSTEM_COLUMNS = ("system", "system_prompt", "system_message")
@@ -178,9 +174,7 @@ def _read_response(value: Any) -> str | list[Any]:
 
 
 def _parse_group(value: Any) -> str | None:
-    if value is None or (
-        isinstance(value, float) and math.isnan(value)
-    ):  # how pandas writes "none"
+    if value is None or (isinstance(value, float) and math.isnan(value)):  # pandas' "none"
         return None
     if isinstance(value, str | int | float | bool):
         return str(value)
@@ -198,15 +192,15 @@ class BrokenInputRow:
 class SampleReader:
     """The samples of rollouts, as often as they are needed.
 
-    ``paths`` are files, folders or patterns. Each file's format is recognised by its content
+    ``paths`` are files, folders or patterns, of formats that are recognised by their content
     (:mod:`adjudge.rollouts.formats`); ``mapping`` names where a field comes from instead:
     ``{"messages": "traj", "answer": "info.gold"}``. ``Sample.original_index`` counts samples over
     all files, broken rows included. ``rows``: rollouts in memory in place of files, which with
     ``by_name`` are read by the names of their columns alone. ``broken`` lists the rows that are no
     samples, as far as they were read; with ``strict`` the first of them is raised. ``readings``
     says how each file was read, ``skipped`` why a file that only a folder named was not. ``say``
-    hears once of each choice that was made in reading. With ``audited``, rows may have rewards and
-    no texts, and ``logs`` has the rows of each log of metrics by step.
+    hears once of each choice. With ``audited``, rows may have rewards and no texts, and ``logs``
+    has the rows of each log of metrics by step.
     """
 
     def __init__(
@@ -230,7 +224,7 @@ class SampleReader:
         self._texts = True
         self._requests: dict[str, Mapping[str, Any]] | None = None
         self._say, self._thinking = say, ThinkingWatch(say)
-        self._references = ReferenceChoice(say, "Name the one to use: -m reference={}")
+        self.references = ReferenceChoice(say, "Name the one to use: -m reference={}")
         self._rewards: set[RewardColumns] = set()
 
     def __iter__(self) -> Iterator[Sample]:
@@ -283,7 +277,7 @@ class SampleReader:
         if isinstance(row, RolloutError):
             return row if str(row).startswith(where) else RolloutError(str(row), where=where)
         try:
-            refs, texts = self._references, self._texts
+            refs, texts = self.references, self._texts
             sample = sample_from_row(row, index, where=where, references=refs, texts=texts)
         except RolloutError as error:
             return RolloutError(str(error), where=where)
@@ -337,15 +331,6 @@ class SampleReader:
                 if (name := request_id(record)) is None:
                     break  # a file of something else
                 yield name, record
-
-    def count_formats(self) -> dict[str, int]:
-        """How many files were read as what."""
-        return dict(Counter(reading.title for reading in self.readings.values()))
-
-    @property
-    def reference_columns(self) -> dict[str, None]:
-        """The columns that were taken for the reference of a row, as far as rows were read."""
-        return self._references.chosen
 
     def find_readings(self) -> dict[Path, FileReading]:
         """How each file that holds samples is read, by its first rows."""
@@ -417,9 +402,6 @@ class SampleReader:
         return None
 
 
-_DOCUMENT = re.compile(r"\.(json|traj)(\.gz|\.zst)?$", re.IGNORECASE)
-
-
 def compute_rollout_key(sample: Sample) -> str:
     """What was judged, as 32 hexadecimal digits: equal for equal prompt, messages and response.
 
@@ -434,10 +416,9 @@ class GroupNames:
     """Names each sample's group: its column, else one name per distinct prompt of a step.
 
     Where no row has a step, all are of one. Conversations that begin alike, in which the user then
-    says different things after the same words of the assistant, are of different groups, and
-    :attr:`source` says so. Generated names stand in parentheses with a number, and
-    are never those of a column: the counter skips names that rows have used. With ``split_steps``
-    a column's group is divided, too, where its rows are of several steps.
+    says different things after the same words of the assistant, are of different groups. Generated
+    names stand in parentheses, and are never those of a column. With ``split_steps`` a column's
+    group is divided, too, where its rows are of several steps.
     """
 
     def __init__(self, *, split_steps: bool = False) -> None:

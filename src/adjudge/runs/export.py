@@ -18,13 +18,14 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from adjudge.errors import ConfigError
-from adjudge.files import write_rows
+from adjudge.errors import ConfigError, Fields
+from adjudge.files import atomic_path, atomic_write
+from adjudge.installation import install_command
 from adjudge.intake.rollouts import first_turn
 from adjudge.messages import read_prompt
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.stats import snap_ties
-from adjudge.text import encode_json
+from adjudge.text import encode_json, replace_surrogates
 from adjudge.types import Sample
 
 ExportKind = Literal["dpo", "best-of-n", "sft"]
@@ -109,7 +110,7 @@ def export_run(run: Path, target: Path, settings: ExportSettings) -> ExportRepor
         table = [_table_row(row) for row in rows]
         _check_tools(target, table)
         rows = iter(table)
-    report.written = write_rows(target, rows)
+    report.written = _write_rows(target, rows)
     return report
 
 
@@ -326,3 +327,37 @@ def _table_call(call: Any) -> Any:
         return call
     arguments = encode_json(function["arguments"], repr).decode()
     return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _write_rows(path: Path, rows: Iterable[Fields]) -> int:
+    """Write rows as JSON lines, or as Parquet where ``path`` ends so; gives how many there were.
+
+    Parquet's columns are those that the rows have. Raises :class:`~adjudge.errors.ConfigError`
+    without pyarrow, and for rows whose columns have several types.
+    """
+    if path.suffix.lower() != ".parquet":
+        count = 0
+
+        def lines() -> Iterator[bytes]:
+            nonlocal count
+            for count, row in enumerate(rows, start=1):  # noqa: B007  (the last one is the count)
+                yield encode_json(row, repr) + b"\n"
+
+        atomic_write(path, lines())
+        return count
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ConfigError(f"{path}: needs pyarrow. Run: {install_command('full')}")
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    plain = replace_surrogates(list(rows))
+    try:
+        table = pa.Table.from_pylist(plain)
+        with atomic_path(path) as part:
+            pq.write_table(table, part)
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise ConfigError(
+            f"{path}: the rows do not fit one table: {error}. Write JSON lines: a file that ends "
+            "with .jsonl."
+        ) from None
+    return len(plain)

@@ -317,14 +317,14 @@ def count_samples(job: GradingJob) -> CountedSamples:
         columns.update(sample.extra)
         if len(first) <= _WINDOW:
             first.append(sample)
+    report.add_files(reader)
     if not report.samples:
         broken = reader.broken
         example = f"; first: {broken[0].where}: {broken[0].message}" if broken else ""
         raise RolloutError(
             f"{', '.join(job.input_names)}: no usable row ({len(broken)} broken; read as "
-            f"{', '.join(reader.count_formats()) or 'nothing'}){example}"
+            f"{', '.join(report.formats) or 'nothing'}){example}"
         )
-    report.add_files(reader)
     if job.on_input is not None:
         job.on_input(report)
     samples = first if len(first) <= _WINDOW else reader
@@ -405,7 +405,7 @@ def _run_facts(
                 {"where": row.where, "message": row.message} for row in reader.broken[:_FIRST]
             ],
         },
-        "formats": reader.count_formats(),
+        "formats": dict(counted.report.formats),
         "skipped_files": {
             "count": len(reader.skipped),
             "first": [

@@ -6,14 +6,18 @@ has a row per checkpoint, scorer and measure.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import msgspec
 
-from adjudge.files import write_table
+from adjudge.errors import Fields
+from adjudge.files import atomic_path, atomic_write
+from adjudge.text import encode_json
 
 FactorLevel = str | float | bool
 """A level of a factor, as the study file declares it."""
@@ -350,4 +354,28 @@ def _checkpoint_rows(
 
 def write_study_rows(folder: Path, result: StudyResult) -> Path:
     """Write ``tidy.parquet`` where pyarrow is installed, else ``tidy.jsonl``; the path written."""
-    return write_table(folder, "tidy", _COLUMNS, iter_study_rows(result))
+    return _write_table(folder, "tidy", _COLUMNS, iter_study_rows(result))
+
+
+_TABLE_BATCH = 50_000
+
+
+def _write_table(
+    folder: Path, name: str, columns: Mapping[str, str], rows: Iterable[Fields]
+) -> Path:
+    """Write ``NAME.parquet`` where pyarrow is installed, else ``NAME.jsonl``; the path written.
+
+    ``columns``: what Arrow calls the type of each column, as ``"string"``, ``"int64"``,
+    ``"double"``, ``"bool"``. Readers see the old file or the new one.
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        return atomic_write(folder / f"{name}.jsonl", (encode_json(row) + b"\n" for row in rows))
+    import pyarrow as pa  # noqa: PLC0415  (an extra, heavy)
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    schema = pa.schema([(column, pa.type_for_alias(kind)) for column, kind in columns.items()])
+    path, left = folder / f"{name}.parquet", iter(rows)
+    with atomic_path(path) as part, pq.ParquetWriter(part, schema) as writer:
+        while batch := list(islice(left, _TABLE_BATCH)):
+            writer.write_table(pa.Table.from_pylist(batch, schema=schema))
+    return path

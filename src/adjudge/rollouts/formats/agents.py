@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from adjudge.errors import RolloutError
+from adjudge.intake.columns import as_id, as_object
 from adjudge.intake.conversation import (
     Message,
     assistant_message,
@@ -24,8 +25,6 @@ from adjudge.rollouts.formats.fields import (
     Row,
     answered_columns,
     are_objects,
-    as_id,
-    as_object,
     as_objects,
     as_text,
     describe_error,

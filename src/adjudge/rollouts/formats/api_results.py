@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from adjudge.errors import RolloutError
-from adjudge.intake.columns import describe_value, is_nothing
+from adjudge.intake.columns import as_id, as_object, describe_value, is_nothing
 from adjudge.intake.conversation import (
     Message,
     assistant_message,
@@ -35,8 +35,6 @@ from adjudge.rollouts.formats.fields import (
     add_fields,
     answered_columns,
     are_objects,
-    as_id,
-    as_object,
     as_objects,
     as_text,
     completion_row,

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import RolloutError
+from adjudge.intake.columns import as_id, as_object
 from adjudge.intake.conversation import (
     Message,
     assistant_message,
@@ -32,8 +33,6 @@ from adjudge.rollouts.formats.fields import (
     Row,
     add_fields,
     answered_columns,
-    as_id,
-    as_object,
     as_objects,
     as_text,
     completion_row,

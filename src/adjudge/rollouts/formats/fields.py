@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 import msgspec
 
 from adjudge.errors import RolloutError
-from adjudge.intake.columns import RewardColumns, encode_value
+from adjudge.intake.columns import RewardColumns, as_id, as_object, encode_value
 from adjudge.intake.conversation import (
     Message,
     message_text,
@@ -106,11 +106,6 @@ _BULK = frozenset(
 """Columns that no grader reads."""
 
 
-def as_object(value: Any) -> Mapping[str, Any]:
-    """``value`` if it is a JSON object, else an empty one."""
-    return value if isinstance(value, Mapping) else {}
-
-
 def as_objects(value: Any) -> list[Mapping[str, Any]]:
     """The JSON objects in a list; none for what is no list."""
     items = value if isinstance(value, list | tuple) else ()
@@ -132,16 +127,6 @@ def are_objects(value: Any) -> TypeGuard[list[Record]]:
 def as_text(value: Any) -> str | None:
     """``value`` if it is a text that is not empty."""
     return value if isinstance(value, str) and value else None
-
-
-def as_id(value: Any) -> str | None:
-    """A text or a whole number as the name of a task, a request or a call."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        try:
-            return str(value)
-        except ValueError:  # too long to print
-            return None
-    return as_text(value)
 
 
 def is_number(value: Any) -> bool:

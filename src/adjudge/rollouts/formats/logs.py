@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from adjudge.errors import RolloutError
-from adjudge.intake.columns import describe_value
+from adjudge.intake.columns import as_id, as_object, describe_value
 from adjudge.intake.conversation import Message, message_text, read_messages
 from adjudge.rollouts.formats.columns import list_columns
 from adjudge.rollouts.formats.fields import (
@@ -26,8 +26,6 @@ from adjudge.rollouts.formats.fields import (
     Row,
     SplitLines,
     answered_columns,
-    as_id,
-    as_object,
     as_objects,
     describe_error,
     is_number,

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from adjudge.errors import RolloutError
+from adjudge.intake.columns import as_id, as_object
 from adjudge.intake.conversation import Message, looks_like_messages, read_messages
 from adjudge.rollouts.formats.columns import find_column, list_columns
 from adjudge.rollouts.formats.fields import (
@@ -20,8 +21,6 @@ from adjudge.rollouts.formats.fields import (
     add_extras,
     add_fields,
     answered_columns,
-    as_id,
-    as_object,
     as_objects,
     completion_row,
     describe_error,

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from adjudge.errors import RolloutError
-from adjudge.intake.columns import RewardColumns, find_reward
+from adjudge.intake.columns import RewardColumns, as_object, find_reward
 from adjudge.intake.conversation import read_messages
 from adjudge.intake.rollouts import last_said
 from adjudge.messages import last_question, parse_conversation
@@ -30,7 +30,6 @@ from adjudge.rollouts.formats.fields import (
     add_extras,
     add_fields,
     are_objects,
-    as_object,
     completion_row,
     describe_error,
     digest_prompt,
