@@ -66,7 +66,7 @@ def test_is_read_at_once_or_refused_and_read_by_options(program: str, tmp_path: 
 BESIDE: dict[str, tuple[Any, str, list[tuple[Any, str | None]]]] = {
     "the answer above attempts": (
         [{"question": Q, "answer": "4", "samples": [{"text": A}, {"text": B}]}],
-        "--rows samples -m response=text",
+        "",
         [("4", "row 0")] * 2,
     ),
     "the lists of a mapped question": (

@@ -171,17 +171,20 @@ _ANSWERED = ("reference", "ground_truth", "reference_answer", "expected_answer",
 """A row with one of these and ``answer`` has its policy's answer in it."""
 
 
-def guess_mapping(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def guess_mapping(
+    rows: Sequence[Mapping[str, Any]], responses: Sequence[str] = ()
+) -> dict[str, str]:
     """``{field: column}`` for the fields whose column has another name; never two for one column.
 
     A name counts only where the values fit the field: messages are lists of chat messages,
-    rewards are numbers, a group's values repeat or look like ids.
+    rewards are numbers, a group's values repeat or look like ids. ``responses``: names that may be
+    the response's, too, such as those of attempts.
     """
     columns = [column for column, _ in Counter(c for row in rows for c in row).most_common()]
     by_name = {usual_name(column): column for column in reversed(columns)}
     guessed: dict[str, str] = {}
     for field, names in NAMES.items():
-        for name in names:
+        for name in (*names[:-1], *responses, names[-1]) if field == "response" else names:
             column = by_name.get(name, name if "." in name else None)
             if column is None or column in guessed.values():
                 continue

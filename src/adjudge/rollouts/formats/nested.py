@@ -1,4 +1,4 @@
-"""Rows that lie within the records of a file, where ``--rows`` leads.
+"""Rows that lie within the records of a file: where ``--rows`` leads, and attempts at a question.
 
 A path leads through objects and lists to a list of objects, to an object of objects by their ids,
 or to columns that are lists of one length. A row has the columns beside the list, too, as far as
@@ -17,6 +17,16 @@ from adjudge.intake.conversation import looks_like_messages
 from adjudge.rollouts.formats.columns import NAMES, find_column, list_columns
 from adjudge.rollouts.formats.fields import Row
 from adjudge.types import get_path
+
+ATTEMPTS = (
+    *("completions", "responses", "generations", "outputs", "samples", "rollouts", "trials"),
+    *("attempts", "choices", "response", "completion", "generation"),
+    *("result.completions", "model_response.text", "response.choices"),
+)
+"""Columns whose objects, or dotted columns whose texts, are attempts at the question beside."""
+
+OF_ATTEMPTS = ("text", "content", "message", "code")
+"""What the response of an attempt may be called, too, beside the prompt."""
 
 _NOT_SHARED = frozenset(NAMES["messages"] + NAMES["response"][:-1] + REWARD_COLUMNS)
 """Columns that a row does not inherit; ``answer``, the last of the responses, is a reference."""
@@ -215,6 +225,27 @@ def head_rows(
     """The first rows under a path of records."""
     rows = (row for one in records for _, row in islice(rows_at(one, path, mapping, ""), HEAD_ROWS))
     return list(islice(rows, HEAD_ROWS))
+
+
+def find_attempts(records: Sequence[Mapping[str, Any]]) -> str | None:
+    """The column with a list of attempts as objects in every record, beside their prompt."""
+    for path in ATTEMPTS:
+        values = [value for one in records if (value := get_path(one, path)) not in (None, [])]
+        given = bool(values) and all(_are_attempts(one, path) for one in values)
+        if given and all(find_column(record, "prompt") is not None for record in records):
+            return path
+    return None
+
+
+def _are_attempts(value: Any, path: str) -> bool:
+    if not isinstance(value, list) or not value or looks_like_messages(value):
+        return False
+    if not all(isinstance(one, Mapping) for one in value):
+        return "." in path and all(isinstance(one, str) for one in value)
+    # Parts of one message have types; examples of a task have inputs; a question has choices.
+    others = any("type" in one or find_column(one, "prompt") is not None for one in value)
+    made = all("message" in one or "finish_reason" in one for one in value)  # by an API
+    return not others and (made or not path.endswith("choices"))
 
 
 def describe_row_paths(records: Sequence[Mapping[str, Any]]) -> str:

@@ -20,6 +20,7 @@ from adjudge.intake.columns import (
 from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.intake.rollouts import first_turn
 from adjudge.rollouts.formats.columns import (
+    find_column,
     find_log,
     find_own_columns,
     find_response_list,
@@ -36,7 +37,9 @@ from adjudge.rollouts.formats.columns import (
 )
 from adjudge.rollouts.formats.fields import RolloutFormat, Row, SplitLines
 from adjudge.rollouts.formats.nested import (
+    OF_ATTEMPTS,
     describe_row_paths,
+    find_attempts,
     has_conversations,
     head_rows,
     is_table_by_row,
@@ -324,15 +327,20 @@ def _find_nested(
             f"--rows {path}: leads to no objects in the first records (columns: {columns}). "
             f"{_remedy(records)}"
         )
+    found = None
+    if rows and find_column(rows[0], "prompt") is not None:
+        found = _find_reading(rows, mapping, OF_ATTEMPTS)
     try:
-        found = find_reading(rows, mapping)
+        found = found or find_reading(rows, mapping)
     except ConfigError as error:
         raise ConfigError(f"--rows {path}: what is there {error}") from None
     return replace(found, nested=path if found.nested is None else f"{path}.{found.nested}")
 
 
 def _find_reading(
-    records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str]
+    records: Sequence[Mapping[str, Any]],
+    mapping: Mapping[str, str],
+    responses: Sequence[str] = (),
 ) -> FileReading | None:
     """The reading of records; ``None`` where neither conversation nor response is found."""
     mapped = any(name in mapping for name in CONTENT_FIELDS)
@@ -343,10 +351,15 @@ def _find_reading(
             guessed = {} if rewards.column is None else {"env_reward": rewards.column}
             return FileReading(one, mapping, guessed, rewards=rewards)
     own = has_own_columns(records) and ("prompt" in mapping or not _have_other_prompts(records))
+    if not (mapped or own or responses) and (path := find_attempts(records)) is not None:
+        names = (*OF_ATTEMPTS, path.rpartition(".")[2])
+        nested = _find_reading(head_rows(records, path, mapping), mapping, names)
+        if nested is not None:
+            return replace(nested, nested=path)
     columns = dict.fromkeys(str(name) for record in records for name in record)
     guessed = {
         name: column
-        for name, column in guess_mapping(records).items()
+        for name, column in guess_mapping(records, responses).items()
         if name not in mapping and column not in mapping.values()
     }
     rewards = _find_rewards(records, None, mapping)
