@@ -25,20 +25,24 @@ _TEXTS = {
     "by the words that they quote), length (favours long candidates) or echo [default: as the "
     "other options imply].",
     "reply": "fixed: the reply's text, sent unchanged.",
+    "reasoning": "fixed: reasoning, sent in its own field.",
     "script": "scripted: a JSONL file of texts or {reply, when, reasoning}.",
     "keywords": "rubric: a word that counts in the score. Can be repeated.",
     "latency": "fixed:S, lognormal:MEDIAN,SIGMA, hang:PROB,S, or load:S "
     "(for each other request in flight). Can be repeated; they add up.",
     "fail": "A fault: NAME[=VALUE]:PROBABILITY. Can be repeated; --faults lists the names.",
+    "outage": "Be away from START to END seconds: START,END resets connections, START,END,503 "
+    "answers 503. Can be repeated.",
     "seed": "Each request number gets the same fault and latency again [default: random; it is "
     "printed].",
     "stream_only": "Refuse requests that do not stream, with status 400.",
+    "rpm": "The most requests per minute; more get status 429.",
     "require_key": "The variable with the key that requests must send.",
 }
 
 _GROUPS = {
-    **dict.fromkeys(("behaviour", "reply", "script", "keywords"), "Replies"),
-    **dict.fromkeys(("latency", "fail"), "Latency and faults"),
+    **dict.fromkeys(("behaviour", "reply", "reasoning", "script", "keywords"), "Replies"),
+    **dict.fromkeys(("latency", "fail", "outage", "rpm"), "Latency and faults"),
     **dict.fromkeys(("seed", "stream_only"), "Latency and faults"),
 }
 

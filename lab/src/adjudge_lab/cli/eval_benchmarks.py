@@ -36,10 +36,8 @@ from adjudge_lab.evaluation.healthbench_run import (
     estimate_healthbench,
     evaluate_healthbench,
     group_tags,
+    health_scores_table,
     healthbench_missing_lines,
-)
-from adjudge_lab.evaluation.healthbench_run import (
-    scores_table as healthbench_scores,
 )
 from adjudge_lab.evaluation.ifeval.generation import (
     GenerationSettings,
@@ -48,11 +46,11 @@ from adjudge_lab.evaluation.ifeval.generation import (
 )
 from adjudge_lab.evaluation.ifeval.run import (
     IfevalJob,
-    comparison_table,
+    accuracy_table,
+    difference_table,
     evaluate_ifeval,
     ifeval_missing_lines,
     parts_table,
-    scores_table,
 )
 from adjudge_lab.evaluation.targets import PolicyTarget, find_policy_target, merge_checkpoint
 
@@ -255,11 +253,11 @@ def print_ifeval(console: Console, errors: Console, job: IfevalJob) -> None:
         f"{summary['seconds']:.1f} s"
     )
     for one in models:
-        console.print(scores_table(one))
+        console.print(accuracy_table(one))
     if len(models) <= _MODELS_IN_DETAIL:
         for one in models:
             console.print(parts_table(one))
-        if compared := comparison_table(summary):
+        if compared := difference_table(summary):
             console.print(compared)
     else:
         console.print(
@@ -363,10 +361,10 @@ def _print_healthbench(console: Console, job: HealthbenchJob) -> None:
         f"[bold]HealthBench[/]: {summary['scored']:,} of {summary['samples']:,} samples scored  ·  "
         f"{summary['prompts']:,} prompts of {clean(summary['data'])}  ·  {summary['seconds']:.1f} s"
     )
-    console.print(healthbench_scores("HealthBench", {"overall": summary["overall"]}))
+    console.print(health_scores_table("HealthBench", {"overall": summary["overall"]}))
     groups = group_tags(summary["tags"])
     for name in (one for one in groups if one in USUAL_TAGS):
-        console.print(healthbench_scores(name, groups[name]))
+        console.print(health_scores_table(name, groups[name]))
     if others := [
         f"{name} ({len(tags)})" for name, tags in groups.items() if name not in USUAL_TAGS
     ]:

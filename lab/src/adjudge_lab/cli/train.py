@@ -55,7 +55,7 @@ def train_chain_file(
     folder = folder or new_folder("chain")
     if dry_run:
         found = chain_plan(chain, folder)
-        _print_chain(found, as_json=as_json, lines=chain_plan_lines(found))
+        _print_lines(found, chain_plan_lines(found), as_json=as_json)
         return
     with _ChainBars(len(chain.stages), show=not quiet) as bars:
         job = ChainJob(
@@ -65,12 +65,12 @@ def train_chain_file(
         )  # fmt: skip
         with say_how_to_resume(folder):
             run_chain(job)
-    _print_chain(job.summary, as_json=as_json, lines=chain_summary_lines(job.summary))
+    _print_lines(job.summary, chain_summary_lines(job.summary), as_json=as_json)
     if not as_json:
         output().print(f"\n[bold]{clean(folder)}/[/]  report.html  summary.json", soft_wrap=True)
 
 
-def _print_chain(found: dict[str, Any], *, as_json: bool, lines: list[str]) -> None:
+def _print_lines(found: Mapping[str, Any], lines: Sequence[str], *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
@@ -140,12 +140,10 @@ def train_judge_file(
             summary = _by_verl(judge, path, folder, quiet=quiet or as_json)
         else:
             summary = _here(judge, path, folder, quiet=quiet)
+    _print_lines(summary, judge_summary_lines(summary), as_json=as_json)
     if as_json:
-        print_json(summary)
         return
     console = output()
-    for line in judge_summary_lines(summary):
-        console.print(clean(line), soft_wrap=True)
     asks = (folder / SPEC_FILE).exists()  # else it was taught to answer, not to judge
     names = ["judge.json", *([SPEC_FILE] if asks else []), "report.html"]
     console.print(f"\n[bold]{clean(folder)}/[/]  {'  '.join(names)}")

@@ -42,7 +42,9 @@ def write_evaluation_report(path: Path, summary: Mapping[str, Any], rows: _RowsB
         "Evaluation",
         _facts(summary),
         [
-            Section("comparison", "The two compared, seed by seed", comparison_table(summary)),
+            Section(
+                "comparison", "The two compared, seed by seed", policy_difference_table(summary)
+            ),
             Section("judges", "Judges against the official score", judges, "Judges"),
             Section("scatter", "Seed by seed", _scatters(summary, rows), "Scatter"),
             Section(
@@ -104,7 +106,7 @@ def missing_text(model: Mapping[str, Any], found: Mapping[str, Any] | None) -> s
     return ", ".join(kinds)
 
 
-def comparison_table(summary: Mapping[str, Any]) -> Table | None:
+def policy_difference_table(summary: Mapping[str, Any]) -> Table | None:
     """The second policy against the first, on the seeds of both."""
     if summary["comparison"] is None:
         return None
