@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -160,13 +159,6 @@ def _summary_notes(summary: Mapping[str, Any]) -> str:
     return "".join(f"  ·  {note}" for note in notes)
 
 
-class EngineName(StrEnum):
-    """Where graders are asked."""
-
-    LOCAL = "local"
-    RAY = "ray"
-
-
 def grade(
     rollouts: Annotated[
         list[Path],
@@ -222,9 +214,9 @@ def grade(
         ),
     ] = None,
     engine: Annotated[
-        EngineName,
+        Literal["local", "ray"],
         typer.Option("--engine", help="Where graders run.", rich_help_panel=RAY),
-    ] = EngineName.LOCAL,
+    ] = "local",
     ray_address: RayAddress = None,
     ray_workers: Annotated[
         int | None,
@@ -294,10 +286,8 @@ def _load_spec(address: str) -> RewardSpec:
     return load_spec(address)
 
 
-def _make_engine(
-    name: EngineName, address: str | None, workers: int | None
-) -> GradingEngine | None:
-    if name is EngineName.RAY or address is not None or workers is not None:
+def _make_engine(name: str, address: str | None, workers: int | None) -> GradingEngine | None:
+    if name == "ray" or address is not None or workers is not None:
         from adjudge.runs.ray_engine import RayEngine  # noqa: PLC0415  (few grade on a cluster)
 
         return RayEngine(address, workers)

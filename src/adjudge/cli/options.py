@@ -22,7 +22,7 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors, output, print_json
-from adjudge.config import check_allowed, load_env_file, suggest_name
+from adjudge.config import load_env_file, suggest_name
 from adjudge.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -222,11 +222,6 @@ def map_arguments(mapping: Mapping[str, str]) -> list[str]:
         for name, path in mapping.items()
     ]
     return [part for pair in pairs for part in pair]
-
-
-def check_value(option: str, value: str | None, allowed: Collection[str]) -> Any:
-    """``value`` if it is ``None`` or one of ``allowed``; else raises :class:`ConfigError`."""
-    return None if value is None else check_allowed(option, value, allowed, "has an unknown value")
 
 
 def check_replay(replay: Path | None, summary: Mapping[str, Any]) -> None:

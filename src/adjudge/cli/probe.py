@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -78,14 +77,6 @@ _ITEMS = "Questions"
 _FILES = "probe.json  report.html  answers.jsonl"
 
 
-class LanguageName(StrEnum):
-    """In which language the questions are asked."""
-
-    MIXED = "mixed"
-    EN = "en"
-    ZH = "zh"
-
-
 def probe(
     spec: Annotated[Path, typer.Argument(help="The reward spec, a TOML file.")],
     grader: Annotated[
@@ -109,9 +100,9 @@ def probe(
         int, typer.Option(min=1, help="How often questions are repeated.", rich_help_panel=_ITEMS)
     ] = 3,
     language: Annotated[
-        LanguageName,
+        Literal["mixed", "en", "zh"],
         typer.Option(help="The language of the questions.", rich_help_panel=_ITEMS),
-    ] = LanguageName.MIXED,
+    ] = "mixed",
     family: Annotated[
         str,
         typer.Option(
@@ -166,7 +157,7 @@ def probe(
         only=[name.strip() for name in (only or "").split(",") if name.strip()],
         n=n,
         repeats=repeats,
-        language=language.value,
+        language=language,
         thresholds=parse_numbers("--threshold", threshold, "PROBE=MOST"),
         family=family,
         with_reference=reference,

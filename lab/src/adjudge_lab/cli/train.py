@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
@@ -180,21 +179,13 @@ def _cluster_address(judge: JudgeFile) -> str | None:
     return address if given and address.startswith(("http://", "https://")) else None
 
 
-class TrainingKind(StrEnum):
-    """What is trained."""
-
-    RL = "rl"
-    JUDGE = "judge"
-    CHAIN = "chain"
-
-
 def train(
     run: Annotated[
         Path | None, typer.Argument(metavar="RUN.toml", help="The run file.", show_default=False)
     ] = None,
     config: Annotated[Path | None, typer.Option(help="The run file, given as an option.")] = None,
     kind: Annotated[
-        TrainingKind | None,
+        Literal["rl", "judge", "chain"] | None,
         typer.Option("--type", help="What is trained; must be the run file's kind."),
     ] = None,
     folder: Annotated[
@@ -307,7 +298,7 @@ def _check_kind(path: Path, found: str, wanted: str | None, options: Mapping[str
     """Refuse a ``--type`` that the file is not of, and ``options`` that only a policy's has."""
     if wanted not in (None, found):
         raise ConfigError(
-            f"{path}: kind: is not what --type says (found {found!r}; --type: {str(wanted)!r})"
+            f"{path}: kind: is not what --type says (found {found!r}; --type: {wanted!r})"
         )
     for option, given in options.items():
         if given not in (None, False) and found != "rl":
