@@ -21,8 +21,6 @@ from adjudge.cli.console import (
     resumable_work,
 )
 from adjudge.cli.options import (
-    JUDGE_CALLS,
-    RAY,
     Budget,
     ColumnMap,
     JsonForTables,
@@ -33,9 +31,11 @@ from adjudge.cli.options import (
     Rows,
     WaitForJudge,
     check_replay,
+    judge_option,
     new_folder,
     output_option,
     parse_map,
+    ray_option,
 )
 from adjudge.datasets.files import read_stdin
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
@@ -187,12 +187,8 @@ def grade(
     wait_for_judge: WaitForJudge = 0.0,
     draws: Annotated[
         int,
-        typer.Option(
-            "--draws",
-            min=1,
-            rich_help_panel=JUDGE_CALLS,
-            max=MOST_DRAWS,
-            help="Ask so often, to measure the judge's noise.",
+        judge_option(
+            "--draws", min=1, max=MOST_DRAWS, help="Ask so often, to measure the judge's noise."
         ),
     ] = 1,
     step: Annotated[
@@ -215,17 +211,12 @@ def grade(
     ] = None,
     engine: Annotated[
         Literal["local", "ray"],
-        typer.Option("--engine", help="Where graders run.", rich_help_panel=RAY),
+        ray_option("--engine", help="Where graders run."),
     ] = "local",
     ray_address: RayAddress = None,
     ray_workers: Annotated[
         int | None,
-        typer.Option(
-            "--ray-workers",
-            min=1,
-            help="How many workers grade [default: one per CPU].",
-            rich_help_panel=RAY,
-        ),
+        ray_option("--ray-workers", min=1, help="How many workers grade [default: one per CPU]."),
     ] = None,
     dry_run: Annotated[
         bool,

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from fractions import Fraction
-from functools import wraps
+from functools import partial, wraps
 from itertools import chain, count
 from pathlib import Path
 from types import MappingProxyType
@@ -28,9 +28,8 @@ from adjudge.errors import ConfigError
 if TYPE_CHECKING:
     from adjudge.runs.judge_calls import JudgeCallEstimate
 
-JUDGE_CALLS = "Judge calls"
-RAY = "Ray"
-"""Headings of options in a help page."""
+judge_option = partial(typer.Option, rich_help_panel="Judge calls")
+ray_option = partial(typer.Option, rich_help_panel="Ray")
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
 JsonSummary = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -40,22 +39,20 @@ JsonForTables = Annotated[
 
 WaitForJudge = Annotated[
     float,
-    typer.Option(
+    judge_option(
         "--wait-for-judge",
         metavar="SECONDS",
         min=0.0,
         show_default=False,
         help="Wait so long for a server that is still starting.",
-        rich_help_panel=JUDGE_CALLS,
     ),
 ]
 RayAddress = Annotated[
     str | None,
-    typer.Option(
+    ray_option(
         "--ray-address",
         metavar="auto|local|ADDRESS",
         help="The Ray cluster [default: $RAY_ADDRESS, else local].",
-        rich_help_panel=RAY,
     ),
 ]
 PolicyModel = Annotated[
@@ -144,20 +141,16 @@ def parse_numbers(option: str, entries: Iterable[str] | None, form: str) -> dict
 
 RecordTape = Annotated[
     Path | None,
-    typer.Option(
-        "--record",
-        metavar="CASSETTE",
-        help="Keep replies; send only calls that are not in it.",
-        rich_help_panel=JUDGE_CALLS,
+    judge_option(
+        "--record", metavar="CASSETTE", help="Keep replies; send only calls that are not in it."
     ),
 ]
 ReplayTape = Annotated[
     Path | None,
-    typer.Option(
+    judge_option(
         "--replay",
         metavar="CASSETTE",
         help="Answer all calls from a recorded file, without network.",
-        rich_help_panel=JUDGE_CALLS,
     ),
 ]
 """What :func:`~adjudge.runs.job.open_cassette` opens."""
@@ -165,7 +158,7 @@ ReplayTape = Annotated[
 
 def budget_option(text: str) -> Any:
     """``--budget-usd``."""
-    return typer.Option("--budget-usd", min=0.0, help=text, rich_help_panel=JUDGE_CALLS)
+    return judge_option("--budget-usd", min=0.0, help=text)
 
 
 Budget = Annotated[float | None, budget_option("The most that the judges may cost in this folder.")]

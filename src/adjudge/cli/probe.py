@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -73,7 +74,7 @@ def print_card(console: Console, card: Mapping[str, Any], findings: Sequence[Pro
     console.print(f"[dim]{_UNITS} {multiple_testing_note(card)}[/]")
 
 
-_ITEMS = "Questions"
+_item_option = partial(typer.Option, rich_help_panel="Questions")
 _FILES = "probe.json  report.html  answers.jsonl"
 
 
@@ -94,28 +95,20 @@ def probe(
     ] = None,
     n: Annotated[
         int | None,
-        typer.Option(min=2, help="Use so many topics [default: all].", rich_help_panel=_ITEMS),
+        _item_option(min=2, help="Use so many topics [default: all]."),
     ] = None,
-    repeats: Annotated[
-        int, typer.Option(min=1, help="How often questions are repeated.", rich_help_panel=_ITEMS)
-    ] = 3,
+    repeats: Annotated[int, _item_option(min=1, help="How often questions are repeated.")] = 3,
     language: Annotated[
         Literal["mixed", "en", "zh"],
-        typer.Option(help="The language of the questions.", rich_help_panel=_ITEMS),
+        _item_option(help="The language of the questions."),
     ] = "mixed",
     family: Annotated[
         str,
-        typer.Option(
-            help="The judge's model family, as the answers name it.", rich_help_panel=_ITEMS
-        ),
+        _item_option(help="The judge's model family, as the answers name it."),
     ] = "",
     reference: Annotated[
         bool | None,
-        typer.Option(
-            "--reference/--no-reference",
-            help="Give reference answers to the grader.",
-            rich_help_panel=_ITEMS,
-        ),
+        _item_option("--reference/--no-reference", help="Give reference answers to the grader."),
     ] = None,
     threshold: Annotated[
         list[str] | None,

@@ -18,12 +18,12 @@ from adjudge.cli.console import (
     resumable_work,
 )
 from adjudge.cli.options import (
-    JUDGE_CALLS,
     ApiKeyEnv,
     DryRun,
     JsonSummary,
     Quiet,
     Rows,
+    judge_option,
     map_option,
     new_folder,
     output_option,
@@ -78,14 +78,10 @@ def replay(
     scale: Annotated[
         str | None, typer.Option(metavar="LOW:HIGH", help="The range of a score, such as 1:5.")
     ] = None,
-    repeats: Annotated[
-        int, typer.Option(help="How often each prompt is asked.", rich_help_panel=JUDGE_CALLS)
-    ] = 1,
+    repeats: Annotated[int, judge_option(help="How often each prompt is asked.")] = 1,
     temperature: Annotated[
         float | None,
-        typer.Option(
-            help="The temperature [default: the judge's own].", rich_help_panel=JUDGE_CALLS
-        ),
+        judge_option(help="The temperature [default: the judge's own]."),
     ] = None,
     api_key_env: ApiKeyEnv = None,
     mapping: Annotated[

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from adjudge.checks.steps import StepAlarm, describe_unchecked
 from adjudge.cli.console import StageBars, clean, output, print_json, say_how_to_resume
-from adjudge.cli.options import RAY, EnvFile, budget_option, new_folder, output_option
+from adjudge.cli.options import EnvFile, budget_option, new_folder, output_option, ray_option
 from adjudge.config import load_toml
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_card import SPEC_FILE
@@ -213,20 +213,15 @@ def train(
     ] = False,
     ray: Annotated[
         str | None,
-        typer.Option(
+        ray_option(
             "--ray",
             metavar="ADDRESS",
             help="Submit the run to this Ray cluster (http://HEAD:8265); needs -o.",
-            rich_help_panel=RAY,
         ),
     ] = None,
     poll: Annotated[
         bool,
-        typer.Option(
-            "--poll",
-            help="Follow a submitted job to its end, as a local run always is.",
-            rich_help_panel=RAY,
-        ),
+        ray_option("--poll", help="Follow a submitted job to its end, as a local run always is."),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan without training, and stop.")
