@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from adjudge.cli.main import command_line
-from adjudge.cli.plugins import ENTRY_POINT_GROUP, LAB_COMMANDS
+from adjudge.cli.main import ENTRY_POINT_GROUP, LAB_COMMANDS, command_line
 from adjudge_lab.cli import COMMANDS
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
