@@ -117,14 +117,15 @@ def policy_difference_table(summary: Mapping[str, Any]) -> Table | None:
             *map(format_number, (one["model"], one["baseline"])),
             *_estimate_cells(one["difference"]),
             format_number(one["p"], 4),
-            *map(format_integer, (one["wins"], one["ties"], one["losses"], one["difference"]["n"])),
+            f"{one['wins']}/{one['ties']}/{one['losses']}",
+            format_integer(one["difference"]["n"]),
         ]
         for name, one in summary["comparison"].items()
     ]
     columns = [*numeric("mean", "its mean", "difference"), Column("95 %", "i"),
-               *numeric("p", "wins", "ties", "losses", "seeds of both")]  # fmt: skip
+               *numeric("p", "wins/ties/losses", "seeds of both")]  # fmt: skip
     caption = f"{model} against {baseline}"
-    drop = ("ties", "losses", "wins", "seeds of both", "its mean", "mean")
+    drop = ("seeds of both", "wins/ties/losses", "its mean", "mean")
     return Table(["", *columns], rows, caption=caption, drop=drop, keep=("difference",))
 
 
