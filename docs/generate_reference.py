@@ -29,8 +29,7 @@ from adjudge.cli.graders import (
     range_text,
     shipped_families,
 )
-from adjudge.cli.main import CORE_COMMANDS, CORE_GROUPS, command_line
-from adjudge.cli.plugins import LAB_COMMANDS
+from adjudge.cli.main import CORE_COMMANDS, CORE_GROUPS, LAB_COMMANDS, command_line
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -87,15 +87,6 @@ def test_grade_shows_a_table_of_calls(tmp_path: Path, provider: str) -> None:
     assert "Judge calls" in (out / "report.html").read_text()
 
 
-def test_calls_of_an_earlier_run_are_not_counted(tmp_path: Path, provider: str) -> None:
-    here = folder(tmp_path, provider)
-    for name in ("one", "two"):
-        command = ("grade", here / "rollouts.jsonl", "-s", here / "spec.toml", "-o", here / name)
-        assert run(*command, "-q").exit_code == 0
-    (endpoint,) = json.loads((here / "two" / "summary.json").read_text())["endpoints"]
-    assert endpoint["calls"] == 40
-
-
 @pytest.mark.slow
 def test_doctor_says_what_a_server_honours(tmp_path: Path) -> None:
     with start_mock_here(fail=("drop-logprobs:1", "drop-schema:1")) as url:
@@ -162,12 +153,6 @@ def test_a_total_failure_is_no_success(tmp_path: Path, provider: str) -> None:
         done = grade(judged(tmp_path, url))
     assert done.exit_code == 2
     assert "unparsable" in done.output
-
-
-def test_a_dry_run_finds_a_wrong_template(tmp_path: Path) -> None:
-    done = grade(judged(tmp_path, "http://127.0.0.1:9/v1", "mesages"), "--dry-run")
-    assert done.exit_code == 2
-    assert "mesages" in done.output
 
 
 @pytest.mark.parametrize("arguments", [(), ("--wait-for-judge", "0.5")])
@@ -257,10 +242,3 @@ def test_a_forbidden_request_costs_one_reward_and_not_the_run(
     assert missing == list(forbidden)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert set(summary["endpoints"][0]["failures"]) == {"refused"}
-
-
-def test_a_key_without_permission_ends_the_command(tmp_path: Path) -> None:
-    with start_mock_here(fail=("403:1",)) as url:
-        done = grade(judged(tmp_path, url))
-    assert done.exit_code == 3, done.output
-    assert "the server answered 403" in done.output

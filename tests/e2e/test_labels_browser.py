@@ -140,33 +140,6 @@ def begin_round(page: Page, name: str) -> None:
     progress(page, "0 of 50 labelled")
 
 
-def test_two_people_on_one_server_who_wait_for_nothing(browser: Browser, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    graded_run(folder)
-    phone = {"viewport": {"width": 390, "height": 800}}
-    with (
-        served(folder) as (url, _),
-        opened(browser, url) as one,
-        opened(browser, url, **phone) as two,
-    ):
-        pages = {"ada": one.page, "bo": two.page}
-        for name, page in pages.items():
-            begin_round(page, name)
-        assert layout_faults(two.page) == []
-        for _ in range(30):  # a key while a label is being written does nothing
-            for page in pages.values():
-                page.keyboard.press("w")
-        for page in pages.values():  # the last one may be on its way
-            page.wait_for_load_state("networkidle")
-            page.wait_for_timeout(1_000)
-        rows = labels(folder)
-        assert Counter((row.author, row.index) for row in rows).most_common(1)[0][1] == 1
-        written = Counter(row.author for row in rows)
-        for name, page in pages.items():
-            progress(page, f"{written[name]} of 50 labelled")
-    assert min(written["ada"], written["bo"]) > 1
-
-
 def test_a_killed_server_loses_what_was_being_typed_and_nothing_else(
     browser: Browser, tmp_path: Path
 ) -> None:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Dialog, Page, expect
-from tests.e2e.helpers.colours import contrast
 from tests.e2e.helpers.layout import layout_faults
 
 from adjudge.report.charts import bar_chart
 from adjudge.report.page import Section, Tile, render_page
 from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.page_rows import ReportRow
-from adjudge.runs.report.page import write_grading_report
 
 pytestmark = pytest.mark.slow
 
@@ -157,16 +154,6 @@ def test_a_row_opens_by_keyboard_and_shows_every_grader(watched: Watched, small:
     expect(page.locator(".detail")).to_have_count(0)
 
 
-def test_a_page_that_has_not_all_samples_says_so(
-    watched: Watched, tmp_path: Path, made_run: tuple[list[ReportRow], dict[str, Any]]
-) -> None:
-    rows, summary = made_run
-    write_grading_report(tmp_path / "report.html", summary | {"samples": 1_000_000}, rows)
-    page = watched.open(tmp_path / "report.html")
-    status(page, "64 of 64 samples on this page (the run has 1,000,000), 1 to 50 shown")
-    expect(page.locator("#samples > p").first).to_contain_text("64 of 1,000,000 samples are here")
-
-
 WIDE = [Column("policy", "w"), "plain", Column("0 to 1", "plot"), *numeric(*map(str, range(9)))]
 LONG = ["https://example.com/" + "x" * 200, "報酬は欠けている" * 30, '{"key":"' + "v" * 200 + '"}']
 
@@ -186,22 +173,6 @@ def test_a_page_of_wide_tables_fits_a_phone(browser: Browser, tmp_path: Path) ->
         assert layout_faults(page) == []
         label = "getComputedStyle(document.querySelectorAll('td.n')[0], '::before').content"
         assert page.evaluate(label) == '"0"'
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_marks_of_charts_stand_out_in_both_schemes(
-    browser: Browser, small: Made, scheme: Any
-) -> None:
-    with browser.new_context(color_scheme=scheme) as context:
-        page = Watched(context.new_page()).open(small[0])
-        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        for mark in ("rect.one", "rect.two", "circle.within", "circle.pooled"):
-            fills = page.evaluate(
-                "s => { const c = getComputedStyle(document.querySelector(s));"
-                " return [c.fill, c.stroke]; }",
-                mark,
-            )
-            assert max(contrast(c, ground) for c in fills if c.startswith("rgb")) >= 3, mark
 
 
 def test_without_script_the_numbers_remain(browser: Browser, small: Made) -> None:

@@ -184,7 +184,7 @@ def test_only_the_command_that_is_asked_for_is_imported() -> None:
         )
         return set(done.stderr.split())
 
-    names = ("console", "main", "plugins")
+    names = ("console", "main")
     always = {f"adjudge.cli.{name}" for name in names}
     assert loaded("--help") == always
     own = {"adjudge.cli.judges", "adjudge.cli.options"}

@@ -290,7 +290,7 @@ def test_rows_that_are_no_items_are_named() -> None:
         ),
         (("good.toml", "--data", "p.jsonl", "--data", "./p.jsonl"), "same file twice"),
         (("good.toml#no", "--data", "p.jsonl"), "no grader 'no'"),
-        (("good.toml", "--data", "p.jsonl", "--scale", "log"), "(found 'log'"),
+        (("good.toml", "--data", "p.jsonl", "--scale", "log"), "'log' is not one of"),
         (("good.toml", "--data", "p.jsonl", "--seeds", "1"), "No such option: --seeds"),
         (("nobody", "--data", "p.jsonl"), "nobody: no such file, folder or pattern"),
         ((".", "--data", "p.jsonl"), "holds no judge.json"),

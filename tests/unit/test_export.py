@@ -189,7 +189,7 @@ def test_a_prompt_with_earlier_turns_stays_whole(tmp_path: Path) -> None:
         (["dpo", "RUN", "-o", "x.jsonl", "--pairs-per-group", "-1"], "--pairs-per-group"),
         (["dpo", "RUN", "-o", "x.jsonl", "--min-margin", "nan"], "must be 0 or more"),
         (["sft", "RUN", "-o", "x.jsonl", "--min-reward", "nan"], "must be a number"),
-        (["best-of-n", "RUN", "-o", "x.jsonl", "--format", "trll"], "did you mean 'trl'"),
+        (["best-of-n", "RUN", "-o", "x.jsonl", "--format", "trll"], "is not one of"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, words: list[str], problem: str) -> None:

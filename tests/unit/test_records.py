@@ -74,20 +74,6 @@ def test_a_foreign_row_costs_itself_alone(
     assert f"{file}:{place + 1}" in caplog.text
 
 
-@pytest.mark.parametrize("foreign", FOREIGN)
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_foreign_row_of_a_training_run_costs_itself_alone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, foreign: str, place: int
-) -> None:
-    file = tmp_path / "rollouts.jsonl"
-    rows = [{"index": i, "step": 0, "response": f"r{i}", "reward": float(i)} for i in range(2)]
-    lines = [json.dumps(row) for row in rows]
-    file.write_text("\n".join([*lines[:place], foreign, *lines[place:], ""]))
-    found = list(RunRecords(tmp_path).with_samples())
-    assert [(record.index, sample.response) for record, sample in found] == [(0, "r0"), (1, "r1")]
-    assert str(file) in caplog.text
-
-
 @pytest.mark.parametrize(
     "content",
     [b'{"a": "\xff"}', b'{"a": ' + b"[" * 100_000, b'{"inputs": 7}', b'{"map": [1]}', b"[]", b""],

@@ -9,13 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from adjudge.cli import view as watch_command
 from adjudge.cli.main import command_line
-from adjudge.cli.view import RunWatch, merge_metric_rows
+from adjudge.cli.view import RunWatch
 from adjudge.runs.records import STOP_FILE, RecorderRow
 
 HACKED = [
@@ -152,10 +151,3 @@ def test_what_was_not_recorded_is_said(tmp_path: Path) -> None:
 
 
 samples = st.lists(st.floats(-10, 10), min_size=1, max_size=9)
-
-
-@given(st.lists(samples, min_size=1, max_size=5))
-def test_a_mean_of_processes_is_that_of_all_samples(parts: list[list[float]]) -> None:
-    rows = [{"samples": len(part), "x": sum(part) / len(part)} for part in parts]
-    every = [value for part in parts for value in part]
-    assert merge_metric_rows(rows)["x"] == pytest.approx(sum(every) / len(every), abs=1e-9)

@@ -12,8 +12,7 @@ from markdown.extensions.toc import slugify, unique
 
 from adjudge import RewardSpec, SpecRewardFunction
 from adjudge.cli.graders import describe
-from adjudge.cli.main import CORE_COMMANDS
-from adjudge.cli.plugins import LAB_COMMANDS
+from adjudge.cli.main import CORE_COMMANDS, LAB_COMMANDS
 from adjudge.graders.registry import SHIPPED
 from adjudge.judges.table import JudgeTable
 from adjudge.rewards.spec import (

@@ -138,16 +138,16 @@ def test_a_dry_run_counts_calls_and_asks_nobody() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--data", "data.jsonl", "--responses", "said.jsonl"], "TARGET: is required"),
-        (["judge.toml", "--responses", "said.jsonl"], "--data: must be given exactly once"),
-        (["judge.toml", "--data", "data.jsonl"], "--responses: must be given exactly once"),
+        (["--data", "data.jsonl", "--responses", "said.jsonl"], "Missing argument 'TARGET'"),
+        (["judge.toml", "--responses", "said.jsonl"], "Missing option '--data'"),
+        (["judge.toml", "--data", "data.jsonl"], "Missing option '--responses'"),
         (
             ["judge.toml", "--data", "data.jsonl", "--responses", "said.jsonl", "--seeds", "1-2"],
             "No such option: --seeds",
         ),
         (
             ["judge.toml", "--data", "data.jsonl", "--responses", "said.jsonl", "--by", "text"],
-            "(found 'text'; allowed: prompt, key)",
+            "'text' is not one of",
         ),
     ],
 )

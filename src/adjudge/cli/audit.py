@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -39,13 +38,6 @@ _MARKS = {"high": "[bold red]high[/]", "medium": "[yellow]medium[/]", "low": "[d
 _SHOWN_WHERE = 3
 
 
-class FailOn(StrEnum):
-    """The verdict from which on the exit code is 1."""
-
-    BROKEN = "broken"
-    SUSPICIOUS = "suspicious"
-
-
 def audit(
     dumps: Annotated[
         list[Path],
@@ -67,8 +59,9 @@ def audit(
     ] = None,
     folder: Annotated[Path | None, output_option("audit", "Where the page and JSON go")] = None,
     fail_on: Annotated[
-        FailOn, typer.Option("--fail-on", help="The verdict from which on the exit code is 1.")
-    ] = FailOn.BROKEN,
+        Literal["broken", "suspicious"],
+        typer.Option("--fail-on", help="The verdict from which on the exit code is 1."),
+    ] = "broken",
     as_json: JsonSummary = False,
     quiet: Quiet = False,
 ) -> None:
@@ -107,7 +100,7 @@ def audit(
         print_json(found)
     else:
         print_audit(output(), report, folder / "audit.html")
-    if report.verdict in ("broken", fail_on.value):
+    if report.verdict in ("broken", fail_on):
         raise typer.Exit(1)
 
 

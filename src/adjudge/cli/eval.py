@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -15,7 +15,6 @@ from adjudge.cli.options import (
     Quiet,
     WaitForJudge,
     against_option,
-    check_value,
     data_option,
     new_folder,
     output_option,
@@ -77,11 +76,7 @@ def eval_judge(
         ),
     ] = False,
     scale: Annotated[
-        str | None,
-        typer.Option(
-            metavar="logits|probabilities",
-            help="What its scores are, for calibration.",
-        ),
+        ScoreScale | None, typer.Option(help="What its scores are, for calibration.")
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,
     folder: Annotated[Path | None, output_option("eval")] = None,
@@ -107,7 +102,7 @@ def eval_judge(
         data=[file for name in data or () for file in _data_files(name)],
         kind=benchmark,
         as_pairs=as_pairs,
-        scale=check_value("--scale", scale, get_args(ScoreScale)),
+        scale=scale,
         show_progress=not quiet,
     )
     if dry_run:

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from adjudge.cli.console import clean, errors, output, print_json
-from adjudge.cli.options import JsonSummary, check_value
+from adjudge.cli.options import JsonSummary
 from adjudge.report.table import Table, numeric
 from adjudge.runs.export import (
-    EXPORT_FORMATS,
+    ExportFormat,
     ExportKind,
     ExportSettings,
     export_run,
@@ -26,10 +26,9 @@ Target = Annotated[
     typer.Option("-o", "--output", metavar="FILE", help="The file to write: .jsonl or .parquet."),
 ]
 Form = Annotated[
-    str,
+    ExportFormat,
     typer.Option(
         "--format",
-        metavar="trl|verl",
         help="trl: conversations as TRL reads them; verl: the columns of its data sets.",
     ),
 ]
@@ -97,10 +96,9 @@ def export_sft(
 
 
 def _export(
-    run: Path, target: Path, as_json: bool, *, kind: ExportKind, form: str, **settings: Any
+    run: Path, target: Path, as_json: bool, *, kind: ExportKind, form: ExportFormat, **settings: Any
 ) -> None:
-    known = check_value("--format", form, EXPORT_FORMATS)
-    report = export_run(run, target, ExportSettings(kind=kind, form=known, **settings))
+    report = export_run(run, target, ExportSettings(kind=kind, form=form, **settings))
     if as_json:
         print_json(report.as_dict())
     else:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -22,8 +21,6 @@ from adjudge.cli.console import (
     resumable_work,
 )
 from adjudge.cli.options import (
-    JUDGE_CALLS,
-    RAY,
     Budget,
     ColumnMap,
     JsonForTables,
@@ -34,9 +31,11 @@ from adjudge.cli.options import (
     Rows,
     WaitForJudge,
     check_replay,
+    judge_option,
     new_folder,
     output_option,
     parse_map,
+    ray_option,
 )
 from adjudge.datasets.files import read_stdin
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
@@ -160,13 +159,6 @@ def _summary_notes(summary: Mapping[str, Any]) -> str:
     return "".join(f"  ·  {note}" for note in notes)
 
 
-class EngineName(StrEnum):
-    """Where graders are asked."""
-
-    LOCAL = "local"
-    RAY = "ray"
-
-
 def grade(
     rollouts: Annotated[
         list[Path],
@@ -195,12 +187,8 @@ def grade(
     wait_for_judge: WaitForJudge = 0.0,
     draws: Annotated[
         int,
-        typer.Option(
-            "--draws",
-            min=1,
-            rich_help_panel=JUDGE_CALLS,
-            max=MOST_DRAWS,
-            help="Ask so often, to measure the judge's noise.",
+        judge_option(
+            "--draws", min=1, max=MOST_DRAWS, help="Ask so often, to measure the judge's noise."
         ),
     ] = 1,
     step: Annotated[
@@ -222,18 +210,13 @@ def grade(
         ),
     ] = None,
     engine: Annotated[
-        EngineName,
-        typer.Option("--engine", help="Where graders run.", rich_help_panel=RAY),
-    ] = EngineName.LOCAL,
+        Literal["local", "ray"],
+        ray_option("--engine", help="Where graders run."),
+    ] = "local",
     ray_address: RayAddress = None,
     ray_workers: Annotated[
         int | None,
-        typer.Option(
-            "--ray-workers",
-            min=1,
-            help="How many workers grade [default: one per CPU].",
-            rich_help_panel=RAY,
-        ),
+        ray_option("--ray-workers", min=1, help="How many workers grade [default: one per CPU]."),
     ] = None,
     dry_run: Annotated[
         bool,
@@ -294,10 +277,8 @@ def _load_spec(address: str) -> RewardSpec:
     return load_spec(address)
 
 
-def _make_engine(
-    name: EngineName, address: str | None, workers: int | None
-) -> GradingEngine | None:
-    if name is EngineName.RAY or address is not None or workers is not None:
+def _make_engine(name: str, address: str | None, workers: int | None) -> GradingEngine | None:
+    if name == "ray" or address is not None or workers is not None:
         from adjudge.runs.ray_engine import RayEngine  # noqa: PLC0415  (few grade on a cluster)
 
         return RayEngine(address, workers)

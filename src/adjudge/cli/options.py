@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from fractions import Fraction
-from functools import wraps
+from functools import partial, wraps
 from itertools import chain, count
 from pathlib import Path
 from types import MappingProxyType
@@ -24,15 +24,14 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors, output, print_json
-from adjudge.config import check_allowed, suggest_name
+from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
 
 if TYPE_CHECKING:
     from adjudge.runs.judge_calls import JudgeCallEstimate
 
-JUDGE_CALLS = "Judge calls"
-RAY = "Ray"
-"""Headings of options in a help page."""
+judge_option = partial(typer.Option, rich_help_panel="Judge calls")
+ray_option = partial(typer.Option, rich_help_panel="Ray")
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
 JsonSummary = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -42,22 +41,20 @@ JsonForTables = Annotated[
 
 WaitForJudge = Annotated[
     float,
-    typer.Option(
+    judge_option(
         "--wait-for-judge",
         metavar="SECONDS",
         min=0.0,
         show_default=False,
         help="Wait so long for a server that is still starting.",
-        rich_help_panel=JUDGE_CALLS,
     ),
 ]
 RayAddress = Annotated[
     str | None,
-    typer.Option(
+    ray_option(
         "--ray-address",
         metavar="auto|local|ADDRESS",
         help="The Ray cluster [default: $RAY_ADDRESS, else local].",
-        rich_help_panel=RAY,
     ),
 ]
 PolicyModel = Annotated[
@@ -146,20 +143,16 @@ def parse_numbers(option: str, entries: Iterable[str] | None, form: str) -> dict
 
 RecordTape = Annotated[
     Path | None,
-    typer.Option(
-        "--record",
-        metavar="CASSETTE",
-        help="Keep replies; send only calls that are not in it.",
-        rich_help_panel=JUDGE_CALLS,
+    judge_option(
+        "--record", metavar="CASSETTE", help="Keep replies; send only calls that are not in it."
     ),
 ]
 ReplayTape = Annotated[
     Path | None,
-    typer.Option(
+    judge_option(
         "--replay",
         metavar="CASSETTE",
         help="Answer all calls from a recorded file, without network.",
-        rich_help_panel=JUDGE_CALLS,
     ),
 ]
 """What :func:`~adjudge.runs.job.open_cassette` opens."""
@@ -167,7 +160,7 @@ ReplayTape = Annotated[
 
 def budget_option(text: str) -> Any:
     """``--budget-usd``."""
-    return typer.Option("--budget-usd", min=0.0, help=text, rich_help_panel=JUDGE_CALLS)
+    return judge_option("--budget-usd", min=0.0, help=text)
 
 
 Budget = Annotated[float | None, budget_option("The most that the judges may cost in this folder.")]
@@ -268,11 +261,6 @@ def map_arguments(mapping: Mapping[str, str]) -> list[str]:
         for name, path in mapping.items()
     ]
     return [part for pair in pairs for part in pair]
-
-
-def check_value(option: str, value: str | None, allowed: Collection[str]) -> Any:
-    """``value`` if it is ``None`` or one of ``allowed``; else raises :class:`ConfigError`."""
-    return None if value is None else check_allowed(option, value, allowed, "has an unknown value")
 
 
 def check_replay(replay: Path | None, summary: Mapping[str, Any]) -> None:

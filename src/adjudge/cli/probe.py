@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -75,16 +75,8 @@ def print_card(console: Console, card: Mapping[str, Any], findings: Sequence[Pro
     console.print(f"[dim]{_UNITS} {multiple_testing_note(card)}[/]")
 
 
-_ITEMS = "Questions"
+_item_option = partial(typer.Option, rich_help_panel="Questions")
 _FILES = "probe.json  report.html  answers.jsonl"
-
-
-class LanguageName(StrEnum):
-    """In which language the questions are asked."""
-
-    MIXED = "mixed"
-    EN = "en"
-    ZH = "zh"
 
 
 def probe(
@@ -105,26 +97,19 @@ def probe(
     ] = None,
     n: Annotated[
         int | None,
-        typer.Option(min=2, help="Use so many topics [default: all].", rich_help_panel=_ITEMS),
+        _item_option(min=2, help="Use so many topics [default: all]."),
     ] = None,
-    repeats: Annotated[
-        int, typer.Option(min=1, help="How often questions are repeated.", rich_help_panel=_ITEMS)
-    ] = 3,
+    repeats: Annotated[int, _item_option(min=1, help="How often questions are repeated.")] = 3,
     language: Annotated[
-        LanguageName,
-        typer.Option(help="The language of the questions.", rich_help_panel=_ITEMS),
-    ] = LanguageName.MIXED,
+        Literal["mixed", "en", "zh"],
+        _item_option(help="The language of the questions."),
+    ] = "mixed",
     family: Annotated[
         str,
-        typer.Option(
-            help="The judge's model family, as the answers name it.", rich_help_panel=_ITEMS
-        ),
+        _item_option(help="The judge's model family, as the answers name it."),
     ] = "",
     no_reference: Annotated[
-        bool,
-        typer.Option(
-            "--no-reference", help="Give the grader no reference answers.", rich_help_panel=_ITEMS
-        ),
+        bool, _item_option("--no-reference", help="Give the grader no reference answers.")
     ] = False,
     threshold: Annotated[
         list[str] | None,
@@ -167,7 +152,7 @@ def probe(
         only=[name.strip() for name in (only or "").split(",") if name.strip()],
         n=n,
         repeats=repeats,
-        language=language.value,
+        language=language,
         thresholds=parse_numbers("--threshold", threshold, "PROBE=MOST"),
         family=family,
         gives_reference=not no_reference,

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors
-from adjudge.cli.options import RAY, RayAddress, settings_options, split_pairs
+from adjudge.cli.options import RayAddress, ray_option, settings_options, split_pairs
 from adjudge.errors import ConfigError
 from adjudge.installation import install_command
 from adjudge.rewards.spec import RewardSpec
@@ -84,21 +84,16 @@ def serve_command(
     settings: ServiceSettings,
     ray: Annotated[
         bool,
-        typer.Option(
-            "--ray", help="Run the judge in replicas on a Ray cluster.", rich_help_panel=RAY
-        ),
+        ray_option("--ray", help="Run the judge in replicas on a Ray cluster."),
     ] = False,
     replicas: Annotated[
         str | None,
-        typer.Option(
+        ray_option(
             metavar="N|MIN-MAX",
             help="How many replicas, or from how many to how many under load [default: 1].",
-            rich_help_panel=RAY,
         ),
     ] = None,
-    replica_gpus: Annotated[
-        float, typer.Option(min=0, help="The GPUs of each replica.", rich_help_panel=RAY)
-    ] = 0.0,
+    replica_gpus: Annotated[float, ray_option(min=0, help="The GPUs of each replica.")] = 0.0,
     ray_address: RayAddress = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a line of JSON when the service is ready.")

@@ -30,7 +30,6 @@ from adjudge.types import Sample
 
 ExportKind = Literal["dpo", "best-of-n", "sft"]
 ExportFormat = Literal["trl", "verl"]
-EXPORT_FORMATS: tuple[ExportFormat, ...] = ("trl", "verl")
 EXPORT_SUFFIXES = (".jsonl", ".parquet")
 
 Row = dict[str, Any]

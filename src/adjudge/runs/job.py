@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -30,7 +30,7 @@ MOST_DRAWS = 100
 _DEFAULT_TRANSCRIPTS, _DEFAULT_WITHOUT_JUDGE = 20_000, 2_000
 """Samples whose transcripts are kept, unless the user says otherwise. Where no judge is asked these
 are rollouts that the input has too, and keeping many would take longer than grading them."""
-_SHOWN_ROWS = 10
+_SHOWN_ROWS, _GROUP_CHARS = 10, 80
 
 _log = logging.getLogger("adjudge")
 
@@ -137,6 +137,12 @@ class GradingJob:
             strict=self.strict,
             say=say,
         )
+
+
+def select_entries(spec: RewardSpec, names: Collection[str]) -> RewardSpec | None:
+    """The spec with those graders alone; ``None`` where it has none of them."""
+    kept = [entry for entry in spec.graders if entry.name in names]
+    return spec.model_copy(update={"graders": kept}) if kept else None
 
 
 def open_cassette(record: Path | None, replay: Path | None) -> ReplyCache | None:
@@ -290,22 +296,23 @@ class GradedRun:
 
     def _repr_html_(self) -> str:
         """For notebooks: the run in numbers, and its first samples."""
-        from adjudge.runs.report.tables import (  # noqa: PLC0415  (few runs are shown)
-            FirstSample,
-            render_run,
-        )
+        from adjudge.report.table import Table, lost, numeric  # noqa: PLC0415  (few runs are shown)
+        from adjudge.runs.report.tables import number_cell, render_run  # noqa: PLC0415
 
-        first = [
-            FirstSample(
-                row.index,
-                row.group,
-                "" if row.missing is None else str(row.missing.kind),
-                row.reward,
-                row.scores,
-            )
+        names = list(self.rows[0].scores) if self.rows else []
+        cells = [
+            [
+                str(row.index),
+                row.group[:_GROUP_CHARS],
+                number_cell(row.reward) if row.missing is None else lost(str(row.missing.kind)),
+                *(number_cell(row.scores.get(name)) for name in names),
+            ]
             for row in self.rows[:_SHOWN_ROWS]
         ]
-        return render_run(repr(self), self.summary, first, len(self.rows))
+        more = len(self.rows) - len(cells)
+        caption = f"The first {len(cells)} samples; {more:,} more are in rows." if more else None
+        rows = Table(["index", "group", *numeric("reward", *names)], cells, caption=caption)
+        return render_run(repr(self), self.summary, rows)
 
 
 def encode_row(row: GradedRow) -> bytes:

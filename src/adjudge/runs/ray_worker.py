@@ -39,6 +39,7 @@ from adjudge.rollouts.formats.recognition import find_reading
 from adjudge.rollouts.samples import sample_from_row
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
+from adjudge.runs.job import select_entries
 from adjudge.types import (
     GradedSample,
     GraderResult,
@@ -178,8 +179,7 @@ def select_graders(
     spec: RewardSpec, graders: Mapping[str, Any], *, listwise: bool
 ) -> RewardSpec | None:
     """The spec with its listwise graders alone, or without them; ``None`` when none are left."""
-    kept = [entry for entry in spec.graders if is_listwise(graders[entry.name]) is listwise]
-    return spec.model_copy(update={"graders": kept}) if kept else None
+    return select_entries(spec, [one for one in graders if is_listwise(graders[one]) is listwise])
 
 
 class ShardWorker:

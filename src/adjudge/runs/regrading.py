@@ -7,7 +7,7 @@ grade`` asks them, and all the rest (report, summary, resuming) is ``adjudge gra
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.rollouts.samples import compute_rollout_key
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
-from adjudge.runs.job import GradingJob, RolloutGrader
+from adjudge.runs.job import GradingJob, RolloutGrader, select_entries
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.types import (
     GradedSample,
@@ -107,12 +107,6 @@ def make_regrading_job(records: RunRecords, spec: RewardSpec, **options: Any) ->
         return GradingJob([records.file], spec, **options)
     mapping = dict(records.facts.get("map") or {})
     return GradingJob(records.find_inputs(), spec, mapping=mapping, **options)
-
-
-def select_entries(spec: RewardSpec, names: Collection[str]) -> RewardSpec | None:
-    """The spec with those graders alone; ``None`` where it has none of them."""
-    kept = [entry for entry in spec.graders if entry.name in names]
-    return spec.model_copy(update={"graders": kept}) if kept else None
 
 
 class RecordedAnswers:

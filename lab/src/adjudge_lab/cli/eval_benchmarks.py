@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -22,7 +22,6 @@ from adjudge.cli.options import (
     WaitForJudge,
     against_option,
     budget_option,
-    check_value,
     data_option,
     new_folder,
     output_option,
@@ -36,10 +35,8 @@ from adjudge_lab.evaluation.healthbench_run import (
     estimate_healthbench,
     evaluate_healthbench,
     group_tags,
+    health_scores_table,
     healthbench_missing_lines,
-)
-from adjudge_lab.evaluation.healthbench_run import (
-    scores_table as healthbench_scores,
 )
 from adjudge_lab.evaluation.ifeval.generation import (
     GenerationSettings,
@@ -48,11 +45,11 @@ from adjudge_lab.evaluation.ifeval.generation import (
 )
 from adjudge_lab.evaluation.ifeval.run import (
     IfevalJob,
-    comparison_table,
+    accuracy_table,
+    difference_table,
     evaluate_ifeval,
     ifeval_missing_lines,
     parts_table,
-    scores_table,
 )
 from adjudge_lab.evaluation.targets import PolicyTarget, find_policy_target, merge_checkpoint
 
@@ -70,8 +67,7 @@ _vllm_option = partial(typer.Option, rich_help_panel="vLLM")
 _merging_option = partial(typer.Option, rich_help_panel="verl checkpoints")
 _RESPONSE_FILES = (".jsonl", ".ndjson", ".json", ".parquet", ".pq")
 _JoinKey = Annotated[
-    str | None,
-    typer.Option("--by", metavar="prompt|key", help="Match by the prompt's text [default] or key."),
+    Literal["prompt", "key"], typer.Option("--by", help="Match by the prompt's text, or by key.")
 ]
 
 
@@ -92,9 +88,8 @@ def eval_ifeval(
         against_option("Compare with this model. Can be repeated."),
     ] = None,
     api_key_env: ApiKeyEnv = None,
-    data: Annotated[
-        list[str] | None, data_option("The file with IFEval's prompts (input_data.jsonl).")
-    ] = None,
+    *,
+    data: Annotated[Path, data_option("The file with IFEval's prompts (input_data.jsonl).")],
     responses: Annotated[
         list[str] | None,
         data_option(
@@ -102,8 +97,7 @@ def eval_ifeval(
             "--responses",
         ),
     ] = None,
-    by: _JoinKey = None,
-    *,
+    by: _JoinKey = "prompt",
     settings: GenerationSettings,
     tp_size: Annotated[
         int | None, _vllm_option(help="Generate with vLLM, over so many GPUs.")
@@ -138,8 +132,6 @@ def eval_ifeval(
     """
     given = {"tp_size": tp_size, "gpu_mem_util": gpu_mem_util, "max_model_len": max_model_len}
     loading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    what = "IFEval's prompts (input_data.jsonl: key, prompt, instruction_id_list, kwargs a row)"
-    prompts = _only_file("--data", data, what)
     candidates = [
         _read_candidate(one, api_key_env)
         for one in (target, model, *(against or ()))
@@ -158,10 +150,10 @@ def eval_ifeval(
             "file, a name on the hub, http://HOST/v1#MODEL), or a file of prompts and responses."
         )
     job = IfevalJob(
-        data=prompts,
+        data=data,
         folder=folder or new_folder("eval"),
         candidates=candidates,
-        by=check_value("--by", by, ("prompt", "key")) or "prompt",
+        by=by,
         how=_read_generation(settings, loading, generates=bool(models)),
         responses_to=responses_to,
     )
@@ -177,12 +169,6 @@ def eval_ifeval(
         print_json(job.summary)
     else:
         print_ifeval(output(), errors(), job)
-
-
-def _only_file(option: str, given: Sequence[str] | None, what: str) -> Path:
-    if given is None or len(given) != 1:
-        raise ConfigError(f"{option}: must be given exactly once, with {what}")
-    return Path(given[0])
 
 
 def _read_candidate(name: str, api_key_env: str | None) -> PolicyTarget | Path:
@@ -255,11 +241,11 @@ def print_ifeval(console: Console, errors: Console, job: IfevalJob) -> None:
         f"{summary['seconds']:.1f} s"
     )
     for one in models:
-        console.print(scores_table(one))
+        console.print(accuracy_table(one))
     if len(models) <= _MODELS_IN_DETAIL:
         for one in models:
             console.print(parts_table(one))
-        if compared := comparison_table(summary):
+        if compared := difference_table(summary):
             console.print(compared)
     else:
         console.print(
@@ -285,22 +271,21 @@ def print_missing(console: Console, summary: _Entry) -> None:
 
 def eval_healthbench(
     target: Annotated[
-        str | None,
+        str,
         typer.Argument(
             metavar="TARGET",
             help="A reward spec with a grader of type rubric: SPEC.toml, or SPEC.toml#GRADER.",
         ),
-    ] = None,
-    data: Annotated[
-        list[str] | None, data_option("The file with HealthBench's rows (prompt, rubrics).")
-    ] = None,
+    ],
+    *,
+    data: Annotated[Path, data_option("The file with HealthBench's rows (prompt, rubrics).")],
     responses: Annotated[
-        list[str] | None,
+        Path,
         data_option(
             "The file of responses to score (prompt and response in each row).", "--responses"
         ),
-    ] = None,
-    by: _JoinKey = None,
+    ],
+    by: _JoinKey = "prompt",
     wait_for_judge: WaitForJudge = 0.0,
     folder: Annotated[Path | None, output_option("eval")] = None,
     budget_usd: Annotated[
@@ -319,20 +304,12 @@ def eval_healthbench(
 
     Exit code: 0 done, 2 bad input, 3 no sample has a score, because no judge answered.
     """
-    if target is None:
-        raise ConfigError(
-            "TARGET: is required. Give a reward spec with a grader of type rubric (SPEC.toml, or "
-            "SPEC.toml#GRADER); its judge marks the criteria."
-        )
-    rows = _only_file("--data", data, "HealthBench's rows (prompt, rubrics)")
-    what = "a file of responses (prompt and response a row)"
-    answers = _only_file("--responses", responses, what)
     job = HealthbenchJob(
         target=target,
-        data=rows,
-        responses=answers,
+        data=data,
+        responses=responses,
         folder=folder or new_folder("eval"),
-        by=check_value("--by", by, ("prompt", "key")) or "prompt",
+        by=by,
         budget_usd=budget_usd,
         startup_patience_s=wait_for_judge,
         show_progress=not quiet,
@@ -363,10 +340,10 @@ def _print_healthbench(console: Console, job: HealthbenchJob) -> None:
         f"[bold]HealthBench[/]: {summary['scored']:,} of {summary['samples']:,} samples scored  ·  "
         f"{summary['prompts']:,} prompts of {clean(summary['data'])}  ·  {summary['seconds']:.1f} s"
     )
-    console.print(healthbench_scores("HealthBench", {"overall": summary["overall"]}))
+    console.print(health_scores_table("HealthBench", {"overall": summary["overall"]}))
     groups = group_tags(summary["tags"])
     for name in (one for one in groups if one in USUAL_TAGS):
-        console.print(healthbench_scores(name, groups[name]))
+        console.print(health_scores_table(name, groups[name]))
     if others := [
         f"{name} ({len(tags)})" for name, tags in groups.items() if name not in USUAL_TAGS
     ]:

@@ -22,7 +22,7 @@ from adjudge.cli.options import (
     print_call_estimates,
 )
 from adjudge.errors import ConfigError
-from adjudge_lab.evaluation.report import comparison_table, judges_table, seeds_table
+from adjudge_lab.evaluation.report import judges_table, policy_difference_table, seeds_table
 from adjudge_lab.evaluation.run import EvaluationJob, estimate_evaluation, evaluate_targets
 from adjudge_lab.evaluation.targets import PolicyTarget, find_policy_target
 from adjudge_lab.rl.runfile import parse_seeds
@@ -147,7 +147,7 @@ def print_evaluation(console: Console, job: EvaluationJob) -> None:
         console.print(judges_table(summary, model))
         for line in _cost_lines(model):
             console.print(f"[dim]{clean(line)}[/]", soft_wrap=True)
-    if compared := comparison_table(summary):
+    if compared := policy_difference_table(summary):
         console.print(compared)
     seeds, more = seeds_table(summary, job.rows, _MOST_ROWS)
     console.print(seeds)

@@ -18,11 +18,11 @@ from adjudge.cli.console import (
     resumable_work,
 )
 from adjudge.cli.options import (
-    JUDGE_CALLS,
     DryRun,
     JsonSummary,
     Quiet,
     Rows,
+    judge_option,
     map_option,
     new_folder,
     output_option,
@@ -76,9 +76,7 @@ def replay(
     scale: Annotated[
         str | None, typer.Option(metavar="LOW:HIGH", help="The range of a score, such as 1:5.")
     ] = None,
-    repeats: Annotated[
-        int, typer.Option(help="How often each prompt is asked.", rich_help_panel=JUDGE_CALLS)
-    ] = 1,
+    repeats: Annotated[int, judge_option(help="How often each prompt is asked.")] = 1,
     mapping: Annotated[
         list[str] | None,
         map_option(

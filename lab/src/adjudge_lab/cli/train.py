@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
 
 from adjudge.checks.steps import StepAlarm, describe_unchecked
 from adjudge.cli.console import StageBars, clean, output, print_json, say_how_to_resume
-from adjudge.cli.options import RAY, EnvFile, budget_option, new_folder, output_option
+from adjudge.cli.options import EnvFile, budget_option, new_folder, output_option, ray_option
 from adjudge.config import load_toml
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_card import SPEC_FILE
@@ -55,7 +54,7 @@ def train_chain_file(
     folder = folder or new_folder("chain")
     if dry_run:
         found = chain_plan(chain, folder)
-        _print_chain(found, as_json=as_json, lines=chain_plan_lines(found))
+        _print_lines(found, chain_plan_lines(found), as_json=as_json)
         return
     with _ChainBars(len(chain.stages), show=not quiet) as bars:
         job = ChainJob(
@@ -65,12 +64,12 @@ def train_chain_file(
         )  # fmt: skip
         with say_how_to_resume(folder):
             run_chain(job)
-    _print_chain(job.summary, as_json=as_json, lines=chain_summary_lines(job.summary))
+    _print_lines(job.summary, chain_summary_lines(job.summary), as_json=as_json)
     if not as_json:
         output().print(f"\n[bold]{clean(folder)}/[/]  report.html  summary.json", soft_wrap=True)
 
 
-def _print_chain(found: dict[str, Any], *, as_json: bool, lines: list[str]) -> None:
+def _print_lines(found: Mapping[str, Any], lines: Sequence[str], *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
@@ -140,12 +139,10 @@ def train_judge_file(
             summary = _by_verl(judge, path, folder, quiet=quiet or as_json)
         else:
             summary = _here(judge, path, folder, quiet=quiet)
+    _print_lines(summary, judge_summary_lines(summary), as_json=as_json)
     if as_json:
-        print_json(summary)
         return
     console = output()
-    for line in judge_summary_lines(summary):
-        console.print(clean(line), soft_wrap=True)
     asks = (folder / SPEC_FILE).exists()  # else it was taught to answer, not to judge
     names = ["judge.json", *([SPEC_FILE] if asks else []), "report.html"]
     console.print(f"\n[bold]{clean(folder)}/[/]  {'  '.join(names)}")
@@ -182,21 +179,13 @@ def _cluster_address(judge: JudgeFile) -> str | None:
     return address if given and address.startswith(("http://", "https://")) else None
 
 
-class TrainingKind(StrEnum):
-    """What is trained."""
-
-    RL = "rl"
-    JUDGE = "judge"
-    CHAIN = "chain"
-
-
 def train(
     run: Annotated[
         Path | None, typer.Argument(metavar="RUN.toml", help="The run file.", show_default=False)
     ] = None,
     config: Annotated[Path | None, typer.Option(help="The run file, given as an option.")] = None,
     kind: Annotated[
-        TrainingKind | None,
+        Literal["rl", "judge", "chain"] | None,
         typer.Option("--type", help="What is trained; must be the run file's kind."),
     ] = None,
     folder: Annotated[
@@ -224,20 +213,15 @@ def train(
     ] = False,
     ray: Annotated[
         str | None,
-        typer.Option(
+        ray_option(
             "--ray",
             metavar="ADDRESS",
             help="Submit the run to this Ray cluster (http://HEAD:8265); needs -o.",
-            rich_help_panel=RAY,
         ),
     ] = None,
     poll: Annotated[
         bool,
-        typer.Option(
-            "--poll",
-            help="Follow a submitted job to its end, as a local run always is.",
-            rich_help_panel=RAY,
-        ),
+        ray_option("--poll", help="Follow a submitted job to its end, as a local run always is."),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan without training, and stop.")
@@ -309,7 +293,7 @@ def _check_kind(path: Path, found: str, wanted: str | None, options: Mapping[str
     """Refuse a ``--type`` that the file is not of, and ``options`` that only a policy's has."""
     if wanted not in (None, found):
         raise ConfigError(
-            f"{path}: kind: is not what --type says (found {found!r}; --type: {str(wanted)!r})"
+            f"{path}: kind: is not what --type says (found {found!r}; --type: {wanted!r})"
         )
     for option, given in options.items():
         if given not in (None, False) and found != "rl":

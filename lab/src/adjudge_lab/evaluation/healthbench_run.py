@@ -148,13 +148,13 @@ def healthbench_missing_lines(summary: _SummaryEntry) -> list[str]:
 
 def write_healthbench_page(path: Path, summary: _SummaryEntry) -> None:
     """Write the page to ``path``, UTF-8."""
-    tags = [scores_table(name, of) for name, of in group_tags(summary["tags"]).items()]
+    tags = [health_scores_table(name, of) for name, of in group_tags(summary["tags"]).items()]
     overall = {"HealthBench": summary["overall"]}
     html = render_page(
         "HealthBench",
         _facts(summary),
         [
-            Section("score", "Score", scores_table("", overall), "Score"),
+            Section("score", "Score", health_scores_table("", overall), "Score"),
             Section("tags", "By tag", tags, "By tag"),
             Section("missing", "Not counted", _missing_parts(summary), "Not counted"),
             notes_section("adjudge_lab.evaluation", "healthbench_notes.html"),
@@ -189,7 +189,7 @@ def _missing_parts(summary: _SummaryEntry) -> list[object]:
     return [*healthbench_missing_lines(summary), Table(columns, rows)]
 
 
-def scores_table(caption: str, entries: Mapping[str, _SummaryEntry]) -> Table:
+def health_scores_table(caption: str, entries: Mapping[str, _SummaryEntry]) -> Table:
     """Scores with their spread and interval."""
     rows = []
     for name, one in entries.items():

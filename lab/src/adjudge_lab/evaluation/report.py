@@ -42,7 +42,9 @@ def write_evaluation_report(path: Path, summary: Mapping[str, Any], rows: _RowsB
         "Evaluation",
         _facts(summary),
         [
-            Section("comparison", "The two compared, seed by seed", comparison_table(summary)),
+            Section(
+                "comparison", "The two compared, seed by seed", policy_difference_table(summary)
+            ),
             Section("judges", "Judges against the official score", judges, "Judges"),
             Section("scatter", "Seed by seed", _scatters(summary, rows), "Scatter"),
             Section(
@@ -104,7 +106,7 @@ def missing_text(model: Mapping[str, Any], found: Mapping[str, Any] | None) -> s
     return ", ".join(kinds)
 
 
-def comparison_table(summary: Mapping[str, Any]) -> Table | None:
+def policy_difference_table(summary: Mapping[str, Any]) -> Table | None:
     """The second policy against the first, on the seeds of both."""
     if summary["comparison"] is None:
         return None
@@ -115,14 +117,15 @@ def comparison_table(summary: Mapping[str, Any]) -> Table | None:
             *map(format_number, (one["model"], one["baseline"])),
             *_estimate_cells(one["difference"]),
             format_number(one["p"], 4),
-            *map(format_integer, (one["wins"], one["ties"], one["losses"], one["difference"]["n"])),
+            f"{one['wins']}/{one['ties']}/{one['losses']}",
+            format_integer(one["difference"]["n"]),
         ]
         for name, one in summary["comparison"].items()
     ]
     columns = [*numeric("mean", "its mean", "difference"), Column("95 %", "i"),
-               *numeric("p", "wins", "ties", "losses", "seeds of both")]  # fmt: skip
+               *numeric("p", "wins/ties/losses", "seeds of both")]  # fmt: skip
     caption = f"{model} against {baseline}"
-    drop = ("ties", "losses", "wins", "seeds of both", "its mean", "mean")
+    drop = ("seeds of both", "wins/ties/losses", "its mean", "mean")
     return Table(["", *columns], rows, caption=caption, drop=drop, keep=("difference",))
 
 

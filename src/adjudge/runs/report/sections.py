@@ -202,7 +202,7 @@ def _estimate_cell(found: Mapping[str, Any]) -> Element:
     value, _, interval = format_concordance(found).partition(" ")
     pairs = found.get("pairs")
     tip = None if pairs is None else f"{format_integer(pairs)} pairs"
-    return Element("span", bold(value), " ", small(interval or "\u00a0"), title=tip)
+    return Element("span", bold(value), " ", small(interval), title=tip)
 
 
 def grader_panels(

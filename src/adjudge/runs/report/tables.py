@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from adjudge.report.elements import Element, bold, paragraph, small
 from adjudge.report.page import Section, render_output
 from adjudge.report.table import Column, Table, lost, numeric
 from adjudge.runs.report.sections import forest_table
 
-_GROUP_CHARS = 80
 
-
-class FirstSample(NamedTuple):
-    """One of the first samples of a run; ``kind``: of its failure, where it has no reward."""
-
-    number: int
-    group: str
-    kind: str
-    reward: float | None
-    scores: Mapping[str, float | None]
-
-
-def render_run(
-    text: str, summary: Mapping[str, Any], rows: Sequence[FirstSample], total: int
-) -> str:
-    """A run of ``total`` samples in a notebook: its numbers, and its first samples."""
+def render_run(text: str, summary: Mapping[str, Any], rows: Table) -> str:
+    """A run in a notebook: its numbers, and its first samples."""
     calls: list[object] = [*calls_tables(summary)]
     calls += [paragraph(describe_calls(summary))] if calls else []
     return render_output(
@@ -35,25 +21,8 @@ def render_run(
         [paragraph(lost("warning: "), one) for one in summary["warnings"]],
         forest_table(summary, drawn=False) if summary["env_reward"] else None,
         Element("details", Element("summary", "Judge calls"), calls) if calls else None,
-        _first_rows(rows, total),
+        rows,
     )
-
-
-def _first_rows(rows: Sequence[FirstSample], total: int) -> Table:
-    names = list(rows[0].scores) if rows else []
-    cells = [
-        [
-            str(row.number),
-            row.group[:_GROUP_CHARS],
-            lost(row.kind) if row.kind else _number_cell(row.reward),
-            *(_number_cell(row.scores.get(name)) for name in names),
-        ]
-        for row in rows
-    ]
-    more = total - len(cells)
-    caption = f"The first {len(cells)} samples; {more:,} more are in rows." if more else None
-    columns = ["index", "group", *(Column(name, "n") for name in ("reward", *names))]
-    return Table(columns, cells, caption=caption)
 
 
 def score_table(summary: Mapping[str, Any]) -> Table:
@@ -71,7 +40,7 @@ def score_table(summary: Mapping[str, Any]) -> Table:
         for name, grader in summary["graders"].items()
     ]
     if before := reward.get("before_step"):
-        cells = [_number_cell(before[key]) for key in ("mean", "std")]
+        cells = [number_cell(before[key]) for key in ("mean", "std")]
         rows.append([f"before {before['step']}", "", *cells, "", "", "", ""])
     missing = _count_cell(reward["missing"], samples)
     rows.append([bold("reward"), "", *_spread_cells(reward), missing, ""])
@@ -86,14 +55,15 @@ def score_table(summary: Mapping[str, Any]) -> Table:
 def _spread_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
     share = row["zero_spread_frac"]
     return (
-        _number_cell(row["mean"]),
-        _number_cell(row["std"]),
-        _number_cell(row["within_group_std"]),
+        number_cell(row["mean"]),
+        number_cell(row["std"]),
+        number_cell(row["within_group_std"]),
         "–" if share is None else f"{share:.0%}",
     )
 
 
-def _number_cell(value: float | None) -> str:
+def number_cell(value: float | None) -> str:
+    """A number as the tables have it."""
     return "–" if value is None else f"{value:.3f}".replace("-0.000", "0.000")
 
 

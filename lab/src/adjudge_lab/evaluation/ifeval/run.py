@@ -114,8 +114,8 @@ def write_ifeval_page(path: Path, summary: _SummaryEntry) -> None:
     """Write the page to ``path``, UTF-8."""
     models = summary["models"]
     found: list[tuple[str, str, object]] = [
-        ("scores", "Accuracies", map(scores_table, models)),
-        ("compared", "Compared", comparison_table(summary)),
+        ("scores", "Accuracies", map(accuracy_table, models)),
+        ("compared", "Compared", difference_table(summary)),
         ("types", "By category and type", map(parts_table, models)),
         ("missing", "Not counted", _missing_lines(summary)),
     ]
@@ -136,7 +136,7 @@ def _facts(summary: _SummaryEntry) -> list[tuple[str, str]]:
     ]
 
 
-def scores_table(one: _SummaryEntry) -> Table:
+def accuracy_table(one: _SummaryEntry) -> Table:
     """A model's accuracies."""
     rows = [
         [
@@ -178,7 +178,7 @@ def _strict_and_loose_cells(one: _SummaryEntry, part: str, name: str) -> list[ob
     return [*strict, format_number(loose["value"], 4), interval, of]
 
 
-def comparison_table(summary: _SummaryEntry) -> Table:
+def difference_table(summary: _SummaryEntry) -> Table:
     """The differences of each two models."""
     columns = ["", "", *numeric("first", "second", "difference"), Column("95 %", "i"),
                *numeric("p", "only it / only other", "McNemar p", "prompts")]  # fmt: skip
