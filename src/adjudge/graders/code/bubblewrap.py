@@ -164,8 +164,10 @@ KillFunction = Callable[["subprocess.Popen[bytes]"], None]
 
 
 @dataclass(frozen=True)
-class ProgramResult:
+class SandboxResult:
     """How a child ended: ``exit_code`` as ``Popen.returncode`` has it (negative: the signal).
+
+    A sandboxed program's is its own, or 128 + signal number (137: killed, at the deadline, say).
 
     ``timed_out``: killed at the deadline; ``truncated``: killed because one stream passed the
     output limit (the text up to it is kept). ``duration_s`` is wall-clock seconds from the start.
@@ -186,7 +188,7 @@ async def run_program(
     stdin: int = subprocess.DEVNULL,
     pass_fds: Sequence[int] = (),
     kill: KillFunction = subprocess.Popen.kill,
-) -> ProgramResult:
+) -> SandboxResult:
     """Run ``argv`` with an empty environment, in a session of its own, on the running loop.
 
     Of ``limits`` the deadline and the output's are kept here. ``kill(process)`` is how the child is
@@ -229,7 +231,7 @@ class _RunningProgram:
         self._texts = (bytearray(), bytearray())
         self._reading: set[int] = set()
 
-    async def until(self, deadline_s: float) -> ProgramResult:
+    async def until(self, deadline_s: float) -> SandboxResult:
         """Wait for the end, or bring it about at the deadline."""
         for which, pipe in enumerate(self._pipes):
             os.set_blocking(pipe.fileno(), False)
@@ -246,7 +248,7 @@ class _RunningProgram:
             while self._read(which):
                 pass
         stdout, stderr = (bytes(text[: self._limit]) for text in self._texts)
-        return ProgramResult(exit_code, stdout, stderr, self._timed_out, self._truncated, duration)
+        return SandboxResult(exit_code, stdout, stderr, self._timed_out, self._truncated, duration)
 
     def close(self) -> None:
         """Kill and reap whatever still runs; let go of every descriptor."""

@@ -19,8 +19,9 @@ from importlib import resources
 from typing import Any
 
 from adjudge.errors import ErrorKind
+from adjudge.graders.code.bubblewrap import SandboxLimits, SandboxResult
 from adjudge.graders.code.cases import Case, UntrustedTests, make_beside_case
-from adjudge.graders.code.sandbox import Sandbox, SandboxLimits, SandboxResult
+from adjudge.graders.code.sandbox import Sandbox
 from adjudge.graders.code.values import CANDIDATE_FILE, CASES_FILE
 from adjudge.text import shorten_text
 

@@ -34,8 +34,8 @@ from pathlib import PurePosixPath
 from adjudge.engine.processes import usable_cpus
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.code.bubblewrap import (
-    ProgramResult,
     SandboxLimits,
+    SandboxResult,
     bubblewrap_command,
     interpreter_command,
     open_memory_file,
@@ -58,14 +58,6 @@ try:
     os.fork()
 except PermissionError:
     print("contained")
-"""
-
-
-SandboxResult = ProgramResult
-"""What a sandboxed program did.
-
-``exit_code`` is the program's own, or 128 + signal number when a signal ended it (137: killed, for
-instance at the deadline). ``duration_s`` has the sandbox's start in it, and no waiting for a slot.
 """
 
 
@@ -246,7 +238,7 @@ async def _run(
         return _result(done, status)
 
 
-def _result(done: ProgramResult, status: int) -> SandboxResult:
+def _result(done: SandboxResult, status: int) -> SandboxResult:
     """The program's end; a sandbox that ended before its program began is not one."""
     exit_code = _read_status(status, "exit-code")
     if exit_code is None and not (done.timed_out or done.truncated):

@@ -376,7 +376,11 @@ class LanguageGrader(ParametricRule):
 
     def evaluate(self, response: str, language: Any = None) -> GraderScore:
         """Judge one response."""
-        wanted = self.language or _row_language(language)
+        if (wanted := self.language or _code(language)) not in _known_languages():
+            message = "no language, neither configured nor in the row"
+            if language is not None:
+                message = f"unknown language code {shorten_text(language)!r}"
+            raise GradingFailure(ErrorKind.INVALID_INPUT, message)
         text = final_response(response)
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)
@@ -394,15 +398,6 @@ class LanguageGrader(ParametricRule):
         found, probability = max(odds, key=odds.__getitem__), min(odds[wanted], 1.0)
         reason = f"{found}, wanted {wanted} (probability {probability:.2f})"
         return self._score(float(found == wanted), reason, found=found, probability=probability)
-
-
-def _row_language(language: Any) -> str:
-    if (code := _code(language)) in _known_languages():
-        return code
-    message = "no language, neither configured nor in the row"
-    if language is not None:
-        message = f"unknown language code {shorten_text(language)!r}"
-    raise GradingFailure(ErrorKind.INVALID_INPUT, message)
 
 
 _MACROLANGUAGES = {"ar": ("ary", "arz"), "no": ("nn",), "uz": ("uzs",), "zh": ("wuu", "yue")}
