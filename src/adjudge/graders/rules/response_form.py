@@ -61,27 +61,22 @@ class ReasoningFormatGrader(ParametricRule):
 
     def evaluate(self, response: str) -> GraderScore:
         """Judge one response."""
-        text = strip_end_tokens(require_text(response))
-        fault = self._fault(text)
+        fault = self._fault(strip_end_tokens(require_text(response)).strip())
         return self._score(0.0 if fault else 1.0, fault or "all tags in place")
 
     def _fault(self, text: str) -> str:
         """The first departure from the form, or ''."""
-        end = 0
+        for mark in [f"<{end}{tag}>" for tag in self._tags for end in ("", "/")]:
+            if (count := text.count(mark)) != 1:
+                return f"{mark} stands there {count} times" if count else f"no {mark}"
+        block: str | None = ""
         for tag in self._tags:
-            fault = _count_fault(text, tag)
-            if fault:
-                return fault
-            start = text.find(f"<{tag}>")
-            close = text.find(f"</{tag}>")
-            if start < end or close < start:
-                return f"<{tag}> is out of order"
-            if text[end:start].strip():
-                return f"text before <{tag}>"
-            if tag == self._tags[-1] and _says_nothing(text[start + len(tag) + 2 : close]):
-                return f"<{tag}> is empty"
-            end = close + len(tag) + 3
-        return "text after the last tag" if text[end:].strip() else ""
+            block, text = _take(text, tag)
+            if block is None:
+                return f"<{tag}> does not come next"
+        if _says_nothing(block or ""):
+            return f"<{self._tags[-1]}> is empty"
+        return "text after the last tag" if text else ""
 
 
 @dataclass(eq=False, repr=False)
@@ -153,14 +148,6 @@ def _read_calls(text: str) -> tuple[str, int]:
 def _says_nothing(text: str) -> bool:
     """Whether there is nothing to see: white space and invisible characters at most."""
     return not any(sign.isprintable() and not sign.isspace() for sign in text)
-
-
-def _count_fault(text: str, tag: str) -> str:
-    for mark in (f"<{tag}>", f"</{tag}>"):
-        count = text.count(mark)
-        if count != 1:
-            return f"{mark} stands there {count} times" if count else f"no {mark}"
-    return ""
 
 
 def _take(text: str, tag: str) -> tuple[str | None, str]:
