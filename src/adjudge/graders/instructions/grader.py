@@ -25,7 +25,7 @@ from adjudge.engine.processes import get_pool
 from adjudge.errors import CandidateLimitExceeded, ErrorKind, GradingFailure
 from adjudge.graders.base import NO_FINAL_TEXT, ParametricRule, is_nan, require_text, view_text
 from adjudge.graders.instructions import checks
-from adjudge.graders.instructions.repaired import REPAIRED, plain_text
+from adjudge.graders.instructions.checks import REPAIRED, plain_text
 from adjudge.text import final_text, shorten_text
 from adjudge.types import GraderScore
 
