@@ -208,7 +208,7 @@ def repeat_prompt(response: str, prompt_to_repeat: str) -> bool:
     return response.strip().lower().startswith(prompt_to_repeat.lower())
 
 
-def end_phrase(response: str, end_phrase: str) -> bool:
+def ending(response: str, end_phrase: str) -> bool:
     """The phrase comes last, but for case and closing quotation marks."""
     return response.strip().strip('"').lower().endswith(end_phrase.lower())
 
@@ -438,10 +438,10 @@ def _repeat_prompt(response: str, prompt_to_repeat: str) -> bool:
     return split_words(response)[: len(wanted)] == wanted
 
 
-def _end_phrase(response: str, end_phrase: str) -> bool:
+def _ending(response: str, end_phrase: str) -> bool:
     text, wanted = response.rstrip(_MARKS), end_phrase.rstrip(_MARKS)
     if not wanted:
-        return end_phrase(response, end_phrase)
+        return ending(response, end_phrase)
     return any(found.end() == len(text) for found in _word(wanted).finditer(text))
 
 
@@ -484,7 +484,7 @@ _REPAIRED: tuple[Callable[..., bool], ...] = (
     *(_keyword_existence, _keyword_frequency, _forbidden_words, _number_words, _number_sentences),
     *(_number_paragraphs, _nth_paragraph_first_word, _placeholders, _bullet_lists, _title),
     *(_highlighted_sections, _sections, _postscript, _constrained_response, _json_format),
-    *(_two_responses, _repeat_prompt, _end_phrase, _no_comma, _response_language),
+    *(_two_responses, _repeat_prompt, _ending, _no_comma, _response_language),
     *(_english_capital, _english_lowercase),
 )
 REPAIRED: Mapping[Callable[..., bool], Callable[..., bool]] = {

@@ -55,7 +55,7 @@ INSTRUCTIONS: Mapping[str, Callable[..., bool]] = {
     "detectable_format:title": checks.title,
     "combination:two_responses": checks.two_responses,
     "combination:repeat_prompt": checks.repeat_prompt,
-    "startend:end_checker": checks.end_phrase,
+    "startend:end_checker": checks.ending,
     "startend:quotation": checks.quotation,
     "change_case:capital_word_frequency": checks.capital_word_frequency,
     "change_case:english_capital": checks.english_capital,
