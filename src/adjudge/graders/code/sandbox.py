@@ -27,7 +27,7 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -278,7 +278,12 @@ def _prepare_program(
     program: str | Sequence[str], files: Mapping[str, str | bytes], limits: SandboxLimits
 ) -> tuple[list[str], dict[str, bytes]]:
     """The command and the files of a program; ``ValueError`` for what cannot be run."""
-    contents = dict(_check_files(files))
+    contents = {}
+    for name, content in files.items():
+        path = PurePosixPath(name)
+        if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
+            raise ValueError(f"a file's name must be relative and inside, got {name!r}")
+        contents[str(path)] = encode_exactly(content) if isinstance(content, str) else content
     argv = list(program) if not isinstance(program, str) else [*interpreter_command(), _SOURCE]
     if isinstance(program, str):
         if _SOURCE in contents:
@@ -290,14 +295,6 @@ def _prepare_program(
             f"there must be a program, and its files must fit into {limits.disk_mb} MB"
         )
     return argv, contents
-
-
-def _check_files(files: Mapping[str, str | bytes]) -> Iterator[tuple[str, bytes]]:
-    for name, content in files.items():
-        path = PurePosixPath(name)
-        if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
-            raise ValueError(f"a file's name must be relative and inside, got {name!r}")
-        yield str(path), encode_exactly(content) if isinstance(content, str) else content
 
 
 def _tail(text: bytes) -> str:

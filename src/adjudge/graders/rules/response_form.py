@@ -111,12 +111,12 @@ class ReasoningToolCallFormatGrader(ParametricRule):
         thinking, rest = _take(text, "think")
         if thinking is None:
             return "does not start with a closed <think>", 0
-        if _has_tag(thinking):
+        if _TOOL_FORM_TAG.search(thinking):
             return "a tag inside <think>", 0
         answer, after = _take(rest, "answer")
         if answer is None:
             return _read_calls(rest)
-        if _has_tag(answer):
+        if _TOOL_FORM_TAG.search(answer):
             return "a tag inside <answer>", 0
         if _says_nothing(answer):
             return "<answer> is empty", 0
@@ -124,10 +124,6 @@ class ReasoningToolCallFormatGrader(ParametricRule):
 
 
 _TOOL_FORM_TAG = re.compile("</?(?:think|answer|tool_call)>")
-
-
-def _has_tag(block: str) -> bool:
-    return _TOOL_FORM_TAG.search(block) is not None
 
 
 def _read_calls(text: str) -> tuple[str, int]:
