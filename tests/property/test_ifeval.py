@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,36 +22,9 @@ from adjudge.graders.instructions.text_analysis import detect_language
 
 pytestmark = pytest.mark.slow  # many examples
 
+TABLE = Path(__file__).parents[1] / "data" / "ifeval_cases.json"
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "keywords:existence": {"keywords": ["Dr", "é"]},
-    "keywords:frequency": {"keyword": "a", "frequency": 2, "relation": "less than"},
-    "keywords:forbidden_words": {"forbidden_words": ["a", "…"]},
-    "keywords:letter_frequency": {"letter": "!", "let_frequency": 1, "let_relation": "at least"},
-    "language:response_language": {"language": "de"},
-    "length_constraints:number_sentences": {"num_sentences": 2, "relation": "at least"},
-    "length_constraints:number_paragraphs": {"num_paragraphs": 2},
-    "length_constraints:number_words": {"num_words": 3, "relation": "at least"},
-    "length_constraints:nth_paragraph_first_word": {
-        "num_paragraphs": 2,
-        "nth_paragraph": 1,
-        "first_word": "dr",
-    },
-    "detectable_content:number_placeholders": {"num_placeholders": 1},
-    "detectable_content:postscript": {"postscript_marker": "P.S."},
-    "detectable_format:number_bullet_lists": {"num_bullets": 1},
-    "detectable_format:constrained_response": {},
-    "detectable_format:number_highlighted_sections": {"num_highlights": 1},
-    "detectable_format:multiple_sections": {"section_spliter": "Section", "num_sections": 1},
-    "detectable_format:json_format": {},
-    "detectable_format:title": {},
-    "combination:two_responses": {},
-    "combination:repeat_prompt": {"prompt_to_repeat": "Say so."},
-    "startend:end_checker": {"end_phrase": "Peace!"},
-    "startend:quotation": {},
-    "change_case:capital_word_frequency": {"capital_frequency": 1, "capital_relation": "at least"},
-    "change_case:english_capital": {},
-    "change_case:english_lowercase": {},
-    "punctuation:no_comma": {},
+    case["name"]: case["kwargs"] for case in json.loads(TABLE.read_text("utf-8"))["published"]
 }
 CHECKS = parse_instructions(list(ARGUMENTS), list(ARGUMENTS.values()))
 REPAIRED = parse_instructions(list(ARGUMENTS), list(ARGUMENTS.values()), repaired=True)

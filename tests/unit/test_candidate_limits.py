@@ -80,32 +80,21 @@ def failure(candidate: str, reference: Any, deadline_s: float = DEADLINE_S) -> G
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_is_a_wrong_answer(name: str) -> None:
-    result = graded(BOMBS[name])
-    assert result.score == 0.0
-    if result.cause is Cause.CANDIDATE:
-        assert result.metadata["decision"] == "undecided"
-    else:
-        assert result.metadata["decision"] in ("differs", "undecided", "no_answer")
-
-
-@pytest.mark.slow
 def test_bombs_in_a_group_are_rewarded_with_zero_and_leave_the_others_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(AnswerGrader, "_DEADLINE_S", DEADLINE_S)
     grader = {"name": "maths", "type": "answer", "answer_type": "MATH_EXPRESSIONS"}
     spec = RewardSpec.from_dict({"graders": [grader]})
-    rows = [f"\\boxed{{{bomb}}}" for bomb in list(BOMBS.values())[:12]]
+    rows = [f"\\boxed{{{bomb}}}" for bomb in BOMBS.values()]
     rows += [r"\boxed{x/2}", r"\boxed{x}", r"\boxed{0.5x}", "I do not know."]
     group = [
         RewardSample(place, place, "q", row, None, {"reference": REFERENCE})
         for place, row in enumerate(rows)
     ]
     results = SpecRewardFunction(spec).compute({"q": group})
-    assert [one.missing for one in results] == [None] * 16
-    assert [one.score for one in results] == [0.0] * 12 + [1.0, 0.0, 1.0, 0.0]
+    assert [one.missing for one in results] == [None] * (len(BOMBS) + 4)
+    assert [one.score for one in results] == [0.0] * len(BOMBS) + [1.0, 0.0, 1.0, 0.0]
 
 
 def test_the_same_tower_as_the_reference_is_right() -> None:

@@ -15,7 +15,7 @@ from adjudge.graders.answers.choices import (
     read_letter,
 )
 from adjudge.graders.answers.quantities import find_last_number, read_number
-from adjudge.graders.rules.json_validation import find_json_text, find_last_json
+from adjudge.graders.rules.json_validation import find_json_text
 
 
 def test_a_number_far_from_the_end_is_read_whole() -> None:
@@ -30,7 +30,7 @@ HOSTILE = [*SIGNS.split(), r"\boxed ", "1 ", "A ", "not ", "answer is ", "no ", 
 HOSTILE += ["it isn't true ", "n't ", "1" + " " * 50]
 
 READERS: list[Callable[[str], Any]] = [
-    *(find_last_marked, find_last_math, find_last_json, find_last_number, read_number),
+    *(find_last_marked, find_last_math, find_last_number, read_number),
     *(read_letter, read_boolean, find_last_box, strip_wrappers, find_json_text),
 ]
 

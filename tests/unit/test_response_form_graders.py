@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -57,12 +55,12 @@ GOOD = "<think>2+2</think><answer>4</answer>"
         ("", 0.0, "no <think>"),
         ("<think>2+2</think> so 4", 0.0, "no <answer>"),
         ("<think>2+2<answer>4</answer>", 0.0, "no </think>"),
-        (f"Well: {GOOD}", 0.0, "text before <think>"),
+        (f"Well: {GOOD}", 0.0, "<think> does not come next"),
         (f"{GOOD} Done.", 0.0, "text after the last tag"),
-        ("<think>a</think> so <answer>4</answer>", 0.0, "text before <answer>"),
-        ("<answer>4</answer><think>a</think>", 0.0, "text before <think>"),
-        ("<think>a<answer>4</answer></think>", 0.0, "<answer> is out of order"),
-        ("</think>a<think><answer>4</answer>", 0.0, "<think> is out of order"),
+        ("<think>a</think> so <answer>4</answer>", 0.0, "<answer> does not come next"),
+        ("<answer>4</answer><think>a</think>", 0.0, "<think> does not come next"),
+        ("<think>a<answer>4</answer></think>", 0.0, "<answer> does not come next"),
+        ("</think>a<think><answer>4</answer>", 0.0, "<think> does not come next"),
         (f"{GOOD}{GOOD}", 0.0, "<think> stands there 2 times"),
         ("<think>a</think></think><answer>4</answer>", 0.0, "</think> stands there 2 times"),
     ],
@@ -318,15 +316,6 @@ def test_a_row_without_a_usable_code_is_no_judgement(language: Any) -> None:
     with pytest.raises(GradingFailure, match="language") as caught:
         LanguageGrader().evaluate(TEXTS["en"], language)
     assert caught.value.kind is ErrorKind.INVALID_INPUT
-
-
-def test_pickled_and_used_from_threads() -> None:
-    grader = pickle.loads(pickle.dumps(LanguageGrader()))
-    jobs = list(TEXTS.items()) * 20
-    with ThreadPoolExecutor(8) as threads:
-        scores = list(threads.map(lambda job: grader.evaluate(job[1], job[0]).score, jobs))
-    assert scores == [1.0] * len(jobs)
-    assert len(pickle.dumps(grader)) < 2000
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,8 @@ import pytest
 from tests.unit.helpers.sandboxed import printed, run
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.code.bubblewrap import interpreter_command
-from adjudge.graders.code.sandbox import (
-    Sandbox,
-    SandboxLimits,
-    SandboxResult,
-    sandbox_available,
-)
+from adjudge.graders.code.bubblewrap import SandboxLimits, SandboxResult, interpreter_command
+from adjudge.graders.code.sandbox import Sandbox, sandbox_available
 
 # Ordinary programs
 
@@ -108,7 +103,8 @@ def test_no_zombie_reaches_the_next_reaper(sandbox: Sandbox) -> None:
     # In a container the caller itself may be process 1, to which orphans go.
     script = """
 import asyncio, ctypes, os
-from adjudge.graders.code.sandbox import Sandbox, SandboxLimits
+from adjudge.graders.code.bubblewrap import SandboxLimits
+from adjudge.graders.code.sandbox import Sandbox
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
 async def scenario():
     for program in ("pass", "pass", "import os; os._exit(3)", "while True: pass"):
@@ -126,7 +122,8 @@ def test_program_dies_with_a_killed_caller(sandbox: Sandbox) -> None:
     marker = uuid.uuid4().hex
     script = """
 import asyncio, sys
-from adjudge.graders.code.sandbox import Sandbox, SandboxLimits
+from adjudge.graders.code.bubblewrap import SandboxLimits
+from adjudge.graders.code.sandbox import Sandbox
 asyncio.run(Sandbox().run(sys.argv[1:], SandboxLimits(600)))
 """
     with subprocess.Popen([sys.executable, "-c", script, *sleeper(marker)]) as caller:

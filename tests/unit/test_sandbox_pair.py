@@ -9,7 +9,8 @@ import pytest
 from tests.unit.test_sandbox import children, open_descriptors, processes_with, until
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.code.sandbox import Sandbox, SandboxLimits, SandboxResult
+from adjudge.graders.code.bubblewrap import SandboxLimits, SandboxResult
+from adjudge.graders.code.sandbox import Sandbox
 
 HEAD = "import os, sys\nout = int(sys.argv[1])\n"
 ASKS = HEAD + "os.write(out, b'hello'); print(os.read(0, 99).decode(), sorted(os.listdir('.')))"

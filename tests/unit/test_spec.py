@@ -1,5 +1,4 @@
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.refusals import refuses
@@ -106,17 +105,15 @@ def test_signed_points_of_a_rubric_need_clip_to_be_normalised(tmp_path: Path) ->
     SpecRewardFunction(RewardSpec.load(write(tmp_path, clipped)))
 
 
-def recorded(tmp_path: Path, **fields: Any) -> Any:
-    (tmp_path / "v.jsonl").write_text(
-        '{"id": "a", "score": 0.5, "reason": "ok"}\n\n{"id": 2, "error": {"kind": "timeout"}}\n'
-    )
-    return build_grader("recorded", "j", {"path": "v.jsonl", **fields}, where="s", folder=tmp_path)
-
-
 def test_recorded_failures_fail_again(tmp_path: Path) -> None:
     from adjudge import GradingRunner
 
-    runner = GradingRunner({"j": recorded(tmp_path)}, show_progress=False)
+    (tmp_path / "v.jsonl").write_text(
+        '{"id": "a", "score": 5, "reason": "ok"}\n\n{"id": 2, "error": {"kind": "timeout"}}\n'
+    )
+    given = {"path": "v.jsonl", "score_range": [1, 5]}
+    grader = build_grader("recorded", "j", given, where="s", folder=tmp_path)
+    runner = GradingRunner({"j": grader}, show_progress=False)
     good, late, unknown = runner.run([{"id": "a"}, {"id": 2}, {"id": "b"}])["j"]
     assert getattr(good, "reason", "") == "ok"
     assert getattr(late, "kind", "") == "timeout"

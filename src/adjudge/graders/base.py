@@ -435,24 +435,23 @@ class RecordedGrader(RuleGrader):
     Args:
         path: A JSONL file, read once.
         key: The sample's column that is matched with ``id``.
-        low: The lowest score.
-        high: The highest score.
+        score_range: The lowest and the highest score.
     """
 
     type_name = "recorded"
     is_rule = False
 
     def __init__(
-        self, path: Path, key: str = "id", low: float = 0.0, high: float = 1.0, name: str = ""
+        self,
+        path: Path,
+        key: str = "id",
+        score_range: tuple[float, float] = (0.0, 1.0),
+        name: str = "",
     ) -> None:
         super().__init__(name)
         self.path = Path(path)
         self.key = key
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ConfigError(
-                f"low and high must be finite, with low below high (found {low}, {high})"
-            )
-        self.score_range = (low, high)
+        self.score_range = score_range
         try:
             data = self.path.read_bytes()
         except OSError as error:

@@ -258,10 +258,8 @@ def _build_one(
     judge: str | None,
 ) -> Any:
     """A grader that asks at most one judge."""
-    cls, type_name = (
-        load_grader_class(grader_type, folder, where=f"{where}: type"),
-        name_type(grader_type),
-    )
+    cls = load_grader_class(grader_type, folder, where=f"{where}: type")
+    type_name = name_type(grader_type)
     if isinstance(grader_type, cls):
         return _take_built(grader_type, name, [*given, *(["judge"] if judge else [])], where)
     known = {parameter.name: parameter for parameter in settable_parameters(type_name, cls)}

@@ -34,7 +34,7 @@ from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome
 from adjudge.graders.llm.reply_forms import MarkedScoreForm
 from adjudge.graders.llm.shipped_graders import trim_shipped_prompt
 from adjudge.judges.asking import ask_all, describe_failure, join_failures, sum_costs
-from adjudge.messages import content_text, parse_conversation
+from adjudge.messages import content_text, last_question, parse_conversation
 from adjudge.prompts import PromptTemplate
 from adjudge.text import shorten_text
 from adjudge.types import MISSING, GraderScore, ScoreRange, get_path
@@ -368,10 +368,6 @@ def _query(shown: Mapping[str, Any]) -> Any:
 
 
 def _text(query: Any) -> str:
-    """A prompt as a function is given it: its text, of a conversation the user's last turn."""
-    if isinstance(query, list):
-        turns = [turn for turn in query if isinstance(turn, Mapping) and "role" in turn]
-        asked = [turn for turn in turns if turn["role"] == "user"] or turns
-        if asked:
-            return content_text(asked[-1].get("content"))
-    return query if isinstance(query, str) else content_text(query)
+    """A prompt as a function is given it: its text, of a conversation the last question."""
+    chat = parse_conversation(query) if isinstance(query, list) else None
+    return (last_question(chat) if chat else None) or content_text(query)

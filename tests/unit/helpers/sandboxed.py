@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from adjudge.graders.code.sandbox import Sandbox, SandboxLimits, SandboxResult
+from adjudge.graders.code.bubblewrap import SandboxLimits, SandboxResult
+from adjudge.graders.code.sandbox import Sandbox
 
 
 def run(sandbox: Sandbox, program: str | Sequence[str], **settings: Any) -> SandboxResult:

@@ -302,16 +302,12 @@ def search_patterns(payload: dict[str, Any]) -> str | None:
     A match may not begin before ``start``; ``^`` still means the beginning of ``text``. A pattern
     that is not one raises ``GradingFailure(invalid_input)``.
     """
-    patterns = [_usable(pattern) for pattern in payload["patterns"]]
-    for pattern in patterns:
-        if (match := pattern.search(payload["text"], payload["start"])) is not None:
-            return match[0][:1000]
-    return None
-
-
-def _usable(pattern: str) -> re.Pattern[str]:
     try:
-        return re.compile(pattern)
+        patterns = list(map(re.compile, payload["patterns"]))
     except (re.error, OverflowError) as error:
         message = f"the reference is not a pattern: {error}"
         raise GradingFailure(ErrorKind.INVALID_INPUT, message) from None
+    for pattern in patterns:
+        if (match := pattern.search(payload["text"], payload["start"])) is not None:
+            return str(match[0][:1000])
+    return None

@@ -141,7 +141,8 @@ def verify(payload: dict[str, Any]) -> bool | None:
         return None
     _compute(answer[0])
     enter_phase(WorkerPhase.COMPARISON)
-    return any(_same(one, answer) for one in references)
+    same = _library().verify
+    return any(same(one, answer, timeout_seconds=None) for one in references)
 
 
 @lru_cache(maxsize=256)
@@ -181,10 +182,6 @@ def _digits(node: Any) -> float:
     if type(node).__name__ == "factorial":
         return inner[0] * 10 ** min(*inner, 290.0)
     return sum(inner)
-
-
-def _same(reference: list[Any], answer: list[Any]) -> bool:
-    return bool(_library().verify(reference, answer, timeout_seconds=None))
 
 
 def _parsed(text: str) -> list[Any]:

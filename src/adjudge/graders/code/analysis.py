@@ -226,6 +226,7 @@ _RUNS = frozenset(
     }
 )
 
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _IMPORTABLE = frozenset({"sys", "unittest", "contextlib", "typing"})
 
 # What tests use and forget to import. The code would have to lend it, and could lend another.
@@ -262,7 +263,7 @@ def find_requirements(tree: ast.Module, function: str) -> CaseRequirements:
     """
     nodes = list(_nodes(tree))
     loaded = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    defined = _definitions(nodes)
+    defined = {n.name for n in nodes if isinstance(n, _DEFINITIONS)}
     added = ""
     checks = [n.name for n in tree.body if isinstance(n, ast.FunctionDef) and n.args.args]
     if "check" in checks and "check" not in loaded and function.isidentifier():
@@ -327,7 +328,12 @@ def _refusals_of_call(node: ast.Call, theirs: set[str], defined: set[str]) -> It
         yield "asks for a class of the code"
     if name.startswith(("assertRaises", "raises")) and collect_names(*given[:1]) & theirs:
         yield "expects an exception that the code defines"
-    if find_root_name(node.func) in theirs and any(_is_function(one, defined) for one in given):
+    functions = [
+        one
+        for one in given
+        if isinstance(one, ast.Lambda | ast.GeneratorExp) or getattr(one, "id", "") in defined
+    ]
+    if functions and find_root_name(node.func) in theirs:
         yield "gives the code a function of its own"
 
 
@@ -362,11 +368,6 @@ def _compares_identity(node: ast.Compare) -> bool:
     )
 
 
-def _definitions(nodes: Iterable[ast.AST]) -> set[str]:
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return {node.name for node in nodes if isinstance(node, kinds)}
-
-
 def _bound(nodes: Iterable[ast.AST]) -> set[str]:
     """The names that a test gives a value, wherever."""
     found: set[str] = set()
@@ -386,8 +387,3 @@ def _called(node: ast.Call) -> str:
     if isinstance(node.func, ast.Attribute):
         return node.func.attr
     return node.func.id if isinstance(node.func, ast.Name) else ""
-
-
-def _is_function(node: ast.AST, defined: set[str]) -> bool:
-    is_one = isinstance(node, ast.Lambda | ast.GeneratorExp)
-    return is_one or (isinstance(node, ast.Name) and node.id in defined)

@@ -32,7 +32,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 # Numbers from the kernel's syscall tables; those above 423 are the same on both machines.
 _COMMON = {
@@ -164,8 +163,10 @@ KillFunction = Callable[["subprocess.Popen[bytes]"], None]
 
 
 @dataclass(frozen=True)
-class ProgramResult:
+class SandboxResult:
     """How a child ended: ``exit_code`` as ``Popen.returncode`` has it (negative: the signal).
+
+    A sandboxed program's is its own, or 128 + signal number (137: killed, at the deadline, say).
 
     ``timed_out``: killed at the deadline; ``truncated``: killed because one stream passed the
     output limit (the text up to it is kept). ``duration_s`` is wall-clock seconds from the start.
@@ -186,7 +187,7 @@ async def run_program(
     stdin: int = subprocess.DEVNULL,
     pass_fds: Sequence[int] = (),
     kill: KillFunction = subprocess.Popen.kill,
-) -> ProgramResult:
+) -> SandboxResult:
     """Run ``argv`` with an empty environment, in a session of its own, on the running loop.
 
     Of ``limits`` the deadline and the output's are kept here. ``kill(process)`` is how the child is
@@ -223,18 +224,15 @@ class _RunningProgram:
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._timed_out = self._truncated = False
-        assert process.stdout is not None  # noqa: S101  (for the type checker)
-        assert process.stderr is not None  # noqa: S101
-        self._pipes: tuple[IO[bytes], IO[bytes]] = (process.stdout, process.stderr)
+        self._pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe]
         self._texts = (bytearray(), bytearray())
-        self._reading: set[int] = set()
 
-    async def until(self, deadline_s: float) -> ProgramResult:
+    async def until(self, deadline_s: float) -> SandboxResult:
         """Wait for the end, or bring it about at the deadline."""
         for which, pipe in enumerate(self._pipes):
             os.set_blocking(pipe.fileno(), False)
-            self._add_reader(pipe.fileno(), self._read, which)
-        self._add_reader(self._pidfd, self._end)
+            self._loop.add_reader(pipe.fileno(), self._read, which)
+        self._loop.add_reader(self._pidfd, self._end)
         timer = self._loop.call_later(deadline_s, self._expire)
         try:
             await self._ended
@@ -246,12 +244,12 @@ class _RunningProgram:
             while self._read(which):
                 pass
         stdout, stderr = (bytes(text[: self._limit]) for text in self._texts)
-        return ProgramResult(exit_code, stdout, stderr, self._timed_out, self._truncated, duration)
+        return SandboxResult(exit_code, stdout, stderr, self._timed_out, self._truncated, duration)
 
     def close(self) -> None:
         """Kill and reap whatever still runs; let go of every descriptor."""
-        for fd in tuple(self._reading):
-            self._remove_reader(fd)
+        for fd in (self._pidfd, *(pipe.fileno() for pipe in self._pipes)):
+            self._loop.remove_reader(fd)
         if self._process.poll() is None:
             self._kill_with(self._process)
             self._process.wait()
@@ -270,14 +268,14 @@ class _RunningProgram:
             return False
         text += chunk
         if not chunk or len(text) > self._limit:
-            self._remove_reader(fd)
+            self._loop.remove_reader(fd)
         if len(text) > self._limit:
             self._truncated = True
             self._kill()
         return bool(chunk)
 
     def _end(self) -> None:
-        self._remove_reader(self._pidfd)
+        self._loop.remove_reader(self._pidfd)
         if not self._ended.done():
             self._ended.set_result(None)
 
@@ -290,15 +288,6 @@ class _RunningProgram:
     def _kill(self) -> None:
         if self._process.poll() is None:
             self._kill_with(self._process)
-
-    def _add_reader(self, fd: int, callback: Callable[..., object], *args: int) -> None:
-        self._loop.add_reader(fd, callback, *args)
-        self._reading.add(fd)
-
-    def _remove_reader(self, fd: int) -> None:
-        if fd in self._reading:
-            self._reading.discard(fd)
-            self._loop.remove_reader(fd)
 
 
 SANDBOX_DIR = "/sandbox"

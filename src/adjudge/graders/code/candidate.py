@@ -18,6 +18,7 @@ the command line names, else to standard output, which the candidate's own print
 
 from __future__ import annotations
 
+import _operator
 import builtins
 import os
 import sys
@@ -93,14 +94,6 @@ def _object(kind: str, key: Any) -> Any:
     return getattr(builtins, key) if kind == "python" else _objects[key]
 
 
-def _set(value: Any, key: Any, item: Any) -> None:
-    value[key] = item
-
-
-def _delete(value: Any, key: Any) -> None:
-    del value[key]
-
-
 OPERATIONS: dict[str, Any] = {
     "name": _target,
     "call": lambda function, args, kwargs: function(*args, **kwargs),
@@ -108,10 +101,10 @@ OPERATIONS: dict[str, Any] = {
     "has": lambda value, name: any(name in vars(base) for base in type(value).__mro__),
     "setattr": setattr,
     "delattr": delattr,
-    "getitem": lambda value, key: value[key],
-    "setitem": _set,
-    "delitem": _delete,
-    "neg": lambda value: -value,
+    "getitem": _operator.getitem,
+    "setitem": _operator.setitem,
+    "delitem": _operator.delitem,
+    "neg": _operator.neg,
     **{
         kind.__name__: kind
         for kind in (len, iter, next, str, repr, bool, int, float, complex, abs, round, reversed)

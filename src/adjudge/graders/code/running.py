@@ -19,8 +19,9 @@ from importlib import resources
 from typing import Any
 
 from adjudge.errors import ErrorKind
+from adjudge.graders.code.bubblewrap import SandboxLimits, SandboxResult
 from adjudge.graders.code.cases import Case, UntrustedTests, make_beside_case
-from adjudge.graders.code.sandbox import Sandbox, SandboxLimits, SandboxResult
+from adjudge.graders.code.sandbox import Sandbox
 from adjudge.graders.code.values import CANDIDATE_FILE, CASES_FILE
 from adjudge.text import shorten_text
 
@@ -137,7 +138,11 @@ async def _run_stdio(
     result = await _sandbox.run(
         _STDIO_DRIVER, limits, stdin=case.request, files={CANDIDATE_FILE: source}
     )
-    return result.duration_s, {index: _judge_output(case, result, deadline_s)}
+    if result.timed_out or result.truncated or result.exit_code != 0:
+        return result.duration_s, {index: _unfinished(result, deadline_s)}
+    good = same_output(result.stdout.decode("utf-8", "replace"), case.expected)
+    outcome = CaseOutcome(good, "passed" if good else "wrong answer", _stderr(result))
+    return result.duration_s, {index: outcome}
 
 
 async def _run_calls(
@@ -237,13 +242,6 @@ def _judge_value(case: Case, kind: str, value: Any, secret: str) -> CaseOutcome:
     else:
         good = same_value(value, case.expected, as_json=False)
     return CaseOutcome(good, "passed" if good else "wrong answer", trusted=trusted)
-
-
-def _judge_output(case: Case, result: SandboxResult, deadline_s: float) -> CaseOutcome:
-    if result.timed_out or result.truncated or result.exit_code != 0:
-        return _unfinished(result, deadline_s)
-    good = same_output(result.stdout.decode("utf-8", "replace"), case.expected)
-    return CaseOutcome(good, "passed" if good else "wrong answer", _stderr(result))
 
 
 def _unfinished(result: SandboxResult, deadline_s: float) -> CaseOutcome:

@@ -27,15 +27,15 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
 from adjudge.engine.processes import usable_cpus
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.code.bubblewrap import (
-    ProgramResult,
     SandboxLimits,
+    SandboxResult,
     bubblewrap_command,
     interpreter_command,
     open_memory_file,
@@ -58,14 +58,6 @@ try:
     os.fork()
 except PermissionError:
     print("contained")
-"""
-
-
-SandboxResult = ProgramResult
-"""What a sandboxed program did.
-
-``exit_code`` is the program's own, or 128 + signal number when a signal ended it (137: killed, for
-instance at the deadline). ``duration_s`` has the sandbox's start in it, and no waiting for a slot.
 """
 
 
@@ -246,7 +238,7 @@ async def _run(
         return _result(done, status)
 
 
-def _result(done: ProgramResult, status: int) -> SandboxResult:
+def _result(done: SandboxResult, status: int) -> SandboxResult:
     """The program's end; a sandbox that ended before its program began is not one."""
     exit_code = _read_status(status, "exit-code")
     if exit_code is None and not (done.timed_out or done.truncated):
@@ -286,7 +278,12 @@ def _prepare_program(
     program: str | Sequence[str], files: Mapping[str, str | bytes], limits: SandboxLimits
 ) -> tuple[list[str], dict[str, bytes]]:
     """The command and the files of a program; ``ValueError`` for what cannot be run."""
-    contents = dict(_check_files(files))
+    contents = {}
+    for name, content in files.items():
+        path = PurePosixPath(name)
+        if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
+            raise ValueError(f"a file's name must be relative and inside, got {name!r}")
+        contents[str(path)] = encode_exactly(content) if isinstance(content, str) else content
     argv = list(program) if not isinstance(program, str) else [*interpreter_command(), _SOURCE]
     if isinstance(program, str):
         if _SOURCE in contents:
@@ -298,14 +295,6 @@ def _prepare_program(
             f"there must be a program, and its files must fit into {limits.disk_mb} MB"
         )
     return argv, contents
-
-
-def _check_files(files: Mapping[str, str | bytes]) -> Iterator[tuple[str, bytes]]:
-    for name, content in files.items():
-        path = PurePosixPath(name)
-        if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
-            raise ValueError(f"a file's name must be relative and inside, got {name!r}")
-        yield str(path), encode_exactly(content) if isinstance(content, str) else content
 
 
 def _tail(text: bytes) -> str:

@@ -25,7 +25,7 @@ from adjudge.engine.processes import get_pool
 from adjudge.errors import CandidateLimitExceeded, ErrorKind, GradingFailure
 from adjudge.graders.base import NO_FINAL_TEXT, ParametricRule, is_nan, require_text, view_text
 from adjudge.graders.instructions import checks
-from adjudge.graders.instructions.repaired import REPAIRED, plain_text
+from adjudge.graders.instructions.checks import REPAIRED, plain_text
 from adjudge.text import final_text, shorten_text
 from adjudge.types import GraderScore
 
@@ -55,7 +55,7 @@ INSTRUCTIONS: Mapping[str, Callable[..., bool]] = {
     "detectable_format:title": checks.title,
     "combination:two_responses": checks.two_responses,
     "combination:repeat_prompt": checks.repeat_prompt,
-    "startend:end_checker": checks.end_phrase,
+    "startend:end_checker": checks.ending,
     "startend:quotation": checks.quotation,
     "change_case:capital_word_frequency": checks.capital_word_frequency,
     "change_case:english_capital": checks.english_capital,

@@ -110,14 +110,20 @@ class JsonSchemaGrader(_JsonGrader):
     def __post_init__(self) -> None:
         require_package(self.type_name, "jsonschema")
         super().__post_init__()
-        self.schema_text = self._configured(self.schema)
+        self.schema_text, self._inline = "", False
+        if self.schema is not None:
+            try:
+                self.schema_text = json.dumps(_read_field(self.schema, "schema"))
+                compile_schema(self.schema_text)
+            except (ValueError, GradingFailure) as fault:
+                message = f"{self.type_name}: schema cannot be used: {fault}"
+                raise ConfigError(message) from None
+            self._inline = self._EXPLOSIVE.isdisjoint(_keys(self.schema))
         self.fingerprint = sha256(encode_exactly(self.schema_text)).hexdigest()
-        keys = set(_keys(decode_strict_json(self.schema_text))) if self.schema_text else set()
-        self._inline = bool(self.schema_text) and self._EXPLOSIVE.isdisjoint(keys)
 
     async def aevaluate(self, response: str, schema: Any = None) -> GraderScore:
         """Judge one response."""
-        schema_text = self.schema_text or _schema_text(schema)
+        schema_text = self.schema_text or json.dumps(_read_field(schema, "schema"))
         value, invalid = self._read(final_response(response))
         if invalid is not None:
             return invalid
@@ -142,31 +148,28 @@ class JsonSchemaGrader(_JsonGrader):
     def _judged(self, fault: str) -> GraderScore:
         return self._score(float(not fault), fault or "satisfies the schema")
 
-    def _configured(self, schema: Any) -> str:
-        """The configured schema as JSON text, '' for none; raises ``ConfigError`` if unusable."""
-        if schema is None:
-            return ""
+
+def _read_field(value: Any, name: str) -> Any:
+    """A row's JSON value, or JSON text; ``GradingFailure(invalid_input)`` when it is neither.
+
+    A null is a gap of the table; the text ``null`` is the value.
+    """
+    if value is None:
+        message = f"the sample has no {name}"
+        raise GradingFailure(ErrorKind.INVALID_INPUT, message, {LACKED: [name]})
+    fault = ""
+    if isinstance(value, str):
         try:
-            text = _schema_text(schema)
-            compile_schema(text)
-        except (ValueError, GradingFailure) as fault:
-            raise ConfigError(f"{self.type_name}: schema cannot be used: {fault}") from None
-        return text
-
-
-def _schema_text(schema: Any) -> str:
-    """A row's schema as JSON text; ``GradingFailure(invalid_input)`` when it cannot be one."""
-    if schema is None:
-        message = "no schema, neither configured nor in the row"
-        raise GradingFailure(ErrorKind.INVALID_INPUT, message, {LACKED: ["schema"]})
-    try:
-        value = decode_strict_json(schema) if isinstance(schema, str) else schema
-        if not isinstance(value, dict | bool) or is_too_deep(value):
-            raise InvalidJson("it must be an object or a boolean, at most 64 levels deep")
-        return json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError) as fault:
-        message = f"the schema cannot be used: {shorten_text(fault)}"
-        raise GradingFailure(ErrorKind.INVALID_INPUT, message) from None
+            return decode_strict_json(value)
+        except InvalidJson as error:
+            fault = str(error)
+    elif is_too_deep(value):
+        fault = "nested deeper than 64 levels"
+    elif strange := [leaf for kind, leaf in _leaves(value).values() if kind == "other"]:
+        fault = shorten_text(repr(strange[0]))
+    if fault:
+        raise GradingFailure(ErrorKind.INVALID_INPUT, f"{name} is not JSON: {fault}")
+    return value
 
 
 def _keys(value: Any) -> Iterator[str]:
@@ -216,7 +219,7 @@ class JsonMatchGrader(_JsonGrader):
 
     def match(self, text: str | None, reference: Any) -> GraderScore:
         """Judge the final text of one response."""
-        wanted = _reference_value(reference)
+        wanted = _read_field(reference, "reference")
         value, invalid = self._read(text)
         if invalid is not None:
             return invalid
@@ -230,30 +233,6 @@ class JsonMatchGrader(_JsonGrader):
             return self._score(1.0, "equal")
         path = next(path for path in (*wants, *has) if has.get(path) != wants.get(path))
         return self._score(0.0, shorten_text(f"differs at $.{'.'.join(map(str, path))}"))
-
-
-def _reference_value(reference: Any) -> Any:
-    """The reference as a JSON value; ``GradingFailure(invalid_input)`` when it is none.
-
-    A null is a gap of the table; the text ``null`` is the value.
-    """
-    if reference is None:
-        message = "the sample has no reference"
-        raise GradingFailure(ErrorKind.INVALID_INPUT, message, {LACKED: ["reference"]})
-    fault = ""
-    if isinstance(reference, str):
-        try:
-            return decode_strict_json(reference)
-        except InvalidJson as error:
-            fault = str(error)
-    elif is_too_deep(reference):
-        fault = "nested deeper than 64 levels"
-    else:
-        strange = [leaf for kind, leaf in _leaves(reference).values() if kind == "other"]
-        fault = shorten_text(repr(strange[0])) if strange else ""
-    if fault:
-        raise GradingFailure(ErrorKind.INVALID_INPUT, f"reference is not JSON: {fault}")
-    return reference
 
 
 def _composed(value: Any) -> Any:

@@ -85,12 +85,21 @@ def decode_strict_json(text: str, *, prefix: bool = False) -> Any:
 _BRACKETS = re.compile(r'"(?:[^"\\\n]|\\.)*+"|\\.|([\[\]{}])', re.DOTALL)
 
 
-def find_last_json(text: str) -> str | None:
-    """The last balanced ``{…}`` or ``[…]`` that lies in no other; ``None`` without one.
+def find_json_text(text: str) -> str | None:
+    """All of ``text`` when it is JSON, else its last balanced ``{…}`` or ``[…]`` in no other one.
 
-    >>> find_last_json('first {"a": 1}, then {"b": ["}"]} it is')
-    '{"b": ["}"]}'
+    ``None`` without one.
+
+    >>> find_json_text("17"), find_json_text('It is {"a": 1}.'), find_json_text("seventeen")
+    ('17', '{"a": 1}', None)
     """
+    text = text.strip()
+    try:
+        decode_strict_json(text)
+    except InvalidJson:
+        pass
+    else:
+        return text
     opened: list[tuple[str, int]] = []
     best = None
     for token in _BRACKETS.finditer(text):
@@ -102,20 +111,6 @@ def find_last_json(text: str) -> str | None:
         elif opened and opened[-1][0] == bracket:
             best = (opened.pop()[1], token.end())
     return text[best[0] : best[1]] if best else None
-
-
-def find_json_text(text: str) -> str | None:
-    """All of ``text`` when it is JSON, else its last ``{…}`` or ``[…]``; ``None`` without one.
-
-    >>> find_json_text("17"), find_json_text('It is {"a": 1}.'), find_json_text("seventeen")
-    ('17', '{"a": 1}', None)
-    """
-    text = text.strip()
-    try:
-        decode_strict_json(text)
-    except InvalidJson:
-        return find_last_json(text)
-    return text
 
 
 def is_too_deep(value: Any) -> bool:

@@ -61,27 +61,22 @@ class ReasoningFormatGrader(ParametricRule):
 
     def evaluate(self, response: str) -> GraderScore:
         """Judge one response."""
-        text = strip_end_tokens(require_text(response))
-        fault = self._fault(text)
+        fault = self._fault(strip_end_tokens(require_text(response)).strip())
         return self._score(0.0 if fault else 1.0, fault or "all tags in place")
 
     def _fault(self, text: str) -> str:
         """The first departure from the form, or ''."""
-        end = 0
+        for mark in [f"<{end}{tag}>" for tag in self._tags for end in ("", "/")]:
+            if (count := text.count(mark)) != 1:
+                return f"{mark} stands there {count} times" if count else f"no {mark}"
+        block: str | None = ""
         for tag in self._tags:
-            fault = _count_fault(text, tag)
-            if fault:
-                return fault
-            start = text.find(f"<{tag}>")
-            close = text.find(f"</{tag}>")
-            if start < end or close < start:
-                return f"<{tag}> is out of order"
-            if text[end:start].strip():
-                return f"text before <{tag}>"
-            if tag == self._tags[-1] and _says_nothing(text[start + len(tag) + 2 : close]):
-                return f"<{tag}> is empty"
-            end = close + len(tag) + 3
-        return "text after the last tag" if text[end:].strip() else ""
+            block, text = _take(text, tag)
+            if block is None:
+                return f"<{tag}> does not come next"
+        if _says_nothing(block or ""):
+            return f"<{self._tags[-1]}> is empty"
+        return "text after the last tag" if text else ""
 
 
 @dataclass(eq=False, repr=False)
@@ -116,12 +111,12 @@ class ReasoningToolCallFormatGrader(ParametricRule):
         thinking, rest = _take(text, "think")
         if thinking is None:
             return "does not start with a closed <think>", 0
-        if _has_tag(thinking):
+        if _TOOL_FORM_TAG.search(thinking):
             return "a tag inside <think>", 0
         answer, after = _take(rest, "answer")
         if answer is None:
             return _read_calls(rest)
-        if _has_tag(answer):
+        if _TOOL_FORM_TAG.search(answer):
             return "a tag inside <answer>", 0
         if _says_nothing(answer):
             return "<answer> is empty", 0
@@ -129,10 +124,6 @@ class ReasoningToolCallFormatGrader(ParametricRule):
 
 
 _TOOL_FORM_TAG = re.compile("</?(?:think|answer|tool_call)>")
-
-
-def _has_tag(block: str) -> bool:
-    return _TOOL_FORM_TAG.search(block) is not None
 
 
 def _read_calls(text: str) -> tuple[str, int]:
@@ -153,14 +144,6 @@ def _read_calls(text: str) -> tuple[str, int]:
 def _says_nothing(text: str) -> bool:
     """Whether there is nothing to see: white space and invisible characters at most."""
     return not any(sign.isprintable() and not sign.isspace() for sign in text)
-
-
-def _count_fault(text: str, tag: str) -> str:
-    for mark in (f"<{tag}>", f"</{tag}>"):
-        count = text.count(mark)
-        if count != 1:
-            return f"{mark} stands there {count} times" if count else f"no {mark}"
-    return ""
 
 
 def _take(text: str, tag: str) -> tuple[str | None, str]:
@@ -376,7 +359,11 @@ class LanguageGrader(ParametricRule):
 
     def evaluate(self, response: str, language: Any = None) -> GraderScore:
         """Judge one response."""
-        wanted = self.language or _row_language(language)
+        if (wanted := self.language or _code(language)) not in _known_languages():
+            message = "no language, neither configured nor in the row"
+            if language is not None:
+                message = f"unknown language code {shorten_text(language)!r}"
+            raise GradingFailure(ErrorKind.INVALID_INPUT, message)
         text = final_response(response)
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)
@@ -394,15 +381,6 @@ class LanguageGrader(ParametricRule):
         found, probability = max(odds, key=odds.__getitem__), min(odds[wanted], 1.0)
         reason = f"{found}, wanted {wanted} (probability {probability:.2f})"
         return self._score(float(found == wanted), reason, found=found, probability=probability)
-
-
-def _row_language(language: Any) -> str:
-    if (code := _code(language)) in _known_languages():
-        return code
-    message = "no language, neither configured nor in the row"
-    if language is not None:
-        message = f"unknown language code {shorten_text(language)!r}"
-    raise GradingFailure(ErrorKind.INVALID_INPUT, message)
 
 
 _MACROLANGUAGES = {"ar": ("ary", "arz"), "no": ("nn",), "uz": ("uzs",), "zh": ("wuu", "yue")}

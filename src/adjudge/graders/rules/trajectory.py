@@ -33,17 +33,10 @@ class ToolCall(msgspec.Struct, frozen=True, gc=False):
 
 
 class ToolStep(msgspec.Struct, frozen=True, gc=False):
-    """A tool call with its result, the observation ("" when it has no text), and their places.
-
-    ``message`` is the call's message, ``number`` the call's place in it, ``result`` the message of
-    the result.
-    """
+    """A tool call with its result, the observation ("" when it has no text)."""
 
     call: ToolCall
     observation: str
-    message: int
-    number: int
-    result: int
 
 
 class Trajectory(msgspec.Struct, frozen=True):
@@ -88,10 +81,9 @@ def parse_trajectory(messages: Any) -> Trajectory:
         role = message.get("role")
         if role == "assistant":
             if "tool_calls" in message or "function_call" in message:
-                for number, raw in enumerate(_raw_calls(message, position)):
+                for raw in _raw_calls(message, position):
                     call = parse_call(raw, position)
-                    call_id = _usable_id(raw.get("tool_call", raw).get("id"))
-                    open_calls.add((call, position, number), call_id)
+                    open_calls.add(call, _usable_id(raw.get("tool_call", raw).get("id")))
         elif role == "tool" or role == "function":  # noqa: PLR1714 (twice as fast as a tuple)
             answered = open_calls.take(_usable_id(message.get("tool_call_id")))
             if answered is None:
@@ -99,8 +91,7 @@ def parse_trajectory(messages: Any) -> Trajectory:
             else:
                 content = message.get("content")
                 text = content if type(content) is str else _observation(content, position)
-                call, made, number = answered
-                steps.append(ToolStep(call, text, made, number, position))
+                steps.append(ToolStep(answered, text))
     return Trajectory(steps, len(open_calls), orphans)
 
 
@@ -173,8 +164,6 @@ def invalid_trajectory(message: str, *, suspect: bool = False) -> GradingFailure
 _decoder = msgspec.json.Decoder()
 
 _CallId = str | int | None
-_MadeCall = tuple[ToolCall, int, int]
-"""A call, its message and its place in it."""
 
 
 class _OpenCalls:
@@ -182,18 +171,18 @@ class _OpenCalls:
 
     def __init__(self) -> None:
         self._made = 0
-        self._open: OrderedDict[int, _MadeCall] = OrderedDict()
+        self._open: OrderedDict[int, ToolCall] = OrderedDict()
         self._by_id: dict[_CallId, deque[int]] = defaultdict(deque)
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, call: _MadeCall, call_id: _CallId) -> None:
+    def add(self, call: ToolCall, call_id: _CallId) -> None:
         self._made += 1
         self._open[self._made] = call
         self._by_id[call_id].append(self._made)
 
-    def take(self, call_id: _CallId) -> _MadeCall | None:
+    def take(self, call_id: _CallId) -> ToolCall | None:
         """Remove and return the call that a result with this id answers."""
         same = self._by_id[call_id]
         while same:
