@@ -239,7 +239,7 @@ def _signs_of(run: AuditedRun, value: float, at: Any, present: Any) -> list[_Sig
     share = f"{np.nanmean(cut[at] == 1):.0%}"
     late = run.place / np.maximum(run.group_sizes[run.group] - 1, 1)
     for column, minimum, words in (
-        (length, 0.2, _compare_lengths),
+        (length, 0.2, lambda by: f"these samples are {compare_lengths(by)}"),
         (cut, 0.1, lambda _: f"{share} of these samples were cut off"),
         (late, 0.1, lambda _: "these samples are late in their groups"),
     ):
@@ -250,11 +250,11 @@ def _signs_of(run: AuditedRun, value: float, at: Any, present: Any) -> list[_Sig
     return signs
 
 
-def _compare_lengths(difference: float) -> str:
+def compare_lengths(difference: float) -> str:
     """``difference``: of the logarithms of the lengths."""
     times = math.exp(min(50.0, abs(difference)))
     than = "long" if difference > 0 else "short"
-    return f"these samples are {times:.1f} times as {than} as the others"
+    return f"{times:.1f} times as {than} as the others"
 
 
 def _as_sign(
