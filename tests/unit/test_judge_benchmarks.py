@@ -239,16 +239,6 @@ def test_scores_know_no_order() -> None:
     assert (found.consistency, found.both_answered, found.null_verdicts) == (1.0, 1, 2)
 
 
-def test_kappa_between_orders() -> None:
-    # Observed 3/4; by chance (3·2 + 1·2)/16 = ½.
-    rows = [said("1", "A", "A"), said("2", "A", "A"), said("3", "B", "B"), said("4", "A", "B")]
-    judged = [(pair(one.id), one) for one in rows]
-    assert count_orders(judged).kappa == pytest.approx(0.5)
-    judged.append((pair("5"), said("5", GONE, "A")))
-    assert count_orders(judged).kappa == pytest.approx(0.5)
-    assert count_orders(judged[:2]).kappa is None
-
-
 def test_margins_of_ties_count_in_a_comparison() -> None:
     items, judged = all_six(FIRST)
     _, other = all_six((([8.0, 8.0, 5.0, 1.0], 2), FIRST[1]))
