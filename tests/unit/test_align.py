@@ -343,3 +343,16 @@ def test_labels_that_another_one_replaces_are_counted(run: Path, tmp_path: Path)
     assert join_labels(read_label_files([file]), RunRecords(run)).replaced == 5
     done = CliRunner().invoke(app, ["align", str(run), "-l", str(file), "-o", str(tmp_path / "o")])
     assert "5 labels were replaced" in done.output
+
+
+def test_youdens_j_of_few_right_answers_is_not_sure(tmp_path: Path) -> None:
+    good = [i < 5 for i in range(100)]
+    passed = [ok or i % 9 == 0 for i, ok in enumerate(good)]
+    folder = write_rewards(tmp_path / "a", [float(one) for one in passed])
+    rows = [{"index": i, "score": float(ok)} for i, ok in enumerate(good)]
+    file = write_table(tmp_path / "l.csv", rows)
+    found = measured(folder, file)["reward"].whole.youden
+    # All five good ones pass: that is 48 % or more of such answers, not 100 %.
+    assert found.value == pytest.approx(1 - 11 / 95)
+    assert found.low is not None
+    assert found.low < 0.6

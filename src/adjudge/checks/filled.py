@@ -239,13 +239,13 @@ def _signs_of(run: AuditedRun, value: float, at: Any, present: Any) -> list[_Sig
     share = f"{np.nanmean(cut[at] == 1):.0%}"
     late = run.place / np.maximum(run.group_sizes[run.group] - 1, 1)
     for column, minimum, words in (
-        (length, 0.2, lambda by: f"these samples are {compare_lengths(by)}"),
-        (cut, 0.1, lambda _: f"{share} of these samples were cut off"),
-        (late, 0.1, lambda _: "these samples are late in their groups"),
+        (length, 0.2, "these samples are {}"),
+        (cut, 0.1, f"{share} of these samples were cut off"),
+        (late, 0.1, "these samples are late in their groups"),
     ):
         found = measure_pooled_difference(at, np.where(present, column, np.nan), run.group)
         if np.isfinite(column).any():
-            said = words(found.test.value) if found.test else ""
+            said = words.format(compare_lengths(found.test.value)) if found.test else ""
             signs.append(_as_sign(value, at, said, found, minimum=minimum))
     return signs
 

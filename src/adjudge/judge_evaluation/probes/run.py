@@ -43,15 +43,13 @@ from adjudge.judge_evaluation.probes.probe import (
     ProbeFinding,
     count_verdicts,
     evaluate_probe,
+    family_wise_error,
+    render_probe_page,
 )
 from adjudge.judge_evaluation.probes.reliability_probes import (
     ATTACK_PROBES,
     JUDGE_FAULTS,
     SCALE_PROBES,
-)
-from adjudge.judge_evaluation.probes.report import (
-    family_wise_error,
-    render_probe_page,
 )
 from adjudge.judges.base import ChatModel
 from adjudge.judges.cassette.cache import ReplyCache
