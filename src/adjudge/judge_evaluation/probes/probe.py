@@ -200,7 +200,7 @@ def evaluate_probe(
         "unit": measured.unit,
         "n": max(answered),
         "missing": max(0, asked - min(answered)),
-        "lost": bench.missing_by_kind,
+        "lost": dict(Counter(bench.failed.values())),
         "parts": dict(measured.parts),
         "questions": len(bench.looked_at),
     }
@@ -255,12 +255,6 @@ def decide_verdict(found: Estimate, limit: float, *, two_sided: bool = False) ->
     if found.high <= limit and (not two_sided or found.low >= -limit):
         return "pass"
     return "uncertain"
-
-
-def count_verdicts(findings: Sequence[ProbeFinding]) -> Mapping[str, int]:
-    """How many findings have each verdict."""
-    counts = Counter(one.verdict for one in findings)
-    return {verdict: counts[verdict] for verdict in ("pass", "fail", "uncertain", "not applicable")}
 
 
 # --- the card, as text and as a page -------------------------------------------------------------
