@@ -72,10 +72,7 @@ def report_of(kind: Any, items: list[Any], judgements: list[Judgement]) -> Bench
     ("scores", "earned"),
     [
         ([9, 1, 2, 3], 1.0),
-        ([1, 9, 2, 3], 0.0),
-        ([9, 9, 2, 3], 1 / 2),
         ([9, 9, 2, 9], 1 / 3),
-        ([5, 5, 5, 5], 1 / 4),
         ([5, 9, 9, 9], 0.0),
         ([-0.5, -0.6, -7.0, -0.5000001], 1.0),
     ],
@@ -97,15 +94,6 @@ def test_a_missing_score_is_neither_right_nor_wrong() -> None:
     assert (found.at_least, found.at_most) == (1.5 / 4, 2.5 / 4)
     assert (found.items, found.answered, found.missing) == (4, 3, 1)
     assert found.failures == {"unparsable": 1}
-
-
-def test_a_subset_without_an_answer_has_bounds_alone() -> None:
-    nothing = scored("0", GONE, GONE, GONE, GONE, subset="Math")
-    chosen = scored("1", GONE, 1.0, 2.0, 3.0, subset="Math")
-    items = [bon("Math", "0"), bon("Math", "1")]
-    found = report_of("rewardbench2", items, [nothing, chosen]).subsets["Math"]
-    assert found.score is None
-    assert (found.at_least, found.at_most) == (0.0, 1.0)
 
 
 # The Ties score. Prompt 1: m_c 2, m_ci 1 (tied), 5 (ref). Prompt 2: m_c 0, m_ci 4 and −1.
