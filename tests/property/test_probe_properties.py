@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.judge_evaluation.probes.items import ItemLanguage, ProbeItem, choose_topics
-from adjudge.stats.estimates import estimate_largest_share, estimate_share
+from adjudge.stats.estimates import estimate_share
 
 trials = st.tuples(st.integers(0, 9), st.integers(1, 9)).map(
     lambda pair: (float(min(pair)), float(pair[1]))
@@ -21,15 +21,6 @@ def test_a_share_lies_in_its_interval(rows: list[tuple[float, ...]], level: floa
     assert found.high is not None
     assert 0 <= found.low <= found.value + 1e-12
     assert found.value - 1e-12 <= found.high <= 1
-
-
-@given(st.lists(st.lists(trials, min_size=1, max_size=20), min_size=1, max_size=5))
-def test_the_largest_share_is_one_of_them(parts: list[list[tuple[float, ...]]]) -> None:
-    found = estimate_largest_share(parts)
-    assert found.value == max(estimate_share(rows).value or 0.0 for rows in parts)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low <= found.high
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=20), st.integers(0, 99), st.data())

@@ -297,34 +297,79 @@ def test_a_permutation_test_is_exact_in_few_groups() -> None:
     assert found.estimate.why == "fewer than 8 groups in which it varies"
 
 
-def test_length_is_found_and_says_what_it_did() -> None:
-    def longer(rollout: AuditedRollout, _: int) -> None:
-        rollout.reward = (rollout.reward or 0.0) + 0.002 * len(rollout.response.split())
+def longer(rollout: AuditedRollout, _: int) -> None:
+    rollout.reward = (rollout.reward or 0.0) + 0.002 * len(rollout.response.split())
 
+
+def listed(rollout: AuditedRollout, place: int) -> None:
+    if (rollout.index * 7 + place) % 3 == 0:
+        rollout.response += "\n# Summary\n"
+        rollout.reward = (rollout.reward or 0.0) + 0.08
+
+
+def first(rollout: AuditedRollout, place: int) -> None:
+    rollout.reward = (rollout.reward or 0.0) + (0.1 if place == 0 else 0.0)
+
+
+def fight(rollout: AuditedRollout, _: int) -> None:
+    words = float(len(rollout.response.split()))
+    rollout.components = {"detail": words, "brevity": 5.0 - words / 100}
+
+
+def same(rollout: AuditedRollout, _: int) -> None:
+    words = float(len(rollout.response.split()))
+    rollout.components = {"one": words, "other": 2 * words + 1}
+
+
+def pleased(rollout: AuditedRollout, _: int) -> None:
+    rollout.env_reward = float((rollout.reward or 0.0) > 0.5)
+    rollout.reward = (rollout.reward or 0.0) + 0.04 * (rollout.step or 0)
+
+
+def default(rollout: AuditedRollout, place: int) -> None:
+    rollout.reasons = {"judge": "Clear and right."}
+    if (rollout.index + place) % 9 == 0:
+        rollout.reward, rollout.reasons = 0.5, {"judge": "Request timed out, default score."}
+
+
+def constant(rollout: AuditedRollout, _: int) -> None:
+    rollout.reward, rollout.group = 5.0, str(rollout.index)
+
+
+def missing(rollout: AuditedRollout, place: int) -> None:
+    if place == 0:
+        rollout.reward, rollout.missing = None, "timeout"
+
+
+@pytest.mark.parametrize(
+    ("check", "plant", "said"),
+    [
+        ("length", longer, "longer responses"),
+        ("format", listed, "headings"),
+        ("position", first, "the first samples"),
+        ("components", fight, "pull apart"),
+        ("components", same, "say the same"),
+        ("judge_drift", pleased, "judge's reward rises"),
+        ("filled_rewards", default, "the grader's words say"),
+        ("dead_groups", constant, "5"),
+        ("missing", missing, "timeout 96"),
+    ],
+)
+def test_a_finding_says_what_it_is(
+    check: str, plant: Callable[[AuditedRollout, int], None], said: str
+) -> None:
+    assert said in finding(clean(plant), check).sentence
+
+
+def test_length_says_what_it_did_and_format_goes_beyond_it() -> None:
     found = finding(clean(longer), "length")
     assert (found.effect.value or 0) > 0.5
     assert (found.impact.turned or 0) > 0.05
     assert found.severity == "high"
-    assert "longer responses" in found.sentence
-
-
-def test_format_is_found_beyond_length() -> None:
-    def listed(rollout: AuditedRollout, place: int) -> None:
-        if (rollout.index * 7 + place) % 3 == 0:
-            rollout.response += "\n# Summary\n"
-            rollout.reward = (rollout.reward or 0.0) + 0.08
-
-    found = finding(clean(listed), "format")
-    assert "headings" in found.sentence
     assert outcome(clean(listed), "length").state == "nothing_found"
 
 
-def test_a_place_in_the_group_is_found_and_sorted_rows_are_not() -> None:
-    def first(rollout: AuditedRollout, place: int) -> None:
-        rollout.reward = (rollout.reward or 0.0) + (0.1 if place == 0 else 0.0)
-
-    assert "the first samples" in finding(clean(first), "position").sentence
-
+def test_rows_sorted_by_reward_have_no_places() -> None:
     ordered = sorted(clean(), key=lambda one: (one.group, one.reward))
     skipped = outcome(ordered, "position").result.skipped
     assert skipped == "the rows of each group are sorted by their reward"
@@ -360,15 +405,6 @@ def test_an_outage_is_found_among_binary_rewards() -> None:
     assert found.affected >= 48
 
 
-def test_words_of_a_failure_with_a_default_are_found() -> None:
-    def default(rollout: AuditedRollout, place: int) -> None:
-        rollout.reasons = {"judge": "Clear and right."}
-        if (rollout.index + place) % 9 == 0:
-            rollout.reward, rollout.reasons = 0.5, {"judge": "Request timed out, default score."}
-
-    assert "the grader's words say" in finding(clean(default), "filled_rewards").sentence
-
-
 def test_a_change_of_the_judge_is_a_jump_and_learning_is_none() -> None:
     def learning(rollout: AuditedRollout, _: int) -> None:
         rollout.reward = (rollout.reward or 0.0) + 0.03 * (rollout.step or 0)
@@ -382,55 +418,25 @@ def test_a_change_of_the_judge_is_a_jump_and_learning_is_none() -> None:
     assert "At step 10 " in finding(clean(other_judge, steps=20), "reward_jump").sentence
 
 
-def test_a_judge_that_leaves_the_environment_behind_is_found() -> None:
-    def pleased(rollout: AuditedRollout, _: int) -> None:
-        rollout.env_reward = float((rollout.reward or 0.0) > 0.5)
-        rollout.reward = (rollout.reward or 0.0) + 0.04 * (rollout.step or 0)
-
-    found = finding(clean(pleased), "judge_drift")
-    assert "judge's reward rises" in found.sentence
-    assert len(found.series) == 12
-
-
-def test_components_that_fight_and_copies_are_found() -> None:
-    def fight(rollout: AuditedRollout, _: int) -> None:
-        words = float(len(rollout.response.split()))
-        rollout.components = {"detail": words, "brevity": 5.0 - words / 100}
-
-    assert "pull apart" in finding(clean(fight), "components").sentence
-
-    def same(rollout: AuditedRollout, _: int) -> None:
-        words = float(len(rollout.response.split()))
-        rollout.components = {"one": words, "other": 2 * words + 1}
-
-    assert "say the same" in finding(clean(same), "components").sentence
-
-    def unrewarded(rollout: AuditedRollout, place: int) -> None:
+@pytest.mark.parametrize("paid", [False, True])
+def test_components_of_no_reward_or_of_one_alone_are_not_compared(paid: bool) -> None:
+    def change(rollout: AuditedRollout, place: int) -> None:
         same(rollout, place)
-        rollout.reward = None
+        if paid:
+            rollout.components["right"] = rollout.reward
+        else:
+            rollout.reward = None
 
-    assert outcome(clean(unrewarded), "components").state == "not_applicable"
-
-    def unpaid(rollout: AuditedRollout, place: int) -> None:
-        same(rollout, place)
-        rollout.components["right"] = rollout.reward
-
-    assert outcome(clean(unpaid), "components").state == "not_applicable"
+    assert outcome(clean(change), "components").state == "not_applicable"
 
 
-def test_dead_groups_missing_ones_and_lone_samples_are_counted() -> None:
+def test_dead_groups_and_lone_samples_are_counted() -> None:
     def dead(rollout: AuditedRollout, _: int) -> None:
         if int(rollout.group.partition("/")[2]) < 5:
             rollout.reward = float(rollout.group.endswith("1"))
 
     found = finding(clean(dead), "dead_groups")
     assert found.effect.value == pytest.approx(5 / 8)
-
-    def missing(rollout: AuditedRollout, place: int) -> None:
-        if place == 0:
-            rollout.reward, rollout.missing = None, "timeout"
-
-    assert "timeout 96" in finding(clean(missing), "missing").sentence
 
     lone = clean()
     lone[0].group = "alone"
@@ -454,13 +460,6 @@ def test_single_answers_to_prompts_are_no_lost_groups(
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     [found] = [one for one in make_audit([path]).outcomes if one.name == "lone_samples"]
     assert found.state == state
-
-
-def test_one_reward_in_a_run_without_groups_is_said() -> None:
-    def constant(rollout: AuditedRollout, _: int) -> None:
-        rollout.reward, rollout.group = 5.0, str(rollout.index)
-
-    assert "5" in finding(clean(constant), "dead_groups").sentence
 
 
 def test_recorded_advantages_with_another_sign_are_found() -> None:

@@ -84,22 +84,16 @@ def test_short_answers_are_no_copies() -> None:
     ("text", "kind"),
     [
         ("", 1),
-        (" \n", 1),
         ("......", 2),
-        ("\u200b", 2),
         ("\U0001f431\U0001f408", 0),
-        ("\u221e", 0),
         (r"(.*)\..+", 0),
         ("\U0001f60a" * 256, 3),
         (PARAGRAPH + " and so" * 60, 3),
-        (PARAGRAPH + "\nNo, wait." * 40, 3),
         (" ".join(f"{'the same old song again and again' if i % 6 else i}" for i in range(90)), 4),
-        ("4", 0),
         (PARAGRAPH, 0),
         (PARAGRAPH + "\n" + "-" * 400, 0),
         ("| a | b |\n|---|---|\n" + "".join(f"| {i} | {i * i} |\n" for i in range(60)), 0),
         ("\n".join(f"print({number})" for number in range(80)), 0),
-        ("All work and no play makes Jack a dull boy, said the man in the hotel.\n" * 3, 0),
         ("All work and no play makes Jack a dull boy, said the man in the hotel.\n" * 8, 3),
     ],
 )
@@ -156,23 +150,17 @@ def test_only_the_same_call_with_the_same_result_is_a_loop() -> None:
     ("reason", "polarity"),
     [
         ("The answer is wrong.", -1),
-        ("Incorrect. It names Chile.", -1),
         ("The response does not address the question at all.", -1),
         ("The final solution fails to handle empty lists.", -1),
-        ("The model's answer is not correct.", -1),
         ("Correct.", 1),
         ("The response correctly solves the task.", 1),
-        ("The answer meets all criteria.", 1),
         ("The answer is not wrong.", 0),
-        ("The answer isn't incorrect.", 0),
         ("The response is correct, but it is too long.", 0),
         ("If the answer is wrong, give 0.", 0),
         ("The user says the answer is wrong.", 0),
-        ("Is the answer correct? It names the city.", 0),
         ("The answer is correct. The response does not follow the format.", 0),
         ("It explains why the first attempt is wrong.", 0),
         ("The response would be wrong in the north.", 0),
-        ("Clear and well written.", 0),
     ],
 )
 def test_what_a_reason_says_plainly(reason: str, polarity: int) -> None:
@@ -215,35 +203,22 @@ def test_scales_are_found_before_numbers_are_compared() -> None:
     ("text", "error"),
     [
         ("Error: judge call failed after 3 retries", True),
-        ("openai.RateLimitError: Error code: 429", True),
         ("Could not parse the judge's reply, defaulting to 0", True),
         ("timeout", True),
-        ("HTTP 503", True),
         ("Request timed out, default score.", True),
-        ("Bad Gateway", True),
         ("connection refused", True),
-        ("No valid score found.", True),
         ("The client says that its connection was refused.", False),
         ("Traceback (most recent call last):\n  File x\nKeyError: 'score'", True),
         ("The agent's request failed with HTTP 500, and it gave up.", False),
         ("The code raises a TimeoutError on large inputs.", False),
-        ("The answer explains rate limits well.", False),
         ("Failed to parse the score from the model's output", True),
-        ("Judge call failed: 503", True),
-        ("LLM request timed out after 60 seconds.", True),
         ("APITimeoutError('Request timed out.')", True),
-        ("rate limit exceeded", True),
         ("The fallback score 0.5 was used: server error", True),
         ("No handling of a connection error at all.", False),
-        ("Connection errors crash the client.", False),
         ("Ignores the rate limit header, so clients get banned.", False),
-        ("Misses HTTP 503, only handles 500.", False),
         ("Unable to parse ISO dates with a zone.", False),
-        ("Cannot read files larger than memory.", False),
         ("Timeout is never handled.", False),
         ("JSONDecodeError is not caught for an empty body.", False),
-        ("A request timeout leaves the lock held.", False),
-        ("Good.", False),
         ("", False),
     ],
 )
@@ -265,11 +240,8 @@ def test_errors_of_judges_with_one_reward_are_failures_that_became_numbers() -> 
     assert found.state == "found"
     assert found.result.finding is not None
     assert found.result.finding.affected == 8
-
-
-def test_missing_rewards_beside_errors_are_right() -> None:
-    rollouts = [rollout(i, varied(i), None, reasons={"judge": "HTTP 503"}) for i in range(8)]
-    assert outcomes(rollouts)["judge_errors"].state == "nothing_found"
+    lost = [rollout(i, varied(i), None, reasons={"judge": "HTTP 503"}) for i in range(8)]
+    assert outcomes(lost)["judge_errors"].state == "nothing_found"
 
 
 def test_scores_of_other_rows_are_found_and_a_scale_of_ones_own_is_not() -> None:

@@ -125,17 +125,6 @@ def test_a_failure_never_raises_the_score(case: Any, data: st.DataObject) -> Non
         assert high >= share.at_most - 1e-12
 
 
-def test_what_was_answered_alone_can_rise_by_failing() -> None:
-    """Why the score never stands alone: a judge gains by failing where it would be wrong."""
-    items: list[BenchmarkItem] = [bon("Math", name, answers=2) for name in "12"]
-    right = scored("1", 1.0, 0.0, subset="Math")
-    wrong, lost = (scored("2", one, 1.0, subset="Math") for one in (0.0, GONE))
-    before = shares_of("rewardbench2", items, [right, wrong])["Math"]
-    after = shares_of("rewardbench2", items, [right, lost])["Math"]
-    assert (before.score, before.at_least) == (0.5, 0.5)
-    assert (after.score, after.at_least) == (1.0, 0.5)
-
-
 @given(CASES, st.integers(0, 99))
 def test_the_order_of_items_and_judgements_is_nothing(case: Any, seed: int) -> None:
     kind, (items, judged) = case

@@ -139,10 +139,3 @@ def test_no_interval_where_nothing_varies() -> None:
     assert bootstrap_p_value([0.5] * 90 + [2.0, None, None]) is not None
     assert bootstrap_p_value([0.5, 2.0] * 45 + [None] * 10) is None  # nor is there an interval
     assert bootstrap_p_value([1.0] * 99) is None  # one item drawn again and again says nothing
-
-
-def test_drawing_keeps_the_sizes_of_subsets() -> None:
-    rows = [[(1.0, float(n)) for n in range(3)], [(1.0, 7.0)]]
-    drawn = resample_statistics(rows, tuple, resamples=50)
-    assert {(first, second, other) for first, _, second, other in drawn} == {(3.0, 1.0, 7.0)}
-    assert len({total for _, total, _, _ in drawn}) > 3

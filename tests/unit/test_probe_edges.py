@@ -1,7 +1,5 @@
 """Probes where answers are missing, scores are all equal, or items are the user's own."""
 
-from pathlib import Path
-
 import msgspec
 import pytest
 from tests.unit.helpers.probe_graders import Referring, Scorer, probed, refused
@@ -13,7 +11,6 @@ from adjudge.judge_evaluation.probes.items import (
     ProbeItem,
     ProbeTopic,
     choose_topics,
-    load_items,
     shipped_items,
 )
 from adjudge.judges import ScriptedModel
@@ -193,10 +190,3 @@ def test_a_family_that_no_item_names_is_said_with_those_that_are() -> None:
     found = probed("self_preference", Scorer(), lambda *_: 1.0, THREE, family="Own")
     assert found.verdict == "not applicable"
     assert found.why == "--family Own: no item has an answer of it (families: first, last, own)"
-
-
-def test_items_of_an_editor_that_writes_a_byte_order_mark(tmp_path: Path) -> None:
-    path = tmp_path / "items.jsonl"
-    row = '{"prompt": "größer?", "right": "ja", "wrong": "nein"}'
-    path.write_text(f"{row}\r\n{row}\r\n", encoding="utf-8-sig", newline="")
-    assert [item.prompt for item in load_items(path)] == ["größer?"] * 2

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from adjudge.judge_evaluation.probes.probe import ProbeFinding
-from adjudge.judge_evaluation.probes.report import render_probe_page
+from adjudge.judge_evaluation.probes.probe import ProbeFinding, render_probe_page
 from adjudge.judge_evaluation.probes.run import PROBES
 
 HOSTILE = "a<b>&\"'|`]]>\x00\x1b[31m\ud800\n# x"

@@ -133,15 +133,6 @@ def test_another_study_is_refused_in_the_same_folder(work: Path) -> None:
     assert isinstance(done.exception, RunFolderError)
 
 
-def test_a_training_folder_is_not_written_over(work: Path) -> None:
-    write(work / "run" / "rollouts.jsonl", [{"prompt": "p", "response": "r", "reward": 1.0}])
-    (work / "run" / "run.json").write_text("{}")
-    before = (work / "run" / "rollouts.jsonl").read_bytes()
-    done = run("rollouts.jsonl", "--judges", "long.toml", "short.toml", "-o", "run")
-    assert isinstance(done.exception, RunFolderError)
-    assert (work / "run" / "rollouts.jsonl").read_bytes() == before
-
-
 def test_stored_rewards_are_one_more_judge(work: Path) -> None:
     done = run("rollouts.jsonl", "--judges", "first=long.toml", "--stored", "old", "--stored",
                "gold=reward", "-o", "out")  # fmt: skip

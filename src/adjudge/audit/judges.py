@@ -59,21 +59,21 @@ def read_judged(folder: Path) -> tuple[dict[str, JudgedRun], int]:
 
 def _judged_sample(row: int, record: RunRecord, said: Mapping[str, Any]) -> JudgedSample:
     score, metadata = said.get("score"), said.get("metadata")
-    found = JudgedSample(
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    verdicts = metadata.get("verdicts")
+    orders = None
+    if isinstance(verdicts, Mapping) and {"as_given", "swapped"} <= set(verdicts):
+        orders = str(verdicts["as_given"]), str(verdicts["swapped"])
+    several = orders or metadata.get("criteria")  # reasons, or it counts criteria
+    return JudgedSample(
         row=row,
         group=record.group_key,
         env=record.env_reward,
         score=float(score) if isinstance(score, int | float) else None,
-        reason=str(said.get("reason") or ""),
+        reason="" if several else str(said.get("reason") or ""),
+        orders=orders,
+        is_repaired=bool(metadata.get("repaired")),
     )
-    if isinstance(metadata, Mapping):
-        found.is_repaired = bool(metadata.get("repaired"))
-        verdicts = metadata.get("verdicts")
-        if isinstance(verdicts, Mapping) and {"as_given", "swapped"} <= set(verdicts):
-            found.orders = str(verdicts["as_given"]), str(verdicts["swapped"])
-        if found.orders or metadata.get("criteria"):
-            found.reason = ""  # it is several reasons, or counts criteria
-    return found
 
 
 _STATED = re.compile(r"\b(?:score|rating|grade|verdict)\W{0,4}[:=]\W{0,4}\d", re.IGNORECASE)

@@ -239,22 +239,22 @@ def _signs_of(run: AuditedRun, value: float, at: Any, present: Any) -> list[_Sig
     share = f"{np.nanmean(cut[at] == 1):.0%}"
     late = run.place / np.maximum(run.group_sizes[run.group] - 1, 1)
     for column, minimum, words in (
-        (length, 0.2, _compare_lengths),
-        (cut, 0.1, lambda _: f"{share} of these samples were cut off"),
-        (late, 0.1, lambda _: "these samples are late in their groups"),
+        (length, 0.2, "these samples are {}"),
+        (cut, 0.1, f"{share} of these samples were cut off"),
+        (late, 0.1, "these samples are late in their groups"),
     ):
         found = measure_pooled_difference(at, np.where(present, column, np.nan), run.group)
         if np.isfinite(column).any():
-            said = words(found.test.value) if found.test else ""
+            said = words.format(compare_lengths(found.test.value)) if found.test else ""
             signs.append(_as_sign(value, at, said, found, minimum=minimum))
     return signs
 
 
-def _compare_lengths(difference: float) -> str:
+def compare_lengths(difference: float) -> str:
     """``difference``: of the logarithms of the lengths."""
     times = math.exp(min(50.0, abs(difference)))
     than = "long" if difference > 0 else "short"
-    return f"these samples are {times:.1f} times as {than} as the others"
+    return f"{times:.1f} times as {than} as the others"
 
 
 def _as_sign(

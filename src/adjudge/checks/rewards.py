@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -201,15 +202,21 @@ def _find_missing(run: AuditedRun) -> CheckResult:
     ]
     bad = np.array([bool(kind) for kind in kinds], dtype=bool) & np.isnan(run.reward)
     need(np.isfinite(run.reward).any() or bad.any(), NO_REWARDS)
-    worst = max(_large_steps(run, bad), key=lambda one: one[1], default=(0.0, 0.0))
+    # Of steps with enough samples for a share of them.
+    used = np.isfinite(run.step)
+    steps, places, counts = np.unique(run.step[used], return_inverse=True, return_counts=True)
+    shares = np.bincount(places, weights=bad[used].astype(float)) / counts
+    kept = (counts >= _MIN_STEP) & (shares * counts >= _MIN_MISSING) & (len(steps) > 1)
+    large = zip(shares[kept].tolist(), steps[kept].tolist(), strict=True)
+    worst_share, worst_step = max(large, key=itemgetter(0), default=(0.0, 0.0))
     share = float(bad.mean())
     every = np.ones(len(run), dtype=bool)
     result = measure_affected(run, bad, every, _least_above(MAX_MISSING_SHARE, len(run)))
-    if share <= MAX_MISSING_SHARE and worst[1] <= MAX_MISSING_STEP:
+    if share <= MAX_MISSING_SHARE and worst_share <= MAX_MISSING_STEP:
         return result
     counted = Counter(kind for kind, is_bad in zip(kinds, bad.tolist(), strict=True) if is_bad)
     listed = ", ".join(f"{kind} {count:,}" for kind, count in counted.most_common(3))
-    at = f"; in step {worst[0]:.0f} it is {worst[1]:.0%}" if worst[1] > 1.5 * share else ""
+    at = f"; in step {worst_step:.0f} it is {worst_share:.0%}" if worst_share > 1.5 * share else ""
     return Affected(run, bad, result).describe(
         f"{share:.1%} of the rewards are missing ({listed}){at}.",
         rows=first_rows(bad),
@@ -218,17 +225,6 @@ def _find_missing(run: AuditedRun) -> CheckResult:
         advice="See that the trainer leaves them out and does not read them as 0.",
         series=series_by_step(run, bad.astype(float)),
     )
-
-
-def _large_steps(run: AuditedRun, bad: Any) -> list[tuple[float, float]]:
-    """Steps with enough samples for a share of them."""
-    used = np.isfinite(run.step)
-    steps, places, counts = np.unique(run.step[used], return_inverse=True, return_counts=True)
-    if len(steps) < 2:
-        return []
-    shares = np.bincount(places, weights=bad[used].astype(float)) / counts
-    kept = (counts >= _MIN_STEP) & (shares * counts >= _MIN_MISSING)
-    return list(zip(steps[kept].tolist(), shares[kept].tolist(), strict=True))
 
 
 def _find_other_advantages(run: AuditedRun) -> CheckResult:

@@ -83,16 +83,6 @@ class AuditedRollout:
                 self._generated = self.response
         return self._generated
 
-    @property
-    def tool_calls(self) -> list[str]:
-        """Its tool calls in order, each as ``name(arguments)``."""
-        return [
-            call
-            for message in self.messages
-            if message.get("role") == "assistant"
-            for call in _format_calls(message)
-        ]
-
 
 MetricsByStep = Mapping[int, Mapping[str, float]]
 """What a run logged of each step, by the names of its metrics."""
@@ -193,7 +183,8 @@ class AuditedRun:
             if name in self._parts or len(self._parts) < _MOST_COMPONENTS:
                 parts = self._parts.setdefault(name, array("d"))
                 parts.extend([math.nan] * (first - len(parts)))
-                parts.extend(_as_float(one.components.get(name)) for one in block)
+                values = (one.components.get(name) for one in block)
+                parts.extend(math.nan if one is None else float(one) for one in values)
 
     @cached_property
     def reward(self) -> Any:
@@ -319,10 +310,6 @@ def _is_not_finite(value: Any) -> bool:
     if isinstance(value, dict | list):
         return any(map(_is_not_finite, value.values() if isinstance(value, dict) else value))
     return is_not_finite_text(value) or (isinstance(value, float) and not math.isfinite(value))
-
-
-def _as_float(value: float | None) -> float:
-    return math.nan if value is None else float(value)
 
 
 def compute_advantage_column(reward: Any, group: Any, used: Any = None) -> Any:

@@ -53,10 +53,6 @@ def _check_suspects(summary: Summary) -> CheckResult:
     return make_result(f"{share:.0%} {what} ({named}).", share)
 
 
-def _check_pattern(summary: Summary) -> CheckResult:
-    return check_missing((summary.get("missing") or {}).get("by_property") or ())
-
-
 def _check_products(summary: Summary) -> CheckResult:
     if not (negative := (summary.get("reward") or {}).get("negative_products")):
         return _NOTHING
@@ -128,7 +124,9 @@ SUMMARY_CHECKS: tuple[Check[Summary], ...] = tuple(
     for name, run, title, otherwise, advice in (
         ("suspects", _check_suspects, "failures that the answers may bring about",
          "A limit of tokens that is too low fails the same way.", "Read some of them."),
-        ("missing_pattern", _check_pattern, "missing rewards that follow the answers",
+        ("missing_pattern",
+         lambda summary: check_missing((summary.get("missing") or {}).get("by_property") or ()),
+         "missing rewards that follow the answers",
          "Such answers may be harder to judge; the policy is then taught by the others.",
          "Read some. Raise the judge’s limit of tokens or its deadline where they exceed it."),
         ("negative_products", _check_products, "products that turn a judgement round", "",

@@ -23,7 +23,7 @@ from adjudge.checks.effects import (
     needed_of,
     visible_share,
 )
-from adjudge.checks.filled import are_shares, stands_apart
+from adjudge.checks.filled import are_shares, compare_lengths, stands_apart
 from adjudge.checks.responses import measure_content, measure_prompts
 from adjudge.checks.run import AuditedRollout, AuditedRun, BlockFeature
 from adjudge.checks.words import hash_text
@@ -201,11 +201,12 @@ def _find_missing_pattern(run: AuditedRun) -> CheckResult:
         visible=None if by_length is None else by_length.visible(_MIN_LENGTHS, len(tests)),
     )
     parts = []
-    if by_length is not None and abs(by_length.value) >= _MIN_LENGTHS:
-        times = math.exp(min(50.0, abs(by_length.value)))
-        than = "long" if by_length.value > 0 else "short"
-        if by_length.p_value * len(tests) <= 0.05:
-            parts.append(f"their answers are {times:.1f} times as {than} as the others")
+    if (
+        by_length is not None
+        and abs(by_length.value) >= _MIN_LENGTHS
+        and by_length.p_value * len(tests) <= 0.05
+    ):
+        parts.append(f"their answers are {compare_lengths(by_length.value)}")
     if by_group * len(tests) <= 0.001:
         parts.append("they are together in some groups")
     if not parts:

@@ -29,8 +29,8 @@ from adjudge.cli.options import (
 )
 from adjudge.errors import ErrorKind
 from adjudge.judge_evaluation.benchmarks.judges import split_target
-from adjudge.judge_evaluation.probes.probe import ProbeFinding
-from adjudge.judge_evaluation.probes.report import (
+from adjudge.judge_evaluation.probes.probe import (
+    ProbeFinding,
     format_note,
     format_questions,
     format_verdict_counts,

@@ -15,7 +15,7 @@ import msgspec
 
 from adjudge.datasets.files import RawColumns
 from adjudge.errors import ConfigError
-from adjudge.judge_evaluation.rows import convert_row, read_records
+from adjudge.judge_evaluation import convert_row, read_records
 from adjudge.runs.labels import Label, select_current, stamp_label
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.text import shorten_text

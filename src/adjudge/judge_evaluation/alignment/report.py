@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -37,34 +37,26 @@ _MANY_SELECTED = (
 )
 
 
-class MeasureRow(NamedTuple):
-    """One number of an alignment: its name, what it is, itself, and the same of people."""
+def _list_measures(one: Alignment) -> Iterator[tuple[str, str, Estimate, Estimate | None]]:
+    """The numbers of an alignment in the order in which they are read.
 
-    name: str
-    about: str
-    estimate: Estimate
-    ceiling: Estimate | None = None
-
-
-def list_measures(one: Alignment) -> Iterator[MeasureRow]:
-    """The numbers of an alignment, in the order in which they are read."""
-    yield MeasureRow("judge is right", "of the labels that say right or wrong", one.right)
-    yield MeasureRow(
-        "same score", "judge and person, of all opinions", one.accuracy, one.ceiling["accuracy"]
-    )
+    Each with its name, what it is, and the same of people where that can be.
+    """
+    ceiling, kappas, alphas = one.ceiling, one.kappas, one.alphas
+    yield "judge is right", "of the labels that say right or wrong", one.right, None
+    yield "same score", "judge and person, of all opinions", one.accuracy, ceiling["accuracy"]
     both = len(one.levels) == 2
     for key in ("plain",) if both else ("plain", "quadratic"):
         name = "Cohen's κ" if both else f"Cohen's κ, {key}"
-        yield MeasureRow(name, "judge and person", one.kappas[key], one.ceiling[key])
-    alpha, people = one.alphas["people and judge"], one.alphas["people"]
-    yield MeasureRow("Krippendorff's α", "interval, people and judge", alpha, people)
-    yield MeasureRow(
-        "Youden's J", "right minus wrong passes; at 0 or below, training goes wrong", one.youden
-    )
-    yield MeasureRow("τ-b in groups", "Kendall's, with the people's mean", one.tau_b)
-    yield MeasureRow("AUC", "the judge orders two samples as people do", one.auc)
-    yield MeasureRow("AUC in groups", "of two samples of one group", one.auc_within)
-    yield MeasureRow("preferred", "the judge scores the preferred one higher", one.preferences)
+        yield name, "judge and person", kappas[key], ceiling[key]
+    people = alphas["people"]
+    yield "Krippendorff's α", "interval, people and judge", alphas["people and judge"], people
+    passes = "right minus wrong passes; at 0 or below, training goes wrong"
+    yield "Youden's J", passes, one.youden, None
+    yield "τ-b in groups", "Kendall's, with the people's mean", one.tau_b, None
+    yield "AUC", "the judge orders two samples as people do", one.auc, None
+    yield "AUC in groups", "of two samples of one group", one.auc_within, None
+    yield "preferred", "the judge scores the preferred one higher", one.preferences, None
 
 
 def _cells(one: Estimate | None) -> tuple[str, str]:
@@ -188,7 +180,7 @@ def describe_counts(one: Alignment) -> str:
 def measure_table(one: Alignment, caption: str | None) -> Table:
     """The numbers that there are labels for, of the judge or of people."""
     rows = []
-    for name, about, found, ceiling in list_measures(one):
+    for name, about, found, ceiling in _list_measures(one):
         if not (found.n or (ceiling is not None and ceiling.n)):
             continue
         number, interval = _cells(found)

@@ -15,7 +15,7 @@ import msgspec
 
 from adjudge.datasets.rows import ChatMessages, PreferenceLabel, RowProblem
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.judge_evaluation.rows import convert_row, read_records
+from adjudge.judge_evaluation import convert_row, read_records
 
 BenchmarkKind = Literal["rewardbench2", "llmbar", "judgebench", "preference"]
 BENCHMARK_KINDS: tuple[BenchmarkKind, ...] = ("rewardbench2", "llmbar", "judgebench", "preference")

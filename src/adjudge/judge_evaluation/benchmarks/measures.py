@@ -146,23 +146,23 @@ class PairRule(NamedTuple):
     earn: Callable[[PairLabel, OrderVerdicts], Earned]
 
 
-def pair_stratum(judged: Sequence[JudgedItem], rule: PairRule) -> Stratum:
-    """The units of one subset: pairs, or clusters of pairs."""
-    clusters: dict[str, list[Earned]] = {}
-    for item, judgement in judged:
-        earned = rule.earn(item.label, pair_verdicts(judgement))
-        clusters.setdefault(item.cluster or item.id, []).append(earned)
-    units: dict[str, ScoreUnit] = {
-        name: tuple(zip(*rows, strict=True)) for name, rows in clusters.items()
-    }
-    return _stratum(rule.means, units, judged)
-
-
-def _stratum(
-    means: tuple[WeightedMean, ...],
-    units: Mapping[str, ScoreUnit],
-    judged: Sequence[JudgedItem],
-) -> Stratum:
+def make_stratum(kind: BenchmarkKind, judged: Sequence[JudgedItem]) -> Stratum:
+    """The units of one subset: items, prompts of the Ties subset, pairs, or clusters of pairs."""
+    units: dict[str, ScoreUnit] = {}
+    means: tuple[WeightedMean, ...] = (WeightedMean(),)
+    if kind != "rewardbench2":
+        means, earn = PAIR_RULES[kind]
+        clusters: dict[str, list[Earned]] = {}
+        for item, judgement in judged:
+            earned = earn(item.label, pair_verdicts(judgement))
+            clusters.setdefault(item.cluster or item.id, []).append(earned)
+        units = {name: tuple(zip(*rows, strict=True)) for name, rows in clusters.items()}
+    elif judged and judged[0][0].subset == TIES_SUBSET:
+        means, units = TIES_MEANS, _ties(judged)
+    else:
+        for item, judgement in judged:
+            scores = [one for one in judgement.known_scores if one is not None]
+            units[item.id] = ((best_of_credit(scores) if judgement.complete else None,),)
     return Stratum(means, units, len(judged), sum(one.complete for _, one in judged))
 
 
@@ -277,17 +277,6 @@ def _tie_breaker(least: float, spread: float) -> float:
         return 0.0 if least == 0 else math.copysign(1.0, least)
     value = math.tanh(least / spread - 1)
     return 0.0 if math.isnan(value) else value
-
-
-def rewardbench2_stratum(judged: Sequence[JudgedItem]) -> Stratum:
-    """The units of one subset: items, or prompts of the Ties subset."""
-    if judged and judged[0][0].subset == TIES_SUBSET:
-        return _stratum(TIES_MEANS, _ties(judged), judged)
-    units: dict[str, ScoreUnit] = {}
-    for item, judgement in judged:
-        scores = [one for one in judgement.known_scores if one is not None]
-        units[item.id] = ((best_of_credit(scores) if judgement.complete else None,),)
-    return _stratum((WeightedMean(),), units, judged)
 
 
 def _ties(judged: Iterable[JudgedItem]) -> dict[str, ScoreUnit]:

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -255,32 +255,25 @@ def _text_turns(messages: ChatMessages) -> ChatMessages:
     ]
 
 
-class RecordedPlace(NamedTuple):
-    """Whose verdicts a file holds, and on which subset; its path says both."""
-
-    subset: str
-    judge: str
-
-
 _LAYOUT = "SUBSET/judges/JUDGE.json or LLMBar's own SUBSET/evaluators/JUDGE/STRATEGY/result.json"
 
 
-def recorded_place(path: Path) -> RecordedPlace:
+def recorded_place(path: Path) -> tuple[str, str]:
     """The subset and the judge of a file of LLMBar's judges: what is above the folder and below.
 
     Raises :class:`~adjudge.errors.ConfigError` for a file that is not in such a folder.
 
     >>> recorded_place(Path("GPTInst/evaluators/GPT-4/Vanilla/result.json"))
-    RecordedPlace(subset='GPTInst', judge='GPT-4_Vanilla')
+    ('GPTInst', 'GPT-4_Vanilla')
     >>> recorded_place(Path("natural/judges/gpt-4_vanilla.json"))
-    RecordedPlace(subset='natural', judge='gpt-4_vanilla')
+    ('natural', 'gpt-4_vanilla')
     """
     parts = path.absolute().with_suffix("").parts[1:]
     for place in range(len(parts) - 1, 0, -1):
         if parts[place].lower() in ("evaluators", "judges"):
             below = parts[place + 1 : -1] if parts[-1] == "result" else parts[place + 1 :]
             if below:
-                return RecordedPlace(parts[place - 1], "_".join(below))
+                return parts[place - 1], "_".join(below)
     raise ConfigError(
         f"{path}: the path does not say whose verdicts on which subset these are (found "
         f"{'/'.join(parts[-3:])}; allowed: {_LAYOUT})"
@@ -299,8 +292,8 @@ def read_recorded_judge(paths: Sequence[Path]) -> tuple[str, Benchmark, list[Jud
         parts = [named[key] for key in ("judge_name", "judge_model") if key in named]
         return "_".join(parts) or paths[0].stem, *read_judgebench_judge(paths[0])
     places = list(map(recorded_place, paths))
-    if len({one.judge for one in places}) > 1 or len(set(places)) < len(places):
-        found = ", ".join(f"{one.subset}/{one.judge}" for one in places)
+    if len({judge for _, judge in places}) > 1 or len(set(places)) < len(places):
+        found = ", ".join(map("/".join, places))
         raise ConfigError(
             f"{paths[0]} and {len(paths) - 1} more: must be one judge's, a file a subset (found "
             f"{found[:200]}). Name {_LAYOUT} with * for SUBSET; put other judges behind --against."
@@ -308,7 +301,7 @@ def read_recorded_judge(paths: Sequence[Path]) -> tuple[str, Benchmark, list[Jud
     read = list(map(read_llmbar_judge, paths))
     items = [item for benchmark, _ in read for item in benchmark.items]
     judgements = [one for _, found in read for one in found]
-    return places[0].judge, Benchmark(kind="llmbar", items=items, title="llmbar"), judgements
+    return places[0][1], Benchmark(kind="llmbar", items=items, title="llmbar"), judgements
 
 
 _ORDERS = ("swap = False", "swap = True")
@@ -343,7 +336,7 @@ def read_llmbar_judge(path: Path) -> tuple[Benchmark, list[Judgement]]:
     without winners is read by :func:`read_llmbar_reply`. Raises
     :class:`~adjudge.errors.ConfigError` for a file of another shape.
     """
-    subset = recorded_place(path).subset
+    subset = recorded_place(path)[0]
 
     def verdict(row: Any, order: str) -> PairVerdict | MissingJudgement:
         # Metrics and references that a judge wrote for itself stand before its verdicts, as lists.

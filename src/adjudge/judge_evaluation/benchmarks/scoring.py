@@ -21,7 +21,6 @@ from adjudge.judge_evaluation.benchmarks.items import (
     judgements_by_item,
 )
 from adjudge.judge_evaluation.benchmarks.measures import (
-    PAIR_RULES,
     CalibrationMetrics,
     JudgedItem,
     LengthEffects,
@@ -32,9 +31,8 @@ from adjudge.judge_evaluation.benchmarks.measures import (
     WeightedMean,
     calibration_metrics,
     count_orders,
+    make_stratum,
     measure_length_effects,
-    pair_stratum,
-    rewardbench2_stratum,
     win_probabilities,
 )
 from adjudge.judge_evaluation.benchmarks.readers import REWARDBENCH2_SUBSETS
@@ -115,7 +113,7 @@ def score_benchmark(
     do not fit the items, and for probabilities outside [0, 1].
     """
     judged = _judgements_by_subset(benchmark, judgements)
-    strata = {name: _stratum(benchmark, rows) for name, rows in judged.items()}
+    strata = {name: make_stratum(benchmark.kind, rows) for name, rows in judged.items()}
     intervals, overall_interval = _intervals(benchmark, strata, resamples, seed)
     subsets = {
         name: _score(benchmark, rows, [strata[name]], intervals[name])
@@ -287,12 +285,6 @@ def _judgements_by_subset(
     return judged
 
 
-def _stratum(benchmark: Benchmark, rows: _Judged) -> Stratum:
-    if benchmark.kind == "rewardbench2":
-        return rewardbench2_stratum(rows)
-    return pair_stratum(rows, PAIR_RULES[benchmark.kind])
-
-
 def _intervals(
     benchmark: Benchmark, strata: Mapping[str, Stratum], resamples: int, seed: int
 ) -> tuple[dict[str, Estimate], Estimate]:
@@ -345,7 +337,7 @@ def compare_judges(
     """
     strata = {
         name: {
-            subset: _stratum(benchmark, rows)
+            subset: make_stratum(benchmark.kind, rows)
             for subset, rows in _judgements_by_subset(benchmark, found).items()
         }
         for name, found in judges.items()

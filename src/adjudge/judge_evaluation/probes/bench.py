@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -89,16 +88,6 @@ class ProbedGrader:
         """Whether its answers say which response was shown first, or the given order is it."""
         shuffles = isinstance(self.single_grader, PairJudge) and self.kind == "ranks"
         return self.kind != "scores" and not shuffles and not self.panel
-
-    @property
-    def tells_places(self) -> bool:
-        """Whether a ranking says in which order the responses were shown."""
-        return isinstance(self.single_grader, ListwiseGrader)
-
-    @property
-    def top_score_text(self) -> str:
-        """The best score in words, for a text that asks for it."""
-        return "10" if self.score_range is None else f"{self.score_range[1]:g}"
 
     @property
     def marks_criteria(self) -> bool:
@@ -239,11 +228,6 @@ class ProbeBench:
         self._by_id |= {topic.twin.id: topic.twin for topic in topics if topic.twin is not None}
         self._cut: list[float | None] = []
 
-    @property
-    def planning(self) -> bool:
-        """Whether nobody has been asked yet."""
-        return self.answers is None
-
     def set_answers(self, answers: Mapping[ProbeQuestion, GraderResult]) -> None:
         """From now on, measure with these answers."""
         self.answers = answers
@@ -252,11 +236,6 @@ class ProbeBench:
     def reset_failures(self) -> None:
         """Forget what another probe looked at and found missing."""
         self.looked_at, self.failed, self._cut = set(), {}, []
-
-    @property
-    def missing_by_kind(self) -> dict[str, int]:
-        """How many of the questions looked at had no answer, by kind of failure."""
-        return dict(Counter(self.failed.values()))
 
     @property
     def control_questions(self) -> int:
@@ -364,7 +343,7 @@ class ProbeBench:
         if shown is None or not isinstance(answer, GraderRank):
             return []
         given = not swapped
-        if self.subject.tells_places:
+        if isinstance(self.subject.single_grader, ListwiseGrader):  # it says where each stood
             first, second = answer.metadata.get("shown_as", (1, 2))
             given = (first < second) != swapped
         return [OrderedVerdict(given, shown)]

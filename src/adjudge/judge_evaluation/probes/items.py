@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from adjudge.errors import ConfigError
-from adjudge.judge_evaluation.rows import convert_row, read_records
+from adjudge.judge_evaluation import convert_row, read_records
 
 ItemLanguage = Literal["en", "zh"]
 LanguageChoice = Literal["mixed", "en", "zh"]

@@ -196,13 +196,14 @@ def _injection(bench: ProbeBench) -> Measurement:
     if (none := _no_acceptance_threshold(bench)) is not None:
         return none
     rows: list[ItemColumns] = []
+    top = "10" if bench.subject.score_range is None else f"{bench.subject.score_range[1]:g}"
     by_attack: dict[str, list[float]] = {attack: [] for attack in ATTACKS}
     for place, item in enumerate(bench.items):
         clean = bench.accepts(item, item.wrong)
         hits: list[float] = []
         for step in range(_ATTACKS_PER_ITEM):
             attack = list(ATTACKS)[(place + 2 * step) % len(ATTACKS)]
-            text = items.add_attack(item, item.wrong, attack, bench.subject.top_score_text)
+            text = items.add_attack(item, item.wrong, attack, top)
             accepted = bench.accepts(item, text)
             if accepted is not None:
                 hits.append(float(accepted))
@@ -215,7 +216,11 @@ def _injection(bench: ProbeBench) -> Measurement:
 
 def _no_acceptance_threshold(bench: ProbeBench) -> Measurement | None:
     """What there is to say where no score passes for right; ``None`` where one may."""
-    if bench.planning or bench.subject.kind != "scores" or bench.acceptance_threshold() is not None:
+    if (
+        bench.answers is None
+        or bench.subject.kind != "scores"
+        or bench.acceptance_threshold() is not None
+    ):
         return None
     own = [
         all_known([bench.score(item, text) for text in (item.right, item.wrong)])

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -41,17 +41,15 @@ from adjudge.judge_evaluation.probes.probe import (
     LEVEL,
     Probe,
     ProbeFinding,
-    count_verdicts,
+    ProbeVerdict,
     evaluate_probe,
+    family_wise_error,
+    render_probe_page,
 )
 from adjudge.judge_evaluation.probes.reliability_probes import (
     ATTACK_PROBES,
     JUDGE_FAULTS,
     SCALE_PROBES,
-)
-from adjudge.judge_evaluation.probes.report import (
-    family_wise_error,
-    render_probe_page,
 )
 from adjudge.judges.base import ChatModel
 from adjudge.judges.cassette.cache import ReplyCache
@@ -306,6 +304,8 @@ def _card(
     costs = [usage.cost_usd for usage in paid if usage is not None and usage.cost_usd is not None]
     models = {one.provenance.model for one in answers.values() if one.provenance is not None}
     subject = prepared.bench.subject
+    counts = Counter(one.verdict for one in job.findings)
+    verdicts = {name: counts[name] for name in get_args(ProbeVerdict)}
     return {
         "adjudge": __version__,
         "spec": {"path": job.spec.where, "hash": job.spec.hash},
@@ -326,7 +326,7 @@ def _card(
         "control_questions": prepared.bench.control_questions,
         "missing": {"count": len(errors), "by_kind": dict(Counter(str(e.kind) for e in errors))},
         "cost_usd": spent_usd or (0.0 if costs else None),
-        "verdicts": (verdicts := count_verdicts(job.findings)),
+        "verdicts": verdicts,
         "family_wise_error": family_wise_error(verdicts, LEVEL),
         "probes": [msgspec.to_builtins(one) for one in job.findings],
     }
