@@ -273,23 +273,12 @@ def _is_slow(grader: Any) -> bool:
 class GroupJudge:
     """What :class:`~adjudge.rewards.SpecRewardFunction` does with a group, in two steps.
 
-    ``deadline_s``: for one sample's graders, and for those that compare the group. Every failure
-    is that sample's (or that group's) at once: waiting out an outage is for the training side, and
-    so is policy ``raise``. Raises ``ConfigError`` for ``sample_rate`` below 1.
+    ``function`` is of a spec as a service applies it (:func:`adapt_spec`). ``deadline_s``: for one
+    sample's graders, and for those that compare the group.
     """
 
     def __init__(self, function: SpecRewardFunction, deadline_s: float) -> None:
         spec, graders = function.spec, function.graders
-        if spec.reward.sample_rate < 1:
-            raise ConfigError(
-                f"{spec.where}: reward.sample_rate: must be 1 in a service, since the sender of a "
-                f"group waits for its answer (found {spec.reward.sample_rate:g}). Set 1, and send "
-                "fewer groups."
-            )
-        calm: dict[str, Any] = {"max_missing": 1.0, "patience_s": 0.0}
-        if spec.missing.policy == "raise":
-            calm["policy"] = "mask"
-        spec = spec.model_copy(update={"missing": spec.missing.model_copy(update=calm)})
         together = [entry for entry in spec.graders if is_listwise(graders[entry.name])]
         alone = [entry for entry in spec.graders if entry not in together]
         self.names = [entry.name for entry in spec.graders]
