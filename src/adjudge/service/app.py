@@ -24,6 +24,7 @@ from adjudge.service.formats import WireFormat
 from adjudge.service.metrics import RouteMetrics, ServiceMetrics
 from adjudge.service.queue import BackendQueue
 from adjudge.service.requests import (
+    CONTAINERS,
     ApiKeyAuth,
     AsgiReceive,
     BodyReader,
@@ -159,7 +160,9 @@ class Service:
                 "or with NeMo-Gym's _ng_group_id and _ng_rollout_index",
             )
         for request in requests:
-            if not _is_plain(request):
+            # Texts and numbers need not be looked through.
+            parts = request.metadata or request.messages or request.images
+            if parts or request.answer.__class__ in CONTAINERS:
                 check_request(request, self._max_image)
         client = _client.get() or _run_of(requests)
         responses = await self._batcher.score(requests, client)
@@ -299,7 +302,7 @@ class Service:
         try:
             return 200, JSON_HEAD, _encode(reply)
         except (TypeError, ValueError, RecursionError):
-            reply.responses = [self._sendable(one) for one in reply.responses]
+            reply.responses = [self._encoded(one)[0] for one in reply.responses]
             return 200, JSON_HEAD, _encode(reply)
 
     async def _group_judge(self, body: bytes) -> Reply:
@@ -337,25 +340,22 @@ class Service:
         return answer
 
     def _response_reply(self, response: JudgeResponse) -> Reply:
-        response = self._sendable(response)
-        error = response.error
-        if error is None:
-            return 200, JSON_HEAD, _encode(response)
+        response, body = self._encoded(response)
+        if (error := response.error) is None:
+            return 200, JSON_HEAD, body
         status = 422 if error.kind in _REQUEST_FAULTS else 503
-        retry = RETRY_HEAD if status == 503 and error.passing else b""
-        return status, JSON_HEAD + retry, _encode(response)
+        return status, JSON_HEAD + (RETRY_HEAD if status == 503 and error.passing else b""), body
 
-    def _sendable(self, response: JudgeResponse) -> JudgeResponse:
-        """Itself; or a failure instead, when the backend put something in that is no JSON."""
+    def _encoded(self, response: JudgeResponse) -> tuple[JudgeResponse, bytes]:
+        """As JSON; a failure instead, when the backend put something in that is none."""
         try:
-            _encode(response)
+            return response, _encode(response)
         except (TypeError, ValueError, RecursionError) as error:
             self.metrics.failed(ErrorKind.BUG)
             broken = self._errors.report(f"the response is no JSON ({type(error).__name__})")
             broken.request_id = response.request_id
             broken.metadata = {"model_version": self.backend.version}
-            return broken
-        return response
+            return broken, _encode(broken)
 
 
 _encode = msgspec.json.Encoder().encode
@@ -400,12 +400,6 @@ def _run_of(requests: Sequence[JudgeRequest]) -> str:
         return ""
     run = metadata.get("run_id")
     return run[:_MAX_RUN_ID] if isinstance(run, str) else ""
-
-
-def _is_plain(request: JudgeRequest) -> bool:
-    """Whether it brings texts and numbers only, so that nothing in it has to be looked through."""
-    parts = request.metadata or request.messages or request.images
-    return not (parts or isinstance(request.answer, list | dict))
 
 
 def _refusal(

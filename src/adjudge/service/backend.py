@@ -174,24 +174,21 @@ def check_response(
     no score; one without either, with a score that is no finite number, or with metadata that is no
     dict gets an error.
     """
-    score, error, metadata = response.score, response.error, response.metadata
-    if metadata is not None and not isinstance(metadata, dict):
+    checked: JudgeResponse = response.__copy__()
+    checked.request_id = request.request_id
+    metadata, score = response.metadata, response.score
+    if metadata is None:
+        checked.metadata = facts
+    elif isinstance(metadata, dict):
+        checked.metadata = {**metadata, **facts}
+    else:
         problem = f"the metadata is no dict but {type(metadata).__name__}"
-        score, error, metadata = None, ErrorInfo(ErrorKind.BUG, problem), None
-    if error is not None:
-        score = None
-    elif type(score) is not float or not math.isfinite(score):
-        score, error = _check_score(score)
-    return JudgeResponse(
-        score,
-        request.request_id,
-        response.explanation,
-        response.detailed_scores,
-        response.confidence,
-        {**metadata, **facts} if metadata else facts,
-        error,
-        reward_components=None if score is None else response.reward_components,
-    )
+        checked.metadata, checked.error = facts, ErrorInfo(ErrorKind.BUG, problem)
+    if checked.error is None and (type(score) is not float or not math.isfinite(score)):
+        checked.score, checked.error = _check_score(score)
+    if checked.error is not None:
+        checked.score = checked.reward_components = None
+    return checked
 
 
 def _check_score(score: Any) -> tuple[float | None, ErrorInfo | None]:

@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from operator import attrgetter
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.service.backend import Backend, BackendErrors, check_response, find_shape_problem
@@ -225,16 +225,6 @@ _Part = tuple[_Arrival, int, int]
 """Requests of one arrival: from the first place to before the second."""
 
 
-class _Lane:
-    """One batch after another in the backend's hands: what is there now, and the task."""
-
-    __slots__ = ("parts", "task")
-
-    def __init__(self, parts: list[_Part]) -> None:
-        self.parts = parts
-        self.task: asyncio.Task[None] | None = None
-
-
 class BackendQueue:
     """Gives a backend its requests, as many at once as it takes.
 
@@ -261,7 +251,8 @@ class BackendQueue:
         self._arrivals: dict[_Arrival, None] = {}  # the oldest first
         self.queue: FairQueue[_Arrival] = FairQueue(settings.queue_size, settings.client_weights)
         """Those with requests to hand out."""
-        self._lanes: set[_Lane] = set()
+        self._lanes: dict[asyncio.Task[None], list[_Part]] = {}
+        """Tasks that judge one batch after another, and what each has in hand."""
         self._alarm: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._busy_since = self._loop.time()
@@ -276,7 +267,7 @@ class BackendQueue:
     @property
     def judging(self) -> int:
         """Requests in the backend's hands that somebody still waits for."""
-        parts = [part for lane in self._lanes for part in lane.parts]
+        parts = [part for lane in self._lanes.values() for part in lane]
         return sum(
             arrival.answers[start:stop].count(None)
             for arrival, start, stop in parts
@@ -346,29 +337,26 @@ class BackendQueue:
     def _pump(self) -> None:
         """Give the backend what it takes now."""
         while len(self._lanes) < self._max_lanes and (parts := self._next_parts()):
-            self._start(_Lane(parts))
+            task = self._loop.create_task(self._work(parts))
+            self._lanes[task] = parts
+            # Not in the task: one that is cancelled before it begins never runs a line of its own.
+            task.add_done_callback(self._on_lane_end)
 
-    def _start(self, lane: _Lane) -> None:
-        self._lanes.add(lane)
-        lane.task = self._loop.create_task(self._work(lane))
-        # Not in the task: one that is cancelled before it begins never runs a line of its own.
-        lane.task.add_done_callback(lambda _: self._on_lane_end(lane))
-
-    def _on_lane_end(self, lane: _Lane) -> None:
-        self._lanes.discard(lane)
+    def _on_lane_end(self, task: asyncio.Task[None]) -> None:
+        del self._lanes[task]
         self._pump()
 
-    async def _work(self, lane: _Lane) -> None:
-        """Judge what is in ``lane``, then what is due next; one task, as long as there is more."""
-        while True:
-            await self._judge(lane.parts)
+    async def _work(self, parts: list[_Part]) -> None:
+        """Judge ``parts``, then what is due next; one task, as long as there is more."""
+        task: Any = asyncio.current_task()
+        while parts:
+            await self._judge(parts)
             # The backend may have swallowed a cancellation; it must not hit the next batch.
-            if lane.task is None or lane.task.cancelling():
+            if task.cancelling():
                 return
-            if not (parts := self._next_parts()):
-                return
-            lane.parts = parts
-            await asyncio.sleep(0)  # the rest of the loop has its turn, whatever the backend does
+            if parts := self._next_parts():
+                self._lanes[task] = parts
+                await asyncio.sleep(0)  # the rest of the loop has its turn
 
     def _next_parts(self) -> list[_Part]:
         """The next batch, by turns of the clients; none while it should wait for more."""
@@ -476,9 +464,7 @@ class BackendQueue:
         self.queue.drop(arrival.share, arrival, len(arrival.requests) - arrival.taken)
         if not arrival.taken:
             return
-        for lane in self._lanes:
+        for task, parts in self._lanes.items():
             # Not twice: a backend that cleans up after a cancellation would be cut off in it.
-            if lane.task is None or lane.task.cancelling():
-                continue
-            if all(part[0].done.done() for part in lane.parts):
-                lane.task.cancel()
+            if not task.cancelling() and all(part[0].done.done() for part in parts):
+                task.cancel()
