@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
 from tests.unit.helpers.meeting import function, run_here, sample, settings
 
 from adjudge.errors import ErrorKind, GradingFailure

@@ -11,7 +11,7 @@ import logging
 import math
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,10 +118,6 @@ class Backend(ABC):
 
     async def aclose(self) -> None:  # noqa: B027
         """Let go of models, connections, threads."""
-
-    def list_lost_fields(self, item: Mapping[str, Any]) -> Iterator[str]:  # noqa: ARG002
-        """What it reads and a sample of the fields ``item`` alone has not, in words."""
-        return iter(())
 
 
 def load_backend(

@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
+from adjudge.errors import ConfigError, ErrorKind, JudgeAuthError
 from adjudge.graders.base import is_listwise
-from adjudge.graders.binding import ArgumentBinding
 from adjudge.intake.rollouts import RolloutParts, read_rollout, sample_of_rollout
 from adjudge.judges.endpoint.connections import aclose_all
 from adjudge.rewards.batch_grader import BatchGrader
@@ -217,24 +216,6 @@ class SpecBackend(Backend):
         if self.spec.missing.policy in ("drop_group", "fallback"):
             return f"missing.policy = {self.spec.missing.policy!r}"
         return None
-
-    def list_lost_fields(self, item: Mapping[str, Any]) -> Iterator[str]:
-        """What the spec reads and a sample of the fields ``item`` alone has not, in words."""
-        mode = self.spec.reward.combine_mode
-        if mode != "replace" and "env_reward" not in item:
-            yield f"reward.combine_mode = {mode!r} needs env_reward"
-        for entry in self.spec.graders:
-            if entry.scope != "outcome":  # an event's fields are made of the messages
-                continue
-            grader, where = self._graders[entry.name], f"graders.{entry.name}"
-            mapped = [path.partition(".")[0] for path in (entry.mapper or {}).values()]
-            if lost := [field for field in mapped if field not in item]:
-                yield f"{where}: mapper reads {lost[0]}"
-                continue
-            try:
-                ArgumentBinding(entry.name, grader, entry.mapper).arguments(item, 0)
-            except GradingFailure as error:
-                yield f"{where}: {error}"
 
     async def start(self) -> None:
         """Load the judges that are models of this machine; raises :class:`ConfigError`."""
