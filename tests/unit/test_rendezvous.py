@@ -71,15 +71,6 @@ def test_an_announced_sample_is_not_waited_for() -> None:
     assert group(answers[0]) == {"size": 3, "present": 2, "aborted": 1, "absent": 0}
 
 
-def test_an_announcement_is_answered_at_once() -> None:
-    async def main() -> float:
-        place = Rendezvous(function(), settings())
-        assert kind(await place.join(sample("a", aborted=True))) is ErrorKind.CANCELLED
-        return asyncio.get_running_loop().time()
-
-    assert run_here(main()) == 0
-
-
 def test_a_sample_that_was_sent_may_still_be_aborted() -> None:
     async def main() -> None:
         made = function(group="centre")

@@ -71,9 +71,6 @@ class FairQueue(Generic[_T]):
         for name in self._weights:
             self.share(name)
 
-    def __len__(self) -> int:
-        return sum(len(share.items) for share in self.busy)
-
     def share(self, name: str) -> Share[_T]:
         """The queue of a client; idle runs make room for others."""
         name = name or OTHER
