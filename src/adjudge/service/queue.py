@@ -19,6 +19,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
@@ -35,22 +36,21 @@ _MAX_CLIENTS = 64
 """Clients at a time; more would let whoever invents runs grow the queue without end."""
 
 
+@dataclass(slots=True, eq=False)
 class Share(Generic[_T]):
-    """One client's queue: what waits, oldest first, and how long it waited."""
+    """One client's queue: what waits, oldest first, and how long it waited.
 
-    __slots__ = ("begun", "items", "name", "used", "wait_s", "waiting", "weight")
+    ``waiting``, ``begun``: judgements that wait, that were begun; ``wait_s``: how long those waited
+    in all.
+    """
 
-    def __init__(self, name: str, weight: float) -> None:
-        self.name = name
-        self.weight = weight
-        self.items: OrderedDict[_T, None] = OrderedDict()
-        self.waiting = 0
-        """Judgements that wait."""
-        self.begun = 0
-        """Judgements that were begun."""
-        self.wait_s = 0.0
-        """How long those waited, in all."""
-        self.used = 0.0
+    name: str
+    weight: float
+    items: OrderedDict[_T, None] = field(default_factory=OrderedDict)
+    waiting: int = 0
+    begun: int = 0
+    wait_s: float = 0.0
+    used: float = 0.0
 
 
 _get_used = attrgetter("used")
@@ -190,28 +190,21 @@ class QueueFull(GradingFailure):
         self.retry_after = retry_after
 
 
+@dataclass(slots=True, eq=False)
 class _Arrival:
-    """Requests that came together, how many of them were handed out, and the answers so far."""
+    """Requests that came together, how many of them were handed out, and the answers so far.
 
-    __slots__ = (
-        *("answers", "arrived", "done", "queued_at", "requests", "share", "taken", "unanswered"),
-    )
+    ``done`` is also done when nobody waits any more: a cancelled caller cancels it.
+    """
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        requests: Sequence[JudgeRequest],
-        share: Share[_Arrival],
-    ) -> None:
-        self.requests = requests
-        self.share = share
-        self.taken = 0
-        self.answers: list[JudgeResponse | None] = [None] * len(requests)
-        self.unanswered = len(requests)
-        self.done: asyncio.Future[list[JudgeResponse]] = loop.create_future()
-        """Also done when nobody waits any more: a cancelled caller cancels it."""
-        self.arrived = time.perf_counter()
-        self.queued_at = loop.time()
+    requests: Sequence[JudgeRequest]
+    share: Share[_Arrival]
+    done: asyncio.Future[list[JudgeResponse]]
+    queued_at: float
+    answers: list[JudgeResponse | None]
+    unanswered: int
+    taken: int = 0
+    arrived: float = field(default_factory=time.perf_counter)
 
     def finish(self) -> None:
         """All are answered: let the caller have them."""
@@ -289,11 +282,13 @@ class BackendQueue:
                 "fewer at once, or raise the service's queue_size or concurrency",
                 seconds,
             )
+        now, count = self._loop.time(), len(requests)
         if not self._arrivals:
-            self._busy_since, self._answered = self._loop.time(), 0
-        arrival = _Arrival(self._loop, requests, share)
+            self._busy_since, self._answered = now, 0
+        done = self._loop.create_future()
+        arrival = _Arrival(requests, share, done, now, [None] * count, count)
         self._arrivals[arrival] = None
-        self.queue.add(share, arrival, len(requests))
+        self.queue.add(share, arrival, count)
         if self._alarm is None:
             self._alarm = self._loop.call_later(self._settings.deadline_s, self._check_deadlines)
         self._pump()
