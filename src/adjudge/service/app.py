@@ -50,6 +50,7 @@ from adjudge.wire import (
 
 AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]
 _MAX_RUN_ID = 256
+_DRAIN_POLL_S = 0.05
 _client: ContextVar[str] = ContextVar("client", default="")
 """Whose key the request showed; each request has a task, and so a context, of its own."""
 JSON_HEAD = b"content-type: application/json\r\n"
@@ -94,7 +95,7 @@ class Service:
         self.formats = tuple(formats)
         self.inflight = 0
         """HTTP requests being answered."""
-        self._rendezvous = rendezvous
+        self._rendezvous = rendezvous or GroupRendezvous()
         self.metrics = ServiceMetrics()
         self.calls = CallCounter()
         self._batcher = BackendQueue(backend, settings, self.metrics.batches.add)
@@ -107,7 +108,6 @@ class Service:
         self._max_image = int(settings.max_body_mb * 1e6 / 2)
         self._max_values = settings.max_values
         self._bodies = BodyReader(int(settings.max_body_mb * 1e6), settings.max_held)
-        self._all_answered = asyncio.Event()
         self._routes: dict[str, tuple[_Answer, RouteMetrics]] = {}
         for path, answer in (
             ("/judge", self._judge),
@@ -136,15 +136,13 @@ class Service:
     async def drain(self, seconds: float) -> None:
         """Take no more requests; give those taken so long, then answer the rest ``cancelled``."""
         self.phase = ServicePhase.DRAINING
-        self._all_answered.clear()
-        if self._rendezvous is not None:
-            self._rendezvous.stop_waiting()
-        if self.inflight:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._all_answered.wait(), seconds)
+        self._rendezvous.stop_waiting()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.inflight:  # noqa: ASYNC110  (an event would cost each request)
+                    await asyncio.sleep(_DRAIN_POLL_S)
         self._batcher.stop()
-        if self._rendezvous is not None:
-            await self._rendezvous.aclose()
+        await self._rendezvous.aclose()
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         """Judge requests that are wholly here; raises :class:`RequestRefused` and ``QueueFull``."""
@@ -173,7 +171,6 @@ class Service:
 
     async def _join_groups(self, requests: Sequence[GroupRequest]) -> list[JudgeResponse]:
         """Samples of groups in a trainer's format; without a size of their own, the settings'."""
-        rendezvous = self._find_rendezvous()
         size = self.settings.group_size
         if not size and not all(one.group_size for one in requests):
             raise invalid_request(
@@ -183,14 +180,8 @@ class Service:
         for request in requests:
             check_request(request, self._max_image)
             request.group_size = request.group_size or size
-        joining = [asyncio.ensure_future(rendezvous.join(one)) for one in requests]
+        joining = [asyncio.ensure_future(self._rendezvous.join(one)) for one in requests]
         return [await one for one in joining]
-
-    def _find_rendezvous(self) -> GroupRendezvous:
-        if self._rendezvous is None:
-            message = "this service judges no groups. Use /judge"
-            raise RequestRefused(422, ErrorKind.UNSUPPORTED, message)
-        return self._rendezvous
 
     async def __call__(self, scope: dict[str, Any], receive: AsgiReceive, send: AsgiSend) -> None:
         """Answer one request, by the ASGI protocol."""
@@ -219,8 +210,6 @@ class Service:
             return reply
         finally:
             self.inflight -= 1
-            if not self.inflight and self.phase is ServicePhase.DRAINING:
-                self._all_answered.set()
             metrics.count(outcome, time.perf_counter() - began)
 
     async def _reply(
@@ -308,9 +297,8 @@ class Service:
     async def _group_judge(self, body: bytes) -> Reply:
         request, keys = self._group.read(body)
         check_request(request, self._max_image)
-        rendezvous = self._find_rendezvous()
         began = time.perf_counter()
-        response = await rendezvous.join(request)
+        response = await self._rendezvous.join(request)
         latency = round(time.perf_counter() - began, 6)
         facts = {"latency": latency, "model_version": self.backend.version}
         response = check_response(response, request, facts)

@@ -70,17 +70,18 @@ class Damping(msgspec.Struct, frozen=True):
             response.reward_components = damped
 
 
-class GroupRendezvous(ABC):
-    """Where the samples of a group wait for each other."""
+class GroupRendezvous:
+    """Where the samples of a group wait for each other; this one judges none."""
 
-    @abstractmethod
-    async def join(self, request: GroupRequest) -> JudgeResponse:
+    async def join(self, request: GroupRequest) -> JudgeResponse:  # noqa: ARG002
         """The answer to one sample, once its group is complete or was closed."""
+        message = "this service judges no groups. Use /judge"
+        raise GradingFailure(ErrorKind.UNSUPPORTED, message)
 
-    def stop_waiting(self) -> None:  # noqa: B027  (nothing waits here by default)
+    def stop_waiting(self) -> None:
         """Nobody can come any more: end the groups that are not complete."""
 
-    async def aclose(self) -> None:  # noqa: B027
+    async def aclose(self) -> None:
         """Answer those that still wait, and stop."""
 
 
@@ -103,7 +104,7 @@ class Backend(ABC):
     grader_names: Sequence[str] = ()
     damping: Damping | None = None
     function: SpecRewardFunction | None = None
-    rendezvous: GroupRendezvous | None = None
+    rendezvous: GroupRendezvous = GroupRendezvous()
 
     async def start(self) -> None:  # noqa: B027  (nothing to load by default)
         """Load what is needed; the service is not ready before."""

@@ -98,9 +98,6 @@ class JudgeReplica:
             if not isinstance(request, GroupRequest):
                 [response] = await self._queue.score((request,))
                 return response
-            if self._rendezvous is None:
-                message = "this service judges no groups. Use /judge"
-                return ReplicaRefusal(ErrorKind.UNSUPPORTED, message)
             return await self._rendezvous.join(request)
         except GradingFailure as failure:
             wait = getattr(failure, "retry_after", None)

@@ -387,8 +387,8 @@ def _count_samples(groups: Mapping[_GroupKey, _Group]) -> int:
     return sum(len(group.samples) for group in groups.values())
 
 
-def make_rendezvous(backend: Backend, settings: ServiceSettings) -> GroupRendezvous | None:
-    """The backend's own, or one for its spec; ``None`` where nothing judges groups."""
+def make_rendezvous(backend: Backend, settings: ServiceSettings) -> GroupRendezvous:
+    """The backend's own, or one for its spec."""
     if backend.function is None or backend.damping is not None:
         return backend.rendezvous
     return Rendezvous(backend.function, settings)
