@@ -111,9 +111,10 @@ def serve_command(
     `server`.
     """
     try:
-        from adjudge.service.backend import Damping, load_backend  # noqa: PLC0415
+        from adjudge.service.backend import Damping  # noqa: PLC0415
         from adjudge.service.formats import load_formats  # noqa: PLC0415
         from adjudge.service.server import run_service  # noqa: PLC0415
+        from adjudge.service.user_backend import load_backend  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {
             "prometheus_client",

@@ -11,7 +11,7 @@ import logging
 import math
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.spec import RewardSpec, is_trained_judge
 from adjudge.text import replace_surrogates
 from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 
@@ -121,35 +120,6 @@ class Backend(ABC):
         """Let go of models, connections, threads."""
 
 
-def load_backend(
-    target: str,
-    *,
-    arguments: Mapping[str, str] | None = None,
-    damping: Damping | None = None,
-) -> Backend:
-    """The backend that ``target`` names: a reward spec, or a class (``module:Class``).
-
-    A spec is a ``.toml`` file or the folder of a trained judge. ``arguments`` go to the class's
-    constructor by name, read as its annotations say; a spec takes none. Nothing is loaded before
-    ``start``. Raises :class:`ConfigError` naming what is wrong.
-    """
-    from adjudge.service.spec_backend import SpecBackend  # noqa: PLC0415  (it derives from Backend)
-    from adjudge.service.user_backend import UserBackend  # noqa: PLC0415
-
-    if target.endswith(".toml") or is_trained_judge(target):
-        if arguments:
-            raise ConfigError(
-                f"{target}: a reward spec takes no arguments. Set the values in the file."
-            )
-        return SpecBackend(RewardSpec.load(target), damping)
-    if ":" in target:
-        return UserBackend(target, arguments, damping)
-    raise ConfigError(
-        f"{target!r}: must be a reward spec (a .toml file), the folder of a trained judge, or "
-        "'module:Class' of your own judge"
-    )
-
-
 def find_shape_problem(responses: Any, asked: int) -> str | None:
     """Why this cannot be the answer to ``asked`` requests; ``None`` when it can."""
     if not isinstance(responses, list | tuple):
@@ -171,7 +141,7 @@ def check_response(
     no score; one without either, with a score that is no finite number, or with metadata that is no
     dict gets an error.
     """
-    checked: JudgeResponse = response.__copy__()
+    checked: JudgeResponse = response.__copy__()  # type: ignore[attr-defined]  # each struct has it
     checked.request_id = request.request_id
     metadata, score = response.metadata, response.score
     if metadata is None:
