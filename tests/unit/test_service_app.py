@@ -30,15 +30,6 @@ class Half(Backend):
         return [JudgeResponse(0.5) for _ in requests]
 
 
-class ListOfFacts(Half):
-    """Its metadata is no object."""
-
-    found: Any = ()
-
-    async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
-        return [JudgeResponse(0.5, metadata=self.found) for _ in requests]
-
-
 class Format:
     """Judges the words of a body; ``oops`` breaks it."""
 
@@ -114,24 +105,6 @@ def asked(
 def test_a_format_that_ends_or_has_no_answer_is_a_bug(word: str) -> None:
     status, body, _ = asked("/words", [word])
     assert (status, body["error"]["kind"]) == (503, "bug")
-
-
-class NoTruth:
-    """As an array: neither true nor false."""
-
-    def __bool__(self) -> bool:
-        raise ValueError
-
-
-@pytest.mark.parametrize("found", [["facts"], (), NoTruth()])
-def test_metadata_of_a_backend_that_is_no_object_is_its_bug(found: Any) -> None:
-    backend = ListOfFacts()
-    backend.found = found
-    status, body, _ = asked("/judge", ONE, backend=backend)
-    assert status == 503
-    assert body["error"]["kind"] == "bug"
-    assert "the metadata is no dict but " in body["error"]["message"]
-    assert body.get("score") is None
 
 
 @pytest.mark.parametrize("phase", [ServicePhase.LOADING, ServicePhase.DRAINING])
