@@ -95,7 +95,10 @@ BATCH = "/batch_judge"
 
 KINDS = {
     **dict.fromkeys((400, 413, 422, 431), "invalid_input"),
-    401: "auth", 404: "unsupported", 405: "unsupported", 408: "timeout",
+    401: "auth",
+    404: "unsupported",
+    405: "unsupported",
+    408: "timeout",
 }
 HOSTILE: dict[str, tuple[int | None, tuple[bytes, ...]]] = {
     # Bodies
