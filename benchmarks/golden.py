@@ -375,7 +375,7 @@ CASES = {
     "mock": mocks,
     "view": page,
     "serve-rule": served("rule.toml"),
-    "serve-key": served("rule.toml", "--api-key-env", "GOLDEN_KEY"),
+    "serve-key": served("rule.toml", "--client", "GOLDEN_KEY"),
     "serve-judge": served("judged.toml"),
     "serve-group": served("rules.toml", "--group-timeout-s", "2"),
     "serve-class": served("own_class:Judge"),

@@ -7,11 +7,9 @@ scores a completion by its length and the test's own judges by its number, so ea
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -291,39 +289,6 @@ def test_a_full_queue_is_asked_again_later() -> None:
             assert set(kinds) == {"rate_limited"}
             refused = next(one for one in results if one["reward"] is None)
             assert "queue_size" in refused["error"]
-
-
-RANKS = """
-import json, os, sys, warnings
-warnings.simplefilter("ignore")
-from adjudge.client import JudgeRewardSystem
-
-for rank in range(8):
-    if os.fork() == 0:
-        texts = ["x" * n for n in range(1 + 40 * rank, 41 + 40 * rank)]
-        config = {"judge_url": sys.argv[1], "max_concurrent_requests": 32, "max_batch_size": 1}
-        with JudgeRewardSystem(config) as rewards:
-            found = rewards.reward_batch(["p"] * 40, texts)
-        line = json.dumps([rank, [one["reward"] for one in found]])
-        os.write(1, line.encode() + b"\\n")
-        os._exit(0)
-assert all(os.wait()[1] == 0 for _ in range(8))
-"""
-
-
-def test_one_service_holds_eight_ranks_to_its_limit(tmp_path: Path) -> None:
-    with start_mock(behaviour="length", latency=("fixed:0.15",)) as upstream:
-        target = spec(tmp_path, upstream, max_concurrency=32)
-        with start_service(target, concurrency=512) as url:
-            command = [sys.executable, "-c", RANKS, url]
-            said = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
-            ranks = dict(json.loads(line) for line in said.stdout.splitlines())
-            assert sorted(ranks) == list(range(8))
-            base = base_of(url)
-            for rank, rewards in ranks.items():
-                for n, reward in enumerate(rewards, 1 + 40 * rank):
-                    assert of_length(reward, n, base)
-            assert stats(upstream)["in_flight"]["peak"] == 32
 
 
 # ── where a spec is expected ─────────────────────────────────────────────────────────────────

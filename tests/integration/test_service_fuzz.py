@@ -27,8 +27,12 @@ TEXTS = ("4", "x", "", "é 数 🙂", "[[A]]", "score: 1", 'a\\"\n\t', "null", *
 ODD: tuple[Any, ...] = (None, True, 0, -1, 1e300, 10**30, [], {}, [1], {"a": 1}, "4", ["4"], [{}])
 
 
-def is_base64(image: Any) -> bool:
-    return isinstance(image, str) and re.fullmatch(r"[A-Za-z0-9+/=]+", image) is not None
+PNG = "iVBORw0KGgo="
+
+
+def is_picture(image: Any) -> bool:
+    found = isinstance(image, str) and re.fullmatch(r"iVBORw0KGg[o-r][A-Za-z0-9+/=]+", image)
+    return bool(found)
 
 
 FIELDS: dict[str, Callable[[Any], bool]] = {
@@ -39,7 +43,7 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "request_id": lambda v: v is None or isinstance(v, str),
     "metadata": lambda v: v is None or isinstance(v, dict),
     "messages": lambda v: v is None or (isinstance(v, list) and all(type(m) is dict for m in v)),
-    "images": lambda v: v is None or (isinstance(v, list) and all(map(is_base64, v))),
+    "images": lambda v: v is None or (isinstance(v, list) and all(map(is_picture, v))),
 }
 
 
@@ -66,7 +70,7 @@ def make_sample(rng: random.Random, number: int) -> Any:
         "request_id": f"id {number}",
         "metadata": {"run_id": rng.choice(["a", "b", f"run {number}"]), "n": rng.choice(ODD)},
         "messages": [{"role": "user", "content": rng.choice(TEXTS)}],
-        "images": ["QUJD"],
+        "images": [PNG],
     }
     row |= {name: value for name, value in more.items() if rng.random() < 0.4}
     if rng.random() < 0.15:

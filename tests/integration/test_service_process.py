@@ -93,14 +93,6 @@ def running_url() -> str:
     return _shared[0].url
 
 
-def test_requests_that_come_together_are_judged_together() -> None:
-    with service(max_batch_size=4, batch_timeout=5.0) as (running, _):
-        answers = posted(running.url, "/judge", *(item("4", request_id=str(i)) for i in range(8)))
-        assert [body["metadata"]["together"] for _, body, _ in answers] == [4] * 8
-        assert [body["request_id"] for _, body, _ in answers] == [str(i) for i in range(8)]
-        assert all(body["metadata"]["model_version"] == "7" for _, body, _ in answers)
-
-
 @pytest.mark.parametrize("words", [(), ("one_by_one",)])
 def test_what_takes_too_long_is_a_timeout_and_is_cancelled(words: tuple[str, ...]) -> None:
     with service(*words, deadline_s=0.3) as (running, _):

@@ -14,8 +14,8 @@ from tests.unit.helpers.asked_backends import answers
 
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.rewards.spec import RewardSpec
-from adjudge.service.backend import load_backend
 from adjudge.service.spec_backend import SpecBackend
+from adjudge.service.user_backend import load_backend
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from tests.unit.helpers.asked_backends import answers
 from tests.unit.helpers.users_judges import JUDGES
 
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.service.backend import Damping, load_backend
-from adjudge.service.user_backend import UserBackend
+from adjudge.service.backend import Damping
+from adjudge.service.user_backend import UserBackend, load_backend
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 T = TypeVar("T")

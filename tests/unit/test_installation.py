@@ -15,14 +15,14 @@ ROOT = Path(__file__).parents[2]
 GIT = "https://example.org/o/adjudge.git"
 COMMIT = {"vcs": "git", "requested_revision": "main", "commit_id": "0a1b2c"}
 WHEEL = f"'WHEEL[train]', where WHEEL is a wheel of {LAB} from the place that {CORE} came from"
-PACKAGES = "'starlette>=0.40' 'uvicorn>=0.34'"
+PACKAGES = "'prometheus-client>=0.21' 'uvicorn>=0.34'"
 METADATA = """\
 Metadata-Version: 2.4
 Name: {name}
 Version: 0.2.0
 Provides-Extra: server
 Requires-Dist: aiohttp>=3.12
-Requires-Dist: starlette>=0.40; extra == 'server'
+Requires-Dist: prometheus-client>=0.21; extra == 'server'
 Requires-Dist: uvicorn>=0.34; extra == 'server'
 Requires-Dist: gguf>=0.19; extra == 'embedded'
 Requires-Dist: torch>=2.6; extra == 'train'

@@ -85,7 +85,3 @@ def test_every_shipped_grader_has_a_score(judge: str, language: str) -> None:
 def test_the_response_with_the_keyword_scores_higher(judge: str) -> None:
     found = scores(judge, "en", keywords=("zebra",))
     assert [name for name, (with_it, without) in found.items() if with_it <= without] == []
-
-
-def test_the_criteria_of_a_spec_are_marked_by_their_quotes() -> None:
-    assert scores("anthropic", "en", behaviour="criteria")["rubric"] == [1 / 3, 1 / 3]

@@ -16,7 +16,6 @@ from adjudge.client.exchange import prepare_request
 from adjudge.client.grader import fields_to_request
 from adjudge.errors import GradingFailure
 from adjudge.rewards import RewardSample
-from adjudge.service.formats import load_formats
 from adjudge.service.spec_backend import SpecBackend
 from adjudge.trainers.scoring import Scorer
 from adjudge.wire import JudgeRequest
@@ -147,27 +146,3 @@ def test_a_sample_is_refused_by_the_name_of_what_cannot_be_sent(name: str) -> No
         fields_to_request({"prompt": "p", "response": "r", name: [{"image": object()}]})
     assert refused.value.kind == "invalid_input"
     assert str(refused.value).startswith(f"{name}: ")
-
-
-NARROW = ["/get_reward", "/slime", "/slime/parts", "/llamafactory"]
-
-
-@pytest.mark.parametrize(
-    ("grader", "reward", "lost"),
-    [
-        ({"type": "string_match"}, {}, ["/llamafactory"]),
-        ({"type": "length_penalty", "min_length": 0}, {}, []),
-        ({"type": "length_penalty", "min_length": 0}, {"combine_mode": "weighted_sum"}, NARROW),
-        (GRADERS[4], {}, NARROW),
-        ({"type": "answer", "mapper": {"answer_type": "kind"}}, {}, NARROW),
-    ],
-)
-def test_what_a_format_cannot_carry_is_known(
-    grader: dict[str, Any], reward: dict[str, Any], lost: list[str]
-) -> None:
-    backend = SpecBackend(make_spec(grader, **reward))
-    carried = {
-        one.path: carries for one in load_formats(()) if (carries := getattr(one, "carries", None))
-    }
-    texts = {path: dict.fromkeys(fields, "text") for path, fields in carried.items()}
-    assert [path for path, item in texts.items() if [*backend.list_lost_fields(item)]] == lost

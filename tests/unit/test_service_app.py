@@ -30,15 +30,6 @@ class Half(Backend):
         return [JudgeResponse(0.5) for _ in requests]
 
 
-class ListOfFacts(Half):
-    """Its metadata is no object."""
-
-    found: Any = ()
-
-    async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
-        return [JudgeResponse(0.5, metadata=self.found) for _ in requests]
-
-
 class Format:
     """Judges the words of a body; ``oops`` breaks it."""
 
@@ -114,24 +105,6 @@ def asked(
 def test_a_format_that_ends_or_has_no_answer_is_a_bug(word: str) -> None:
     status, body, _ = asked("/words", [word])
     assert (status, body["error"]["kind"]) == (503, "bug")
-
-
-class NoTruth:
-    """As an array: neither true nor false."""
-
-    def __bool__(self) -> bool:
-        raise ValueError
-
-
-@pytest.mark.parametrize("found", [["facts"], (), NoTruth()])
-def test_metadata_of_a_backend_that_is_no_object_is_its_bug(found: Any) -> None:
-    backend = ListOfFacts()
-    backend.found = found
-    status, body, _ = asked("/judge", ONE, backend=backend)
-    assert status == 503
-    assert body["error"]["kind"] == "bug"
-    assert "the metadata is no dict but " in body["error"]["message"]
-    assert body.get("score") is None
 
 
 @pytest.mark.parametrize("phase", [ServicePhase.LOADING, ServicePhase.DRAINING])
@@ -218,7 +191,7 @@ def test_a_drain_does_not_wait_for_samples_that_nobody_can_send_any_more() -> No
     assert (status, body["error"]["kind"]) == (503, "cancelled")
     assert "group" not in body["metadata"]  # it was not settled, and may meet again elsewhere
     assert (judged[0], judged[1]["score"]) == (200, 1.0)
-    assert ended == 5.0
+    assert ended == pytest.approx(5.0, abs=0.1)
 
 
 def test_a_wrong_method_names_the_right_one() -> None:

@@ -177,22 +177,6 @@ def test_one_who_leaves_does_not_cut_off_the_cleanup_of_another() -> None:
     assert sorted(cleaned) == list("abcd")
 
 
-def test_thousands_that_leave_the_queue_leave_nothing_behind() -> None:
-    async def work(batcher: BackendQueue) -> None:
-        loop = asyncio.get_running_loop()
-        holding = loop.create_task(batcher.score(asked("holds")))
-        await asyncio.sleep(0.1)
-        for _ in range(5000):
-            task = loop.create_task(batcher.score(asked("leaves")))
-            await asyncio.sleep(0)
-            task.cancel()
-        await asyncio.sleep(0)
-        assert len(batcher.queue) < 200
-        await holding
-
-    batching(Scripted(taking(50.0)), work, max_batch_size=1, batch_timeout=0.0, queue_size=10)
-
-
 def test_a_backend_that_swallows_its_cancellation_gets_the_next_batch_all_the_same() -> None:
     async def score(requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         if requests[0].completion == "leaves":

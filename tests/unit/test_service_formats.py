@@ -259,7 +259,7 @@ def test_llamafactory_judges_whole_texts() -> None:
     body = {"model": "model", "messages": ["2 + 2? four</s>", "b"]}
     status, answer, [first, _] = ask(LlamaFactory(), body)
     assert (status, answer) == (200, {"model": "model", "scores": [11.0, 1.0]})
-    assert (first.prompt, first.completion) == ("", "2 + 2? four")
+    assert (first.prompt, first.completion) == (None, "2 + 2? four")
 
 
 # NeMo-Gym

@@ -43,9 +43,11 @@ def test_a_key_is_compared_whole() -> None:
     auth = ApiKeyAuth({"K": "sësame"})
     auth.check([(b"authorization", "Bearer sësame".encode())])
     auth.check([(b"host", b"x"), (b"authorization", "bearer sësame".encode())])
-    for wrong in (b"", b"Bearer ", b"Bearer s", "Bearer sësame2".encode(), "sësame".encode()):
+    right = (b"authorization", "Bearer sësame".encode())
+    wrongs = [(b"",), (b"Bearer ",), (b"Bearer s",), ("Bearer sësame2".encode(),), (right[1],) * 2]
+    for wrong in wrongs:
         with pytest.raises(RequestRefused) as refused:
-            auth.check([(b"authorization", wrong)])
+            auth.check([(b"authorization", one) for one in wrong])
         assert refused.value.status == 401
         assert "sësame" not in str(refused.value)
 
@@ -75,12 +77,6 @@ def test_no_header_but_the_right_one_lets_in(header: bytes) -> None:
             ApiKeyAuth({"K": "a long key"}).check([(b"authorization", start + header)])
 
 
-def test_two_headers_with_a_key_are_refused() -> None:
-    right = (b"authorization", b"Bearer k")
-    with pytest.raises(RequestRefused):
-        ApiKeyAuth({"K": "k"}).check([(b"authorization", b"Bearer x"), right])
-
-
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.1", "judge.example"])
 def test_a_public_address_needs_a_key(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JUDGE_MODEL_API_KEY", raising=False)
@@ -91,12 +87,9 @@ def test_a_public_address_needs_a_key(host: str, monkeypatch: pytest.MonkeyPatch
         read_service_keys(ServiceSettings(host=host))
     monkeypatch.setenv("JUDGE_MODEL_API_KEY", "k")
     assert read_service_keys(ServiceSettings(host=host)) == {"JUDGE_MODEL_API_KEY": "k"}
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.1.2.3"])
-def test_the_own_machine_needs_none(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("JUDGE_MODEL_API_KEY", raising=False)
-    assert read_service_keys(ServiceSettings(host=host)) == {}
+    monkeypatch.delenv("JUDGE_MODEL_API_KEY")
+    for here in ("127.0.0.1", "::1", "localhost", "127.1.2.3"):
+        assert read_service_keys(ServiceSettings(host=here)) == {}
 
 
 def test_each_client_has_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

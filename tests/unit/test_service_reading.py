@@ -151,6 +151,13 @@ def test_a_score_keeps_everything_but_the_backends_idea_of_its_id() -> None:
     assert given.request_id == "wrong"
 
 
+@pytest.mark.parametrize("metadata", [["facts"], (), "text"])
+def test_metadata_that_are_no_object_are_a_bug(metadata: Any) -> None:
+    answer = check_response(JudgeResponse(0.5, metadata=metadata), JudgeRequest("p", "c"), FACTS)
+    assert answer.error is not None
+    assert (answer.score, answer.error.kind, answer.metadata) == (None, ErrorKind.BUG, FACTS)
+
+
 def test_an_error_beside_a_score_leaves_no_score() -> None:
     error = ErrorInfo(ErrorKind.UNPARSABLE, "no verdict")
     answer = check_response(JudgeResponse(0.0, error=error), JudgeRequest("p", "c"), FACTS)

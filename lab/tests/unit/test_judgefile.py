@@ -7,7 +7,7 @@ import pytest
 
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
-from adjudge.service.backend import load_backend
+from adjudge.service.user_backend import load_backend
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.judge_training.trl_trainers import (
     training_steps,

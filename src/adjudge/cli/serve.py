@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -12,14 +11,9 @@ from adjudge.cli.console import clean, errors
 from adjudge.cli.options import RayAddress, ray_option, settings_options, split_pairs
 from adjudge.errors import ConfigError
 from adjudge.installation import install_command
-from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.judge_calls import estimate_calls
 from adjudge.service.settings import ServiceSettings
-from adjudge.types import RewardSample
 
 if TYPE_CHECKING:  # what it needs comes with the extra `server`
-    from adjudge.service.backend import Backend
-    from adjudge.service.formats import WireFormat
     from adjudge.service.server import RunningService
 
 
@@ -111,9 +105,10 @@ def serve_command(
     `server`.
     """
     try:
-        from adjudge.service.backend import Damping, load_backend  # noqa: PLC0415
+        from adjudge.service.backend import Damping  # noqa: PLC0415
         from adjudge.service.formats import load_formats  # noqa: PLC0415
         from adjudge.service.server import run_service  # noqa: PLC0415
+        from adjudge.service.user_backend import load_backend  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {
             "prometheus_client",
@@ -129,7 +124,7 @@ def serve_command(
         "arguments": dict(split_pairs("--arg", arg, "KEY=VALUE")),
         "damping": None if damping is None else Damping.parse(damping),
     }
-    backend = local = load_backend(target, **given)
+    backend = load_backend(target, **given)
     if ray or replicas or replica_gpus or ray_address:
         from adjudge.service.ray_backend import RayBackend, ReplicaSettings  # noqa: PLC0415
 
@@ -137,42 +132,10 @@ def serve_command(
         there = ReplicaSettings(least, most, gpus=replica_gpus, address=ray_address)
         backend = RayBackend(target, settings, there, **given)
         settings = settings.model_copy(update={"concurrency": settings.concurrency * most})
-    for line in _list_lost_fields(target, local, formats):
-        errors().print(f"[yellow]{clean(line)}[/]", soft_wrap=True)
     if not as_json:
         errors().print(f"[dim]loading {clean(target)}[/]")
     ready = _announce_json if as_json else _announce
     run_service(backend, settings, ready, formats=formats, until_eof=until_eof)
-
-
-_CHAT = [{"role": "user", "content": "text"}, {"role": "assistant", "content": "text"}]
-
-
-def _list_lost_fields(
-    target: str, backend: Backend, formats: Sequence[WireFormat]
-) -> Iterator[str]:
-    """Formats whose requests cannot carry what the spec ``target`` reads, in a line each."""
-    if not target.endswith(".toml") or backend.compares_groups is not None:
-        return
-    for one in formats:
-        carries = getattr(one, "carries", None)
-        if carries is None:
-            continue
-        fields = {name: _CHAT if name == "messages" else "text" for name in carries}
-        lost, sample = (
-            list(backend.list_lost_fields(fields)),
-            RewardSample(0, 0, None, None, None, fields),
-        )
-        try:
-            asked = estimate_calls(RewardSpec.load(target), [sample], ["0"])
-            lost += [f"graders.{name}: {found.why}" for name, found in asked.items() if found.why]
-        except ConfigError as error:  # a template's field that no request here has
-            lost.append(str(error))
-        if lost:
-            yield (
-                f"{one.path}: its requests have only {', '.join(carries)}, and the spec needs "
-                f"more: {'; '.join(lost)}"
-            )
 
 
 def _replica_range(text: str) -> tuple[int, int]:

@@ -99,7 +99,7 @@ def make_behaviour(settings: MockSettings) -> Behaviour:
                 f"keywords must not be empty (found --{option} {given!r})"
             )
     if name == "scripted":
-        return Script(settings.script or "").answer
+        return read_script(settings.script or "")
     return partial(BEHAVIOURS[name], settings)
 
 
@@ -169,41 +169,38 @@ class _ScriptRow(msgspec.Struct, forbid_unknown_fields=True):
     finish: Finish = "stop"
 
 
-class Script:
-    """A JSONL script: each line a text, or ``{"reply", "when", "reasoning", "finish"}``."""
+def read_script(path: str) -> Behaviour:
+    """Of a JSONL script, each line a text, or ``{"reply", "when", "reasoning", "finish"}``.
 
-    def __init__(self, path: str) -> None:
+    The first keyed row whose text occurs is the reply, else the next of the others in a cycle.
+    """
+    try:
+        lines = Path(path).read_bytes().splitlines()
+    except OSError as error:
+        raise ConfigError(f"--script {path}: cannot be read: {error.strerror}") from error
+    keyed: list[tuple[str, MockAnswer]] = []
+    ordered = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         try:
-            lines = Path(path).read_bytes().splitlines()
-        except OSError as error:
-            raise ConfigError(f"--script {path}: cannot be read: {error.strerror}") from error
-        self._keyed: list[tuple[str, MockAnswer]] = []
-        ordered = []
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                row = msgspec.json.decode(line, type=str | _ScriptRow)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise ConfigError(f"{path}:{number}: {error}") from error
-            row = _ScriptRow(row) if isinstance(row, str) else row
-            said = row.reply
-            text = said if isinstance(said, str) else msgspec.json.encode(said).decode()
-            answer = MockAnswer(text, row.reasoning, row.finish)
-            if row.when is None:
-                ordered.append(answer)
-            else:
-                self._keyed.append((row.when, answer))
-        if not ordered and not self._keyed:
-            raise ConfigError(f"--script {path}: the file has no rows")
-        self._others = cycle(ordered or [MockAnswer(DEFAULT_REPLY)])
-
-    def answer(self, request: ChatRequest) -> MockAnswer:
-        """The first keyed row whose text occurs, else the next of the others, again and again."""
-        for key, answer in self._keyed:
-            if key in request.user:
-                return answer
-        return next(self._others)
+            row = msgspec.json.decode(line, type=str | _ScriptRow)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}:{number}: {error}") from error
+        row = _ScriptRow(row) if isinstance(row, str) else row
+        said = row.reply
+        text = said if isinstance(said, str) else msgspec.json.encode(said).decode()
+        answer = MockAnswer(text, row.reasoning, row.finish)
+        if row.when is None:
+            ordered.append(answer)
+        else:
+            keyed.append((row.when, answer))
+    if not ordered and not keyed:
+        raise ConfigError(f"--script {path}: the file has no rows")
+    others = cycle(ordered or [MockAnswer(DEFAULT_REPLY)])
+    return lambda request: (
+        next((a for key, a in keyed if key in request.user), None) or next(others)
+    )
 
 
 BEHAVIOURS: dict[str, Callable[[MockSettings, ChatRequest], MockAnswer]] = {

@@ -24,6 +24,7 @@ from adjudge.service.formats import WireFormat
 from adjudge.service.metrics import RouteMetrics, ServiceMetrics
 from adjudge.service.queue import BackendQueue
 from adjudge.service.requests import (
+    CONTAINERS,
     ApiKeyAuth,
     AsgiReceive,
     BodyReader,
@@ -49,6 +50,7 @@ from adjudge.wire import (
 
 AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]
 _MAX_RUN_ID = 256
+_DRAIN_POLL_S = 0.05
 _client: ContextVar[str] = ContextVar("client", default="")
 """Whose key the request showed; each request has a task, and so a context, of its own."""
 JSON_HEAD = b"content-type: application/json\r\n"
@@ -93,7 +95,7 @@ class Service:
         self.formats = tuple(formats)
         self.inflight = 0
         """HTTP requests being answered."""
-        self._rendezvous = rendezvous
+        self._rendezvous = rendezvous or GroupRendezvous()
         self.metrics = ServiceMetrics()
         self.calls = CallCounter()
         self._batcher = BackendQueue(backend, settings, self.metrics.batches.add)
@@ -106,7 +108,6 @@ class Service:
         self._max_image = int(settings.max_body_mb * 1e6 / 2)
         self._max_values = settings.max_values
         self._bodies = BodyReader(int(settings.max_body_mb * 1e6), settings.max_held)
-        self._all_answered = asyncio.Event()
         self._routes: dict[str, tuple[_Answer, RouteMetrics]] = {}
         for path, answer in (
             ("/judge", self._judge),
@@ -135,15 +136,13 @@ class Service:
     async def drain(self, seconds: float) -> None:
         """Take no more requests; give those taken so long, then answer the rest ``cancelled``."""
         self.phase = ServicePhase.DRAINING
-        self._all_answered.clear()
-        if self._rendezvous is not None:
-            self._rendezvous.stop_waiting()
-        if self.inflight:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._all_answered.wait(), seconds)
+        self._rendezvous.stop_waiting()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.inflight:  # noqa: ASYNC110  (an event would cost each request)
+                    await asyncio.sleep(_DRAIN_POLL_S)
         self._batcher.stop()
-        if self._rendezvous is not None:
-            await self._rendezvous.aclose()
+        await self._rendezvous.aclose()
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         """Judge requests that are wholly here; raises :class:`RequestRefused` and ``QueueFull``."""
@@ -159,7 +158,9 @@ class Service:
                 "or with NeMo-Gym's _ng_group_id and _ng_rollout_index",
             )
         for request in requests:
-            if not _is_plain(request):
+            # Texts and numbers need not be looked through.
+            parts = request.metadata or request.messages or request.images
+            if parts or request.answer.__class__ in CONTAINERS:
                 check_request(request, self._max_image)
         client = _client.get() or _run_of(requests)
         responses = await self._batcher.score(requests, client)
@@ -170,7 +171,6 @@ class Service:
 
     async def _join_groups(self, requests: Sequence[GroupRequest]) -> list[JudgeResponse]:
         """Samples of groups in a trainer's format; without a size of their own, the settings'."""
-        rendezvous = self._find_rendezvous()
         size = self.settings.group_size
         if not size and not all(one.group_size for one in requests):
             raise invalid_request(
@@ -180,14 +180,8 @@ class Service:
         for request in requests:
             check_request(request, self._max_image)
             request.group_size = request.group_size or size
-        joining = [asyncio.ensure_future(rendezvous.join(one)) for one in requests]
+        joining = [asyncio.ensure_future(self._rendezvous.join(one)) for one in requests]
         return [await one for one in joining]
-
-    def _find_rendezvous(self) -> GroupRendezvous:
-        if self._rendezvous is None:
-            message = "this service judges no groups. Use /judge"
-            raise RequestRefused(422, ErrorKind.UNSUPPORTED, message)
-        return self._rendezvous
 
     async def __call__(self, scope: dict[str, Any], receive: AsgiReceive, send: AsgiSend) -> None:
         """Answer one request, by the ASGI protocol."""
@@ -216,8 +210,6 @@ class Service:
             return reply
         finally:
             self.inflight -= 1
-            if not self.inflight and self.phase is ServicePhase.DRAINING:
-                self._all_answered.set()
             metrics.count(outcome, time.perf_counter() - began)
 
     async def _reply(
@@ -299,15 +291,14 @@ class Service:
         try:
             return 200, JSON_HEAD, _encode(reply)
         except (TypeError, ValueError, RecursionError):
-            reply.responses = [self._sendable(one) for one in reply.responses]
+            reply.responses = [self._encoded(one)[0] for one in reply.responses]
             return 200, JSON_HEAD, _encode(reply)
 
     async def _group_judge(self, body: bytes) -> Reply:
         request, keys = self._group.read(body)
         check_request(request, self._max_image)
-        rendezvous = self._find_rendezvous()
         began = time.perf_counter()
-        response = await rendezvous.join(request)
+        response = await self._rendezvous.join(request)
         latency = round(time.perf_counter() - began, 6)
         facts = {"latency": latency, "model_version": self.backend.version}
         response = check_response(response, request, facts)
@@ -337,25 +328,22 @@ class Service:
         return answer
 
     def _response_reply(self, response: JudgeResponse) -> Reply:
-        response = self._sendable(response)
-        error = response.error
-        if error is None:
-            return 200, JSON_HEAD, _encode(response)
+        response, body = self._encoded(response)
+        if (error := response.error) is None:
+            return 200, JSON_HEAD, body
         status = 422 if error.kind in _REQUEST_FAULTS else 503
-        retry = RETRY_HEAD if status == 503 and error.passing else b""
-        return status, JSON_HEAD + retry, _encode(response)
+        return status, JSON_HEAD + (RETRY_HEAD if status == 503 and error.passing else b""), body
 
-    def _sendable(self, response: JudgeResponse) -> JudgeResponse:
-        """Itself; or a failure instead, when the backend put something in that is no JSON."""
+    def _encoded(self, response: JudgeResponse) -> tuple[JudgeResponse, bytes]:
+        """As JSON; a failure instead, when the backend put something in that is none."""
         try:
-            _encode(response)
+            return response, _encode(response)
         except (TypeError, ValueError, RecursionError) as error:
             self.metrics.failed(ErrorKind.BUG)
             broken = self._errors.report(f"the response is no JSON ({type(error).__name__})")
             broken.request_id = response.request_id
             broken.metadata = {"model_version": self.backend.version}
-            return broken
-        return response
+            return broken, _encode(broken)
 
 
 _encode = msgspec.json.Encoder().encode
@@ -400,12 +388,6 @@ def _run_of(requests: Sequence[JudgeRequest]) -> str:
         return ""
     run = metadata.get("run_id")
     return run[:_MAX_RUN_ID] if isinstance(run, str) else ""
-
-
-def _is_plain(request: JudgeRequest) -> bool:
-    """Whether it brings texts and numbers only, so that nothing in it has to be looked through."""
-    parts = request.metadata or request.messages or request.images
-    return not (parts or isinstance(request.answer, list | dict))
 
 
 def _refusal(

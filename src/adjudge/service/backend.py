@@ -11,7 +11,7 @@ import logging
 import math
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.spec import RewardSpec, is_trained_judge
 from adjudge.text import replace_surrogates
 from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 
@@ -70,17 +69,18 @@ class Damping(msgspec.Struct, frozen=True):
             response.reward_components = damped
 
 
-class GroupRendezvous(ABC):
-    """Where the samples of a group wait for each other."""
+class GroupRendezvous:
+    """Where the samples of a group wait for each other; this one judges none."""
 
-    @abstractmethod
-    async def join(self, request: GroupRequest) -> JudgeResponse:
+    async def join(self, request: GroupRequest) -> JudgeResponse:  # noqa: ARG002
         """The answer to one sample, once its group is complete or was closed."""
+        message = "this service judges no groups. Use /judge"
+        raise GradingFailure(ErrorKind.UNSUPPORTED, message)
 
-    def stop_waiting(self) -> None:  # noqa: B027  (nothing waits here by default)
+    def stop_waiting(self) -> None:
         """Nobody can come any more: end the groups that are not complete."""
 
-    async def aclose(self) -> None:  # noqa: B027
+    async def aclose(self) -> None:
         """Answer those that still wait, and stop."""
 
 
@@ -103,7 +103,7 @@ class Backend(ABC):
     grader_names: Sequence[str] = ()
     damping: Damping | None = None
     function: SpecRewardFunction | None = None
-    rendezvous: GroupRendezvous | None = None
+    rendezvous: GroupRendezvous = GroupRendezvous()
 
     async def start(self) -> None:  # noqa: B027  (nothing to load by default)
         """Load what is needed; the service is not ready before."""
@@ -118,39 +118,6 @@ class Backend(ABC):
 
     async def aclose(self) -> None:  # noqa: B027
         """Let go of models, connections, threads."""
-
-    def list_lost_fields(self, item: Mapping[str, Any]) -> Iterator[str]:  # noqa: ARG002
-        """What it reads and a sample of the fields ``item`` alone has not, in words."""
-        return iter(())
-
-
-def load_backend(
-    target: str,
-    *,
-    arguments: Mapping[str, str] | None = None,
-    damping: Damping | None = None,
-) -> Backend:
-    """The backend that ``target`` names: a reward spec, or a class (``module:Class``).
-
-    A spec is a ``.toml`` file or the folder of a trained judge. ``arguments`` go to the class's
-    constructor by name, read as its annotations say; a spec takes none. Nothing is loaded before
-    ``start``. Raises :class:`ConfigError` naming what is wrong.
-    """
-    from adjudge.service.spec_backend import SpecBackend  # noqa: PLC0415  (it derives from Backend)
-    from adjudge.service.user_backend import UserBackend  # noqa: PLC0415
-
-    if target.endswith(".toml") or is_trained_judge(target):
-        if arguments:
-            raise ConfigError(
-                f"{target}: a reward spec takes no arguments. Set the values in the file."
-            )
-        return SpecBackend(RewardSpec.load(target), damping)
-    if ":" in target:
-        return UserBackend(target, arguments, damping)
-    raise ConfigError(
-        f"{target!r}: must be a reward spec (a .toml file), the folder of a trained judge, or "
-        "'module:Class' of your own judge"
-    )
 
 
 def find_shape_problem(responses: Any, asked: int) -> str | None:
@@ -174,24 +141,21 @@ def check_response(
     no score; one without either, with a score that is no finite number, or with metadata that is no
     dict gets an error.
     """
-    score, error, metadata = response.score, response.error, response.metadata
-    if metadata is not None and not isinstance(metadata, dict):
+    checked: JudgeResponse = response.__copy__()  # type: ignore[attr-defined]  # each struct has it
+    checked.request_id = request.request_id
+    metadata, score = response.metadata, response.score
+    if metadata is None:
+        checked.metadata = facts
+    elif isinstance(metadata, dict):
+        checked.metadata = {**metadata, **facts}
+    else:
         problem = f"the metadata is no dict but {type(metadata).__name__}"
-        score, error, metadata = None, ErrorInfo(ErrorKind.BUG, problem), None
-    if error is not None:
-        score = None
-    elif type(score) is not float or not math.isfinite(score):
-        score, error = _check_score(score)
-    return JudgeResponse(
-        score,
-        request.request_id,
-        response.explanation,
-        response.detailed_scores,
-        response.confidence,
-        {**metadata, **facts} if metadata else facts,
-        error,
-        reward_components=None if score is None else response.reward_components,
-    )
+        checked.metadata, checked.error = facts, ErrorInfo(ErrorKind.BUG, problem)
+    if checked.error is None and (type(score) is not float or not math.isfinite(score)):
+        checked.score, checked.error = _check_score(score)
+    if checked.error is not None:
+        checked.score = checked.reward_components = None
+    return checked
 
 
 def _check_score(score: Any) -> tuple[float | None, ErrorInfo | None]:

@@ -92,8 +92,10 @@ class RouteMetrics:
         self.seconds.add(seconds)
 
 
-class ServiceMetrics:
-    """One service's counters, in a registry of their own."""
+class ServiceMetrics(Collector):
+    """One service's counters and gauges, and what the judges' endpoints count themselves."""
+
+    _queue: BackendQueue
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -102,9 +104,10 @@ class ServiceMetrics:
         self.batches = BucketCounts(_SIZE_BUCKETS)
         ProcessCollector(registry=self.registry)
 
-    def watch(self, gauges: BackendQueue) -> None:
+    def watch(self, queue: BackendQueue) -> None:
         """Where to read what holds at the moment."""
-        self.registry.register(_ServiceCollector(self, gauges))
+        self._queue = queue
+        self.registry.register(self)
 
     def route(self, path: str) -> RouteMetrics:
         """The counters of a route."""
@@ -119,14 +122,6 @@ class ServiceMetrics:
         """All numbers, as Prometheus reads them; on the service's event loop."""
         return generate_latest(self.registry)
 
-
-class _ServiceCollector(Collector):
-    """The service's counters, its gauges, and what the judges' endpoints count themselves."""
-
-    def __init__(self, metrics: ServiceMetrics, gauges: BackendQueue) -> None:
-        self._metrics = metrics
-        self._gauges = gauges
-
     def describe(self) -> Iterator[Metric]:
         """Nothing beforehand: registering must not need a running loop."""
         return iter(())
@@ -134,11 +129,9 @@ class _ServiceCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """What holds now."""
         yield from self._counted()
-        yield GaugeMetricFamily("judge_inflight", "judgements under way now", self._gauges.judging)
-        yield GaugeMetricFamily(
-            "judge_queue_size", "judgements that wait now", self._gauges.waiting
-        )
-        yield from _collect_shares(self._gauges.queue)
+        yield GaugeMetricFamily("judge_inflight", "judgements under way now", self._queue.judging)
+        yield GaugeMetricFamily("judge_queue_size", "judgements that wait now", self._queue.waiting)
+        yield from _collect_shares(self._queue.queue)
         yield from _collect_upstream(open_connections())
 
     def _counted(self) -> Iterator[Metric]:
@@ -152,16 +145,16 @@ class _ServiceCollector(Collector):
             "seconds from a request's arrival to its answer",
             labels=("route",),
         )
-        for route in self._metrics.routes:
+        for route in self.routes:
             for outcome, count in route.outcomes.items():
                 requests.add_metric((route.path, outcome), count)
             seconds.add_metric((route.path,), route.seconds.buckets(), route.seconds.sum)
         failures = CounterMetricFamily(
             "judge_failures", "judgements that ended without a score", labels=("kind",)
         )
-        for kind, count in self._metrics.failures.items():
+        for kind, count in self.failures.items():
             failures.add_metric((kind,), count)
-        batches = self._metrics.batches
+        batches = self.batches
         sizes = HistogramMetricFamily(
             "judge_batch_size", "judgements that were begun at once, those of groups left out"
         )

@@ -19,8 +19,9 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.service.backend import Backend, BackendErrors, check_response, find_shape_problem
@@ -35,22 +36,21 @@ _MAX_CLIENTS = 64
 """Clients at a time; more would let whoever invents runs grow the queue without end."""
 
 
+@dataclass(slots=True, eq=False)
 class Share(Generic[_T]):
-    """One client's queue: what waits, oldest first, and how long it waited."""
+    """One client's queue: what waits, oldest first, and how long it waited.
 
-    __slots__ = ("begun", "items", "name", "used", "wait_s", "waiting", "weight")
+    ``waiting``, ``begun``: judgements that wait, that were begun; ``wait_s``: how long those waited
+    in all.
+    """
 
-    def __init__(self, name: str, weight: float) -> None:
-        self.name = name
-        self.weight = weight
-        self.items: OrderedDict[_T, None] = OrderedDict()
-        self.waiting = 0
-        """Judgements that wait."""
-        self.begun = 0
-        """Judgements that were begun."""
-        self.wait_s = 0.0
-        """How long those waited, in all."""
-        self.used = 0.0
+    name: str
+    weight: float
+    items: OrderedDict[_T, None] = field(default_factory=OrderedDict)
+    waiting: int = 0
+    begun: int = 0
+    wait_s: float = 0.0
+    used: float = 0.0
 
 
 _get_used = attrgetter("used")
@@ -70,9 +70,6 @@ class FairQueue(Generic[_T]):
         self.shares: dict[str, Share[_T]] = {}
         for name in self._weights:
             self.share(name)
-
-    def __len__(self) -> int:
-        return sum(len(share.items) for share in self.busy)
 
     def share(self, name: str) -> Share[_T]:
         """The queue of a client; idle runs make room for others."""
@@ -193,28 +190,21 @@ class QueueFull(GradingFailure):
         self.retry_after = retry_after
 
 
+@dataclass(slots=True, eq=False)
 class _Arrival:
-    """Requests that came together, how many of them were handed out, and the answers so far."""
+    """Requests that came together, how many of them were handed out, and the answers so far.
 
-    __slots__ = (
-        *("answers", "arrived", "done", "queued_at", "requests", "share", "taken", "unanswered"),
-    )
+    ``done`` is also done when nobody waits any more: a cancelled caller cancels it.
+    """
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        requests: Sequence[JudgeRequest],
-        share: Share[_Arrival],
-    ) -> None:
-        self.requests = requests
-        self.share = share
-        self.taken = 0
-        self.answers: list[JudgeResponse | None] = [None] * len(requests)
-        self.unanswered = len(requests)
-        self.done: asyncio.Future[list[JudgeResponse]] = loop.create_future()
-        """Also done when nobody waits any more: a cancelled caller cancels it."""
-        self.arrived = time.perf_counter()
-        self.queued_at = loop.time()
+    requests: Sequence[JudgeRequest]
+    share: Share[_Arrival]
+    done: asyncio.Future[list[JudgeResponse]]
+    queued_at: float
+    answers: list[JudgeResponse | None]
+    unanswered: int
+    taken: int = 0
+    arrived: float = field(default_factory=time.perf_counter)
 
     def finish(self) -> None:
         """All are answered: let the caller have them."""
@@ -223,16 +213,6 @@ class _Arrival:
 
 _Part = tuple[_Arrival, int, int]
 """Requests of one arrival: from the first place to before the second."""
-
-
-class _Lane:
-    """One batch after another in the backend's hands: what is there now, and the task."""
-
-    __slots__ = ("parts", "task")
-
-    def __init__(self, parts: list[_Part]) -> None:
-        self.parts = parts
-        self.task: asyncio.Task[None] | None = None
 
 
 class BackendQueue:
@@ -261,7 +241,8 @@ class BackendQueue:
         self._arrivals: dict[_Arrival, None] = {}  # the oldest first
         self.queue: FairQueue[_Arrival] = FairQueue(settings.queue_size, settings.client_weights)
         """Those with requests to hand out."""
-        self._lanes: set[_Lane] = set()
+        self._lanes: dict[asyncio.Task[None], list[_Part]] = {}
+        """Tasks that judge one batch after another, and what each has in hand."""
         self._alarm: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._busy_since = self._loop.time()
@@ -276,7 +257,7 @@ class BackendQueue:
     @property
     def judging(self) -> int:
         """Requests in the backend's hands that somebody still waits for."""
-        parts = [part for lane in self._lanes for part in lane.parts]
+        parts = [part for lane in self._lanes.values() for part in lane]
         return sum(
             arrival.answers[start:stop].count(None)
             for arrival, start, stop in parts
@@ -301,11 +282,13 @@ class BackendQueue:
                 "fewer at once, or raise the service's queue_size or concurrency",
                 seconds,
             )
+        now, count = self._loop.time(), len(requests)
         if not self._arrivals:
-            self._busy_since, self._answered = self._loop.time(), 0
-        arrival = _Arrival(self._loop, requests, share)
+            self._busy_since, self._answered = now, 0
+        done = self._loop.create_future()
+        arrival = _Arrival(requests, share, done, now, [None] * count, count)
         self._arrivals[arrival] = None
-        self.queue.add(share, arrival, len(requests))
+        self.queue.add(share, arrival, count)
         if self._alarm is None:
             self._alarm = self._loop.call_later(self._settings.deadline_s, self._check_deadlines)
         self._pump()
@@ -346,29 +329,26 @@ class BackendQueue:
     def _pump(self) -> None:
         """Give the backend what it takes now."""
         while len(self._lanes) < self._max_lanes and (parts := self._next_parts()):
-            self._start(_Lane(parts))
+            task = self._loop.create_task(self._work(parts))
+            self._lanes[task] = parts
+            # Not in the task: one that is cancelled before it begins never runs a line of its own.
+            task.add_done_callback(self._on_lane_end)
 
-    def _start(self, lane: _Lane) -> None:
-        self._lanes.add(lane)
-        lane.task = self._loop.create_task(self._work(lane))
-        # Not in the task: one that is cancelled before it begins never runs a line of its own.
-        lane.task.add_done_callback(lambda _: self._on_lane_end(lane))
-
-    def _on_lane_end(self, lane: _Lane) -> None:
-        self._lanes.discard(lane)
+    def _on_lane_end(self, task: asyncio.Task[None]) -> None:
+        del self._lanes[task]
         self._pump()
 
-    async def _work(self, lane: _Lane) -> None:
-        """Judge what is in ``lane``, then what is due next; one task, as long as there is more."""
-        while True:
-            await self._judge(lane.parts)
+    async def _work(self, parts: list[_Part]) -> None:
+        """Judge ``parts``, then what is due next; one task, as long as there is more."""
+        task: Any = asyncio.current_task()
+        while parts:
+            await self._judge(parts)
             # The backend may have swallowed a cancellation; it must not hit the next batch.
-            if lane.task is None or lane.task.cancelling():
+            if task.cancelling():
                 return
-            if not (parts := self._next_parts()):
-                return
-            lane.parts = parts
-            await asyncio.sleep(0)  # the rest of the loop has its turn, whatever the backend does
+            if parts := self._next_parts():
+                self._lanes[task] = parts
+                await asyncio.sleep(0)  # the rest of the loop has its turn
 
     def _next_parts(self) -> list[_Part]:
         """The next batch, by turns of the clients; none while it should wait for more."""
@@ -476,9 +456,7 @@ class BackendQueue:
         self.queue.drop(arrival.share, arrival, len(arrival.requests) - arrival.taken)
         if not arrival.taken:
             return
-        for lane in self._lanes:
+        for task, parts in self._lanes.items():
             # Not twice: a backend that cleans up after a cancellation would be cut off in it.
-            if lane.task is None or lane.task.cancelling():
-                continue
-            if all(part[0].done.done() for part in lane.parts):
-                lane.task.cancel()
+            if not task.cancelling() and all(part[0].done.done() for part in parts):
+                task.cancel()

@@ -27,11 +27,11 @@ from adjudge.service.backend import (
     Damping,
     GroupRendezvous,
     failure_response,
-    load_backend,
 )
 from adjudge.service.queue import BackendQueue, QueueFull
 from adjudge.service.rendezvous import make_rendezvous
 from adjudge.service.settings import ServiceSettings
+from adjudge.service.user_backend import load_backend
 from adjudge.text import encode_exactly
 from adjudge.wire import GroupRequest, JudgeRequest, JudgeResponse
 
@@ -98,9 +98,6 @@ class JudgeReplica:
             if not isinstance(request, GroupRequest):
                 [response] = await self._queue.score((request,))
                 return response
-            if self._rendezvous is None:
-                message = "this service judges no groups. Use /judge"
-                return ReplicaRefusal(ErrorKind.UNSUPPORTED, message)
             return await self._rendezvous.join(request)
         except GradingFailure as failure:
             wait = getattr(failure, "retry_after", None)
@@ -145,7 +142,7 @@ class RayBackend(Backend):
     """A backend whose judging replicas do.
 
     Is its own rendezvous: the samples of a group meet in the replica that their key leads to.
-    ``arguments`` and ``damping`` are :func:`~adjudge.service.backend.load_backend`'s.
+    ``arguments`` and ``damping`` are :func:`~adjudge.service.user_backend.load_backend`'s.
     """
 
     one_by_one = True

@@ -8,10 +8,10 @@ while waiting, and a sample that never comes costs the others ``group_timeout_s`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -60,6 +60,7 @@ _MAX_ID_LENGTH = 256
 _SAMPLES_PER_PLACE = 16  # samples that wait, per `queue_size`
 _REMEMBERED = 8192  # answers of settled groups kept for late retries
 _GroupKey = tuple[str, str]
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True, eq=False)
@@ -89,8 +90,8 @@ class _GroupSample:
 
 
 @dataclass(slots=True, eq=False)
-class _OpenGroup:
-    """A group that is not settled yet; ``closed``: it waits for nobody any more.
+class _Group:
+    """A group; ``closed``: it waits for nobody any more. ``counts`` are there once it is settled.
 
     ``awaited``: with how many samples it closes. ``failed``: those that it had when it was settled
     before, and that may come again.
@@ -104,20 +105,14 @@ class _OpenGroup:
     failed: dict[str, _GroupSample] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
     closed: bool = False
+    counts: dict[str, int] = field(default_factory=dict)
 
-    def counts(self) -> dict[str, int]:
+    def count(self) -> dict[str, int]:
         """How many were there, announced themselves as aborted, and never came."""
         aborted = sum(not member.takes_part for member in self.samples.values())
         present = len(self.samples) - aborted
         absent = self.size - len(self.samples)
         return {"size": self.size, "present": present, "aborted": aborted, "absent": absent}
-
-
-@dataclass(slots=True)
-class _FinishedGroup:
-    size: int
-    counts: dict[str, int]
-    samples: dict[str, _GroupSample]
 
 
 class Rendezvous(GroupRendezvous):
@@ -127,17 +122,15 @@ class Rendezvous(GroupRendezvous):
     that are there; ``deadline_s`` for a sample's graders and for those that compare;
     ``concurrency`` samples are judged at once; ``queue_size`` groups may be open, with as much
     text as sixteen of the largest requests have.
-
-    Raises ``ConfigError`` for a spec that cannot be judged this way (``sample_rate``).
     """
 
     def __init__(self, function: SpecRewardFunction, settings: ServiceSettings) -> None:
         self._judging = GroupJudge(function, settings.deadline_s)
         self._settings = settings
         self._slots = FairSlots(settings.concurrency)
-        self._open: dict[_GroupKey, _OpenGroup] = {}
-        self._settled: dict[_GroupKey, _FinishedGroup] = {}
-        self._waiting = self._remembered = self._held_bytes = 0
+        self._open: dict[_GroupKey, _Group] = {}
+        self._settled: dict[_GroupKey, _Group] = {}
+        self._held_bytes = 0
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
@@ -191,7 +184,7 @@ class Rendezvous(GroupRendezvous):
                 task.cancel()
             await asyncio.wait(tasks)
 
-    def _end(self, groups: list[_OpenGroup]) -> None:
+    def _end(self, groups: list[_Group]) -> None:
         for group in groups:
             self._drop(group)
             # Without counts: the group was not settled, and may meet again elsewhere.
@@ -201,7 +194,7 @@ class Rendezvous(GroupRendezvous):
             if not group.settled.done():
                 group.settled.set_result(None)
 
-    def _find_or_add(self, request: GroupRequest) -> _OpenGroup | JudgeResponse:
+    def _find_or_add(self, request: GroupRequest) -> _Group | JudgeResponse:
         """The group that the request sits in now, or its answer if it has been settled."""
         key, name = _check_ids(request)
         said, size = _request_digest(request)
@@ -224,7 +217,6 @@ class Rendezvous(GroupRendezvous):
         elif request.replays and member.digest != said and not group.closed:
             _abort_sample(member)
             self._forget_text(member)
-            self._waiting -= 1
             del group.samples[name]
             self._add_sample(group, name, _GroupSample(request, said, size))
         elif not request.replays:
@@ -234,7 +226,7 @@ class Rendezvous(GroupRendezvous):
     def _open_again(
         self,
         key: _GroupKey,
-        settled: _FinishedGroup,
+        settled: _Group,
         request: GroupRequest,
         said: bytes,
         size: int,
@@ -257,23 +249,21 @@ class Rendezvous(GroupRendezvous):
         group = self._open_group(key, settled.size)
         group.awaited, group.samples = len(settled.samples), kept
         group.failed = {n: one for n, one in settled.samples.items() if n not in kept}
-        self._waiting += len(kept)
         del self._settled[key]
-        self._remembered -= len(settled.samples)
         return True
 
-    def _open_group(self, key: _GroupKey, size: int) -> _OpenGroup:
-        most = self._settings.queue_size
-        full = len(self._open) >= most or self._waiting >= _SAMPLES_PER_PLACE * most
+    def _open_group(self, key: _GroupKey, size: int) -> _Group:
+        most, waiting = self._settings.queue_size, _count_samples(self._open)
+        full = len(self._open) >= most or waiting >= _SAMPLES_PER_PLACE * most
         runs = [run for run, _ in self._open] if full else []
         if full and runs.count(key[0]) >= most // len({*runs, key[0]}):
             raise QueueFull(
-                f"{len(self._open)} groups are open with {self._waiting} samples: raise "
+                f"{len(self._open)} groups are open with {waiting} samples: raise "
                 "queue_size, or send fewer groups at once",
                 retry_after=1.0,
             )
         loop = asyncio.get_running_loop()
-        group = self._open[key] = _OpenGroup(key, size, loop.create_future(), size)
+        group = self._open[key] = _Group(key, size, loop.create_future(), size)
         group.timer = loop.call_later(self._settings.group_timeout_s, self._close, group)
         return group
 
@@ -286,7 +276,7 @@ class Rendezvous(GroupRendezvous):
                 retry_after=1.0,
             )
 
-    def _add_sample(self, group: _OpenGroup, name: str, member: _GroupSample) -> None:
+    def _add_sample(self, group: _Group, name: str, member: _GroupSample) -> None:
         """A new sample of an open group, judged from now on."""
         if len(group.samples) >= group.size:
             raise _full_error(group.size)
@@ -297,7 +287,6 @@ class Rendezvous(GroupRendezvous):
         before = group.failed.get(name)
         if before is not None and before.judged is not None and before.digest == member.digest:
             member.compared = self._judging.comparison(before.judged)
-        self._waiting += 1
         self._held_bytes += member.size
         if not request.aborted:
             member.sample = request_to_sample(request)
@@ -319,25 +308,28 @@ class Rendezvous(GroupRendezvous):
         self._held_bytes -= member.size
         member.size = 0
 
-    def _close(self, group: _OpenGroup) -> None:
+    def _close(self, group: _Group) -> None:
         """Wait for nobody any more: settle the group with those that are there."""
         if group.closed:
             return
         group.closed = True
         if group.timer is not None:
             group.timer.cancel()
+        self._task(self._settle(group))
 
-        def done(task: asyncio.Task[None]) -> None:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                self._drop(group)
-                if not group.settled.done():
-                    group.settled.set_exception(error)
-                    group.settled.exception()  # seen, also where nobody waits
+    async def _settle(self, group: _Group) -> None:
+        try:
+            await self._judge_group(group)
+        except Exception as error:  # noqa: BLE001  (who waits gets it)
+            self._drop(group)
+            if not group.settled.done():
+                group.settled.set_exception(error)
+                group.settled.exception()  # seen, also where nobody waits
+        if not group.settled.done():
+            group.settled.set_result(None)
 
-        self._task(self._settle(group), done)
-
-    async def _settle(self, group: _OpenGroup) -> None:
-        counts = group.counts()
+    async def _judge_group(self, group: _Group) -> None:
+        counts = group.counts = group.count()
         # Of those that failed before and did not come again their failures hold: else one missing
         # reward would not drop its group any more.
         known = {name: one for name, one in group.failed.items() if one.judged is not None}
@@ -366,42 +358,37 @@ class Rendezvous(GroupRendezvous):
             )
         self._drop(group)
         group.samples = {**group.failed, **group.samples}  # who has not come may still come
-        self._remember(group, counts)
-        if not group.settled.done():
-            group.settled.set_result(None)
+        self._remember(group)
 
-    def _drop(self, group: _OpenGroup) -> None:
+    def _drop(self, group: _Group) -> None:
         if self._open.pop(group.key, None) is not None:
-            self._waiting -= len(group.samples)
             for member in group.samples.values():
                 self._forget_text(member)
         if group.timer is not None:
             group.timer.cancel()
 
-    def _remember(self, group: _OpenGroup, counts: dict[str, int]) -> None:
+    def _remember(self, group: _Group) -> None:
         """Keep the answers for retries that come late; the oldest groups are forgotten."""
         for member in group.samples.values():
             member.sample = member.judging = None
             member.request = _without_text(member.request)
-        self._settled[group.key] = _FinishedGroup(group.size, counts, group.samples)
-        self._remembered += len(group.samples)
-        while self._remembered > _REMEMBERED and len(self._settled) > 1:
-            oldest = self._settled.pop(next(iter(self._settled)))
-            self._remembered -= len(oldest.samples)
+        self._settled[group.key] = group
+        while len(self._settled) > 1 and _count_samples(self._settled) > _REMEMBERED:
+            del self._settled[next(iter(self._settled))]
 
-    def _task(
-        self, work: Any, done: Callable[[asyncio.Task[Any]], None] | None = None
-    ) -> asyncio.Task[Any]:
+    def _task(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        if done is not None:
-            task.add_done_callback(done)
         return task
 
 
-def make_rendezvous(backend: Backend, settings: ServiceSettings) -> GroupRendezvous | None:
-    """The backend's own, or one for its spec; ``None`` where nothing judges groups."""
+def _count_samples(groups: Mapping[_GroupKey, _Group]) -> int:
+    return sum(len(group.samples) for group in groups.values())
+
+
+def make_rendezvous(backend: Backend, settings: ServiceSettings) -> GroupRendezvous:
+    """The backend's own, or one for its spec."""
     if backend.function is None or backend.damping is not None:
         return backend.rendezvous
     return Rendezvous(backend.function, settings)
@@ -440,7 +427,7 @@ def _request_digest(request: GroupRequest) -> tuple[bytes, int]:
     return blake2b(body, digest_size=16).digest(), len(body)
 
 
-def _finished_answer(settled: _FinishedGroup, request: GroupRequest, said: bytes) -> JudgeResponse:
+def _finished_answer(settled: _Group, request: GroupRequest, said: bytes) -> JudgeResponse:
     """The answer of a settled group to a retry; late samples get none."""
     if settled.size != request.group_size:
         raise _size_error(request.group_size, settled.size)

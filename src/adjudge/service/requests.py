@@ -13,6 +13,7 @@ import hmac
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -35,7 +36,7 @@ _MAX_NAMED_KEYS, _NAME_LENGTH = 10, 60
 _VALUES_PER_CONTAINER = 10  # a list or object costs the loop ten times what a number does
 _NON_STRUCTURE_BYTES = bytes(set(range(256)) - set(b'",[{'))
 _SLICE_BYTES = 1 << 20
-_CONTAINERS: frozenset[type] = frozenset({list, dict})
+CONTAINERS: frozenset[type] = frozenset({list, dict})
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 _IMAGE_PARTS = ("image_url", "input_image", "image")
 _IMAGE_BYTES = {
@@ -234,7 +235,7 @@ def check_request(request: JudgeRequest, max_image: int) -> None:
         if (found := len(getattr(request, name) or ())) > MAX_PARTS:
             raise invalid_request(f"{name}: found {found}, at most {MAX_PARTS} in one sample", 413)
     for brought in (request.metadata, request.messages, request.answer):
-        if brought.__class__ in _CONTAINERS:
+        if brought.__class__ in CONTAINERS:
             _check_depth(brought)
     if request.images:
         request.images = [to_data_uri(image, max_image) for image in request.images]
@@ -249,7 +250,7 @@ def _check_depth(value: Any) -> None:
             if is_object and one.get("type") in _IMAGE_PARTS:
                 _check_part(one)
             inner = one.values() if is_object else one
-            below += [each for each in inner if each.__class__ in _CONTAINERS]
+            below += [each for each in inner if each.__class__ in CONTAINERS]
         if not below:
             return
         level = below
@@ -347,7 +348,7 @@ class ApiKeyAuth:
             for name, value in headers:
                 if name == b"origin":
                     raise _unauthorised("requests from web pages need a key")
-                if name == b"host" and not is_loopback_header(value.decode("latin-1")):
+                if name == b"host" and not _is_here(value):
                     raise _unauthorised("requests to another name than this machine's need a key")
             return ""
         shown = [_presented_key(value) for name, value in headers if name == b"authorization"]
@@ -356,6 +357,11 @@ class ApiKeyAuth:
                 if hmac.compare_digest(shown[0], key):
                     return client
         raise _unauthorised("no key or a wrong one (Authorization: Bearer …)")
+
+
+@lru_cache(maxsize=64)
+def _is_here(host: bytes) -> bool:
+    return is_loopback_header(host.decode("latin-1"))
 
 
 def _presented_key(value: bytes) -> bytes:

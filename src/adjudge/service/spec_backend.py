@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
+from adjudge.errors import ConfigError, ErrorKind, JudgeAuthError
 from adjudge.graders.base import is_listwise
-from adjudge.graders.binding import ArgumentBinding
 from adjudge.intake.rollouts import RolloutParts, read_rollout, sample_of_rollout
 from adjudge.judges.endpoint.connections import aclose_all
 from adjudge.rewards.batch_grader import BatchGrader
@@ -218,24 +217,6 @@ class SpecBackend(Backend):
             return f"missing.policy = {self.spec.missing.policy!r}"
         return None
 
-    def list_lost_fields(self, item: Mapping[str, Any]) -> Iterator[str]:
-        """What the spec reads and a sample of the fields ``item`` alone has not, in words."""
-        mode = self.spec.reward.combine_mode
-        if mode != "replace" and "env_reward" not in item:
-            yield f"reward.combine_mode = {mode!r} needs env_reward"
-        for entry in self.spec.graders:
-            if entry.scope != "outcome":  # an event's fields are made of the messages
-                continue
-            grader, where = self._graders[entry.name], f"graders.{entry.name}"
-            mapped = [path.partition(".")[0] for path in (entry.mapper or {}).values()]
-            if lost := [field for field in mapped if field not in item]:
-                yield f"{where}: mapper reads {lost[0]}"
-                continue
-            try:
-                ArgumentBinding(entry.name, grader, entry.mapper).arguments(item, 0)
-            except GradingFailure as error:
-                yield f"{where}: {error}"
-
     async def start(self) -> None:
         """Load the judges that are models of this machine; raises :class:`ConfigError`."""
         for judge in self._judges.values():
@@ -273,23 +254,12 @@ def _is_slow(grader: Any) -> bool:
 class GroupJudge:
     """What :class:`~adjudge.rewards.SpecRewardFunction` does with a group, in two steps.
 
-    ``deadline_s``: for one sample's graders, and for those that compare the group. Every failure
-    is that sample's (or that group's) at once: waiting out an outage is for the training side, and
-    so is policy ``raise``. Raises ``ConfigError`` for ``sample_rate`` below 1.
+    ``function`` is of a spec as a service applies it (:func:`adapt_spec`). ``deadline_s``: for one
+    sample's graders, and for those that compare the group.
     """
 
     def __init__(self, function: SpecRewardFunction, deadline_s: float) -> None:
         spec, graders = function.spec, function.graders
-        if spec.reward.sample_rate < 1:
-            raise ConfigError(
-                f"{spec.where}: reward.sample_rate: must be 1 in a service, since the sender of a "
-                f"group waits for its answer (found {spec.reward.sample_rate:g}). Set 1, and send "
-                "fewer groups."
-            )
-        calm: dict[str, Any] = {"max_missing": 1.0, "patience_s": 0.0}
-        if spec.missing.policy == "raise":
-            calm["policy"] = "mask"
-        spec = spec.model_copy(update={"missing": spec.missing.model_copy(update=calm)})
         together = [entry for entry in spec.graders if is_listwise(graders[entry.name])]
         alone = [entry for entry in spec.graders if entry not in together]
         self.names = [entry.name for entry in spec.graders]

@@ -1,7 +1,7 @@
 """A class of the user's own behind the judge service (``module:Class``).
 
 Its signatures say what its constructor and ``score`` take. What it may not return is an error of
-that request.
+that request. :func:`load_backend` knows a class from a reward spec.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from adjudge.config_tables import explain_problem
 from adjudge.engine.loop import SerialThread
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.extensions import import_named
+from adjudge.rewards.spec import RewardSpec, is_trained_judge
 from adjudge.service.backend import Backend, Damping, failure_response, shorten
+from adjudge.service.spec_backend import SpecBackend
 from adjudge.text import replace_surrogates
 from adjudge.wire import JudgeRequest, JudgeResponse
 
@@ -313,3 +315,29 @@ def read_answer(request: JudgeRequest, said: Any) -> JudgeResponse:
         failure = GradingFailure("bug", "detailed_scores or metadata hold what JSON cannot")
         return failure_response(failure, request.request_id)
     return response
+
+
+def load_backend(
+    target: str,
+    *,
+    arguments: Mapping[str, str] | None = None,
+    damping: Damping | None = None,
+) -> Backend:
+    """The backend that ``target`` names: a reward spec, or a class (``module:Class``).
+
+    A spec is a ``.toml`` file or the folder of a trained judge. ``arguments`` go to the class's
+    constructor by name, read as its annotations say; a spec takes none. Nothing is loaded before
+    ``start``. Raises :class:`ConfigError` naming what is wrong.
+    """
+    if target.endswith(".toml") or is_trained_judge(target):
+        if arguments:
+            raise ConfigError(
+                f"{target}: a reward spec takes no arguments. Set the values in the file."
+            )
+        return SpecBackend(RewardSpec.load(target), damping)
+    if ":" in target:
+        return UserBackend(target, arguments, damping)
+    raise ConfigError(
+        f"{target!r}: must be a reward spec (a .toml file), the folder of a trained judge, or "
+        "'module:Class' of your own judge"
+    )

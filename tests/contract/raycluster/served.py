@@ -23,7 +23,7 @@ def post(url: str, body: dict[str, Any], key: str = "s3cret") -> tuple[int, dict
 
 
 def serving(target: str | Path, nodes: TwoNodes) -> Any:
-    here = ["--port=0", "--json", "--until-eof", "--api-key-env=JUDGE_KEY", "--group-timeout-s=20"]
+    here = ["--port=0", "--json", "--until-eof", "--client=JUDGE_KEY", "--group-timeout-s=20"]
     there = ["--ray", "--replicas=2", f"--ray-address={nodes.address}"]
     command = [sys.executable, "-m", "adjudge", "serve", str(target), *here, *there]
     return start_service_process(command)

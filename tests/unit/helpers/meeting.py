@@ -68,7 +68,9 @@ def function(
     graders: dict[str, Any] = {"quality": Quality()}
     if listwise:
         graders["longest"] = Longest(wait)
-    return build(graders, reward=reward, missing={"patience_s": 0, **(policy or {})})
+    return build(
+        graders, reward=reward, missing={"patience_s": 0, "max_missing": 1.0, **(policy or {})}
+    )
 
 
 def settings(**given: Any) -> ServiceSettings:

@@ -4,22 +4,7 @@ __all__ = ["JUDGES"]
 
 JUDGES = '''
 import asyncio, threading
-from typing import Dict
 from adjudge import GradingFailure
-
-class YourJudgeModel:
-    def __init__(self, model_path: str):
-        self.model_path = model_path
-
-    def score(self, prompt: str, completion: str, answer: str) -> Dict:
-        if answer and answer.lower() in completion.lower():
-            score = 0.9
-        else:
-            score = len(prompt) / 100
-        return {
-            "score": min(max(score, 0.0), 1.0),
-            "explanation": f"Model confidence: {score:.3f}",
-        }
 
 class Typed:
     def __init__(self, size: int, share: float = 0.5, *, loud: bool = False):
@@ -46,10 +31,6 @@ class Unordered:
             "set": {0.25, 0.75},
         }[requests[0]["completion"]]
 
-class Everything:
-    def score(self, **fields):
-        return float(len(fields))
-
 class Says:
     """Answers with what the completion names."""
     answers = {
@@ -57,9 +38,7 @@ class Says:
         "no score": {"explanation": "x"}, "typo": {"score": 1, "explantion": "x"},
         "unsure": {"score": 1, "confidence": 1.5},
         "aspect": {"score": 1, "detailed_scores": {"a": float("nan")}},
-        "list": [0.5], "wordless": {"score": 1, "explanation": 5}, "huge": 10**400, "bool": True,
-        "int": 1, "empty": {},
-        "numbered": {"score": 1, "detailed_scores": {1: 0.5}},
+        "list": [0.5], "wordless": {"score": 1, "explanation": 5}, "huge": 10**400, "empty": {},
         "object": {"score": 1, "metadata": {"x": object()}},
     }
     def score(self, completion):
@@ -78,20 +57,6 @@ class Breaks:
         if completion == "offline":
             raise ConnectionError(prompt)
         raise ValueError(f"cannot parse {prompt}")
-
-class Slow:
-    def __init__(self):
-        self.threads, self.now, self.most = {threading.get_ident()}, 0, 0
-
-    def score(self, completion):
-        self.threads.add(threading.get_ident())
-        self.now += 1
-        self.most = max(self.most, self.now)
-        threading.Event().wait(0.002)
-        self.now -= 1
-        assert threading.current_thread() is not threading.main_thread()
-        seen = {"threads": len(self.threads), "most": self.most}
-        return {"score": float(completion), "metadata": seen}
 
 class Many:
     def score_batch(self, requests):

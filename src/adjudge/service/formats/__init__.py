@@ -50,8 +50,6 @@ class Format(ABC):
     """
 
     path: str
-    carries: tuple[str, ...] | None = None
-    """The fields of a sample that a request can have; ``None``: any."""
 
     async def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:
         """The HTTP status and the JSON body; raises only what ``score`` raises."""

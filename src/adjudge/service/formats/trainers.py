@@ -119,7 +119,6 @@ class OpenRLHF(Format):
     """``{"query": […], "prompts": […], "labels": […]}`` to ``{"rewards": […], "scores": […]}``."""
 
     path = "/get_reward"
-    carries = ("prompt", "response", "reference")
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """The completions cut out of the texts; what cannot be cut is refused, never guessed."""
@@ -170,7 +169,6 @@ class Slime(Format):
     """
 
     path = "/slime"
-    carries = ("prompt", "response", "messages", "reference")
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """One, or those of a group."""
@@ -211,16 +209,15 @@ class LlamaFactory(Format):
     """``{"model": …, "messages": [text, …]}`` to ``{"scores": […]}``.
 
     The texts say nowhere where the prompt ends, and a policy may write any marker itself, so each
-    is judged whole: as ``completion``, with an empty ``prompt``.
+    is judged whole: as ``completion``, without a ``prompt``.
     """
 
     path = "/llamafactory"
-    carries = ("response",)
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """The whole texts."""
         return [
-            JudgeRequest("", strip_end_tokens(text))
+            JudgeRequest(None, strip_end_tokens(text))
             for text in decode_body(_llamafactory_decoder, body).messages
         ]
 
