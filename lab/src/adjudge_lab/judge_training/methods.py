@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from adjudge.datasets.hub import is_on_hub
 from adjudge.datasets.rows import (
     Comparison,
     Demonstration,
@@ -23,6 +22,7 @@ from adjudge.datasets.rows import (
     render_transcript,
     split_answers,
 )
+from adjudge.datasets.sources import is_on_hub
 from adjudge.graders.llm.trained_judge import card_prompt
 from adjudge.intake.rendered import template_opens_thinking
 from adjudge.stats.predictions import RatingCalibration
