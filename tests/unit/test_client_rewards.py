@@ -112,8 +112,9 @@ def test_columns_are_of_one_length_and_read_by_place_and_not_by_label(service: S
         for name, given in columns:
             with refuses(f"reward_batch.{name}"):
                 rewards.reward_batch(*given)
-        labelled: Any = Labelled("p", "q"), Labelled("a", "bbb"), ["4", "5"]
-        found = rewards.reward_batch(*labelled, "ANY", level=[1, 2])
+        prompts: Any = Labelled("p", "q")
+        completions: Any = Labelled("a", "bbb")
+        found = rewards.reward_batch(prompts, completions, ["4", "5"], "ANY", level=[1, 2])
         assert [one["reward"] for one in found] == [0.01, 0.03]
         said = [(one["prompt"], one["completion"], one["answer"]) for one in service.requests]
         assert said == [("p", "a", "4"), ("q", "bbb", "5")]

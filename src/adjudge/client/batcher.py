@@ -26,7 +26,7 @@ from typing import Any, cast
 import msgspec
 
 from adjudge.client.exchange import (
-    PreparedRequest,
+    Asked,
     ServiceReply,
     ServiceWire,
     add_advice,
@@ -50,9 +50,6 @@ _MAX_CONCURRENT_ASKS = 5_000
 
 _SPLIT_STATUSES = (400, 413, 422)
 _client_numbers = count()
-
-Asked = PreparedRequest | GradingFailure
-"""A request that can be sent, or why it cannot."""
 
 
 class RequestOutcome(msgspec.Struct, gc=False):

@@ -162,8 +162,7 @@ class ServedGrader(BaseGrader):
 
     async def aevaluate(self, **fields: Any) -> GraderScore:
         """Ask about one sample."""
-        request = prepare_request(fields_to_request(fields))
-        [outcome] = await self._client.ask([request])
+        [outcome] = await self._client.ask([prepare_request(fields_to_request(fields))])
         response = outcome.answer
         if isinstance(response, GradingFailure):
             if response.kind is ErrorKind.UNSUPPORTED:
