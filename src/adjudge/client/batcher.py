@@ -133,6 +133,8 @@ class _Item(msgspec.Struct, eq=False):
     body: bytes
     name: str
     end: asyncio.Future[JudgeResponse | Exception]
+    until: float
+    """Its deadline, on the batcher's clock."""
     queued: float
     ended: float = 0.0
     waiters: int = 0
@@ -156,10 +158,10 @@ class RequestBatcher:
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
         self.loop = asyncio.get_running_loop()
         self._opened = self.loop.time()
-        self._clock = PeriodicTimer(self.loop, lambda: bool(self._open))
+        self._clock = PeriodicTimer(self.loop, self._sweep)
         self._known: OrderedDict[bytes, _Item | JudgeResponse] = OrderedDict()
         self._version: str | None = None
-        self._open: set[_Item] = set()  # that have not ended
+        self._open: dict[_Item, None] = {}  # in the order of their deadlines
         self._waiting: dict[_Item, None] = {}
         self._batches: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -175,22 +177,21 @@ class RequestBatcher:
             raise RuntimeError("this client of a judge service is closed")
         self.counts["requests"] += len(asked)
         began, until = self.loop.time(), self._clock.now() + self.settings.timeout
-        items = [self._admit(one, began) for one in asked]
+        items = [self._admit(one, began, until) for one in asked]
         self._clock.wake()
         self._pump()
         admitted = [item for item in items if isinstance(item, _Item)]
         try:
             for item in admitted:
-                while not item.end.done() and (left := until - self._clock.now()) > 0:
-                    await asyncio.wait([item.end], timeout=left)
+                await asyncio.shield(item.end)  # which others may wait for, too
         except asyncio.CancelledError:
             self._failures[str(ErrorKind.CANCELLED)] += len(asked)
-            raise
-        else:
-            outcomes = [self._outcome(item, began) for item in items]
-        finally:
             for item in admitted:
-                self._leave(item)
+                item.waiters -= 1
+                if item in self._waiting and not item.waiters:
+                    self._forget(item)
+            raise
+        outcomes = [self._outcome(item, began) for item in items]
         failed = [one.answer.kind for one in outcomes if isinstance(one.answer, GradingFailure)]
         self._failures.update(map(str, failed))
         self.counts["scored"] += len(outcomes) - len(failed)
@@ -250,7 +251,9 @@ class RequestBatcher:
 
     # ── asked ────────────────────────────────────────────────────────────────────────────────
 
-    def _admit(self, one: Asked, now: float) -> _Item | JudgeResponse | GradingFailure:
+    def _admit(
+        self, one: Asked, now: float, until: float
+    ) -> _Item | JudgeResponse | GradingFailure:
         """What the request waits for, or what is known of it."""
         if isinstance(one, GradingFailure):
             return one
@@ -261,37 +264,20 @@ class RequestBatcher:
             return found
         if found is None:
             end = self.loop.create_future()
-            found = _Item(one.key, one.body, f"r{next(self._names)}", end, now)
+            found = _Item(one.key, one.body, f"r{next(self._names)}", end, until, now)
             if self.settings.use_cache:
                 self._known[one.key] = found
-            self._open.add(found)
-            self._waiting[found] = None
+            self._open[found] = self._waiting[found] = None
         else:
             self.counts["shared"] += 1
         found.waiters += 1
         return found
-
-    def _leave(self, item: _Item) -> None:
-        """One caller waits no longer.
-
-        What is on its way goes on: a score is kept for who asks again, and after silence the
-        endpoint's own deadline tells the breaker.
-        """
-        item.waiters -= 1
-        if item in self._waiting and not item.waiters:
-            self._forget(item)
 
     def _outcome(
         self, item: _Item | JudgeResponse | GradingFailure, began: float
     ) -> RequestOutcome:
         if not isinstance(item, _Item):
             return RequestOutcome(item, cached=isinstance(item, JudgeResponse))
-        if not item.end.done():
-            waits = item in self._waiting
-            problem = "it was still waiting to be sent" if waits else "no answer came"
-            late = item.failure or GradingFailure(ErrorKind.TIMEOUT, problem)
-            failure = add_advice(late, self.settings)
-            return RequestOutcome(failure, latency=self.loop.time() - began)
         found = item.end.result()
         if isinstance(found, JudgeResponse | GradingFailure):
             return RequestOutcome(found, latency=item.ended - began)
@@ -372,15 +358,28 @@ class RequestBatcher:
     def _queue(self, item: _Item) -> None:
         if not item.waiters:
             self._forget(item)
-        elif not self._closed:
+        elif item in self._open:
             item.queued = self.loop.time()
             self._waiting[item] = None
             self._pump()
 
+    def _sweep(self) -> bool:
+        """End what has waited for too long.
+
+        Its batch goes on to the endpoint's own deadline, or the breaker would never learn that the
+        service keeps silent.
+        """
+        while self._open and (item := next(iter(self._open))).until <= self._clock.now():
+            waits = item in self._waiting
+            problem = "it was still waiting to be sent" if waits else "no answer came"
+            late = item.failure or GradingFailure(ErrorKind.TIMEOUT, problem)
+            self._end(item, add_advice(late, self.settings))
+        return bool(self._open)
+
     def _end(self, item: _Item, outcome: JudgeResponse | Exception) -> None:
         if item not in self._open:
             return
-        self._open.discard(item)
+        del self._open[item]
         item.end.set_result(outcome)
         item.ended = self.loop.time()
         if not isinstance(outcome, JudgeResponse):
@@ -396,7 +395,7 @@ class RequestBatcher:
                 self._known.popitem(last=False)
 
     def _forget(self, item: _Item) -> None:
-        self._open.discard(item)
+        self._open.pop(item, None)
         self._waiting.pop(item, None)
         if self._known.get(item.key) is item:
             del self._known[item.key]
