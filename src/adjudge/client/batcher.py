@@ -8,8 +8,9 @@
                  └── again, later ◄── passing error of this request alone ◄──────────┤
                                                                      a score ─► out ◄┘
 
-A request ends in exactly one way: a response or a failure. Who asks waits for it as long as the
-total timeout. What happens to a batch as a whole (retries, breaker, limits) is the endpoint's.
+A request ends in exactly one way: a response, a failure, or its total timeout. What is on its way
+goes on when its caller leaves, and its score is kept for who asks again. What happens to a batch as
+a whole (retries, breaker, limits) is the endpoint's.
 """
 
 from __future__ import annotations
@@ -156,9 +157,9 @@ class RequestBatcher:
         self._failures: Counter[str] = Counter()
         self._latencies = LatencyHistogram()
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
-        self.loop = asyncio.get_running_loop()
-        self._opened = self.loop.time()
-        self._clock = PeriodicTimer(self.loop, self._sweep)
+        self._loop = asyncio.get_running_loop()
+        self._opened = self._loop.time()
+        self._clock = PeriodicTimer(self._loop, self._sweep)
         self._known: OrderedDict[bytes, _Item | JudgeResponse] = OrderedDict()
         self._version: str | None = None
         self._open: dict[_Item, None] = {}  # in the order of their deadlines
@@ -176,7 +177,7 @@ class RequestBatcher:
         if self._closed:
             raise RuntimeError("this client of a judge service is closed")
         self.counts["requests"] += len(asked)
-        began, until = self.loop.time(), self._clock.now() + self.settings.timeout
+        began, until = self._loop.time(), self._clock.now() + self.settings.timeout
         items = [self._admit(one, began, until) for one in asked]
         self._clock.wake()
         self._pump()
@@ -222,7 +223,7 @@ class RequestBatcher:
         ``last_failure_time`` is in POSIX seconds.
         """
         counts, stats = self.counts, self.endpoint.stats
-        detector, now = self.endpoint.servers[0].detector, self.loop.time()
+        detector, now = self.endpoint.servers[0].detector, self._loop.time()
         total, errors = max(counts["requests"], 1), sum(self._failures.values())
         return {
             "total_requests": counts["requests"],
@@ -262,8 +263,8 @@ class RequestBatcher:
             self._known.move_to_end(one.key)
             self.counts["cache_hits"] += 1
             return found
-        if found is None:
-            end = self.loop.create_future()
+        if found is None or until - found.until > self.settings.timeout / 2:  # else too soon over
+            end = self._loop.create_future()
             found = _Item(one.key, one.body, f"r{next(self._names)}", end, until, now)
             if self.settings.use_cache:
                 self._known[one.key] = found
@@ -290,9 +291,9 @@ class RequestBatcher:
         s = self.settings
         while self._waiting and len(self._batches) < s.max_concurrent_requests:
             due = next(iter(self._waiting)).queued + s.batch_timeout
-            if len(self._waiting) < s.max_batch_size and self.loop.time() < due:
+            if len(self._waiting) < s.max_batch_size and self._loop.time() < due:
                 if self._timer is None:
-                    self._timer = self.loop.call_at(due, self._on_timer)
+                    self._timer = self._loop.call_at(due, self._on_timer)
                 return
             sizes = accumulate(len(item.body) for item in self._waiting)
             first = zip(islice(self._waiting, s.max_batch_size), sizes, strict=False)
@@ -301,7 +302,7 @@ class RequestBatcher:
             ]
             for item in items:
                 del self._waiting[item]
-            task = self.loop.create_task(self._exchange(items))
+            task = self._loop.create_task(self._exchange(items))
             self._batches.add(task)
             # Not in the task: one that is cancelled before it begins never runs a line of its own.
             task.add_done_callback(self._on_complete)
@@ -351,7 +352,7 @@ class RequestBatcher:
         item.failure = failure
         passes = is_passing(failure.kind, failure.metadata)
         if passes and item.answers <= self.settings.max_retries:
-            self.loop.call_later(full_jitter(item.answers, self._rng), self._queue, item)
+            self._loop.call_later(full_jitter(item.answers, self._rng), self._queue, item)
         else:
             self._end(item, failure)
 
@@ -359,7 +360,7 @@ class RequestBatcher:
         if not item.waiters:
             self._forget(item)
         elif item in self._open:
-            item.queued = self.loop.time()
+            item.queued = self._loop.time()
             self._waiting[item] = None
             self._pump()
 
@@ -381,7 +382,7 @@ class RequestBatcher:
             return
         del self._open[item]
         item.end.set_result(outcome)
-        item.ended = self.loop.time()
+        item.ended = self._loop.time()
         if not isinstance(outcome, JudgeResponse):
             self._forget(item)
             return
