@@ -27,7 +27,7 @@ from typing import Any, cast
 import msgspec
 
 from adjudge.client.exchange import (
-    Asked,
+    PreparedOrFailure,
     ServiceReply,
     ServiceWire,
     add_advice,
@@ -89,14 +89,14 @@ class ServiceClient:
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(ServiceClient, breaker_waits=self._breaker_waits), (self.settings,)
 
-    async def ask(self, asked: Sequence[Asked]) -> list[RequestOutcome]:
+    async def ask(self, asked: Sequence[PreparedOrFailure]) -> list[RequestOutcome]:
         """One outcome per request, in order, from any running loop.
 
         ``RuntimeError`` after :meth:`aclose`.
         """
         return await run_on_engine(self._ask(asked))
 
-    async def _ask(self, asked: Sequence[Asked]) -> list[RequestOutcome]:
+    async def _ask(self, asked: Sequence[PreparedOrFailure]) -> list[RequestOutcome]:
         batcher = await self.batcher()
         outcomes: list[RequestOutcome] = []
         for start in range(0, len(asked), _MAX_CONCURRENT_ASKS):
@@ -169,7 +169,7 @@ class RequestBatcher:
         self._names = count(1)
         self._closed = False
 
-    async def ask(self, asked: Sequence[Asked]) -> list[RequestOutcome]:
+    async def ask(self, asked: Sequence[PreparedOrFailure]) -> list[RequestOutcome]:
         """What becomes of each request, in order. Cancelling takes back what was not sent yet.
 
         Failures say what to change; they are never cached.
@@ -253,7 +253,7 @@ class RequestBatcher:
     # ── asked ────────────────────────────────────────────────────────────────────────────────
 
     def _admit(
-        self, one: Asked, now: float, until: float
+        self, one: PreparedOrFailure, now: float, until: float
     ) -> _Item | JudgeResponse | GradingFailure:
         """What the request waits for, or what is known of it."""
         if isinstance(one, GradingFailure):

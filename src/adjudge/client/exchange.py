@@ -36,7 +36,7 @@ class PreparedRequest(msgspec.Struct, frozen=True, gc=False):
 RequestOrFailure = JudgeRequest | GradingFailure
 """A request, or why there is none."""
 
-Asked = PreparedRequest | GradingFailure
+PreparedOrFailure = PreparedRequest | GradingFailure
 """A request that can be sent, or why it cannot."""
 
 _encode = msgspec.json.Encoder().encode
@@ -46,7 +46,7 @@ _decode_request = msgspec.json.Decoder(JudgeRequest).decode
 _AS_WRITTEN = {str, int, bool, type(None)}
 
 
-def prepare_request(request: RequestOrFailure) -> Asked:
+def prepare_request(request: RequestOrFailure) -> PreparedOrFailure:
     """Encode a request and hash what its score depends on; runs in any thread.
 
     Half a surrogate pair that the policy wrote is a question mark. What is no request is its
@@ -134,7 +134,7 @@ class ServiceWire:
         """
         if response.cut:
             raise GradingFailure(ErrorKind.CONNECTION, "the response broke off")
-        said = read_object(response.body)
+        said = decode_object(response.body)
         if not 200 <= response.status < 300:
             failure = _read_refusal(call, response, said)
             if failure is not None:
@@ -214,7 +214,7 @@ def _read_refusal(
     return failure
 
 
-def read_object(body: bytes) -> dict[str, Any]:
+def decode_object(body: bytes) -> dict[str, Any]:
     """The JSON object in ``body``; empty where there is none."""
     try:
         found = _decode(body)
