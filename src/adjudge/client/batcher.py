@@ -35,7 +35,6 @@ from adjudge.client.exchange import (
 )
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.clock import PeriodicTimer
-from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ErrorKind, GradingFailure, is_passing
 from adjudge.judges.endpoint.connections import Connection, EndpointKey, aclose_one, connect
 from adjudge.judges.endpoint.endpoint import Endpoint
@@ -67,8 +66,8 @@ class RequestOutcome(msgspec.Struct, gc=False):
 class ServiceClient:
     """Asks one judge service; every object has limits, breaker and cache of its own.
 
-    Configuration only, for any thread, loop and process: requests run on the engine's loop, which
-    opens what they need at the first one. A pickled client, and one in a forked child, starts anew.
+    Configuration only, for any process: requests run on the engine's loop, and the first one opens
+    what they need. A pickled client, and one in a forked child, starts anew.
     ``breaker_waits``: requests wait for the end of an outage.
     """
 
@@ -76,8 +75,7 @@ class ServiceClient:
         self.settings = settings
         self._breaker_waits = breaker_waits
         self._closed = False
-        self._connection: Connection | None = None
-        self._batcher: RequestBatcher | None = None
+        self._opened: tuple[asyncio.AbstractEventLoop, Connection, RequestBatcher] | None = None
         self._endpoint_key = EndpointKey(
             provider=f"judge-service-{next(_client_numbers)}",
             base_urls=(settings.judge_url,),
@@ -90,13 +88,10 @@ class ServiceClient:
         return partial(ServiceClient, breaker_waits=self._breaker_waits), (self.settings,)
 
     async def ask(self, asked: Sequence[PreparedOrFailure]) -> list[RequestOutcome]:
-        """One outcome per request, in order, from any running loop.
+        """One outcome per request, in order; on the engine's loop.
 
         ``RuntimeError`` after :meth:`aclose`.
         """
-        return await run_on_engine(self._ask(asked))
-
-    async def _ask(self, asked: Sequence[PreparedOrFailure]) -> list[RequestOutcome]:
         batcher = await self.batcher()
         outcomes: list[RequestOutcome] = []
         for start in range(0, len(asked), _MAX_CONCURRENT_ASKS):
@@ -107,24 +102,27 @@ class ServiceClient:
         """The engine's, opened if need be; ``RuntimeError`` after :meth:`aclose`."""
         if self._closed:
             raise RuntimeError("this client of a judge service is closed")
-        connection = await connect(self._endpoint_key, None)
-        if self._batcher is None or self._connection is not connection:
+        loop, opened = asyncio.get_running_loop(), self._opened
+        if opened is None or opened[0] is not loop or opened[1].closed:
+            connection = await connect(self._endpoint_key, None)
             connection.models.add("judge service")
-            self._connection = connection
-            self._batcher = RequestBatcher(self.settings, connection.endpoint)
-        return self._batcher
+            batcher = RequestBatcher(self.settings, connection.endpoint)
+            opened = self._opened = loop, connection, batcher
+        return opened[2]
 
     async def metrics(self) -> dict[str, Any]:
         """The counts of this process, also after :meth:`aclose`; see :class:`RequestBatcher`."""
-        closed = self._batcher if self._closed else None
-        return (closed or await self.batcher()).metrics()
+        if self._closed and self._opened is not None:
+            return self._opened[2].metrics()
+        return (await self.batcher()).metrics()
 
     async def aclose(self) -> None:
         """End what is under way and close the connections, for good."""
         self._closed = True
-        if self._batcher is not None and self._connection is not None:
-            await self._batcher.aclose()
-            await aclose_one(self._connection)
+        if self._opened is not None:
+            _, connection, batcher = self._opened
+            await batcher.aclose()
+            await aclose_one(connection)
 
 
 class _Item(msgspec.Struct, eq=False):
@@ -194,7 +192,8 @@ class RequestBatcher:
             raise
         outcomes = [self._outcome(item, began) for item in items]
         failed = [one.answer.kind for one in outcomes if isinstance(one.answer, GradingFailure)]
-        self._failures.update(map(str, failed))
+        for kind in failed:
+            self._failures[str(kind)] += 1
         self.counts["scored"] += len(outcomes) - len(failed)
         return outcomes
 
