@@ -110,6 +110,10 @@ def test_kinds_are_the_services_own_and_scores_may_be_of_any_scale(service: Stan
     assert ok.metadata["confidence"] == 0.25
     assert isinstance(failed, GraderError)
     assert (failed.kind, failed.error) == ("unparsable", "no verdict")
+    samples = [RewardSample(0, 0, "p", "aaa"), RewardSample(1, 1, "p", "b")]
+    scored = Scorer(service.url).score(samples, ["g"] * 2)
+    assert scored.rewards == [-7.5, None]
+    assert scored.metrics["judge/missing_frac/unparsable"] == 0.5
 
 
 def test_an_address_is_a_spec(service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,18 +154,6 @@ def test_an_address_that_cannot_be_used_is_named() -> None:
     for address in ("http://", "https://user:word@host", "http://169.254.169.254/x"):
         with pytest.raises(ConfigError, match="judge_url"):
             load_spec(address)
-
-
-def test_a_failed_judge_is_a_missing_reward(service: StandIn) -> None:
-    service.each = lambda request: (
-        {**score_of(request)}
-        if request["completion"] != "b"
-        else {"request_id": request["request_id"], "error": {"kind": "refused", "message": "no"}}
-    )
-    samples = [RewardSample(0, 0, "p", "aaa"), RewardSample(1, 1, "p", "b")]
-    scored = Scorer(service.url).score(samples, ["g"] * 2)
-    assert scored.rewards == [0.03, None]
-    assert scored.metrics["judge/missing_frac/refused"] == 0.5
 
 
 def test_a_named_key_that_is_missing_is_said_before_anything_is_sent(service: StandIn) -> None:

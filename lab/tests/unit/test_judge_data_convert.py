@@ -40,7 +40,7 @@ def bench(**change: Any) -> dict[str, Any]:
 
 
 LLMBAR = {"input": "Name a tree.", "output_1": "Oak.", "output_2": "Trout.", "label": 1}
-HH = {
+HH: dict[str, Any] = {
     "chosen": "\n\nHuman: Hi\n\nAssistant: Hello.\n\nHuman: Bye\n\nAssistant: Goodbye!",
     "rejected": "\n\nHuman: Hi\n\nAssistant: Hello.\n\nHuman: Bye\n\nAssistant: No.",
 }
