@@ -106,6 +106,8 @@ def test_kinds_are_the_services_own_and_scores_may_be_of_any_scale(service: Stan
     )
     assert isinstance(ok, GraderScore)
     assert ok.score == -7.5
+    assert graded(service.url, {"prompt": "p", "response": "a"})[0].score == -7.5
+    assert len(service.requests) == 3  # nothing is cached
     assert ok.metadata["detailed_scores"] == {"depth": 1.0}
     assert ok.metadata["confidence"] == 0.25
     assert isinstance(failed, GraderError)
@@ -160,11 +162,3 @@ def test_a_named_key_that_is_missing_is_said_before_anything_is_sent(service: St
     with refuses("graders.served"):
         graded(service.url, {"prompt": "p", "response": "r"}, api_key_env="NO_SUCH_KEY")
     assert not service.posts
-
-
-def test_an_outage_of_the_service_is_waited_out_and_nothing_is_cached() -> None:
-    client = ServedGrader("http://a", timeout=50.0)._client
-    assert (client.settings.use_cache, client.settings.timeout) == (False, 50.0)
-    endpoint = client._endpoint_key.settings
-    assert endpoint is not None
-    assert endpoint.breaker_waits
