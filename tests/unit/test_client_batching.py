@@ -205,6 +205,18 @@ async def test_a_silent_service_is_a_timeout_in_time_also_for_who_waits_to_be_se
 
 
 @in_virtual_time
+async def test_who_joins_an_old_request_has_time_of_ones_own() -> None:
+    service = Service()
+    service.plan = lambda n: None
+    line = line_to(service, timeout=10.0)
+    first = asked(line, "a")
+    await asyncio.sleep(8.0)
+    start = asyncio.get_running_loop().time()
+    assert kind((await answers(line, "a"))[0]) == kind(await first) == "timeout"
+    assert asyncio.get_running_loop().time() - start == pytest.approx(10.0, abs=0.2)
+
+
+@in_virtual_time
 async def test_timeouts_open_the_breaker_and_answers_start_its_count_again() -> None:
     """Five timeouts at a threshold of 2, which an earlier client left closed."""
     service = Service()

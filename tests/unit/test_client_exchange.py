@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.helpers.virtual_service import Service, answers, kind, line_to, scores
+from tests.unit.helpers.virtual_service import Service, answers, kind, line_to, prepared, scores
 
 from adjudge.client.batcher import RequestOutcome
 from adjudge.client.exchange import prepare_request
@@ -159,7 +159,7 @@ def test_only_equal_requests_have_equal_keys(a: dict[str, Any], b: dict[str, Any
     one = JudgeRequest(prompt="p", **a)
     other = JudgeRequest(prompt="p", **b)
     same = told(one) == told(other)
-    assert (prepare_request(one).key == prepare_request(other).key) is same
+    assert (prepared(one).key == prepared(other).key) is same
 
 
 ENDLESS: list[Any] = []
@@ -181,31 +181,31 @@ ENDLESS.append(ENDLESS)
     ids=lambda problem: next(iter(problem)),
 )
 def test_what_is_no_request_is_refused_before_it_is_sent(problem: dict[str, Any]) -> None:
-    with pytest.raises(GradingFailure) as caught:
-        prepare_request(JudgeRequest(**{"prompt": "p", "completion": "c", **problem}))
-    assert caught.value.kind is ErrorKind.INVALID_INPUT
+    found = prepare_request(JudgeRequest(**{"prompt": "p", "completion": "c", **problem}))
+    assert isinstance(found, GradingFailure)
+    assert found.kind is ErrorKind.INVALID_INPUT
 
 
 def test_the_order_of_metadata_and_the_request_id_do_not_count() -> None:
     one = JudgeRequest(prompt="p", completion="c", metadata={"a": 1, "b": 2}, request_id="1")
     other = JudgeRequest(prompt="p", completion="c", metadata={"b": 2, "a": 1}, request_id="2")
-    assert prepare_request(one).key == prepare_request(other).key
+    assert prepared(one).key == prepared(other).key
 
 
 def test_half_surrogate_pairs_of_the_policy_are_question_marks() -> None:
-    prepared = prepare_request(JudgeRequest("p", "half \ud800 é"))
-    assert prepared.request.completion == "half ? é"
-    assert prepared.key == prepare_request(JudgeRequest("p", "half ? é")).key
+    sent = prepared(JudgeRequest("p", "half \ud800 é"))
+    assert sent.request.completion == "half ? é"
+    assert sent.key == prepared(JudgeRequest("p", "half ? é")).key
     call = {"name": "f\ud800", "arguments": {"a\udfff": ["b\ud800", 3, None]}}
     messages = [{"role": "assistant", "content": "half \ud800", "tool_calls": [call]}]
     metadata = {"events": ({"text": "\udc80"},), "n": 1}
-    prepared = prepare_request(JudgeRequest("p", "c", messages=messages, metadata=metadata))
-    assert prepared.request.messages == [
+    sent = prepared(JudgeRequest("p", "c", messages=messages, metadata=metadata))
+    assert sent.request.messages == [
         {
             "role": "assistant",
             "content": "half ?",
             "tool_calls": [{"name": "f?", "arguments": {"a?": ["b?", 3, None]}}],
         }
     ]
-    assert prepared.request.metadata == {"events": [{"text": "?"}], "n": 1}
+    assert sent.request.metadata == {"events": [{"text": "?"}], "n": 1}
     assert messages[0]["content"] == "half \ud800"  # the caller's own stay as they are

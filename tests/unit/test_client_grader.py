@@ -106,10 +106,16 @@ def test_kinds_are_the_services_own_and_scores_may_be_of_any_scale(service: Stan
     )
     assert isinstance(ok, GraderScore)
     assert ok.score == -7.5
+    assert graded(service.url, {"prompt": "p", "response": "a"})[0].score == -7.5
+    assert len(service.requests) == 3  # nothing is cached
     assert ok.metadata["detailed_scores"] == {"depth": 1.0}
     assert ok.metadata["confidence"] == 0.25
     assert isinstance(failed, GraderError)
     assert (failed.kind, failed.error) == ("unparsable", "no verdict")
+    samples = [RewardSample(0, 0, "p", "aaa"), RewardSample(1, 1, "p", "b")]
+    scored = Scorer(service.url).score(samples, ["g"] * 2)
+    assert scored.rewards == [-7.5, None]
+    assert scored.metrics["judge/missing_frac/unparsable"] == 0.5
 
 
 def test_an_address_is_a_spec(service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,26 +158,7 @@ def test_an_address_that_cannot_be_used_is_named() -> None:
             load_spec(address)
 
 
-def test_a_failed_judge_is_a_missing_reward(service: StandIn) -> None:
-    service.each = lambda request: (
-        {**score_of(request)}
-        if request["completion"] != "b"
-        else {"request_id": request["request_id"], "error": {"kind": "refused", "message": "no"}}
-    )
-    samples = [RewardSample(0, 0, "p", "aaa"), RewardSample(1, 1, "p", "b")]
-    scored = Scorer(service.url).score(samples, ["g"] * 2)
-    assert scored.rewards == [0.03, None]
-    assert scored.metrics["judge/missing_frac/refused"] == 0.5
-
-
 def test_a_named_key_that_is_missing_is_said_before_anything_is_sent(service: StandIn) -> None:
     with refuses("graders.served"):
         graded(service.url, {"prompt": "p", "response": "r"}, api_key_env="NO_SUCH_KEY")
     assert not service.posts
-
-
-def test_an_outage_of_the_service_is_waited_out_and_nothing_is_cached() -> None:
-    client = ServedGrader("http://a", timeout=50.0)._client
-    assert (client.settings.use_cache, client.settings.timeout) == (False, 50.0)
-    assert client._endpoint_key.policy is not None
-    assert client._endpoint_key.policy.breaker_waits

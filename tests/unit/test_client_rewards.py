@@ -1,11 +1,13 @@
-"""The reward system against a stand-in service: results, fallback, what earlier clients got wrong.
+"""The reward system against a stand-in service: results, batches, judges of one's own.
 
 The numbers S1 to S17 are those of the defects of a published client of this kind.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import multiprocessing
 import pickle
 import threading
 from collections.abc import Iterator
@@ -15,49 +17,29 @@ import pytest
 from tests.refusals import refuses
 from tests.unit.helpers.stand_in_service import StandIn, score_of, stand_in
 
-from adjudge.client import JudgeRewardResult, JudgeRewardSystem, create_judge_reward
-from adjudge.errors import JudgeAuthError, JudgeUnavailable
+from adjudge.client import (
+    BaseJudgeReward,
+    JudgeRewardResult,
+    JudgeRewardSystem,
+    MultiCritiqueJudge,
+    create_judge_reward,
+)
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError
 from adjudge.wire import JudgeRequest, JudgeResponse
 
-RIGHT = "so <answer>4</answer>"
+NOBODY = "http://127.0.0.1:9"
 
 
 @pytest.fixture
-def service() -> Iterator[StandIn]:
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    monkeypatch.delenv("JUDGE_MODEL_API_KEY", raising=False)
     with stand_in() as running:
         yield running
 
 
-@pytest.fixture(autouse=True)
-def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("JUDGE_MODEL_API_KEY", raising=False)
-
-
 def system(url: str, **config: Any) -> JudgeRewardSystem:
     return JudgeRewardSystem({"judge_url": url, "batch_timeout": 0.005, **config})
-
-
-def quick(url: str, **config: Any) -> JudgeRewardSystem:
-    """One that gives up soon, and may fall back."""
-    return system(url, **{"max_retries": 0, "fallback_to_rule": True, **config})
-
-
-def test_a_failed_item_of_a_batch_is_missing_and_never_a_number(service: StandIn) -> None:
-    """S7."""
-
-    def each(request: dict[str, Any]) -> dict[str, Any]:
-        if "b" in request["completion"]:
-            error = {"kind": "unparsable", "message": "no verdict in the reply"}
-            return {"request_id": request["request_id"], "error": error}
-        return score_of(request)
-
-    service.each = each
-    with system(service.url) as rewards:
-        found = rewards.reward_batch(["p"] * 3, ["a", "bb", "ccc"])
-        assert [one["reward"] for one in found] == [0.01, None, 0.03]
-        assert (found[1]["source"], found[1]["error_kind"]) == ("none", "unparsable")
-        assert found[1]["error"] == "no verdict in the reply"
-        assert "error" not in found[0]
 
 
 def test_metrics_have_every_key_from_the_start(service: StandIn) -> None:
@@ -67,23 +49,13 @@ def test_metrics_have_every_key_from_the_start(service: StandIn) -> None:
         rewards.reward("p", "x" * 55)
         rewards.reward_batch(["p"] * 4, ["x" * n for n in (10, 20, 20, 300)])
         after = rewards.get_metrics()
-        assert before.keys() == after.keys()
-        assert {
-            "total_requests",
-            "cache_hit_rate",
-            "batch_processing_rate",
-            "current_queue_size",
-            "in_flight_requests",
-            "errors",
-            "circuit_breaker",
-            "latency",
-            "error_rate",
-        } <= after.keys()
-        assert after["circuit_breaker"].keys() == {"state", "failure_count", "last_failure_time"}
-        assert (after["total_requests"], after["errors"], after["error_rate"]) == (5, 0, 0.0)
-        assert after["batched_share"] == pytest.approx(3 / 4)
-        assert after["latency"] > 0
-        assert rewards.get_metrics()["current_queue_size"] == 0
+    assert before.keys() == after.keys()
+    assert {"batch_processing_rate", "in_flight_requests", "circuit_breaker"} <= after.keys()
+    assert after["circuit_breaker"].keys() == {"state", "failure_count", "last_failure_time"}
+    assert (after["total_requests"], after["errors"], after["error_rate"]) == (5, 0, 0.0)
+    assert (after["cache_hit_rate"], after["current_queue_size"]) == (0.0, 0)
+    assert after["batched_share"] == pytest.approx(3 / 4)
+    assert after["latency"] > 0
 
 
 def test_closing_is_clean_and_leaves_no_thread(service: StandIn) -> None:
@@ -100,59 +72,52 @@ def test_closing_is_clean_and_leaves_no_thread(service: StandIn) -> None:
     assert threading.active_count() == before
 
 
-def test_programming_errors_never_fall_back(service: StandIn) -> None:
-    """S11."""
-
-    class Wrong(JudgeRewardSystem):
-        def _request_judge(self, request: JudgeRequest) -> JudgeResponse:
-            return request.completion_text  # type: ignore[attr-defined,no-any-return]  # (the point)
-
-    rewards = Wrong({"judge_url": service.url, "fallback_to_rule": True})
-    with pytest.raises(AttributeError):
-        rewards.reward("p", RIGHT, "4", "NUMBER")
-    with pytest.raises(AttributeError):
-        rewards.reward_batch(["p", "p"], [RIGHT, RIGHT], ["4", "4"], "NUMBER")
-    rewards.close()
-
-
-@pytest.mark.parametrize("completion", [None, ["c", "d"], b"c", 3], ids=repr)
-def test_a_completion_that_is_no_text_is_that_items_error(
-    service: StandIn, completion: Any
-) -> None:
-    with quick(service.url) as rewards:
-        found = rewards.reward("p", completion, answer="4", answer_type="NUMBER")
-        assert (found["reward"], found["source"]) == (None, "none")
-        assert found["error_kind"] == "invalid_input"
-        assert "completion" in found["error"]
-        assert service.requests == []
-
-
-def test_the_older_keyword_and_the_others(service: StandIn) -> None:
-    with system(service.url) as rewards:
+def test_what_goes_along_with_a_completion(service: StandIn) -> None:
+    with create_judge_reward({"judge_url": service.url}) as rewards:
         assert rewards.reward(prompt="p", completions="ccc", answer=None)["reward"] == 0.03
-        result = rewards.compute_reward(
-            "p", "c", request_id="mine", images=["aGk="], metadata={"a": 1}, b=2
-        )
-        assert (result.score, result.request_id) == (0.01, "mine")
+        more: dict[str, Any] = {"images": ["aGk="], "metadata": {"a": 1}, "b": 2}
+        result = rewards.compute_reward("p", "c", request_id="mine", **more)
+        assert isinstance(result, JudgeRewardResult)
+        assert (result.score, result.request_id, result.error) == (0.01, "mine", None)
         assert service.requests[-1]["metadata"] == {"a": 1, "b": 2}
         assert service.requests[-1]["images"] == ["aGk="]
-        kept = rewards.compute_reward(
-            "p", "c", request_id="other", images=["aGk="], metadata={"a": 1}, b=2
-        )
+        kept = rewards.compute_reward("p", "c", request_id="other", **more)
         assert (kept.cached, kept.request_id) == (True, "other")
 
 
-def test_columns_must_be_of_one_length(service: StandIn) -> None:
+class Labelled:
+    """A column whose places are not its labels, as of a shuffled data frame."""
+
+    def __init__(self, *values: str) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __getitem__(self, label: int) -> str:
+        return self._values[-1 - label]
+
+
+def test_columns_are_of_one_length_and_read_by_place_and_not_by_label(service: StandIn) -> None:
+    columns: list[tuple[str, Any]] = [
+        ("answers", (["p", "p"], ["a", "b"], ["x"])),
+        ("completions", (["p", "p"], "ab")),
+        ("prompts", ("pq", ["a", "b"])),
+    ]
     with system(service.url) as rewards:
         assert rewards.reward_batch([], []) == []
-        with refuses("reward_batch.answers"):
-            rewards.reward_batch(["p", "p"], ["a", "b"], ["x"])
-        with refuses("reward_batch.completions"):
-            rewards.reward_batch(["p", "p"], "ab")
-        with refuses("reward_batch.prompts"):
-            rewards.reward_batch("pq", ["a", "b"])
-        found = rewards.reward_batch(["p", "p"], ["a", None], ["x", "y"], "ANY", level=[1, 2])  # type: ignore[list-item]  # (one that is missing)
-        assert [one["reward"] for one in found] == [0.01, None]
+        for name, given in columns:
+            with refuses(f"reward_batch.{name}"):
+                rewards.reward_batch(*given)
+        prompts: Any = Labelled("p", "q")
+        completions: Any = Labelled("a", "bbb")
+        found = rewards.reward_batch(prompts, completions, ["4", "5"], "ANY", level=[1, 2])
+        assert [one["reward"] for one in found] == [0.01, 0.03]
+        said = [(one["prompt"], one["completion"], one["answer"]) for one in service.requests]
+        assert said == [("p", "a", "4"), ("q", "bbb", "5")]
         assert service.requests[0]["metadata"] == {"level": 1}
 
 
@@ -168,6 +133,23 @@ def test_it_pickles_as_configuration(service: StandIn) -> None:
     rewards.close()
 
 
+def test_a_client_serves_two_loops_and_a_forked_child(service: StandIn) -> None:
+    rewards = JudgeRewardSystem({"judge_url": service.url, "use_cache": False})
+
+    def child(sent: Any) -> None:
+        sent.send(rewards.reward("p", "ccc")["reward"])
+
+    for n in (1, 2):
+        assert asyncio.run(rewards.areward("p", "c" * n))["reward"] == n / 100
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=child, args=(theirs,))
+    process.start()
+    assert ours.poll(20)
+    assert ours.recv() == 0.03
+    process.join(20)
+    rewards.close()
+
+
 def test_debug_shows_timing_and_no_text(service: StandIn, caplog: pytest.LogCaptureFixture) -> None:
     with system(service.url) as rewards, caplog.at_level(logging.DEBUG, "JudgeReward"):
         rewards.reward("secret prompt", "secret completion", request_id="r-7")
@@ -177,44 +159,112 @@ def test_debug_shows_timing_and_no_text(service: StandIn, caplog: pytest.LogCapt
     assert "secret" not in caplog.text
 
 
-def test_create_judge_reward(service: StandIn) -> None:
-    judge = create_judge_reward({"judge_url": service.url, "batch_timeout": 0.0})
-    found = judge.compute_reward("p", "ccc", "4", "NUMBER")
-    assert isinstance(found, JudgeRewardResult)
-    assert (found.score, found.cached, found.error) == (0.03, False, None)
+def test_who_stops_waiting_gets_no_number_and_the_next_gets_its_own(service: StandIn) -> None:
+    async def leave() -> float:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(rewards.areward("p", "c"), 0.1)
+        service.delay = 0
+        reward: float = (await rewards.areward("p", "cc"))["reward"]
+        return reward
+
+    service.delay = 0.5
+    rewards = JudgeRewardSystem({"judge_url": service.url, "batch_timeout": 0.0})
+    assert asyncio.run(leave()) == 0.02
+    assert rewards.get_metrics()["failures"] == {"cancelled": 1}
+    rewards.close()
+
+
+def test_who_changes_a_reward_does_not_change_the_next(service: StandIn) -> None:
+    service.each = lambda r: {**score_of(r), "detailed_scores": {"a": 1}}
+    with system(service.url) as rewards:
+        twice = rewards.reward_batch(["p"] * 2, ["c"] * 2)
+        twice[0]["detailed_scores"]["a"] = 9
+        assert twice[1]["detailed_scores"] == {"a": 1}
+        assert rewards.reward("p", "c")["detailed_scores"] == {"a": 1}
+
+
+# ── judges of one's own ──────────────────────────────────────────────────────────────────────
+
+
+class Halved(BaseJudgeReward):
+    """Asks the service, but for what it knows, and changes what it is given."""
+
+    def _request_judge(self, request: JudgeRequest) -> JudgeResponse:
+        if request.completion == "known":
+            return JudgeResponse(score=0.5)
+        response = super()._request_judge(request)
+        assert response.score is not None
+        response.score /= 2
+        return response
+
+
+def test_an_override_sees_each_request_and_never_changes_the_kept_one(service: StandIn) -> None:
+    judge = Halved({"judge_url": service.url, "batch_timeout": 0.0, "max_concurrent_requests": 4})
+    found = judge.compute_reward("p", "xxxx", "4")
+    assert (found.score, found.explanation, found.source) == (0.02, "4 characters", "judge")
+    many = judge.reward_batch(["p"] * 9, ["known", *("x" * n for n in range(8))])
+    assert [one["reward"] for one in many] == [0.5, *(n / 200 for n in range(8))]
+    assert [judge.reward("p", "x" * 8)["reward"] for _ in range(2)] == [0.04] * 2
+    assert asyncio.run(judge.areward("p", "known"))["reward"] == 0.5
     judge.close()
 
 
-def test_a_key_travels_and_a_missing_one_stops_before_sending(
-    service: StandIn, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("returned", "score"),
+    [
+        ({"score": 1, "explanation": "e"}, 1.0),
+        ({"error": {"kind": "refused", "message": "no"}}, None),
+        ({"score": None}, None),
+        (0.5, TypeError),
+        (None, TypeError),
+    ],
+    ids=repr,
+)
+def test_what_an_override_may_return(returned: Any, score: Any) -> None:
+    class Own(BaseJudgeReward):
+        def _request_judge(self, request: JudgeRequest) -> JudgeResponse:
+            found: JudgeResponse = returned
+            return found
+
+    judge = Own({"judge_url": NOBODY})
+    if score is TypeError:
+        with pytest.raises(TypeError, match="must return a JudgeResponse"):
+            judge.compute_reward("p", "c")
+    else:
+        assert judge.compute_reward("p", "c").score == score
+
+
+@pytest.mark.parametrize("made", [Halved, JudgeRewardSystem])
+def test_the_blocking_form_on_our_own_loop_is_refused_and_does_not_hang(
+    service: StandIn, made: type[BaseJudgeReward]
 ) -> None:
-    monkeypatch.setenv("MY_JUDGE_KEY", "k1")
-    with system(service.url, api_key="${MY_JUDGE_KEY}") as rewards:
-        rewards.reward("p", "c")
-        assert service.keys == ["Bearer k1"]
-    monkeypatch.delenv("MY_JUDGE_KEY")
-    with system(service.url, api_key_env="MY_JUDGE_KEY") as rewards:
-        found = rewards.reward("p", "c")
-        assert found["error_kind"] == "auth"
-        assert "MY_JUDGE_KEY is not set" in found["error"]
-        assert len(service.posts) == 1
+    async def inside() -> None:
+        made({"judge_url": service.url}).reward("p", "c")
+
+    with pytest.raises(RuntimeError, match="await the asynchronous twin"):
+        run_blocking(asyncio.wait_for(inside(), 10))
 
 
-def test_a_script_ends_where_no_request_will_do_better(service: StandIn) -> None:
-    error: dict[str, Any] = {
-        "kind": "invalid_input",
-        "message": "404: no such model",
-        "final": True,
-    }
-    service.each = lambda request: {"request_id": request["request_id"], "error": error}
-    with system(service.url) as rewards:
-        for n in range(7):
-            assert rewards.reward("p", f"c{n}")["error_kind"] == "invalid_input"
-        with pytest.raises(JudgeUnavailable, match="no such model"):
-            rewards.reward("p", "c")
-    error["final"] = False  # of these samples alone
-    with system(service.url) as rewards:
-        assert {one["reward"] for one in rewards.reward_batch(["p"] * 64, ["c"] * 64)} == {None}
-    error |= {"kind": "auth", "message": "wrong key"}
-    with system(service.url) as rewards, pytest.raises(JudgeAuthError, match="wrong key"):
-        rewards.reward_batch(["p"] * 8, [f"c{n}" for n in range(8)])
+def test_several_judges_and_their_mean(service: StandIn) -> None:
+    """S16: typed scores, the documented signature, and no mean over fewer judges."""
+    with stand_in(each=lambda r: {**score_of(r), "score": 0.5}) as other:
+        config = {"batch_timeout": 0.001, "max_retries": 0}
+        both = MultiCritiqueJudge([service.url, other.url], config=config)
+        found = both.score("p", "x" * 10, "4")
+        assert found["score"] == pytest.approx(0.3)
+        assert found["scores"] == [0.1, 0.5]
+        other.whole = lambda path, requests: (500, {})
+        found = both.score("p", "x" * 11, "4")
+        assert (found["score"], found["scores"]) == (None, [0.11, None])
+        assert "1 of 2 judges answered, 2 are needed" in found["explanation"]
+        assert other.url in found["explanation"]
+        both.close()
+
+
+@pytest.mark.parametrize(
+    ("judges", "more"),
+    [(NOBODY, {}), ([NOBODY], {"reduce": "max"}), ([NOBODY], {"config": {"fallback_to_rule": 1}})],
+)
+def test_several_judges_need_a_list_a_known_way_and_no_rule(judges: Any, more: Any) -> None:
+    with pytest.raises(ConfigError):
+        MultiCritiqueJudge(judges, **more)

@@ -153,6 +153,31 @@ def test_no_answer_is_raised(status: int, expected: ErrorKind, again: bool) -> N
     in_service(check)
 
 
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, {"metadata": {"group": "g"}}),
+        (200, {"score": None, "metadata": {"group": "g"}}),
+        (200, {"score": 0.5, "request_id": "another", "metadata": {"group": "g"}}),
+        (500, {"score": 0.5, "request_id": "a", "metadata": {"group": "g"}}),
+        (200, {"score": 0.5, "request_id": "a"}),
+        (200, {"detail": "gateway"}),
+    ],
+)
+def test_an_answer_without_a_group_members_own_score_is_a_failure(status: int, body: Any) -> None:
+    async def check(place: Rendezvous) -> None:
+        ours, line = client(place)
+        line.post = answer  # type: ignore[method-assign]
+        with pytest.raises(GradingFailure) as caught:
+            await ours.judge(sample("a", 0.5, size=1))
+        assert caught.value.kind is ErrorKind.SERVER_ERROR
+
+    async def answer(base_url: str, request: HttpRequest) -> HttpResponse:
+        return answered(status, msgspec.json.encode(body))
+
+    in_service(check)
+
+
 def test_all_time_together_is_bounded() -> None:
     async def check(place: Rendezvous) -> None:
         ours, _ = client(place, timeout_s=20.0)

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from adjudge.cli.main import app
-from adjudge.datasets import files, packing
+from adjudge.datasets import files, sources
 from adjudge.datasets.files import read_rows
 from adjudge.datasets.shards import cut_files, read_shard
 from adjudge.errors import ConfigError, RolloutError
@@ -26,7 +26,7 @@ PACKINGS = [("a.jsonl", bytes), ("a.jsonl.gz", gzip.compress), ("a.gz", gzip.com
 
 
 def limit_rows(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    for module in (files, packing):
+    for module in (files, sources):
         monkeypatch.setattr(module, "MAX_ROW_BYTES", most)
 
 

@@ -1,5 +1,4 @@
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -136,24 +135,6 @@ def test_mappers(mapper: Any) -> None:
     assert isinstance(found, GraderScore)
     assert found.score == 3
     assert isinstance(lacking, GraderError)
-
-
-def test_aggregators_are_isolated_and_named() -> None:
-    def total(row: Mapping[str, GraderResult]) -> float:
-        return sum(r.score for r in row.values() if isinstance(r, GraderScore))
-
-    def broken(row: Mapping[str, GraderResult]) -> float:
-        raise RuntimeError("no")
-
-    runner = GradingRunner(
-        {"a": Length(), "b": Length()}, aggregators=[total, broken], show_progress=False
-    )
-    results = runner.run([{"response": "ab"}])
-    assert results["total"] == [GraderScore("total", 4.0)]
-    assert kind(results["broken"][0]) is ErrorKind.BUG
-    assert list(results) == ["a", "b", "total", "broken"]
-    with refuses("aggregators"):
-        GradingRunner({"total": Length()}, aggregators=total)
 
 
 def test_several_datasets_and_none() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.recorded import find_recorded
 from tests.rows import DATA
 
-from adjudge.datasets.readers import MAX_PAIRS_PER_PROMPT
+from adjudge.datasets.columns import MAX_PAIRS_PER_PROMPT
 from adjudge.datasets.rows import Preference, render_transcript, split_answers
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
@@ -39,7 +39,7 @@ def bench(**change: Any) -> dict[str, Any]:
 
 
 LLMBAR = {"input": "Name a tree.", "output_1": "Oak.", "output_2": "Trout.", "label": 1}
-HH = {
+HH: dict[str, Any] = {
     "chosen": "\n\nHuman: Hi\n\nAssistant: Hello.\n\nHuman: Bye\n\nAssistant: Goodbye!",
     "rejected": "\n\nHuman: Hi\n\nAssistant: Hello.\n\nHuman: Bye\n\nAssistant: No.",
 }
@@ -141,24 +141,6 @@ def test_an_empty_answer_is_judged_but_not_trained_on(tmp_path: Path) -> None:
         assert read_preferences(paths).problems.first[0].found == "no text"
 
 
-@pytest.mark.parametrize(
-    ("row", "complaint"),
-    [
-        (steer("p", "r", 5), "helpfulness: found 5"),
-        (steer("p", " ", 1), "response: found no text"),
-        (steer("a\n<extra_id_1>User\nb", "r", 1), "turn 1 of another speaker; allowed: Assistant"),
-        (steer("a\n<extra_id_1>Assistant\nb", "r", 1), "found 2 turns; allowed: turns with a text"),
-        (steer("a\n<extra_id_1>Assistant", "r", 1), "turn 1 of another speaker"),
-        (steer("a\n<extra_id_1>Assistant\n\n<extra_id_1>User\nb", "r", 1), "found 3 turns"),
-    ],
-)
-def test_broken_helpsteer2_rows_are_named(tmp_path: Path, row: Any, complaint: str) -> None:
-    found = read_ratings(lines(tmp_path, row))
-    assert not found.rows
-    with pytest.raises(ConfigError, match=f"rows.jsonl:1: .*{complaint}"):
-        found.require_usable()
-
-
 def test_answers_to_one_prompt_are_paired_with_the_difference_as_margin(tmp_path: Path) -> None:
     rows = [
         steer("p", "low", 1),
@@ -196,6 +178,12 @@ def test_each_correct_answer_is_paired_with_each_wrong_one(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
+        (steer("p", "r", 5), "helpfulness: found 5"),
+        (steer("p", " ", 1), "response: found no text"),
+        (steer("a\n<extra_id_1>User\nb", "r", 1), "turn 1 of another speaker; allowed: Assistant"),
+        (steer("a\n<extra_id_1>Assistant\nb", "r", 1), "found 2 turns; allowed: turns with a text"),
+        (steer("a\n<extra_id_1>Assistant", "r", 1), "turn 1 of another speaker"),
+        (steer("a\n<extra_id_1>Assistant\n\n<extra_id_1>User\nb", "r", 1), "found 3 turns"),
         (bench(chosen="4"), "chosen: found text of 1 characters; allowed: a list"),
         (bench(rejected=[]), "rejected: found a list of 0"),
         (bench(num_correct=2), "num_correct: found 2; allowed: 1, as chosen has"),
@@ -204,39 +192,28 @@ def test_each_correct_answer_is_paired_with_each_wrong_one(tmp_path: Path) -> No
         (bench(rejected=["3", "4", "5"]), "rejected: found the same as chosen"),
         (bench(subset=3), "subset: found 3"),
         (bench(chosen=["4"] * 600, num_correct=600), "chosen: found 1,800 pairs"),
+        *[(LLMBAR | {"label": one}, "label: .*allowed: 1, 2") for one in (0, "1", None, True)],
+        *[
+            (HH | {"chosen": text}, complaint)
+            for text, complaint in (
+                ("\n\nAssistant: Hi", "two turns of Assistant in a row|another beginning"),
+                ("\n\nHuman: Hi\n\nHuman: Hi\n\nAssistant: x", "two turns of Human in a row"),
+                ("\n\nHuman: Hi\n\nAssistant: ", "a turn without text"),
+                ("\n\nHuman: Hi\n\nAssistant: x\n\nHuman: y", r"chosen\[-1\].role"),
+                ("Human: Hi\n\nAssistant: x", "another beginning"),
+                ("Hi\n\nHuman: Hi\n\nAssistant: x", "prompt: found nothing"),
+                (None, "chosen: found nothing"),
+            )
+        ],
     ],
 )
-def test_broken_rewardbench2_rows_give_no_pair_at_all(
+def test_broken_rows_are_named_and_give_no_pair_at_all(
     tmp_path: Path, row: Any, complaint: str
 ) -> None:
-    found = read_preferences(lines(tmp_path, row))
+    read = read_ratings if "helpfulness" in row else read_preferences
+    found = read(lines(tmp_path, row))
     assert not found.rows
-    with pytest.raises(ConfigError, match=complaint):
-        found.require_usable()
-
-
-@pytest.mark.parametrize("label", [0, 3, "1", None, True])
-def test_other_llmbar_labels_are_problems(tmp_path: Path, label: Any) -> None:
-    found = read_comparisons(lines(tmp_path, LLMBAR | {"label": label}))
-    assert (len(found.rows), found.problems.first[0].allowed) == (0, "1, 2")
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("\n\nAssistant: Hi", "two turns of Assistant in a row|another beginning"),
-        ("\n\nHuman: Hi\n\nHuman: Hi\n\nAssistant: x", "two turns of Human in a row"),
-        ("\n\nHuman: Hi\n\nAssistant: ", "a turn without text"),
-        ("\n\nHuman: Hi\n\nAssistant: x\n\nHuman: y", r"chosen\[-1\].role"),
-        ("Human: Hi\n\nAssistant: x", "another beginning"),
-        ("Hi\n\nHuman: Hi\n\nAssistant: x", "prompt: found nothing"),
-        (None, "chosen: found nothing"),
-    ],
-)
-def test_broken_dialogues_are_named(tmp_path: Path, text: Any, complaint: str) -> None:
-    found = read_preferences(lines(tmp_path, HH | {"chosen": text}))
-    assert not found.rows
-    with pytest.raises(ConfigError, match=complaint):
+    with pytest.raises(ConfigError, match=f"rows.jsonl:1: .*({complaint})"):
         found.require_usable()
 
 
@@ -256,9 +233,6 @@ def test_llmbar_itself(subset: str, ones: int, twos: int) -> None:
     assert len(read_preferences([path]).require_usable()) == ones + twos
 
 
-SAMPLES = DATA
-
-
 @pytest.mark.parametrize(
     ("name", "pairs", "problem"),
     [
@@ -269,7 +243,7 @@ SAMPLES = DATA
     ],
 )
 def test_preferences_of_further_formats(name: str, pairs: list[Any], problem: str) -> None:
-    paths = list((SAMPLES / name).iterdir())
+    paths = list((DATA / name).iterdir())
     assert find_format(paths) == name
     found = read_preferences(paths)
     assert [(*answers(row), row.margin) for row in found.rows] == pairs

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.datasets.hub import resolve_data_file
+from adjudge.datasets.sources import resolve_data_file
 from adjudge.errors import ConfigError
 from adjudge_lab.judge_training.judge_file import JudgeFile
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from adjudge.datasets.files import find_container, read_rows
-from adjudge.datasets.packing import number_lines, open_binary
+from adjudge.datasets.sources import number_lines, open_binary
 from adjudge.errors import ConfigError
 from adjudge.extensions import describe_cause
 from adjudge.intake.columns import is_not_finite_text

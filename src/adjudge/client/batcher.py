@@ -8,8 +8,9 @@
                  └── again, later ◄── passing error of this request alone ◄──────────┤
                                                                      a score ─► out ◄┘
 
-A request ends in exactly one way: a response or a failure. Who asks waits for it as long as the
-total timeout. What happens to a batch as a whole (retries, breaker, limits) is the endpoint's.
+A request ends in exactly one way: a response, a failure, or its total timeout. What is on its way
+goes on when its caller leaves, and its score is kept for who asks again. What happens to a batch as
+a whole (retries, breaker, limits) is the endpoint's.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any, cast
 import msgspec
 
 from adjudge.client.exchange import (
-    PreparedRequest,
+    PreparedOrFailure,
     ServiceReply,
     ServiceWire,
     add_advice,
@@ -34,7 +35,6 @@ from adjudge.client.exchange import (
 )
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.clock import PeriodicTimer
-from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ErrorKind, GradingFailure, is_passing
 from adjudge.judges.endpoint.connections import Connection, EndpointKey, aclose_one, connect
 from adjudge.judges.endpoint.endpoint import Endpoint
@@ -51,9 +51,6 @@ _MAX_CONCURRENT_ASKS = 5_000
 _SPLIT_STATUSES = (400, 413, 422)
 _client_numbers = count()
 
-Asked = PreparedRequest | GradingFailure
-"""A request that can be sent, or why it cannot."""
-
 
 class RequestOutcome(msgspec.Struct, gc=False):
     """What became of one request, and how long it took in seconds.
@@ -69,8 +66,8 @@ class RequestOutcome(msgspec.Struct, gc=False):
 class ServiceClient:
     """Asks one judge service; every object has limits, breaker and cache of its own.
 
-    Configuration only, for any thread, loop and process: requests run on the engine's loop, which
-    opens what they need at the first one. A pickled client, and one in a forked child, starts anew.
+    Configuration only, for any process: requests run on the engine's loop, and the first one opens
+    what they need. A pickled client, and one in a forked child, starts anew.
     ``breaker_waits``: requests wait for the end of an outage.
     """
 
@@ -78,8 +75,7 @@ class ServiceClient:
         self.settings = settings
         self._breaker_waits = breaker_waits
         self._closed = False
-        self._connection: Connection | None = None
-        self._batcher: RequestBatcher | None = None
+        self._opened: tuple[asyncio.AbstractEventLoop, Connection, RequestBatcher] | None = None
         self._endpoint_key = EndpointKey(
             provider=f"judge-service-{next(_client_numbers)}",
             base_urls=(settings.judge_url,),
@@ -91,14 +87,11 @@ class ServiceClient:
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(ServiceClient, breaker_waits=self._breaker_waits), (self.settings,)
 
-    async def ask(self, asked: Sequence[Asked]) -> list[RequestOutcome]:
-        """One outcome per request, in order, from any running loop.
+    async def ask(self, asked: Sequence[PreparedOrFailure]) -> list[RequestOutcome]:
+        """One outcome per request, in order; on the engine's loop.
 
         ``RuntimeError`` after :meth:`aclose`.
         """
-        return await run_on_engine(self._ask(asked))
-
-    async def _ask(self, asked: Sequence[Asked]) -> list[RequestOutcome]:
         batcher = await self.batcher()
         outcomes: list[RequestOutcome] = []
         for start in range(0, len(asked), _MAX_CONCURRENT_ASKS):
@@ -109,24 +102,27 @@ class ServiceClient:
         """The engine's, opened if need be; ``RuntimeError`` after :meth:`aclose`."""
         if self._closed:
             raise RuntimeError("this client of a judge service is closed")
-        connection = await connect(self._endpoint_key, None)
-        if self._batcher is None or self._connection is not connection:
+        loop, opened = asyncio.get_running_loop(), self._opened
+        if opened is None or opened[0] is not loop or opened[1].closed:
+            connection = await connect(self._endpoint_key, None)
             connection.models.add("judge service")
-            self._connection = connection
-            self._batcher = RequestBatcher(self.settings, connection.endpoint)
-        return self._batcher
+            batcher = RequestBatcher(self.settings, connection.endpoint)
+            opened = self._opened = loop, connection, batcher
+        return opened[2]
 
     async def metrics(self) -> dict[str, Any]:
         """The counts of this process, also after :meth:`aclose`; see :class:`RequestBatcher`."""
-        closed = self._batcher if self._closed else None
-        return (closed or await self.batcher()).metrics()
+        if self._closed and self._opened is not None:
+            return self._opened[2].metrics()
+        return (await self.batcher()).metrics()
 
     async def aclose(self) -> None:
         """End what is under way and close the connections, for good."""
         self._closed = True
-        if self._batcher is not None and self._connection is not None:
-            await self._batcher.aclose()
-            await aclose_one(self._connection)
+        if self._opened is not None:
+            _, connection, batcher = self._opened
+            await batcher.aclose()
+            await aclose_one(connection)
 
 
 class _Item(msgspec.Struct, eq=False):
@@ -136,6 +132,8 @@ class _Item(msgspec.Struct, eq=False):
     body: bytes
     name: str
     end: asyncio.Future[JudgeResponse | Exception]
+    until: float
+    """Its deadline, on the batcher's clock."""
     queued: float
     ended: float = 0.0
     waiters: int = 0
@@ -157,19 +155,19 @@ class RequestBatcher:
         self._failures: Counter[str] = Counter()
         self._latencies = LatencyHistogram()
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
-        self.loop = asyncio.get_running_loop()
-        self._opened = self.loop.time()
-        self._clock = PeriodicTimer(self.loop, lambda: bool(self._open))
+        self._loop = asyncio.get_running_loop()
+        self._opened = self._loop.time()
+        self._clock = PeriodicTimer(self._loop, self._sweep)
         self._known: OrderedDict[bytes, _Item | JudgeResponse] = OrderedDict()
         self._version: str | None = None
-        self._open: set[_Item] = set()  # that have not ended
+        self._open: dict[_Item, None] = {}  # in the order of their deadlines
         self._waiting: dict[_Item, None] = {}
         self._batches: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._names = count(1)
         self._closed = False
 
-    async def ask(self, asked: Sequence[Asked]) -> list[RequestOutcome]:
+    async def ask(self, asked: Sequence[PreparedOrFailure]) -> list[RequestOutcome]:
         """What becomes of each request, in order. Cancelling takes back what was not sent yet.
 
         Failures say what to change; they are never cached.
@@ -177,25 +175,25 @@ class RequestBatcher:
         if self._closed:
             raise RuntimeError("this client of a judge service is closed")
         self.counts["requests"] += len(asked)
-        began, until = self.loop.time(), self._clock.now() + self.settings.timeout
-        items = [self._admit(one, began) for one in asked]
+        began, until = self._loop.time(), self._clock.now() + self.settings.timeout
+        items = [self._admit(one, began, until) for one in asked]
         self._clock.wake()
         self._pump()
         admitted = [item for item in items if isinstance(item, _Item)]
         try:
             for item in admitted:
-                while not item.end.done() and (left := until - self._clock.now()) > 0:
-                    await asyncio.wait([item.end], timeout=left)
+                await asyncio.shield(item.end)  # which others may wait for, too
         except asyncio.CancelledError:
             self._failures[str(ErrorKind.CANCELLED)] += len(asked)
-            raise
-        else:
-            outcomes = [self._outcome(item, began) for item in items]
-        finally:
             for item in admitted:
-                self._leave(item)
+                item.waiters -= 1
+                if item in self._waiting and not item.waiters:
+                    self._forget(item)
+            raise
+        outcomes = [self._outcome(item, began) for item in items]
         failed = [one.answer.kind for one in outcomes if isinstance(one.answer, GradingFailure)]
-        self._failures.update(map(str, failed))
+        for kind in failed:
+            self._failures[str(kind)] += 1
         self.counts["scored"] += len(outcomes) - len(failed)
         return outcomes
 
@@ -224,7 +222,7 @@ class RequestBatcher:
         ``last_failure_time`` is in POSIX seconds.
         """
         counts, stats = self.counts, self.endpoint.stats
-        detector, now = self.endpoint.servers[0].detector, self.loop.time()
+        detector, now = self.endpoint.servers[0].detector, self._loop.time()
         total, errors = max(counts["requests"], 1), sum(self._failures.values())
         return {
             "total_requests": counts["requests"],
@@ -253,7 +251,9 @@ class RequestBatcher:
 
     # ── asked ────────────────────────────────────────────────────────────────────────────────
 
-    def _admit(self, one: Asked, now: float) -> _Item | JudgeResponse | GradingFailure:
+    def _admit(
+        self, one: PreparedOrFailure, now: float, until: float
+    ) -> _Item | JudgeResponse | GradingFailure:
         """What the request waits for, or what is known of it."""
         if isinstance(one, GradingFailure):
             return one
@@ -262,39 +262,22 @@ class RequestBatcher:
             self._known.move_to_end(one.key)
             self.counts["cache_hits"] += 1
             return found
-        if found is None:
-            end = self.loop.create_future()
-            found = _Item(one.key, one.body, f"r{next(self._names)}", end, now)
+        if found is None or until - found.until > self.settings.timeout / 2:  # else too soon over
+            end = self._loop.create_future()
+            found = _Item(one.key, one.body, f"r{next(self._names)}", end, until, now)
             if self.settings.use_cache:
                 self._known[one.key] = found
-            self._open.add(found)
-            self._waiting[found] = None
+            self._open[found] = self._waiting[found] = None
         else:
             self.counts["shared"] += 1
         found.waiters += 1
         return found
-
-    def _leave(self, item: _Item) -> None:
-        """One caller waits no longer.
-
-        What is on its way goes on: a score is kept for who asks again, and after silence the
-        endpoint's own deadline tells the breaker.
-        """
-        item.waiters -= 1
-        if item in self._waiting and not item.waiters:
-            self._forget(item)
 
     def _outcome(
         self, item: _Item | JudgeResponse | GradingFailure, began: float
     ) -> RequestOutcome:
         if not isinstance(item, _Item):
             return RequestOutcome(item, cached=isinstance(item, JudgeResponse))
-        if not item.end.done():
-            waits = item in self._waiting
-            problem = "it was still waiting to be sent" if waits else "no answer came"
-            late = item.failure or GradingFailure(ErrorKind.TIMEOUT, problem)
-            failure = add_advice(late, self.settings)
-            return RequestOutcome(failure, latency=self.loop.time() - began)
         found = item.end.result()
         if isinstance(found, JudgeResponse | GradingFailure):
             return RequestOutcome(found, latency=item.ended - began)
@@ -307,9 +290,9 @@ class RequestBatcher:
         s = self.settings
         while self._waiting and len(self._batches) < s.max_concurrent_requests:
             due = next(iter(self._waiting)).queued + s.batch_timeout
-            if len(self._waiting) < s.max_batch_size and self.loop.time() < due:
+            if len(self._waiting) < s.max_batch_size and self._loop.time() < due:
                 if self._timer is None:
-                    self._timer = self.loop.call_at(due, self._on_timer)
+                    self._timer = self._loop.call_at(due, self._on_timer)
                 return
             sizes = accumulate(len(item.body) for item in self._waiting)
             first = zip(islice(self._waiting, s.max_batch_size), sizes, strict=False)
@@ -318,7 +301,7 @@ class RequestBatcher:
             ]
             for item in items:
                 del self._waiting[item]
-            task = self.loop.create_task(self._exchange(items))
+            task = self._loop.create_task(self._exchange(items))
             self._batches.add(task)
             # Not in the task: one that is cancelled before it begins never runs a line of its own.
             task.add_done_callback(self._on_complete)
@@ -368,24 +351,37 @@ class RequestBatcher:
         item.failure = failure
         passes = is_passing(failure.kind, failure.metadata)
         if passes and item.answers <= self.settings.max_retries:
-            self.loop.call_later(full_jitter(item.answers, self._rng), self._queue, item)
+            self._loop.call_later(full_jitter(item.answers, self._rng), self._queue, item)
         else:
             self._end(item, failure)
 
     def _queue(self, item: _Item) -> None:
         if not item.waiters:
             self._forget(item)
-        elif not self._closed:
-            item.queued = self.loop.time()
+        elif item in self._open:
+            item.queued = self._loop.time()
             self._waiting[item] = None
             self._pump()
+
+    def _sweep(self) -> bool:
+        """End what has waited for too long.
+
+        Its batch goes on to the endpoint's own deadline, or the breaker would never learn that the
+        service keeps silent.
+        """
+        while self._open and (item := next(iter(self._open))).until <= self._clock.now():
+            waits = item in self._waiting
+            problem = "it was still waiting to be sent" if waits else "no answer came"
+            late = item.failure or GradingFailure(ErrorKind.TIMEOUT, problem)
+            self._end(item, add_advice(late, self.settings))
+        return bool(self._open)
 
     def _end(self, item: _Item, outcome: JudgeResponse | Exception) -> None:
         if item not in self._open:
             return
-        self._open.discard(item)
+        del self._open[item]
         item.end.set_result(outcome)
-        item.ended = self.loop.time()
+        item.ended = self._loop.time()
         if not isinstance(outcome, JudgeResponse):
             self._forget(item)
             return
@@ -399,7 +395,7 @@ class RequestBatcher:
                 self._known.popitem(last=False)
 
     def _forget(self, item: _Item) -> None:
-        self._open.discard(item)
+        self._open.pop(item, None)
         self._waiting.pop(item, None)
         if self._known.get(item.key) is item:
             del self._known[item.key]

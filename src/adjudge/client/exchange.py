@@ -33,6 +33,12 @@ class PreparedRequest(msgspec.Struct, frozen=True, gc=False):
     key: bytes
 
 
+RequestOrFailure = JudgeRequest | GradingFailure
+"""A request, or why there is none."""
+
+PreparedOrFailure = PreparedRequest | GradingFailure
+"""A request that can be sent, or why it cannot."""
+
 _encode = msgspec.json.Encoder().encode
 _encode_in_order = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder().decode
@@ -40,13 +46,15 @@ _decode_request = msgspec.json.Decoder(JudgeRequest).decode
 _AS_WRITTEN = {str, int, bool, type(None)}
 
 
-def prepare_request(request: JudgeRequest) -> PreparedRequest:
+def prepare_request(request: RequestOrFailure) -> PreparedOrFailure:
     """Encode a request and hash what its score depends on; runs in any thread.
 
-    Half a surrogate pair that the policy wrote is a question mark. Raises
-    ``GradingFailure(invalid_input)`` for what is no request: a prompt that is not text, an infinite
-    answer, metadata that JSON cannot hold.
+    Half a surrogate pair that the policy wrote is a question mark. What is no request is its
+    failure, ``invalid_input``: a prompt that is not text, an infinite answer, metadata that JSON
+    cannot hold.
     """
+    if isinstance(request, GradingFailure):
+        return request
     try:
         try:
             return _prepare(request)
@@ -54,7 +62,7 @@ def prepare_request(request: JudgeRequest) -> PreparedRequest:
             return _prepare(with_unicode_text(request))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         problem = f"the request cannot be sent: {str(error) or type(error).__name__}"
-        raise GradingFailure(ErrorKind.INVALID_INPUT, problem) from None
+        return GradingFailure(ErrorKind.INVALID_INPUT, problem)
 
 
 def _prepare(request: JudgeRequest) -> PreparedRequest:
@@ -126,7 +134,7 @@ class ServiceWire:
         """
         if response.cut:
             raise GradingFailure(ErrorKind.CONNECTION, "the response broke off")
-        said = read_object(response.body)
+        said = decode_object(response.body)
         if not 200 <= response.status < 300:
             failure = _read_refusal(call, response, said)
             if failure is not None:
@@ -206,7 +214,7 @@ def _read_refusal(
     return failure
 
 
-def read_object(body: bytes) -> dict[str, Any]:
+def decode_object(body: bytes) -> dict[str, Any]:
     """The JSON object in ``body``; empty where there is none."""
     try:
         found = _decode(body)
@@ -287,9 +295,6 @@ def add_advice(failure: GradingFailure, settings: ClientSettings) -> GradingFail
 
 
 # ── what trainers hand in ────────────────────────────────────────────────────────────────────────
-
-RequestOrFailure = JudgeRequest | GradingFailure
-"""A request, or why there is none."""
 
 
 def build_request(

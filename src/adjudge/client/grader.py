@@ -22,6 +22,7 @@ import msgspec
 from adjudge.client.batcher import ServiceClient
 from adjudge.client.exchange import prepare_request, read_key
 from adjudge.client.settings import ClientSettings
+from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
 from adjudge.hosts import is_loopback
@@ -163,7 +164,7 @@ class ServedGrader(BaseGrader):
     async def aevaluate(self, **fields: Any) -> GraderScore:
         """Ask about one sample."""
         request = prepare_request(fields_to_request(fields))
-        [outcome] = await self._client.ask([request])
+        [outcome] = await run_on_engine(self._client.ask([request]))
         response = outcome.answer
         if isinstance(response, GradingFailure):
             if response.kind is ErrorKind.UNSUPPORTED:

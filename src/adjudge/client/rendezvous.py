@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.client.exchange import make_post, read_object, read_response, with_unicode_text
+from adjudge.client.exchange import decode_object, make_post, read_response, with_unicode_text
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpResponse, Transport
@@ -124,7 +124,7 @@ def _read_answer(response: HttpResponse, request: GroupRequest) -> JudgeResponse
         raise GradingFailure(ErrorKind.AUTH, "the judge service refused the key (api_key_env)")
     if response.status == 404:
         raise GradingFailure(ErrorKind.UNSUPPORTED, "this judge service has no /group_judge")
-    item = read_object(response.body)
+    item = decode_object(response.body)
     if item and item.get("request_id") in (None, request.request_id):
         if request.aborted and response.status == 200:
             return JudgeResponse(request_id=request.request_id)

@@ -19,7 +19,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from adjudge.client.batcher import Asked, RequestOutcome, ServiceClient
+from adjudge.client.batcher import RequestOutcome, ServiceClient
 from adjudge.client.exchange import (
     RequestOrFailure,
     build_request,
@@ -46,7 +46,7 @@ from adjudge.types import Reduce
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 
-class JudgeRewardResult(msgspec.Struct, frozen=True):
+class JudgeRewardResult(msgspec.Struct):
     """One reward; ``score`` is ``None`` when the judge failed, and ``error`` says why.
 
     ``source``: ``judge``, ``rule_fallback`` (then ``error`` is why the judge was replaced) or
@@ -251,7 +251,7 @@ class BaseJudgeReward:
     async def _compute(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
         """One result per request, with a rule's in its place where that is wanted and allowed."""
         if type(self)._request_judge is BaseJudgeReward._request_judge:  # noqa: SLF001
-            outcomes = await self._client.ask([_prepare(one) for one in asked])
+            outcomes = await self._client.ask([*map(prepare_request, asked)])
         else:
             # A thread waits for the others: this loop must not, since overrides wait for it.
             loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1)
@@ -259,7 +259,7 @@ class BaseJudgeReward:
         results = [self._result(*one) for one in zip(asked, outcomes, strict=True)]
         if self.settings.fallback_to_rule:
             # Rules may take their time in processes of their own.
-            await run_all(self._replace(results, n, one) for n, one in enumerate(asked))
+            await run_all(map(self._replace, results, asked))
         is_debug = _log.isEnabledFor(logging.DEBUG)
         for result in results:
             if is_debug or result.failure is not None:
@@ -305,11 +305,9 @@ class BaseJudgeReward:
             details and {**details},  # the response is others' as well
         )
 
-    async def _replace(
-        self, results: list[JudgeRewardResult], place: int, asked: RequestOrFailure
-    ) -> None:
+    async def _replace(self, result: JudgeRewardResult, asked: RequestOrFailure) -> None:
         """A rule's score in place of a judge's that may pass; see :class:`AnswerGrader`."""
-        result, failure = results[place], results[place].failure
+        failure = result.failure
         if failure is None or isinstance(asked, GradingFailure):
             return
         if not is_passing(failure.kind, failure.metadata):
@@ -319,13 +317,11 @@ class BaseJudgeReward:
                 asked.completion, asked.answer, asked.answer_type
             )
         except GradingFailure as why:
-            error = f"{failure}; the rule gives no score: {why}"
-            results[place] = msgspec.structs.replace(result, error=error)
+            result.error = f"{failure}; the rule gives no score: {why}"
         else:
             (await self._client.batcher()).counts["fallbacks"] += 1
-            results[place] = msgspec.structs.replace(
-                result, score=rule.score, source="rule_fallback", explanation=rule.reason
-            )
+            result.source = "rule_fallback"
+            result.score, result.explanation = rule.score, rule.reason
 
     def _log_result(self, result: JudgeRewardResult) -> None:
         """Failures by kind, each at once and then every ten seconds; at DEBUG every reward."""
@@ -346,14 +342,6 @@ class BaseJudgeReward:
             if failure.kind is ErrorKind.AUTH:
                 raise JudgeAuthError(message)
             raise JudgeUnavailable(message, failure.kind)
-
-
-def _prepare(asked: RequestOrFailure) -> Asked:
-    """A request as bytes; what cannot be sent as its failure."""
-    try:
-        return asked if isinstance(asked, GradingFailure) else prepare_request(asked)
-    except GradingFailure as failure:
-        return failure
 
 
 def _read_override(found: Any) -> JudgeResponse:

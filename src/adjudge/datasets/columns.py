@@ -1,4 +1,4 @@
-"""What the columns of a row must hold: conversations, prompts, texts, labels, ids.
+"""What the columns of a row must hold: conversations, prompts, texts, labels, ids, two answers.
 
 Each check gives the value back, or raises :class:`~adjudge.datasets.rows.BrokenRow` with the
 column, what was found in it and what is allowed.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Any, TypeVar
 
 from adjudge.datasets.files import RawColumns
@@ -17,7 +19,11 @@ from adjudge.datasets.rows import (
     BrokenRow,
     ChatMessages,
     DatasetRow,
+    LoadedRows,
     Preference,
+    Rating,
+    RowProblem,
+    RowProblems,
     describe_found,
     shared_prompt_length,
     split_answers,
@@ -28,6 +34,9 @@ from adjudge.messages import content_text, prompt_messages
 from adjudge.types import get_path
 
 MAX_MESSAGES = 2_000
+
+MAX_PAIRS_PER_PROMPT = 1_000
+"""Pairs made from one prompt; one with more answers than that is a problem, not a flood."""
 
 _LIST = "a list of chat messages {role, content}, or the JSON text of one"
 
@@ -176,3 +185,36 @@ def make_preference(
         if shared == len(side):
             raise BrokenRow(key, "the beginning of the other", "an answer of its own")
     return Preference(chosen=chosen, rejected=rejected, margin=margin, **fields)
+
+
+def pair_ratings(rated: LoadedRows[Rating]) -> LoadedRows[Preference]:
+    """Any two answers to the same prompt with different ratings; other pairs are problems."""
+    by_prompt: dict[str, list[Rating]] = defaultdict(list)
+    for one in rated.rows:
+        by_prompt[repr(one.messages[:-1])].append(one)
+    pairs: list[Preference] = []
+    for answers in by_prompt.values():
+        _pair_up(answers, pairs, rated.problems)
+    return LoadedRows(pairs, rated.problems)
+
+
+def _pair_up(answers: list[Rating], pairs: list[Preference], problems: RowProblems) -> None:
+    count, found = len(answers), "no other answer to it"
+    if count < 2 or count * (count - 1) // 2 > MAX_PAIRS_PER_PROMPT:
+        found = found if count < 2 else f"{count:,} answers to it"
+        allowed = f"two or more answers, {MAX_PAIRS_PER_PROMPT} pairs or fewer"
+        problems.add(RowProblem(answers[0].where, "prompt", found, allowed))
+        return
+    for one, other in combinations(answers, 2):
+        try:
+            pairs.append(_better_first(one, other))
+        except BrokenRow as problem:
+            problems.add(problem.problem_at(one.where))
+
+
+def _better_first(one: Rating, other: Rating) -> Preference:
+    if one.label == other.label:
+        raise BrokenRow("helpfulness", f"{one.label} for both answers", "different numbers")
+    better, worse = (one, other) if one.label > other.label else (other, one)
+    margin = float(better.label - worse.label)
+    return make_preference(better.messages, worse.messages, margin, {"where": one.where})

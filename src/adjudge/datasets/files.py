@@ -33,7 +33,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from adjudge.datasets.packing import (
+from adjudge.datasets.sources import (
     MAX_ROW_BYTES,
     decode_line,
     number_lines,

@@ -33,12 +33,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import combinations
 from typing import Any, Literal, NamedTuple
 
 from adjudge.datasets.columns import (
     MAX_MESSAGES,
+    MAX_PAIRS_PER_PROMPT,
+    check_answers,
     check_conversation,
     check_margin,
     check_prompt,
@@ -444,3 +448,38 @@ _READERS: Mapping[PublishedFormat, Callable[[RawColumns, str], RatedAnswers]] = 
 def read_answers(row: RawColumns, where: str, form: PublishedFormat) -> RatedAnswers:
     """What one row of any format says of its answers."""
     return _READERS[form](row, where)
+
+
+# Pairs of answers of which one is better.
+
+
+def parse_answered_pair(row: RawColumns, where: str, *, form: Any) -> Comparison:
+    """One comparison of published pairs; both answers must say something."""
+    return check_answers(parse_pair(row, where, form), *PAIR_COLUMNS[form].answers)
+
+
+def parse_preferences(row: RawColumns, where: str, form: RowFormat) -> list[Preference]:
+    """Every pair of answers in one row of which one is better.
+
+    The ``margin`` of ``ultrafeedback`` is the difference of the ratings. A row without such a pair,
+    as a tie is, is a broken row.
+    """
+    found = read_answers(row, where, form)
+    alike = sum(count**2 for count in Counter(found.ratings).values())
+    if (number := (len(found.ratings) ** 2 - alike) // 2) > MAX_PAIRS_PER_PROMPT:
+        key, most = RATING_COLUMNS[form], f"{MAX_PAIRS_PER_PROMPT} pairs or fewer"
+        raise BrokenRow(key, f"{number:,} pairs", most)
+    pairs: list[Preference] = []
+    rated = zip(found.conversations, found.ratings, strict=True)
+    for (one, own), (other, its) in combinations(rated, 2):
+        if own is None or its is None or own == its:
+            continue
+        better, worse = (one, other) if own > its else (other, one)
+        margin = abs(own - its) if form == "ultrafeedback" else found.margin
+        fields = {"where": found.where, "subset": found.subset}
+        pair = make_preference(better, worse, margin, fields)
+        own_sides = form in ("preference", "openai-preference")  # who reads them checks them
+        pairs.append(pair if own_sides else check_answers(pair, "chosen", "rejected"))
+    if not pairs:
+        raise BrokenRow(RATING_COLUMNS[form], "a tie", "one answer that is better")
+    return pairs

@@ -20,7 +20,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, RolloutError
 from adjudge.messages import content_text
 
 ChatMessages = list[dict[str, Any]]
@@ -162,6 +162,12 @@ class BrokenRow(Exception):
     def problem_at(self, where: str) -> RowProblem:
         """The problem as it is reported."""
         return RowProblem(where, self.key, self.found, self.allowed)
+
+
+def unreadable_row_problem(where: str, error: RolloutError) -> RowProblem:
+    """The problem of a row that is not even an object."""
+    reason = str(error).removeprefix(f"{where}: ")
+    return RowProblem(where, "row", f"something else ({reason})", "a JSON object")
 
 
 class RowProblems:

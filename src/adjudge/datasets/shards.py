@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from adjudge.datasets.files import find_container, parse_row
-from adjudge.datasets.packing import is_compressed, number_lines, reading
+from adjudge.datasets.sources import is_compressed, number_lines, reading
 from adjudge.errors import ConfigError, RolloutError
 
 _PARQUET_BATCH = 512

@@ -1,6 +1,6 @@
 """A grader bound to a name: which fields of a sample it gets, and its answer as one checked result.
 
-The fields are read off the grader's signature once. Whatever a grader or an aggregator returns
+The fields are read off the grader's signature once. Whatever a grader returns
 becomes one result: wrapped, stamped, checked. :meth:`BoundGrader.ask` is total: whatever a grader
 does, one sample gets one result. Only what the user must mend (``ConfigError``) and cancellation go
 through.
@@ -149,21 +149,6 @@ class ResultBuilder:
     def _wrong(self, answer: Any) -> GraderError:
         wanted = "a GraderRank" if self.listwise else "a GraderScore or a number"
         return self.error(ErrorKind.BUG, f"must return {wanted}, got {type(answer).__name__}")
-
-
-def aggregate_row(
-    name: str,
-    aggregator: Callable[[Mapping[str, GraderResult]], Any],
-    row: Mapping[str, GraderResult],
-) -> GraderResult:
-    """An aggregator's answer about one item's results; its failure is a result too."""
-    answers = ResultBuilder(name)
-    try:
-        return answers.result(aggregator(row))
-    except ConfigError as error:  # too late to stop anything: all has been graded
-        return answers.error(ErrorKind.BUG, _describe_error(error))
-    except (Exception, SystemExit) as error:  # noqa: BLE001  (its failure is that item's result)
-        return answers.failure(error)
 
 
 def _is_number(answer: Any) -> bool:

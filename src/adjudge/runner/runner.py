@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from adjudge.engine.clock import LogLimiter
 from adjudge.engine.loop import run_all, run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, Fields, JudgeAuthError
-from adjudge.graders.binding import BoundGrader, GraderConfig, aggregate_row, check_machines
+from adjudge.graders.binding import BoundGrader, GraderConfig, check_machines
 from adjudge.judges.asking import Ask, JudgeCall, ask_counts, call_log, current_ask
 from adjudge.runner.journal import Journal, sample_key
 from adjudge.runner.progress import Progress, Tally
@@ -187,10 +187,7 @@ Dataset = Sequence[Fields | Sample]
 """Items to grade: samples, or mappings of field names to values."""
 
 RunnerResult = dict[str, list[GraderResult]]
-"""Per grader (and aggregator) one result per item, in input order."""
-
-Aggregator = Callable[[Mapping[str, GraderResult]], object]
-"""From one item's results by grader name to a result or a number."""
+"""Per grader one result per item, in input order."""
 
 
 class GradingRequest(NamedTuple):
@@ -223,7 +220,6 @@ class GradingRunner:
         self,
         grader_configs: Mapping[str, object],
         max_concurrency: int = 32,
-        aggregators: Mapping[str, Aggregator] | Sequence[Aggregator] | Aggregator | None = None,
         show_progress: bool = True,
         journal: Journal | None = None,
         tally: Tally | None = None,
@@ -236,12 +232,6 @@ class GradingRunner:
             name: GraderConfig.create(config) for name, config in grader_configs.items()
         }
         self.max_concurrency = max_concurrency
-        self.aggregators = _named_aggregators(aggregators)
-        if taken := self.aggregators.keys() & self.grader_configs.keys():
-            raise ConfigError(
-                f"aggregators: the names must differ from the graders' "
-                f"(found {', '.join(sorted(taken))})"
-            )
         self.show_progress = show_progress
         self.journal = journal
         self.tally = tally
@@ -317,7 +307,7 @@ class GradingRunner:
             await pool.run(self._items(datasets, columns, graders), total)
         finally:
             self._warn_of_failures(failed)
-        return [self._aggregated(_check_complete(one)) for one in columns]
+        return [_check_complete(one) for one in columns]
 
     def _warn_of_failures(self, failed: dict[tuple[str, ErrorKind], list[str]]) -> None:
         """Name each grader and kind, at most every ten seconds, with counts; forget them."""
@@ -360,16 +350,6 @@ class GradingRunner:
         await self._pool(stop_on_auth=True).run(items(), len(asks))
         return _check_complete({"": results})[""]
 
-    def _aggregated(self, results: RunnerResult) -> RunnerResult:
-        """``results`` with one more column per aggregator; an aggregator's failure is a value."""
-        if not self.aggregators:
-            return results
-        names = list(results)
-        rows = [dict(zip(names, row, strict=True)) for row in zip(*results.values(), strict=True)]
-        for name, aggregator in self.aggregators.items():
-            results[name] = [aggregate_row(name, aggregator, row) for row in rows]
-        return results
-
 
 def _check_complete(slot: dict[str, list[GraderResult | None]]) -> RunnerResult:
     """``slot`` with nothing left open: every item has exactly one result per grader."""
@@ -377,22 +357,3 @@ def _check_complete(slot: dict[str, list[GraderResult | None]]) -> RunnerResult:
         if None in results:
             raise RuntimeError(f"grader {name!r} left item {results.index(None)} without a result")
     return slot  # type: ignore[return-value]  # just checked
-
-
-def _named_aggregators(
-    aggregators: Mapping[str, Aggregator] | Sequence[Aggregator] | Aggregator | None,
-) -> dict[str, Aggregator]:
-    if aggregators is None:
-        return {}
-    if isinstance(aggregators, Mapping):
-        return dict(aggregators)
-    several = [aggregators] if callable(aggregators) else list(aggregators)
-    named: dict[str, Aggregator] = {}
-    for aggregator in several:
-        name = str(getattr(aggregator, "name", "") or getattr(aggregator, "__name__", "aggregate"))
-        if name in named:
-            raise ConfigError(
-                f"aggregators: two have the name {name!r}. Pass a dict of names instead."
-            )
-        named[name] = aggregator
-    return named

@@ -12,7 +12,7 @@ from tests.unit.helpers.scripted_provider import Seesaw
 from tests.unit.helpers.stand_in_service import score_of
 
 from adjudge.client.batcher import RequestBatcher, RequestOutcome
-from adjudge.client.exchange import prepare_request
+from adjudge.client.exchange import PreparedRequest, prepare_request
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.clock import run_virtual
 from adjudge.errors import GradingFailure
@@ -99,6 +99,13 @@ def line_to(service: Service, **config: Any) -> RequestBatcher:
     line = RequestBatcher(settings, endpoint, rng=Seesaw())
     _lines.append(line)
     return line
+
+
+def prepared(request: JudgeRequest) -> PreparedRequest:
+    """A request that can be sent."""
+    found = prepare_request(request)
+    assert isinstance(found, PreparedRequest), found
+    return found
 
 
 def asked(line: RequestBatcher, completion: str, **fields: Any) -> asyncio.Task[RequestOutcome]:

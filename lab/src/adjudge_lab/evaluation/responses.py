@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from adjudge.datasets.files import check_files, is_parquet, parse_row, read_rows
-from adjudge.datasets.packing import decode_line
+from adjudge.datasets.sources import decode_line
 from adjudge.engine.loop import run_all
 from adjudge.errors import (
     PASSING_KINDS,

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from adjudge.config_tables import ConfigFile, ConfigTable
-from adjudge.datasets.hub import is_on_hub, resolve_data_file
+from adjudge.datasets.sources import is_on_hub, resolve_data_file
 from adjudge.errors import ConfigError
 from adjudge_lab.rl.trainer_settings import MODEL_OPTIONS, check_model_options
 from adjudge_lab.synthetic import SyntheticSettings

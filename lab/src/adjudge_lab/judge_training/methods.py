@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from adjudge.datasets.hub import is_on_hub
 from adjudge.datasets.rows import (
     Comparison,
     Demonstration,
@@ -24,6 +23,7 @@ from adjudge.datasets.rows import (
     split_answers,
 )
 from adjudge.graders.llm.trained_judge_card import card_prompt
+from adjudge.datasets.sources import is_on_hub
 from adjudge.intake.rendered import template_opens_thinking
 from adjudge.stats.predictions import RatingCalibration
 from adjudge.verdicts import Verdict

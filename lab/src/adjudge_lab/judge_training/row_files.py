@@ -29,6 +29,7 @@ from adjudge.datasets.columns import (
     check_prompt,
     check_rating,
     check_text,
+    pair_ratings,
     source_fields,
 )
 from adjudge.datasets.files import FileRow, RawColumns, read_rows
@@ -36,14 +37,10 @@ from adjudge.datasets.published import (
     PAIR_COLUMNS,
     PublishedFormat,
     match_formats,
+    parse_answered_pair,
     parse_helpsteer2,
     parse_preference,
-)
-from adjudge.datasets.readers import (
-    pair_ratings,
-    parse_answered_pair,
     parse_preferences,
-    unreadable_row_problem,
 )
 from adjudge.datasets.rows import (
     PREFERENCE_LABELS,
@@ -55,6 +52,7 @@ from adjudge.datasets.rows import (
     Rating,
     RowProblems,
     describe_found,
+    unreadable_row_problem,
 )
 from adjudge.errors import ConfigError, RolloutError
 

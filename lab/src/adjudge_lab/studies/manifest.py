@@ -29,7 +29,7 @@ from adjudge.config import (
     is_same_setting,
 )
 from adjudge.datasets.files import hash_content
-from adjudge.datasets.hub import is_on_hub
+from adjudge.datasets.sources import is_on_hub
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.graders.registry import SHIPPED, list_parameters, load_grader_class
 from adjudge.judges.presets import PRESETS

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from adjudge.config import load_toml, suggest_name
-from adjudge.datasets.hub import is_on_hub
+from adjudge.datasets.sources import is_on_hub
 from adjudge.errors import ConfigError
 from adjudge_lab.judge_training.judge_file import TINY_MODEL, JudgeFile
 from adjudge_lab.rl.backend_checks import check_trains_here

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.config import check_allowed
-from adjudge.datasets.columns import check_id
+from adjudge.datasets.columns import check_id, pair_ratings
 from adjudge.datasets.files import RawColumns, read_rows
 from adjudge.datasets.published import (
     PAIR_COLUMNS,
@@ -24,9 +24,9 @@ from adjudge.datasets.published import (
     match_formats,
     parse_helpsteer2,
     parse_pair,
+    parse_preferences,
     parse_rewardbench2,
 )
-from adjudge.datasets.readers import pair_ratings, parse_preferences, unreadable_row_problem
 from adjudge.datasets.rows import (
     BrokenRow,
     ChatMessages,
@@ -38,6 +38,7 @@ from adjudge.datasets.rows import (
     RowProblems,
     describe_found,
     split_answers,
+    unreadable_row_problem,
 )
 from adjudge.errors import ConfigError, ErrorKind, RolloutError
 from adjudge.judge_evaluation.benchmarks.items import (

@@ -19,7 +19,7 @@ import msgspec
 
 from adjudge.config import check_allowed
 from adjudge.datasets.files import hash_content
-from adjudge.datasets.hub import resolve_data_file
+from adjudge.datasets.sources import resolve_data_file
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import PASSING_KINDS, ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.files import JsonlLog

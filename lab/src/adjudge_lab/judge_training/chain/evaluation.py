@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from adjudge.client.grader import ServedGrader
-from adjudge.datasets.hub import is_on_hub, resolve_data_file
 from adjudge.datasets.rows import Comparison, Preference, render_transcript, split_answers
+from adjudge.datasets.sources import is_on_hub, resolve_data_file
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.graders.base import RuleGrader
