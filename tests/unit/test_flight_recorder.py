@@ -26,10 +26,10 @@ from adjudge.runs.job import GradingJob
 from adjudge.runs.records import STOP_FILE, RunRecords
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.trainers import make_trainer_reward, recorder_thread
+from adjudge.trainers.metrics import TrainerProgress
 from adjudge.trainers.recorder import (
     RECORD_VARIABLE,
     FlightRecorder,
-    TrainerProgress,
     open_recorder,
 )
 from adjudge.trainers.scoring import Scorer
@@ -309,7 +309,7 @@ _KILLED = """
 import sys
 from tests.unit.test_flight_recorder import WORDS, batch, spec
 from adjudge.trainers.recorder import FlightRecorder
-from adjudge.trainers.recorder import TrainerProgress
+from adjudge.trainers.metrics import TrainerProgress
 from adjudge.trainers.scoring import Scorer
 scorer = Scorer(spec(), record=FlightRecorder(sys.argv[1]))
 for step in range(10_000):

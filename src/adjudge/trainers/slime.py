@@ -23,8 +23,7 @@ from adjudge.rewards.groups import group_step
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import mean, std
 from adjudge.trainers.adapter import Adapter, AdapterOptions, check_settings, share_adapter
-from adjudge.trainers.recorder import TrainerProgress
-from adjudge.trainers.scoring import batch_metrics
+from adjudge.trainers.metrics import TrainerProgress, batch_metrics
 from adjudge.types import GradedSample, RewardResult, Sample
 
 _EPSILON = 1e-6  # both trainers'

@@ -28,7 +28,7 @@ from adjudge.errors import AdjudgeError, JudgeAuthError, JudgeUnavailable
 from adjudge.hosts import is_address
 from adjudge.trainers.scoring import SPEC_VARIABLE
 from adjudge.trainers.verl import check_verl_version, installed_verl
-from adjudge.trainers.verl.advantage import find_last_outputs
+from adjudge.trainers.verl.advantage import find_caller_local, find_last_outputs
 from adjudge.trainers.verl.reward_columns import (
     DETAILS_COLUMN,
     METRICS_COLUMN,
@@ -45,10 +45,28 @@ from adjudge.trainers.verl.reward_sources import (
     configured_estimator,
     configured_spec,
     detect_channel,
+    make_checked_scorer,
     make_scorer,
 )
 
 _COLUMNS_NOT_DUMPED = {METRICS_COLUMN, "uid"}
+
+
+def check_before_workers() -> None:
+    """Refuse in the trainer's process what the workers would refuse later, and register names.
+
+    verl 0.9.1 looks our class up where the trainer starts, but makes managers only in actors, whose
+    errors V1 counts as failed rollouts. Outside of verl nothing is done.
+    """
+    # verl asks a module for a name, and hands over nothing.
+    config = find_caller_local("resolve_reward_manager_cls", "config")
+    if config is None:
+        return
+    from verl.trainer.ppo.reward import get_custom_reward_fn  # noqa: PLC0415  (heavy)
+
+    from adjudge.trainers.verl import register  # noqa: F401, PLC0415  (needs verl)
+
+    make_checked_scorer(config, get_custom_reward_fn(config))
 
 
 class JudgeTrainerMixin:
