@@ -72,11 +72,6 @@ def test_finished_z_scores() -> None:
     assert rewards == pytest.approx([0.5**0.5, 0, -(0.5**0.5), 0])
 
 
-def test_what_graders_see() -> None:
-    rows = {"solution": ["4"] * 4, "response_token_ids": [[1]] * 4}
-    assert judge(["4", "5", "4", "4"], ANSWER, **rows) == [1, 0, 1, 1]
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

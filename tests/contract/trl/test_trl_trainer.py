@@ -163,29 +163,6 @@ def test_a_run_ends_once_its_judge_gives_no_rewards(tmp_path: Path, kind: str) -
         train(new_policy(), tmp_path, make_reward(spec), steps=8)
 
 
-def test_settings_that_change_what_the_spec_says_are_refused_or_warned_about_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Beside another function TRL's sum makes a missing reward 0."""
-
-    def nothing(completions: Any, **_: Any) -> list[float]:
-        return [0.0] * len(completions)
-
-    reward = make_reward(spec_file(tmp_path, "z_score"), name="kindness")
-    kind: Any = {"conversational": False, "trainer_class": recorded(trl.GRPOTrainer)}
-    with refuses("missing.policy"):
-        train(new_policy(), tmp_path, [reward, nothing], **kind)
-    with caplog.at_level(logging.WARNING, "adjudge"):
-        trainer = train(new_policy(), tmp_path, [reward], steps=3, **kind)
-    found = [record.message for record in caplog.records if record.name == "adjudge"]
-    assert sum("scale_rewards='group'" in message for message in found) == 1
-    kindness = torch.stack([rewards[:, 0] for rewards in trainer.seen]).view(-1, GROUP)
-    for group in kindness:
-        assert group[~torch.isnan(group)].mean().item() == pytest.approx(0.0, abs=1e-5)
-    assert torch.isnan(kindness).any()
-    assert len(history(trainer, "rewards/kindness/mean")) == 3
-
-
 def test_a_group_that_straddles_processes(tmp_path: Path) -> None:
     """Two real processes, each with half of every group."""
     script = Path(__file__).with_name("two_processes.py")
