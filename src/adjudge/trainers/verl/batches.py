@@ -35,7 +35,7 @@ from adjudge.intake.conversation import assistant_message, tool_call
 from adjudge.intake.rendered import END_TOKENS, ThinkTokens, decode_prompt, opens_thinking
 from adjudge.intake.rollouts import first_turn, make_sample
 from adjudge.messages import content_text, parse_conversation
-from adjudge.types import RewardResult, Sample
+from adjudge.types import Sample
 
 _log = logging.getLogger("adjudge")
 DecodeTokens = Callable[[Sequence[int]], str]
@@ -153,8 +153,7 @@ class BatchRows:
 class RowReader:
     """Reads batches with a tokenizer; ``source_key`` is verl's ``data.reward_fn_key``.
 
-    ``without_messages`` says why the last rollout that has no messages has none. ``limit``: how
-    many tokens a response may have; by default as many as the batch has room for.
+    ``limit``: how many tokens a response may have; by default as many as the batch has room for.
     """
 
     def __init__(
@@ -164,16 +163,6 @@ class RowReader:
         self._tokens = ThinkTokens(tokenizer)
         self._ends = _find_end_tokens(tokenizer)
         self._references = ReferenceChoice(_log.warning, "Put it into reward_model.ground_truth.")
-        self.without_messages: str | None = None
-        self._told = False
-
-    def warn_without_messages(self, results: Sequence[RewardResult]) -> None:
-        """Say once what to do when graders lack messages that the batch could have had."""
-        kinds = {result.missing.kind for result in results if result.missing is not None}
-        why = self.without_messages
-        if why is not None and not self._told and ErrorKind.INVALID_INPUT in kinds:
-            self._told = True
-            _log.warning("rewards are missing, perhaps because there are no chat messages: %s", why)
 
     def read(self, data: Any) -> BatchRows:
         """All rows of ``data``; never raises on a row's account."""
@@ -251,22 +240,15 @@ class RowReader:
             if not start or said != [_role_and_text(one) for one in opening or ()]:
                 start = first_turn(given)
             return make_sample(0, 0, given[:start], given[start:], extra, thinks=thinks)
-        if own.get(OUTPUTS_COLUMN, 1) > 1:
-            self.without_messages = "the last of a rollout's several outputs is not all it said"
-        elif opening is None:
-            self.without_messages = (
-                "the batch has neither 'messages' nor 'raw_prompt' (set data.return_raw_chat=True)"
-            )
         text = self._tokens.decode(ids)
         try:
             turns = rebuild_turns(text, ids, mask, own.get("__num_turns__"), self._tokens.decode)
         except GradingFailure as failure:
-            self.without_messages = str(failure)
             return Sample(extra=extra, is_lost=True, problem=str(failure))
         if opening is None and len(turns) == 1:
             return make_sample(0, 0, before, text, extra, thinks=thinks)
         sample = make_sample(0, 0, before, turns, extra, thinks=thinks)
-        if own.get(OUTPUTS_COLUMN, 1) > 1:
+        if own.get(OUTPUTS_COLUMN, 1) > 1:  # the last of several outputs is not all it said
             sample.messages = sample.opening_turns = None
         return sample
 

@@ -148,23 +148,12 @@ def compute_result_metrics(
 _JUDGED, _SUSPECT = "judged", "suspect"
 
 
-class RewardCounts:
-    """Rewards that one reward actor was asked for, and those that are missing, by kind."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-
-    def add(self, result: RewardResult) -> None:
-        """Count one rollout."""
-        self._counts[_JUDGED] += 1
-        self._counts[_SUSPECT] += result.suspect
-        if result.missing is not None:
-            self._counts[str(result.missing.kind)] += 1
-
-    def take(self) -> dict[str, int]:
-        """The counts since the last time."""
-        taken, self._counts = dict(self._counts), Counter()
-        return taken
+def count_reward(result: RewardResult) -> Counter[str]:
+    """One rollout that a reward actor was asked for, and why its reward is missing, if it is."""
+    counts = Counter({_JUDGED: 1, _SUSPECT: int(result.suspect)})
+    if result.missing is not None:
+        counts[str(result.missing.kind)] += 1
+    return counts
 
 
 def missing_metrics(counts: Mapping[str, int]) -> dict[str, float]:
