@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -105,7 +105,7 @@ class Scorer(SpecRewardFunction):
         self._kinds: dict[str, float] = {}
         self._missing, self._said = MissingCounts(), set[str]()
         self._limiter = LogLimiter()
-        self._unreported: Counter[tuple[str, ErrorKind]] = Counter()
+        self._unreported: dict[str, Counter[ErrorKind]] = defaultdict(Counter)
         self._unreported_total = 0
         self.recorder = None if record is None else open_recorder(record)
         if self.recorder is not None:
@@ -218,30 +218,26 @@ class Scorer(SpecRewardFunction):
 
         A line a step, and without steps, or with many calls of one, a line in ten seconds.
         """
-        drawn = [
-            one for one in results if not one.missing or one.missing.kind != ErrorKind.NOT_SAMPLED
-        ]
-        failed = [("are missing", one.missing) for one in drawn if one.missing]
-        failed += [
-            ("have a grader's minimum for a failure", one.imputed[0])
-            for one in drawn
-            if one.imputed
-        ]
-        self._unreported.update((what, one.kind) for what, one in failed)
-        self._unreported_total += len(drawn)
-        if not failed or not self._limiter.count(step):
+        lost = [one.missing for one in results if one.missing is not None]
+        failed = [one for one in lost if one.kind is not ErrorKind.NOT_SAMPLED]
+        imputed = [one.imputed[0] for one in results if one.imputed]
+        self._unreported["are missing"].update(one.kind for one in failed)
+        self._unreported["have a grader's minimum for a failure"].update(
+            one.kind for one in imputed
+        )
+        self._unreported_total += len(results) - (len(lost) - len(failed))
+        if not (failed or imputed) or not self._limiter.count(step):
             return
-        _, first = failed[0]
+        first = (failed or imputed)[0]
         text = shorten_text(first.error)
         if not text.startswith(f"{first.name}: "):
             text = f"{first.name}: {text}"
         place = first.metadata.get("at")
         parts = []
-        for what in dict.fromkeys(what for what, _ in self._unreported):
-            kinds = [(kind, n) for (of, kind), n in self._unreported.most_common() if of == what]
-            listed = ", ".join(f"{kind} {n:,}" for kind, n in kinds)
-            count = sum(n for _, n in kinds)
-            parts.append(f"{count} of {self._unreported_total} rewards {what} ({listed})")
+        for what, kinds in self._unreported.items():
+            listed = ", ".join(f"{kind} {n:,}" for kind, n in kinds.most_common())
+            count = f"{kinds.total()} of {self._unreported_total} rewards"
+            parts += [f"{count} {what} ({listed})"] if kinds else []
         _log.warning(
             "%s%s; the first: %s%s",
             "" if self.spec.where in text else f"{self.spec.where}: ",
