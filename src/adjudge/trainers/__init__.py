@@ -80,13 +80,7 @@ TRAINERS = (
         'every `missing.policy` but `"raise"`, since TRL makes it 0; metrics',
         tested="1.16.0",
     ),
-    Trainer(
-        "TRL before 1.6",
-        "–",
-        "–",
-        "always",
-        measured=("trl-1.5.1",),
-    ),
+    Trainer("TRL before 1.6", "–", "–", "always", measured=("trl-1.5.1",)),
     Trainer(
         "[verl](verl.md), V1 `sync` (default)",
         "[5 settings](verl.md)",

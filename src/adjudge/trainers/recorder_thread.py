@@ -116,12 +116,7 @@ class RecorderThread:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        max_bytes: int,
-        sentinel: SentinelAction | None,
-        start: int = 1,
+        self, folder: Path, *, max_bytes: int, sentinel: SentinelAction | None, start: int = 1
     ) -> None:
         self.pid = os.getpid()
         self.stop_reason: str | None = None

@@ -21,9 +21,9 @@ from typing import Any, Unpack
 from adjudge.errors import ConfigError
 from adjudge.rewards.groups import group_step
 from adjudge.rewards.spec import RewardSpec
-from adjudge.stats import mean, std
+from adjudge.stats import std
 from adjudge.trainers.adapter import Adapter, AdapterOptions, check_settings, share_adapter
-from adjudge.trainers.metrics import TrainerProgress, batch_metrics
+from adjudge.trainers.metrics import TrainerProgress, batch_metrics, fill_missing
 from adjudge.types import GradedSample, RewardResult, Sample
 
 _EPSILON = 1e-6  # both trainers'
@@ -84,11 +84,10 @@ def normalize_rewards(args: Any, samples: Sequence[Any]) -> tuple[list[float], l
     Raises :class:`~adjudge.errors.ConfigError` where a group cannot be told.
     """
     found = [_read_reward(args, sample) for sample in samples]
-    centre = mean([value for value in found if value is not None])
-    filled = math.nan if centre is None else centre
     for sample, value in zip(samples, found, strict=True):
         sample.remove_sample = sample.remove_sample or value is None
-    logged = [filled if value is None else value for value in found]
+    filled = fill_missing(found, ["all"] * len(found))
+    logged = [math.nan if value is None else value for value in filled]
     centred = args.advantage_estimator in {"grpo", "gspo", "cispo", "reinforce_plus_plus_baseline"}
     if not (centred and args.rewards_normalization):
         return logged, [value or 0.0 for value in found]

@@ -22,10 +22,10 @@ from __future__ import annotations
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from functools import cache
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, Unpack
 
 from adjudge.engine.loop import run_blocking
@@ -336,30 +336,30 @@ def _describe_trainer(trainer: type) -> str:
 
 @cache
 def _adds_up_missing(trainer: type) -> bool:
-    """Whether a method of it does so."""
-    return any(map(_is_bare_sum, _methods(trainer)))
+    """Whether a method of it does so.
+
+    Of the methods that run: a base's only where it is not replaced, or called by ``super``.
+    """
+    replaced: set[str] = set()
+    for base in trainer.__mro__:
+        for name, value in vars(base).items():
+            method = inspect.unwrap(value) if callable(value) else value
+            if name in replaced or not isinstance(method, FunctionType):
+                continue
+            if _is_bare_sum(method.__code__):
+                return True
+            if "super" not in method.__code__.co_names:
+                replaced.add(name)
+    return False
 
 
-def _is_bare_sum(method: FunctionType) -> bool:
+def _is_bare_sum(code: CodeType) -> bool:
     """Whether it sums reward functions with NaN as 0, and never looks for it again.
 
     TRL 1.6 and later set the rewards and then the advantages of such rows apart (``isnan``,
     ``nan_to_num``); before 0.20 ``isnan`` serves a warning only, which names ``nan_row_idx``.
     """
-    code = method.__code__
     names = {*code.co_names, *code.co_varnames, *code.co_cellvars}
     if "nansum" not in names or not names & {"reward_funcs", "reward_weights"}:
         return False
     return "nan_to_num" not in names and ("isnan" not in names or "nan_row_idx" in names)
-
-
-def _methods(trainer: type) -> Iterator[FunctionType]:
-    """The methods that run: a base's only where it is not replaced, or called by ``super``."""
-    replaced: set[str] = set()
-    for base in trainer.__mro__:
-        for name, value in vars(base).items():
-            method = inspect.unwrap(value) if callable(value) else value
-            if name not in replaced and isinstance(method, FunctionType):
-                yield method
-                if "super" not in method.__code__.co_names:
-                    replaced.add(name)

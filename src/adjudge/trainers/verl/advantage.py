@@ -86,11 +86,7 @@ class TurnRewardPlacer:
         self._told = False
 
     def place(
-        self,
-        tensor: Any,
-        last: Sequence[int],
-        response_mask: Any,
-        rewards: Sequence[float | None],
+        self, tensor: Any, last: Sequence[int], response_mask: Any, rewards: Sequence[float | None]
     ) -> None:
         """Spread ``rewards``, which stand on ``last`` of ``tensor``'s rows, over turns; in place.
 

@@ -179,9 +179,7 @@ class GroupService:
         self.info_keys = [*(f"{name}_score" for name in info.graders), "env_reward"]
         self._graders, self._size = list(info.graders), size
         self._client = GroupClient(
-            url,
-            run_id=_run_id(),
-            timeout_s=info.group_timeout_s + 2 * info.deadline_s + 60.0,
+            url, run_id=_run_id(), timeout_s=info.group_timeout_s + 2 * info.deadline_s + 60.0
         )
 
     async def reward(self, sample: Sample, columns: Mapping[str, Any]) -> RewardResult:
