@@ -23,6 +23,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from adjudge.client.grader import ServiceInfo, fetch_service_info, fields_to_request
 from adjudge.client.rendezvous import GroupClient
 from adjudge.config import suggest_name
@@ -192,7 +194,13 @@ class GroupService:
         answer = JudgeResponse()
         try:
             seat = read_group_member(columns, self._size)
-            answer = await self._client.judge(await self._make_request(sample, seat))
+            try:
+                one = fields_to_request(sample.fields())
+            except GradingFailure:
+                await self.announce(seat)
+                raise
+            request = GroupRequest(**msgspec.structs.asdict(one), **seat._asdict())
+            answer = await self._client.judge(request)
             if (said := answer.error) is not None:
                 error = GraderError("reward", said.kind, said.message, said.failure_metadata)
         except GradingFailure as failure:
@@ -210,17 +218,6 @@ class GroupService:
     async def announce(self, seat: GroupMember) -> None:
         """Say that this rollout will never come; raises ``GradingFailure`` if nobody hears it."""
         await self._client.abort(**seat._asdict())
-
-    async def _make_request(self, sample: Sample, seat: GroupMember) -> GroupRequest:
-        try:
-            one = fields_to_request(sample.fields())
-        except GradingFailure:
-            await self.announce(seat)
-            raise
-        fields = {name: getattr(one, name) for name in one.__struct_fields__}
-        if sample.env_reward is not None:
-            fields["metadata"] = {**(one.metadata or {}), "env_reward": sample.env_reward}
-        return GroupRequest(**fields | seat._asdict())
 
 
 def _run_id() -> str:
