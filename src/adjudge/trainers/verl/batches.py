@@ -173,8 +173,7 @@ class RowReader:
         columns = {
             name: list(map(numpy_to_python, col)) for name, col in data.non_tensor_batch.items()
         }
-        prompts = _Prompts(self.tokenizer, data)
-        groups = self.groups(data)
+        prompts, groups = _prompt_ids(data), self.groups(data)
         masks = data.batch.get("response_mask", None)
         masks = None if masks is None else masks.tolist()
         members: dict[str, int] = defaultdict(int)
@@ -186,7 +185,7 @@ class RowReader:
             self._references.set(extra)
             if ended := find_finish_reason(ids[place], self._ends, self.limit or width):
                 extra["finish_reason"] = ended
-            sample = self._sample(own, extra, ids[place], own_mask, prompts, place, group)
+            sample = self._sample(own, extra, prompts[place], ids[place], own_mask)
             sample.original_index, sample.group_index = place, members[group]
             samples.append(sample)
             members[group] += 1
@@ -198,8 +197,7 @@ class RowReader:
         uids = data.non_tensor_batch.get("uid")
         if uids is not None:
             return [str(uid) for uid in uids]
-        prompts = _Prompts(self.tokenizer, data)
-        return [",".join(map(str, prompts.ids(place))) for place in range(len(data))]
+        return [",".join(map(str, ids)) for ids in _prompt_ids(data)]
 
     def sources(self, data: Any) -> list[str]:
         """Each row's data source; ``unknown`` without that column, as verl has it."""
@@ -222,18 +220,16 @@ class RowReader:
         self,
         own: dict[str, Any],
         extra: dict[str, Any],
+        prompt: Sequence[int],
         ids: Sequence[int],
         mask: Sequence[int] | None,
-        prompts: _Prompts,
-        place: int,
-        group: str,
     ) -> Sample:
         """The rollout's own parts; without a conversation where nobody can tell its turns apart."""
         opening = parse_conversation(own.get("raw_prompt"))
         carried = _loop_fields(own).get("messages")
         given = parse_conversation(carried) or parse_conversation(own.get("messages"))
-        thinks = prompts.opens_thinking(place, group)
-        before: Any = opening if opening is not None else prompts.text(place, group)
+        # The end of the prompt, special tokens included, may open the policy's thinking.
+        thinks = opens_thinking(self.tokenizer.decode(prompt[-8:], skip_special_tokens=False))
         if given is not None:
             start = len(opening or ())
             said = [_role_and_text(one) for one in given[:start]]
@@ -245,6 +241,7 @@ class RowReader:
             turns = rebuild_turns(text, ids, mask, own.get("__num_turns__"), self._tokens.decode)
         except GradingFailure as failure:
             return Sample(extra=extra, is_lost=True, problem=str(failure))
+        before: Any = decode_prompt(self.tokenizer, prompt) if opening is None else opening
         if opening is None and len(turns) == 1:
             return make_sample(0, 0, before, text, extra, thinks=thinks)
         sample = make_sample(0, 0, before, turns, extra, thinks=thinks)
@@ -295,30 +292,11 @@ def last_output(data: Any) -> Any:
     return type(data).from_dict(tensors=tensors, non_tensors=columns)
 
 
-class _Prompts:
-    """A batch's prompts without their padding, decoded when asked for and once per group."""
-
-    def __init__(self, tokenizer: Any, data: Any) -> None:
-        self._tokenizer, self._ids = tokenizer, data.batch["prompts"]
-        self._mask = data.batch["attention_mask"][:, : self._ids.shape[-1]].bool()
-        self._texts: dict[str, str] = {}
-        self._opens: dict[str, bool] = {}
-
-    def ids(self, place: int) -> list[int]:
-        found: list[int] = self._ids[place][self._mask[place]].tolist()
-        return found
-
-    def text(self, place: int, group: str) -> str:
-        if group not in self._texts:
-            self._texts[group] = decode_prompt(self._tokenizer, self.ids(place))
-        return self._texts[group]
-
-    def opens_thinking(self, place: int, group: str) -> bool:
-        """Whether the end of the prompt, special tokens included, opens the policy's thinking."""
-        if group not in self._opens:
-            tail = self._tokenizer.decode(self.ids(place)[-8:], skip_special_tokens=False)
-            self._opens[group] = opens_thinking(tail)
-        return self._opens[group]
+def _prompt_ids(data: Any) -> list[list[int]]:
+    """The tokens of each row's prompt, without padding."""
+    prompts = data.batch["prompts"]
+    mask = data.batch["attention_mask"][:, : prompts.shape[-1]].bool()
+    return [row[own].tolist() for row, own in zip(prompts, mask, strict=True)]
 
 
 def numpy_to_python(value: Any) -> Any:

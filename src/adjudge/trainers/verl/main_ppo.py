@@ -263,10 +263,7 @@ class JudgeMetricsMixin:
         ask = DataProto(meta_info={COUNTS_REQUEST: True})
         workers = self.reward_loop_manager.reward_loop_workers
         answers = ray.get([worker.compute_score.remote(ask) for worker in workers])
-        total: Counter[str] = Counter()
-        for answer in answers:
-            total.update(answer["reward_extra_info"])
-        return total
+        return sum((Counter(one["reward_extra_info"]) for one in answers), Counter())
 
 
 def _queued_metrics(batch: Any) -> dict[str, float]:
