@@ -48,6 +48,9 @@ class TrlBatch:
         self.trainer: Any = getattr(self.log_metric, "__self__", None)
         self.of_a_trainer = "trainer_state" in given
         self.step: int | None = getattr(given.get("trainer_state"), "global_step", None)
+        self.is_training = bool(getattr(getattr(self.trainer, "model", None), "training", True))
+        # The trainer's step is the count of its updates.
+        self.progress = TrainerProgress(self.step, self.step, evaluating=not self.is_training)
         self._environments: Sequence[Any] | None = given.get("environments")
         self._environment_rewards: list[Any] | None = None
         self._columns: dict[str, Sequence[Any]] = {
@@ -69,16 +72,6 @@ class TrlBatch:
                 found = ask()
             found = await found if inspect.isawaitable(found) else found
             self._environment_rewards.append(found)
-
-    @property
-    def progress(self) -> TrainerProgress:
-        """Where the trainer is: its step is the count of updates."""
-        return TrainerProgress(self.step, self.step, evaluating=not self.is_training)
-
-    @property
-    def is_training(self) -> bool:
-        """Whether the trainer trains, and does not evaluate."""
-        return bool(getattr(getattr(self.trainer, "model", None), "training", True))
 
     def find_layout(self) -> GroupLayout:
         """The groups of the trainer's batch; of equal prompts where nobody says their size."""
