@@ -26,7 +26,7 @@ from adjudge.trainers.metrics import (
     collect_judge_calls,
 )
 from adjudge.trainers.recorder import FlightRecorder, open_recorder
-from adjudge.types import GradedSample, GraderError, Provenance, RewardResult, Sample, Usage
+from adjudge.types import GradedSample, GraderError, RewardResult, Sample, Usage
 
 _log = logging.getLogger("adjudge")
 
@@ -211,7 +211,8 @@ class Scorer(SpecRewardFunction):
             self.recorder.record(
                 RecordedCall(samples, judged, results, metrics, where, whole_groups)
             )
-        return ScorerResult(results, metrics, _usage(calls), judged)
+        paid = [usage for call in calls if (usage := call.paid) is not None]
+        return ScorerResult(results, metrics, sum(paid, Usage()) if paid else None, judged)
 
     def _report_missing(self, results: Sequence[RewardResult], step: int | None) -> None:
         """Log why rewards are missing or a minimum: who looks at rewards alone sees no cause.
@@ -289,9 +290,3 @@ class Scorer(SpecRewardFunction):
     ) -> ScorerResult:
         """:meth:`ascore` from ordinary code, also inside somebody else's running loop."""
         return run_blocking(self.ascore(samples, groups, **options))
-
-
-def _usage(calls: Sequence[Provenance]) -> Usage | None:
-    """What the batch's live calls consumed; a cost where any of them has one."""
-    found = [usage for call in calls if (usage := call.paid) is not None]
-    return sum(found, Usage()) if found else None

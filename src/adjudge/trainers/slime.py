@@ -24,7 +24,7 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import std
 from adjudge.trainers.adapter import Adapter, AdapterOptions, check_settings, share_adapter
 from adjudge.trainers.metrics import TrainerProgress, batch_metrics, fill_missing
-from adjudge.types import GradedSample, RewardResult, Sample
+from adjudge.types import GradedSample, RewardResult
 
 _EPSILON = 1e-6  # both trainers'
 _SETTINGS: Mapping[str, tuple[str | None, str]] = {
@@ -134,7 +134,11 @@ class _SlimeAdapter(Adapter):
         if not samples:  # all of them have a reward from the generate function
             return []
         self._check(args, given)
-        made = [self._make_sample(place, one) for place, one in enumerate(samples)]
+        made = []
+        for place, one in enumerate(samples):
+            response = None if one.status.value in _UNENDED else one.response
+            fields = self._fields(one)
+            made.append(self.make_sample(place, place, one.prompt, response, fields))
         judged = await self.scorer.grade(made, [str(one.group_index) for one in samples])
         progress = TrainerProgress(evaluating=all(one.group_index is None for one in samples))
         results = self.scorer.compute_rewards(
@@ -149,13 +153,6 @@ class _SlimeAdapter(Adapter):
                 _since_last_log.append((judged[place], result, len(sample.response)))
         rewards = [math.nan if one.score is None else one.score for one in results]
         return rewards if isinstance(given, list) else rewards[0]
-
-    def _make_sample(self, place: int, sample: Any) -> Sample:
-        """What did not end has no response, and so no reward."""
-        fields = self._fields(sample)
-        if sample.status.value in _UNENDED:
-            return self.make_sample(place, place, sample.prompt, None, fields)
-        return self.make_sample(place, place, sample.prompt, sample.response, fields)
 
     def _check(self, args: Any, given: Any) -> None:
         self.spec.refuse_schedules("slime (or miles)", "Give the grader a number.")

@@ -68,19 +68,14 @@ class FunctionScorer:
         given = run_blocking(self.function.compute_batch_scores(by_group))
         found = check_results(given, by_group)
         keys = list(dict.fromkeys(key for one in found.values() for key in one.reward_info))
-        results = [_complete_result(found[sample.original_index], keys) for sample in samples]
+        results = [found[sample.original_index] for sample in samples]
+        for one in results:
+            one.reward_info = {key: one.reward_info.get(key) for key in keys}
+            if one.score is not None and not math.isfinite(one.score):
+                said = f"score is {one.score}"
+                one.score, one.missing = None, GraderError("reward", ErrorKind.OUT_OF_RANGE, said)
         lengths = [len(sample.response or "") for sample in samples]
         return ScorerResult(results, compute_result_metrics(results, groups, lengths))
-
-
-def _complete_result(result: RewardResult, keys: Sequence[str]) -> RewardResult:
-    """The result with every key of the batch (absent parts are missing) and a finite score."""
-    result.reward_info = {key: result.reward_info.get(key) for key in keys}
-    score = result.score
-    if score is not None and not math.isfinite(score):
-        result.score = None
-        result.missing = GraderError("reward", ErrorKind.OUT_OF_RANGE, f"score is {score}")
-    return result
 
 
 def make_scorer(spec: Any, record: FlightRecorder | None = None) -> Scorer:
