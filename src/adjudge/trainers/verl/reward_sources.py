@@ -320,6 +320,7 @@ def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupServic
     """
     check_verl_version(installed_verl())
     channel = detect_channel(config)
+    channel = LOOP_061 if channel is BATCH_061 else channel  # whoever asks scores one by one
     if _takes_our_agent_loops(config) and not channel.is_v1:
         raise ConfigError(
             f"agent_loop_manager_class: {AGENT_LOOP_MANAGER} is for the V1 trainers. Name "
@@ -335,13 +336,13 @@ def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupServic
         _check_missing(config, channel)
         return service
     scorer = make_scorer(spec, open_recorder())
-    check_scorer(config, scorer)
+    check_scorer(config, channel, scorer)
     return scorer
 
 
-def check_scorer(config: Any, scorer: Scorer) -> None:
+def check_scorer(config: Any, channel: Channel, scorer: Scorer) -> None:
     """Raise :class:`ConfigError` for a spec that the run around it cannot serve."""
-    channel, spec = detect_channel(config), scorer.spec
+    spec = scorer.spec
     what = scorer.compares_groups
     served = ", or put the spec behind `adjudge serve` and give its address instead"
     if what is None or not channel.is_v1:
