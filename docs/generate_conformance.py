@@ -203,9 +203,9 @@ def format_seen(adapters: Iterable[Trainer]) -> str:
     """The second table of ``docs/trainers.md``: what graders see, a row for trainers that agree."""
     names: dict[tuple[str, ...], list[str]] = {}
     for one in adapters:
-        if one.sees is not None:
+        if one.sees:
             names.setdefault(one.sees, []).extend(one.install)
-    rows = [f"| {' | '.join((', '.join(who), *sees))} |\n" for sees, who in names.items()]
+    rows = [f"| {', '.join(who)} | {sees} |\n" for sees, who in names.items()]
     return _format_head(_SEEN) + "".join(rows)
 
 

@@ -20,16 +20,15 @@ from adjudge.audit.report import make_audit
 from adjudge.errors import RunFolderError, TrainingStopped
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns
 from adjudge.rewards import RewardSample, RewardSpec
-from adjudge.rollouts.samples import SampleReader
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
 from adjudge.runs.records import STOP_FILE, RunRecords
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.trainers import make_trainer_reward, recorder_thread
+from adjudge.trainers.metrics import TrainerProgress
 from adjudge.trainers.recorder import (
     RECORD_VARIABLE,
     FlightRecorder,
-    TrainerProgress,
     open_recorder,
 )
 from adjudge.trainers.scoring import Scorer
@@ -309,7 +308,7 @@ _KILLED = """
 import sys
 from tests.unit.test_flight_recorder import WORDS, batch, spec
 from adjudge.trainers.recorder import FlightRecorder
-from adjudge.trainers.recorder import TrainerProgress
+from adjudge.trainers.metrics import TrainerProgress
 from adjudge.trainers.scoring import Scorer
 scorer = Scorer(spec(), record=FlightRecorder(sys.argv[1]))
 for step in range(10_000):
@@ -364,17 +363,6 @@ def test_the_sentinel_alarms_and_stops(tmp_path: Path, caplog: pytest.LogCapture
         (3, "missing")
     ]
     assert "step 3: missing:" in caplog.text
-
-
-def test_samples_of_the_file_are_those_that_were_scored(tmp_path: Path) -> None:
-    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "good"}]
-    sample = RewardSample(0, 0, "q", "good", messages, {"level": 3, "env_reward": 0.5})
-    recorder = FlightRecorder(tmp_path)
-    Scorer(spec(), record=recorder).score([sample], ["g"])
-    recorder.close()
-    [found] = SampleReader([tmp_path], {})
-    assert (found.messages, found.prompt, found.response) == (messages, "q", "good")
-    assert (found.env_reward, found.group, found.extra["level"]) == (0.5, "g", 3)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from tests.refusals import refuses
 from tests.unit.test_trl_reward import ANSWER, SPEC, spec
 
 from adjudge import make_reward
-from adjudge.trainers.ms_swift import AdjudgeORM, ZeroFilling
-from adjudge.trainers.trl_batch import GroupLayout
+from adjudge.trainers.metrics import fill_missing
+from adjudge.trainers.ms_swift import AdjudgeORM
 
 EXACT: dict[str, Any] = {
     "scale_rewards": "none",
@@ -57,8 +57,7 @@ def test_a_missing_reward_is_its_groups_mean_and_a_group_without_any_that_of_all
 )
 def test_the_mean_in_a_missing_place_moves_no_advantage(rewards: list[float | None]) -> None:
     """Where the trainer only centres: each reward less the mean of its group."""
-    zeros = ZeroFilling("ms-swift", keeps_groups_apart=True, only_centres=True)
-    filled = zeros.exact(rewards, GroupLayout(["0"] * len(rewards)), spec())
+    filled = fill_missing(rewards, ["0"] * len(rewards))
     present = [one for one in rewards if one is not None]
     numbers = [one for one in filled if one is not None]
     assert len(numbers) == len(rewards)
@@ -70,11 +69,6 @@ def test_the_mean_in_a_missing_place_moves_no_advantage(rewards: list[float | No
 def test_finished_z_scores() -> None:
     rewards = judge(["a", "fail", "poor", "fail"], {**SPEC, "reward": {"group": "z_score"}})
     assert rewards == pytest.approx([0.5**0.5, 0, -(0.5**0.5), 0])
-
-
-def test_what_graders_see() -> None:
-    rows = {"solution": ["4"] * 4, "response_token_ids": [[1]] * 4}
-    assert judge(["4", "5", "4", "4"], ANSWER, **rows) == [1, 0, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -94,18 +94,6 @@ def test_a_rollout_that_did_not_end_has_no_reward() -> None:
     assert judge([]) == []
 
 
-def test_an_answer_ends_before_the_token_that_ended_it() -> None:
-    for end in (
-        "<|im_end|>",
-        "<|endoftext|>",
-        "<|user|>",
-        "<｜end▁of▁sentence｜>",
-        "<end_of_turn>\n",
-    ):
-        for prompt in ("p", [{"role": "user", "content": "p"}]):
-            assert judge(Sample(f"a{end}", prompt=prompt, label="a"), ANSWER) == 1.0
-
-
 def test_by_name_and_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (path := tmp_path / "reward.toml").write_text(
         '[[graders]]\nname = "right"\ntype = "string_match"\n'

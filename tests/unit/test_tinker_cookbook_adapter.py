@@ -67,28 +67,3 @@ def test_a_missing_reward_leaves_the_step_with_its_kind() -> None:
     with pytest.raises(GradingFailure, match="no reward: unparsable") as caught:
         step(reward.make_env(Renderer(), "2 + 2?"), "four")
     assert caught.value.kind is ErrorKind.UNPARSABLE
-
-
-@pytest.mark.usefixtures("cookbook")
-def test_graders_see_the_conversation_the_columns_and_how_it_ended() -> None:
-    seen: dict[str, Any] = {}
-
-    class Noting(TinkerReward):
-        async def ascore(self, samples: Any, groups: Any, **more: Any) -> Any:
-            seen["sample"] = samples[0]
-            return await super().ascore(samples, groups, **more)
-
-    env = Noting(RewardSpec.from_dict(RIGHT)).make_env(
-        Renderer(), "2 + 2?", prefix=[{"role": "system", "content": "S"}], solution="4"
-    )
-    step(env, "four", stop_reason="length")
-    sample = seen["sample"]
-    assert (sample.prompt, sample.response) == ("2 + 2?", "four")
-    assert [one["role"] for one in sample.messages] == ["system", "user", "assistant"]
-    assert sample.extra == {"solution": "4", "reference": "4", "finish_reason": "length"}
-
-
-@pytest.mark.usefixtures("cookbook")
-def test_the_strategy_lets_a_group_lose_members_without_playing_again() -> None:
-    strategy = TinkerReward(RewardSpec.from_dict(RIGHT)).rollout_strategy()
-    assert vars(strategy) == {"min_successful": 2, "max_retries": 0}

@@ -11,9 +11,10 @@ import pytest
 from adjudge.errors import GradingFailure, JudgeUnavailable
 from adjudge.graders.base import BaseGrader
 from adjudge.rewards import RewardSample, RewardSpec
-from adjudge.trainers.scoring import Scorer, ScorerResult, group_length_correlation
+from adjudge.trainers.metrics import group_length_correlation
+from adjudge.trainers.scoring import Scorer, ScorerResult
 from adjudge.trainers.verl.reward_columns import (
-    RewardCounts,
+    count_reward,
     loop_row,
     missing_metrics,
     read_loop_rows,
@@ -23,7 +24,6 @@ from adjudge.types import (
     GraderRank,
     GraderScore,
     Provenance,
-    RewardResult,
     Usage,
 )
 
@@ -92,13 +92,7 @@ def test_suspect_failures_are_seen_whatever_they_become(
     reward = math.nan if first.rewards[1] is None else first.rewards[1]
     [row] = read_loop_rows(columns, [reward], ["u"], [1]).results
     assert (row.suspect, "imputed" in (row.details or {})) == (True, False)
-    assert missing_metrics(counted(row))["judge/suspect_frac"] == 1.0
-
-
-def counted(result: RewardResult) -> dict[str, int]:
-    counts = RewardCounts()
-    counts.add(result)
-    return counts.take()
+    assert missing_metrics(count_reward(row))["judge/suspect_frac"] == 1.0
 
 
 def test_a_spent_budget_ends_training() -> None:

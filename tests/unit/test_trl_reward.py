@@ -92,14 +92,6 @@ def fields(completion: Any, **given: Any) -> dict[str, Any]:
     return called.samples(["0"], adapter)[0].fields()
 
 
-def test_it_is_one_plain_coroutine_function_with_a_name() -> None:
-    reward = make_reward(spec(), name="kindness")
-    assert inspect.iscoroutinefunction(reward)
-    assert reward.__name__ == "kindness"
-    assert inspect.iscoroutinefunction(trl.reward)
-    assert trl.reward.__name__ == "adjudge"
-
-
 def test_missing_is_none_and_everything_is_logged() -> None:
     trainer = Trainer(size=4)
     assert call(make_reward(spec()), ["a", "poor", "fail", "b"], trainer) == [0.5, 0.1, None, 0.5]
@@ -109,20 +101,6 @@ def test_missing_is_none_and_everything_is_logged() -> None:
     assert trainer.extra["judge/quality_score"] == [0.5, 0.1, None, 0.5]
     columns = ("quality_score", "outcome", "env_reward", "missing")
     assert set(trainer.extra) == {f"judge/{name}" for name in columns}
-
-
-def test_conversational_form() -> None:
-    prompt = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi?"}]
-    said = [
-        {"role": "assistant", "content": "Hello.", "tool_calls": []},
-        {"role": "tool", "content": "42"},
-        {"role": "assistant", "content": [{"type": "text", "text": "It is 42."}]},
-    ]
-    found = fields(said, prompts=[prompt])
-    assert found["prompt"] == "Hi?"
-    assert found["response"] == "It is 42."
-    assert found["messages"] == [*prompt, *said[:2], {"role": "assistant", "content": "It is 42."}]
-    assert fields([{"role": "assistant", "content": ""}], prompts=[prompt])["response"] == ""
 
 
 def test_columns_of_the_dataset_never_stand_for_the_rollout() -> None:
@@ -137,17 +115,6 @@ def test_bad_columns_are_named() -> None:
         make_reward(spec(), columns={"response": "chat"})
     with refuses("columns"):
         call(make_reward(spec(), columns={"messages": "chat"}), ["a"], Trainer(1), chat=[[]])
-
-
-def test_finish_reason_is_known_where_the_end_tokens_are() -> None:
-    trainer = Trainer(eos_token_ids=[2, 3], max_completion_length=2)
-    ids = {"completion_ids": [[5, 3]], "trainer": trainer}
-    assert fields("b", **ids)["finish_reason"] == "stop"
-    assert fields("b", **ids | {"completion_ids": [[5, 5]]})["finish_reason"] == "length"
-    # It ended before its limit, by a text that stops.
-    assert fields("b", **ids | {"completion_ids": [[5]]})["finish_reason"] == "stop"
-    assert "finish_reason" not in fields("b", **ids | {"completion_ids": [[]]})
-    assert "finish_reason" not in fields("b", completion_ids=[[5, 3]])
 
 
 def test_the_environment_may_have_a_reward_of_its_own() -> None:
@@ -165,12 +132,6 @@ def test_groups_are_blocks_of_the_whole_batch(size: int, count: int, rank: int) 
     assert layout.groups == [str(place // size) for place in places]
     whole = all(layout.groups.count(group) == size for group in layout.groups)
     assert (layout.broken is None) == whole
-
-
-def test_evaluation_has_its_own_number_of_generations() -> None:
-    layout = find_group_layout(batch(["x"] * 4, Trainer(2, training=False)))
-    assert layout is not None
-    assert layout.groups == ["0"] * 4
 
 
 def test_equal_prompts_where_nobody_says_the_size() -> None:
@@ -269,18 +230,6 @@ def test_functions_that_share_are_pickled_together_and_say_what_is_wrong() -> No
             share_missing([len, model])
 
 
-def test_warnings_come_once(caplog: pytest.LogCaptureFixture) -> None:
-    reward = make_reward(spec(reward={"group": "z_score"}))
-    trainer = Trainer(reward_funcs=[1], scale_rewards="group")
-    with caplog.at_level(logging.WARNING, "adjudge"):
-        for _ in range(3):
-            call(reward, ["a", "poor"], trainer)
-    assert ["twice" in one.message for one in caplog.records].count(True) == 1
-    caplog.clear()
-    call(make_reward(spec()), ["a", "poor"], Trainer(reward_funcs=[1], scale_rewards="group"))
-    assert not caplog.records
-
-
 @pytest.mark.parametrize(
     ("step", "settings", "found"),
     [
@@ -297,7 +246,9 @@ def test_a_group_step_that_the_trainer_does_again_is_warned_about(
     step: str, settings: dict[str, Any], found: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "adjudge"):
-        call(make_reward(spec(reward={"group": step})), ["a", "poor"], Trainer(**settings))
+        reward = make_reward(spec(reward={"group": step}))
+        for _ in range(2):
+            call(reward, ["a", "poor"], Trainer(**settings))
     assert [found in one.message for one in caplog.records if found] == ([True] if found else [])
     assert len(caplog.records) == (found is not None)
 
@@ -484,14 +435,6 @@ def rolling(*dataset: str) -> Trainer:
     )
 
 
-def test_what_a_rollout_func_tells_is_judged() -> None:
-    found = fields("Which? user The second. assistant Two.", trainer=rolling(), messages=[TOLD])
-    own = {"prompt": "Ask.", "response": "Two.", "messages": TOLD, "opening_turns": 1}
-    assert found == own
-    said = fields("x", prompts=["Ask."], trainer=rolling(), messages=[TOLD[1:]])
-    assert said["messages"] == TOLD
-
-
 def test_the_column_of_what_a_rollout_func_tells() -> None:
     """The dataset may have messages of its own, which are not what the policy said."""
     gold = [[{"role": "assistant", "content": "gold"}]]
@@ -528,14 +471,6 @@ def test_two_functions_of_one_trainer_are_told_apart(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING, "adjudge"):
         call(make_reward(spec()), ["a", "b"], same)
     assert any("2 reward functions are called 'adjudge'" in one.message for one in caplog.records)
-
-
-def test_a_trainer_that_does_not_await_gets_pairs_ranked_in_their_group() -> None:
-    """Online DPO: all prompts and their first completions, then all of them once more."""
-    reward = PicklableReward(spec(reward={"group": "centre"}))
-    texts = ["a", "poor", "poor", "poor"]
-    found = reward(["p", "q"] * 2, texts, trainer_state=SimpleNamespace(global_step=0))
-    assert found == pytest.approx([0.2, 0.0, -0.2, 0.0])
 
 
 def test_the_trainers_own_warning_of_none_is_ours(caplog: pytest.LogCaptureFixture) -> None:

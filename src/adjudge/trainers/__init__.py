@@ -34,7 +34,7 @@ class Trainer:
     ``measured`` names results of the trainer's own code; ``tested`` the version, where the first of
     these does not. ``install`` has, by the names of ``make_reward(trainer=…)``, the command that
     installs the trainer; the first name is also the module in :mod:`adjudge.trainers` that has it.
-    ``sees`` is what graders see, a row of the second table: the prompt, the reference, other fields
+    ``sees`` is what graders see, cells of the second table: the prompt, the reference, other fields
     and the group.
     """
 
@@ -45,7 +45,7 @@ class Trainer:
     measured: tuple[str, ...] = ()
     tested: str = ""
     install: Mapping[str, str] = field(default_factory=dict)
-    sees: tuple[str, str, str, str] | None = None
+    sees: str = ""
 
 
 TRAINERS = (
@@ -56,7 +56,7 @@ TRAINERS = (
         "other reward functions without `share_missing`; whole-group specs if a group is split "
         "over processes",
         measured=("trl-1.16.0",),
-        sees=("the trainer's prompt", "a column", "columns", "blocks of `num_generations`"),
+        sees="the trainer's prompt | a column | columns | blocks of `num_generations`",
         install={"trl": "pip install 'trl>=1.6'"},
     ),
     Trainer(
@@ -80,13 +80,7 @@ TRAINERS = (
         'every `missing.policy` but `"raise"`, since TRL makes it 0; metrics',
         tested="1.16.0",
     ),
-    Trainer(
-        "TRL before 1.6",
-        "–",
-        "–",
-        "always",
-        measured=("trl-1.5.1",),
-    ),
+    Trainer("TRL before 1.6", "–", "–", "always", measured=("trl-1.5.1",)),
     Trainer(
         "[verl](verl.md), V1 `sync` (default)",
         "[5 settings](verl.md)",
@@ -107,12 +101,8 @@ TRAINERS = (
         "as above; with `grpo` the group's mean",
         "other estimators; with `rollout.mode=async` whole-group specs",
         measured=("verl-0.6.1",),
-        sees=(
-            "`raw_prompt`, else the prompt's tokens",
-            "`reward_model.ground_truth`",
-            "`extra_info`, columns",
-            "`uid`",
-        ),
+        sees="`raw_prompt`, else the prompt's tokens | `reward_model.ground_truth` | "
+        "`extra_info`, columns | `uid`",
         install={"verl": "pip install verl==0.6.1"},
     ),
     Trainer(
@@ -122,7 +112,7 @@ TRAINERS = (
         "whole-group specs; `combine_mode`",
         measured=("prime-rl-559b447",),
         tested="verifiers 0.4.0",
-        sees=("what nobody sampled", "`reference_field`", "the task's fields", "–"),
+        sees="what nobody sampled | `reference_field` | the task's fields | –",
         install={"verifiers": "pip install verifiers==0.4.0"},
     ),
     Trainer(
@@ -132,7 +122,7 @@ TRAINERS = (
         "`--reward-key`; without `--group-rm` whole-group specs",
         measured=("slime-624b824", "miles-31f1ca9"),
         tested="624b824; 31f1ca9 (2026-08-21)",
-        sees=("the sample's prompt", "`label`", "`metadata`", "with `--group-rm`"),
+        sees="the sample's prompt | `label` | `metadata` | with `--group-rm`",
         install={
             "slime": "pip install git+https://github.com/THUDM/slime",
             "miles": "pip install git+https://github.com/radixark/miles",
@@ -144,7 +134,7 @@ TRAINERS = (
         "its group's mean; advantage 0",
         "other scalings; metrics",
         measured=("ms-swift-4.6.0",),
-        sees=("the trainer's prompt", "a column", "columns", "blocks of `num_generations`"),
+        sees="the trainer's prompt | a column | columns | blocks of `num_generations`",
         install={"ms-swift": "pip install ms-swift==4.6.0"},
     ),
     Trainer(
@@ -153,7 +143,7 @@ TRAINERS = (
         "its group's mean; advantage 0",
         "estimators but `dr_grpo`, `rloo`",
         measured=("openrlhf-0.11.2",),
-        sees=("the prompt", "`label`", "–", "as an agent"),
+        sees="the prompt | `label` | – | as an agent",
         install={"openrlhf": "pip install openrlhf==0.11.2"},
     ),
     Trainer(
@@ -169,7 +159,7 @@ TRAINERS = (
         "`reinforce` with group means: its group's mean; else its prompt is replaced",
         "whole-group specs; metrics",
         measured=("roll-8eb27cc",),
-        sees=("the prompt", "`ground_truth`", "columns", "–"),
+        sees="the prompt | `ground_truth` | columns | –",
         install={"roll": "pip install git+https://github.com/alibaba/ROLL"},
     ),
     Trainer(
@@ -178,7 +168,7 @@ TRAINERS = (
         "leaves its group",
         "whole-group specs",
         measured=("tinker-cookbook-0.6.1",),
-        sees=("the question", "a keyword", "keywords", "–"),
+        sees="the question | a keyword | keywords | –",
         install={"tinker-cookbook": "pip install tinker-cookbook==0.6.1"},
     ),
     Trainer(
@@ -187,12 +177,7 @@ TRAINERS = (
         "leaves its group's mean and deviation",
         "whole-group specs; estimators but `adjudge_grpo`",
         measured=("skyrl-a956457",),
-        sees=(
-            "the environment's prompt",
-            "`reward_spec.ground_truth`",
-            "columns, `extra_info`",
-            "–",
-        ),
+        sees="the environment's prompt | `reward_spec.ground_truth` | columns, `extra_info` | –",
         install={"skyrl": "pip install git+https://github.com/NovaSky-AI/SkyRL"},
     ),
     Trainer(
@@ -201,7 +186,7 @@ TRAINERS = (
         "leaves its group",
         "whole-group specs; AReaL 1.0.4",
         measured=("areal-cbff54d", "areal-1.0.4"),
-        sees=("the row's `messages`", "a column", "columns", "–"),
+        sees="the row's `messages` | a column | columns | –",
         install={"areal": "pip install git+https://github.com/areal-project/AReaL"},
     ),
     Trainer(
@@ -210,7 +195,7 @@ TRAINERS = (
         "leaves its group",
         "whole-group specs; workflows",
         measured=("rllm-9beb6e0",),
-        sees=("the task", "`metadata`", "`metadata`", "–"),
+        sees="the task | `metadata` | `metadata` | –",
         install={"rllm": "pip install git+https://github.com/rllm-org/rllm"},
     ),
     Trainer(

@@ -93,6 +93,8 @@ class Adapter:
         record: FlightRecorder | Path | str | None = None,
     ) -> None:
         self.scorer, self.name = Scorer(spec, record=open_recorder(record)), name
+        self.spec: RewardSpec = self.scorer.spec
+        self.metric_prefix = "judge/" if name == DEFAULT_NAME else f"judge/{name}/"
         self.columns = dict(columns or {})
         for field in self.columns:
             # Messages may be what a trainer's own rollout code returns, which shows when it calls.
@@ -104,11 +106,6 @@ class Adapter:
         if self.call_holds == "one sample":
             self._check_one_sample()
         self.spec.refuse_undrawn()
-
-    @property
-    def spec(self) -> RewardSpec:
-        """The reward spec."""
-        return self.scorer.spec
 
     # --- a trainer's rows as samples ------------------------------------------------------------
 
@@ -264,11 +261,6 @@ class Adapter:
         """What to log: ``judge/…``, or ``judge/NAME/…`` for an adapter with a name of its own."""
         prefix = self.metric_prefix
         return {prefix + key.removeprefix("judge/"): value for key, value in metrics.items()}
-
-    @property
-    def metric_prefix(self) -> str:
-        """What the names of this adapter's metrics begin with."""
-        return "judge/" if self.name == DEFAULT_NAME else f"judge/{self.name}/"
 
 
 _shared: dict[tuple[object, ...], Any] = {}

@@ -16,8 +16,7 @@ when the trainer starts, unless the spec's policy leaves whole groups out, or ra
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
@@ -25,7 +24,7 @@ from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import mean
 from adjudge.trainers.adapter import DEFAULT_NAME, Adapter, AdapterOptions
-from adjudge.trainers.scoring import fill_missing
+from adjudge.trainers.metrics import fill_missing
 from adjudge.trainers.trl_batch import GroupLayout
 from adjudge.types import Sample
 
@@ -81,33 +80,73 @@ class _SwiftAdapter(Adapter):
         super().__init__(*given, **options)
         self._size = int(getattr(args, "num_generations", None) or 1)
         self._eval_size = int(getattr(args, "num_generations_eval", None) or self._size)
-        scale, estimator = (
-            getattr(args, key, None) for key in ("scale_rewards", "advantage_estimator")
-        )
-        self._zeros = _read_zero_filling(args, scale, estimator)
+        self._read_settings(lambda key: getattr(args, key, None))
+        self._check_policy(GroupLayout(["0"] * self._size))
+
+    def _read_settings(self, find_setting: Callable[[str], Any]) -> None:
+        """What ms-swift's settings make of the 0 that stands for a missing reward.
+
+        Exact all the same is a group that is missing as a whole, where groups are kept apart, and
+        the mean of the group in the place of the missing ones, where it is only taken off, too.
+        """
+        scale, estimator = find_setting("scale_rewards"), find_setting("advantage_estimator")
+        self._who = f"ms-swift (scale_rewards {scale!r}, advantage_estimator {estimator!r})"
+        divergence = find_setting("kl_in_reward") and find_setting("beta")
+        apart = scale in ("group", "none") and not divergence
+        # Under `real` 0 is a bad answer.
+        self._keeps_apart = apart and find_setting("loss_type") != "real"
+        others = find_setting("reward_model") or find_setting("use_gym_env")
+        alone = len(find_setting("reward_funcs") or [""]) == 1 and not others
+        centres = scale == "none" and estimator in ("grpo", "reinforce_plus_plus")
+        self._only_centres = self._keeps_apart and alone and centres
         if scale in ("batch", "gdpo"):
             self.check_drawn_groups(f"--scale_rewards {scale}")
         if estimator == "reinforce_plus_plus":
             self.check_drawn_groups(f"--advantage_estimator {estimator}")
-        self._zeros.check(self.spec, GroupLayout(["0"] * self._size))
+
+    def _check_policy(self, layout: GroupLayout) -> None:
+        """Refuse a spec whose missing rewards would become 0; raises :class:`ConfigError`."""
+        policy = self.spec.missing.policy
+        allowed = ["raise", *(["drop_group", "fallback"] if self._keeps_apart else [])]
+        if policy in allowed or (self._only_centres and layout.broken is None):
+            return
+        who = f"{self._who}, where {layout.broken}" if self._only_centres else self._who
+        raise ConfigError(
+            f"{self.spec.where}: missing.policy: does not hold under {who}, which counts a missing "
+            "reward as 0, so that a failed judge looks like a bad answer "
+            f"(found {policy!r}; allowed here: {', '.join(map(repr, allowed))}). Use one of these, "
+            f"or {_REMEDY}."
+        )
 
     async def rewards(self, given: Mapping[str, Any]) -> list[float | None]:
         layout = self._find_layout(given)
         self.check_whole_groups(layout.broken, "Let each process hold whole groups")
-        self._zeros.check(self.spec, layout)
-        scored = await self.ascore(
-            self._make_samples(given, layout.groups),
-            layout.groups,
-            whole_groups=layout.broken is None,
-        )
+        self._check_policy(layout)
+        samples = self._make_samples(given, layout.groups)
+        whole_groups = layout.broken is None
+        scored = await self.ascore(samples, layout.groups, whole_groups=whole_groups)
         if None not in scored.rewards:
             return scored.rewards
         self.warn(
             "a missing reward goes to ms-swift as the mean of its group, which exactly undoes it"
         )
-        filled = self._zeros.exact(scored.rewards, layout, self.spec)
+        self._check_missing(scored.rewards, layout.groups)
+        filled = fill_missing(scored.rewards, layout.groups)
         of_all = mean([one for one in filled if one is not None])
         return [of_all if one is None else one for one in filled]  # a group without any
+
+    def _check_missing(self, rewards: Sequence[float | None], groups: Sequence[str]) -> None:
+        """Refuse missing rewards in whose place no number is exact."""
+        sizes, lost = Counter(groups), Counter[str]()
+        lost.update(one for one, it in zip(groups, rewards, strict=True) if it is None)
+        for group, count in lost.items():
+            whole = count == sizes[group]
+            if not (self._keeps_apart if whole else self._only_centres):
+                raise ConfigError(
+                    f"{self.spec.where}: {count} of {sizes[group]} rewards of a group are missing, "
+                    f"and {self._who} would count them as 0. Use missing.policy = 'raise', or "
+                    f"{_REMEDY}."
+                )
 
     def _find_layout(self, given: Mapping[str, Any]) -> GroupLayout:
         """Blocks of ``num_generations``, as ms-swift compares them, or those of an evaluation."""
@@ -140,65 +179,3 @@ class _SwiftAdapter(Adapter):
             within = groups[:place].count(groups[place])
             samples.append(self.make_sample(place, within, messages[:-1], messages[-1:], fields))
         return samples
-
-
-@dataclass(frozen=True)
-class ZeroFilling:
-    """ms-swift's settings, ``who``, and what is exact where they count a missing reward as 0.
-
-    Exact all the same is a group that is missing as a whole, where ``keeps_groups_apart``, and the
-    mean of the group in the place of the missing ones, where ``only_centres`` too.
-    """
-
-    who: str
-    keeps_groups_apart: bool
-    only_centres: bool
-
-    def check(self, spec: RewardSpec, layout: GroupLayout) -> None:
-        """Refuse a spec whose missing rewards would become 0; raises :class:`ConfigError`."""
-        policy = spec.missing.policy
-        allowed = ["raise", *(["drop_group", "fallback"] if self.keeps_groups_apart else [])]
-        if policy in allowed or (self.only_centres and layout.broken is None):
-            return
-        decides = self.only_centres and layout.broken is not None  # else none would be exact
-        who = f"{self.who}, where {layout.broken}" if decides else self.who
-        raise ConfigError(
-            f"{spec.where}: missing.policy: does not hold under {who}, which counts a missing "
-            "reward as 0, so that a failed judge looks like a bad answer "
-            f"(found {policy!r}; allowed here: {', '.join(map(repr, allowed))}). Use one of these, "
-            f"or {_REMEDY}."
-        )
-
-    def exact(
-        self, rewards: Sequence[float | None], layout: GroupLayout, spec: RewardSpec
-    ) -> list[float | None]:
-        """Rewards that make the advantages what they are without the missing ones.
-
-        Raises :class:`ConfigError` where no rewards do.
-        """
-        sizes, lost = Counter(layout.groups), Counter[str]()
-        lost.update(one for one, it in zip(layout.groups, rewards, strict=True) if it is None)
-        for group, count in lost.items():
-            whole = count == sizes[group]
-            if not (self.keeps_groups_apart if whole else self.only_centres):
-                raise ConfigError(
-                    f"{spec.where}: {count} of {sizes[group]} rewards of a group are missing, and "
-                    f"{self.who} would count them as 0. Use missing.policy = 'raise', or {_REMEDY}."
-                )
-        return fill_missing(rewards, layout.groups)
-
-
-def _read_zero_filling(args: Any, scale: Any, estimator: Any) -> ZeroFilling:
-    """What ms-swift's settings make of the 0 that stands for a missing reward."""
-
-    def find_setting(key: str) -> Any:
-        return getattr(args, key, None)
-
-    divergence = find_setting("kl_in_reward") and find_setting("beta")
-    apart = scale in ("group", "none") and not divergence
-    apart = apart and find_setting("loss_type") != "real"  # where 0 is a bad answer
-    others = find_setting("reward_model") or find_setting("use_gym_env")
-    alone = len(find_setting("reward_funcs") or [""]) == 1 and not others
-    centres = apart and alone and scale == "none" and estimator in ("grpo", "reinforce_plus_plus")
-    who = f"ms-swift (scale_rewards {scale!r}, advantage_estimator {estimator!r})"
-    return ZeroFilling(who, apart, centres)

@@ -19,8 +19,7 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -34,7 +33,7 @@ from adjudge.files import write_json
 from adjudge.rewards.function import describe_settings
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.folder import read_json_object
-from adjudge.types import GradedSample, RewardResult, Sample
+from adjudge.trainers.metrics import RecordedCall
 from adjudge.version import __version__
 
 if TYPE_CHECKING:  # most trainers record nothing, and need not wait for what does
@@ -52,31 +51,6 @@ _LIVE = ".recorder.live"
 """Who records holds a shared lock on it; who opens the folder sees so whether it is alone."""
 
 _log = logging.getLogger("adjudge")
-
-
-@dataclass(frozen=True)
-class TrainerProgress:
-    """Where a trainer is when it asks for rewards; ``None`` is not known.
-
-    ``step`` is its own count, ``policy_version`` the number of updates behind the policy that wrote
-    the answers; ``evaluating``: they are not trained on.
-    """
-
-    step: int | None = None
-    policy_version: int | None = None
-    evaluating: bool = False
-
-
-@dataclass(frozen=True)
-class RecordedCall:
-    """One call of a trainer with its rewards; ``whole_groups`` as for :meth:`.Scorer.ascore`."""
-
-    samples: Sequence[Sample]
-    judged: Sequence[GradedSample]
-    results: Sequence[RewardResult]
-    metrics: Mapping[str, float]
-    progress: TrainerProgress
-    whole_groups: bool = True
 
 
 class FlightRecorder:

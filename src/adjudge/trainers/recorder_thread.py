@@ -27,8 +27,7 @@ from adjudge.intake.rollouts import read_conversation
 from adjudge.runs.records import RECORDER_FILE, RecorderRow
 from adjudge.stats import mean
 from adjudge.text import encode_json
-from adjudge.trainers.recorder import RecordedCall
-from adjudge.trainers.scoring import batch_metrics
+from adjudge.trainers.metrics import RecordedCall, batch_metrics
 from adjudge.types import GradedSample, RewardResult, Sample
 
 _LOCK = ".recorder.lock"
@@ -117,12 +116,7 @@ class RecorderThread:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        max_bytes: int,
-        sentinel: SentinelAction | None,
-        start: int = 1,
+        self, folder: Path, *, max_bytes: int, sentinel: SentinelAction | None, start: int = 1
     ) -> None:
         self.pid = os.getpid()
         self.stop_reason: str | None = None

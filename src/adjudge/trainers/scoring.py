@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, Unpack
 
 from adjudge.checks.missing import MissingCounts, answer_properties, check_missing
 from adjudge.engine.clock import LogLimiter
@@ -18,19 +18,17 @@ from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.hosts import is_address
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec
-from adjudge.stats import group_spread, mean, mean_and_std, quantile, snap_ties, std
 from adjudge.text import shorten_text
-from adjudge.trainers.recorder import (
-    FlightRecorder,
+from adjudge.trainers.metrics import (
     RecordedCall,
     TrainerProgress,
-    open_recorder,
+    batch_metrics,
+    collect_judge_calls,
 )
-from adjudge.types import GradedSample, GraderError, Provenance, RewardResult, Sample, Usage
+from adjudge.trainers.recorder import FlightRecorder, open_recorder
+from adjudge.types import GradedSample, GraderError, RewardResult, Sample, Usage
 
 _log = logging.getLogger("adjudge")
-
-GroupKey = TypeVar("GroupKey", bound=Hashable)
 
 SPEC_VARIABLE = "ADJUDGE_SPEC"
 """The environment variable that names the spec where a trainer takes only a dotted path."""
@@ -107,7 +105,7 @@ class Scorer(SpecRewardFunction):
         self._kinds: dict[str, float] = {}
         self._missing, self._said = MissingCounts(), set[str]()
         self._limiter = LogLimiter()
-        self._unreported: Counter[tuple[str, ErrorKind]] = Counter()
+        self._unreported: dict[str, Counter[ErrorKind]] = defaultdict(Counter)
         self._unreported_total = 0
         self.recorder = None if record is None else open_recorder(record)
         if self.recorder is not None:
@@ -213,37 +211,34 @@ class Scorer(SpecRewardFunction):
             self.recorder.record(
                 RecordedCall(samples, judged, results, metrics, where, whole_groups)
             )
-        return ScorerResult(results, metrics, _usage(calls), judged)
+        paid = [usage for call in calls if (usage := call.paid) is not None]
+        return ScorerResult(results, metrics, sum(paid, Usage()) if paid else None, judged)
 
     def _report_missing(self, results: Sequence[RewardResult], step: int | None) -> None:
         """Log why rewards are missing or a minimum: who looks at rewards alone sees no cause.
 
         A line a step, and without steps, or with many calls of one, a line in ten seconds.
         """
-        drawn = [
-            one for one in results if not one.missing or one.missing.kind != ErrorKind.NOT_SAMPLED
-        ]
-        failed = [("are missing", one.missing) for one in drawn if one.missing]
-        failed += [
-            ("have a grader's minimum for a failure", one.imputed[0])
-            for one in drawn
-            if one.imputed
-        ]
-        self._unreported.update((what, one.kind) for what, one in failed)
-        self._unreported_total += len(drawn)
-        if not failed or not self._limiter.count(step):
+        lost = [one.missing for one in results if one.missing is not None]
+        failed = [one for one in lost if one.kind is not ErrorKind.NOT_SAMPLED]
+        imputed = [one.imputed[0] for one in results if one.imputed]
+        self._unreported["are missing"].update(one.kind for one in failed)
+        self._unreported["have a grader's minimum for a failure"].update(
+            one.kind for one in imputed
+        )
+        self._unreported_total += len(results) - (len(lost) - len(failed))
+        if not (failed or imputed) or not self._limiter.count(step):
             return
-        _, first = failed[0]
+        first = (failed or imputed)[0]
         text = shorten_text(first.error)
         if not text.startswith(f"{first.name}: "):
             text = f"{first.name}: {text}"
         place = first.metadata.get("at")
         parts = []
-        for what in dict.fromkeys(what for what, _ in self._unreported):
-            kinds = [(kind, n) for (of, kind), n in self._unreported.most_common() if of == what]
-            listed = ", ".join(f"{kind} {n:,}" for kind, n in kinds)
-            count = sum(n for _, n in kinds)
-            parts.append(f"{count} of {self._unreported_total} rewards {what} ({listed})")
+        for what, kinds in self._unreported.items():
+            listed = ", ".join(f"{kind} {n:,}" for kind, n in kinds.most_common())
+            count = f"{kinds.total()} of {self._unreported_total} rewards"
+            parts += [f"{count} {what} ({listed})"] if kinds else []
         _log.warning(
             "%s%s; the first: %s%s",
             "" if self.spec.where in text else f"{self.spec.where}: ",
@@ -295,161 +290,3 @@ class Scorer(SpecRewardFunction):
     ) -> ScorerResult:
         """:meth:`ascore` from ordinary code, also inside somebody else's running loop."""
         return run_blocking(self.ascore(samples, groups, **options))
-
-
-def _usage(calls: Sequence[Provenance]) -> Usage | None:
-    """What the batch's live calls consumed; a cost where any of them has one."""
-    found = [usage for call in calls if (usage := call.paid) is not None]
-    return sum(found, Usage()) if found else None
-
-
-# --- the mean in the place of a missing reward, for trainers that take the mean off again ---------
-
-
-def group_means(
-    values: Sequence[float | None], groups: Sequence[GroupKey]
-) -> dict[GroupKey, float]:
-    """The mean of each group's present values; a group without any has none."""
-    present: dict[GroupKey, list[float]] = defaultdict(list)
-    for value, group in zip(values, groups, strict=True):
-        if value is not None:
-            present[group].append(value)
-    return {group: mean_and_std(found)[0] for group, found in present.items()}
-
-
-def fill_missing(values: Sequence[float | None], groups: Sequence[Hashable]) -> list[float | None]:
-    """The values with their group's mean in the place of missing ones, where the group has one."""
-    means = group_means(values, groups)
-    pairs = zip(values, groups, strict=True)
-    return [means.get(group) if value is None else value for value, group in pairs]
-
-
-# --- what a trainer logs about a scored batch -----------------------------------------------------
-
-
-def batch_metrics(
-    judged: Sequence[GradedSample],
-    results: Sequence[RewardResult],
-    lengths: Sequence[int],
-    calls: Sequence[Provenance] | None = None,
-) -> dict[str, float]:
-    """The metrics of one batch by name; what could not be computed is absent, never 0.
-
-    ``calls`` are those behind the results (:func:`collect_judge_calls`) where they are known
-    already.
-
-    ``judge/score_mean`` and ``score_std`` of the rewards there are, ``judge/env_ratio`` (mean
-    reward over mean environment reward), ``judge/missing_frac`` of the samples that were drawn,
-    and the same by kind (``judge/missing_frac/timeout``), ``judge/suspect_frac`` of those with
-    a failure that the answer may have brought about (missing, or the minimum by
-    ``missing.suspect``),
-    ``judge/zero_std_frac`` of the groups,
-    ``judge/len_corr_group`` (mean Pearson correlation with length inside groups),
-    ``judge/latency_p50`` and ``latency_p99`` in seconds, ``judge/cost_usd``,
-    ``judge/NAME_mean`` of each part. (:class:`Scorer` adds
-    ``judge/missing_predictors``, how many properties of answers predict a missing reward, and
-    ``judge/NAME_weight`` of each weight that is a schedule.)
-    """
-    scores = [result.score for result in results]
-    present = [score for score in scores if score is not None]
-    groups = [one.group for one in judged]
-    drawn = sum(one.sampled for one in judged)
-    found: dict[str, float | None] = {
-        "score_mean": mean(present),
-        "score_std": std(present),
-        "env_ratio": _env_ratio(judged, results),
-        "missing_frac": (drawn - _count_present(judged, scores)) / drawn if drawn else None,
-        "zero_std_frac": group_spread(scores, groups).zero_frac,
-        "len_corr_group": group_length_correlation(scores, lengths, groups),
-        **_missing_by_kind(judged, results, drawn),
-        "suspect_frac": (sum(one.suspect for one in results) / drawn if drawn else 0.0) or None,
-        **_call_metrics(collect_judge_calls(judged) if calls is None else calls),
-        **_part_means(results),
-    }
-    return {f"judge/{name}": value for name, value in found.items() if value is not None}
-
-
-def _count_present(judged: Sequence[GradedSample], scores: Sequence[float | None]) -> int:
-    return sum(one.sampled and score is not None for one, score in zip(judged, scores, strict=True))
-
-
-def _env_ratio(judged: Sequence[GradedSample], results: Sequence[RewardResult]) -> float | None:
-    pairs = [
-        (result.score, one.env_reward)
-        for one, result in zip(judged, results, strict=True)
-        if result.score is not None and one.env_reward is not None
-    ]
-    total = sum(env for _, env in pairs)
-    return sum(score for score, _ in pairs) / total if total else None
-
-
-def _missing_by_kind(
-    judged: Sequence[GradedSample], results: Sequence[RewardResult], drawn: int
-) -> dict[str, float]:
-    counts: dict[str, int] = defaultdict(int)
-    for one, result in zip(judged, results, strict=True):
-        if one.sampled and result.missing is not None:
-            counts[f"missing_frac/{result.missing.kind}"] += 1
-    return {name: count / drawn for name, count in counts.items()}
-
-
-def collect_judge_calls(judged: Sequence[GradedSample]) -> list[Provenance]:
-    """The calls that a batch's results came from; one about a whole group is there once."""
-    calls = {
-        id(call): call
-        for one in judged
-        for _, result in one.results()
-        if (call := result.provenance) is not None
-    }
-    return list(calls.values())
-
-
-def _call_metrics(calls: Sequence[Provenance]) -> dict[str, float | None]:
-    live = [p.latency_s for p in calls if p.source == "live" and p.latency_s is not None]
-    paid = [usage for p in calls if (usage := p.paid) is not None]
-    costs = [usage.cost_usd for usage in paid if usage.cost_usd is not None]
-    return {
-        "latency_p50": quantile(live, 0.5),
-        "latency_p99": quantile(live, 0.99),
-        "cost_usd": sum(costs) if costs else None,
-    }
-
-
-def _part_means(results: Sequence[RewardResult]) -> dict[str, float | None]:
-    names = results[0].reward_info if results else {}
-    parts = {}
-    for name in names:
-        values = [result.reward_info[name] for result in results]
-        parts[f"{name}_mean"] = mean([value for value in values if value is not None])
-    return parts
-
-
-def group_length_correlation(
-    scores: Sequence[float | None], lengths: Sequence[int], groups: Sequence[str]
-) -> float | None:
-    """Mean over groups of the Pearson correlation of reward and length; ``None`` without any.
-
-    Inside groups, because a group-relative trainer sees nothing else. Groups in which one of the
-    two does not vary have none.
-    """
-    members: dict[str, tuple[list[float], list[int]]] = {}
-    for score, length, group in zip(scores, lengths, groups, strict=True):
-        if score is not None:
-            rewards, sizes = members.setdefault(group, ([], []))
-            rewards.append(score)
-            sizes.append(length)
-    found = [one for pairs in members.values() if (one := _pearson(*pairs)) is not None]
-    return mean(found)
-
-
-def _pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
-    if len(xs) < 3:
-        return None
-    xs = snap_ties(xs)
-    mean_x, std_x = mean_and_std(xs)
-    mean_y, std_y = mean_and_std(ys)
-    if std_x == 0 or std_y == 0:
-        return None
-    products = [(x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)]
-    covariance = sum(products) / (len(xs) - 1)
-    return max(-1.0, min(1.0, covariance / (std_x * std_y)))

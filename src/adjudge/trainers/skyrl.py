@@ -34,10 +34,7 @@ _SETTINGS: Mapping[str, tuple[Any, str]] = {
 
 
 def make_reward(
-    spec: RewardSpec | Path | str | None = None,
-    *,
-    config: Any,
-    **options: Any,
+    spec: RewardSpec | Path | str | None = None, *, config: Any, **options: Any
 ) -> SkyRLReward:
     """Check SkyRL's ``config``, and register the environment and the estimator in this process.
 

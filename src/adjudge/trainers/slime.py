@@ -21,11 +21,10 @@ from typing import Any, Unpack
 from adjudge.errors import ConfigError
 from adjudge.rewards.formulas import group_step
 from adjudge.rewards.spec import RewardSpec
-from adjudge.stats import mean, std
+from adjudge.stats import std
 from adjudge.trainers.adapter import Adapter, AdapterOptions, check_settings, share_adapter
-from adjudge.trainers.recorder import TrainerProgress
-from adjudge.trainers.scoring import batch_metrics
-from adjudge.types import GradedSample, RewardResult, Sample
+from adjudge.trainers.metrics import TrainerProgress, batch_metrics, fill_missing
+from adjudge.types import GradedSample, RewardResult
 
 _EPSILON = 1e-6  # both trainers'
 _SETTINGS: Mapping[str, tuple[str | None, str]] = {
@@ -85,11 +84,10 @@ def normalize_rewards(args: Any, samples: Sequence[Any]) -> tuple[list[float], l
     Raises :class:`~adjudge.errors.ConfigError` where a group cannot be told.
     """
     found = [_read_reward(args, sample) for sample in samples]
-    centre = mean([value for value in found if value is not None])
-    filled = math.nan if centre is None else centre
     for sample, value in zip(samples, found, strict=True):
         sample.remove_sample = sample.remove_sample or value is None
-    logged = [filled if value is None else value for value in found]
+    filled = fill_missing(found, ["all"] * len(found))
+    logged = [math.nan if value is None else value for value in filled]
     centred = args.advantage_estimator in {"grpo", "gspo", "cispo", "reinforce_plus_plus_baseline"}
     if not (centred and args.rewards_normalization):
         return logged, [value or 0.0 for value in found]
@@ -136,7 +134,11 @@ class _SlimeAdapter(Adapter):
         if not samples:  # all of them have a reward from the generate function
             return []
         self._check(args, given)
-        made = [self._make_sample(place, one) for place, one in enumerate(samples)]
+        made = []
+        for place, one in enumerate(samples):
+            response = None if one.status.value in _UNENDED else one.response
+            fields = self._fields(one)
+            made.append(self.make_sample(place, place, one.prompt, response, fields))
         judged = await self.scorer.grade(made, [str(one.group_index) for one in samples])
         progress = TrainerProgress(evaluating=all(one.group_index is None for one in samples))
         results = self.scorer.compute_rewards(
@@ -151,13 +153,6 @@ class _SlimeAdapter(Adapter):
                 _since_last_log.append((judged[place], result, len(sample.response)))
         rewards = [math.nan if one.score is None else one.score for one in results]
         return rewards if isinstance(given, list) else rewards[0]
-
-    def _make_sample(self, place: int, sample: Any) -> Sample:
-        """What did not end has no response, and so no reward."""
-        fields = self._fields(sample)
-        if sample.status.value in _UNENDED:
-            return self.make_sample(place, place, sample.prompt, None, fields)
-        return self.make_sample(place, place, sample.prompt, sample.response, fields)
 
     def _check(self, args: Any, given: Any) -> None:
         self.spec.refuse_schedules("slime (or miles)", "Give the grader a number.")

@@ -22,10 +22,10 @@ from __future__ import annotations
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from functools import cache
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, Unpack
 
 from adjudge.engine.loop import run_blocking
@@ -34,7 +34,7 @@ from adjudge.intake.rendered import Thinking
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers import INSTALL_LINES
 from adjudge.trainers.adapter import DEFAULT_NAME, Adapter, AdapterOptions, share_adapter
-from adjudge.trainers.scoring import ScorerResult
+from adjudge.trainers.scoring import ScoreOptions, ScorerResult
 from adjudge.trainers.trl_batch import (
     GroupLayout,
     Rewards,
@@ -134,7 +134,7 @@ class TrlAdapter(Adapter):
         refuse_older_trl()
         super().__init__(*given, **options)
         self._thinking: tuple[Any, Thinking] | None = None
-        self._none_filter = _NoneWarningFilter()
+        self._expects_warning = False
 
     async def rewards(self, batch: TrlBatch, layout: GroupLayout | None = None) -> Rewards:
         """Score one call of the trainer and log what it offers to log."""
@@ -148,16 +148,22 @@ class TrlAdapter(Adapter):
         self._end_gracefully(batch.trainer)
         await batch.read_environments()
         samples = batch.samples(layout.groups, self, self._read_thinking(batch.trainer))
-        scored = await self.ascore(
-            samples,
-            layout.groups,
-            step=batch.step,
-            whole_groups=layout.broken is None,
-            progress=batch.progress,
+        options = ScoreOptions(
+            step=batch.step, whole_groups=layout.broken is None, progress=batch.progress
         )
+        scored = await self.ascore(samples, layout.groups, **options)
         self._log(batch, scored)
-        self._none_filter.expect(batch.trainer, expected=None in scored.rewards)
+        self._expects_warning = None in scored.rewards
+        for base in type(batch.trainer).__mro__ if self._expects_warning else ():
+            if base.__module__.startswith("trl."):
+                logging.getLogger(base.__module__).addFilter(self.filter_warning)  # once
         return scored
+
+    def filter_warning(self, record: logging.LogRecord) -> bool:
+        """Whether to log it: not that all functions returned None where this one has said why."""
+        expected = self._expects_warning and _NONE_WARNING in str(record.msg)  # after "[RANK 0]"
+        self._expects_warning = self._expects_warning and not expected
+        return not expected
 
     def _read_thinking(self, trainer: Any) -> Thinking:
         """What the trainer's tokenizer and template say of thinking, asked once."""
@@ -186,8 +192,7 @@ class TrlAdapter(Adapter):
         both = setting.startswith("multi_objective")  # its sums are divided by the batch's, too
         self.check_drawn_groups(setting if by == "batch" or both else None)
         # What GDPO comes to is divided by the batch's deviation last: that is the trainer's part.
-        ours = {"z_score": ("group", "batch"), "gdpo": ("group",)}.get(step, ())
-        if by in ours:
+        if by in {"z_score": ("group", "batch"), "gdpo": ("group",)}.get(step, ()):
             self.warn(
                 f"rewards are divided by a deviation twice: reward.group = {step!r} in the spec, "
                 f"and {setting} in the trainer. Set {remedy} or group = 'none'."
@@ -254,25 +259,6 @@ class TrlAdapter(Adapter):
             batch.log_extra(prefix + "missing", kinds)
 
 
-class _NoneWarningFilter(logging.Filter):
-    """Drops TRL's warning that all functions returned None where this adapter has said why."""
-
-    _expected = False
-
-    def expect(self, trainer: Any, *, expected: bool) -> None:
-        """Of the rewards that the trainer is about to get, whether one is ``None``."""
-        self._expected = expected
-        for base in type(trainer).__mro__ if expected else ():
-            if base.__module__.startswith("trl."):
-                logging.getLogger(base.__module__).addFilter(self)  # once, however often it is
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to log it."""
-        expected = self._expected and _NONE_WARNING in str(record.msg)  # after "[RANK 0]"
-        self._expected = self._expected and not expected
-        return not expected
-
-
 def _find_division(trainer: Any) -> tuple[str, str, str] | None:
     """By what a trainer divides rewards (group or batch), the setting, and the remedy."""
     name = "multi_objective_aggregation"
@@ -317,7 +303,7 @@ def refuse_zero_filling(batch: TrlBatch, spec: RewardSpec) -> None:
     if batch.trainer is None:
         who = _imported_zero_filling_trainer(batch.of_a_trainer)
     else:
-        seen = type(batch.trainer)
+        seen: Any = type(batch.trainer)  # hashable, though mypy does not know
         who = _describe_trainer(seen) if _adds_up_missing(seen) else None
     if who is not None and spec.missing.policy != "raise":
         raise ConfigError(
@@ -336,8 +322,9 @@ def _imported_zero_filling_trainer(of_a_trainer: bool) -> str | None:
     """
     for name, module in sorted(sys.modules.items()):
         if name.startswith("trl.") and ("async_grpo" in name) != of_a_trainer:
-            for one in list(vars(module).values()):
-                if inspect.isclass(one) and one.__module__ == name and _adds_up_missing(one):
+            found: list[Any] = [one for one in vars(module).values() if inspect.isclass(one)]
+            for one in found:
+                if one.__module__ == name and _adds_up_missing(one):
                     return _describe_trainer(one)
     return None
 
@@ -349,30 +336,30 @@ def _describe_trainer(trainer: type) -> str:
 
 @cache
 def _adds_up_missing(trainer: type) -> bool:
-    """Whether a method of it does so."""
-    return any(map(_is_bare_sum, _methods(trainer)))
+    """Whether a method of it does so.
+
+    Of the methods that run: a base's only where it is not replaced, or called by ``super``.
+    """
+    replaced: set[str] = set()
+    for base in trainer.__mro__:
+        for name, value in vars(base).items():
+            method = inspect.unwrap(value) if callable(value) else value
+            if name in replaced or not isinstance(method, FunctionType):
+                continue
+            if _is_bare_sum(method.__code__):
+                return True
+            if "super" not in method.__code__.co_names:
+                replaced.add(name)
+    return False
 
 
-def _is_bare_sum(method: FunctionType) -> bool:
+def _is_bare_sum(code: CodeType) -> bool:
     """Whether it sums reward functions with NaN as 0, and never looks for it again.
 
     TRL 1.6 and later set the rewards and then the advantages of such rows apart (``isnan``,
     ``nan_to_num``); before 0.20 ``isnan`` serves a warning only, which names ``nan_row_idx``.
     """
-    code = method.__code__
     names = {*code.co_names, *code.co_varnames, *code.co_cellvars}
     if "nansum" not in names or not names & {"reward_funcs", "reward_weights"}:
         return False
     return "nan_to_num" not in names and ("isnan" not in names or "nan_row_idx" in names)
-
-
-def _methods(trainer: type) -> Iterator[FunctionType]:
-    """The methods that run: a base's only where it is not replaced, or called by ``super``."""
-    replaced: set[str] = set()
-    for base in trainer.__mro__:
-        for name, value in vars(base).items():
-            method = inspect.unwrap(value) if callable(value) else value
-            if name not in replaced and isinstance(method, FunctionType):
-                yield method
-                if "super" not in method.__code__.co_names:
-                    replaced.add(name)

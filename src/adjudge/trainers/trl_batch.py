@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from adjudge.errors import ConfigError
 from adjudge.intake.columns import find_finish_reason
@@ -15,7 +14,7 @@ from adjudge.intake.rendered import Thinking, ThinkTokens, read_rendered_prompt
 from adjudge.intake.rollouts import first_turn
 from adjudge.messages import prompt_messages
 from adjudge.trainers.adapter import ROLLOUT_FIELD_ERROR, Adapter
-from adjudge.trainers.recorder import TrainerProgress
+from adjudge.trainers.metrics import TrainerProgress
 from adjudge.types import Sample
 
 Rewards = list[float | None]
@@ -49,6 +48,9 @@ class TrlBatch:
         self.trainer: Any = getattr(self.log_metric, "__self__", None)
         self.of_a_trainer = "trainer_state" in given
         self.step: int | None = getattr(given.get("trainer_state"), "global_step", None)
+        self.is_training = bool(getattr(getattr(self.trainer, "model", None), "training", True))
+        # The trainer's step is the count of its updates.
+        self.progress = TrainerProgress(self.step, self.step, evaluating=not self.is_training)
         self._environments: Sequence[Any] | None = given.get("environments")
         self._environment_rewards: list[Any] | None = None
         self._columns: dict[str, Sequence[Any]] = {
@@ -71,16 +73,6 @@ class TrlBatch:
             found = await found if inspect.isawaitable(found) else found
             self._environment_rewards.append(found)
 
-    @property
-    def progress(self) -> TrainerProgress:
-        """Where the trainer is: its step is the count of updates."""
-        return TrainerProgress(self.step, self.step, evaluating=not self.is_training)
-
-    @property
-    def is_training(self) -> bool:
-        """Whether the trainer trains, and does not evaluate."""
-        return bool(getattr(getattr(self.trainer, "model", None), "training", True))
-
     def find_layout(self) -> GroupLayout:
         """The groups of the trainer's batch; of equal prompts where nobody says their size."""
         return find_group_layout(self) or group_equal_prompts(self.prompts)
@@ -96,7 +88,7 @@ class TrlBatch:
         if self._environment_rewards is not None:
             fields.setdefault("env_reward", self._environment_rewards)
         conversations = self._rollout_messages(adapter.columns, thinking)
-        ends, limit = _end_tokens(self.trainer), _max_length(self.trainer)
+        ends, limit = _find_ends(self.trainer)
         places: dict[str, int] = {}
         found = []
         for index, group in enumerate(groups):
@@ -137,12 +129,12 @@ class TrlBatch:
         # TRL 1.16 takes env_mask away before rewards are asked for; others may leave it.
         mask = self._columns.get("tool_mask", self._columns.get("env_mask"))
         if messages is not None:
-            return [_conversation(*both) for both in zip(self.prompts, messages, strict=True)]
+            return list(map(_conversation, self.prompts, messages))
         if mask is not None and self.completion_ids is not None:
             decode = (thinking.tokens or ThinkTokens(find_tokenizer(self.trainer))).decode
-            turns = zip(self.completion_ids, mask, strict=True)
-            turns_of = [_turns_by_mask(*one, decode) for one in turns]
-            return list(zip(self.prompts, turns_of, strict=True))
+            pairs = zip(self.completion_ids, mask, strict=True)
+            turns = [_turns_by_mask(*one, decode) for one in pairs]
+            return list(zip(self.prompts, turns, strict=True))
         raise ConfigError(
             "rollout_func: its completions may hold an environment's text, which would be judged "
             "as the policy's. Let it return 'messages' too, a list of role and content for each "
@@ -176,8 +168,7 @@ def shares_missing(functions: Sequence[Any]) -> bool:
     return len(shares) == 1 and None not in shares
 
 
-@dataclass(frozen=True)
-class GroupLayout:
+class GroupLayout(NamedTuple):
     """``groups[i]`` names completion *i*'s group; ``broken`` says why one may be incomplete."""
 
     groups: list[str]
@@ -198,13 +189,11 @@ def find_group_layout(batch: TrlBatch) -> GroupLayout | None:
     count = len(batch.prompts)
     start = rank * count
     groups = [str(place // size) for place in range(start, start + count)]
-    if start % size == 0 and count % size == 0:
-        return GroupLayout(groups)
-    return GroupLayout(
-        groups,
+    broken = (
         f"a group straddles processes: num_generations is {size}, and process {rank} has "
-        f"completions {start} to {start + count - 1} of the batch",
+        f"completions {start} to {start + count - 1} of the batch"
     )
+    return GroupLayout(groups, broken if start % size or count % size else None)
 
 
 def find_future_straddling(config: Any) -> str | None:
@@ -250,16 +239,12 @@ def _equal_sizes(groups: list[str]) -> GroupLayout:
     return GroupLayout(groups, broken if len(sizes) > 1 else None)
 
 
-def _end_tokens(trainer: Any) -> Collection[int]:
+def _find_ends(trainer: Any) -> tuple[Collection[int], int | None]:
+    """The tokens that end a completion, and how many it may have."""
     ends = getattr(trainer, "eos_token_ids", None) or getattr(trainer, "eos_token_id", None)
-    if isinstance(ends, int):
-        return {ends}
-    return set(ends or ())
-
-
-def _max_length(trainer: Any) -> int | None:
     limit = getattr(trainer, "max_completion_length", None)
-    return limit or getattr(getattr(trainer, "args", None), "max_new_tokens", None)
+    limit = limit or getattr(getattr(trainer, "args", None), "max_new_tokens", None)
+    return {ends} if isinstance(ends, int) else set(ends or ()), limit
 
 
 def find_tokenizer(trainer: Any) -> Any:

@@ -35,8 +35,7 @@ from adjudge.trainers.adapter import (
     make_missing_failure,
     share_adapter,
 )
-from adjudge.trainers.scoring import ScorerResult
-from adjudge.types import RewardResult, Sample, Usage
+from adjudge.types import Sample, Usage
 
 __all__ = ["AdjudgeJudge", "AdjudgeJudgeConfig", "make_reward", "reward", "to_verifiers_usage"]
 
@@ -115,7 +114,18 @@ class _VerifiersAdapter(Adapter):
         sample = self._sample(task, trace, reference_field)
         # Nothing here compares rollouts; who reads a recorded run does, and those of one task.
         group = next((f"task {one}" for one in (task.idx, task.id) if one is not None), trace.id)
-        return _record_reward(await self.ascore([sample], [group]), trace, name)
+        scored = await self.ascore([sample], [group])
+        [result] = scored.results
+        parts = {f"{name}/{part}": value for part, value in result.reward_info.items()}
+        trace.record_metrics({part: value for part, value in parts.items() if value is not None})
+        if (cost := scored.metrics.get("judge/cost_usd")) is not None:
+            trace.record_metric("judge/cost_usd", cost)
+        trace.info.setdefault("adjudge", {})[name] = result.details
+        if scored.usage is not None:
+            trace.extra_usage.append(to_verifiers_usage(scored.usage))
+        if result.score is None:
+            raise make_missing_failure(result)
+        return result.score
 
     def _sample(self, task: vf.TaskData, trace: vf.Trace, reference_field: str) -> Sample:
         """The final branch as messages, the last reply as response, the task's own fields."""
@@ -150,18 +160,3 @@ def to_verifiers_usage(usage: Usage) -> vf.Usage:
         cached_input_tokens=usage.cached_tokens or None,
         cost=usage.cost_usd,
     )
-
-
-def _record_reward(scored: ScorerResult, trace: vf.Trace, name: str) -> float:
-    """The reward, with its parts written to the trace; raises where it is missing."""
-    result: RewardResult = scored.results[0]
-    parts = {f"{name}/{part}": value for part, value in result.reward_info.items()}
-    trace.record_metrics({part: value for part, value in parts.items() if value is not None})
-    if (cost := scored.metrics.get("judge/cost_usd")) is not None:
-        trace.record_metric("judge/cost_usd", cost)
-    trace.info.setdefault("adjudge", {})[name] = result.details
-    if scored.usage is not None:
-        trace.extra_usage.append(to_verifiers_usage(scored.usage))
-    if result.score is None:
-        raise make_missing_failure(result)
-    return result.score

@@ -5,18 +5,14 @@ What every command says of a run must be sayable of one that TRL trained.
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.contract.trl.tiny_policy import GROUP, new_policy, spec_file, train
-from typer.testing import CliRunner
 
-from adjudge.cli.main import command_line
 from adjudge.runs.records import STOP_FILE, RunRecords
-from adjudge.runs.view.run_reader import RunReader
 from adjudge.trainers.recorder import FlightRecorder
 from adjudge.trainers.trl import make_reward
 
@@ -46,10 +42,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Path]:
     return folder / "recorded", trainer, spec
 
 
-def command(*words: Any) -> Any:
-    return CliRunner().invoke(command_line({}), [str(word) for word in words])
-
-
 def test_every_reward_that_trl_got_is_in_the_folder(run: tuple[Path, Any, Path]) -> None:
     folder, trainer, _ = run
     records = list(RunRecords(folder))
@@ -65,52 +57,6 @@ def test_every_reward_that_trl_got_is_in_the_folder(run: tuple[Path, Any, Path])
     groups = {record.group_key for record in records}
     assert len(groups) == STEPS * 8
     assert not RunRecords(folder).count_dropped()
-
-
-def test_audit_and_view_read_it(run: tuple[Path, Any, Path], tmp_path: Path) -> None:
-    folder, _, _ = run
-    done = command("audit", folder, "-o", tmp_path / "audit", "--json", "-q")
-    assert done.exit_code in (0, 1), done.output
-    found = json.loads(done.stdout)
-    assert found["samples"] == STEPS * 8 * GROUP
-    reader = RunReader(folder)
-    reader.refresh()
-    assert reader.kind == "train"
-    assert reader.curves.rows == STEPS
-    assert len(reader.rollouts) == STEPS * 8 * GROUP
-    row = reader.row(0)
-    assert row is not None
-    assert reader.tell(row, [])["kept"]["transcript"]
-
-
-def test_grade_and_diff_read_it(run: tuple[Path, Any, Path], tmp_path: Path) -> None:
-    folder, _, spec = run
-    other = tmp_path / "other"
-    done = command("grade", folder, "--spec", spec, "-o", other, "-q")
-    assert done.exit_code in (0, 1), done.output
-    done = command("diff", folder, other, "--json")
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert found["samples"]["both"] == STEPS * 8 * GROUP
-
-
-def test_regrade_and_watch_read_it(run: tuple[Path, Any, Path], tmp_path: Path) -> None:
-    folder, trainer, spec = run
-    other = spec.parent / "other.toml"
-    other.write_text(spec.read_text().replace('group = "none"', 'group = "centre"'))
-    done = command("regrade", folder, "-s", other, "-o", tmp_path / "out", "--offline", "--json")
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert found["recorded"] == ["kindness"]
-    assert found["advantages"]["sign_flips"]["value"] == 0  # a group's mean moves no advantage
-    groups = torch.cat([rewards.view(-1, GROUP) for rewards in trainer.seen])
-    centred = (groups - groups.nanmean(dim=1, keepdim=True)).view(-1).tolist()
-    for record, value in zip(RunRecords(tmp_path / "out"), centred, strict=True):
-        assert (record.reward is None) == math.isnan(value)
-        assert record.reward is None or record.reward == pytest.approx(value, abs=1e-6)
-    done = command("watch", folder, "--once", "--json")
-    assert done.exit_code in (0, 1), done.output
-    assert json.loads(done.stdout)["steps"] == STEPS
 
 
 def test_a_stop_file_ends_the_training_after_its_step(tmp_path: Path) -> None:

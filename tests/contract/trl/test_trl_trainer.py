@@ -112,28 +112,6 @@ def test_failures_leave_the_advantages_of_the_others_alone(trained: Any) -> None
     assert (trained.made[0] - as_zero).abs().max() > 0.1
 
 
-def test_rloo_leaves_missing_rewards_out_too(tmp_path: Path) -> None:
-    trainer = train(
-        new_policy(),
-        tmp_path,
-        make_reward(spec_file(tmp_path)),
-        steps=3,
-        algorithm="RLOO",
-        trainer_class=recorded(trl.RLOOTrainer),
-    )
-    missing = 0
-    for rewards, advantages in zip(trainer.seen, trainer.made, strict=True):
-        groups, made = rewards.view(-1, GROUP).tolist(), advantages.view(-1, GROUP).tolist()
-        for group, found in zip(groups, made, strict=True):
-            present = [reward for reward in group if not isnan(reward)]
-            missing += GROUP - len(present)
-            for reward, advantage in zip(group, found, strict=True):
-                others = (sum(present) - reward) / (len(present) - 1)
-                expected = 0.0 if isnan(reward) else reward - others
-                assert advantage == pytest.approx(expected, abs=1e-6)
-    assert missing > 0
-
-
 def test_metrics_and_kinds_are_logged(trained: Any) -> None:
     assert len(history(trained, "judge/score_mean")) == STEPS
     assert history(trained, "judge/score_mean") == pytest.approx(
@@ -161,29 +139,6 @@ def test_a_run_ends_once_its_judge_gives_no_rewards(tmp_path: Path, kind: str) -
     )
     with pytest.raises(JudgeUnavailable, match="kindness: .*scripted"):
         train(new_policy(), tmp_path, make_reward(spec), steps=8)
-
-
-def test_settings_that_change_what_the_spec_says_are_refused_or_warned_about_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Beside another function TRL's sum makes a missing reward 0."""
-
-    def nothing(completions: Any, **_: Any) -> list[float]:
-        return [0.0] * len(completions)
-
-    reward = make_reward(spec_file(tmp_path, "z_score"), name="kindness")
-    kind: Any = {"conversational": False, "trainer_class": recorded(trl.GRPOTrainer)}
-    with refuses("missing.policy"):
-        train(new_policy(), tmp_path, [reward, nothing], **kind)
-    with caplog.at_level(logging.WARNING, "adjudge"):
-        trainer = train(new_policy(), tmp_path, [reward], steps=3, **kind)
-    found = [record.message for record in caplog.records if record.name == "adjudge"]
-    assert sum("scale_rewards='group'" in message for message in found) == 1
-    kindness = torch.stack([rewards[:, 0] for rewards in trainer.seen]).view(-1, GROUP)
-    for group in kindness:
-        assert group[~torch.isnan(group)].mean().item() == pytest.approx(0.0, abs=1e-5)
-    assert torch.isnan(kindness).any()
-    assert len(history(trainer, "rewards/kindness/mean")) == 3
 
 
 def test_a_group_that_straddles_processes(tmp_path: Path) -> None:

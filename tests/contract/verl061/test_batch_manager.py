@@ -16,7 +16,6 @@ from verl.trainer.ppo.reward import compute_reward, load_reward_manager
 
 from adjudge.errors import ConfigError, JudgeUnavailable
 from adjudge.rewards import RewardFunction, RewardResult
-from adjudge.trainers import make_trainer_reward
 from adjudge.trainers.verl import JudgeRewardManager, register
 from adjudge.trainers.verl.advantage import MissingRewardUid
 
@@ -63,21 +62,6 @@ def test_a_missing_reward_is_its_groups_mean_and_its_uid_is_marked(spec: str) ->
     assert list(extra["uid"]) == list(data.non_tensor_batch["uid"])
 
 
-def test_keys_do_not_depend_on_what_is_missing(spec: str) -> None:
-    one = manager(spec)
-    keys = [
-        list(compute_reward(tiny.batch(texts), one)[1])
-        for texts in (["good"] * 4, ["fail"] * 3 + ["good"], ["fail"] * 4)
-    ]
-    assert keys[0] == keys[1] == keys[2]
-
-
-def test_the_manager_that_a_script_makes(spec: str) -> None:
-    made = make_trainer_reward(spec, "verl", tokenizer=tiny.tokenizer(), num_examine=0)
-    data = tiny.batch(RESPONSES)
-    assert torch.equal(compute_reward(data, made)[0], compute_reward(data, manager(spec))[0])
-
-
 def test_groups_are_uids_else_prompts(spec: str) -> None:
     reader = JudgeRewardManager(tiny.tokenizer(), 0, spec=spec).reader
     data = tiny.batch(["good"] * 4, n=2)
@@ -87,24 +71,7 @@ def test_groups_are_uids_else_prompts(spec: str) -> None:
     assert len(set(reader.read(data).groups)) == 1
 
 
-def test_what_a_sample_gets(spec: str) -> None:
-    chat = [{"role": "system", "content": "b"}, {"role": "user", "content": "what is 2 ?"}]
-    data = tiny.batch(
-        ["the answer good"], raw_prompt=[chat], chat_date=["today"], extra_info=[{"level": 3}]
-    )
-    (sample,) = manager(spec).samples(data)
-    assert (sample.prompt, sample.response) == ("what is 2 ?", "the answer good")
-    assert sample.messages == [*chat, {"role": "assistant", "content": "the answer good"}]
-    extra = dict(sample.extra or {})
-    assert extra == {
-        "data_source": "judge/x", "chat_date": "today", "level": 3, "reference": "5",
-        "ground_truth": "5", "finish_reason": "stop",
-    }  # fmt: skip
-
-
-def test_without_a_conversation_there_are_no_messages_and_it_is_said_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_conversation_there_are_no_messages(tmp_path: Path) -> None:
     path = tmp_path / "loops.toml"
     path.write_text('[[graders]]\nname = "loop"\ntype = "action_loop"\n')
     one = manager(str(path))
@@ -113,10 +80,8 @@ def test_without_a_conversation_there_are_no_messages_and_it_is_said_once(
     assert sample.messages is None
     assert sample.prompt == "what is 2 + 3 ?"
     assert dict(sample.extra or {})["finish_reason"] == "length"
-    for _ in range(2):
-        (detail,) = one(data, return_dict=True)["reward_extra_info"]["details"]
-        assert detail["missing"]["kind"] == "invalid_input"
-    assert caplog.text.count("data.return_raw_chat=True") == 1
+    (detail,) = one(data, return_dict=True)["reward_extra_info"]["details"]
+    assert detail["missing"]["kind"] == "invalid_input"
 
 
 def test_rewards_that_are_there_are_not_judged_again(spec: str) -> None:

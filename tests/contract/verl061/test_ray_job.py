@@ -1,6 +1,5 @@
 """``ray job submit`` with a runtime environment, as the documentation has it, on a real head."""
 
-import json
 import os
 import secrets
 import shutil
@@ -92,27 +91,6 @@ def until_up(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
             why = str(error.reason)
         time.sleep(0.2)
     pytest.fail(f"the head's job server: {why}\n{log.read_text()[-2000:]}")
-
-
-def test_a_jobs_environment_registers_the_managers_in_its_workers(
-    head: str, environment: dict[str, str], spec: str
-) -> None:
-    variables = {
-        "VERL_USE_EXTERNAL_MODULES": "adjudge.trainers.verl.register",
-        "ADJUDGE_SPEC": spec,
-    }
-    done = subprocess.run(
-        [RAY, "job", "submit", "--address", head,
-         "--runtime-env-json", json.dumps({"env_vars": variables}),
-         "--", "python", str(HERE / "scores_by_name.py")],
-        env=environment, capture_output=True, text=True, timeout=JOB_S, check=False,
-    )  # fmt: skip
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said[-3000:]
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith("SCORES "))
-    rewards, missing = json.loads(line.removeprefix("SCORES "))
-    assert missing == [0.0, 1.0, 0.0, 0.0]
-    assert rewards == pytest.approx([1.0, (1.0 + 0.75 + 0.0) / 3, 0.75, 0.0])
 
 
 def test_a_judges_training_is_a_job_with_the_variables_that_change_it(

@@ -16,7 +16,6 @@ from adjudge.errors import ConfigError
 from adjudge.rewards import RewardSample
 from adjudge.service.server import start_service
 from adjudge.trainers.scoring import Scorer
-from adjudge.trainers.trl import make_reward
 from adjudge.trainers.verl import JudgeRewardLoopManager
 
 GROUPS = tiny.SPEC + '\n[reward]\ngroup = "z_score"\n'
@@ -175,12 +174,6 @@ def test_a_service_that_compares_nothing_is_asked_for_each_rollout(folder: Path,
     assert [list(row["reward_extra_info"]) for row in found] == [keys] * 3
 
 
-def test_a_size_that_rollouts_carry_goes_before_the_usual_one(folder: Path, service: str) -> None:
-    found = together(config(folder, service), ["good", "poor"], judge_group_size=[2, 2])
-    half = 0.5**0.5
-    assert [row["reward_score"] for row in found] == pytest.approx([half, -half], abs=1e-5)
-
-
 def test_a_rollout_whose_group_is_unknown_is_missing(folder: Path, service: str) -> None:
     data = tiny.batch(["good"])
     data.non_tensor_batch.pop("uid")
@@ -208,11 +201,6 @@ def test_what_cannot_work_is_refused_where_the_trainer_starts(
         resolve_reward_manager_cls(wrong)
     with pytest.raises(ConfigError, match=what):
         JudgeRewardLoopManager(wrong, tiny.tokenizer())
-
-
-def test_who_sends_answers_by_themselves_is_refused(service: str) -> None:
-    with pytest.raises(ConfigError, match="the spec's file .*JudgeRewardLoopManager"):
-        make_reward(service)
 
 
 def test_a_spec_file_that_compares_groups_names_the_service(folder: Path, group_spec: Path) -> None:

@@ -26,30 +26,13 @@ Nothing here imports verl or torch before it is used.
 
 from __future__ import annotations
 
-import functools
 import logging
 import re
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from adjudge.errors import ConfigError
-
-__all__ = [
-    "JudgeAgentLoopManager",
-    "JudgeMetricsMixin",
-    "JudgeRewardLoopManager",
-    "JudgeRewardManager",
-    "JudgeToolAgentLoop",
-    "JudgeTrainerMixin",
-    "adjudge_grpo",
-]
-
-if TYPE_CHECKING:
-    from adjudge.trainers.verl.advantage import adjudge_grpo
-    from adjudge.trainers.verl.agent_loops import JudgeAgentLoopManager, JudgeToolAgentLoop
-    from adjudge.trainers.verl.main_ppo import JudgeMetricsMixin, JudgeTrainerMixin
-    from adjudge.trainers.verl.reward_managers import JudgeRewardLoopManager, JudgeRewardManager
 
 _MODULE_OF = {
     "JudgeAgentLoopManager": "agent_loops",
@@ -68,7 +51,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     if name == "JudgeRewardLoopManager":  # looked up anew by every trainer that starts
-        import_module(f"{__name__}.reward_sources").check_before_workers()
+        import_module(f"{__name__}.main_ppo").check_before_workers()
     else:
         globals()[name] = value
     return value
@@ -100,17 +83,12 @@ def check_verl_version(found: str | None) -> None:
     numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", found or "")
     release = _NEW if numbers is None else tuple(map(int, numbers.groups()))
     if release > _NEW:
-        _warn_newer(str(found))
+        _log.warning(
+            "verl %s is newer than those that adjudge was tested with (%s)",
+            found, ", ".join(SUPPORTED_VERSIONS),
+        )  # fmt: skip
     elif release not in (_OLD, _NEW):
         raise ConfigError(
             f"verl: version {found} is not supported (found {found}; allowed: "
             f"{', '.join(SUPPORTED_VERSIONS)}, or newer). Install one of these."
         )
-
-
-@functools.cache
-def _warn_newer(found: str) -> None:
-    _log.warning(
-        "verl %s is newer than those that adjudge was tested with (%s)",
-        found, ", ".join(SUPPORTED_VERSIONS),
-    )  # fmt: skip

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any
@@ -86,11 +86,7 @@ class TurnRewardPlacer:
         self._told = False
 
     def place(
-        self,
-        tensor: Any,
-        last: Sequence[int],
-        response_mask: Any,
-        rewards: Sequence[float | None],
+        self, tensor: Any, last: Sequence[int], response_mask: Any, rewards: Sequence[float | None]
     ) -> None:
         """Spread ``rewards``, which stand on ``last`` of ``tensor``'s rows, over turns; in place.
 
@@ -124,11 +120,7 @@ _EPSILON = 1e-6  # verl's own
 
 
 def adjudge_grpo(
-    token_level_rewards: Any,
-    response_mask: Any,
-    index: Any,
-    config: Any = None,
-    **_: Any,
+    token_level_rewards: Any, response_mask: Any, index: Any, config: Any = None, **_: Any
 ) -> tuple[Any, Any]:
     """Advantages and returns (the same) ``[B, R]``, as stock ``grpo`` gives for what is there.
 
@@ -149,11 +141,10 @@ def adjudge_grpo(
     keys = find_caller_local("compute_advantage_for_multi_trajectories", "batch_keys")
     last = find_last_outputs(keys or ())
     if len(last) != len(index) or last == list(range(len(last))):
-        return _leave_missing_out(token_level_rewards, response_mask, index, config)
+        spread = _leave_missing_out(token_level_rewards, response_mask, index, config)
+        return spread, spread
     rows = sorted(set(last))
-    found, _ = _leave_missing_out(
-        token_level_rewards[rows], response_mask[rows], index[rows], config
-    )
+    found = _leave_missing_out(token_level_rewards[rows], response_mask[rows], index[rows], config)
     spread = response_mask.new_zeros(response_mask.shape, dtype=found.dtype)
     spread[rows] = found
     outputs = Counter(last)
@@ -174,26 +165,27 @@ def find_last_outputs(keys: Sequence[str]) -> list[int]:
     return [final[key.rpartition("_")[0]] for key in keys]
 
 
-def _leave_missing_out(
-    token_level_rewards: Any, response_mask: Any, index: Any, config: Any
-) -> tuple[Any, Any]:
+def _leave_missing_out(rewards: Any, response_mask: Any, index: Any, config: Any) -> Any:
     import torch  # noqa: PLC0415  (heavy)
 
     divide = True if config is None else config.get("norm_adv_by_std_in_grpo", True)
     with torch.no_grad():
-        scores = token_level_rewards.sum(dim=-1)
-        turn, ahead = _rewards_to_go(token_level_rewards, response_mask)
+        scores = rewards.sum(dim=-1)
+        turn, ahead = _rewards_to_go(rewards, response_mask)
         advantages = torch.zeros_like(ahead, dtype=scores.dtype)
         missing = scores.isnan()
         if missing.any() and bool((missing | ~response_mask.bool().any(dim=-1)).all()):
             raise MissingRewardError(  # rows without a token are a trainer's padding
                 "not one reward of this batch is there; the logs of reward workers say why", []
             )
-        for rows in _rows_with_reward(index, missing.tolist()).values():
+        groups: dict[Any, list[int]] = defaultdict(list)
+        for row, (uid, gone) in enumerate(zip(index, missing.tolist(), strict=True)):
+            if not (gone or isinstance(uid, MissingRewardUid)):
+                groups[uid].append(row)
+        for rows in groups.values():
             if len(rows) > 1:
                 advantages[rows] = _group_advantages(scores[rows], ahead[rows], divide=divide)
-        spread = advantages.gather(1, turn) * response_mask
-    return spread, spread
+        return advantages.gather(1, turn) * response_mask
 
 
 def _rewards_to_go(rewards: Any, response_mask: Any) -> tuple[Any, Any]:
@@ -227,12 +219,3 @@ def _group_advantages(scores: Any, ahead: Any, *, divide: bool) -> Any:
     centred = ahead - ahead.mean(dim=0)
     scale = ahead.std(dim=0).max() + _EPSILON if divide else 1.0
     return (centred / scale).to(scores.dtype)
-
-
-def _rows_with_reward(index: Any, missing: Sequence[bool]) -> dict[Any, list[int]]:
-    """Rows that have a reward, by group."""
-    groups: dict[Any, list[int]] = {}
-    for row, (uid, gone) in enumerate(zip(index, missing, strict=True)):
-        if not (gone or isinstance(uid, MissingRewardUid)):
-            groups.setdefault(uid, []).append(row)
-    return groups

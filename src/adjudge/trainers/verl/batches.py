@@ -35,7 +35,7 @@ from adjudge.intake.conversation import assistant_message, tool_call
 from adjudge.intake.rendered import END_TOKENS, ThinkTokens, decode_prompt, opens_thinking
 from adjudge.intake.rollouts import first_turn, make_sample
 from adjudge.messages import content_text, parse_conversation
-from adjudge.types import RewardResult, Sample
+from adjudge.types import Sample
 
 _log = logging.getLogger("adjudge")
 DecodeTokens = Callable[[Sequence[int]], str]
@@ -153,8 +153,7 @@ class BatchRows:
 class RowReader:
     """Reads batches with a tokenizer; ``source_key`` is verl's ``data.reward_fn_key``.
 
-    ``without_messages`` says why the last rollout that has no messages has none. ``limit``: how
-    many tokens a response may have; by default as many as the batch has room for.
+    ``limit``: how many tokens a response may have; by default as many as the batch has room for.
     """
 
     def __init__(
@@ -164,16 +163,6 @@ class RowReader:
         self._tokens = ThinkTokens(tokenizer)
         self._ends = _find_end_tokens(tokenizer)
         self._references = ReferenceChoice(_log.warning, "Put it into reward_model.ground_truth.")
-        self.without_messages: str | None = None
-        self._told = False
-
-    def warn_without_messages(self, results: Sequence[RewardResult]) -> None:
-        """Say once what to do when graders lack messages that the batch could have had."""
-        kinds = {result.missing.kind for result in results if result.missing is not None}
-        why = self.without_messages
-        if why is not None and not self._told and ErrorKind.INVALID_INPUT in kinds:
-            self._told = True
-            _log.warning("rewards are missing, perhaps because there are no chat messages: %s", why)
 
     def read(self, data: Any) -> BatchRows:
         """All rows of ``data``; never raises on a row's account."""
@@ -184,8 +173,7 @@ class RowReader:
         columns = {
             name: list(map(numpy_to_python, col)) for name, col in data.non_tensor_batch.items()
         }
-        prompts = _Prompts(self.tokenizer, data)
-        groups = self.groups(data)
+        prompts, groups = _prompt_ids(data), self.groups(data)
         masks = data.batch.get("response_mask", None)
         masks = None if masks is None else masks.tolist()
         members: dict[str, int] = defaultdict(int)
@@ -197,7 +185,7 @@ class RowReader:
             self._references.set(extra)
             if ended := find_finish_reason(ids[place], self._ends, self.limit or width):
                 extra["finish_reason"] = ended
-            sample = self._sample(own, extra, ids[place], own_mask, prompts, place, group)
+            sample = self._sample(own, extra, prompts[place], ids[place], own_mask)
             sample.original_index, sample.group_index = place, members[group]
             samples.append(sample)
             members[group] += 1
@@ -209,8 +197,7 @@ class RowReader:
         uids = data.non_tensor_batch.get("uid")
         if uids is not None:
             return [str(uid) for uid in uids]
-        prompts = _Prompts(self.tokenizer, data)
-        return [",".join(map(str, prompts.ids(place))) for place in range(len(data))]
+        return [",".join(map(str, ids)) for ids in _prompt_ids(data)]
 
     def sources(self, data: Any) -> list[str]:
         """Each row's data source; ``unknown`` without that column, as verl has it."""
@@ -233,40 +220,32 @@ class RowReader:
         self,
         own: dict[str, Any],
         extra: dict[str, Any],
+        prompt: Sequence[int],
         ids: Sequence[int],
         mask: Sequence[int] | None,
-        prompts: _Prompts,
-        place: int,
-        group: str,
     ) -> Sample:
         """The rollout's own parts; without a conversation where nobody can tell its turns apart."""
         opening = parse_conversation(own.get("raw_prompt"))
         carried = _loop_fields(own).get("messages")
         given = parse_conversation(carried) or parse_conversation(own.get("messages"))
-        thinks = prompts.opens_thinking(place, group)
-        before: Any = opening if opening is not None else prompts.text(place, group)
+        # The end of the prompt, special tokens included, may open the policy's thinking.
+        thinks = opens_thinking(self.tokenizer.decode(prompt[-8:], skip_special_tokens=False))
         if given is not None:
             start = len(opening or ())
             said = [_role_and_text(one) for one in given[:start]]
             if not start or said != [_role_and_text(one) for one in opening or ()]:
                 start = first_turn(given)
             return make_sample(0, 0, given[:start], given[start:], extra, thinks=thinks)
-        if own.get(OUTPUTS_COLUMN, 1) > 1:
-            self.without_messages = "the last of a rollout's several outputs is not all it said"
-        elif opening is None:
-            self.without_messages = (
-                "the batch has neither 'messages' nor 'raw_prompt' (set data.return_raw_chat=True)"
-            )
         text = self._tokens.decode(ids)
         try:
             turns = rebuild_turns(text, ids, mask, own.get("__num_turns__"), self._tokens.decode)
         except GradingFailure as failure:
-            self.without_messages = str(failure)
             return Sample(extra=extra, is_lost=True, problem=str(failure))
+        before: Any = decode_prompt(self.tokenizer, prompt) if opening is None else opening
         if opening is None and len(turns) == 1:
             return make_sample(0, 0, before, text, extra, thinks=thinks)
         sample = make_sample(0, 0, before, turns, extra, thinks=thinks)
-        if own.get(OUTPUTS_COLUMN, 1) > 1:
+        if own.get(OUTPUTS_COLUMN, 1) > 1:  # the last of several outputs is not all it said
             sample.messages = sample.opening_turns = None
         return sample
 
@@ -313,30 +292,11 @@ def last_output(data: Any) -> Any:
     return type(data).from_dict(tensors=tensors, non_tensors=columns)
 
 
-class _Prompts:
-    """A batch's prompts without their padding, decoded when asked for and once per group."""
-
-    def __init__(self, tokenizer: Any, data: Any) -> None:
-        self._tokenizer, self._ids = tokenizer, data.batch["prompts"]
-        self._mask = data.batch["attention_mask"][:, : self._ids.shape[-1]].bool()
-        self._texts: dict[str, str] = {}
-        self._opens: dict[str, bool] = {}
-
-    def ids(self, place: int) -> list[int]:
-        found: list[int] = self._ids[place][self._mask[place]].tolist()
-        return found
-
-    def text(self, place: int, group: str) -> str:
-        if group not in self._texts:
-            self._texts[group] = decode_prompt(self._tokenizer, self.ids(place))
-        return self._texts[group]
-
-    def opens_thinking(self, place: int, group: str) -> bool:
-        """Whether the end of the prompt, special tokens included, opens the policy's thinking."""
-        if group not in self._opens:
-            tail = self._tokenizer.decode(self.ids(place)[-8:], skip_special_tokens=False)
-            self._opens[group] = opens_thinking(tail)
-        return self._opens[group]
+def _prompt_ids(data: Any) -> list[list[int]]:
+    """The tokens of each row's prompt, without padding."""
+    prompts = data.batch["prompts"]
+    mask = data.batch["attention_mask"][:, : prompts.shape[-1]].bool()
+    return [row[own].tolist() for row, own in zip(prompts, mask, strict=True)]
 
 
 def numpy_to_python(value: Any) -> Any:

@@ -28,7 +28,7 @@ from adjudge.errors import AdjudgeError, JudgeAuthError, JudgeUnavailable
 from adjudge.hosts import is_address
 from adjudge.trainers.scoring import SPEC_VARIABLE
 from adjudge.trainers.verl import check_verl_version, installed_verl
-from adjudge.trainers.verl.advantage import find_last_outputs
+from adjudge.trainers.verl.advantage import find_caller_local, find_last_outputs
 from adjudge.trainers.verl.reward_columns import (
     DETAILS_COLUMN,
     METRICS_COLUMN,
@@ -45,10 +45,28 @@ from adjudge.trainers.verl.reward_sources import (
     configured_estimator,
     configured_spec,
     detect_channel,
+    make_checked_scorer,
     make_scorer,
 )
 
 _COLUMNS_NOT_DUMPED = {METRICS_COLUMN, "uid"}
+
+
+def check_before_workers() -> None:
+    """Refuse in the trainer's process what the workers would refuse later, and register names.
+
+    verl 0.9.1 looks our class up where the trainer starts, but makes managers only in actors, whose
+    errors V1 counts as failed rollouts. Outside of verl nothing is done.
+    """
+    # verl asks a module for a name, and hands over nothing.
+    config = find_caller_local("resolve_reward_manager_cls", "config")
+    if config is None:
+        return
+    from verl.trainer.ppo.reward import get_custom_reward_fn  # noqa: PLC0415  (heavy)
+
+    from adjudge.trainers.verl import register  # noqa: F401, PLC0415  (needs verl)
+
+    make_checked_scorer(config, get_custom_reward_fn(config))
 
 
 class JudgeTrainerMixin:
@@ -245,10 +263,7 @@ class JudgeMetricsMixin:
         ask = DataProto(meta_info={COUNTS_REQUEST: True})
         workers = self.reward_loop_manager.reward_loop_workers
         answers = ray.get([worker.compute_score.remote(ask) for worker in workers])
-        total: Counter[str] = Counter()
-        for answer in answers:
-            total.update(answer["reward_extra_info"])
-        return total
+        return sum((Counter(one["reward_extra_info"]) for one in answers), Counter())
 
 
 def _queued_metrics(batch: Any) -> dict[str, float]:
@@ -383,7 +398,7 @@ def check_spec_file(config: Any) -> None:
     spec = configured_spec(config) or os.environ.get(SPEC_VARIABLE)
     if not spec or is_address(str(spec)):
         return
-    check_scorer(config, make_scorer(str(spec)))
+    check_scorer(config, detect_channel(config), make_scorer(str(spec)))
 
 
 def _prepare(config: Any) -> None:

@@ -35,7 +35,8 @@ import msgspec
 
 from adjudge.errors import ErrorKind
 from adjudge.stats import mean, quantile
-from adjudge.trainers.scoring import ScorerResult, batch_metrics, fill_missing, group_means
+from adjudge.trainers.metrics import batch_metrics, fill_missing, group_means
+from adjudge.trainers.scoring import ScorerResult
 from adjudge.types import GradedSample, GraderError, RewardResult
 
 MISSING_COLUMN, DETAILS_COLUMN, METRICS_COLUMN = "reward_missing", "details", "judge_metrics"
@@ -134,7 +135,7 @@ def read_loop_batch(data: Any, groups: Sequence[str]) -> ScorerResult | None:
 def compute_result_metrics(
     results: Sequence[RewardResult], groups: Sequence[str], lengths: Sequence[int]
 ) -> dict[str, float]:
-    """:func:`~adjudge.trainers.scoring.batch_metrics` where only results are known."""
+    """:func:`~adjudge.trainers.metrics.batch_metrics` where only results are known."""
     judged = [
         GradedSample(
             r.original_index, r.group_index, group, r.reward_info.get("env_reward"), {}, []
@@ -147,23 +148,12 @@ def compute_result_metrics(
 _JUDGED, _SUSPECT = "judged", "suspect"
 
 
-class RewardCounts:
-    """Rewards that one reward actor was asked for, and those that are missing, by kind."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-
-    def add(self, result: RewardResult) -> None:
-        """Count one rollout."""
-        self._counts[_JUDGED] += 1
-        self._counts[_SUSPECT] += result.suspect
-        if result.missing is not None:
-            self._counts[str(result.missing.kind)] += 1
-
-    def take(self) -> dict[str, int]:
-        """The counts since the last time."""
-        taken, self._counts = dict(self._counts), Counter()
-        return taken
+def count_reward(result: RewardResult) -> Counter[str]:
+    """One rollout that a reward actor was asked for, and why its reward is missing, if it is."""
+    counts = Counter({_JUDGED: 1, _SUSPECT: int(result.suspect)})
+    if result.missing is not None:
+        counts[str(result.missing.kind)] += 1
+    return counts
 
 
 def missing_metrics(counts: Mapping[str, int]) -> dict[str, float]:

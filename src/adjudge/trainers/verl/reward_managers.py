@@ -19,7 +19,7 @@ from adjudge.errors import ErrorKind, JudgeAuthError, JudgeUnavailable, Training
 from adjudge.rewards.spec import RewardSpec
 from adjudge.text import printable, shorten_text
 from adjudge.trainers.adapter import make_missing_failure
-from adjudge.trainers.recorder import TrainerProgress
+from adjudge.trainers.metrics import TrainerProgress
 from adjudge.trainers.scoring import ScorerResult
 from adjudge.trainers.verl.advantage import (
     ADJUDGE_ESTIMATOR,
@@ -35,7 +35,7 @@ from adjudge.trainers.verl.reward_columns import (
     METRICS_COLUMN,
     MISSING_COLUMN,
     MISSING_PARTS,
-    RewardCounts,
+    count_reward,
     details_text,
     impute_for_validation,
     impute_rewards,
@@ -58,8 +58,6 @@ from adjudge.types import GraderError, RewardResult, Sample
 COUNTS_REQUEST = "adjudge_counts"
 """The key in ``meta_info`` of a batch that asks a reward actor for its counts."""
 
-_MAX_CHARACTERS = 2000
-
 
 def print_examples(rows: BatchRows, results: Sequence[RewardResult], num_examine: int) -> None:
     """Print the first ``num_examine`` rollouts of each data source.
@@ -70,17 +68,14 @@ def print_examples(rows: BatchRows, results: Sequence[RewardResult], num_examine
     seen: Counter[str] = Counter()
     for sample, source, result in zip(rows.samples, rows.sources, results, strict=True):
         seen[source] += 1
-        if seen[source] <= num_examine:
-            lines = {
-                "prompt": sample.prompt,
-                "response": sample.response,
-                "ground_truth": (sample.extra or {}).get("reference"),
-                "score": f"missing: {result.missing.kind}" if result.missing else result.score,
-                **result.reward_info,
-            }
-            for name, one in lines.items():
-                text = shorten_text(one, _MAX_CHARACTERS).split("\n")
-                sys.stdout.write(f"[{name}] " + "\n".join(map(printable, text)) + "\n")
+        if seen[source] > num_examine:
+            continue
+        reference = (sample.extra or {}).get("reference")
+        score = f"missing: {result.missing.kind}" if result.missing else result.score
+        shown = {"prompt": sample.prompt, "response": sample.response, "ground_truth": reference}
+        for name, one in {**shown, "score": score, **result.reward_info}.items():
+            text = shorten_text(one, 2000).split("\n")
+            sys.stdout.write(f"[{name}] " + "\n".join(map(printable, text)) + "\n")
 
 
 _log = logging.getLogger("adjudge")
@@ -158,7 +153,6 @@ class JudgeRewardManager:
         )
         scored = self.source.score(rows.samples, rows.groups, progress=progress)
         self._note(rows.samples, scored)
-        self.reader.warn_without_messages(scored.results)
         print_examples(rows, scored.results, self.num_examine)
         values, extra = self._filled(data, scored.results, rows.groups, rows.sources)
         tensor = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
@@ -284,7 +278,7 @@ class JudgeRewardLoopManager:
         # Only the V1 trainers' rollout workers can be ours, and only they see the response mask.
         self._by_turn = self.channel.is_v1 and configured_estimator(config) == ADJUDGE_ESTIMATOR
         self._told = False
-        self._counts = RewardCounts()
+        self._counts: Counter[str] = Counter()
 
     async def run_single(self, data: Any) -> dict[str, Any]:
         """``{"reward_score", "reward_extra_info"}`` of a ``DataProto`` with one rollout.
@@ -296,7 +290,8 @@ class JudgeRewardLoopManager:
         events add to it, for :class:`~adjudge.trainers.verl.JudgeAgentLoopManager`.
         """
         if data.meta_info.get(COUNTS_REQUEST):
-            return {"reward_score": 0.0, "reward_extra_info": self._counts.take()}
+            taken, self._counts = self._counts, Counter()
+            return {"reward_score": 0.0, "reward_extra_info": dict(taken)}
         row = last_output(data)
         rows = self.reader.read(row)
         metrics: dict[str, float] = {}
@@ -309,15 +304,14 @@ class JudgeRewardLoopManager:
                 [result], metrics = scored.results, scored.metrics
         except (JudgeAuthError, JudgeUnavailable, TrainingStopped) as stop:
             result = self._result_of_stop(stop)  # adjudge: meant (it is missing)
-            self._counts.add(result)
+            self._counts += count_reward(result)
             if not self.channel.outages_are_missing:
                 raise
             if not self._told:
                 self._told = True
                 _log.error("all rewards are missing from now on: %s", stop)
             return self._answer(result, metrics)
-        self.reader.warn_without_messages([result])
-        self._counts.add(result)
+        self._counts += count_reward(result)
         if result.score is None and self.channel.absent:
             raise make_missing_failure(result)
         answer = self._answer(result, metrics)

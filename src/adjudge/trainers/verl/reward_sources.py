@@ -21,8 +21,9 @@ import math
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import Any, NamedTuple
+
+import msgspec
 
 from adjudge.client.grader import ServiceInfo, fetch_service_info, fields_to_request
 from adjudge.client.rendezvous import GroupClient
@@ -32,10 +33,11 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthErro
 from adjudge.hosts import is_address
 from adjudge.rewards.function import RewardFunction, check_results
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.recorder import FlightRecorder, TrainerProgress, open_recorder
+from adjudge.trainers.metrics import TrainerProgress
+from adjudge.trainers.recorder import FlightRecorder, open_recorder
 from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult
 from adjudge.trainers.verl import check_verl_version, installed_verl
-from adjudge.trainers.verl.advantage import ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR, find_caller_local
+from adjudge.trainers.verl.advantage import ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR
 from adjudge.trainers.verl.batches import RowReader
 from adjudge.trainers.verl.reward_columns import compute_result_metrics
 from adjudge.types import GraderError, RewardResult, Sample
@@ -67,19 +69,14 @@ class FunctionScorer:
         given = run_blocking(self.function.compute_batch_scores(by_group))
         found = check_results(given, by_group)
         keys = list(dict.fromkeys(key for one in found.values() for key in one.reward_info))
-        results = [_complete_result(found[sample.original_index], keys) for sample in samples]
+        results = [found[sample.original_index] for sample in samples]
+        for one in results:
+            one.reward_info = {key: one.reward_info.get(key) for key in keys}
+            if one.score is not None and not math.isfinite(one.score):
+                said = f"score is {one.score}"
+                one.score, one.missing = None, GraderError("reward", ErrorKind.OUT_OF_RANGE, said)
         lengths = [len(sample.response or "") for sample in samples]
         return ScorerResult(results, compute_result_metrics(results, groups, lengths))
-
-
-def _complete_result(result: RewardResult, keys: Sequence[str]) -> RewardResult:
-    """The result with every key of the batch (absent parts are missing) and a finite score."""
-    result.reward_info = {key: result.reward_info.get(key) for key in keys}
-    score = result.score
-    if score is not None and not math.isfinite(score):
-        result.score = None
-        result.missing = GraderError("reward", ErrorKind.OUT_OF_RANGE, f"score is {score}")
-    return result
 
 
 def make_scorer(spec: Any, record: FlightRecorder | None = None) -> Scorer:
@@ -180,9 +177,7 @@ class GroupService:
         self.info_keys = [*(f"{name}_score" for name in info.graders), "env_reward"]
         self._graders, self._size = list(info.graders), size
         self._client = GroupClient(
-            url,
-            run_id=_run_id(),
-            timeout_s=info.group_timeout_s + 2 * info.deadline_s + 60.0,
+            url, run_id=_run_id(), timeout_s=info.group_timeout_s + 2 * info.deadline_s + 60.0
         )
 
     async def reward(self, sample: Sample, columns: Mapping[str, Any]) -> RewardResult:
@@ -195,7 +190,13 @@ class GroupService:
         answer = JudgeResponse()
         try:
             seat = read_group_member(columns, self._size)
-            answer = await self._client.judge(await self._make_request(sample, seat))
+            try:
+                one = fields_to_request(sample.fields())
+            except GradingFailure:
+                await self.announce(seat)
+                raise
+            request = GroupRequest(**msgspec.structs.asdict(one), **seat._asdict())
+            answer = await self._client.judge(request)
             if (said := answer.error) is not None:
                 error = GraderError("reward", said.kind, said.message, said.failure_metadata)
         except GradingFailure as failure:
@@ -213,17 +214,6 @@ class GroupService:
     async def announce(self, seat: GroupMember) -> None:
         """Say that this rollout will never come; raises ``GradingFailure`` if nobody hears it."""
         await self._client.abort(**seat._asdict())
-
-    async def _make_request(self, sample: Sample, seat: GroupMember) -> GroupRequest:
-        try:
-            one = fields_to_request(sample.fields())
-        except GradingFailure:
-            await self.announce(seat)
-            raise
-        fields = {name: getattr(one, name) for name in one.__struct_fields__}
-        if sample.env_reward is not None:
-            fields["metadata"] = {**(one.metadata or {}), "env_reward": sample.env_reward}
-        return GroupRequest(**fields | seat._asdict())
 
 
 def _run_id() -> str:
@@ -266,34 +256,36 @@ def make_row_reader(tokenizer: Any, config: Any, source_key: Any = None) -> RowR
     return RowReader(tokenizer, str(key), None if limit is None else int(limit))
 
 
-class MissingRewardChannel(StrEnum):
-    """Who is around us, as far as missing rewards go."""
+class Channel(NamedTuple):
+    """Who is around us, as far as missing rewards go.
 
-    BATCH_061 = "0.6.1's whole batches"
-    LOOP_061 = "0.6.1's reward loop"
-    V1_SYNC = "0.9.1's V1 trainer, which goes on without a rollout that failed"
-    V1_ASYNC = "0.9.1's asynchronous V1 trainers, which replace a group with a failed rollout"
-    V0 = "0.9.1's trainer with use_v1=False"
-    ONE_STEP_OFF = "one_step_off_policy"
-    FULLY_ASYNC = "fully_async_policy, which ends as if finished when a rollout fails"
+    ``absent``: an exception leaves just that rollout out. ``is_v1``: each rollout has a
+    ``session_id``, and rollout workers can be ours. ``outages_are_missing``: what should end the
+    run must come as missing rewards, since nothing else ends it.
+    """
 
-    @property
-    def absent(self) -> bool:
-        """Whether an exception leaves just that rollout out."""
-        return self is MissingRewardChannel.V1_SYNC
-
-    @property
-    def is_v1(self) -> bool:
-        """Whether each rollout has a ``session_id``, and rollout workers can be ours."""
-        return self in (MissingRewardChannel.V1_SYNC, MissingRewardChannel.V1_ASYNC)
-
-    @property
-    def outages_are_missing(self) -> bool:
-        """Whether what should end the run must come as missing rewards: nothing else ends it."""
-        return self in (MissingRewardChannel.V1_ASYNC, MissingRewardChannel.FULLY_ASYNC)
+    title: str
+    absent: bool = False
+    is_v1: bool = False
+    outages_are_missing: bool = False
 
 
-def detect_channel(config: Any) -> MissingRewardChannel:
+BATCH_061 = Channel("0.6.1's whole batches")
+LOOP_061 = Channel("0.6.1's reward loop")
+V1_SYNC = Channel("0.9.1's V1 trainer, which goes on without a rollout that failed", True, True)
+V1_ASYNC = Channel(
+    "0.9.1's asynchronous V1 trainers, which replace a group with a failed rollout",
+    is_v1=True,
+    outages_are_missing=True,
+)
+V0 = Channel("0.9.1's trainer with use_v1=False")
+ONE_STEP_OFF = Channel("one_step_off_policy")
+FULLY_ASYNC = Channel(
+    "fully_async_policy, which ends as if finished when a rollout fails", outages_are_missing=True
+)
+
+
+def detect_channel(config: Any) -> Channel:
     """Read verl's configuration; ``reward`` is a section of the newer one only.
 
     ``rollout`` and ``async_training`` are sections of the experimental policies' own files, which
@@ -301,16 +293,16 @@ def detect_channel(config: Any) -> MissingRewardChannel:
     """
     if config.get("reward") is None:
         one_by_one = read_setting(config, "actor_rollout_ref.rollout.mode") == "async"
-        return MissingRewardChannel.LOOP_061 if one_by_one else MissingRewardChannel.BATCH_061
+        return LOOP_061 if one_by_one else BATCH_061
     if config.get("async_training") is not None:
-        return MissingRewardChannel.FULLY_ASYNC
+        return FULLY_ASYNC
     if config.get("rollout") is not None:
-        return MissingRewardChannel.ONE_STEP_OFF
+        return ONE_STEP_OFF
     if not read_setting(config, "trainer.use_v1"):
-        return MissingRewardChannel.V0
+        return V0
     refills = read_setting(config, "trainer.v1.sampler.sync_refill_failed_groups")
     sync = read_setting(config, "trainer.v1.trainer_mode") in (None, "sync") and not refills
-    return MissingRewardChannel.V1_SYNC if sync else MissingRewardChannel.V1_ASYNC
+    return V1_SYNC if sync else V1_ASYNC
 
 
 def _takes_our_agent_loops(config: Any) -> bool:
@@ -321,23 +313,6 @@ def _takes_our_agent_loops(config: Any) -> bool:
 # --- what goes with a run, and what does not ------------------------------------------------------
 
 
-def check_before_workers() -> None:
-    """Refuse in the trainer's process what the workers would refuse later, and register names.
-
-    verl 0.9.1 looks our class up where the trainer starts, but makes managers only in actors, whose
-    errors V1 counts as failed rollouts. Outside of verl nothing is done.
-    """
-    # verl asks a module for a name, and hands over nothing.
-    config = find_caller_local("resolve_reward_manager_cls", "config")
-    if config is None:
-        return
-    from verl.trainer.ppo.reward import get_custom_reward_fn  # noqa: PLC0415  (heavy)
-
-    from adjudge.trainers.verl import register  # noqa: F401, PLC0415  (needs verl)
-
-    make_checked_scorer(config, get_custom_reward_fn(config))
-
-
 def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupService:
     """The spec's scorer, once nothing in the spec or in verl's configuration forbids it.
 
@@ -346,6 +321,7 @@ def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupServic
     """
     check_verl_version(installed_verl())
     channel = detect_channel(config)
+    channel = LOOP_061 if channel is BATCH_061 else channel  # whoever asks scores one by one
     if _takes_our_agent_loops(config) and not channel.is_v1:
         raise ConfigError(
             f"agent_loop_manager_class: {AGENT_LOOP_MANAGER} is for the V1 trainers. Name "
@@ -361,20 +337,20 @@ def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupServic
         _check_missing(config, channel)
         return service
     scorer = make_scorer(spec, open_recorder())
-    check_scorer(config, scorer)
+    check_scorer(config, channel, scorer)
     return scorer
 
 
-def check_scorer(config: Any, scorer: Scorer) -> None:
+def check_scorer(config: Any, channel: Channel, scorer: Scorer) -> None:
     """Raise :class:`ConfigError` for a spec that the run around it cannot serve."""
-    channel, spec = detect_channel(config), scorer.spec
+    spec = scorer.spec
     what = scorer.compares_groups
     served = ", or put the spec behind `adjudge serve` and give its address instead"
     if what is None or not channel.is_v1:
         served = ""
     if what is None and spec.reward.sample_rate < 1:
         what = "reward.sample_rate"
-    if what is not None and channel is not MissingRewardChannel.BATCH_061:
+    if what is not None and channel is not BATCH_061:
         raise ConfigError(
             f"{spec.where}: {what} needs whole groups, but this verl passes one rollout at "
             "a time. Use graders that score each answer by itself"
@@ -383,17 +359,15 @@ def check_scorer(config: Any, scorer: Scorer) -> None:
     _check_missing(config, channel, spec)
 
 
-def _batch_mode_hint(channel: MissingRewardChannel) -> str:
-    old = channel is MissingRewardChannel.LOOP_061
+def _batch_mode_hint(channel: Channel) -> str:
+    old = channel is LOOP_061
     return f", or {'' if old else 'verl 0.6.1 with '}rollout.mode=sync"
 
 
-def _check_missing(
-    config: Any, channel: MissingRewardChannel, spec: RewardSpec | None = None
-) -> None:
+def _check_missing(config: Any, channel: Channel, spec: RewardSpec | None = None) -> None:
     """``spec`` is ``None`` for a service's own, whose failures are always missing rewards."""
     estimator = configured_estimator(config)
-    if channel in (MissingRewardChannel.BATCH_061, MissingRewardChannel.LOOP_061):
+    if channel in (BATCH_061, LOOP_061):
         check_estimator(estimator, spec)
         return
     if read_setting(config, "reward.reward_model.enable"):
@@ -401,11 +375,11 @@ def _check_missing(
             "reward.reward_model.enable: that model would score instead of the spec's judges, or "
             "hide what they need. Set it to False, and name its server in the spec."
         )
-    fully_async = channel is MissingRewardChannel.FULLY_ASYNC
+    fully_async = channel is FULLY_ASYNC
     if (channel.is_v1 or fully_async) and spec is not None and spec.missing.policy == "raise":
         instead = ", or trainer.use_v1=False" if channel.is_v1 else ""
         raise ConfigError(
-            f"{spec.where}: missing.policy: 'raise' cannot end a run of {channel}. Use "
+            f"{spec.where}: missing.policy: 'raise' cannot end a run of {channel.title}. Use "
             f"'mask'{instead}."
         )
     registered = os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",")
