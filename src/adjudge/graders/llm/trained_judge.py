@@ -36,7 +36,6 @@ from adjudge.graders.llm.numeric_scores import Activation, ScalarGrader
 from adjudge.graders.llm.ranking import TournamentGrader
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
 from adjudge.graders.llm.trained_judge_card import (
-    JudgeCard,
     JudgeMode,
     read_card,
     read_prompt_config,
@@ -222,7 +221,12 @@ class RankedScalar(ScalarGrader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        card = _scalar_card(self.model, self.type_name)
+        card = read_card(self.model.model)
+        if card.kind != "scalar":
+            raise ConfigError(
+                f"{self.model.model}: the judge is {card.kind}, but {self.type_name} needs a "
+                "scalar judge"
+            )
         if card.normalisation is None:
             raise ConfigError(
                 f"{self.model.model}: the judge's card has no quantiles. Train it again."
@@ -236,12 +240,3 @@ class RankedScalar(ScalarGrader):
             return found
         metadata = {**found.metadata, "raw": found.score}
         return msgspec.structs.replace(found, score=self._normalise(found.score), metadata=metadata)
-
-
-def _scalar_card(model: ChatModel, asked: str) -> JudgeCard:
-    card = read_card(model.model)
-    if card.kind != "scalar":
-        raise ConfigError(
-            f"{model.model}: the judge is {card.kind}, but {asked} needs a scalar judge"
-        )
-    return card

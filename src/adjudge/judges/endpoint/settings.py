@@ -144,7 +144,7 @@ class SpendCeiling:
         self.spent = 0.0
         self.reserved = 0.0
         self.sends = self.out = 0
-        self.on_change: Callable[[], None] = _do_nothing
+        self.on_change: Callable[[], None] = lambda: None
 
     def admits(self, estimate: float, _now: float = 0.0) -> bool:
         """Whether there is room now: calls that are out may cost less than their reservations.
@@ -173,10 +173,6 @@ class SpendCeiling:
         self.reserved = max(0.0, self.reserved - estimate) if self.out else 0.0
         with suppress(OSError):  # it stops the next send
             self.on_change()
-
-
-def _do_nothing() -> None:
-    """Nobody keeps what changes."""
 
 
 _PER_E_FOLD = 1 / math.log(1.02)
