@@ -26,17 +26,14 @@ _CUT = {
 
 
 class CandidateView(NamedTuple):
-    """How rollouts are shown: ``view`` and ``truncated`` of a grader with a judge."""
+    """How rollouts are shown: ``view``, ``truncated`` and language of a grader with a judge."""
 
     view: View = "final"
     truncated: TruncationMode = "judge"
+    language: LanguageEnum = LanguageEnum.EN
 
     def render(
-        self,
-        fields: Mapping[str, Any],
-        language: LanguageEnum = LanguageEnum.EN,
-        *,
-        reads_messages: bool = True,
+        self, fields: Mapping[str, Any], *, reads_messages: bool = True
     ) -> dict[str, Any] | None:
         """``fields`` as a judge sees them; ``None`` when thinking never ended, so nothing was said.
 
@@ -60,7 +57,7 @@ class CandidateView(NamedTuple):
                 if unended and response is None:  # else that decides, being what is judged
                     return None
         if cut and isinstance(seen.get("response"), str):
-            seen["response"] += _CUT[language]
+            seen["response"] += _CUT[self.language]
         return seen
 
 

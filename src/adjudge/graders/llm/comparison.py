@@ -216,8 +216,8 @@ class PairwiseGrader(PairJudge):
         other = require_text_field(fields, self.against, "a comparison")
         if self.against == "reference" and is_blank(other):  # a gap, not an answer of somebody
             raise missing_field_failure((self.against,), fields)
-        shown = self._showing.render(fields, self.language)
-        second = self._showing.render({"response": other}, self.language)
+        shown = self._showing.render(fields)
+        second = self._showing.render({"response": other})
         if (
             shown is None
             or second is None

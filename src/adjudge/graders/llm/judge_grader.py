@@ -127,7 +127,7 @@ class JudgeGrader(BaseGrader):
             raise ConfigError(f"model: must be a chat model with achat (found {found})")
         check_allowed("language", self.language, list(LanguageEnum), "is not allowed")
         self.language = LanguageEnum(self.language)
-        self._showing = CandidateView(self.view, self.truncated)
+        self._showing = CandidateView(self.view, self.truncated, self.language)
         check_parameters(self)
 
     def check_machine(self) -> None:

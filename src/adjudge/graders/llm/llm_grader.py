@@ -104,7 +104,7 @@ class LLMGrader(JudgeGrader):
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
         """The judge's answer about a sample's fields."""
-        shown = self._showing.render(fields, self.language, reads_messages=self._reads_messages)
+        shown = self._showing.render(fields, reads_messages=self._reads_messages)
         if shown is None:
             return self._unclosed()
         if "query" in self.template.fields:

@@ -134,7 +134,7 @@ class ExpectedScoreGrader(JudgeGrader):
         """Rate one response; see the class."""
         given = {**fields, "response": response}
         seen = view_text(require_text_field(given, "response"), self.view)
-        shown = self._showing.render(given, self.language)
+        shown = self._showing.render(given)
         if seen is None or shown is None or not seen.strip():
             unclosed = bool(response.strip())
             return self._unclosed() if unclosed else self._candidate_fault(_EMPTY, empty=True)
@@ -287,7 +287,7 @@ class ScalarGrader(JudgeGrader):
         """The judge's number for one response; see the class."""
         if self._showing.truncated == "judge":  # no words of ours in what it reads
             fields.pop("finish_reason", None)
-        shown = self._showing.render(fields, self.language)
+        shown = self._showing.render(fields)
         if shown is None:
             return self._unclosed()
         reply = await self.model.achat(_conversation(shown), group=get_group_name(fields))

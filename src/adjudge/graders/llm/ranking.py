@@ -69,12 +69,7 @@ class ResponseGroup(NamedTuple):
     id: str | None
 
 
-def read_group(
-    fields: Mapping[str, Any],
-    showing: CandidateView,
-    language: LanguageEnum,
-    draw: int,
-) -> ResponseGroup:
+def read_group(fields: Mapping[str, Any], showing: CandidateView, draw: int) -> ResponseGroup:
     """The group in a listwise grader's fields, which are lists with one entry per response.
 
     ``response`` (or ``responses``) lists texts; a field that is no list of that length is shared by
@@ -82,7 +77,7 @@ def read_group(
     text, and for members with different prompts.
     """
     members = _members(fields)
-    seen = [showing.render(member, language) for member in members]
+    seen = [showing.render(member) for member in members]
     texts: list[str | None] = [
         None
         if one is None or is_blank(view_text(member["response"], showing.view))
@@ -144,7 +139,7 @@ class _GroupGrader(JudgeGrader):
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderRank:
         """Rank a group; see the class."""
-        group = read_group(fields, self._showing, self.language, draw)
+        group = read_group(fields, self._showing, draw)
         n = len(group.entrants.texts)
         if n > self.most:
             raise _invalid(f"{n} distinct responses, at most {self.most} are ranked{self.beyond}")

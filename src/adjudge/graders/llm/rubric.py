@@ -26,6 +26,7 @@ from adjudge.graders.llm.rubric_question import (
     QuestionKind,
     RubricMaterial,
     RubricPart,
+    RubricReader,
     RubricSource,
     ShowMode,
     ShownPart,
@@ -34,7 +35,6 @@ from adjudge.graders.llm.rubric_question import (
     format_criteria,
     format_scale,
     load_rubric_template,
-    read_material,
 )
 from adjudge.judges.asking import RAW_LIMIT, asking, call_part, sum_provenance
 from adjudge.prompts import LanguageEnum
@@ -390,7 +390,7 @@ class RubricGrader(JudgeGrader):
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
         """The score of a sample's fields by its rubric."""
         rubric = self.source.of(fields)
-        material = read_material(fields, self.show, self._showing, self.language)
+        material = RubricReader(fields, self._showing).read(self.show)
         if material.unsaid and isinstance(rubric, GlobalRubric):
             metadata = {"cause": str(Cause.CANDIDATE), material.unsaid: True}
             why = _EMPTY_REASONS[material.unsaid]

@@ -130,7 +130,7 @@ class TrainedRating(_TrainedGrader):
 
     def _material(self, fields: Mapping[str, Any]) -> dict[str, Any] | str:
         """What the judge is shown; or why there is nothing to show."""
-        shown = self._showing.render(fields, self.language)
+        shown = self._showing.render(fields)
         if shown is None:
             return "unclosed_think"
         response = shown.get("response")
