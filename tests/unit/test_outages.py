@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.judges.endpoint.endpoint import Replica, pick_replica
-from adjudge.judges.endpoint.limits import OutageDetector
+from adjudge.judges.endpoint.calls import OutageDetector, Replica, pick_replica
 
 
 @given(st.lists(st.sampled_from(["send", "ok", "bad", "gone", "wait"]), max_size=80))

@@ -252,9 +252,6 @@ class ListwiseGrader(_GroupGrader):
             return await self._ask_about(group, shown, draw)
 
 
-_NO_RANKING = UnreadableReply(why="the place for the ranking holds none")
-
-
 class _PlacesForm(KeyForm):
     """``{"reason", "places": {"response_1": place, …}}``.
 
@@ -277,7 +274,7 @@ class _PlacesForm(KeyForm):
         """See :class:`~adjudge.graders.llm.reply_forms.KeyForm`."""
         named = isinstance(given, dict) and given.keys() == set(self._names)
         places = places_in([given[name] for name in self._names] if named else None, self.n)
-        return _NO_RANKING if places is None else places
+        return places or UnreadableReply(why="the place for the ranking holds none")
 
 
 def _expanded(template: PromptTemplate, n: int) -> PromptTemplate:

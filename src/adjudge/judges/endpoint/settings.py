@@ -251,6 +251,12 @@ class EndpointStats(msgspec.Struct, kw_only=True):
     loop_lag_max_s: float = 0.0
     """The longest that the event loop was busy elsewhere; such time counts towards no timeout."""
 
+    def count_send(self, why: str) -> None:
+        """A request goes out; ``why`` as in :class:`~adjudge.judges.endpoint.calls.Call`."""
+        self.sends += 1
+        if why != "sends":
+            setattr(self, why, getattr(self, why) + 1)
+
     def spent(self, usage: Usage, cost: float | None) -> None:
         """A reply reported ``usage``, worth ``cost`` dollars."""
         self.input_tokens += usage.input_tokens

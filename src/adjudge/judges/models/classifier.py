@@ -24,6 +24,7 @@ from adjudge.judges.base import (
     HttpResponse,
     Reply,
     RouteName,
+    TextTurns,
     Wire,
     check_scored_conversation,
 )
@@ -44,7 +45,6 @@ from adjudge.judges.wire.classifier import (
     ClassifierWire,
     find_form,
 )
-from adjudge.judges.wire.common import TextTurns
 from adjudge.judges.wire.transport import normalize_url
 
 _log = logging.getLogger("adjudge")
