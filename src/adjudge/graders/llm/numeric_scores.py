@@ -103,7 +103,6 @@ class ExpectedScoreGrader(JudgeGrader):
             request.
         low: The lowest point, one digit.
         high: The highest point, one digit.
-        max_tokens: Sent with the call; 0: not sent.
         template: Your question, with ``{response}`` and ``{reply_form}``.
     """
 
@@ -113,7 +112,6 @@ class ExpectedScoreGrader(JudgeGrader):
     criterion: str = ""
     low: Annotated[int, Between(0, 8)] = 1
     high: int = 5
-    max_tokens: Annotated[int, Between(0)] = 8
     template: TemplateInput = None
 
     def __post_init__(self) -> None:
@@ -127,8 +125,6 @@ class ExpectedScoreGrader(JudgeGrader):
         )
         self.fingerprint = self.template.hash
         self._points = list(range(self.low, self.high + 1))
-        sampling: dict[str, Any] = {"max_tokens": self.max_tokens}
-        self._sampling = sampling if self.max_tokens else {}
 
     async def aevaluate(self, response: Any, draw: int = 0, **fields: Any) -> GraderScore:
         """Rate one response; see the class."""
@@ -157,7 +153,7 @@ class ExpectedScoreGrader(JudgeGrader):
                 logprobs=True,
                 draw=draw,
                 group=get_group_name(fields),
-                **self._sampling,
+                max_tokens=_AT_MOST,
             )
 
         told = await self._put_question(put, self._read, self.template)
