@@ -32,8 +32,7 @@ LOCAL_SERVERS: Mapping[int, str] = {
 }
 """Ports on which servers listen by default, and the judge type that fits."""
 
-_OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "library": "ollama"}
-"""What servers say of who owns a model, and their judge type; ``library`` is Ollama's."""
+_OWNERS = {one.owned_by: name for name, one in PRESETS.items() if one.owned_by}
 
 _MODEL_OF_KEY = {name: one.small_model for name, one in PRESETS.items() if one.small_model}
 
