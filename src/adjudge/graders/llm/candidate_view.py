@@ -161,6 +161,16 @@ def split_question(turns: Transcript, response: Any) -> tuple[int, Any]:
     return len(turns), response
 
 
+def read_exchange(fields: Mapping[str, Any]) -> tuple[Any, Any]:
+    """What came before the response (``messages``, else the prompt), and the response."""
+    response = fields.get("response")
+    if is_blank(fields.get("messages")):
+        return fields.get("prompt"), response
+    turns = read_turns(fields["messages"])
+    place, response = split_question(turns, response)
+    return turns[:place], response
+
+
 def conversation_query(turns: Transcript) -> Any:
     """A conversation as a query: one user's turn alone is its content; ``None`` without any."""
     if len(turns) == 1 and turns[0]["role"] == "user":
@@ -241,9 +251,8 @@ def extract_query(fields: Mapping[str, Any]) -> Any:
             else fields.get("prompt")
         )
     if not is_blank(fields.get("messages")):
-        turns = read_turns(fields["messages"])
-        before, _ = split_question(turns, fields.get("response"))
-        if (conversation := conversation_query(turns[:before])) is not None:
+        before, _ = read_exchange(fields)
+        if (conversation := conversation_query(before)) is not None:
             return conversation
     return first_present(fields, ("prompt",))
 

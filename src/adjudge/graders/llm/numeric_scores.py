@@ -19,10 +19,8 @@ from adjudge.graders.base import Between, check_parameter, view_text
 from adjudge.graders.llm.candidate_view import (
     add_query,
     get_group_name,
-    is_blank,
-    read_turns,
+    read_exchange,
     require_text_field,
-    split_question,
 )
 from adjudge.graders.llm.judge_grader import (
     REPLY_FORM,
@@ -313,20 +311,16 @@ class ScalarGrader(JudgeGrader):
 
 def _conversation(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What came before, and the response as the assistant's turn."""
-    response = fields.get("response")
-    if not is_blank(fields.get("messages")):
-        turns = read_turns(fields["messages"])
-        count, response = split_question(turns, response)
-        before = [{"role": turn["role"], "content": turn.get("content")} for turn in turns[:count]]
-    else:
-        prompt = fields.get("prompt")
-        if not isinstance(prompt, str):
-            raise GradingFailure(
-                ErrorKind.INVALID_INPUT, "the sample has neither 'messages' nor 'prompt' as text"
-            )
-        before = [{"role": "user", "content": prompt}]
+    before, response = read_exchange(fields)
+    if isinstance(before, str):
+        before = [{"role": "user", "content": before}]
+    if not isinstance(before, list):
+        raise GradingFailure(
+            ErrorKind.INVALID_INPUT, "the sample has neither 'messages' nor 'prompt' as text"
+        )
     if not isinstance(response, str):
         raise GradingFailure(
             ErrorKind.INVALID_INPUT, f"'response' is a {type(response).__name__}, must be text"
         )
-    return [*before, {"role": "assistant", "content": response}]
+    turns = [{"role": turn["role"], "content": turn.get("content")} for turn in before]
+    return [*turns, {"role": "assistant", "content": response}]

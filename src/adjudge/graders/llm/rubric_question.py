@@ -21,8 +21,8 @@ from adjudge.graders.llm.candidate_view import (
     CandidateView,
     is_blank,
     missing_field_failure,
+    read_exchange,
     read_turns,
-    split_question,
 )
 from adjudge.graders.llm.judge_grader import REPLY_FORM, load_shipped_prompt
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
@@ -98,11 +98,7 @@ class RubricReader(NamedTuple):
         return self.showing.render({**shown, "finish_reason": self.fields.get("finish_reason")})
 
     def _read_response(self) -> RubricMaterial:
-        response, conversation = self.fields.get("response"), self.fields.get("prompt")
-        if self.fields.get("messages"):
-            turns = read_turns(self.fields["messages"])
-            before, response = split_question(turns, response)
-            conversation = turns[:before]
+        conversation, response = read_exchange(self.fields)
         if response is None:
             raise missing_field_failure(["response"], self.fields)
         ended = self._render(response=response)

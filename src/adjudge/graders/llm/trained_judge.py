@@ -26,9 +26,8 @@ from adjudge.graders.llm.candidate_view import (
     get_group_name,
     is_blank,
     missing_field_failure,
-    read_turns,
+    read_exchange,
     require_text_field,
-    split_question,
 )
 from adjudge.graders.llm.comparison import PairwiseGrader
 from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome
@@ -133,10 +132,7 @@ class TrainedRating(_TrainedGrader):
         shown = self._showing.render(fields)
         if shown is None:
             return "unclosed_think"
-        response = shown.get("response")
-        if response is None and not is_blank(shown.get("messages")):
-            response = split_question(read_turns(shown["messages"]), None)[1]
-        response = require_text_field({"response": response}, "response")
+        response = require_text_field({"response": read_exchange(shown)[1]}, "response")
         said = fields.get("response")  # without the note on a cut
         if is_blank(response) or (
             isinstance(said, str) and is_blank(view_text(said, self._showing.view))

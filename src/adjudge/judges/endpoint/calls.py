@@ -156,7 +156,7 @@ class Call(msgspec.Struct, eq=False):
         """How often it was sent."""
         return self.first_sends + self.hedges
 
-    def settle(self, outcome: Reply | Exception | None) -> None:
+    def end(self, outcome: Reply | Exception | None) -> None:
         """Tell who waits that there will be no reply, if so, and cancel what is still out."""
         for waiter in self.waiters:
             if isinstance(outcome, Exception) and not waiter.done():

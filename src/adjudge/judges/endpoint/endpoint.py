@@ -423,7 +423,7 @@ class Endpoint:
                 self._cache.keep(call.cache_key, outcome, call.chat_call)
         except Exception as error:  # noqa: BLE001  (who asked must know that it cannot be kept)
             outcome = error
-        call.settle(outcome)
+        call.end(outcome)
 
     # ── time passes ──────────────────────────────────────────────────────────────────────────────
 
