@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from adjudge.graders.base import BaseGrader, FunctionGrader, RuleGrader
     from adjudge.graders.binding import GraderConfig
     from adjudge.graders.llm.comparison import PairwiseGrader
-    from adjudge.graders.llm.llm_grader import LLMGrader
+    from adjudge.graders.llm.judge_grader import LLMGrader
     from adjudge.graders.llm.rubric import RubricGrader
     from adjudge.judges.base import ChatModel
     from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
@@ -90,7 +90,7 @@ _HOME = {
     "adjudge.errors": ("ConfigError", "ErrorKind", "GradingFailure", "JudgeUnavailable"),
     "adjudge.graders.base": ("BaseGrader", "FunctionGrader", "RuleGrader"),
     "adjudge.graders.llm.comparison": ("PairwiseGrader",),
-    "adjudge.graders.llm.llm_grader": ("LLMGrader",),
+    "adjudge.graders.llm.judge_grader": ("LLMGrader",),
     "adjudge.graders.llm.rubric": ("RubricGrader",),
     "adjudge.judges.base": ("ChatModel",),
     "adjudge.judges.models.http": ("AnthropicChatModel", "OpenAIChatModel"),

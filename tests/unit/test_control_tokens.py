@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.refusals import refuses
 
 from adjudge.errors import ConfigError
-from adjudge.graders.llm.llm_grader import LLMGrader
+from adjudge.graders.llm.judge_grader import LLMGrader
 from adjudge.judges import ReplyCache, ScriptedModel
 from adjudge.judges.base import ChatCall, Reply
 from adjudge.judges.models.local import LocalChatModel

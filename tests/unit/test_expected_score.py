@@ -171,7 +171,6 @@ def test_a_score_lies_on_the_scale(shares: list[float]) -> None:
     [
         {"low": 3, "high": 3},
         {"high": 10},
-        {"max_tokens": -1},
         {"criterion": 5},
         {"template": "{query}"},
     ],

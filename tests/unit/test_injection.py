@@ -7,7 +7,7 @@ from tests.injection.corpus import CORPUS, QUESTION
 from tests.injection.obedient import HONEST, MODES, judge, ours
 
 from adjudge import GraderError, GraderScore, GradingRunner
-from adjudge.graders.llm.llm_grader import LLMGrader
+from adjudge.graders.llm.judge_grader import LLMGrader
 from adjudge.graders.llm.shipped_graders import RelevanceGrader
 from adjudge.judges import ScriptedModel
 

@@ -7,7 +7,7 @@ from tests.refusals import refuses
 
 from adjudge import GraderError, GraderScore, GradingRunner
 from adjudge.errors import Cause, ErrorKind
-from adjudge.graders.llm.llm_grader import LLMGrader
+from adjudge.graders.llm.judge_grader import LLMGrader
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.judges.asking import current_ask
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate

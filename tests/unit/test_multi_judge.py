@@ -12,7 +12,7 @@ from tests.refusals import refuses
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders import BaseGrader
-from adjudge.graders.llm.llm_grader import LLMGrader
+from adjudge.graders.llm.judge_grader import LLMGrader
 from adjudge.graders.llm.multi_judge import MultiJudge, reduce_values
 from adjudge.judges import ScriptedModel
 from adjudge.runner import GradingRunner

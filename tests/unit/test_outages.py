@@ -2,33 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from adjudge.judges.endpoint.endpoint import Replica, pick_replica
-from adjudge.judges.endpoint.limits import OutageDetector
-
-
-@given(st.lists(st.sampled_from(["send", "ok", "bad", "gone", "wait"]), max_size=80))
-def test_never_more_than_one_probe_is_out(events: list[str]) -> None:
-    detector = OutageDetector(failures=2, cooldown_s=1.0)
-    now, out = 0.0, []
-    for event in events:
-        if event == "wait":
-            now += 1.0
-        elif event == "send":
-            if detector.admits(now):
-                out.append(detector.begin())
-        elif out:
-            probe = out.pop(0)
-            if event == "ok":
-                detector.answered(probe)
-            elif event == "bad":
-                detector.failed(now, probe)
-            else:
-                detector.abandoned(probe)
-        assert sum(out) <= 1
-        assert not (sum(out) and detector.admits(now))
+from adjudge.judges.endpoint.calls import OutageDetector, Replica, pick_replica
 
 
 def servers(n: int) -> list[Replica]:

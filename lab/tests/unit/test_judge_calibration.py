@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.llm.trained_judge import RankedScalar, ScalarPreference
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.llm.trained_judge import RankedScalar
 from adjudge.graders.llm.trained_judge_card import JudgeCard
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.report.elements import Fragment
@@ -213,63 +213,18 @@ def scalar(folder: Path, asked: list[Any] | None = None) -> ScriptedModel:
     return ScriptedModel(judge, model=str(folder))
 
 
-def compared(grader: ScalarPreference, response: str, other: str, **more: Any) -> Any:
-    return asyncio.run(grader.aevaluate(prompt="Q?", response=response, reference=other, **more))
-
-
-def test_two_answers_are_compared_by_probability(tmp_path: Path) -> None:
-    calibration = calibrate_scores(too_sure())
-    grader = ScalarPreference(scalar(written(tmp_path, card(calibration=calibration))))
-    found = compared(grader, "good", "bad")
-    assert found.score == pytest.approx(calibration.probability(4.0))
-    assert found.score_range == (0.0, 1.0)
-    assert found.metadata == {
-        "raw": [3.0, -1.0], "calibration": "temperature", "truncated_tokens": 2,
-    }  # fmt: skip
-    assert compared(grader, "bad", "good").score == pytest.approx(1 - found.score)
-    assert compared(grader, "<think>hm</think>good", "bad").score == pytest.approx(found.score)
-
-
-def test_what_says_nothing_loses_unasked(tmp_path: Path) -> None:
-    asked: list[Any] = []
-    folder = written(tmp_path, card(calibration=calibrate_scores(too_sure())))
-    grader = ScalarPreference(scalar(folder, asked), against="other")
-    for response, other, score in (
-        ("", "good", 0.0), ("good", " ", 1.0), ("", "<think>still", 0.5), ("good", "good", 0.5),
-    ):  # fmt: skip
-        found = asyncio.run(grader.aevaluate(prompt="Q?", response=response, other=other))
-        assert (found.score, found.cause) == (score, Cause.CANDIDATE if score == 0 else None)
-    assert asked == []
-
-
-def test_one_score_of_two_is_no_comparison(tmp_path: Path) -> None:
-    folder = written(tmp_path, card(calibration=calibrate_scores(too_sure())))
-    with pytest.raises(GradingFailure) as caught:
-        compared(ScalarPreference(scalar(folder)), "good", "unknown")
-    assert caught.value.kind is ErrorKind.TIMEOUT
-    with pytest.raises(GradingFailure, match="'reference', which is absent"):
-        asyncio.run(ScalarPreference(scalar(folder)).aevaluate(prompt="Q?", response="good"))
-
-
 @pytest.mark.parametrize(
-    ("given", "cls", "why"),
+    ("given", "why"),
     [
-        ({}, ScalarPreference, "no calibration"),
-        (
-            {"calibration": calibrate_scores([(1.0, 0.0)])},
-            ScalarPreference,
-            "1 pairs, fewer than 20",
-        ),
-        ({"kind": "generative"}, ScalarPreference, "scalar_preference needs a scalar judge"),
-        ({"kind": "generative"}, RankedScalar, "ranked_scalar needs a scalar judge"),
-        ({}, RankedScalar, "no quantiles"),
+        ({"kind": "generative"}, "ranked_scalar needs a scalar judge"),
+        ({}, "no quantiles"),
     ],
 )
 def test_cards_that_do_not_say_enough_are_refused(
-    given: dict[str, Any], cls: type[Any], why: str, tmp_path: Path
+    given: dict[str, Any], why: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(why)):
-        cls(scalar(written(tmp_path, card(**given))))
+        RankedScalar(scalar(written(tmp_path, card(**given))))
 
 
 def test_ranks_are_as_before(tmp_path: Path) -> None:

@@ -182,11 +182,6 @@ def test_ratings_become_labels_where_the_card_says_how(tmp_path: Path) -> None:
     path = folder(tmp_path, POINTWISE, rating_calibration=ratings)
     found = rated(path, A3)
     assert (found.score, found.metadata["expected_label"]) == (3.0, 3.5)
-    grader = TrainedRating(judge(path, A3), calibrated=True)
-    found = asyncio.run(grader.aevaluate(prompt="Q?", response="Lima."))
-    assert (found.score, found.metadata["rating"]) == (3.5, 3)
-    with refuses("calibrated"):
-        TrainedRating(judge(folder(tmp_path, POINTWISE), A3), calibrated=True)
 
 
 def lima(messages: Any) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from adjudge.client.settings import ClientSettings
 from adjudge.errors import FINAL, ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
-from adjudge.judges.endpoint.limits import RETRYABLE_KINDS
+from adjudge.judges.endpoint.calls import RETRYABLE_KINDS
 from adjudge.judges.wire.common import malformed_failure, response_failure
 from adjudge.text import replace_surrogates
 from adjudge.types import finite_number

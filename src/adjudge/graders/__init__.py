@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from adjudge.graders.code.grader import CodeExecutionGrader, SyntaxCheckGrader
     from adjudge.graders.instructions.grader import IFEvalGrader, RepairedIFEvalGrader
     from adjudge.graders.llm.comparison import PairwiseGrader
-    from adjudge.graders.llm.judge_grader import JudgeGrader, ask_judge
-    from adjudge.graders.llm.llm_grader import LLMGrader
+    from adjudge.graders.llm.judge_grader import JudgeGrader, LLMGrader, ask_judge
     from adjudge.graders.llm.multi_judge import MultiJudge
     from adjudge.graders.llm.numeric_scores import ExpectedScoreGrader, ScalarGrader
     from adjudge.graders.llm.ranking import ListwiseGrader, TournamentGrader

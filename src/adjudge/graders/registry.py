@@ -50,7 +50,7 @@ SHIPPED: Mapping[str, str] = {
     "ifeval_repaired": "adjudge.graders.instructions.grader:RepairedIFEvalGrader",
     "verif": "adjudge.graders.verif:VerIFGrader",
     "recorded": "adjudge.graders.base:RecordedGrader",
-    "llm": f"{_LLM}.llm_grader:LLMGrader",
+    "llm": f"{_LLM}.judge_grader:LLMGrader",
     "relevance": f"{_LLM}.shipped_graders:RelevanceGrader",
     "correctness": f"{_LLM}.shipped_graders:CorrectnessGrader",
     "hallucination": f"{_LLM}.shipped_graders:HallucinationGrader",

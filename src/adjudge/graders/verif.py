@@ -296,7 +296,7 @@ class VerIFGrader(JudgeGrader):
         if response is None:
             reason = "the response never ended its thinking"
             return self._candidate_fault(reason, unclosed_think=True)
-        shown = self._showing.render(fields, self.language)
+        shown = self._showing.render(fields)
         if is_blank(response):
             return self._candidate_fault("the response is empty", empty=True)
         return await self._judged(constraints, response.lstrip(), fields, shown or fields, draw)

@@ -28,6 +28,7 @@ import msgspec
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.asking import begin_call, call_log, count_ask, current_ask
+from adjudge.messages import content_text
 from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.text import split_thinking
 from adjudge.types import Provenance, Usage
@@ -362,6 +363,34 @@ def _as_reply(call: ChatCall, said: object) -> Reply:
         return build_text_reply(call, said)
     found = f"answer must return a Reply or text (found {type(said).__name__})"
     raise GradingFailure(ErrorKind.BUG, f"judge {call.model!r}: {found}")
+
+
+TextTurns = list[dict[str, str]]
+"""Roles and texts."""
+
+
+def read_text_turns(
+    messages: Sequence[Mapping[str, Any]], clean: Callable[[str], str]
+) -> TextTurns:
+    """Messages as roles and texts, each text cleaned by ``clean``.
+
+    Raises ``GradingFailure``: ``invalid_input`` for what is no message, ``unsupported`` for parts
+    that are no text (images), which such a judge is not shown.
+    """
+    turns = []
+    for place, message in enumerate(messages):
+        role, content = message.get("role"), message.get("content")
+        if not isinstance(role, str):
+            raise GradingFailure(ErrorKind.INVALID_INPUT, f"messages[{place}] has no role")
+        if isinstance(content, list) and any(
+            not isinstance(part.get("text") if isinstance(part, Mapping) else part, str)
+            for part in content
+        ):
+            raise GradingFailure(
+                ErrorKind.UNSUPPORTED, "this judge reads text only, no images or other parts"
+            )
+        turns.append({"role": role, "content": clean(content_text(content))})
+    return turns
 
 
 def check_scored_conversation(call: ChatCall) -> None:

@@ -32,8 +32,7 @@ LOCAL_SERVERS: Mapping[int, str] = {
 }
 """Ports on which servers listen by default, and the judge type that fits."""
 
-_OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "library": "ollama"}
-"""What servers say of who owns a model, and their judge type; ``library`` is Ollama's."""
+_OWNERS = {one.owned_by: name for name, one in PRESETS.items() if one.owned_by}
 
 _MODEL_OF_KEY = {name: one.small_model for name, one in PRESETS.items() if one.small_model}
 
@@ -110,9 +109,10 @@ async def _list_models(url: str, seconds: float, key: str = "") -> list[dict[str
     """What the server at ``url`` says of its models; nothing where it does not answer so."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     limit = aiohttp.ClientTimeout(total=seconds)
+    trust_env = not url.startswith("http://localhost")
     try:
         async with (
-            aiohttp.ClientSession(timeout=limit, trust_env=not _is_local(url)) as session,
+            aiohttp.ClientSession(timeout=limit, trust_env=trust_env) as session,
             session.get(f"{url}/models", headers=headers, allow_redirects=False) as reply,
         ):
             if reply.status != 200:
@@ -134,10 +134,6 @@ def _unfitness(model: Mapping[str, Any]) -> int:
     """A provider lists all its models, in any order: the small ones first, what talks not last."""
     name = model["id"]
     return 0 if name in _MODEL_OF_KEY.values() else 2 if _NO_CHAT.search(name) else 1
-
-
-def _is_local(url: str) -> bool:
-    return url.startswith("http://localhost")
 
 
 def _has_plain_id(model: Any) -> bool:

@@ -23,7 +23,8 @@ ALL_FEATURES: frozenset[str] = frozenset({"schema", "choices", "logprobs", "stre
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of server: all that is declared about an API of judges.
 
-    ``api``: the API that it speaks, by the name of its class's kind. ``url_from_env``:
+    ``api``: the API that it speaks, by the name of its class's kind. ``owned_by``: what the server
+    says of who owns a model. ``url_from_env``:
     ``OPENAI_BASE_URL`` may replace ``base_url``. ``small_model``: what ``adjudge init`` asks where
     the key is set; which model is best for a judge only a test tells. ``choices_field`` is how a
     choice list is sent: vLLM's ``structured_outputs`` (``guided_choice`` before 0.12 is silently
@@ -37,6 +38,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str
     key_env: str
     api: Literal["openai", "anthropic", "embedded", "classifier"] = "openai"
+    owned_by: str | None = None
     needs_key: bool = False
     url_from_env: bool = False
     small_model: str | None = None
@@ -96,6 +98,7 @@ PRESETS: dict[str, Preset] = {
         ),
         Preset(
             name="vllm",
+            owned_by="vllm",
             base_url="http://localhost:8000/v1",
             key_env="VLLM_API_KEY",
             url_from_env=True,
@@ -103,6 +106,7 @@ PRESETS: dict[str, Preset] = {
         ),
         Preset(
             name="sglang",
+            owned_by="sglang",
             base_url="http://localhost:30000/v1",
             key_env="SGLANG_API_KEY",
             url_from_env=True,
@@ -111,6 +115,7 @@ PRESETS: dict[str, Preset] = {
         Preset(
             # From its documentation: no choice lists; log-probabilities since 0.12.11.
             name="ollama",
+            owned_by="library",
             base_url="http://localhost:11434/v1",
             key_env="OLLAMA_API_KEY",
             url_from_env=True,
@@ -118,6 +123,7 @@ PRESETS: dict[str, Preset] = {
         ),
         Preset(
             name="llamacpp",
+            owned_by="llamacpp",
             base_url="http://localhost:8080/v1",
             key_env="LLAMA_API_KEY",
             url_from_env=True,

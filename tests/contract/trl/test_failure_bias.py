@@ -10,7 +10,7 @@ from benchmarks import failure_bias, failure_bias_runs
 from benchmarks.failure_bias_runs import Arm, Seen, Start, advantages, judged, measures
 
 from adjudge import GraderScore, GradingRunner
-from adjudge.graders.llm.llm_grader import LLMGrader
+from adjudge.graders.llm.judge_grader import LLMGrader
 from adjudge.judges import ScriptedModel
 from adjudge_lab.rl.runfile_checks import load_run_file
 

@@ -207,16 +207,3 @@ def test_batches_give_the_scores_of_one_by_one(scoring: Path) -> None:
     together = asyncio.run(scored(scoring, answers, batch_size=8))
     assert together == pytest.approx(alone, abs=1e-5)
     assert len({round(one, 4) for one in alone}) > 12
-
-
-def test_two_answers_are_compared_by_a_scalar_folder(scoring: Path, tmp_path: Path) -> None:
-    spec = (scoring / "reward.toml").read_text().replace("RankedScalar", "ScalarPreference")
-    (tmp_path / "reward.toml").write_text(spec.replace('model = "."', f'model = "{scoring}"'))
-    rows = [{"prompt": QUESTION, "response": ANSWERS[0], "reference": other} for other in ANSWERS]
-    found = [row["reward"] for row in graded(tmp_path, rows, tmp_path)]
-    calibration = read_card(scoring).calibration
-    assert calibration is not None
-    assert calibration.method == "temperature"
-    raw = asyncio.run(scored(scoring, ANSWERS, batch_size=1))
-    assert found[0] == 0.5
-    assert found == pytest.approx([calibration.probability(raw[0] - x) for x in raw], abs=1e-5)

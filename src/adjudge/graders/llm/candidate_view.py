@@ -26,17 +26,14 @@ _CUT = {
 
 
 class CandidateView(NamedTuple):
-    """How rollouts are shown: ``view`` and ``truncated`` of a grader with a judge."""
+    """How rollouts are shown: ``view``, ``truncated`` and language of a grader with a judge."""
 
     view: View = "final"
     truncated: TruncationMode = "judge"
+    language: LanguageEnum = LanguageEnum.EN
 
     def render(
-        self,
-        fields: Mapping[str, Any],
-        language: LanguageEnum = LanguageEnum.EN,
-        *,
-        reads_messages: bool = True,
+        self, fields: Mapping[str, Any], *, reads_messages: bool = True
     ) -> dict[str, Any] | None:
         """``fields`` as a judge sees them; ``None`` when thinking never ended, so nothing was said.
 
@@ -60,7 +57,7 @@ class CandidateView(NamedTuple):
                 if unended and response is None:  # else that decides, being what is judged
                     return None
         if cut and isinstance(seen.get("response"), str):
-            seen["response"] += _CUT[language]
+            seen["response"] += _CUT[self.language]
         return seen
 
 
@@ -164,6 +161,16 @@ def split_question(turns: Transcript, response: Any) -> tuple[int, Any]:
     return len(turns), response
 
 
+def read_exchange(fields: Mapping[str, Any]) -> tuple[Any, Any]:
+    """What came before the response (``messages``, else the prompt), and the response."""
+    response = fields.get("response")
+    if is_blank(fields.get("messages")):
+        return fields.get("prompt"), response
+    turns = read_turns(fields["messages"])
+    place, response = split_question(turns, response)
+    return turns[:place], response
+
+
 def conversation_query(turns: Transcript) -> Any:
     """A conversation as a query: one user's turn alone is its content; ``None`` without any."""
     if len(turns) == 1 and turns[0]["role"] == "user":
@@ -244,9 +251,8 @@ def extract_query(fields: Mapping[str, Any]) -> Any:
             else fields.get("prompt")
         )
     if not is_blank(fields.get("messages")):
-        turns = read_turns(fields["messages"])
-        before, _ = split_question(turns, fields.get("response"))
-        if (conversation := conversation_query(turns[:before])) is not None:
+        before, _ = read_exchange(fields)
+        if (conversation := conversation_query(before)) is not None:
             return conversation
     return first_present(fields, ("prompt",))
 

@@ -76,12 +76,6 @@ class PairComparison(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def check_against(against: str) -> None:
-    """Refuse a name of no field for the other response; raises :class:`ConfigError`."""
-    if against in ("", "response"):
-        raise ConfigError(f"against: must name the field of the other response (found {against!r})")
-
-
 @dataclass(eq=False, repr=False, kw_only=True)
 class PairJudge(JudgeGrader):
     """Asks which of two responses is better; the base of pairwise and tournament.
@@ -211,7 +205,10 @@ class PairwiseGrader(PairJudge):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_against(self.against)
+        if self.against in ("", "response"):
+            raise ConfigError(
+                f"against: must name the field of the other response (found {self.against!r})"
+            )
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
         """Compare ``response`` with the field ``against``; see the class."""
@@ -219,8 +216,8 @@ class PairwiseGrader(PairJudge):
         other = require_text_field(fields, self.against, "a comparison")
         if self.against == "reference" and is_blank(other):  # a gap, not an answer of somebody
             raise missing_field_failure((self.against,), fields)
-        shown = self._showing.render(fields, self.language)
-        second = self._showing.render({"response": other}, self.language)
+        shown = self._showing.render(fields)
+        second = self._showing.render({"response": other})
         if (
             shown is None
             or second is None

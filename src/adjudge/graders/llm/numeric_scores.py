@@ -19,10 +19,8 @@ from adjudge.graders.base import Between, check_parameter, view_text
 from adjudge.graders.llm.candidate_view import (
     add_query,
     get_group_name,
-    is_blank,
-    read_turns,
+    read_exchange,
     require_text_field,
-    split_question,
 )
 from adjudge.graders.llm.judge_grader import (
     REPLY_FORM,
@@ -103,7 +101,6 @@ class ExpectedScoreGrader(JudgeGrader):
             request.
         low: The lowest point, one digit.
         high: The highest point, one digit.
-        max_tokens: Sent with the call; 0: not sent.
         template: Your question, with ``{response}`` and ``{reply_form}``.
     """
 
@@ -113,7 +110,6 @@ class ExpectedScoreGrader(JudgeGrader):
     criterion: str = ""
     low: Annotated[int, Between(0, 8)] = 1
     high: int = 5
-    max_tokens: Annotated[int, Between(0)] = 8
     template: TemplateInput = None
 
     def __post_init__(self) -> None:
@@ -127,14 +123,12 @@ class ExpectedScoreGrader(JudgeGrader):
         )
         self.fingerprint = self.template.hash
         self._points = list(range(self.low, self.high + 1))
-        sampling: dict[str, Any] = {"max_tokens": self.max_tokens}
-        self._sampling = sampling if self.max_tokens else {}
 
     async def aevaluate(self, response: Any, draw: int = 0, **fields: Any) -> GraderScore:
         """Rate one response; see the class."""
         given = {**fields, "response": response}
         seen = view_text(require_text_field(given, "response"), self.view)
-        shown = self._showing.render(given, self.language)
+        shown = self._showing.render(given)
         if seen is None or shown is None or not seen.strip():
             unclosed = bool(response.strip())
             return self._unclosed() if unclosed else self._candidate_fault(_EMPTY, empty=True)
@@ -157,7 +151,7 @@ class ExpectedScoreGrader(JudgeGrader):
                 logprobs=True,
                 draw=draw,
                 group=get_group_name(fields),
-                **self._sampling,
+                max_tokens=_AT_MOST,
             )
 
         told = await self._put_question(put, self._read, self.template)
@@ -287,7 +281,7 @@ class ScalarGrader(JudgeGrader):
         """The judge's number for one response; see the class."""
         if self._showing.truncated == "judge":  # no words of ours in what it reads
             fields.pop("finish_reason", None)
-        shown = self._showing.render(fields, self.language)
+        shown = self._showing.render(fields)
         if shown is None:
             return self._unclosed()
         reply = await self.model.achat(_conversation(shown), group=get_group_name(fields))
@@ -317,20 +311,16 @@ class ScalarGrader(JudgeGrader):
 
 def _conversation(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What came before, and the response as the assistant's turn."""
-    response = fields.get("response")
-    if not is_blank(fields.get("messages")):
-        turns = read_turns(fields["messages"])
-        count, response = split_question(turns, response)
-        before = [{"role": turn["role"], "content": turn.get("content")} for turn in turns[:count]]
-    else:
-        prompt = fields.get("prompt")
-        if not isinstance(prompt, str):
-            raise GradingFailure(
-                ErrorKind.INVALID_INPUT, "the sample has neither 'messages' nor 'prompt' as text"
-            )
-        before = [{"role": "user", "content": prompt}]
+    before, response = read_exchange(fields)
+    if isinstance(before, str):
+        before = [{"role": "user", "content": before}]
+    if not isinstance(before, list):
+        raise GradingFailure(
+            ErrorKind.INVALID_INPUT, "the sample has neither 'messages' nor 'prompt' as text"
+        )
     if not isinstance(response, str):
         raise GradingFailure(
             ErrorKind.INVALID_INPUT, f"'response' is a {type(response).__name__}, must be text"
         )
-    return [*before, {"role": "assistant", "content": response}]
+    turns = [{"role": turn["role"], "content": turn.get("content")} for turn in before]
+    return [*turns, {"role": "assistant", "content": response}]

@@ -69,12 +69,7 @@ class ResponseGroup(NamedTuple):
     id: str | None
 
 
-def read_group(
-    fields: Mapping[str, Any],
-    showing: CandidateView,
-    language: LanguageEnum,
-    draw: int,
-) -> ResponseGroup:
+def read_group(fields: Mapping[str, Any], showing: CandidateView, draw: int) -> ResponseGroup:
     """The group in a listwise grader's fields, which are lists with one entry per response.
 
     ``response`` (or ``responses``) lists texts; a field that is no list of that length is shared by
@@ -82,7 +77,7 @@ def read_group(
     text, and for members with different prompts.
     """
     members = _members(fields)
-    seen = [showing.render(member, language) for member in members]
+    seen = [showing.render(member) for member in members]
     texts: list[str | None] = [
         None
         if one is None or is_blank(view_text(member["response"], showing.view))
@@ -144,7 +139,7 @@ class _GroupGrader(JudgeGrader):
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderRank:
         """Rank a group; see the class."""
-        group = read_group(fields, self._showing, self.language, draw)
+        group = read_group(fields, self._showing, draw)
         n = len(group.entrants.texts)
         if n > self.most:
             raise _invalid(f"{n} distinct responses, at most {self.most} are ranked{self.beyond}")
@@ -257,9 +252,6 @@ class ListwiseGrader(_GroupGrader):
             return await self._ask_about(group, shown, draw)
 
 
-_NO_RANKING = UnreadableReply(why="the place for the ranking holds none")
-
-
 class _PlacesForm(KeyForm):
     """``{"reason", "places": {"response_1": place, …}}``.
 
@@ -282,7 +274,7 @@ class _PlacesForm(KeyForm):
         """See :class:`~adjudge.graders.llm.reply_forms.KeyForm`."""
         named = isinstance(given, dict) and given.keys() == set(self._names)
         places = places_in([given[name] for name in self._names] if named else None, self.n)
-        return _NO_RANKING if places is None else places
+        return places or UnreadableReply(why="the place for the ranking holds none")
 
 
 def _expanded(template: PromptTemplate, n: int) -> PromptTemplate:

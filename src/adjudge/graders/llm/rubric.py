@@ -26,6 +26,7 @@ from adjudge.graders.llm.rubric_question import (
     QuestionKind,
     RubricMaterial,
     RubricPart,
+    RubricReader,
     RubricSource,
     ShowMode,
     ShownPart,
@@ -34,7 +35,6 @@ from adjudge.graders.llm.rubric_question import (
     format_criteria,
     format_scale,
     load_rubric_template,
-    read_material,
 )
 from adjudge.judges.asking import RAW_LIMIT, asking, call_part, sum_provenance
 from adjudge.prompts import LanguageEnum
@@ -115,7 +115,7 @@ class RubricMarks:
         if failure.provenance is not None:
             self._provenances.append(failure.provenance)
 
-    def result(self, name: str, axis: str) -> GraderScore:
+    def result(self, name: str) -> GraderScore:
         """The score, with the verdict and reason of every criterion.
 
         Raises ``GradingFailure``: ``incomplete`` (or the calls' own kind) with the interval that
@@ -134,7 +134,7 @@ class RubricMarks:
             "possible": outcome.possible,
             **self._notes,
         }
-        outcomes = subscores(self._rubric, self.marks, axis)
+        outcomes = subscores(self._rubric, self.marks, "axis")
         if by_axis := {t: one.score for t, one in outcomes.items() if isinstance(one, RubricScore)}:
             metadata["subscores"] = by_axis
         reason = f"{met} of {total} criteria met"
@@ -343,7 +343,6 @@ class RubricGrader(JudgeGrader):
         ask: ``all`` criteria in one call, ``chunks`` of 10, or ``each`` in its own.
         show: ``response``, ``trajectory`` (all messages) or ``event``; ``auto``: event, else
             trajectory with tool calls, else response.
-        axis: The tag by which sub-scores are reported.
 
     >>> import asyncio
     >>> from adjudge.judges import ScriptedModel
@@ -370,7 +369,6 @@ class RubricGrader(JudgeGrader):
     clip: bool = False
     ask: AskMode = "all"
     show: ShowMode = "auto"
-    axis: str = "axis"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -390,7 +388,7 @@ class RubricGrader(JudgeGrader):
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
         """The score of a sample's fields by its rubric."""
         rubric = self.source.of(fields)
-        material = read_material(fields, self.show, self._showing, self.language)
+        material = RubricReader(fields, self._showing).read(self.show)
         if material.unsaid and isinstance(rubric, GlobalRubric):
             metadata = {"cause": str(Cause.CANDIDATE), material.unsaid: True}
             why = _EMPTY_REASONS[material.unsaid]
@@ -411,7 +409,7 @@ class RubricGrader(JudgeGrader):
             return GraderScore(self.name, score, reason, told.notes, provenance=told.provenance)
         sheet = RubricMarks(rubric, {material.unsaid: True} if material.unsaid else {})
         await run_all(asking.fill(sheet, part) for part in self._parts(rubric))
-        return sheet.result(self.name, self.axis)
+        return sheet.result(self.name)
 
     def _parts(self, rubric: Rubric) -> list[list[Criterion]]:
         """The criteria of each call."""

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -21,8 +21,8 @@ from adjudge.graders.llm.candidate_view import (
     CandidateView,
     is_blank,
     missing_field_failure,
+    read_exchange,
     read_turns,
-    split_question,
 )
 from adjudge.graders.llm.judge_grader import REPLY_FORM, load_shipped_prompt
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
@@ -45,6 +45,8 @@ ShownPart = Literal["response", "trajectory", "event"]
 EmptyReason = Literal["", "empty", "unclosed_think"]
 
 _EVENT_KEYS = {"text", "tool_calls", "observations"}
+_SOURCES = {"trajectory": "messages", "event": "event"}
+"""The field that what is shown is read from."""
 
 
 class RubricMaterial(msgspec.Struct, frozen=True):
@@ -58,129 +60,104 @@ class RubricMaterial(msgspec.Struct, frozen=True):
     unsaid: EmptyReason = ""
 
 
-def read_material(
-    fields: Mapping[str, Any],
-    show: ShowMode,
-    showing: CandidateView,
-    language: LanguageEnum = LanguageEnum.EN,
-) -> RubricMaterial:
-    """What the judge sees of a sample's ``fields``.
+class RubricReader(NamedTuple):
+    """Reads what the judge of a rubric sees of a sample's ``fields``."""
 
-    ``auto``: the ``event`` of a trajectory where there is one; the whole trajectory where
-    ``messages`` hold tool calls or results; else the response. ``view`` and ``truncated`` are
-    ``showing``'s. Raises ``GradingFailure(invalid_input)`` for a sample without what is to be
-    shown.
-    """
-    shown = _chosen(fields) if show == "auto" else show
-    return _MAKERS[shown](fields, showing, language)
+    fields: Mapping[str, Any]
+    showing: CandidateView
 
+    def read(self, show: ShowMode) -> RubricMaterial:
+        """What is shown; raises ``GradingFailure(invalid_input)`` for a sample without that.
 
-def _chosen(fields: Mapping[str, Any]) -> ShownPart:
-    event = fields.get("event")
-    # A column that happens to be called so is no event of a trajectory.
-    if _is_event(event) or (event is not None and isinstance(fields.get("events"), list)):
-        return "event"
-    messages = fields.get("messages")
-    turns = messages if isinstance(messages, list) else ()
-    acts = any(
-        isinstance(turn, Mapping)
-        and (turn.get("tool_calls") or turn.get("role") in ("tool", "function"))
-        for turn in turns
-    )
-    return "trajectory" if acts else "response"
+        ``auto``: the ``event`` of a trajectory where there is one; the whole trajectory where
+        ``messages`` hold tool calls or results; else the response.
+        """
+        shown = self._choose() if show == "auto" else show
+        if shown != "response" and self.fields.get(_SOURCES[shown]) is None:
+            raise missing_field_failure([_SOURCES[shown]], self.fields)
+        if shown == "event":
+            return self._read_event()
+        return self._read_trajectory() if shown == "trajectory" else self._read_response()
 
+    def _choose(self) -> ShownPart:
+        event = self.fields.get("event")
+        # A column that happens to be called so is no event of a trajectory.
+        if _is_event(event) or (event is not None and isinstance(self.fields.get("events"), list)):
+            return "event"
+        messages = self.fields.get("messages")
+        turns = messages if isinstance(messages, list) else ()
+        acts = any(
+            isinstance(turn, Mapping)
+            and (turn.get("tool_calls") or turn.get("role") in ("tool", "function"))
+            for turn in turns
+        )
+        return "trajectory" if acts else "response"
 
-def _response(
-    fields: Mapping[str, Any], showing: CandidateView, language: LanguageEnum
-) -> RubricMaterial:
-    response = fields.get("response")
-    if fields.get("messages"):
-        turns = read_turns(fields["messages"])
-        before, response = split_question(turns, response)
-        conversation: Any = turns[:before]
-    else:
-        conversation = fields.get("prompt")
-    if response is None:
-        raise missing_field_failure(["response"], fields)
-    ended = showing.render({"response": response, **_finish(fields)}, language)
-    seen = ended or showing.render({"response": "", **_finish(fields)}, language) or {}
-    values = {"conversation": _past(conversation, showing), "response": seen["response"]}
-    said = showing.render({"response": response})
-    if ended is None or said is None:
-        return RubricMaterial("response", values, unsaid="unclosed_think")
-    return RubricMaterial("response", values, unsaid="empty" if is_blank(said["response"]) else "")
+    def _render(self, **shown: Any) -> dict[str, Any] | None:
+        """``shown`` under the grader's view, with a note where the rollout was cut."""
+        return self.showing.render({**shown, "finish_reason": self.fields.get("finish_reason")})
 
+    def _read_response(self) -> RubricMaterial:
+        conversation, response = read_exchange(self.fields)
+        if response is None:
+            raise missing_field_failure(["response"], self.fields)
+        ended = self._render(response=response)
+        seen = ended or self._render(response="") or {}
+        values = {"conversation": self._past(conversation), "response": seen["response"]}
+        said = self.showing.render({"response": response})
+        if ended is None or said is None:
+            return RubricMaterial("response", values, unsaid="unclosed_think")
+        blank = is_blank(said["response"])
+        return RubricMaterial("response", values, unsaid="empty" if blank else "")
 
-def _past(turns: Any, showing: CandidateView) -> Any:
-    """What went before, each turn as it is shown; it need not end in an answer."""
-    if not isinstance(turns, list):
-        return turns
-    seen = showing.render({"messages": [*turns, {"role": "user"}]})
-    return turns if seen is None else seen["messages"][:-1]
+    def _past(self, turns: Any) -> Any:
+        """What went before, each turn as it is shown; it need not end in an answer."""
+        if not isinstance(turns, list):
+            return turns
+        seen = self.showing.render({"messages": [*turns, {"role": "user"}]})
+        return turns if seen is None else seen["messages"][:-1]
 
+    def _read_trajectory(self) -> RubricMaterial:
+        turns = read_turns(self.fields["messages"])
+        if all(turn["role"] != "assistant" for turn in turns):
+            raise GradingFailure(ErrorKind.INVALID_INPUT, "messages: has no turn of the assistant")
+        seen = self._render(messages=turns)
+        unclosed = seen is None
+        if seen is None:
+            seen = self._render(messages=[*turns[:-1], {**turns[-1], "content": ""}]) or {}
+        values = {"trajectory": [*seen["messages"], *self._cut_note()]}
+        return RubricMaterial("trajectory", values, unsaid="unclosed_think" if unclosed else "")
 
-def _finish(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {"finish_reason": fields.get("finish_reason")}
+    def _cut_note(self) -> list[Any]:
+        """What a judge is told of a rollout that was cut, as a turn of its own."""
+        note = (self._render(response="") or {}).get("response")
+        return [{"role": "note", "content": note}] if note else []
 
-
-def _trajectory(
-    fields: Mapping[str, Any], showing: CandidateView, language: LanguageEnum
-) -> RubricMaterial:
-    if fields.get("messages") is None:
-        raise missing_field_failure(["messages"], fields)
-    turns = read_turns(fields["messages"])
-    if all(turn["role"] != "assistant" for turn in turns):
-        raise GradingFailure(ErrorKind.INVALID_INPUT, "messages: has no turn of the assistant")
-    seen = showing.render({"messages": turns, **_finish(fields)}, language)
-    unclosed = seen is None
-    if seen is None:
-        turns = [*turns[:-1], {**turns[-1], "content": ""}]
-        seen = showing.render({"messages": turns, **_finish(fields)}, language) or {}
-    values = {"trajectory": [*seen["messages"], *_cut_note(fields, showing, language)]}
-    return RubricMaterial("trajectory", values, unsaid="unclosed_think" if unclosed else "")
-
-
-def _cut_note(
-    fields: Mapping[str, Any], showing: CandidateView, language: LanguageEnum
-) -> list[Any]:
-    """What a judge is told of a rollout that was cut, as a turn of its own."""
-    bare = {"response": "", **_finish(fields)}
-    note = (showing.render(bare, language) or bare)["response"]
-    return [{"role": "note", "content": note}] if note else []
+    def _read_event(self) -> RubricMaterial:
+        event, history = self.fields["event"], self.fields.get("history")
+        note = self._cut_note()
+        before = history if isinstance(history, list) else self.fields.get("prompt")
+        past = self._past(before)
+        if not _is_event(event):
+            return RubricMaterial("event", {"history": past, "event": event})
+        calls, after = event["tool_calls"], event["observations"]
+        turn = {"role": "assistant", "content": event["text"], "tool_calls": calls}
+        seen = self.showing.render({"messages": [turn]})
+        unsaid: EmptyReason = "unclosed_think" if seen is None else ""
+        [now] = [{**turn, "content": ""}] if seen is None else seen["messages"]
+        if not unsaid and is_blank(now["content"]) and not calls:
+            unsaid = "empty"
+        came = after if isinstance(after, list) else [after]
+        messages = self.fields.get("messages")
+        turns = len(before) + 1 + len(came) if isinstance(before, list) else -1
+        is_last = isinstance(messages, list) and len(messages) == turns
+        shown = [now, *came, *(note if is_last else [])]
+        return RubricMaterial("event", {"history": past, "event": shown}, unsaid=unsaid)
 
 
 def _is_event(event: Any) -> bool:
     """Whether it is one of :func:`adjudge.messages.split_events`."""
     return isinstance(event, Mapping) and event.keys() >= _EVENT_KEYS
-
-
-def _event(
-    fields: Mapping[str, Any], showing: CandidateView, language: LanguageEnum
-) -> RubricMaterial:
-    event, history = fields.get("event"), fields.get("history")
-    if event is None:
-        raise missing_field_failure(["event"], fields)
-    note = _cut_note(fields, showing, language)
-    before = history if isinstance(history, list) else fields.get("prompt")
-    past = _past(before, showing)
-    if not _is_event(event):
-        return RubricMaterial("event", {"history": past, "event": event})
-    calls, after = event["tool_calls"], event["observations"]
-    turn = {"role": "assistant", "content": event["text"], "tool_calls": calls}
-    seen = showing.render({"messages": [turn]}, language)
-    unsaid: EmptyReason = "unclosed_think" if seen is None else ""
-    [now] = [{**turn, "content": ""}] if seen is None else seen["messages"]
-    if not unsaid and is_blank(now["content"]) and not calls:
-        unsaid = "empty"
-    came = after if isinstance(after, list) else [after]
-    messages = fields.get("messages")
-    turns = len(before) + 1 + len(came) if isinstance(before, list) else -1
-    is_last = isinstance(messages, list) and len(messages) == turns
-    shown = [now, *came, *(note if is_last else [])]
-    return RubricMaterial("event", {"history": past, "event": shown}, unsaid=unsaid)
-
-
-_MAKERS = {"response": _response, "trajectory": _trajectory, "event": _event}
 
 
 QuestionKind = Literal["rubric", "rubric_score", "rubric_share"]

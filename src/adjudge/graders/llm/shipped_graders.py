@@ -132,7 +132,7 @@ class ShippedGrader(JudgeGrader):
 
     def _past(self, turns: Transcript) -> Transcript:
         """A conversation under the grader's view; a last turn still thinking is left out."""
-        shown = self._showing.render({"messages": turns}, self.language)
+        shown = self._showing.render({"messages": turns})
         return turns[:-1] if shown is None else list(shown["messages"])
 
     def _query_from_turns(self, fields: Mapping[str, Any], before: Transcript) -> Any:
@@ -208,7 +208,7 @@ class QualityGrader(ShippedGrader):
             values["query"] = query
         self._require(values, fields)
         seen = {"response": response, "finish_reason": fields.get("finish_reason")}
-        shown = self._showing.render(seen, self.language)
+        shown = self._showing.render(seen)
         if shown is None:
             return "unclosed_think"
         said = shown["response"]
@@ -330,7 +330,7 @@ class ToolSelectionGrader(ShippedGrader):
             values["query"] = query
         self._require(values, fields)
         finish = fields.get("finish_reason")
-        shown = self._showing.render({"messages": turns, "finish_reason": finish}, self.language)
+        shown = self._showing.render({"messages": turns, "finish_reason": finish})
         calls = fields.get("tool_calls")
         if calls is None:
             if first == len(turns):

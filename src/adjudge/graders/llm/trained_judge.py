@@ -7,42 +7,39 @@ repair is asked for, which they never saw: the same question is put once more. S
 from text and drop the tags. What then looks the same counts as the same: no thinking and an empty
 one, and an opening tag that the chat template wrote.
 
-Scalar judges: their output as a rank, or as the odds against another's.
+Scalar judges: their output as a rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 
-from adjudge.errors import Cause, ConfigError, GradingFailure
+from adjudge.errors import Cause, ConfigError
 from adjudge.graders.base import view_text
 from adjudge.graders.llm.candidate_view import (
     extract_query,
     get_group_name,
     is_blank,
     missing_field_failure,
-    read_turns,
+    read_exchange,
     require_text_field,
-    split_question,
 )
-from adjudge.graders.llm.comparison import PairwiseGrader, check_against
+from adjudge.graders.llm.comparison import PairwiseGrader
 from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome
 from adjudge.graders.llm.numeric_scores import Activation, ScalarGrader
 from adjudge.graders.llm.ranking import TournamentGrader
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
 from adjudge.graders.llm.trained_judge_card import (
-    JudgeCard,
     JudgeMode,
     read_card,
     read_prompt_config,
 )
-from adjudge.judges.asking import AskPolicy, ask_all, join_failures, sum_costs
+from adjudge.judges.asking import AskPolicy
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.prompts import LanguageEnum, PromptTemplate
 from adjudge.text import THINK_CLOSE, THINK_OPEN
@@ -99,23 +96,18 @@ class TrainedRating(_TrainedGrader):
 
     Fields: ``response``, else the last thing said in ``messages``; and what it answers: ``query``,
     else the conversation before it, else ``prompt``. A response that says nothing, or never ended
-    its thinking, is 0, the candidate's fault, and no judge is asked. ``calibrated`` gives the
-    mean label of such ratings on held-out rows instead; metadata has it as ``expected_label`` in
-    any case, where the card does. ``card``: the judge's folder, where ``model`` is not.
+    its thinking, is 0, the candidate's fault, and no judge is asked. Metadata has the mean label of
+    such ratings on held-out rows as ``expected_label``, where the card does. ``card``: the judge's
+    folder, where ``model`` is not.
     """
 
     type_name = "trained_rating"
     score_range = (0.0, 4.0)
 
-    calibrated: bool = False
     trained_mode: ClassVar[JudgeMode] = "pointwise"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.calibrated and self._prompt_config.ratings is None:
-            raise ConfigError(
-                "calibrated: the judge's card has no calibration of ratings. Leave it out."
-            )
         self.fingerprint = self._prompt_config.template.hash
 
     async def aevaluate(self, *, draw: int = 0, **fields: Any) -> GraderScore:
@@ -132,20 +124,15 @@ class TrainedRating(_TrainedGrader):
         )
         score, metadata = float(told.verdict.value), dict(told.notes)
         if (ratings := self._prompt_config.ratings) is not None:
-            expected = ratings.labels(score)
-            metadata |= {"rating": int(score), "expected_label": expected}
-            score = expected if self.calibrated else score
+            metadata |= {"rating": int(score), "expected_label": ratings.labels(score)}
         return self._result(score, told.verdict.reason, metadata, told.provenance)
 
     def _material(self, fields: Mapping[str, Any]) -> dict[str, Any] | str:
         """What the judge is shown; or why there is nothing to show."""
-        shown = self._showing.render(fields, self.language)
+        shown = self._showing.render(fields)
         if shown is None:
             return "unclosed_think"
-        response = shown.get("response")
-        if response is None and not is_blank(shown.get("messages")):
-            response = split_question(read_turns(shown["messages"]), None)[1]
-        response = require_text_field({"response": response}, "response")
+        response = require_text_field({"response": read_exchange(shown)[1]}, "response")
         said = fields.get("response")  # without the note on a cut
         if is_blank(response) or (
             isinstance(said, str) and is_blank(view_text(said, self._showing.view))
@@ -230,7 +217,12 @@ class RankedScalar(ScalarGrader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        card = _scalar_card(self.model, self.type_name)
+        card = read_card(self.model.model)
+        if card.kind != "scalar":
+            raise ConfigError(
+                f"{self.model.model}: the judge is {card.kind}, but {self.type_name} needs a "
+                "scalar judge"
+            )
         if card.normalisation is None:
             raise ConfigError(
                 f"{self.model.model}: the judge's card has no quantiles. Train it again."
@@ -244,78 +236,3 @@ class RankedScalar(ScalarGrader):
             return found
         metadata = {**found.metadata, "raw": found.score}
         return msgspec.structs.replace(found, score=self._normalise(found.score), metadata=metadata)
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class ScalarPreference(ScalarGrader):
-    """The probability that the response is better than another one, by its card; range [0, 1].
-
-    The judge scores both, and the calibration on held-out pairs says what their difference Δ is
-    worth: σ(Δ/T) by the card's temperature T, or where it has none its isotonic fit. Unlike a
-    judge's own verdict it depends on no order. The other response is the field ``against``. The
-    judge's ``model`` must be the folder of a trained judge; raises :class:`ConfigError` otherwise,
-    and for one without a calibration.
-
-    Equal texts are 0.5 without asking, and a response that says nothing, or never ends its
-    thinking, loses to one that says something. Metadata: ``raw`` (both outputs) and
-    ``calibration`` (``temperature`` or ``isotonic``).
-    """
-
-    type_name = "scalar_preference"
-
-    against: str = "reference"
-    score_range: ScoreRange | None = field(init=False, default=(0.0, 1.0))
-    activation: Activation = field(init=False, default="none")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_against(self.against)
-        model = self.model
-        card = _scalar_card(model, self.type_name)
-        if card.calibration is None or card.calibration.method is None:
-            missing = {} if card.calibration is None else card.calibration.missing
-            why = next(iter(missing.values()), "it was trained before calibration existed")
-            raise ConfigError(
-                f"{model.model}: the judge's card has no calibration ({why}). Use RankedScalar, or "
-                "train the judge with more held-out pairs."
-            )
-        self._calibration = card.calibration
-
-    async def aevaluate(self, **fields: Any) -> GraderScore:
-        """Compare ``response`` with the field ``against``; see the class."""
-        shown = [self._judge_view(fields, name) for name in ("response", self.against)]
-        said = [text is not None and bool(text.strip()) for text in shown]
-        if not all(said) or shown[0] == shown[1]:
-            if said[1] and not said[0]:
-                return self._candidate_fault("the response says nothing")
-            score = 0.5 + (said[0] - said[1]) / 2
-            return self._result(score, "nothing to compare", {}, None)
-        ask = super().aevaluate
-        theirs = {**fields, "response": fields[self.against], "finish_reason": None}
-        told = await ask_all([partial(ask, **fields), partial(ask, **theirs)])
-        found = [one for one in told if isinstance(one, GraderScore)]
-        sources = [one.provenance for one in found]
-        if failed := [one for one in told if isinstance(one, GradingFailure)]:
-            message = f"{len(failed)} of two responses have no score: {failed[0]}"
-            raise join_failures(failed, message, {}, answered=sources)
-        ours, other = (one.score for one in found)
-        metadata = {"raw": [ours, other], "calibration": self._calibration.method}
-        if unseen := sum(one.metadata.get("truncated_tokens", 0) for one in found):
-            metadata["truncated_tokens"] = unseen
-        score = self._calibration.probability(ours - other)
-        return self._result(score, "", metadata, sum_costs(sources))
-
-    def _judge_view(self, fields: dict[str, Any], name: str) -> str | None:
-        """A response as the judge sees it; ``None`` when its thinking never ended."""
-        text = require_text_field(fields, name, "a comparison")
-        shown = self._showing.render({"response": text}, self.language)
-        return None if shown is None else shown["response"]
-
-
-def _scalar_card(model: ChatModel, asked: str) -> JudgeCard:
-    card = read_card(model.model)
-    if card.kind != "scalar":
-        raise ConfigError(
-            f"{model.model}: the judge is {card.kind}, but {asked} needs a scalar judge"
-        )
-    return card

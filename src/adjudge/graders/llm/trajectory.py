@@ -215,7 +215,7 @@ class _TrajectoryGrader(ShippedGrader):
         if count_opening_turns(turns) == len(turns):
             raise missing_field_failure(("messages with a turn of the assistant",), fields)
         finish = fields.get("finish_reason")
-        shown = self._showing.render({"messages": turns, "finish_reason": finish}, self.language)
+        shown = self._showing.render({"messages": turns, "finish_reason": finish})
         if shown is None:
             return "unclosed_think"
         values = self._prompt_values(fields)

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from adjudge.errors import ConfigError
 from adjudge.graders.base import FunctionGrader, GraderTraits, RuleGrader, is_listwise
 from adjudge.graders.llm.comparison import PairJudge, PairwiseGrader
-from adjudge.graders.llm.llm_grader import LLMGrader
+from adjudge.graders.llm.judge_grader import LLMGrader
 from adjudge.graders.llm.multi_judge import MultiJudge
 from adjudge.graders.llm.numeric_scores import ExpectedScoreGrader
 from adjudge.graders.llm.ranking import ListwiseGrader

@@ -256,6 +256,15 @@ class ReplyCache:
             if not {"stream_only", "no_temperature"} & failure.metadata.keys():  # it is asked again
                 self._failed[key] = came, data
 
+    def keep(self, key: str, outcome: Reply | Exception | None, call: ChatCall) -> None:
+        """Store what ``call`` ended with, if that is an outcome."""
+        if isinstance(outcome, Reply):
+            self.put(key, outcome, call)
+        elif isinstance(outcome, GradingFailure):
+            self.put_failure(key, outcome, call)
+        else:
+            self.forget(key)
+
     def forget(self, key: str) -> None:
         """The call that :meth:`get` knew nothing of has ended without an outcome."""
         self._out.pop(key, None)

@@ -11,16 +11,6 @@
                                      it failed, and may pass: waits ──────┤
                                      silent for too long ─────────────────┘
 
-====================  =============================================================================
-:meth:`Endpoint.ask`  takes over a call, and waits for its outcome
-``_pump``             sends what waits, while there are slots, rates, money and a server that works
-``_post``             is one send, and the only asyncio task; ``_on_end`` sorts its ends
-``_on_reply``         the first complete reply wins; another send of the call is cancelled
-``_on_failure``       waits for a retry, or fails, unless another send of the call goes on
-``_on_cancelled``     is sent again after silence
-``_sweep``            whatever time brings: retries, second copies, silence, the deadline
-====================  =============================================================================
-
 A call ends in exactly one way: a reply, a failure that no retry cures, its attempts used up, its
 deadline, or its caller's cancellation.
 """
@@ -29,8 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import hashlib
 import heapq
 import itertools
 import random
@@ -44,16 +32,22 @@ import msgspec
 from adjudge.engine.clock import PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.asking import find_error_kind
-from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, Transport, Wire
-from adjudge.judges.cassette.encoding import encode_reply_form
-from adjudge.judges.endpoint.limits import (
+from adjudge.judges.base import ChatCall, HttpRequest, Reply, Transport, Wire
+from adjudge.judges.endpoint.calls import (
     RETRYABLE_KINDS,
     UNHEALTHY_KINDS,
+    Call,
+    JoinKey,
+    Replica,
+    Send,
+    Servers,
+    make_join_key,
+    pick_replica,
+)
+from adjudge.judges.endpoint.limits import (
     AdaptiveLimit,
     HedgeBudget,
     LatencyDigest,
-    OutageDetector,
-    Reservation,
     SendCost,
     full_jitter,
 )
@@ -65,8 +59,6 @@ from adjudge.judges.endpoint.settings import (
     SpendCeiling,
 )
 from adjudge.judges.wire.common import hide_key, hide_key_in_failure, parse_retry_after
-from adjudge.text import encode_exactly
-from adjudge.types import Provenance
 
 if TYPE_CHECKING:
     from adjudge.judges.cassette.cache import ReplyCache
@@ -74,67 +66,6 @@ if TYPE_CHECKING:
 _MAX_HEDGES = 2
 _BUSY = 0.9
 """While more of the slots are in use, no call gets a second copy."""
-
-_MAX_FORBIDDEN_IN_ROW = 8
-"""So many different requests are not all ones that a firewall objects to."""
-
-
-class Replica:
-    """One base URL: what is in flight there, and whether it works."""
-
-    def __init__(self, url: str, detector: OutageDetector) -> None:
-        self.url, self.detector = url, detector
-        self.in_flight = self.sends = 0
-
-
-class Call(msgspec.Struct, eq=False):
-    """One call; ``waiters`` are all who get its outcome. Times are those of the timer's clock."""
-
-    chat_call: ChatCall
-    wire: Wire
-    request: HttpRequest
-    price: Price | None
-    cache_key: str | None
-    join_key: tuple[int, int, str, bytes] | None
-    reserved: Reservation
-    latencies: LatencyDigest
-    asked_at: float
-    deadline: float
-    waiters: list[asyncio.Future[Reply]] = []
-    why: str = "sends"
-    """Why it is sent next: ``sends`` (for the first time), ``retries`` or ``timeouts``."""
-    sends: list[Send] = []
-    """Those that are out."""
-    first_sends: int = 0
-    """How often it was sent, hedges apart."""
-    hedges: int = 0
-    timeouts: int = 0
-    """How often it was sent again for silence."""
-    failure: GradingFailure | None = None
-    avoid: Replica | None = None
-
-
-class Send(msgspec.Struct, eq=False):
-    """One HTTP request of a call; ``dropped`` says why it was cancelled.
-
-    ``late``; ``lost`` to another one; ``left`` by all.
-    """
-
-    call: Call
-    server: Replica
-    why: str
-    probe: bool
-    at: float
-    task: asyncio.Task[Reply] | None = None
-    left: bool = False
-    """Its task has begun."""
-    response: HttpResponse | None = None
-    dropped: str = ""
-
-    @property
-    def hedge(self) -> bool:
-        """Whether it is a second copy."""
-        return self.why == "hedges"
 
 
 class Endpoint:
@@ -165,25 +96,19 @@ class Endpoint:
         self._provider = base_urls[0] if provider is None else provider
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
         policy = self._policy = policy or CallPolicy()
-        detectors = [
-            OutageDetector(policy.breaker_failures, policy.breaker_cooldown_s) for _ in base_urls
-        ]
-        self.servers = [*map(Replica, base_urls, detectors)]
+        self._servers = Servers(base_urls, policy)
         self._latencies: defaultdict[str, LatencyDigest] = defaultdict(LatencyDigest)
         self._stats = EndpointStats()
         self._cost = SendCost(s, self._stats, budget)
         self._limit = AdaptiveLimit(policy.start_concurrency, s.max_concurrency)
         self._hedges = HedgeBudget()
-        self._joinable: dict[tuple[int, int, str, bytes], Call] = {}
+        self._joinable: dict[JoinKey, Call] = {}
         self._open: dict[Call, None] = {}  # that have not ended, in the order of their deadlines
         self._live: dict[Send, None] = {}  # that are out, in the order of sending
         self._first: deque[Call] = deque()  # that are sent again
         self._new: deque[Call] = deque()
         self._retries: list[tuple[float, int, Call]] = []
         self._ticket = itertools.count()  # of equal times the first to come goes first
-        self._reached = False  # until a server was reached, no call waits for one
-        self._last_failure: GradingFailure | None = None  # since a server answered, of any call
-        self._forbidden: dict[str | bytes, float] = {}  # in a row, and when each was first
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
@@ -204,23 +129,14 @@ class Endpoint:
         return self._stats.calls > self._stats.answered + sum(self._stats.failures.values())
 
     @property
-    def outage(self) -> GradingFailure | None:
-        """Why nothing is sent while calls wait: all servers are down; else ``None``.
-
-        Of a server that has never been reached what went wrong is the whole cause.
-        """
-        last = self._last_failure
-        if any(server.detector.is_up for server in self.servers):
-            return None
-        if last is not None and not self._reached:
-            return last
-        cause = "" if last is None else f"; last: {last}"
-        return GradingFailure(ErrorKind.CIRCUIT_OPEN, f"the circuit breaker is open{cause}")
+    def servers(self) -> list[Replica]:
+        """Its base URLs, and whether they work."""
+        return self._servers.all
 
     @property
-    def _lasting_outage(self) -> GradingFailure | None:
-        """An outage that no call waits for: of servers that have never been reached."""
-        return None if self._policy.breaker_waits and self._reached else self.outage
+    def outage(self) -> GradingFailure | None:
+        """Why nothing is sent while calls wait; see :class:`Servers`."""
+        return self._servers.outage
 
     async def ask(
         self, chat_call: ChatCall, wire: Wire, *, price: Price | None = None, keep: bool = True
@@ -259,7 +175,9 @@ class Endpoint:
             request = wire.request(chat_call)
             if not isinstance(request, HttpRequest):  # where the wire must find out something first
                 request = await request
-            join = self._deduplication_key(chat_call, request)
+            kept_anyway = cache is not None and cache.sampled
+            joins = kept_anyway or chat_call.sampling.get("temperature") == 0
+            join = make_join_key(chat_call, request) if joins else None
         except GradingFailure as failure:
             if cache is not None and key is not None:
                 cache.put_failure(key, failure, chat_call)
@@ -316,21 +234,6 @@ class Endpoint:
         await self.wait_for_cancelled(None)
         await self._transport.aclose()
 
-    def _deduplication_key(
-        self, call: ChatCall, request: HttpRequest
-    ) -> tuple[int, int, str, bytes] | None:
-        """What two calls share a reply by, if they may.
-
-        A wire may leave out of the body what was asked for, so the reply's form goes with it. A NUL
-        parts the two; the form, being JSON, has none.
-        """
-        kept_anyway = self._cache is not None and self._cache.sampled
-        if not (kept_anyway or call.sampling.get("temperature") == 0):
-            return None
-        form = encode_reply_form(call)
-        said = request.body + b"\0" + form if form else request.body
-        return call.draw, call.attempt, request.path, said
-
     # ── there is room: a call is sent ────────────────────────────────────────────────────────────
 
     def _pump(self) -> None:
@@ -364,8 +267,8 @@ class Endpoint:
                 return None
             asked = f"the server asked to wait for {limit.asked_until - now:.0f} s more"
             raise GradingFailure(ErrorKind.RATE_LIMITED, asked)
-        server = pick_replica(self.servers, now, call.chat_call.group, call.avoid)
-        if server is None and (end := self._lasting_outage) is not None:
+        server = pick_replica(self._servers.all, now, call.chat_call.group, call.avoid)
+        if server is None and (end := self._servers.lasting_outage) is not None:
             raise end
         return server if server is not None and self._cost.admits(call.reserved, now) else None
 
@@ -380,15 +283,10 @@ class Endpoint:
         send.task = asyncio.get_running_loop().create_task(self._post(send))
         send.task.add_done_callback(partial(self._on_end, send))
 
-    # ── one send, from start to outcome ──────────────────────────────────────────────────────────
-
     async def _post(self, send: Send) -> Reply:
         send.left = True
-        call, stats = send.call, self._stats
-        stats.sends += 1
-        stats.retries += send.why == "retries"
-        stats.timeouts += send.why == "timeouts"
-        stats.hedges += send.hedge
+        call = send.call
+        self._stats.count_send(send.why)
         send.response = await self._transport.post(send.server.url, call.request)
         try:
             return hide_key(call.wire.reply(call.chat_call, send.response), call.request)
@@ -419,7 +317,7 @@ class Endpoint:
         """The first complete reply: it wins."""
         call, now = send.call, self._timer_time(self._time())
         self._on_answer(send)
-        self._forbidden.clear()
+        self._servers.accepted()
         if not send.hedge:
             call.latencies.add(now - send.at)
         usage = self._cost.book_usage(call.reserved, call.price, reply.usage)
@@ -430,43 +328,32 @@ class Endpoint:
         self._hedges.earn()
         self._stats.hedge_wins += send.hedge
         self._stats.latencies.add(now - call.asked_at)
-        provenance = Provenance(
-            source="live",
-            model=reply.model,
-            prompt_hash=call.cache_key or reply.provenance.prompt_hash,
-            usage=usage,
-            latency_s=now - call.asked_at,
-            attempts=call.first_sends + call.hedges,
-            hedged=send.hedge,
-        )
-        reply = msgspec.structs.replace(reply, usage=usage, provenance=provenance)
+        reply = send.complete(reply, usage, now)
         self._end(call, reply)
         for waiter in call.waiters:
             if not waiter.done():
                 waiter.set_result(reply)
                 if len(call.waiters) > 1:  # what is paid once is not each one's expense
-                    shared = msgspec.structs.replace(provenance, source="shared")
+                    shared = msgspec.structs.replace(reply.provenance, source="shared")
                     reply = msgspec.structs.replace(reply, provenance=shared)
 
     def _on_answer(self, send: Send) -> None:
         """A server said something, if only "no"."""
-        self._reached = True
-        self._last_failure = None  # what is said after it has another cause
-        if send.probe and self.outage is not None:
+        if send.probe and (self.outage is not None):
             self._limit.restart()
-        send.server.detector.answered(send.probe)
-
-    def _on_silence(self, send: Send, failure: GradingFailure | None = None) -> None:
-        """A server failed, was not reached, or kept silent (no ``failure``)."""
-        self._reached |= failure is None or failure.metadata.get("sent", True)
-        self._last_failure = failure or self._last_failure
-        send.server.detector.failed(self._time(), send.probe)
+        self._servers.answered(send)
 
     def _on_failure(self, send: Send, failure: GradingFailure) -> None:
         """A send failed; the call may go on by its other send or a retry."""
         call, now = send.call, self._time()
         if failure.kind is ErrorKind.AUTH and failure.metadata.get("status") == 403:
-            failure = self._classify_forbidden(call, failure)
+            failure = self._servers.classify_forbidden(
+                send,
+                failure,
+                self._timer.now(),
+                oldest=next(iter(self._live), None),
+                worked=bool(self._stats.latencies.buckets),
+            )
         kind, response = failure.kind, send.response
         status, headers = (response.status, response.headers) if response else (0, {})
         if status >= 300 or failure.metadata.get("sent") is False:  # nobody bills that
@@ -475,7 +362,7 @@ class Endpoint:
             self._cost.book_reservation(call.reserved)
         self._stats.send_failures[kind] += 1
         if kind in UNHEALTHY_KINDS:
-            self._on_silence(send, failure)
+            self._servers.failed(send, now, failure)
         else:
             self._on_answer(send)
         wait = parse_retry_after(headers)
@@ -490,28 +377,10 @@ class Endpoint:
         delay = full_jitter(call.first_sends, self._rng)
         due = self._timer_time(now) + (delay if wait is None else wait + min(delay, 0.5))
         tries = call.first_sends < self._settings.max_attempts and due < call.deadline
-        if passes and tries and self._lasting_outage is None:
+        if passes and tries and self._servers.lasting_outage is None:
             heapq.heappush(self._retries, (due, next(self._ticket), call))
         else:
             self._fail(call, failure)
-
-    def _classify_forbidden(self, call: Call, failure: GradingFailure) -> GradingFailure:
-        """Whether a 403 is about the key (``auth``, which stops a run) or about one request.
-
-        Firewalls and filters of content answer 403 as well, so that a policy could stop a run by
-        what it writes. A 403 is about the key once nothing that was sent before the first 403 in a
-        row is still out (it may yet be answered), and, where the key has worked, 8 different
-        requests are in that row. A group's requests count as one: they share what may be objected
-        to.
-        """
-        row = self._forbidden
-        row.setdefault(call.chat_call.group or call.request.body, self._timer.now())
-        oldest = next(iter(self._live), None)
-        settled = oldest is None or oldest.at > next(iter(row.values()))
-        worked = self._stats.latencies.buckets
-        if settled and (not worked or len(row) >= _MAX_FORBIDDEN_IN_ROW):
-            return failure
-        return GradingFailure(ErrorKind.REFUSED, str(failure), failure.metadata)
 
     def _on_cancelled(self, send: Send) -> None:
         """A send was cancelled: by us for a reason, or from outside where the loop ends."""
@@ -524,7 +393,7 @@ class Endpoint:
             call.latencies.add(1.5 * (self._timer_time(self._time()) - send.at))
         if reason == "late":
             self._stats.send_failures[ErrorKind.TIMEOUT] += 1
-            self._on_silence(send)
+            self._servers.failed(send, self._time())
         else:
             send.server.detector.abandoned(send.probe)
         if call not in self._open:
@@ -536,17 +405,10 @@ class Endpoint:
             call.why = "timeouts"
             self._first.append(call)
 
-    def _cancel(self, send: Send, reason: str) -> None:
-        if not send.dropped and send.task is not None:
-            send.dropped = reason
-            send.task.cancel()
-
-    # ── the end ──────────────────────────────────────────────────────────────────────────────────
-
     def _fail(self, call: Call, error: Exception) -> None:
         """End a call without a reply."""
         if isinstance(error, GradingFailure):
-            metadata = {**error.metadata, "attempts": call.first_sends + call.hedges}
+            metadata = {**error.metadata, "attempts": call.attempts}
             error = GradingFailure(error.kind, str(error), metadata)
         if call in self._open:
             self._end(call, error)
@@ -558,21 +420,10 @@ class Endpoint:
             del self._joinable[call.join_key]
         try:
             if self._cache is not None and call.cache_key is not None:
-                if isinstance(outcome, Reply):
-                    self._cache.put(call.cache_key, outcome, call.chat_call)
-                elif isinstance(outcome, GradingFailure):
-                    self._cache.put_failure(call.cache_key, outcome, call.chat_call)
-                else:
-                    self._cache.forget(call.cache_key)
+                self._cache.keep(call.cache_key, outcome, call.chat_call)
         except Exception as error:  # noqa: BLE001  (who asked must know that it cannot be kept)
             outcome = error
-        for waiter in call.waiters:
-            if isinstance(outcome, Exception) and not waiter.done():
-                waiter.set_exception(outcome)
-            elif outcome is None:
-                waiter.cancel()
-        for send in call.sends:
-            self._cancel(send, "lost" if isinstance(outcome, Reply) else "left")
+        call.end(outcome)
 
     # ── time passes ──────────────────────────────────────────────────────────────────────────────
 
@@ -611,12 +462,12 @@ class Endpoint:
         deadline_s = self._settings.deadline_s
         for send in call.sends:
             if now - send.at >= min(call.latencies.give_up_s, deadline_s / 4):
-                self._cancel(send, "late")
+                send.cancel("late")
         kind, said, failure = ErrorKind.TIMEOUT, "no complete reply within", call.failure
         if not call.sends and self.outage is not None:
             kind, said = ErrorKind.CIRCUIT_OPEN, "the server did not recover within"
-            failure = failure or self._last_failure
-        said += f" {deadline_s:g} s ({call.first_sends + call.hedges} sends)"
+            failure = failure or self._servers.last_failure
+        said += f" {deadline_s:g} s ({call.attempts} sends)"
         last = {} if failure is None else {"last_failure": str(failure.kind)}
         cause = "" if failure is None else f"; last: {failure}"
         self._fail(call, GradingFailure(kind, said + cause, last))
@@ -627,9 +478,9 @@ class Endpoint:
         others = any(not other.dropped for other in call.sends if other is not send)
         if others or call.first_sends < self._settings.max_attempts:
             call.avoid = send.server
-            self._cancel(send, "late")
+            send.cancel("late")
         elif send.probe:  # it may go on, but others need not wait for it
-            self._on_silence(send)
+            self._servers.failed(send, self._time())
             send.probe = False
 
     def _hedge(self, send: Send) -> None:
@@ -645,32 +496,3 @@ class Endpoint:
                 self._launch(call, server, now, "hedges")
                 call.hedges += 1
                 self._hedges.spend()
-
-
-def pick_replica(
-    servers: Sequence[Replica], now: float, group: str | None, avoid: Replica | None
-) -> Replica | None:
-    """The server for a call that is sent now; ``None`` while all are down.
-
-    One that is due for its probe goes first: otherwise it would never come back. ``avoid`` is
-    where this call failed or hangs, taken only when there is nothing else. Calls of a ``group``
-    go to one server (rendezvous hashing, so that a lost server moves only its own groups),
-    unless it has more than twice the least busy one's calls, and 8. The rest goes to the least
-    busy.
-    """
-    able = [server for server in servers if server.detector.admits(now)]
-    if len(able) < 2:
-        return able[0] if able else None
-    able = [server for server in able if server is not avoid]
-    due = [server for server in able if not server.detector.is_up]
-    idlest = min(due or able, key=lambda server: (server.in_flight, server.sends))
-    if due or group is None:
-        return idlest
-    home = max(able, key=lambda server: _rendezvous_weight(group, server.url))
-    return idlest if home.in_flight > 2 * idlest.in_flight + 8 else home
-
-
-@functools.lru_cache(maxsize=16_384)
-def _rendezvous_weight(group: str, url: str) -> bytes:
-    """Python's own hash differs between processes; the ranks of one run should agree."""
-    return hashlib.blake2b(encode_exactly(f"{url}\n{group}"), digest_size=8).digest()

@@ -144,7 +144,7 @@ class SpendCeiling:
         self.spent = 0.0
         self.reserved = 0.0
         self.sends = self.out = 0
-        self.on_change: Callable[[], None] = _do_nothing
+        self.on_change: Callable[[], None] = lambda: None
 
     def admits(self, estimate: float, _now: float = 0.0) -> bool:
         """Whether there is room now: calls that are out may cost less than their reservations.
@@ -173,10 +173,6 @@ class SpendCeiling:
         self.reserved = max(0.0, self.reserved - estimate) if self.out else 0.0
         with suppress(OSError):  # it stops the next send
             self.on_change()
-
-
-def _do_nothing() -> None:
-    """Nobody keeps what changes."""
 
 
 _PER_E_FOLD = 1 / math.log(1.02)
@@ -254,6 +250,12 @@ class EndpointStats(msgspec.Struct, kw_only=True):
     circuit_opened: int = 0
     loop_lag_max_s: float = 0.0
     """The longest that the event loop was busy elsewhere; such time counts towards no timeout."""
+
+    def count_send(self, why: str) -> None:
+        """A request goes out; ``why`` as in :class:`~adjudge.judges.endpoint.calls.Call`."""
+        self.sends += 1
+        if why != "sends":
+            setattr(self, why, getattr(self, why) + 1)
 
     def spent(self, usage: Usage, cost: float | None) -> None:
         """A reply reported ``usage``, worth ``cost`` dollars."""

@@ -24,6 +24,7 @@ from adjudge.judges.base import (
     HttpResponse,
     Reply,
     RouteName,
+    TextTurns,
     Wire,
     check_scored_conversation,
 )
@@ -44,7 +45,6 @@ from adjudge.judges.wire.classifier import (
     ClassifierWire,
     find_form,
 )
-from adjudge.judges.wire.common import TextTurns
 from adjudge.judges.wire.transport import normalize_url
 
 _log = logging.getLogger("adjudge")
@@ -115,8 +115,10 @@ class _RouteSearch:
                     raise ConfigError(
                         f"model: {failure}. Serve a model with one output (num_labels = 1)."
                     ) from None
-                if not _is_elsewhere(failure):
-                    raise
+                status = failure.metadata.get("status")
+                is_malformed = failure.kind is ErrorKind.SERVER_ERROR and status == 200
+                if status not in _NO_ROUTE and not is_malformed:
+                    raise  # another route would not answer either
                 problems.append(f"{route.path} ({route.server}): {failure}")
             else:
                 return await self._examine(route, scores)
@@ -155,7 +157,7 @@ class _RouteSearch:
 
     async def _examine(self, route: ClassifierRoute, scores: tuple[float, ...]) -> ScalarRoute:
         """Whether ``scores`` are raw outputs."""
-        is_raw = not _may_be_probabilities(scores)
+        is_raw = not all(0.0 <= score <= 1.0 for score in scores) and len(set(scores)) > 1
         if not is_raw and route.activation is not None:
             # Raw outputs may lie between 0 and 1 by chance: does the field change anything?
             active = await self._probe(route, raw=False)
@@ -180,17 +182,6 @@ class _RouteSearch:
         if route.name == "judge":
             template = "server"
         return ScalarRoute(route.name, route.server, template, is_raw or None, scores, self._probes)
-
-
-def _is_elsewhere(failure: GradingFailure) -> bool:
-    """Whether another route may answer: this one is not there, or wants another request."""
-    status = failure.metadata.get("status")
-    is_malformed = failure.kind is ErrorKind.SERVER_ERROR and status == 200
-    return status in _NO_ROUTE or is_malformed
-
-
-def _may_be_probabilities(scores: Sequence[float]) -> bool:
-    return all(0.0 <= score <= 1.0 for score in scores) or len(set(scores)) == 1
 
 
 def _advise_raw(route: ClassifierRoute) -> str:

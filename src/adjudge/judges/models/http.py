@@ -319,18 +319,15 @@ class HttpChatModel(ChatModel):
                 if "stream_only" in said and line.streaming is not None and not streams:
                     connection.stream_only.add(self.model)
                 elif "no_temperature" in said and call.sampling.get("temperature") == 0 and not own:
-                    self._leave_temperature(connection)
+                    if self.model not in connection.own_temperature:
+                        _log.warning(
+                            "%s: the judge refuses temperature 0. It is asked without one from now "
+                            "on, so its replies may differ from call to call",
+                            self.model,
+                        )
+                    connection.own_temperature.add(self.model)
                 else:
                     raise
-
-    def _leave_temperature(self, connection: Connection) -> None:
-        if self.model not in connection.own_temperature:
-            connection.own_temperature.add(self.model)
-            _log.warning(
-                "%s: the judge refuses temperature 0. It is asked without one from now on, so its "
-                "replies may differ from call to call",
-                self.model,
-            )
 
     async def _connect(self, key: str | None) -> LoopBinding:
         connection = await connect(self._endpoint_key, key)

@@ -81,9 +81,23 @@ class BatchQueue(Generic[_Question, _Answer]):
 
     def _work(self) -> None:
         """Answer what waits, unless it was in the lot of an earlier question."""
-        taken = [one for one in self._take_lot() if one[1].set_running_or_notify_cancel()]
-        if taken:
-            self._answer_lot([q for q, _ in taken], [future for _, future in taken])
+        lot = [one for one in self._take_lot() if one[1].set_running_or_notify_cancel()]
+        if not lot:
+            return
+        error: Exception = GradingFailure(ErrorKind.BUG, "the local model gave no answer")
+        try:
+            for place, said in self._answer([question for question, _ in lot]):
+                if isinstance(said, GradingFailure):
+                    lot[place][1].set_exception(said)
+                else:
+                    lot[place][1].set_result(said)
+        except ConfigError as wrong:
+            error = wrong
+        except Exception as broken:  # noqa: BLE001  (the model has failed all of these)
+            error = _model_failure(broken)
+        for _, future in lot:
+            if not future.done():
+                future.set_exception(error)
 
     def _take_lot(self) -> list[_Asked[_Question, _Answer]]:
         lot: list[_Asked[_Question, _Answer]] = []
@@ -94,28 +108,6 @@ class BatchQueue(Generic[_Question, _Answer]):
                 left = end - time.monotonic() if len(lot) < self._size else 0.0
                 lot.append(self._waiting.get(timeout=max(left, 0.0)))
         return lot
-
-    def _answer_lot(
-        self, questions: list[_Question], futures: list[concurrent.futures.Future[_Answer]]
-    ) -> None:
-        try:
-            for place, said in self._answer(questions):
-                if isinstance(said, GradingFailure):
-                    futures[place].set_exception(said)
-                else:
-                    futures[place].set_result(said)
-        except ConfigError as error:
-            _fail_futures(futures, error)
-        except Exception as error:  # noqa: BLE001  (the model has failed all of these)
-            _fail_futures(futures, _model_failure(error))
-        else:
-            _fail_futures(futures, GradingFailure(ErrorKind.BUG, "the local model gave no answer"))
-
-
-def _fail_futures(futures: Sequence[concurrent.futures.Future[Any]], error: Exception) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_exception(error)
 
 
 def _model_failure(error: Exception) -> GradingFailure:

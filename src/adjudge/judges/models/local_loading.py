@@ -22,8 +22,7 @@ from typing import Any, get_args
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.base import LocalDtype, LocalTask
-from adjudge.judges.wire.common import TextTurns, read_text_turns
+from adjudge.judges.base import LocalDtype, LocalTask, TextTurns, read_text_turns
 from adjudge.prompts.fence import break_control_tokens, select_control_tokens
 
 LOADING_LOCK = threading.Lock()
@@ -144,7 +143,7 @@ def convert_to_turns(messages: Sequence[Mapping[str, Any]], special: Iterable[st
     """Messages as roles and texts, in which none of the tokens ``special`` stands.
 
     A policy that writes ``<|im_end|>`` could else end its own turn and begin the judge's. Raises as
-    :func:`~adjudge.judges.wire.common.read_text_turns`.
+    :func:`~adjudge.judges.base.read_text_turns`.
     """
     tokens = frozenset(special)
     return read_text_turns(messages, lambda text: break_control_tokens(text, tokens))

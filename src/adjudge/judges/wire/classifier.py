@@ -23,7 +23,15 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, RouteName, ScalarReading
+from adjudge.judges.base import (
+    ChatCall,
+    HttpRequest,
+    HttpResponse,
+    Reply,
+    RouteName,
+    ScalarReading,
+    read_text_turns,
+)
 from adjudge.judges.wire.common import (
     ReplyBody,
     build_headers,
@@ -32,7 +40,6 @@ from adjudge.judges.wire.common import (
     encode_body,
     malformed_failure,
     parse_token_count,
-    read_text_turns,
     response_failure,
 )
 from adjudge.prompts.fence import break_token_patterns

@@ -29,7 +29,7 @@ import functools
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
@@ -38,7 +38,6 @@ import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse, Reply
-from adjudge.messages import content_text
 from adjudge.types import Usage
 
 _encoder = msgspec.json.Encoder()
@@ -72,36 +71,6 @@ def encode_body(body: Mapping[str, Any]) -> bytes:
     except RecursionError:
         problem = "messages, schema or sampling are nested too deeply"
     raise GradingFailure(ErrorKind.INVALID_INPUT, f"the call cannot be sent: {problem}")
-
-
-TextTurns = list[dict[str, str]]
-"""Roles and texts."""
-
-
-def read_text_turns(
-    messages: Sequence[Mapping[str, Any]], clean: Callable[[str], str]
-) -> TextTurns:
-    """Messages as roles and texts, each text cleaned by ``clean``.
-
-    Raises ``GradingFailure``: ``invalid_input`` for what is no message, ``unsupported`` for parts
-    that are no text (images), which such a judge is not shown.
-    """
-    turns = []
-    for place, message in enumerate(messages):
-        role, content = message.get("role"), message.get("content")
-        if not isinstance(role, str):
-            raise GradingFailure(ErrorKind.INVALID_INPUT, f"messages[{place}] has no role")
-        if isinstance(content, list) and any(not _is_text(part) for part in content):
-            raise GradingFailure(
-                ErrorKind.UNSUPPORTED, "this judge reads text only, no images or other parts"
-            )
-        turns.append({"role": role, "content": clean(content_text(content))})
-    return turns
-
-
-def _is_text(part: Any) -> bool:
-    text = part.get("text") if isinstance(part, Mapping) else part
-    return isinstance(text, str)
 
 
 def parse_token_count(value: Any) -> int | None:

@@ -151,7 +151,11 @@ class AiohttpTransport:
                 break
             size += len(chunk)
             if size > self._max_body_bytes:
-                raise _too_long_failure(response.status, self._max_body_bytes)
+                raise GradingFailure(
+                    ErrorKind.SERVER_ERROR,
+                    f"the response is longer than {self._max_body_bytes} bytes",
+                    {"status": response.status, "headers": {}},
+                )
             chunks.append(chunk)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks), cut
 
@@ -312,11 +316,3 @@ def _connection_failure(error: Exception, base_url: str) -> GradingFailure:
         why = f"the connection broke ({type(error).__name__})"
     metadata = {"sent": False} if isinstance(error, _BEFORE_SENDING) else {}
     return GradingFailure(ErrorKind.CONNECTION, f"no response from {base_url}: {why}", metadata)
-
-
-def _too_long_failure(status: int, limit: int) -> GradingFailure:
-    return GradingFailure(
-        ErrorKind.SERVER_ERROR,
-        f"the response is longer than {limit} bytes",
-        {"status": status, "headers": {}},
-    )
