@@ -23,7 +23,6 @@ _TEXTS = {
     "by the words that they quote), length (favours long candidates) or echo [default: as the "
     "other options imply].",
     "reply": "fixed: the reply's text, sent unchanged.",
-    "reasoning": "fixed: reasoning, sent in its own field.",
     "script": "scripted: a JSONL file of texts or {reply, when, reasoning}.",
     "keywords": "rubric: a word that counts in the score. Can be repeated.",
     "latency": "fixed:S, lognormal:MEDIAN,SIGMA, hang:PROB,S, or load:S "

@@ -13,7 +13,8 @@ from adjudge.client.exchange import decode_object, make_post, read_response, wit
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpResponse, Transport
-from adjudge.judges.endpoint.limits import RETRYABLE_KINDS, full_jitter
+from adjudge.judges.endpoint.calls import RETRYABLE_KINDS
+from adjudge.judges.endpoint.limits import full_jitter
 from adjudge.judges.wire.common import parse_retry_after
 from adjudge.judges.wire.transport import AiohttpTransport, normalize_url
 from adjudge.wire import JUDGE_KEY_VARIABLE, GroupRequest, JudgeResponse

@@ -22,8 +22,8 @@ from adjudge.datasets.rows import (
     render_transcript,
     split_answers,
 )
-from adjudge.graders.llm.trained_judge_card import card_prompt
 from adjudge.datasets.sources import is_on_hub
+from adjudge.graders.llm.trained_judge_card import card_prompt
 from adjudge.intake.rendered import template_opens_thinking
 from adjudge.stats.predictions import RatingCalibration
 from adjudge.verdicts import Verdict
