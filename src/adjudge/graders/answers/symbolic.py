@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import log10
 from typing import Any
 
-from adjudge.engine.phases import InputTooLarge, WorkerPhase, enter_phase
+from adjudge.engine.worker import InputTooLarge, WorkerPhase, enter_phase
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.installation import install_command
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from adjudge.engine.phases import WorkerPhase, enter_phase
 from adjudge.engine.processes import get_pool
+from adjudge.engine.worker import WorkerPhase, enter_phase
 from adjudge.errors import CandidateLimitExceeded, ErrorKind, GradingFailure
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
