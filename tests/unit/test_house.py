@@ -77,7 +77,6 @@ SMALL_ON_PURPOSE = {
     "adjudge.cli.models": "loaded by the program when the command is asked for",
     "adjudge.judges.models.llama_server": "run by its path, in a child process",
     "adjudge.rollouts.formats.catalog": "imports all formats: only where a row needs one",
-    "adjudge.service.ray_router": "loaded by Ray Serve by its name",
     "adjudge.trainers.trl_environments": "imported by users, by its path",
     "adjudge.trainers.verl.register": "loaded by verl as a file",
     "adjudge_lab.judge_training.verl.register": "loaded by verl as a file",
