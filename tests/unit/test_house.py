@@ -74,7 +74,6 @@ SMALL = 60
 SMALL_ON_PURPOSE = {
     "adjudge.hosts": "a security rule that many rooms ask",
     "adjudge.judges.models.llama_server": "run by its path, in a child process",
-    "adjudge.service.ray_router": "loaded by Ray Serve by its name",
     "adjudge.trainers.trl_functions": "imported by users, by its path",
     "adjudge.trainers.verl.register": "loaded by verl as a file",
     "adjudge_lab.judge_training.verl.register": "loaded by verl as a file",

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from adjudge.engine.phases import WorkerPhase
 from adjudge.engine.processes import WorkerPool, get_pool
+from adjudge.engine.worker import WorkerPhase
 from adjudge.errors import CandidateLimitExceeded, ErrorKind, GradingFailure, is_suspect
 
 PID = "os:getpgid"  # of 0: the group that the child leads, so its own number
@@ -94,7 +94,7 @@ FOR_EVER = "10 ** 10 ** 10"
 
 def in_phases(*steps: tuple[WorkerPhase, str]) -> str:
     """An expression that does each step in its phase."""
-    phases = "__import__('adjudge.engine.phases', fromlist=['x'])"
+    phases = "__import__('adjudge.engine.worker', fromlist=['x'])"
     return ", ".join(
         f"{phases}.enter_phase({phases}.WorkerPhase({str(phase)!r})), {body}"
         for phase, body in steps

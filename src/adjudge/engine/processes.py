@@ -28,7 +28,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.engine.phases import WorkerPhase
+from adjudge.engine.worker import WorkerPhase
 from adjudge.errors import CandidateLimitExceeded, ErrorKind, GradingFailure
 
 START_DEADLINE_S = 60.0
@@ -345,7 +345,7 @@ class WorkerPool:
 
         ``function`` is ``"module:function"``, importable in a fresh interpreter; a ``warm_up()``
         in its module runs once beforehand. ``phase`` is what it begins with; it may enter others
-        (:func:`~adjudge.engine.phases.enter_phase`). ``deadline_s`` is processor time, for each
+        (:func:`~adjudge.engine.worker.enter_phase`). ``deadline_s`` is processor time, for each
         phase. Wall time is bounded too, at ten times that or 30 s more, whichever is less: on a
         busy machine a check takes longer and has the same result. Neither waiting for a free
         child nor its start counts.

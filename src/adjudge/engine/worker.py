@@ -1,11 +1,17 @@
 """The child's side of a killable worker process: one function call at a time, JSON in and out.
 
-Started by :mod:`adjudge.engine.processes`; nothing imports it. A message is a four-byte big-endian
+Started by :mod:`adjudge.engine.processes`. A function that runs here says by :func:`enter_phase`
+what it does next, so that a reference that takes for ever is not held against the answer. Each
+phase has processor time of its own, counted by the kernel, which ends the process with ``SIGPROF``
+when it is used up: a process that is stopped or waits for a processor uses none, and a single long
+operation of the interpreter is ended as well.
+
+A message is a four-byte big-endian
 length and that many bytes of JSON, over the socket that the parent gave as standard input.
 Requests are ``{"load": "module:function"}`` and ``{"call": "module:function", "value": …,
 "phase": …, "cpu_s": …}``; a reply is ``{"ok": true, "value": …}`` or ``{"ok": false, "kind": …,
 "message": …, "exhausted": …, "foreseen": …}``. Before it comes ``{"phase": …}`` for each phase
-that was entered (:mod:`adjudge.engine.phases`).
+that was entered.
 
 The functions named here read hostile text. So the child drops its core dumps, caps its address
 space, sees none of the parent's secrets in its environment, and can answer in plain JSON only.
@@ -20,14 +26,83 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from enum import StrEnum
 from typing import Any, BinaryIO
 
 import msgspec
 
-from adjudge.engine.phases import InputTooLarge, WorkerPhase, limited_call
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.text import replace_surrogates
+
+_LEAST_CPU_S = 0.001  # a timer of 0 would never ring
+
+
+class WorkerPhase(StrEnum):
+    """Whose input a worker is busy with; only :attr:`CANDIDATE` is ever held against it."""
+
+    REFERENCE = "reference"
+    CANDIDATE = "candidate"
+    COMPARISON = "comparison"
+
+
+class InputTooLarge(MemoryError):
+    """An input that is refused before it is tried, so nothing of it is left in memory."""
+
+
+class _PhaseTimer:
+    """Processor time left to each phase of one call; ``announce`` is told of each new phase."""
+
+    def __init__(
+        self, announce: Callable[[WorkerPhase], None], phase: WorkerPhase, cpu_s: float
+    ) -> None:
+        self._announce = announce
+        self._phase = phase
+        self._left = dict.fromkeys(WorkerPhase, cpu_s)
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)
+
+    def enter(self, phase: WorkerPhase) -> None:
+        if phase is self._phase:
+            return
+        self._left[self._phase], _ = signal.setitimer(signal.ITIMER_PROF, 0)
+        # Told before the time runs: a dead process cannot say what it was doing.
+        self._announce(phase)
+        self._phase = phase
+        signal.setitimer(signal.ITIMER_PROF, max(self._left[phase], _LEAST_CPU_S))
+
+    def stop(self) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+_timer: _PhaseTimer | None = None
+
+
+def enter_phase(phase: WorkerPhase) -> None:
+    """What follows in this call is ``phase``; it goes on where it was left. No worker: no effect.
+
+    A phase that uses up the call's processor time ends the process.
+    """
+    if _timer is not None:
+        _timer.enter(phase)
+
+
+@contextlib.contextmanager
+def limited_call(
+    announce: Callable[[WorkerPhase], None], phase: WorkerPhase, cpu_s: float
+) -> Iterator[None]:
+    """One call that begins with ``phase``, each phase of which has ``cpu_s`` of processor time.
+
+    ``announce`` is called before another phase begins. For a worker process alone: the timer is
+    the process's only one, and it ends the process.
+    """
+    global _timer  # noqa: PLW0603  one call at a time
+    _timer = _PhaseTimer(announce, phase, cpu_s)
+    try:
+        yield
+    finally:
+        _timer.stop()
+        _timer = None
+
 
 MEMORY_BYTES = 4 << 30
 """Address space of a child; more is a ``MemoryError`` inside it, not a dead machine."""

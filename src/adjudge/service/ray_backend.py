@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -34,6 +35,11 @@ from adjudge.service.settings import ServiceSettings
 from adjudge.service.user_backend import load_backend
 from adjudge.text import encode_exactly
 from adjudge.wire import GroupRequest, JudgeRequest, JudgeResponse
+
+try:
+    from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
+except ImportError:  # said in words by what connects
+    RequestRouter = object
 
 
 class ReplicaRefusal(msgspec.Struct):
@@ -105,7 +111,6 @@ class JudgeReplica:
 
 
 _log = logging.getLogger("adjudge")
-_ROUTER = "adjudge.service.ray_router:AffinityRouter"
 _MAX_ATTEMPTS = 2
 """A replica that dies takes its requests with it; they are asked once more, elsewhere."""
 _UNBOUNDED = 1_000_000
@@ -224,7 +229,7 @@ class RayBackend(Backend):
             **_replica_options(self._replicas),
             max_ongoing_requests=_UNBOUNDED,
             ray_actor_options={"num_cpus": 1, "num_gpus": self._replicas.gpus},
-            request_router_config=RequestRouterConfig(request_router_class=_ROUTER),
+            request_router_config=RequestRouterConfig(request_router_class=AffinityRouter),
             graceful_shutdown_timeout_s=self._drain_s,
             graceful_shutdown_wait_loop_s=0.5,
             health_check_period_s=2.0,
@@ -312,3 +317,48 @@ def _connect_cluster(ray: Any, address: str | None) -> None:
         ray.init(logging_level=logging.WARNING, **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ConfigError(f"--ray-address {address}: cannot connect to Ray: {error}") from error
+
+
+_MAX_OWNERS = 65_536
+
+
+class AffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not installed where types are checked
+    """Which replica gets a request: the one that got those with the same key, its first argument.
+
+    By highest random weight (Thaler and Ravishankar 1998): every process that routes chooses alike
+    without talking to others, and a replica that comes or goes moves only its own share of the
+    keys. Keys of groups stay where they were begun, as long as that replica is there.
+    """
+
+    def initialize_state(self, **_: Any) -> None:
+        """Nothing is remembered yet."""
+        self._owners: OrderedDict[str, Any] = OrderedDict()
+
+    async def choose_replicas(
+        self,
+        candidate_replicas: list[RunningReplica],
+        pending_request: PendingRequest | None = None,
+    ) -> list[list[RunningReplica]]:
+        """The key's own replica, and no other."""
+        if not candidate_replicas:
+            return []
+        if pending_request is None or not pending_request.args:
+            return [candidate_replicas]
+        return [[self._owner(str(pending_request.args[0]), candidate_replicas)]]
+
+    def _owner(self, key: str, replicas: list[RunningReplica]) -> RunningReplica:
+        known = self._owners.get(key)
+        for replica in replicas:
+            if known is not None and replica.replica_id == known:
+                return replica
+        owner = max(replicas, key=lambda replica: _route_weight(key, replica.replica_id.unique_id))
+        if key.startswith("group "):
+            self._owners[key] = owner.replica_id
+            self._owners.move_to_end(key)
+            if len(self._owners) > _MAX_OWNERS:
+                self._owners.popitem(last=False)
+        return owner
+
+
+def _route_weight(key: str, replica: str) -> bytes:
+    return blake2b(encode_exactly(key), key=replica.encode()[:64], digest_size=8).digest()

@@ -17,8 +17,8 @@ from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any, Literal
 
-from adjudge.engine.phases import WorkerPhase
 from adjudge.engine.processes import get_pool
+from adjudge.engine.worker import WorkerPhase
 from adjudge.graders.code.analysis import CHANGES, find_root_name, parse_python, without_warnings
 
 _PYTHON = frozenset({"python", "python3", "py", "py3"})

@@ -20,8 +20,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ValidationError
 
-from adjudge.engine.phases import WorkerPhase, enter_phase
 from adjudge.engine.processes import get_pool
+from adjudge.engine.worker import WorkerPhase, enter_phase
 from adjudge.errors import CandidateLimitExceeded, ErrorKind, GradingFailure
 from adjudge.graders.base import NO_FINAL_TEXT, ParametricRule, is_nan, require_text, view_text
 from adjudge.graders.instructions import checks

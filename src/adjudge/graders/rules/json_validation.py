@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, cast
 
-from adjudge.engine.phases import InputTooLarge, WorkerPhase, enter_phase
+from adjudge.engine.worker import InputTooLarge, WorkerPhase, enter_phase
 from adjudge.text import shorten_text
 
 MAX_JSON_DEPTH = 64
