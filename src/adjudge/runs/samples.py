@@ -17,8 +17,13 @@ from pydantic import ValidationError
 
 from adjudge.errors import RolloutError, RunFolderError
 from adjudge.report.page import to_browser_json
-from adjudge.rewards.aggregate import AggregateTerm, aggregate, combine, normalise_score
-from adjudge.rewards.formulas import group_step
+from adjudge.rewards.formulas import (
+    AggregateTerm,
+    aggregate,
+    combine,
+    group_step,
+    normalise,
+)
 from adjudge.rewards.spec import RewardSettings
 from adjudge.rollouts.samples import sample_from_row
 from adjudge.runs.sample_index import (
@@ -346,7 +351,7 @@ def explain_reward(
         return steps
     judge = math.fsum(weight * (value or 0.0) for weight, value, _ in parts)
     env = drawable_number(row.get("env_reward", info.get("env_reward")))
-    found = combine(judge, env, mode=made.combine_mode, judge_scale=made.judge_scale)
+    found = combine(judge, env, made)
     if not _is_close(found, reward):
         return steps
     present = sum(one is not None for one in outcomes)
@@ -401,7 +406,7 @@ def _explain_outcome(
     for left_out in (set[str](), idle):  # who had nothing to judge in the whole group is left out
         named = (name for name in scores if name not in left_out)
         terms = [AggregateTerm(name, graders[name].weight) for name in named]
-        found = aggregate(scores, terms, method=made.aggregate, normalise=made.normalise)
+        found = aggregate(scores, terms, made)
         if outcome is not None and _is_close(found, outcome):
             return _describe_outcome(made, terms, scores, outcome)
     return []
@@ -415,7 +420,7 @@ def _describe_outcome(
 ) -> list[ChainStep]:
     """The scores of which a share of the range counts, and how O is made of all."""
     steps: list[ChainStep] = []
-    values = {term.name: normalise_score(scores[term.name], made.normalise) for term in terms}
+    values = {term.name: normalise(scores[term.name], made.normalise) for term in terms}
     for name, value in values.items():
         if value != scores[name].score:
             low, high = scores[name].score_range or (None, None)

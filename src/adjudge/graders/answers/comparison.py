@@ -23,7 +23,7 @@ from functools import lru_cache
 from math import log10
 from typing import Any, NamedTuple
 
-from adjudge.engine.phases import InputTooLarge, WorkerPhase, enter_phase
+from adjudge.engine.worker import InputTooLarge, WorkerPhase, enter_phase
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.answers import structures
 from adjudge.graders.answers.answer_text import (
