@@ -69,6 +69,7 @@ FAULTS = {
     "duplicate": "the body twice: two JSON documents in one",
     "duplicate-text": "the reply text twice: two verdicts in one",
     "duplicate-response": "a complete second response after the first",
+    "html": "an HTML error page, with status 502 or 200 by the number of the request",
     "html-200": "an HTML error page with status 200",
     "html-502": "an HTML error page with status 502",
     "error200": "status 200 with an error body (in a stream: an error event in its middle)",

@@ -194,7 +194,7 @@ class Responder:
         if fault is not None:
             self._stats.faults[fault.name] += 1
             if fault.name in FAULT_STATUSES or fault.name.startswith("html"):
-                return _respond_error(api, fault)
+                return _respond_error(api, fault, number)
         changed = self._apply_modifiers(request, number)
         name = "" if fault is None else fault.name
         drops = "drop-schema" in changed
@@ -237,11 +237,12 @@ class Responder:
         return changed
 
 
-def _respond_error(api: Api, fault: InjectedFault) -> ScheduledResponse:
+def _respond_error(api: Api, fault: InjectedFault, number: int) -> ScheduledResponse:
     """An error answer; errors come at once."""
     name = fault.name
     if name.startswith("html"):
-        return respond_at_once(int(name[-3:]), _HTML_PAGE, kind=b"text/html")
+        status = int(name[5:] or (502, 200)[number % 2])
+        return respond_at_once(status, _HTML_PAGE, kind=b"text/html")
     said = _STREAM_ONLY_MESSAGE if name == "stream-only" else f"mock fault {name}"
     status, extra = FAULT_STATUSES[name], b""
     body = provider_error_body(api, status, said, money=name == "quota")
