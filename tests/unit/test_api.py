@@ -154,7 +154,7 @@ def test_a_notebook_shows_escaped_tables() -> None:
     assert "The first 10 samples; 6 more" in shown
     assert shown.count("unparsable") >= len(ROWS)
     shown.encode()
-    assert "against the environment" in adjudge.grade(ROWS, RULE)._repr_html_()
+    assert "Against the environment" in adjudge.grade(ROWS, RULE)._repr_html_()
 
 
 def test_what_stops_grading_says_how_to_resume(

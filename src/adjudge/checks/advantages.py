@@ -25,10 +25,10 @@ from adjudge.checks.effects import (
     EffectTest,
     MeasuredEffect,
     centre_by_group,
-    compare_advantages,
     find_turned,
     harm_of,
     live_advantages,
+    measure_advantages,
     measure_correlation,
     measure_partial,
     measure_slope,
@@ -77,7 +77,7 @@ def _with_removal(
     taken = slope * centre_by_group(np.where(used, x, 0.0), run.group, used)
     after = run.advantage - taken
     turned = used & find_turned(run.advantage, after)
-    impact = compare_advantages(run.advantage, after, used, float(used.mean()))
+    impact = measure_advantages(run.advantage, after, used, float(used.mean()))
     return Affected(run, turned, result).describe(
         sentence,
         rows=rows_by(-np.abs(taken), turned),

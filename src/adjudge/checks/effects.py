@@ -263,7 +263,7 @@ def impact_without(run: AuditedRun, mask: Any) -> AdvantageImpact:
     if not present.any():
         return AdvantageImpact(affected=affected, why="the run has no single reward")
     after = compute_advantage_column(run.reward, run.group, ~mask)
-    return compare_advantages(run.advantage, after, present & ~mask, affected)
+    return measure_advantages(run.advantage, after, present & ~mask, affected)
 
 
 def find_turned(before: Any, after: Any) -> Any:
@@ -271,7 +271,7 @@ def find_turned(before: Any, after: Any) -> Any:
     return (np.minimum(np.abs(before), np.abs(after)) > 1e-6) & ((before > 0) != (after > 0))
 
 
-def compare_advantages(before: Any, after: Any, used: Any, affected: float) -> AdvantageImpact:
+def measure_advantages(before: Any, after: Any, used: Any, affected: float) -> AdvantageImpact:
     """What becomes of the advantages of the ``used`` samples; ``affected``: the share concerned."""
     both = used & np.isfinite(before) & np.isfinite(after)
     if not both.any():

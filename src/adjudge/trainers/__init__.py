@@ -259,7 +259,10 @@ def _call_adapter(adapter: Any, trainer: str, spec: Any, options: dict[str, Any]
             f"trainer: must be a function make_reward(spec, **options) (found {trainer!r}, of type "
             f"{type(adapter).__name__})"
         )
-    parameters = inspect.signature(adapter)
+    try:
+        parameters = inspect.signature(adapter)
+    except ValueError:  # what is built in may have no signature
+        return adapter(spec, **options)
     try:
         parameters.bind(spec, **options)
     except TypeError as error:
