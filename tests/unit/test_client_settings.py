@@ -93,13 +93,13 @@ def test_a_key_is_named_and_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     ("key", "config"),
     [
         ("max_batchsize", {"max_batchsize": 8}),
-        *[("max_batch_size", {"max_batch_size": one}) for one in (129, 0, 1.5, "many")],
+        *[("max_batch_size", {"max_batch_size": one}) for one in (129, 0, 1.5, "many", True)],
         *[("timeout", {"timeout": one}) for one in ("soon", -1)],
         ("timeout", {"timeout": 0.02}),
         ("timeout", {"timeout": float("nan")}),
         ("use_cache", {"use_cache": "maybe"}),
         *[("judge_url", {"judge_url": one}) for one in
-          ("localhost:8888", "http://u:p@h", None, 5)],
+          ("localhost:8888", "http://u:p@h", URL + "/judge", None, 5)],
         ("max_retries", {"max_retries": -1}),
     ],
 )  # fmt: skip

@@ -59,13 +59,25 @@ class ClientSettings(ConfigTable):
     circuit_breaker_threshold: Annotated[int, Field(ge=1, le=1_000_000)] = 10
     circuit_breaker_timeout: Annotated[float, Field(ge=0.001, le=86_400)] = 60.0
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_switch(cls, value: Any, info: ValidationInfo) -> Any:
+        """``true`` is no number, though Python counts with it."""
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and kind is not bool:
+            raise ValueError("must be no true or false")
+        return value
+
     @field_validator("judge_url")
     @classmethod
     def _check_url(cls, url: str) -> str:
         try:
-            return normalize_url(url)
+            url = normalize_url(url)
         except ConfigError as error:
             raise ValueError(str(error).removeprefix("base_url: ")) from None
+        if url.endswith(("/judge", "/batch_judge")):
+            raise ValueError("must be the address of the service, without a route")
+        return url
 
     @field_validator("api_key_env")
     @classmethod
