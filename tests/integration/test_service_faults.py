@@ -181,17 +181,18 @@ def test_a_provider_that_is_away_silent_broken_slow_and_back(tmp_path: Path) -> 
         assert sum(kinds.values()) == 24
         return set(kinds)
 
+    # Each silence meets a service that knows of no outage: in one, calls wait for its end instead.
+    with start_service(target, deadline_s=1.5) as url, half_open(ENDS["silent"], port):
+        assert failed_as(url) == {"timeout"}
     with start_service(target, deadline_s=1.5) as url:
-        assert failed_as(url) <= {"connection", "timeout"}
-        with half_open(ENDS["silent"], port):
-            assert failed_as(url) == {"timeout"}
-        with half_open(ENDS["headers only"], port):
-            assert failed_as(url) <= {"connection", "timeout"}
         with start_mock(behaviour="length", latency=("fixed:60",), port=port) as upstream:
             assert failed_as(url) == {"timeout"}
             # Nobody pays for what nobody waits for.
             wait_until(lambda: stats(upstream)["in_flight"]["now"] == 0)
             assert stats(upstream)["requests"] > 0
+        assert failed_as(url) <= {"connection", "timeout", "circuit_open"}  # it is away
+        with half_open(ENDS["headers only"], port):
+            assert failed_as(url) <= {"connection", "timeout", "circuit_open"}
         with start_mock(behaviour="length", port=port), JudgeRewardSystem({"judge_url": url}) as r:
             base = base_of(url)
             for n, one in enumerate(asked(r, texts)):

@@ -195,7 +195,7 @@ class GroupService:
             except GradingFailure:
                 await self.announce(seat)
                 raise
-            request = GroupRequest(**msgspec.structs.asdict(one), **seat._asdict())
+            request = GroupRequest(**msgspec.structs.asdict(one) | seat._asdict())
             answer = await self._client.judge(request)
             if (said := answer.error) is not None:
                 error = GraderError("reward", said.kind, said.message, said.failure_metadata)
