@@ -99,6 +99,11 @@ def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, row: dict[str, Any],
     with pytest.raises(ConfigError) as caught:
         read_label_files([file])
     assert str(caught.value).startswith(f"{file}:3: {key}")
+    several = write_table(tmp_path / "several.csv", [row] * 30)
+    with pytest.raises(ConfigError) as caught:  # once, however many rows have it
+        read_label_files([several])
+    assert str(caught.value).startswith(f"{several}:2 and 29 more rows: {key}")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

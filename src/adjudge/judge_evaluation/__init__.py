@@ -6,6 +6,7 @@ Rows of files become records of one type here: labels, items of probes, judgemen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,22 +24,25 @@ def read_records(paths: Iterable[Path], parse: Callable[[RawColumns, str], _T]) 
     """What ``parse`` makes of each row and its ``FILE:ROW``, whatever the files are packed in.
 
     ``parse`` raises ``ValueError`` for a row that is none. Raises
-    :class:`~adjudge.errors.ConfigError` that names every such row, up to ten.
+    :class:`~adjudge.errors.ConfigError` with up to ten problems, each with its first row.
     """
     found: list[_T] = []
-    problems: list[str] = []
+    problems: dict[str, list[str]] = {}
     for where, row in read_rows(list(paths)):
         if isinstance(row, RolloutError):
-            problems.append(str(row))
+            problems.setdefault(str(row).removeprefix(f"{where}: "), []).append(where)
             continue
         try:
             found.append(parse(row, where))
         except ValueError as error:
-            problems.append(f"{where}: {error}")
+            problems.setdefault(str(error), []).append(where)
     if problems:
-        more = len(problems) - _SHOWN_PROBLEMS
-        shown = problems[:_SHOWN_PROBLEMS] + ([f"… and {more} more"] if more > 0 else [])
-        raise ConfigError("\n".join(shown))
+        lines = [
+            f"{where}{f' and {len(others):,} more rows' if others else ''}: {why}"
+            for why, (where, *others) in islice(problems.items(), _SHOWN_PROBLEMS)
+        ]
+        more = len(problems) - len(lines)
+        raise ConfigError("\n".join(lines + ([f"… and {more} more"] if more else [])))
     return found
 
 
