@@ -13,7 +13,7 @@ def test_scores_arrive_in_order() -> None:
     with serving(judge) as url:
         scores = ppo_utils.get_rewards_from_server(f"{url}/llamafactory", texts)
     assert scores.tolist() == [11.0, 8.0]
-    assert [one.prompt for one in judge.asked] == ["", ""]
+    assert [one.prompt for one in judge.asked] == [None, None]  # the trainer sends none
 
 
 def test_a_failed_judge_ends_the_run_by_an_exception() -> None:
