@@ -306,7 +306,9 @@ def build_request(
     if completion is None:
         completion = rest.pop("completions", None)
     problem = ""
-    if not isinstance(own["metadata"], Mapping | None):
+    if "completions" in rest:
+        problem = "completion and completions: both are given. Give one of them"
+    elif not isinstance(own["metadata"], Mapping | None):
         problem = f"metadata: must be a mapping (found {type(own['metadata']).__name__})"
     elif not isinstance(completion, str):
         problem = f"completion: must be one text (found {type(completion).__name__})"
