@@ -198,6 +198,7 @@ def check_one(line: http.client.HTTPConnection, rng: random.Random, number: int)
     return check(sent, status, answer)
 
 
+@pytest.mark.timeout(600)  # 25,000 requests of `make test-random` on a busy machine
 @given(st.integers(0, 2**32))
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_random_request_gets_a_wrong_answer(service: RunningService, seed: int) -> None:
