@@ -13,7 +13,7 @@ import importlib.util
 import inspect
 import logging
 import math
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from hashlib import sha256
@@ -33,7 +33,7 @@ from typing import (
 
 import msgspec
 
-from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ConfigError, ErrorKind, Fields, GradingFailure
 from adjudge.installation import install_command
 from adjudge.intake.rendered import strip_end_tokens
 from adjudge.text import compose_letters, final_text, shorten_text
@@ -253,7 +253,7 @@ class RuleGrader(BaseGrader):
     # Each grader names the fields it takes, so the base cannot fix a signature.
     evaluate: Any
 
-    async def _awaited(self, *arguments: Any, **fields: Any) -> GraderAnswer:
+    async def _awaited(self, *arguments: object, **fields: object) -> GraderAnswer:
         """:meth:`evaluate`, for callers that await; fields by place or by name."""
         answer: GraderAnswer = self.evaluate(*arguments, **fields)
         return answer
@@ -294,7 +294,7 @@ class GraderTraits(NamedTuple):
     fingerprint: str = ""
     members: Sequence[Any] = ()
     model: Any = None
-    check_fields: Callable[[Mapping[str, Any]], None] | None = None
+    check_fields: Callable[[Fields], None] | None = None
     check_machine: Callable[[], None] | None = None
 
     @classmethod
@@ -354,7 +354,7 @@ class FunctionGrader(BaseGrader):
         """The function itself: its signature names the fields to pass."""
         return self.func
 
-    async def aevaluate(self, *arguments: Any, **fields: Any) -> GraderAnswer:
+    async def aevaluate(self, *arguments: object, **fields: object) -> GraderAnswer:
         """Call the function; what it raises goes through."""
         answer: Any
         if self.blocking:
@@ -368,7 +368,7 @@ class FunctionGrader(BaseGrader):
         result: GraderAnswer = answer
         return result
 
-    def _watch_call(self, arguments: Sequence[Any], fields: Mapping[str, Any]) -> Any:
+    def _watch_call(self, arguments: Sequence[Any], fields: Fields) -> Any:
         """Call the function, and report once that it keeps the event loop from its other work."""
         self._watched_calls -= 1
         started = perf_counter()
@@ -459,7 +459,7 @@ class RecordedGrader(RuleGrader):
         self.fingerprint = sha256(data).hexdigest()
         self._rows = _parse_rows(self.path, data)
 
-    def evaluate(self, **fields: Any) -> GraderScore:
+    def evaluate(self, **fields: object) -> GraderScore:
         """The recorded result of the sample with the matching ``key`` column."""
         wanted = fields.get(self.key)
         row = self._rows.get(_normalize_id(wanted))

@@ -22,7 +22,7 @@ from typing import Any
 from msgspec import structs
 
 from adjudge.config import suggest_name
-from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.base import (
     BaseGrader,
     FunctionGrader,
@@ -93,7 +93,7 @@ class ResultBuilder:
         self,
         kind: ErrorKind,
         message: str,
-        metadata: dict[str, Any] | None = None,
+        metadata: Metadata | None = None,
         provenance: Provenance | None = None,
     ) -> GraderError:
         """A ``GraderError`` under this name."""
@@ -101,7 +101,7 @@ class ResultBuilder:
         return GraderError(self.name, kind, message, metadata or {}, self.role, provenance)
 
     def _score(
-        self, number: Any, reason: str = "", metadata: dict[str, Any] | None = None
+        self, number: Any, reason: str = "", metadata: Metadata | None = None
     ) -> GraderScore | GraderError:
         score = float(number)
         if not math.isfinite(score):
@@ -186,7 +186,7 @@ def _error_location(error: BaseException) -> str:
     return f"{frame.filename.rpartition('/')[2]}:{frame.lineno} in {frame.name}"
 
 
-Mapper = Mapping[str, str] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
+Mapper = Mapping[str, str] | Callable[[Fields], Fields]
 """Where a grader's arguments come from: ``{argument: dotted path}``, or a function of the item.
 
 Arguments that a mapping does not name come from the item's own fields, as without one; what a
@@ -222,7 +222,7 @@ class ArgumentBinding:
                     f"allowed: {', '.join(self._names)})"
                 )
 
-    def arguments(self, item: Mapping[str, Any], draw: int) -> Mapping[str, Any]:
+    def arguments(self, item: Fields, draw: int) -> Fields:
         """The keyword arguments for one item; raises ``GradingFailure`` when one is lacking."""
         if self._plain:
             try:
@@ -246,7 +246,7 @@ class ArgumentBinding:
                 )
         return chosen
 
-    def lacked_fields(self, failure: GraderError, arguments: Mapping[str, Any]) -> list[str]:
+    def lacked_fields(self, failure: GraderError, arguments: Fields) -> list[str]:
         """The fields of the sample for lack of which a grader failed: absent, or null.
 
         The grader names them, or they are those that it needs. Empty where something else is wrong
@@ -265,7 +265,7 @@ class ArgumentBinding:
         return repr(name) if path == name else f"{path!r} (mapped to {name!r})"
 
     @staticmethod
-    def _mapped(mapper: Mapper, item: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _mapped(mapper: Mapper, item: Fields) -> Fields:
         if callable(mapper):
             return mapper(item)
         found = {argument: get_path(item, path) for argument, path in mapper.items()}
@@ -360,7 +360,7 @@ class GraderConfig:
         return cls(config)
 
 
-def check_machines(graders: Mapping[str, Any], where: str = "") -> None:
+def check_machines(graders: Fields, where: str = "") -> None:
     """Raise :class:`ConfigError` for all that this machine lacks: sandbox, package, key, device.
 
     Whatever begins to grade calls it before the first sample.
@@ -411,7 +411,7 @@ class BoundGrader:
         self._low, self._high = (self._builder.low, self._builder.high) if quick else (1.0, 0.0)
         self._range = score_range
 
-    def check_fields(self, item: Mapping[str, Any]) -> None:
+    def check_fields(self, item: Fields) -> None:
         """Raise what the grader's own ``check_fields`` has against such an item, if it has one."""
         if self._check is not None:
             self._check(self._arguments(item, 0))
@@ -424,9 +424,9 @@ class BoundGrader:
             f"{type(asked).__name__}). Write async, or derive from RuleGrader and call it evaluate."
         )
 
-    async def ask(self, item: Mapping[str, Any], draw: int = 0) -> GraderResult:
+    async def ask(self, item: Fields, draw: int = 0) -> GraderResult:
         """One result for one item, whatever the grader does; see the module."""
-        arguments: Mapping[str, Any] = {}
+        arguments: Fields = {}
         try:
             arguments = self._arguments(item, draw)
             if self._rule is not None:

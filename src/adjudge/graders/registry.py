@@ -14,7 +14,7 @@ from typing import Any
 
 from adjudge.config import unknown_key
 from adjudge.config_tables import check_setting
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, Fields, Metadata
 from adjudge.extensions import load_extension
 from adjudge.graders.base import FunctionGrader, GraderTraits, docstring_summary
 from adjudge.types import GraderMode, Role, ScoreRange
@@ -214,13 +214,13 @@ def settable_parameters(type_name: str, cls: type[Any]) -> list[Parameter]:
 def build_grader(
     grader_type: Any,
     name: str,
-    given: Mapping[str, Any],
+    given: Fields,
     *,
     where: str,
     folder: Path | None = None,
-    judges: Mapping[str, Any] = {},
+    judges: Fields = {},
     judge: str | Sequence[str] | None = None,
-    panel: Mapping[str, Any] | None = None,
+    panel: Fields | None = None,
 ) -> Any:
     """A grader from a spec's entry; ``where`` opens every complaint (file and table).
 
@@ -251,10 +251,10 @@ def build_grader(
 def _build_one(
     grader_type: Any,
     name: str,
-    given: Mapping[str, Any],
+    given: Fields,
     where: str,
     folder: Path | None,
-    judges: Mapping[str, Any],
+    judges: Fields,
     judge: str | None,
 ) -> Any:
     """A grader that asks at most one judge."""
@@ -305,8 +305,8 @@ def _take_built(grader: Any, name: str, keys: Sequence[str], where: str) -> Any:
 
 
 def _constructor_arguments(
-    known: Mapping[str, Parameter], given: Mapping[str, Any], where: str, folder: Path | None
-) -> dict[str, Any]:
+    known: Mapping[str, Parameter], given: Fields, where: str, folder: Path | None
+) -> Metadata:
     """The constructor's arguments as a spec gives them; all paths start at its folder."""
     values = {}
     settable = [name for name in sorted(known) if not known[name].is_judge]
@@ -328,9 +328,7 @@ def _constructor_arguments(
     return values
 
 
-def _judge_argument(
-    judges: Mapping[str, Any], judge: str | None, required: bool, where: str
-) -> dict[str, Any]:
+def _judge_argument(judges: Fields, judge: str | None, required: bool, where: str) -> Metadata:
     """The ``model`` argument of a grader."""
     if judge is not None:
         return {JUDGE_PARAMETER: judges[judge]}

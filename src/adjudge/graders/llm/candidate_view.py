@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from adjudge.errors import LACKED, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.base import View, is_nan
 from adjudge.messages import content_text
-from adjudge.prompts import LanguageEnum, PromptTemplate
-from adjudge.prompts.template import render_value
+from adjudge.prompts import LanguageEnum, PromptTemplate, render_value
 from adjudge.text import final_text
 
 TruncationMode = Literal["judge", "mask"]
@@ -32,9 +31,7 @@ class CandidateView(NamedTuple):
     truncated: TruncationMode = "judge"
     language: LanguageEnum = LanguageEnum.EN
 
-    def render(
-        self, fields: Mapping[str, Any], *, reads_messages: bool = True
-    ) -> dict[str, Any] | None:
+    def render(self, fields: Fields, *, reads_messages: bool = True) -> Metadata | None:
         """``fields`` as a judge sees them; ``None`` when thinking never ended, so nothing was said.
 
         ``response`` and the assistant's turns in ``messages`` lose their thinking under ``final``.
@@ -90,7 +87,7 @@ def _is_image(part: Any) -> bool:
     return isinstance(part, Mapping) and not isinstance(part.get("text"), str)
 
 
-Transcript = list[dict[str, Any]]
+Transcript = list[Metadata]
 """Chat messages, one object with a role each."""
 
 
@@ -109,7 +106,7 @@ def read_turns(messages: Any) -> Transcript:
     return [_turn(message, place) for place, message in enumerate(messages)]
 
 
-def _turn(message: Any, place: int) -> dict[str, Any]:
+def _turn(message: Any, place: int) -> Metadata:
     inner = message.get("message", message) if isinstance(message, Mapping) else None
     if not isinstance(inner, Mapping) or not isinstance(inner.get("role"), str):
         raise _invalid(f"messages[{place}] is no object with a role")
@@ -124,7 +121,7 @@ def _turn(message: Any, place: int) -> dict[str, Any]:
     return turn
 
 
-def find_answer_turn(turns: Sequence[Mapping[str, Any]]) -> int | None:
+def find_answer_turn(turns: Sequence[Fields]) -> int | None:
     """The place of the last assistant turn that says something; ``None`` without one."""
     for place in range(len(turns) - 1, -1, -1):
         if turns[place]["role"] == "assistant" and not is_blank(turn_content(turns[place])):
@@ -132,7 +129,7 @@ def find_answer_turn(turns: Sequence[Mapping[str, Any]]) -> int | None:
     return None
 
 
-def turn_content(turn: Mapping[str, Any]) -> Any:
+def turn_content(turn: Fields) -> Any:
     """The text of a turn, or its parts where some are no text."""
     content = turn.get("content")
     if isinstance(content, list) and any(map(_is_image, content)):
@@ -161,7 +158,7 @@ def split_question(turns: Transcript, response: Any) -> tuple[int, Any]:
     return len(turns), response
 
 
-def read_exchange(fields: Mapping[str, Any]) -> tuple[Any, Any]:
+def read_exchange(fields: Fields) -> tuple[Any, Any]:
     """What came before the response (``messages``, else the prompt), and the response."""
     response = fields.get("response")
     if is_blank(fields.get("messages")):
@@ -195,7 +192,7 @@ def is_blank(value: Any) -> bool:
     return value is None or is_nan(value) or (isinstance(value, dict) and not value)
 
 
-def first_present(fields: Mapping[str, Any], names: Sequence[str]) -> Any:
+def first_present(fields: Fields, names: Sequence[str]) -> Any:
     """The first of several fields that has something to show, else ``None``."""
     for name in names:
         value = fields.get(name)
@@ -211,18 +208,18 @@ def join_lines(value: Any) -> Any:
     return "\n".join(str(piece) for item in value for piece in render_value(item))
 
 
-def missing_field_failure(names: Sequence[str], fields: Mapping[str, Any]) -> GradingFailure:
+def missing_field_failure(names: Sequence[str], fields: Fields) -> GradingFailure:
     """The failure of a sample that has none of the fields ``names``."""
     has = ", ".join(sorted(map(str, fields))[:20])
     wanted = " or ".join(repr(name) for name in names)
     return _invalid(f"the sample has no field {wanted} (it has: {has})", {LACKED: list(names)})
 
 
-def _invalid(message: str, metadata: dict[str, Any] | None = None) -> GradingFailure:
+def _invalid(message: str, metadata: Metadata | None = None) -> GradingFailure:
     return GradingFailure(ErrorKind.INVALID_INPUT, message, metadata)
 
 
-def require_text_field(fields: Mapping[str, Any], name: str, who: str = "") -> str:
+def require_text_field(fields: Fields, name: str, who: str = "") -> str:
     """The text in a field; ``GradingFailure(invalid_input)`` where it is absent or no text."""
     value = fields.get(name)
     if isinstance(value, str):
@@ -234,13 +231,13 @@ def require_text_field(fields: Mapping[str, Any], name: str, who: str = "") -> s
     raise _invalid(f"{name!r} {found}, must be text", lacked)
 
 
-def get_group_name(fields: Mapping[str, Any]) -> str | None:
+def get_group_name(fields: Fields) -> str | None:
     """The name of a sample's group, to keep its calls on one replica; ``None`` without a name."""
     group = fields.get("group")
     return group if isinstance(group, str) else None
 
 
-def extract_query(fields: Mapping[str, Any]) -> Any:
+def extract_query(fields: Fields) -> Any:
     """What a response answers: ``query``, else the conversation before it, else ``prompt``."""
     if not is_blank(fields.get("query")):
         return fields["query"]
@@ -257,7 +254,7 @@ def extract_query(fields: Mapping[str, Any]) -> Any:
     return first_present(fields, ("prompt",))
 
 
-def add_query(fields: Mapping[str, Any], template: PromptTemplate) -> dict[str, Any]:
+def add_query(fields: Fields, template: PromptTemplate) -> Metadata:
     """``fields`` with ``query`` filled in (:func:`extract_query`).
 
     Raises ``GradingFailure(invalid_input)`` where the template needs ``query`` and it is missing.

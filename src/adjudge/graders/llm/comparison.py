@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from adjudge.errors import ConfigError, GradingFailure
+from adjudge.errors import ConfigError, Fields, GradingFailure, Metadata
 from adjudge.graders.base import view_text
 from adjudge.graders.llm.candidate_view import (
     add_query,
@@ -61,7 +61,7 @@ class PairComparison(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: Mapping[PairOrder, str]
     reasons: Mapping[PairOrder, str]
     provenance: Provenance
-    notes: Mapping[str, Any] = {}
+    notes: Fields = {}
 
     @property
     def consistent(self) -> bool | None:
@@ -101,7 +101,7 @@ class PairJudge(JudgeGrader):
 
     async def compare(
         self,
-        sample: Mapping[str, Any],
+        sample: Fields,
         first: str,
         second: str,
         *,
@@ -146,7 +146,7 @@ class PairJudge(JudgeGrader):
     async def _ask_in_order(
         self,
         order: PairOrder,
-        values: Mapping[str, Any],
+        values: Fields,
         first: str,
         second: str,
         draw: int,
@@ -163,7 +163,7 @@ class PairJudge(JudgeGrader):
         return seen is not None and bool(seen.strip())
 
 
-def _partial_metadata(verdicts: Mapping[PairOrder, str]) -> dict[str, Any]:
+def _partial_metadata(verdicts: Mapping[PairOrder, str]) -> Metadata:
     """The verdicts there are, and where the score must lie: half of it hangs on each order."""
     low, high = 0.0, 1.0
     for verdict in verdicts.values():
@@ -210,7 +210,7 @@ class PairwiseGrader(PairJudge):
                 f"against: must name the field of the other response (found {self.against!r})"
             )
 
-    async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
+    async def aevaluate(self, draw: int = 0, **fields: object) -> GraderScore:
         """Compare ``response`` with the field ``against``; see the class."""
         response = require_text_field(fields, "response", "a comparison")
         other = require_text_field(fields, self.against, "a comparison")

@@ -19,12 +19,7 @@ import msgspec
 
 from adjudge import verdicts
 from adjudge.config import check_allowed, suggest_name
-from adjudge.errors import (
-    ASKED_AGAIN,
-    ConfigError,
-    ErrorKind,
-    GradingFailure,
-)
+from adjudge.errors import ASKED_AGAIN, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.base import BaseGrader, View, check_parameters, docstring_summary
 from adjudge.graders.llm.candidate_view import (
     CandidateView,
@@ -94,9 +89,9 @@ class JudgeOutcome(msgspec.Struct, frozen=True):
         return self.replies > 1
 
     @property
-    def notes(self) -> dict[str, Any]:
+    def notes(self) -> Metadata:
         """What a result's metadata should say about the telling; usually nothing."""
-        notes: dict[str, Any] = {"repaired": True} if self.repaired else {}
+        notes: Metadata = {"repaired": True} if self.repaired else {}
         if self.reply.ignored:
             ignored = [name for name in self.reply.ignored if name != "usage"]
             if ignored:
@@ -144,7 +139,7 @@ class JudgeGrader(BaseGrader):
         self.model.check_machine()
 
     def _result(
-        self, score: float, reason: str, metadata: dict[str, Any], provenance: Provenance | None
+        self, score: float, reason: str, metadata: Metadata, provenance: Provenance | None
     ) -> GraderScore:
         """A score with the grader's range and role."""
         return GraderScore(
@@ -158,7 +153,7 @@ class JudgeGrader(BaseGrader):
     async def _ask(
         self,
         template: PromptTemplate,
-        values: Mapping[str, Any],
+        values: Fields,
         form: JudgeReplyForm,
         *,
         draw: int = 0,
@@ -254,7 +249,7 @@ class JudgeGrader(BaseGrader):
         return JudgeOutcome(verdict, _with_prompt_hash(source, template), reply, len(spent))
 
 
-def _append_words(message: dict[str, Any], words: str) -> dict[str, Any]:
+def _append_words(message: Metadata, words: str) -> Metadata:
     """The question's last message with ``words`` after all material."""
     content = message["content"]
     if isinstance(content, str):
@@ -306,7 +301,7 @@ def resolve_template(
 async def ask_judge(
     model: ChatModel,
     template: PromptTemplate | str,
-    fields: Mapping[str, Any],
+    fields: Fields,
     form: JudgeReplyForm,
     *,
     language: LanguageEnum | str = LanguageEnum.EN,
@@ -403,7 +398,7 @@ class LLMGrader(JudgeGrader):
     score_from: str | Sequence[str] | None = None
     score_range: ScoreRange | None = None
     trusted: Sequence[str] = ()
-    variables: Mapping[str, Any] = field(default_factory=dict)
+    variables: Fields = field(default_factory=dict)
     verdict: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
@@ -427,7 +422,7 @@ class LLMGrader(JudgeGrader):
         keys = [self.score_from] if isinstance(self.score_from, str) else self.score_from
         self._form = KeysForm(keys) if keys else ScoreForm(low, high, integer=False, ending=ending)
 
-    def check_fields(self, fields: Mapping[str, Any]) -> None:
+    def check_fields(self, fields: Fields) -> None:
         """Raise :class:`ConfigError` for a field of the template that a sample does not have."""
         there = {*fields, *self.variables, REPLY_FORM} - {"draw"}
         if there & {"prompt", "messages", "history"}:  # what `query` is made of
@@ -438,7 +433,7 @@ class LLMGrader(JudgeGrader):
                 f"{', '.join(sorted(there))}). Correct the template, or map a column to {name!r}."
             )
 
-    async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
+    async def aevaluate(self, draw: int = 0, **fields: object) -> GraderScore:
         """The judge's answer about a sample's fields."""
         shown = self._showing.render(fields, reads_messages=self._reads_messages)
         if shown is None:

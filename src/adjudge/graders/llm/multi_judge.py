@@ -9,7 +9,7 @@ from functools import partial
 from statistics import median, pstdev
 from typing import Annotated, Any
 
-from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.base import (
     BaseGrader,
     Between,
@@ -141,12 +141,12 @@ class MultiJudge(BaseGrader):
         for grader in self.members:
             grader.check_machine()
 
-    def check_fields(self, fields: Mapping[str, Any]) -> None:
+    def check_fields(self, fields: Fields) -> None:
         """Raise :class:`ConfigError` for a field that a member's question lacks."""
         for _, member in self._voters[:: self.votes]:
             member.check_fields(fields)
 
-    async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderAnswer:
+    async def aevaluate(self, draw: int = 0, **fields: object) -> GraderAnswer:
         """Ask all members about the same fields; see the class."""
 
         async def ask(vote: int, member: BoundGrader) -> _MemberAnswer:
@@ -163,7 +163,7 @@ class MultiJudge(BaseGrader):
                 given[member.name] = one
         if len(given) < self.quorum:
             raise self._short(given, missing)
-        metadata: dict[str, Any] = {
+        metadata: Metadata = {
             "members": {label: _describe_answer(one) for label, one in given.items()},
             "asked": len(self._voters),
             "answered": len(given),
@@ -185,7 +185,7 @@ class MultiJudge(BaseGrader):
         return GraderScore(self.name, score, reason, metadata, provenance=cost)
 
     def _ranked(
-        self, answers: Sequence[GraderRank], metadata: dict[str, Any], cost: Provenance | None
+        self, answers: Sequence[GraderRank], metadata: Metadata, cost: Provenance | None
     ) -> GraderRank:
         """The joined ranking, of the responses that all of a quorum of judges ranked."""
         whole = [one for one in answers if one.failure is None]
@@ -241,7 +241,7 @@ def _raise_failure(result: GraderResult) -> _MemberAnswer:
     )
 
 
-def _shared_cause(answers: Sequence[_MemberAnswer]) -> dict[str, Any]:
+def _shared_cause(answers: Sequence[_MemberAnswer]) -> Metadata:
     """What metadata says where nothing was judged by any member."""
     causes = {one.cause if isinstance(one, GraderScore) else None for one in answers}
     if causes == {Cause.NOT_APPLICABLE}:
@@ -249,9 +249,9 @@ def _shared_cause(answers: Sequence[_MemberAnswer]) -> dict[str, Any]:
     return {"cause": str(Cause.CANDIDATE)} if causes == {Cause.CANDIDATE} else {}
 
 
-def _describe_answer(one: _MemberAnswer) -> dict[str, Any]:
+def _describe_answer(one: _MemberAnswer) -> Metadata:
     """What the metadata keeps of a member's answer."""
-    told: dict[str, Any] = {"score": one.score} if isinstance(one, GraderScore) else {}
+    told: Metadata = {"score": one.score} if isinstance(one, GraderScore) else {}
     if isinstance(one, GraderRank):
         told["rank"] = one.rank
     if one.reason:

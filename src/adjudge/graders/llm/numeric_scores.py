@@ -7,14 +7,14 @@ probabilities. ``ScalarGrader``: the output of a scalar judge (a reward model) a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.base import Between, check_parameter, view_text
 from adjudge.graders.llm.candidate_view import (
     add_query,
@@ -124,7 +124,7 @@ class ExpectedScoreGrader(JudgeGrader):
         self.fingerprint = self.template.hash
         self._points = list(range(self.low, self.high + 1))
 
-    async def aevaluate(self, response: Any, draw: int = 0, **fields: Any) -> GraderScore:
+    async def aevaluate(self, response: Any, draw: int = 0, **fields: object) -> GraderScore:
         """Rate one response; see the class."""
         given = {**fields, "response": response}
         seen = view_text(require_text_field(given, "response"), self.view)
@@ -277,7 +277,7 @@ class ScalarGrader(JudgeGrader):
                 )
             self.score_range = (0.0, 1.0)
 
-    async def aevaluate(self, **fields: Any) -> GraderScore:
+    async def aevaluate(self, **fields: object) -> GraderScore:
         """The judge's number for one response; see the class."""
         if self._showing.truncated == "judge":  # no words of ours in what it reads
             fields.pop("finish_reason", None)
@@ -286,7 +286,7 @@ class ScalarGrader(JudgeGrader):
             return self._unclosed()
         reply = await self.model.achat(_conversation(shown), group=get_group_name(fields))
         reading = self._read(reply)
-        metadata: dict[str, Any] = {}
+        metadata: Metadata = {}
         if reading.truncated:
             metadata["truncated_tokens"] = reading.truncated
         score = reading.score
@@ -309,7 +309,7 @@ class ScalarGrader(JudgeGrader):
         return reading
 
 
-def _conversation(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _conversation(fields: Fields) -> list[Metadata]:
     """What came before, and the response as the assistant's turn."""
     before, response = read_exchange(fields)
     if isinstance(before, str):

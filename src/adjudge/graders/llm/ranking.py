@@ -10,7 +10,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.base import view_text
 from adjudge.graders.llm.candidate_view import (
     CandidateView,
@@ -64,12 +64,12 @@ class DistinctResponses(NamedTuple):
 class ResponseGroup(NamedTuple):
     """``sample``: the fields that all members share, the question among them; ``id``: its name."""
 
-    sample: dict[str, Any]
+    sample: Metadata
     entrants: DistinctResponses
     id: str | None
 
 
-def read_group(fields: Mapping[str, Any], showing: CandidateView, draw: int) -> ResponseGroup:
+def read_group(fields: Fields, showing: CandidateView, draw: int) -> ResponseGroup:
     """The group in a listwise grader's fields, which are lists with one entry per response.
 
     ``response`` (or ``responses``) lists texts; a field that is no list of that length is shared by
@@ -96,7 +96,7 @@ def read_group(fields: Mapping[str, Any], showing: CandidateView, draw: int) -> 
     return ResponseGroup(sample, DistinctResponses(order, places), get_group_name(sample))
 
 
-def _shared_query(members: Sequence[Mapping[str, Any]]) -> Any:
+def _shared_query(members: Sequence[Fields]) -> Any:
     """What all answer: the same query or conversation, else the same prompt; else no group."""
     first, *others = map(extract_query, members)
     if all(other == first for other in others):
@@ -107,7 +107,7 @@ def _shared_query(members: Sequence[Mapping[str, Any]]) -> Any:
     return prompt
 
 
-def _members(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _members(fields: Fields) -> list[Metadata]:
     """One mapping of fields per response."""
     responses = fields.get("response", fields.get("responses"))
     if not isinstance(responses, list) or not all(isinstance(one, str) for one in responses):
@@ -137,7 +137,7 @@ class _GroupGrader(JudgeGrader):
     beyond: ClassVar[str] = ""
     """What to do about a larger group."""
 
-    async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderRank:
+    async def aevaluate(self, draw: int = 0, **fields: object) -> GraderRank:
         """Rank a group; see the class."""
         group = read_group(fields, self._showing, draw)
         n = len(group.entrants.texts)
@@ -402,7 +402,7 @@ class TournamentGrader(_GroupGrader, PairJudge):
         rest = {pair: one for pair, one in compared.items() if suspect not in pair}
         fitted = fit_bradley_terry(_count_wins(rest, ranked), len(ranked))
         said = [one.consistent for one in rest.values() if one.consistent is not None]
-        metadata: dict[str, Any] = {
+        metadata: Metadata = {
             "strengths": entrants.spread(dict(zip(ranked, fitted, strict=True))),
             "comparisons": len(rest),
             "failed": len(failed),

@@ -8,12 +8,13 @@ judged text cannot know. Replies that a template's author words himself are free
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from adjudge import verdicts
+from adjudge.errors import Fields, Metadata
 from adjudge.prompts import LanguageEnum
 from adjudge.verdicts import (
     Ending,
@@ -47,13 +48,13 @@ class JudgeReplyForm(Protocol):
     """One kind of reply that a prompt of ours asks for; stateless."""
 
     @property
-    def schema(self) -> Mapping[str, Any]:
+    def schema(self) -> Fields:
         """The JSON Schema of the reply, reasons before the verdict."""
 
     def example(self, language: LanguageEnum) -> str:
         """The object with placeholders, as the judge is shown it."""
 
-    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+    def verdict_of(self, found: Metadata) -> Verdict | UnreadableReply:
         """The verdict in the object that was asked for; nothing else is one."""
 
 
@@ -75,7 +76,7 @@ def describe_block(form: JudgeReplyForm, language: LanguageEnum, block: str) -> 
     return f"{_BLOCK[language]}\n<{block}>\n{form.example(language)}\n</{block}>"
 
 
-def build_object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+def build_object_schema(properties: Fields) -> Metadata:
     """The JSON Schema of an object that has exactly ``properties``."""
     return {
         "type": "object",
@@ -92,13 +93,9 @@ class KeyForm:
     the verdict is in replies that a template's author words himself.
     """
 
-    def __init__(
-        self, key: str, value_schema: Mapping[str, Any], ending: Ending | None = None
-    ) -> None:
+    def __init__(self, key: str, value_schema: Fields, ending: Ending | None = None) -> None:
         self.key, self.ending = key, ending
-        self.schema: Mapping[str, Any] = build_object_schema(
-            {"reason": {"type": "string"}, key: value_schema}
-        )
+        self.schema: Fields = build_object_schema({"reason": {"type": "string"}, key: value_schema})
         self._examples = {
             language: f'{{"reason": "{_WHY[language]}", "{key}": {self.placeholder(language)}}}'
             for language in LanguageEnum
@@ -116,7 +113,7 @@ class KeyForm:
         """See :class:`JudgeReplyForm`."""
         return self._examples[language]
 
-    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+    def verdict_of(self, found: Metadata) -> Verdict | UnreadableReply:
         """See :class:`JudgeReplyForm`."""
         if (wrong := find_key_fault(found, self.key)) is not None:
             return wrong
@@ -159,7 +156,7 @@ class ScoreForm(KeyForm):
         ending: Ending | None = None,
     ) -> None:
         self._scale = NumberScale(low, high, integer)
-        bounds: dict[str, Any] = {"type": "integer" if integer else "number"}
+        bounds: Metadata = {"type": "integer" if integer else "number"}
         if low is not None and high is not None:
             # Not every server honours bounds of numbers; all that honour schemas honour enum.
             bounds |= _list_points(low, high, integer=integer)
@@ -271,12 +268,12 @@ class MarksForm:
         met, unmet = labels
         usual: dict[str, bool | None] = {met.casefold(): True, unmet.casefold(): False}
         self._marks = {one: {**usual, "n/a": None} if one in na else usual for one in ids}
-        self.schema: Mapping[str, Any] = build_object_schema(
+        self.schema: Fields = build_object_schema(
             {one: self._mark_schema([*labels, *(["N/A"] if one in na else [])]) for one in ids}
         )
 
     @staticmethod
-    def _mark_schema(labels: list[str]) -> dict[str, Any]:
+    def _mark_schema(labels: list[str]) -> Metadata:
         return build_object_schema(
             {"reason": {"type": "string"}, "verdict": {"type": "string", "enum": labels}}
         )
@@ -288,7 +285,7 @@ class MarksForm:
         more = ", …" if len(self.ids) > 2 else ""
         return "{" + ", ".join(f'"{one}": {mark}' for one in self.ids[:2]) + more + "}"
 
-    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+    def verdict_of(self, found: Metadata) -> Verdict | UnreadableReply:
         """The marks by id as ``value``: true, false, ``None`` for ``N/A``.
 
         Ids without a mark, or with a mark that is not a label, are absent. ``fields["reasons"]``
@@ -313,7 +310,7 @@ class MarksForm:
 class FieldsForm:
     """A JSON object with the required keys of a schema that the prompt's author gave."""
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
+    def __init__(self, schema: Fields) -> None:
         self.schema = schema
         self.required = [str(key) for key in schema.get("required", ())]
 
@@ -321,7 +318,7 @@ class FieldsForm:
         """See :class:`JudgeReplyForm`."""
         return msgspec.json.encode(self.schema).decode()
 
-    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+    def verdict_of(self, found: Metadata) -> Verdict | UnreadableReply:
         """See :class:`JudgeReplyForm`; the object may have keys beside the required ones."""
         if any(key not in found for key in self.required):
             return UnreadableReply(why="the object lacks a key that was asked for")
@@ -349,7 +346,7 @@ class KeysForm(FieldsForm):
         fields = "".join(f', "{key}": {number}' for key in self.required)
         return f'{{"reason": "{_WHY[language]}"{fields}}}'
 
-    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+    def verdict_of(self, found: Metadata) -> Verdict | UnreadableReply:
         """See :class:`JudgeReplyForm`."""
         whole = super().verdict_of(found)
         if isinstance(whole, UnreadableReply):

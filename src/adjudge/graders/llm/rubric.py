@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from adjudge.engine.loop import run_all
-from adjudge.errors import FINAL, PASSING_KINDS, Cause, ErrorKind, GradingFailure
+from adjudge.errors import FINAL, PASSING_KINDS, Cause, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.llm.candidate_view import get_group_name
 from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, MarksForm, ScoreForm
@@ -74,7 +74,7 @@ class RubricMarks:
     ``notes`` go into the metadata.
     """
 
-    def __init__(self, rubric: Rubric, notes: Mapping[str, Any]) -> None:
+    def __init__(self, rubric: Rubric, notes: Fields) -> None:
         self._rubric = rubric
         self.marks: dict[str, Mark] = {}
         self._reasons: dict[str, str] = {}
@@ -147,7 +147,7 @@ class RubricMarks:
 
     def _failure(self, outcome: Any) -> GradingFailure:
         provenance = sum_provenance(self._provenances) if self._provenances else None
-        metadata: dict[str, Any] = {"criteria": self._criterion_marks(), **self._notes}
+        metadata: Metadata = {"criteria": self._criterion_marks(), **self._notes}
         if not outcome.missing:
             return GradingFailure(
                 ErrorKind.INVALID_INPUT,
@@ -189,7 +189,7 @@ class RubricMarks:
             return found[0]
         return ErrorKind.INCOMPLETE
 
-    def _criterion_marks(self) -> dict[str, Any]:
+    def _criterion_marks(self) -> Metadata:
         return {
             criterion.id: {"met": self.marks[criterion.id], "reason": self._reasons[criterion.id]}
             for criterion in self._rubric.criteria
@@ -385,7 +385,7 @@ class RubricGrader(JudgeGrader):
         self.score_range = self.source.score_range
         self.fingerprint = _fingerprint(self.source.fixed)
 
-    async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
+    async def aevaluate(self, draw: int = 0, **fields: object) -> GraderScore:
         """The score of a sample's fields by its rubric."""
         rubric = self.source.of(fields)
         material = RubricReader(fields, self._showing).read(self.show)
@@ -418,7 +418,7 @@ class RubricGrader(JudgeGrader):
         chunks = [marked[at : at + size] for at in range(0, len(marked), max(size, 1))]
         return chunks + [[one] for one in rubric.criteria if one.scale == "bounded"]
 
-    def _log_call(self, fields: Mapping[str, Any]) -> None:
+    def _log_call(self, fields: Fields) -> None:
         if _log.isEnabledFor(logging.INFO):
             policy = fields.get("policy", fields.get("policy_name"))
             _log.info(

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.llm.candidate_view import (
     CandidateView,
     is_blank,
@@ -56,14 +56,14 @@ class RubricMaterial(msgspec.Struct, frozen=True):
     """
 
     shown: ShownPart
-    values: dict[str, Any] = {}
+    values: Metadata = {}
     unsaid: EmptyReason = ""
 
 
 class RubricReader(NamedTuple):
     """Reads what the judge of a rubric sees of a sample's ``fields``."""
 
-    fields: Mapping[str, Any]
+    fields: Fields
     showing: CandidateView
 
     def read(self, show: ShowMode) -> RubricMaterial:
@@ -93,7 +93,7 @@ class RubricReader(NamedTuple):
         )
         return "trajectory" if acts else "response"
 
-    def _render(self, **shown: Any) -> dict[str, Any] | None:
+    def _render(self, **shown: Any) -> Metadata | None:
         """``shown`` under the grader's view, with a note where the rollout was cut."""
         return self.showing.render({**shown, "finish_reason": self.fields.get("finish_reason")})
 
@@ -201,7 +201,7 @@ def _text(name: str, language: LanguageEnum) -> str:
     return str(load_shipped_prompt(name).messages[language][0].content)
 
 
-def build_criteria_fields(lines: str, language: LanguageEnum, *, given: bool) -> dict[str, Any]:
+def build_criteria_fields(lines: str, language: LanguageEnum, *, given: bool) -> Metadata:
     """The prompt's fields for the criteria: in the static part, or in the sample's own fence."""
     if given:
         return {"criteria": _GIVEN[language], "sample_criteria": lines}
@@ -280,7 +280,7 @@ class RubricSource:
         if found is not None:
             self.fixed = self._settled(_part(found, part), where)
 
-    def of(self, fields: Mapping[str, Any]) -> SingleRubric:
+    def of(self, fields: Fields) -> SingleRubric:
         """The fixed rubric, else the sample's own.
 
         Raises ``GradingFailure(invalid_input)`` where the sample has none, or one that cannot be

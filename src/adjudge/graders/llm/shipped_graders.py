@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
-from adjudge.errors import GradingFailure
+from adjudge.errors import Fields, GradingFailure, Metadata
 from adjudge.graders.base import view_text
 from adjudge.graders.llm.candidate_view import (
     Transcript,
@@ -46,7 +46,7 @@ from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.types import GraderScore
 
-PromptValues = dict[str, Any]
+PromptValues = Metadata
 """What a judge is shown, by the prompt's field."""
 
 _FIELD_ALIASES = {
@@ -83,7 +83,7 @@ class ShippedGrader(JudgeGrader):
         self._score_form = ScoreForm(*self.score_range)
         self.fingerprint = load_shipped_prompt(self.type_name, *self.trusted).hash
 
-    async def aevaluate(self, *, draw: int = 0, **fields: Any) -> GraderScore:
+    async def aevaluate(self, *, draw: int = 0, **fields: object) -> GraderScore:
         """The judge's score of a sample's fields; the class says which, and what is raised."""
         values = self._material(fields)
         if isinstance(values, str):
@@ -103,7 +103,7 @@ class ShippedGrader(JudgeGrader):
             raise
         return self._scored(told)
 
-    def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
+    def _material(self, fields: Fields) -> PromptValues | str:
         """What the judge is shown; or ``unclosed_think`` or ``empty``, when that is nothing."""
         raise NotImplementedError
 
@@ -111,14 +111,14 @@ class ShippedGrader(JudgeGrader):
         """What the reply must look like."""
         return self._score_form
 
-    def _failure_metadata(self, form: JudgeReplyForm) -> Mapping[str, Any]:  # noqa: ARG002  (the usual form holds nothing)
+    def _failure_metadata(self, form: JudgeReplyForm) -> Fields:  # noqa: ARG002  (the usual form holds nothing)
         """What replies without a verdict still tell; for the failure's metadata."""
         return {}
 
     def _scored(self, told: JudgeOutcome) -> GraderScore:
         return self._score(float(told.verdict.value), told, {})
 
-    def _score(self, score: float, told: JudgeOutcome, metadata: Mapping[str, Any]) -> GraderScore:
+    def _score(self, score: float, told: JudgeOutcome, metadata: Fields) -> GraderScore:
         notes = {**metadata, **told.notes}
         return self._result(score, told.verdict.reason, notes, told.provenance)
 
@@ -126,7 +126,7 @@ class ShippedGrader(JudgeGrader):
         reason = f"no judge was asked: {_EMPTY_REASONS[why]}"
         return self._candidate_fault(reason, **{why: True})
 
-    def _turns(self, fields: Mapping[str, Any]) -> Transcript:
+    def _turns(self, fields: Fields) -> Transcript:
         messages = fields.get("messages")
         return [] if messages is None else read_turns(messages)
 
@@ -135,14 +135,14 @@ class ShippedGrader(JudgeGrader):
         shown = self._showing.render({"messages": turns})
         return turns[:-1] if shown is None else list(shown["messages"])
 
-    def _query_from_turns(self, fields: Mapping[str, Any], before: Transcript) -> Any:
+    def _query_from_turns(self, fields: Fields, before: Transcript) -> Any:
         """The query of a sample without one: the conversation ``before``, or the prompt."""
         history = fields.get("history")
         if isinstance(history, list) and history:
             before = read_turns(history)
         return conversation_query(self._past(before)) or fields.get("prompt")
 
-    def _prompt_values(self, fields: Mapping[str, Any]) -> PromptValues:
+    def _prompt_values(self, fields: Fields) -> PromptValues:
         """The fields that this grader takes, under the names of its prompt."""
         found = {}
         for name in (*self.needs, *self.needs_any, *self.takes):
@@ -151,7 +151,7 @@ class ShippedGrader(JudgeGrader):
                 found[name] = value
         return found
 
-    def _require(self, values: PromptValues, fields: Mapping[str, Any]) -> None:
+    def _require(self, values: PromptValues, fields: Fields) -> None:
         """Raise ``GradingFailure(invalid_input)`` for a field that is lacking."""
         for name in self.needs:
             if name not in values:
@@ -196,7 +196,7 @@ class QualityGrader(ShippedGrader):
 
     takes: ClassVar[tuple[str, ...]] = ("query", "context", "reference")
 
-    def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
+    def _material(self, fields: Fields) -> PromptValues | str:
         turns = self._turns(fields)
         place, response = split_question(turns, _own_response(fields.get("response")))
         if response is None:
@@ -320,7 +320,7 @@ class ToolSelectionGrader(ShippedGrader):
     needs = ("tool_definitions", "query")
     takes = ("context",)
 
-    def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
+    def _material(self, fields: Fields) -> PromptValues | str:
         turns = self._turns(fields)
         first = count_opening_turns(turns)
         values = self._prompt_values(fields)
@@ -352,7 +352,7 @@ class _PartGrader(ShippedGrader):
 
     score_range = (0.0, 1.0)
 
-    def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
+    def _material(self, fields: Fields) -> PromptValues | str:
         values = self._prompt_values(fields)
         turns = self._turns(fields)
         if "history" in self.needs_any and "history" not in values and turns:
@@ -380,7 +380,7 @@ class PlanFeasibilityGrader(_PartGrader):
     candidate = "plan"
     takes = ("query", "context", "tool_definitions", "history", "observation", "memory")
 
-    def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
+    def _material(self, fields: Fields) -> PromptValues | str:
         values = super()._material(fields)
         if isinstance(values, dict) and "tool_definitions" in values:
             values["tool_definitions"] = join_lines(values["tool_definitions"])

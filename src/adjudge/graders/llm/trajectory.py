@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from adjudge.errors import ErrorKind
+from adjudge.errors import ErrorKind, Fields, Metadata
 from adjudge.graders.llm.candidate_view import (
     Transcript,
     count_opening_turns,
@@ -98,7 +98,7 @@ class StepForm:
         }
         count = len(self.steps)
         rated = {"type": "array", "minItems": count, "maxItems": count}
-        self.schema: Mapping[str, Any] = build_object_schema(
+        self.schema: Fields = build_object_schema(
             {"reason": {"type": "string"}, "steps": {**rated, "items": build_object_schema(step)}}
         )
 
@@ -109,7 +109,7 @@ class StepForm:
         step = f'{{"step": {number}, "reason": "{reason}", {rated}}}'
         return f'{{"reason": "{whole}", "steps": [{step}, … <{each}>]}}'
 
-    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+    def verdict_of(self, found: Metadata) -> Verdict | UnreadableReply:
         """The :class:`RatedStep` of all steps as ``value``, in order.
 
         ``incomplete`` when steps are missing, rated twice or do not exist, or lack a rating;
@@ -133,7 +133,7 @@ class StepForm:
             value=self.rated, reason=extract_reason(found), form="json", fields=found
         )
 
-    def _rate(self, given: Mapping[int, Mapping[str, Any]]) -> list[int]:
+    def _rate(self, given: Mapping[int, Fields]) -> list[int]:
         """Fill ``rated``; the steps that have all ratings, but some outside the scale."""
         outside = []
         for step in self.steps:
@@ -168,7 +168,7 @@ class StepForm:
         return None
 
 
-def _numbered(steps: Any) -> list[tuple[int, Mapping[str, Any]]] | None:
+def _numbered(steps: Any) -> list[tuple[int, Fields]] | None:
     """The objects of a list with their step's number; ``None`` for anything else."""
     if not isinstance(steps, list):
         return None
@@ -208,7 +208,7 @@ class _TrajectoryGrader(ShippedGrader):
     takes = ("query", "context", "reference", "tool_definitions")
     trusted = ("frame",)
 
-    def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
+    def _material(self, fields: Fields) -> PromptValues | str:
         if fields.get("messages") is None:
             raise missing_field_failure(("messages",), fields)
         turns = self._turns(fields)
@@ -294,7 +294,7 @@ class TrajectoryComprehensiveGrader(_TrajectoryGrader):
         }
         return self._score(score, told, metadata)
 
-    def _failure_metadata(self, form: JudgeReplyForm) -> Mapping[str, Any]:
+    def _failure_metadata(self, form: JudgeReplyForm) -> Fields:
         if not isinstance(form, StepForm):
             return {}
         read = {one.step for one in form.rated}
