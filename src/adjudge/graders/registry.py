@@ -10,6 +10,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType, MethodType
 from typing import Any
 
 from adjudge.config import unknown_key
@@ -17,6 +18,7 @@ from adjudge.config_tables import check_setting
 from adjudge.errors import ConfigError, Fields, Metadata
 from adjudge.extensions import load_extension
 from adjudge.graders.base import FunctionGrader, GraderTraits, docstring_summary
+from adjudge.judges.base import ChatModel
 from adjudge.types import GraderMode, Role, ScoreRange
 
 GRADER_GROUP = "adjudge.graders"
@@ -81,13 +83,17 @@ JUDGE_PARAMETER = "model"
 """The constructor parameter of graders that ask a judge; a spec fills it from ``judge``."""
 
 
+GraderClass = type[Any]
+"""A grader's class: ours, another package's, the user's own."""
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One constructor parameter of a grader, as a spec may set it."""
 
     name: str
-    annotation: Any
-    default: Any
+    annotation: object
+    default: object
     required: bool
 
     @property
@@ -103,8 +109,8 @@ class Parameter:
 
 
 def load_grader_class(
-    grader_type: Any, folder: Path | None = None, *, where: str = "type"
-) -> type[Any]:
+    grader_type: object, folder: Path | None = None, *, where: str = "type"
+) -> GraderClass:
     """The class behind a ``type``: a shipped name, ``module:Class``, or an installed name.
 
     In Python the class or object itself may replace its name. A function of the user's own, or
@@ -113,7 +119,7 @@ def load_grader_class(
     working directory are searched for own modules after the installed ones. Raises
     :class:`ConfigError` that begins with ``where``.
     """
-    found: Any = grader_type
+    found = grader_type
     if isinstance(found, str):
         found = load_extension(GRADER_GROUP, found, where=where, folder=folder, shipped=SHIPPED)
     if hasattr(found, "aevaluate") and (isinstance(found, type) or found is grader_type):
@@ -126,12 +132,12 @@ def load_grader_class(
     return _make_function_class(found, name_type(grader_type).partition(":")[0])
 
 
-def is_grader(given: Any) -> bool:
+def is_grader(given: object) -> bool:
     """Whether an object can be a grader: a function, a class, a grader that is built."""
     return callable(given) or hasattr(given, "aevaluate")
 
 
-def name_type(grader_type: Any) -> str:
+def name_type(grader_type: object) -> str:
     """``module:name`` of a function, class or object; of a name the name itself."""
     if isinstance(grader_type, str):
         return grader_type
@@ -139,26 +145,24 @@ def name_type(grader_type: Any) -> str:
     return f"{named.__module__}:{named.__qualname__}"
 
 
-def name_grader(given: Any) -> str:
+def name_grader(given: object) -> str:
     """What a function, class or object is called as a grader."""
     own = getattr(given, "name", None)
     name = own if isinstance(own, str) and own else name_type(given).rpartition(".")[2]
     return re.sub(r"[^\w.-]+", "_", name.rpartition(":")[2]).strip("_") or "grader"
 
 
-def describe_object(given: Any) -> str:
+def describe_object(given: object) -> str:
     """What the answers of a function or object depend on beside its file, without addresses."""
-    code = getattr(given, "__code__", None)
-    if isinstance(given, type):
-        said: Any = ""
-    elif code is None:
-        said = sorted(vars(given).items()) if hasattr(given, "__dict__") else given
-        said = [said, repr(given)]  # a partial function has its arguments there
-    else:
-        cells = [cell.cell_contents for cell in given.__closure__ or ()]
-        said = [code.co_code.hex(), code.co_consts, code.co_names, given.__defaults__, cells]
-        if (owner := getattr(given, "__self__", None)) is not None:
-            said.append(describe_object(owner))
+    said: list[object] = []
+    function = given.__func__ if isinstance(given, MethodType) else given
+    if isinstance(function, FunctionType):
+        code = function.__code__
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        said = [code.co_code.hex(), code.co_consts, code.co_names, function.__defaults__, cells]
+        said += [describe_object(given.__self__)] if isinstance(given, MethodType) else []
+    elif not isinstance(given, type):  # a partial function has its arguments in its repr
+        said = [sorted(vars(given).items()) if hasattr(given, "__dict__") else given, repr(given)]
     return name_type(given) + re.sub(r" at 0x[0-9a-fA-F]+", "", repr(said))
 
 
@@ -175,7 +179,7 @@ def _make_function_class(function: Callable[..., Any], module: str) -> type[Func
         ) -> None:
             super().__init__(function, name, score_range=score_range, blocking=blocking)
 
-        def __reduce__(self) -> tuple[Any, ...]:
+        def __reduce__(self) -> tuple[object, ...]:
             facts = (self.func, self.name, self.mode, self.description, self.score_range)
             return FunctionGrader, (*facts, self.role, self.blocking)
 
@@ -186,7 +190,7 @@ def _make_function_class(function: Callable[..., Any], module: str) -> type[Func
     return made
 
 
-def list_parameters(cls: type[Any]) -> list[Parameter]:
+def list_parameters(cls: GraderClass) -> list[Parameter]:
     """The constructor's parameters, ``self`` and ``name`` left out."""
     try:
         declared = "__dataclass_fields__" in vars(cls)
@@ -195,7 +199,7 @@ def list_parameters(cls: type[Any]) -> list[Parameter]:
         hints = {}
     signature = inspect.signature(cls.__init__).parameters.values()
     return [
-        Parameter(p.name, hints.get(p.name, Any), p.default, p.default is p.empty)
+        Parameter(p.name, hints.get(p.name, object), p.default, p.default is p.empty)
         for p in list(signature)[1:]
         if p.name != "name" and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
     ]
@@ -204,7 +208,7 @@ def list_parameters(cls: type[Any]) -> list[Parameter]:
 _RANGE = Parameter("score_range", tuple[float, float] | None, None, False)
 
 
-def settable_parameters(type_name: str, cls: type[Any]) -> list[Parameter]:
+def settable_parameters(type_name: str, cls: GraderClass) -> list[Parameter]:
     """The constructor's parameters, and ``score_range`` for a class of the user's without one."""
     found = list_parameters(cls)
     has_range = getattr(cls, _RANGE.name, None) or any(one.name == _RANGE.name for one in found)
@@ -212,13 +216,13 @@ def settable_parameters(type_name: str, cls: type[Any]) -> list[Parameter]:
 
 
 def build_grader(
-    grader_type: Any,
+    grader_type: object,
     name: str,
     given: Fields,
     *,
     where: str,
     folder: Path | None = None,
-    judges: Fields = {},
+    judges: Mapping[str, ChatModel] = {},
     judge: str | Sequence[str] | None = None,
     panel: Fields | None = None,
 ) -> Any:
@@ -249,12 +253,12 @@ def build_grader(
 
 
 def _build_one(
-    grader_type: Any,
+    grader_type: object,
     name: str,
     given: Fields,
     where: str,
     folder: Path | None,
-    judges: Fields,
+    judges: Mapping[str, ChatModel],
     judge: str | None,
 ) -> Any:
     """A grader that asks at most one judge."""
@@ -265,7 +269,7 @@ def _build_one(
     known = {parameter.name: parameter for parameter in settable_parameters(type_name, cls)}
     values = _constructor_arguments(known, given, where, folder)
     if JUDGE_PARAMETER in known and known[JUDGE_PARAMETER].is_judge:
-        values |= _judge_argument(judges, judge, known[JUDGE_PARAMETER].required, where)
+        values |= _choose_judge(judges, judge, known[JUDGE_PARAMETER].required, where)
     elif judge is not None:
         raise ConfigError(f"{where}: judge: type {type_name!r} asks no judge. Leave it out.")
     for parameter in known.values():
@@ -328,12 +332,12 @@ def _constructor_arguments(
     return values
 
 
-def _judge_argument(judges: Fields, judge: str | None, required: bool, where: str) -> Metadata:
+def _choose_judge(
+    judges: Mapping[str, ChatModel], judge: str | None, required: bool, where: str
+) -> dict[str, ChatModel]:
     """The ``model`` argument of a grader."""
-    if judge is not None:
-        return {JUDGE_PARAMETER: judges[judge]}
-    if len(judges) == 1:
-        return {JUDGE_PARAMETER: next(iter(judges.values()))}
+    if judge is not None or len(judges) == 1:
+        return {JUDGE_PARAMETER: judges[judge or next(iter(judges))]}
     if not required:
         return {}
     if judges:
@@ -345,7 +349,7 @@ def _judge_argument(judges: Fields, judge: str | None, required: bool, where: st
     )
 
 
-def summarize_grader(cls: type[Any]) -> tuple[str, ScoreRange | None, Role, GraderMode]:
+def summarize_grader(cls: GraderClass) -> tuple[str, ScoreRange | None, Role, GraderMode]:
     """First line of the docstring, range, role and mode of a grader class."""
     traits = GraderTraits.of(cls)
     return docstring_summary(cls), traits.score_range, traits.role, GraderMode(traits.mode)
