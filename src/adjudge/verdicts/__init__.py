@@ -29,6 +29,7 @@ from adjudge.verdicts.strict import (
     CUT_REPLY,
     Ending,
     NumberScale,
+    Reading,
     UnreadableReply,
     Verdict,
     extract_reason,
@@ -43,6 +44,7 @@ from adjudge.verdicts.strict import (
 __all__ = [
     "Ending",
     "NumberScale",
+    "Reading",
     "UnreadableReply",
     "Verdict",
     "extract_reason",
@@ -188,9 +190,7 @@ def _folded(text: str) -> str:
     return re.sub(r" ?([\[\]<>{}]) ?", r"\1", re.sub(r"[^\w\[\]<>{}]+", " ", plain)).strip()
 
 
-def _read(
-    reply: _Reply, whole: str, value_of: ValueOf, keys: Sequence[str]
-) -> Verdict | UnreadableReply:
+def _read(reply: _Reply, whole: str, value_of: ValueOf, keys: Sequence[str]) -> Reading:
     """The verdict in JSON, else that of a mark or of the whole reply."""
 
     def under_keys(found: Metadata) -> Any:
@@ -211,9 +211,7 @@ def _read(
     return _distinct(reply, marks, marks[-1], value_of)
 
 
-def _distinct(
-    reply: _Reply, marks: Sequence[_Mark], mark: _Mark, value_of: ValueOf
-) -> Verdict | UnreadableReply:
+def _distinct(reply: _Reply, marks: Sequence[_Mark], mark: _Mark, value_of: ValueOf) -> Reading:
     """The verdict of ``mark``, if no other says something else and it is the judge's own."""
     value = value_of(mark.words)
     others = [value_of(one.words) for one in marks if not reply.is_quoted(one.text)]
@@ -234,9 +232,7 @@ def _first_fault(faults: Mapping[str, bool]) -> str | None:
     return next((why for why, wrong in faults.items() if wrong), None)
 
 
-def _read_json(
-    reply: _Reply, whole: str, value_of: Callable[[Metadata], object]
-) -> Verdict | UnreadableReply | None:
+def _read_json(reply: _Reply, whole: str, value_of: Callable[[Metadata], object]) -> Reading | None:
     """The verdict in the object that the reply is or ends with; ``None`` without one."""
     text, start = strip_end_tokens(whole), 0
     found = parse_json(text)
@@ -282,7 +278,7 @@ def read_score(
     integer: bool = False,
     quoted: Sequence[str] = (),
     cut: bool = False,
-) -> Verdict | UnreadableReply:
+) -> Reading:
     r"""The one score that a judge's reply gives, where no form of ours was asked for.
 
     Read are JSON with the key ``score`` or ``rating``, and the one mark that is the last line:
@@ -341,7 +337,7 @@ def parse_score(value: object, scale: NumberScale) -> float | None:
 
 def read_choice(
     text: str, labels: Sequence[str], *, quoted: Sequence[str] = (), cut: bool = False
-) -> Verdict | UnreadableReply:
+) -> Reading:
     r"""The one of ``labels`` that a judge's reply chooses, where no form of ours was asked for.
 
     The places, ``quoted`` and ``cut`` are those of :func:`read_score`: ``[[A]]``,
@@ -372,7 +368,7 @@ def find_label(words: object, labels: Sequence[str]) -> str | None:
 
 def read_fields(
     text: str, required: Sequence[str] = (), *, quoted: Sequence[str] = (), cut: bool = False
-) -> Verdict | UnreadableReply:
+) -> Reading:
     r"""The JSON object that a reply is or ends with, with all ``required`` keys.
 
     ``quoted`` and ``cut``: as for :func:`read_score`. Returns a :class:`Verdict` whose ``value`` is

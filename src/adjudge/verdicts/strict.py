@@ -45,6 +45,10 @@ class UnreadableReply(msgspec.Struct, frozen=True, kw_only=True):
     kind: ErrorKind = ErrorKind.UNPARSABLE
 
 
+Reading = Verdict | UnreadableReply
+"""What a reply was read as."""
+
+
 class NumberScale(NamedTuple):
     """What scores a reader takes: from ``low`` to ``high`` (``None``: open), whole ones only."""
 

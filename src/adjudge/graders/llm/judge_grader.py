@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache, lru_cache
 from importlib import resources
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -29,10 +29,8 @@ from adjudge.graders.llm.candidate_view import (
     missing_field_failure,
 )
 from adjudge.graders.llm.reply_forms import (
-    FreeTextForm,
     JudgeReplyForm,
     KeysForm,
-    MarkedScoreForm,
     ScoreForm,
     describe_block,
     describe_object,
@@ -41,7 +39,7 @@ from adjudge.judges.asking import ASK_ONCE, AskPolicy, sum_provenance
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, RenderedPrompt
 from adjudge.types import GraderMode, GraderScore, Provenance, ScoreRange
-from adjudge.verdicts import Ending, UnreadableReply, Verdict, read_object
+from adjudge.verdicts import Ending, Reading, UnreadableReply, Verdict, read_object
 
 _PART = "\n=====\n"
 _OURS = ("reply_form",)
@@ -213,7 +211,7 @@ class JudgeGrader(BaseGrader):
         *,
         ours: bool,
         block: str | None,
-    ) -> Verdict | UnreadableReply:
+    ) -> Reading:
         """The verdict in a reply; ``ours``: the form was asked for, as schema or in ``block``."""
         cut = reply.finish_reason == "length"
         text = reply.text
@@ -222,10 +220,10 @@ class JudgeGrader(BaseGrader):
             why = "it has only thinking and no verdict" if reply.reasoning else "it is empty"
             return UnreadableReply(why=why, kind=kind)
         if not ours:
-            return cast("FreeTextForm", form).read(text, quoted=asked.untrusted, cut=cut)
+            return form.read(text, quoted=asked.untrusted, cut=cut)
         found = read_object(text, block=block, quoted=asked.untrusted, cut=cut)
         read = found if isinstance(found, UnreadableReply) else form.verdict_of(found)
-        if isinstance(read, UnreadableReply) and isinstance(form, MarkedScoreForm):
+        if isinstance(read, UnreadableReply) and form.takes_brackets:
             marked = form.read(text, quoted=asked.untrusted, cut=cut)
             return marked if isinstance(marked, Verdict) and marked.form == "brackets" else read
         return read

@@ -27,6 +27,7 @@ from adjudge.prompts import LanguageEnum
 from adjudge.types import GraderScore
 from adjudge.verdicts import (
     NumberScale,
+    Reading,
     UnreadableReply,
     Verdict,
     extract_reason,
@@ -77,15 +78,13 @@ _WORDS = {
 }
 
 
-class StepForm:
+class StepForm(JudgeReplyForm):
     """``{"reason", "steps": [{"step", "reason", "contribution", …}, …]}``, each step once.
 
     One object serves one question: ``rated`` has those of the last reply's steps that exist, occur
     once and have all four ratings. When a reply rates steps that do not exist, its numbering
     cannot be trusted, and ``rated`` is empty.
     """
-
-    imposed = False
 
     def __init__(self, steps: Sequence[int]) -> None:
         self.steps = list(steps)
@@ -98,7 +97,7 @@ class StepForm:
         }
         count = len(self.steps)
         rated = {"type": "array", "minItems": count, "maxItems": count}
-        self.schema: Fields = build_object_schema(
+        self.schema = build_object_schema(
             {"reason": {"type": "string"}, "steps": {**rated, "items": build_object_schema(step)}}
         )
 
@@ -109,7 +108,7 @@ class StepForm:
         step = f'{{"step": {number}, "reason": "{reason}", {rated}}}'
         return f'{{"reason": "{whole}", "steps": [{step}, … <{each}>]}}'
 
-    def verdict_of(self, found: Metadata) -> Verdict | UnreadableReply:
+    def verdict_of(self, found: Metadata) -> Reading:
         """The :class:`RatedStep` of all steps as ``value``, in order.
 
         ``incomplete`` when steps are missing, rated twice or do not exist, or lack a rating;
