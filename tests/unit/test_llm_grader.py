@@ -156,14 +156,11 @@ def test_a_cut_response_is_said_or_masked() -> None:
     assert masked.kind is ErrorKind.INVALID_INPUT
 
 
-def test_variables_and_trusted_fields_are_not_fenced() -> None:
+def test_trusted_fields_of_a_template_are_not_fenced() -> None:
     judge = Judge("Score: 1")
-    grade(
-        LLMGrader(judge, template="{rules} {kind} {response}", variables={"rules": "Be strict."},
-                  trusted=["kind"]),
-        kind="poem",
-    )  # fmt: skip
-    assert "Be strict. poem <response-" in judge.asked[0]["messages"][0]["content"]
+    template = PromptTemplate([ChatMessage("user", "{kind} {response}")], trusted=["kind"])
+    grade(LLMGrader(judge, template=template), kind="poem")
+    assert "poem <response-" in judge.asked[0]["messages"][0]["content"]
 
 
 def test_the_language_is_the_templates() -> None:

@@ -73,7 +73,6 @@ def test_a_samples_own_criteria_stand_in_a_fence() -> None:
     assert re.search(r"<sample_criteria-[0-9a-f]{16}>\n1\. Names a dose 2\. Give", user)
     assert grader.score_range == (None, 1.0)
     assert RubricGrader(judge, clip=True).score_range == (0.0, 1.0)
-    assert RubricGrader(judge, scheme="weights").score_range == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(

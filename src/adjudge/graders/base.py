@@ -433,13 +433,12 @@ class _RecordedRow(msgspec.Struct):
 class RecordedGrader(RuleGrader):
     """Gives back recorded judge results, failures included.
 
-    Field: the column that ``key`` names. Each row of the file is ``{"id", "score", "reason"}`` or
+    Field: ``id``. Each row of the file is ``{"id", "score", "reason"}`` or
     ``{"id", "error": {"kind", "message"}}``. A recorded failure fails again with its kind; a sample
     without a row is ``invalid_input``.
 
     Args:
         path: A JSONL file, read once.
-        key: The sample's column that is matched with ``id``.
         score_range: The lowest and the highest score.
     """
 
@@ -447,15 +446,10 @@ class RecordedGrader(RuleGrader):
     is_rule = False
 
     def __init__(
-        self,
-        path: Path,
-        key: str = "id",
-        score_range: tuple[float, float] = (0.0, 1.0),
-        name: str = "",
+        self, path: Path, score_range: tuple[float, float] = (0.0, 1.0), name: str = ""
     ) -> None:
         super().__init__(name)
         self.path = Path(path)
-        self.key = key
         self.score_range = score_range
         try:
             data = self.path.read_bytes()
@@ -464,14 +458,11 @@ class RecordedGrader(RuleGrader):
         self.fingerprint = sha256(data).hexdigest()
         self._rows = _parse_rows(self.path, data)
 
-    def evaluate(self, **fields: object) -> GraderScore:
-        """The recorded result of the sample with the matching ``key`` column."""
-        wanted = fields.get(self.key)
-        row = self._rows.get(_normalize_id(wanted))
+    def evaluate(self, id: object) -> GraderScore:  # noqa: A002  (the sample's field)
+        """The recorded result of the sample with this ``id``."""
+        row = self._rows.get(_normalize_id(id))
         if row is None:
-            raise GradingFailure(
-                ErrorKind.INVALID_INPUT, f"no recorded result for {self.key} = {wanted!r}"
-            )
+            raise GradingFailure(ErrorKind.INVALID_INPUT, f"no recorded result for id = {id!r}")
         if row.error is not None or row.score is None:
             error = row.error or _RecordedFailure(
                 ErrorKind.INVALID_INPUT, "neither score nor error"

@@ -193,13 +193,14 @@ def _make_function_class(function: Callable[..., Any], module: str) -> type[Func
 def list_parameters(cls: GraderClass) -> list[Parameter]:
     """The constructor's parameters, ``self`` and ``name`` left out."""
     try:
-        declared = "__dataclass_fields__" in vars(cls)
+        declaring = next(one for one in cls.__mro__ if "__init__" in vars(one))
+        declared = "__dataclass_fields__" in vars(declaring)
         hints = typing.get_type_hints(cls if declared else cls.__init__)
     except (NameError, TypeError):  # names that only a type checker knows
         hints = {}
     signature = inspect.signature(cls.__init__).parameters.values()
     return [
-        Parameter(p.name, hints.get(p.name, object), p.default, p.default is p.empty)
+        Parameter(p.name, hints.get(p.name, Any), p.default, p.default is p.empty)
         for p in list(signature)[1:]
         if p.name != "name" and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
     ]

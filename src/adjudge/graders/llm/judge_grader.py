@@ -10,7 +10,7 @@ prefix caches hit on.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, ClassVar
@@ -42,14 +42,16 @@ from adjudge.types import GraderMode, GraderScore, Provenance, ScoreRange
 from adjudge.verdicts import Ending, Reading, UnreadableReply, Verdict, read_object
 
 _PART = "\n=====\n"
-_OURS = ("reply_form",)
+
+REPLY_FORM = "reply_form"
+"""The field of a template that says what the reply must look like; never a sample's."""
 
 
 @cache
 def load_shipped_prompt(name: str, *trusted: str) -> PromptTemplate:
     """The template of a shipped grader, in both languages; ``trusted`` fields are not fenced."""
     messages = {language: _messages(name, language) for language in LanguageEnum}
-    return PromptTemplate(messages, trusted=(*_OURS, *trusted))
+    return PromptTemplate(messages, trusted=(REPLY_FORM, *trusted))
 
 
 def _messages(name: str, language: LanguageEnum) -> list[ChatMessage]:
@@ -57,9 +59,6 @@ def _messages(name: str, language: LanguageEnum) -> list[ChatMessage]:
     static, _, material = file.read_text(encoding="utf-8").partition(_PART)
     return [ChatMessage("system", static.strip()), ChatMessage("user", material.strip())]
 
-
-REPLY_FORM = "reply_form"
-"""The field of a template that says what the reply must look like; never a sample's."""
 
 _REPAIR_REQUEST = {
     LanguageEnum.EN: (
@@ -90,10 +89,8 @@ class JudgeOutcome(msgspec.Struct, frozen=True):
     def notes(self) -> Metadata:
         """What a result's metadata should say about the telling; usually nothing."""
         notes: Metadata = {"repaired": True} if self.repaired else {}
-        if self.reply.ignored:
-            ignored = [name for name in self.reply.ignored if name != "usage"]
-            if ignored:
-                notes["ignored"] = ignored
+        if ignored := [name for name in self.reply.ignored if name != "usage"]:
+            notes["ignored"] = ignored
         return notes
 
 
@@ -173,12 +170,7 @@ class JudgeGrader(BaseGrader):
         if worded:
             words = describe_object(form, self.language, as_schema=as_schema)
             values = {**values, REPLY_FORM: words}
-        asked = template.render(
-            values,
-            self.language,
-            key=self.model.fence_key,
-            control_tokens=self.model.control_tokens,
-        )
+        asked = self._render(template, values)
         block = f"verdict-{asked.seal}" if worded and not as_schema else None
         if block is not None:
             asked.messages[-1] = _append_words(
@@ -202,6 +194,10 @@ class JudgeGrader(BaseGrader):
             return found
 
         return await self._put_question(put, read, template, last=last)
+
+    def _render(self, template: PromptTemplate, values: Fields) -> RenderedPrompt:
+        key, control_tokens = self.model.fence_key, self.model.control_tokens
+        return template.render(values, self.language, key=key, control_tokens=control_tokens)
 
     def _read_reply(
         self,
@@ -263,30 +259,24 @@ TemplateInput = Any
 """A :class:`~adjudge.prompts.PromptTemplate`, its messages, one text; ``None``: the shipped one."""
 
 
-def build_template(given: TemplateInput, *trusted: str) -> PromptTemplate:
-    """An author's own template; ``trusted`` fields, and the reply's form, are not fenced."""
-    ours = {REPLY_FORM, *trusted}
-    if isinstance(given, PromptTemplate):
-        return PromptTemplate(given.messages, trusted=given.trusted | ours)
-    messages = [ChatMessage("user", given)] if isinstance(given, str) else given
-    return PromptTemplate(messages, trusted=ours)
-
-
 def resolve_template(
-    given: TemplateInput, shipped: str, needs: Collection[str], *trusted: str
+    given: TemplateInput, shipped: str = "", needs: Collection[str] = ()
 ) -> PromptTemplate:
-    """``given``, else the prompt file ``shipped``; ``trusted`` fields are not fenced.
+    """``given``, an author's own, else the prompt file ``shipped``; the reply's form has no fence.
 
     Raises :class:`ConfigError` for a template without one of the fields that it ``needs``.
     """
     if given is None:
-        return load_shipped_prompt(shipped, *trusted)
-    template = build_template(given, *trusted)
+        return load_shipped_prompt(shipped)
+    messages = [ChatMessage("user", given)] if isinstance(given, str) else given
+    trusted = frozenset([REPLY_FORM])
+    if isinstance(given, PromptTemplate):
+        messages, trusted = given.messages, given.trusted | trusted
+    template = PromptTemplate(messages, trusted=trusted)
     if template.exposed:
         raise ConfigError(
             "template: a system message has fields of the sample (found: "
-            f"{', '.join(sorted(template.exposed))}). Move them to the user's message, or name "
-            "them in trusted."
+            f"{', '.join(sorted(template.exposed))}). Move them to the user's message."
         )
     for name in needs:
         if name not in template.fields:
@@ -338,10 +328,10 @@ async def ask_judge(
 
 @lru_cache(maxsize=64)
 def _own_template(given: PromptTemplate | str) -> PromptTemplate:
-    return resolve_template(given, "", (REPLY_FORM,))
+    return resolve_template(given, needs=(REPLY_FORM,))
 
 
-def parse_ending(verdict: Any, template: PromptTemplate) -> Ending | None:
+def parse_ending(verdict: object, template: PromptTemplate) -> Ending | None:
     """Where ``template``'s own words put the verdict, as its author declares.
 
     Raises :class:`ConfigError` for what is no declaration, and beside ``{reply_form}``, which says
@@ -372,8 +362,6 @@ class LLMGrader(JudgeGrader):
         template: Your wording: one text, a list of messages, or in Python a ``PromptTemplate``.
         score_from: The key of the score, or several for their mean.
         score_range: The scale ``[low, high]``; a score outside is ``out_of_range``.
-        trusted: Further fields of the template that are shown without a fence.
-        variables: Values of your own for the template, without a fence.
         verdict: Without ``{reply_form}``: where the score is, ``{ line = "Score:" }`` or ``{ tag =
             "score" }``.
 
@@ -395,8 +383,6 @@ class LLMGrader(JudgeGrader):
     template: TemplateInput = None
     score_from: str | Sequence[str] | None = None
     score_range: ScoreRange | None = None
-    trusted: Sequence[str] = ()
-    variables: Fields = field(default_factory=dict)
     verdict: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
@@ -406,7 +392,7 @@ class LLMGrader(JudgeGrader):
             raise ConfigError(
                 "template: is required. Write what the judge is asked, with {fields}."
             )
-        self.template = resolve_template(self.template, "", (), *self.trusted, *self.variables)
+        self.template = resolve_template(self.template)
         self.language = self.language or _first(self.template)
         description = self.description
         super().__post_init__()
@@ -422,7 +408,7 @@ class LLMGrader(JudgeGrader):
 
     def check_fields(self, fields: Fields) -> None:
         """Raise :class:`ConfigError` for a field of the template that a sample does not have."""
-        there = {*fields, *self.variables, REPLY_FORM} - {"draw"}
+        there = {*fields, REPLY_FORM} - {"draw"}
         if there & {"prompt", "messages", "history"}:  # what `query` is made of
             there.add("query")
         for name in sorted(self.template.fields - there):
@@ -440,13 +426,12 @@ class LLMGrader(JudgeGrader):
             query = extract_query(shown)
             if query is not None or "prompt" in shown:  # a blank one is shown as `{prompt}` is
                 shown["query"] = shown["prompt"] if query is None else query
-        values = {**shown, **self.variables}
-        for name in self.template.fields & values.keys():
-            if values[name] is None:  # a null of a table with gaps is nothing to be judged
+        for name in self.template.fields & shown.keys():
+            if shown[name] is None:  # a null of a table with gaps is nothing to be judged
                 raise missing_field_failure([name], shown)
         try:
             told = await self._ask(
-                self.template, values, self._form, draw=draw, group=get_group_name(fields)
+                self.template, shown, self._form, draw=draw, group=get_group_name(fields)
             )
         except GradingFailure as failure:
             raise _with_hint(failure, self._form) from None

@@ -10,12 +10,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
-from adjudge.graders.base import Between, check_parameter, view_text
+from adjudge.graders.base import check_parameter, view_text
 from adjudge.graders.llm.candidate_view import (
     add_query,
     get_group_name,
@@ -25,8 +25,7 @@ from adjudge.graders.llm.candidate_view import (
 from adjudge.graders.llm.judge_grader import (
     REPLY_FORM,
     JudgeGrader,
-    TemplateInput,
-    resolve_template,
+    load_shipped_prompt,
 )
 from adjudge.judges.asking import AskPolicy
 from adjudge.judges.base import Reply, ScalarReading, TokenLogprobs
@@ -46,7 +45,6 @@ _AROUND = " \t\r\n*`.\"'()[]"
 
 _LEAST_COVERAGE = 0.9
 _ROUNDING = 1e-6
-_EMPTY = "the response is empty"
 
 _FORM = {
     LanguageEnum.EN: "Reply with one of {choices} and nothing else: no reasons, no other words.",
@@ -85,10 +83,10 @@ class ExpectedScoreGrader(JudgeGrader):
     """The expected score under the judge's own probabilities of the points of a small scale.
 
     Fields: ``response``, and what it answers (``query``, else the conversation before the response
-    in ``messages``, else ``prompt``). Score = Σ s·p(s) / Σ p(s) over the whole numbers from ``low``
-    to ``high``, with p from the log-probabilities at the verdict's token (arXiv 2503.03064). The
-    judge writes no reason. An empty or unended response scores ``low``, the candidate's fault, and
-    no judge is asked.
+    in ``messages``, else ``prompt``). Score = Σ s·p(s) / Σ p(s) over the whole numbers of the
+    range, with p from the log-probabilities at the verdict's token (arXiv 2503.03064). The judge
+    writes no reason. An empty or unended response has the lowest score, the candidate's
+    fault, and no judge is asked.
 
     Metadata: ``probabilities``, ``coverage`` = Σ p(s), ``point`` (the one written). Raises
     ``GradingFailure``: ``unsupported`` where the judge gives no log-probabilities or thinks first;
@@ -99,50 +97,47 @@ class ExpectedScoreGrader(JudgeGrader):
     Args:
         criterion: What is rated, in your words; by default how well the response serves the
             request.
-        low: The lowest point, one digit.
-        high: The highest point, one digit.
-        template: Your question, with ``{response}`` and ``{reply_form}``.
+        score_range: The lowest and the highest point, one digit each.
     """
 
     type_name = "expected_score"
     policy = AskPolicy(repairs=False)
 
     criterion: str = ""
-    low: Annotated[int, Between(0, 8)] = 1
-    high: int = 5
-    template: TemplateInput = None
+    score_range: ScoreRange = (1.0, 5.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_parameter("high", self.high, Annotated[int, Between(self.low + 1, 9)])
         check_parameter("criterion", self.criterion, str)
-        self.score_range = (float(self.low), float(self.high))
+        digits = [point for point in range(10) if point in self.score_range]
+        if len(digits) != 2 or self.score_range[0] != digits[0]:
+            raise ConfigError(
+                "score_range: must be two digits, the lower one first (found "
+                f"{self.score_range!r}; allowed: 0 to 9)"
+            )
+        self.score_range = (float(digits[0]), float(digits[1]))
         self.criterion = self.criterion.strip() or _CRITERION[self.language]
-        self.template = resolve_template(
-            self.template, "expected_score", ("response",), "criterion"
-        )
+        self.template = load_shipped_prompt("expected_score", "criterion")
         self.fingerprint = self.template.hash
-        self._points = list(range(self.low, self.high + 1))
+        self._points = list(range(digits[0], digits[1] + 1))
 
-    async def aevaluate(self, response: Any, draw: int = 0, **fields: object) -> GraderScore:
+    async def aevaluate(self, response: object, draw: int = 0, **fields: object) -> GraderScore:
         """Rate one response; see the class."""
-        given = {**fields, "response": response}
+        given: Metadata = {**fields, "response": response}
         seen = view_text(require_text_field(given, "response"), self.view)
         shown = self._showing.render(given)
         if seen is None or shown is None or not seen.strip():
-            unclosed = bool(response.strip())
-            return self._unclosed() if unclosed else self._candidate_fault(_EMPTY, empty=True)
+            if given["response"].strip():
+                return self._unclosed()
+            return self._candidate_fault("the response is empty", empty=True)
         if "logprobs" not in self.model.features:
             raise self._unsupported("is said to give no log-probabilities (features)")
-        words = _FORM[self.language].format(choices=self._said_points())
+        *points, last = map(str, self._points)
+        comma, either = (", ", " or ") if self.language is LanguageEnum.EN else ("、", " 或 ")
+        words = _FORM[self.language].format(choices=comma.join(points) + either + last)
         values = add_query(shown, self.template)
         values |= {"criterion": self.criterion, REPLY_FORM: words}
-        asked = self.template.render(
-            values,
-            self.language,
-            key=self.model.fence_key,
-            control_tokens=self.model.control_tokens,
-        )
+        asked = self._render(self.template, values)
 
         async def put(_: str | None) -> Reply:
             return await self.model.achat(
@@ -216,15 +211,6 @@ class ExpectedScoreGrader(JudgeGrader):
             self._points,
             list(shares.values()),
             min(rest, len(unlisted) * math.exp(least)),
-        )
-
-    def _said_points(self) -> str:
-        english = self.language is LanguageEnum.EN
-        last = " or " if english else " 或 "
-        return (
-            (", " if english else "、").join(map(str, self._points[:-1]))
-            + last
-            + str(self._points[-1])
         )
 
     def _unsupported(self, what: str) -> GradingFailure:

@@ -43,13 +43,13 @@ from adjudge.rubrics import (
     GlobalRubric,
     Incomplete,
     Mark,
+    NotEvaluable,
     Rubric,
     RubricScore,
     rubric_digest,
     score,
     subscores,
 )
-from adjudge.rubrics.rubric import Scheme
 from adjudge.types import GraderScore, Provenance
 from adjudge.verdicts import Verdict
 
@@ -64,8 +64,8 @@ def build_marks_form(criteria: Sequence[Criterion]) -> MarksForm:
 @lru_cache(maxsize=256)
 def _form(na_allowed: tuple[bool, ...]) -> MarksForm:
     """Built once for all criteria that look alike."""
-    numbers = [str(number) for number in range(1, len(na_allowed) + 1)]
-    return MarksForm(numbers, na=[n for n, na in zip(numbers, na_allowed, strict=True) if na])
+    numbers = {str(number): na for number, na in enumerate(na_allowed, 1)}
+    return MarksForm([*numbers], na=[number for number, na in numbers.items() if na])
 
 
 class RubricMarks:
@@ -92,12 +92,11 @@ class RubricMarks:
         """Add a judge's marks of ``criteria``, which its reply numbers from 1."""
         reasons = told.verdict.fields.get("reasons", {})
         for number, criterion in enumerate(criteria, start=1):
-            mark = told.verdict.value.get(str(number), _NO_MARK)
-            if mark is _NO_MARK:
+            if str(number) in told.verdict.value:
+                self.marks[criterion.id] = told.verdict.value[str(number)]
+                self._reasons[criterion.id] = str(reasons.get(str(number), ""))
+            else:
                 self._failures[criterion.id] = GradingFailure(ErrorKind.INCOMPLETE, "")
-                continue
-            self.marks[criterion.id] = mark
-            self._reasons[criterion.id] = str(reasons.get(str(number), ""))
         if self.unmarked(criteria):
             self._keep_raw(criteria, [told.reply.text])
         self._spent(told)
@@ -145,7 +144,7 @@ class RubricMarks:
             name, outcome.score, reason, metadata, provenance=sum_provenance(self._provenances)
         )
 
-    def _failure(self, outcome: Any) -> GradingFailure:
+    def _failure(self, outcome: Incomplete | NotEvaluable) -> GradingFailure:
         provenance = sum_provenance(self._provenances) if self._provenances else None
         metadata: Metadata = {"criteria": self._criterion_marks(), **self._notes}
         if not outcome.missing:
@@ -210,9 +209,6 @@ class RubricMarks:
             self._notes["ignored"] = sorted(ignored)
 
 
-_NO_MARK: Any = object()
-
-
 def _is_consequence(kind: ErrorKind) -> bool:
     return kind is ErrorKind.CIRCUIT_OPEN
 
@@ -268,7 +264,7 @@ class RubricAsker(NamedTuple):
         form: JudgeReplyForm,
         *,
         last: bool = False,
-        **values: Any,
+        **values: object,
     ) -> JudgeOutcome:
         lines = format_criteria(self.rubric, criteria, self.language)
         with call_part(_part_label(criteria, len(self.rubric.criteria))):
@@ -319,8 +315,7 @@ class RubricGrader(JudgeGrader):
 
     The score is that of the formula, never normalised: −3.29 stays −3.29 without ``clip``. The
     range is the rubric's own where it is fixed. Where samples bring their rubrics it is [0, 1] with
-    ``clip`` or a scheme other than ``points``, else open below: then set ``clip = true`` or
-    ``normalise = false``.
+    ``clip``, else open below: then set ``clip = true`` or ``normalise = false``.
 
     Criteria that a reply leaves out are asked for once more. What then has no mark leaves the score
     missing: ``incomplete``, with ``low``, ``high``, the marks, ``missing`` and ``failures`` in the
@@ -337,8 +332,6 @@ class RubricGrader(JudgeGrader):
         criteria: The criteria themselves, in any shape of a rubric.
         part: Which rubric of a bundle: ``outcome`` or ``events``.
         field: The column with each sample's own rubric, a dotted path.
-        scheme: The formula, in place of the rubric's own: ``auto``, ``points``, ``weights``,
-            ``categories``.
         clip: A negative score becomes 0; in place of the rubric's own.
         ask: ``all`` criteria in one call, ``chunks`` of 10, or ``each`` in its own.
         show: ``response``, ``trajectory`` (all messages) or ``event``; ``auto``: event, else
@@ -365,7 +358,6 @@ class RubricGrader(JudgeGrader):
     criteria: Any = None
     part: RubricPart = "outcome"
     field: str = "rubric"
-    scheme: Scheme = "auto"
     clip: bool = False
     ask: AskMode = "all"
     show: ShowMode = "auto"
@@ -379,7 +371,6 @@ class RubricGrader(JudgeGrader):
             self.criteria,
             self.part,
             self.field,
-            self.scheme,
             self.clip,
         )
         self.score_range = self.source.score_range
