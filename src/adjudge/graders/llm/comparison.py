@@ -212,8 +212,8 @@ class PairwiseGrader(PairJudge):
 
     async def aevaluate(self, draw: int = 0, **fields: object) -> GraderScore:
         """Compare ``response`` with the field ``against``; see the class."""
-        response = require_text_field(fields, "response", "a comparison")
-        other = require_text_field(fields, self.against, "a comparison")
+        response = require_text_field(fields, "response")
+        other = require_text_field(fields, self.against)
         if self.against == "reference" and is_blank(other):  # a gap, not an answer of somebody
             raise missing_field_failure((self.against,), fields)
         shown = self._showing.render(fields)
