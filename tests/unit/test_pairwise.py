@@ -216,8 +216,8 @@ def test_wrong_parameters(arguments: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"reference": ["a", "b"]}, "'reference', which is a list"),
-        ({"reference": None}, "'reference', which is absent"),
+        ({"reference": ["a", "b"]}, "'reference' is a list"),
+        ({"reference": None}, "'reference' is absent"),
         ({"query": None}, "no field 'query' or 'messages' or 'prompt'"),
     ],
 )

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from hashlib import sha256
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -73,7 +74,7 @@ class TranscriptMark(str):
 _encoder = msgspec.json.Encoder()
 
 
-def render_value(value: Any) -> list[ContentPiece]:
+def render_value(value: object) -> list[ContentPiece]:
     """``value`` in pieces, in order.
 
     Text is itself and ``None`` nothing; a list of chat messages is a transcript with its tool
@@ -92,7 +93,7 @@ def render_value(value: Any) -> list[ContentPiece]:
     return [_json(value)]
 
 
-def _joined(pieces: list[ContentPiece]) -> list[ContentPiece]:
+def _joined(pieces: Sequence[ContentPiece]) -> list[ContentPiece]:
     """Neighbouring texts as one, so that nothing can hide in the seam."""
     joined: list[ContentPiece] = []
     for piece in pieces:
@@ -118,12 +119,12 @@ def _transcript(messages: list[Fields]) -> list[ContentPiece]:
     return pieces
 
 
-def _word(name: Any) -> str:
+def _word(name: object) -> str:
     """A role or a name as one word; it stands in a line of ours."""
     return _ODD.sub("_", str(name))[:_LONGEST_NAME]
 
 
-def _parts(content: Any) -> list[ContentPiece]:
+def _parts(content: object) -> list[ContentPiece]:
     if content is None:
         return []
     if isinstance(content, str):
@@ -143,7 +144,7 @@ def _parts(content: Any) -> list[ContentPiece]:
     return pieces
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     try:
         return _encoder.encode(value).decode()
     except RecursionError:  # a policy may have nested it
@@ -215,34 +216,30 @@ class PromptTemplate:
 
     def __init__(
         self,
-        messages: Sequence[Any] | Mapping[Any, Sequence[Any]],
+        messages: Sequence[object] | Mapping[Any, Sequence[object]],
         trusted: Iterable[str] = (),
     ) -> None:
         by_language = messages if isinstance(messages, Mapping) else {"": messages}
         self._messages = {str(lang): _messages(given) for lang, given in by_language.items()}
         self.trusted = frozenset(trusted)
         self._parsed = {lang: _parsed(given) for lang, given in self._messages.items()}
-        self.fields = frozenset(
-            segment[0]
-            for parsed in self._parsed.values()
-            for _, content in parsed
-            for segment in content
-            if isinstance(segment, tuple)
-        )
+        self.fields = self._find_fields()
         self.hash = sha256(msgspec.json.encode(self._messages, order="sorted")).hexdigest()[:16]
 
     @property
     def exposed(self) -> frozenset[str]:
         """Fields of a system message that are not trusted: other people's text in our role."""
-        system = {
+        return self._find_fields("system", "developer") - self.trusted
+
+    def _find_fields(self, *roles: str) -> frozenset[str]:
+        """The fields of all messages, or of those of some ``roles``."""
+        return frozenset(
             segment[0]
-            for parsed in self._parsed.values()
-            for role, content in parsed
-            if role in ("system", "developer") and not isinstance(content, str)
+            for role, content in chain(*self._parsed.values())
+            if role in roles or not roles
             for segment in content
             if isinstance(segment, tuple)
-        }
-        return frozenset(system) - self.trusted
+        )
 
     @property
     def messages(self) -> dict[str, list[ChatMessage]]:
@@ -259,7 +256,7 @@ class PromptTemplate:
         return list(self._messages[self._chosen(language)])
 
     def format(
-        self, language: LanguageEnum | str = LanguageEnum.EN, **values: Any
+        self, language: LanguageEnum | str = LanguageEnum.EN, **values: object
     ) -> list[Metadata]:
         """The messages with ``values`` filled in and fenced; see :meth:`render`."""
         return self.render(values, language).messages
@@ -331,16 +328,12 @@ class _Filling:
                 has = ", ".join(sorted(map(str, self._values))[:20])
                 message = f"the prompt needs {name!r} (there is: {has})"
                 raise GradingFailure(ErrorKind.INVALID_INPUT, message, {LACKED: [name]})
-            value = self._values[name]
-            done = (
-                _resolve_marks(render_value(value), "")
-                if name in self._trusted
-                else self._fenced(name, value)
-            )
+            value, trusted = self._values[name], name in self._trusted
+            done = _resolve_marks(render_value(value), "") if trusted else self._fenced(name, value)
             self._done[name] = done
         return done
 
-    def _fenced(self, name: str, value: Any) -> list[ContentPiece]:
+    def _fenced(self, name: str, value: object) -> list[ContentPiece]:
         if isinstance(value, str):
             text = clean_text(value, self._control_tokens)
             pieces: list[ContentPiece] = [text]
@@ -366,7 +359,7 @@ def _resolve_marks(pieces: Sequence[ContentPiece], tag: str) -> list[ContentPiec
     return [piece.with_tag(tag) if isinstance(piece, TranscriptMark) else piece for piece in pieces]
 
 
-def _messages(given: Any) -> list[ChatMessage]:
+def _messages(given: object) -> list[ChatMessage]:
     if isinstance(given, str) or not isinstance(given, Sequence) or not given:
         raise ConfigError("template: must be a list of messages (role, content), not empty")
     try:
@@ -412,17 +405,11 @@ def _content(pieces: Sequence[ContentPiece]) -> str | list[Metadata]:
         return "".join(pieces)  # type: ignore[arg-type]  # or else it raises
     except TypeError:
         pass
-    parts: list[Metadata] = []
-    text = ""
-    for piece in pieces:
-        if isinstance(piece, str):
-            text += piece
-            continue
-        if text:
-            parts.append({"type": "text", "text": text})
-        parts.append(dict(piece))
-        text = ""
-    return [*parts, {"type": "text", "text": text}] if text else parts
+    return [
+        {"type": "text", "text": piece} if isinstance(piece, str) else dict(piece)
+        for piece in _joined(pieces)
+        if piece
+    ]
 
 
 def _opened(note: str, content: str | list[Metadata]) -> str | list[Metadata]:
