@@ -121,12 +121,9 @@ class PairJudge(JudgeGrader):
             partial(self._ask_in_order, order, values, first, second, draw, group)
             for order in orders
         )
-        answers = {
-            o: one for o, one in zip(orders, told, strict=True) if isinstance(one, JudgeOutcome)
-        }
-        failed = {
-            o: one for o, one in zip(orders, told, strict=True) if isinstance(one, GradingFailure)
-        }
+        by_order = list(zip(orders, told, strict=True))
+        answers = {order: one for order, one in by_order if isinstance(one, JudgeOutcome)}
+        failed = {order: one for order, one in by_order if isinstance(one, GradingFailure)}
         verdicts = {order: _OUTCOME[order][one.verdict.value] for order, one in answers.items()}
         sources = [one.provenance for one in answers.values()]
         if failed:
@@ -139,7 +136,7 @@ class PairJudge(JudgeGrader):
         return PairComparison(
             verdicts=verdicts,
             reasons={order: one.verdict.reason for order, one in answers.items()},
-            provenance=sources[0] if len(sources) == 1 else sum_provenance(sources),
+            provenance=sum_provenance(sources),
             notes={name: value for one in answers.values() for name, value in one.notes.items()},
         )
 
@@ -218,27 +215,16 @@ class PairwiseGrader(PairJudge):
             raise missing_field_failure((self.against,), fields)
         shown = self._showing.render(fields)
         second = self._showing.render({"response": other})
-        if (
-            shown is None
-            or second is None
-            or not (self._has_content(response) and self._has_content(other))
-        ):
-            return self._unsaid(said=self._has_content(response), other=self._has_content(other))
+        said, answered = self._has_content(response), self._has_content(other)
+        if shown is None or second is None or not (said and answered):
+            return self._unsaid(said=said, other=answered)
         ours, theirs = shown["response"], second["response"]
         if ours == theirs:
             metadata = {"outcome": "tie", "identical": True}
             return GraderScore(self.name, 0.5, "the two responses are the same text", metadata)
-        compared = await self.compare(
-            shown,
-            ours,
-            theirs,
-            orders=BOTH_ORDERS if self.orders == "both" else (self._drawn(ours, theirs, draw),),
-            draw=draw,
-            group=get_group_name(fields),
-        )
-        return self._scored(compared)
-
-    def _scored(self, compared: PairComparison) -> GraderScore:
+        orders = BOTH_ORDERS if self.orders == "both" else (self._drawn(ours, theirs, draw),)
+        group = get_group_name(fields)
+        compared = await self.compare(shown, ours, theirs, orders=orders, draw=draw, group=group)
         verdicts = compared.verdicts
         outcome = "inconsistent" if compared.consistent is False else next(iter(verdicts.values()))
         metadata = {

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.base import view_text
@@ -19,7 +19,7 @@ from adjudge.graders.llm.candidate_view import (
     get_group_name,
     is_blank,
 )
-from adjudge.graders.llm.comparison import BOTH_ORDERS, PairComparison, PairJudge, PairOrder
+from adjudge.graders.llm.comparison import BOTH_ORDERS, PairComparison, PairJudge
 from adjudge.graders.llm.judge_grader import (
     JudgeGrader,
     JudgeOutcome,
@@ -78,16 +78,12 @@ def read_group(fields: Fields, showing: CandidateView, draw: int) -> ResponseGro
     """
     members = _members(fields)
     seen = [showing.render(member) for member in members]
-    texts: list[str | None] = [
-        None
-        if one is None or is_blank(view_text(member["response"], showing.view))
-        else one["response"]
-        for member, one in zip(members, seen, strict=True)
-    ]
+    texts: list[str | None] = []
+    for member, one in zip(members, seen, strict=True):
+        blank = one is None or is_blank(view_text(member["response"], showing.view))
+        texts.append(None if one is None or blank else one["response"])
     sample = {k: v for k, v in members[0].items() if all(one.get(k) == v for one in members)}
-    sample["query"] = _shared_query(
-        [one or member for one, member in zip(seen, members, strict=True)]
-    )
+    sample["query"] = _shared_query([a or b for a, b in zip(seen, members, strict=True)])
     key = f"0:{draw}".encode()
     distinct = {text for text in texts if text is not None}
     order = sorted(distinct, key=lambda text: (compute_tag(key, text), text))
@@ -96,7 +92,7 @@ def read_group(fields: Fields, showing: CandidateView, draw: int) -> ResponseGro
     return ResponseGroup(sample, DistinctResponses(order, places), get_group_name(sample))
 
 
-def _shared_query(members: Sequence[Fields]) -> Any:
+def _shared_query(members: Sequence[Fields]) -> object:
     """What all answer: the same query or conversation, else the same prompt; else no group."""
     first, *others = map(extract_query, members)
     if all(other == first for other in others):
@@ -270,10 +266,10 @@ class _PlacesForm(KeyForm):
         place = f"<place from 1 to {self.n}>" if english else f"<1 到 {self.n} 的名次>"
         return "{" + ", ".join(f'"{name}": {place}' for name in self._names) + "}"
 
-    def value_of(self, given: Any) -> Any:
+    def value_of(self, given: object) -> object:
         """See :class:`~adjudge.graders.llm.reply_forms.KeyForm`."""
-        named = isinstance(given, dict) and given.keys() == set(self._names)
-        places = places_in([given[name] for name in self._names] if named else None, self.n)
+        named = given if isinstance(given, dict) and given.keys() == set(self._names) else {}
+        places = places_in([named[name] for name in self._names if named], self.n)
         return places or UnreadableReply(why="the place for the ranking holds none")
 
 
@@ -338,7 +334,6 @@ def fit_bradley_terry(
     return [one - mean for one in strengths]
 
 
-_ORDERS: Mapping[str, tuple[PairOrder, ...]] = {"both": BOTH_ORDERS, "one": ("as_given",)}
 _EQUAL = 1e-9
 
 _Pair = tuple[int, int]
@@ -381,14 +376,9 @@ class TournamentGrader(_GroupGrader, PairJudge):
         first, second = (group.entrants.texts[one] for one in pair)
         one, other = (group.entrants.places.index(place) + 1 for place in pair)
         with call_part(f"{one} against {other}"):
-            return await self.compare(
-                group.sample,
-                first,
-                second,
-                orders=_ORDERS[self.orders],
-                draw=draw,
-                group=group.id,
-            )
+            orders = BOTH_ORDERS if self.orders == "both" else BOTH_ORDERS[:1]
+            asked = {"orders": orders, "draw": draw, "group": group.id}
+            return await self.compare(group.sample, first, second, **asked)
 
     def _ranked(
         self,
