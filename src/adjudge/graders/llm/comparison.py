@@ -136,7 +136,7 @@ class PairJudge(JudgeGrader):
         return PairComparison(
             verdicts=verdicts,
             reasons={order: one.verdict.reason for order, one in answers.items()},
-            provenance=sum_provenance(sources),
+            provenance=sources[0] if len(sources) == 1 else sum_provenance(sources),
             notes={name: value for one in answers.values() for name, value in one.notes.items()},
         )
 

@@ -377,8 +377,9 @@ class TournamentGrader(_GroupGrader, PairJudge):
         one, other = (group.entrants.places.index(place) + 1 for place in pair)
         with call_part(f"{one} against {other}"):
             orders = BOTH_ORDERS if self.orders == "both" else BOTH_ORDERS[:1]
-            asked = {"orders": orders, "draw": draw, "group": group.id}
-            return await self.compare(group.sample, first, second, **asked)
+            return await self.compare(
+                group.sample, first, second, orders=orders, draw=draw, group=group.id
+            )
 
     def _ranked(
         self,
