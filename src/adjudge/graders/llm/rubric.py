@@ -15,7 +15,7 @@ from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from adjudge.engine.loop import run_all
 from adjudge.errors import FINAL, PASSING_KINDS, Cause, ErrorKind, Fields, GradingFailure, Metadata
@@ -36,7 +36,7 @@ from adjudge.graders.llm.rubric_question import (
     format_scale,
     load_rubric_template,
 )
-from adjudge.judges.asking import RAW_LIMIT, asking, call_part, sum_provenance
+from adjudge.judges.asking import RAW_LIMIT, asking, call_part, sum_costs, sum_provenance
 from adjudge.prompts import LanguageEnum
 from adjudge.rubrics import (
     Criterion,
@@ -145,15 +145,12 @@ class RubricMarks:
         )
 
     def _failure(self, outcome: Incomplete | NotEvaluable) -> GradingFailure:
-        provenance = sum_provenance(self._provenances) if self._provenances else None
+        provenance = sum_costs(self._provenances)
         metadata: Metadata = {"criteria": self._criterion_marks(), **self._notes}
         if not outcome.missing:
-            return GradingFailure(
-                ErrorKind.INVALID_INPUT,
-                "nothing to judge: no criterion of positive points applies",
-                metadata,
-                provenance=provenance,
-            )
+            why = "nothing to judge: no criterion of positive points applies"
+            kind = ErrorKind.INVALID_INPUT
+            return GradingFailure(kind, why, metadata, provenance=provenance)
         lost = [self._failures[name] for name in outcome.missing]
         kinds = Counter(str(failure.kind) for failure in lost)
         metadata |= {"missing": list(outcome.missing), "failures": dict(kinds)}
@@ -170,20 +167,20 @@ class RubricMarks:
             metadata["raw"] = list(chain(*raw))[:_MOST_RAW]
         # Not the call that ended first: a replay must say the same. An open circuit only follows.
         told = [failure for failure in lost if str(failure)]
-        cause = min(told, key=lambda failure: _is_consequence(failure.kind), default=None)
+        cause = min(told, key=lambda failure: failure.kind is _FOLLOWS, default=None)
         if cause is not None and "status" in cause.metadata:
             metadata["status"] = cause.metadata["status"]
         # One kind is the failure's own, which whoever shows the message shows beside it.
-        why = [*(kinds if cause is None or len(kinds) > 1 else ()), *([str(cause)] * bool(cause))]
+        causes = [*(kinds if cause is None or len(kinds) > 1 else ())] + [str(cause)] * bool(cause)
         message = (
             f"{len(outcome.missing)} of {len(self._rubric.criteria)} criteria have no verdict "
-            f"({'; '.join(why)}){where}"
+            f"({'; '.join(causes)}){where}"
         )
         return GradingFailure(self._kind(kinds), message, metadata, provenance=provenance)
 
     def _kind(self, kinds: Mapping[str, int]) -> ErrorKind:
         """What the failures come to: a kind that passes makes the run ask again."""
-        found = sorted(map(ErrorKind, kinds), key=_is_consequence)
+        found = sorted(map(ErrorKind, kinds), key=lambda kind: kind is _FOLLOWS)
         if all(kind in PASSING_KINDS for kind in found) or (not self.marks and len(found) == 1):
             return found[0]
         return ErrorKind.INCOMPLETE
@@ -209,8 +206,8 @@ class RubricMarks:
             self._notes["ignored"] = sorted(ignored)
 
 
-def _is_consequence(kind: ErrorKind) -> bool:
-    return kind is ErrorKind.CIRCUIT_OPEN
+_FOLLOWS = ErrorKind.CIRCUIT_OPEN
+"""The kind of calls that were not made, because others failed."""
 
 
 class RubricAsker(NamedTuple):
@@ -243,7 +240,7 @@ class RubricAsker(NamedTuple):
         """
         try:
             if criteria[0].scale == "bounded":
-                form: JudgeReplyForm = ScoreForm(0.0, 1.0, integer=False)
+                form = ScoreForm(0.0, 1.0, integer=False)
                 sheet.add_share(criteria[0], await self._tell("rubric_share", criteria, form))
                 return
             told = await self._tell("rubric", criteria, build_marks_form(criteria))
@@ -267,14 +264,11 @@ class RubricAsker(NamedTuple):
         **values: object,
     ) -> JudgeOutcome:
         lines = format_criteria(self.rubric, criteria, self.language)
+        shown = build_criteria_fields(lines, self.language, given=self.given)
         with call_part(_part_label(criteria, len(self.rubric.criteria))):
             return await self.ask(
                 load_rubric_template(asked, self.material.shown, given=self.given),
-                {
-                    **build_criteria_fields(lines, self.language, given=self.given),
-                    **self.material.values,
-                    **values,
-                },
+                {**shown, **self.material.values, **values},
                 form,
                 draw=self.draw,
                 group=self.group,
@@ -364,15 +358,8 @@ class RubricGrader(JudgeGrader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.source = RubricSource(
-            self.rubric,
-            self.rubric_id,
-            self.rubric_dir,
-            self.criteria,
-            self.part,
-            self.field,
-            self.clip,
-        )
+        given = (self.rubric, self.rubric_id, self.rubric_dir, self.criteria)
+        self.source = RubricSource(*given, self.part, self.field, self.clip)
         self.score_range = self.source.score_range
         self.fingerprint = _fingerprint(self.source.fixed)
 
@@ -385,15 +372,8 @@ class RubricGrader(JudgeGrader):
             why = _EMPTY_REASONS[material.unsaid]
             return GraderScore(self.name, rubric.score_range[0], why, metadata)
         self._log_call(fields)
-        asking = RubricAsker(
-            self._ask,
-            rubric,
-            material,
-            self.language,
-            given=self.source.fixed is None,
-            draw=draw,
-            group=get_group_name(fields),
-        )
+        given, group = self.source.fixed is None, get_group_name(fields)
+        asking = RubricAsker(self._ask, rubric, material, self.language, given, draw, group)
         if isinstance(rubric, GlobalRubric):
             told = await asking.one_score(rubric)
             score, reason = float(told.verdict.value), told.verdict.reason
@@ -423,10 +403,10 @@ class RubricGrader(JudgeGrader):
 
 def _fingerprint(rubric: SingleRubric | None) -> str:
     """Of the rubric and of every prompt text."""
-    asked: tuple[QuestionKind, ...] = ("rubric", "rubric_score", "rubric_share")
-    shown: tuple[ShownPart, ...] = ("response", "trajectory", "event")
-    given = rubric is None
-    texts = [load_rubric_template(a, s, given=given).hash for a in asked for s in shown]
-    return sha256(
-        "".join([*texts, "" if rubric is None else rubric_digest(rubric)]).encode()
-    ).hexdigest()
+    texts = [
+        load_rubric_template(asked, shown, given=rubric is None).hash
+        for asked in get_args(QuestionKind)
+        for shown in get_args(ShownPart)
+    ]
+    own = "" if rubric is None else rubric_digest(rubric)
+    return sha256("".join([*texts, own]).encode()).hexdigest()

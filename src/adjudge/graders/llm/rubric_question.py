@@ -80,16 +80,14 @@ class RubricReader(NamedTuple):
         return self._read_trajectory() if shown == "trajectory" else self._read_response()
 
     def _choose(self) -> ShownPart:
-        event = self.fields.get("event")
+        event, turns = self.fields.get("event"), self.fields.get("messages")
         # A column that happens to be called so is no event of a trajectory.
         if _is_event(event) or (event is not None and isinstance(self.fields.get("events"), list)):
             return "event"
-        messages = self.fields.get("messages")
-        turns = messages if isinstance(messages, list) else ()
-        acts = any(
-            isinstance(turn, Mapping)
-            and (turn.get("tool_calls") or turn.get("role") in ("tool", "function"))
+        acts = isinstance(turns, list) and any(
+            turn.get("tool_calls") or turn.get("role") in ("tool", "function")
             for turn in turns
+            if isinstance(turn, Mapping)
         )
         return "trajectory" if acts else "response"
 
@@ -101,11 +99,10 @@ class RubricReader(NamedTuple):
         conversation, response = read_exchange(self.fields)
         if response is None:
             raise missing_field_failure(["response"], self.fields)
-        ended = self._render(response=response)
-        seen = ended or self._render(response="") or {}
+        seen = self._render(response=response) or self._render(response="") or {}
         values = {"conversation": self._past(conversation), "response": seen["response"]}
         said = self.showing.render({"response": response})
-        if ended is None or said is None:
+        if said is None:
             return RubricMaterial("response", values, unsaid="unclosed_think")
         blank = is_blank(said["response"])
         return RubricMaterial("response", values, unsaid="empty" if blank else "")

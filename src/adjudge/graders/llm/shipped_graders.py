@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from adjudge.errors import Fields, GradingFailure, Metadata
 from adjudge.graders.base import view_text
@@ -135,12 +135,20 @@ class ShippedGrader(JudgeGrader):
         shown = self._showing.render({"messages": turns})
         return turns[:-1] if shown is None else list(shown["messages"])
 
-    def _query_from_turns(self, fields: Fields, before: Transcript) -> Any:
-        """The query of a sample without one: the conversation ``before``, or the prompt."""
-        history = fields.get("history")
-        if isinstance(history, list) and history:
-            before = read_turns(history)
-        return conversation_query(self._past(before)) or fields.get("prompt")
+    def _values_with_query(self, fields: Fields, before: Transcript) -> PromptValues:
+        """The same; a sample's query is else the conversation ``before``, or the prompt.
+
+        Raises ``GradingFailure(invalid_input)`` for a field that is lacking.
+        """
+        values = self._prompt_values(fields)
+        if "query" not in values:
+            history = fields.get("history")
+            if isinstance(history, list) and history:
+                before = read_turns(history)
+            query = conversation_query(self._past(before)) or fields.get("prompt")
+            values |= {} if is_blank(query) else {"query": query}
+        self._require(values, fields)
+        return values
 
     def _prompt_values(self, fields: Fields) -> PromptValues:
         """The fields that this grader takes, under the names of its prompt."""
@@ -148,7 +156,7 @@ class ShippedGrader(JudgeGrader):
         for name in (*self.needs, *self.needs_any, *self.takes):
             value = first_present(fields, _FIELD_ALIASES.get(name) or (name,))
             if value is not None:
-                found[name] = value
+                found[name] = join_lines(value) if name == "tool_definitions" else value
         return found
 
     def _require(self, values: PromptValues, fields: Fields) -> None:
@@ -184,11 +192,9 @@ def trim_shipped_prompt(
 def _trim_message(message: ChatMessage, kept: frozenset[str]) -> ChatMessage:
     if message.role == "system" or not isinstance(message.content, str):
         return message
-    parts = message.content.split("\n\n")
-    return ChatMessage(
-        message.role,
-        "\n\n".join(p for p in parts if PromptTemplate([ChatMessage("user", p)]).fields <= kept),
-    )
+    parts = [ChatMessage("user", part) for part in message.content.split("\n\n")]
+    shown = [str(part.content) for part in parts if PromptTemplate([part]).fields <= kept]
+    return ChatMessage(message.role, "\n\n".join(shown))
 
 
 class QualityGrader(ShippedGrader):
@@ -201,12 +207,7 @@ class QualityGrader(ShippedGrader):
         place, response = split_question(turns, _own_response(fields.get("response")))
         if response is None:
             raise missing_field_failure(("response", "messages"), fields)
-        values = self._prompt_values(fields)
-        if "query" not in values and not is_blank(
-            query := self._query_from_turns(fields, turns[:place])
-        ):
-            values["query"] = query
-        self._require(values, fields)
+        values = self._values_with_query(fields, turns[:place])
         seen = {"response": response, "finish_reason": fields.get("finish_reason")}
         shown = self._showing.render(seen)
         if shown is None:
@@ -217,13 +218,12 @@ class QualityGrader(ShippedGrader):
         return "empty" if is_blank(said) else {**values, "response": shown["response"]}
 
 
-def _own_response(response: Any) -> Any:
+def _own_response(response: object) -> object:
     """A sample's response; of one that is chat messages, the last thing said."""
-    if isinstance(response, list) and response:
-        roles = ["role" in one for one in response if isinstance(one, Mapping)]
-        if len(roles) == len(response) and all(roles):
-            return split_question(read_turns(response), None)[1]
-    return response
+    if not isinstance(response, list) or not response:
+        return response
+    chat = all(isinstance(one, Mapping) and "role" in one for one in response)
+    return split_question(read_turns(response), None)[1] if chat else response
 
 
 class RelevanceGrader(QualityGrader):
@@ -323,12 +323,7 @@ class ToolSelectionGrader(ShippedGrader):
     def _material(self, fields: Fields) -> PromptValues | str:
         turns = self._turns(fields)
         first = count_opening_turns(turns)
-        values = self._prompt_values(fields)
-        if "query" not in values and not is_blank(
-            query := self._query_from_turns(fields, turns[:first])
-        ):
-            values["query"] = query
-        self._require(values, fields)
+        values = self._values_with_query(fields, turns[:first])
         finish = fields.get("finish_reason")
         shown = self._showing.render({"messages": turns, "finish_reason": finish})
         calls = fields.get("tool_calls")
@@ -340,11 +335,7 @@ class ToolSelectionGrader(ShippedGrader):
             calls = shown["messages"][first:]
         else:
             calls = _NO_CALL[self.language] if is_blank(calls) else join_lines(calls)
-        return {
-            **values,
-            "tool_definitions": join_lines(values["tool_definitions"]),
-            "tool_calls": calls,
-        }
+        return {**values, "tool_calls": calls}
 
 
 class _PartGrader(ShippedGrader):
@@ -379,12 +370,6 @@ class PlanFeasibilityGrader(_PartGrader):
     type_name = "plan_feasibility"
     candidate = "plan"
     takes = ("query", "context", "tool_definitions", "history", "observation", "memory")
-
-    def _material(self, fields: Fields) -> PromptValues | str:
-        values = super()._material(fields)
-        if isinstance(values, dict) and "tool_definitions" in values:
-            values["tool_definitions"] = join_lines(values["tool_definitions"])
-        return values
 
 
 class ReflectionAccuracyGrader(_PartGrader):

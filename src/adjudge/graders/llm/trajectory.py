@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from adjudge.errors import ErrorKind, Fields, Metadata
 from adjudge.graders.llm.candidate_view import (
@@ -16,7 +16,6 @@ from adjudge.graders.llm.candidate_view import (
     count_opening_turns,
     find_answer_turn,
     is_blank,
-    join_lines,
     missing_field_failure,
     turn_content,
 )
@@ -132,6 +131,11 @@ class StepForm(JudgeReplyForm):
             value=self.rated, reason=extract_reason(found), form="json", fields=found
         )
 
+    def find_missing(self) -> list[int]:
+        """The steps that have no ratings."""
+        rated = {one.step for one in self.rated}
+        return [step for step in self.steps if step not in rated]
+
     def _rate(self, given: Mapping[int, Fields]) -> list[int]:
         """Fill ``rated``; the steps that have all ratings, but some outside the scale."""
         outside = []
@@ -156,8 +160,7 @@ class StepForm(JudgeReplyForm):
         if twice:
             why = "these steps are rated more than once: " + _listed(sorted(twice))
             return UnreadableReply(why=why, kind=ErrorKind.INCOMPLETE)
-        rated = {one.step for one in self.rated}
-        missing = [step for step in self.steps if step not in rated]
+        missing = self.find_missing()
         if missing and missing == outside:
             why = "ratings that are no whole number from 1 to 5, in steps: " + _listed(missing)
             return UnreadableReply(why=why, kind=ErrorKind.OUT_OF_RANGE)
@@ -167,7 +170,7 @@ class StepForm(JudgeReplyForm):
         return None
 
 
-def _numbered(steps: Any) -> list[tuple[int, Fields]] | None:
+def _numbered(steps: object) -> list[tuple[int, Fields]] | None:
     """The objects of a list with their step's number; ``None`` for anything else."""
     if not isinstance(steps, list):
         return None
@@ -220,8 +223,6 @@ class _TrajectoryGrader(ShippedGrader):
         values = self._prompt_values(fields)
         if "query" not in values and all(turn["role"] != "user" for turn in turns):
             values |= {} if is_blank(fields.get("prompt")) else {"query": fields["prompt"]}
-        if "tool_definitions" in values:
-            values["tool_definitions"] = join_lines(values["tool_definitions"])
         steps = _steps(turns, shown["messages"])
         frame = self._frame(len(turns), steps, cut=finish == "length")
         return {**values, "frame": frame, "messages": shown["messages"]} if steps else "empty"
@@ -296,10 +297,11 @@ class TrajectoryComprehensiveGrader(_TrajectoryGrader):
     def _failure_metadata(self, form: JudgeReplyForm) -> Fields:
         if not isinstance(form, StepForm):
             return {}
-        read = {one.step for one in form.rated}
-        missing = [step for step in form.steps if step not in read]
+        missing = form.find_missing()
         low, high = (
-            _score([*form.rated, *(_all(step, rating) for step in missing)])
+            _score(
+                form.rated + [RatedStep(n, dict.fromkeys(DIMENSIONS, rating), "") for n in missing]
+            )
             for rating in RATING_RANGE
         )
         ratings = _as_rated(form.rated)
@@ -329,10 +331,6 @@ def _share(total: int, ratings: int) -> float:
     """
     low, high = RATING_RANGE
     return (total - low * ratings) / ((high - low) * ratings)
-
-
-def _all(step: int, rating: int) -> RatedStep:
-    return RatedStep(step, dict.fromkeys(DIMENSIONS, rating), "")
 
 
 def _as_rated(rated: Sequence[RatedStep]) -> list[dict[str, int]]:
