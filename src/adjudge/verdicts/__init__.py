@@ -16,9 +16,9 @@ more question, a wrong verdict a reward.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -108,7 +108,7 @@ _CITED = re.compile(r"(?m)\"[^\"\n]*\"|^\s*[0-9]{1,3}[.)]\s")
 _DONE = re.compile(r"[.!?。！？)>\]0-9]$|^\s*[-*•].*[^:\s]$")
 """A line that leads over to nothing: a sentence, an item of a list."""
 
-ValueOf = Callable[[object], Any]
+ValueOf = Callable[[object], object]
 """The verdict that a JSON value or the words of a mark are; ``None`` for what is none."""
 
 
@@ -193,7 +193,7 @@ def _folded(text: str) -> str:
 def _read(reply: _Reply, whole: str, value_of: ValueOf, keys: Sequence[str]) -> Reading:
     """The verdict in JSON, else that of a mark or of the whole reply."""
 
-    def under_keys(found: Metadata) -> Any:
+    def under_keys(found: Metadata) -> object:
         values = [value_of(found[key]) for key in found if key.casefold().replace(" ", "_") in keys]
         return values[0] if values and all(one == values[0] for one in values) else None
 
@@ -222,14 +222,10 @@ def _distinct(reply: _Reply, marks: Sequence[_Mark], mark: _Mark, value_of: Valu
         "the verdict is inside a sentence": not reply.is_alone(mark),
         "the mark is announced as somebody else's words": reply.is_announced(mark.start),
     }
-    if why := _first_fault(faults):
+    if why := next((why for why, wrong in faults.items() if wrong), ""):
         return reply.refuse(why)
     around = reply.text[: mark.start].strip(_BLANK) or reply.text[mark.end :].strip(_BLANK)
     return Verdict(value=value, reason=around, form=mark.form)
-
-
-def _first_fault(faults: Mapping[str, bool]) -> str | None:
-    return next((why for why, wrong in faults.items() if wrong), None)
 
 
 def _read_json(reply: _Reply, whole: str, value_of: Callable[[Metadata], object]) -> Reading | None:
@@ -256,7 +252,7 @@ def _read_json(reply: _Reply, whole: str, value_of: Callable[[Metadata], object]
         "the JSON is announced as somebody else's words": reply.is_announced(len(before)),
         "several verdicts": not all(map(reply.is_quoted, marks)),
     }
-    if why := _first_fault(faults):
+    if why := next((why for why, wrong in faults.items() if wrong), ""):
         return UnreadableReply(why=why)
     reason = extract_reason(found) or before.strip(_BLANK)
     return Verdict(value=value, reason=reason, form="json", fields=found)
