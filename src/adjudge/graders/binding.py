@@ -14,10 +14,10 @@ import inspect
 import math
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat, TypeGuard
 
 from msgspec import structs
 
@@ -26,11 +26,13 @@ from adjudge.errors import LACKED, ConfigError, ErrorKind, Fields, GradingFailur
 from adjudge.graders.base import (
     BaseGrader,
     FunctionGrader,
+    GraderAnswer,
     GraderTraits,
     RuleGrader,
     is_listwise,
     is_nan,
 )
+from adjudge.judges.asking import find_error_kind
 from adjudge.types import (
     MISSING,
     GraderError,
@@ -60,7 +62,7 @@ class ResultBuilder:
         self.name, self.role, self.score_range, self.listwise = name, role, score_range, listwise
         self.low, self.high = _score_bounds(score_range, role)
 
-    def result(self, answer: Any) -> GraderResult:
+    def result(self, answer: object) -> GraderResult:
         """``answer`` as a result; what it may not be is a ``GraderError``."""
         if isinstance(answer, GraderScore):
             return self._wrong(answer) if self.listwise else self._stamped(answer)
@@ -81,13 +83,14 @@ class ResultBuilder:
             raise error
         if isinstance(error, GradingFailure):
             return self.error(error.kind, str(error), error.metadata, error.provenance)
-        if isinstance(error, asyncio.CancelledError):
-            return self.error(ErrorKind.CANCELLED, "the grader cancelled itself")
-        if isinstance(error, TimeoutError):
-            return self.error(ErrorKind.TIMEOUT, _describe_error(error))
-        if isinstance(error, ConnectionError):
-            return self.error(ErrorKind.CONNECTION, _describe_error(error))
-        return self.error(ErrorKind.BUG, _describe_error(error), {"at": _error_location(error)})
+        kind, message = (
+            find_error_kind(error),
+            type(error).__name__ + f": {error}" * bool(str(error)),
+        )
+        if kind is ErrorKind.CANCELLED:
+            message = "the grader cancelled itself"
+        at = {"at": _error_location(error)} if kind is ErrorKind.BUG else {}
+        return self.error(kind, message, at)
 
     def error(
         self,
@@ -101,7 +104,7 @@ class ResultBuilder:
         return GraderError(self.name, kind, message, metadata or {}, self.role, provenance)
 
     def _score(
-        self, number: Any, reason: str = "", metadata: Metadata | None = None
+        self, number: SupportsFloat, reason: str = "", metadata: Metadata | None = None
     ) -> GraderScore | GraderError:
         score = float(number)
         if not math.isfinite(score):
@@ -122,17 +125,9 @@ class ResultBuilder:
             )
         if score.score_range == self.score_range and score.role is self.role:
             return score
-        return GraderScore(
-            score.name,
-            score.score,
-            score.reason,
-            score.metadata,
-            self.score_range,
-            self.role,
-            score.provenance,
-        )
+        return structs.replace(score, score_range=self.score_range, role=self.role)
 
-    def _foreign(self, answer: Any) -> GraderResult:
+    def _foreign(self, answer: object) -> GraderResult:
         """A result object of another package (py-openjudge), read by its attributes."""
         metadata = dict(getattr(answer, "metadata", None) or {})
         reason = str(getattr(answer, "reason", "") or "")
@@ -146,16 +141,14 @@ class ResultBuilder:
             return self.error(ErrorKind.BUG, str(answer.error), metadata)
         return self._wrong(answer)
 
-    def _wrong(self, answer: Any) -> GraderError:
+    def _wrong(self, answer: object) -> GraderError:
         wanted = "a GraderRank" if self.listwise else "a GraderScore or a number"
         return self.error(ErrorKind.BUG, f"must return {wanted}, got {type(answer).__name__}")
 
 
-def _is_number(answer: Any) -> bool:
-    """A number of any library (numpy, torch), but no text that could be read as one."""
-    return isinstance(answer, int | float) or (
-        hasattr(answer, "__float__") and not isinstance(answer, str)
-    )
+def _is_number(answer: object) -> TypeGuard[SupportsFloat]:
+    """A number of any library (numpy, torch); no text is one."""
+    return hasattr(answer, "__float__")
 
 
 def _score_bounds(score_range: ScoreRange | None, role: Role) -> tuple[float, float]:
@@ -166,10 +159,6 @@ def _score_bounds(score_range: ScoreRange | None, role: Role) -> tuple[float, fl
     return max(-largest, -largest if low is None else low), min(
         largest, largest if high is None else high
     )
-
-
-def _describe_error(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 _LIBRARIES = (str(Path(__file__).parents[1]), str(Path(inspect.__file__).parent))
@@ -293,7 +282,7 @@ def _refuse_trainer_form(
             )
 
 
-def list_fields(type_name: str, cls: type[Any]) -> list[str]:
+def list_fields(type_name: str, cls: type) -> list[str]:
     """The fields of a sample that graders of a class name, as they are before one is built."""
     parameters = _grader_parameters(type_name, object.__new__(cls))
     return [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name != "draw"]
@@ -346,7 +335,7 @@ class GraderConfig:
     weight: float = 1.0
 
     @classmethod
-    def create(cls, config: Any) -> GraderConfig:
+    def create(cls, config: object) -> GraderConfig:
         """From a config, a grader, a ``(grader, mapper)`` pair or a dict of the fields."""
         if isinstance(config, cls):
             return config
@@ -381,16 +370,11 @@ class BoundGrader:
 
     def __init__(self, name: str, config: GraderConfig) -> None:
         grader = config.grader
-        if not callable(getattr(grader, "aevaluate", None)):
-            if callable(getattr(grader, "_aevaluate", None)):  # a class written for py-openjudge
-                raise ConfigError(
-                    f"grader {name!r}: {grader!r} has no aevaluate method. Rename its _aevaluate "
-                    "to aevaluate."
-                )
-            raise ConfigError(
-                f"grader {name!r}: {grader!r} has no aevaluate method. Derive it from BaseGrader, "
-                "or wrap a function in FunctionGrader."
-            )
+        if not hasattr(grader, "aevaluate"):
+            remedy = "Derive it from BaseGrader, or wrap a function in FunctionGrader."
+            if hasattr(grader, "_aevaluate"):  # a class written for py-openjudge
+                remedy = "Rename its _aevaluate to aevaluate."
+            raise ConfigError(f"grader {name!r}: {grader!r} has no aevaluate method. {remedy}")
         self.name = name
         traits = GraderTraits.of(grader)
         self.role = role = traits.role
@@ -416,7 +400,7 @@ class BoundGrader:
         if self._check is not None:
             self._check(self._arguments(item, 0))
 
-    def _awaitable(self, asked: Any) -> Any:
+    def _awaitable(self, asked: object) -> Awaitable[GraderAnswer]:
         if inspect.isawaitable(asked):
             return asked
         raise ConfigError(

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -56,26 +56,6 @@ _CRITERION = {
     LanguageEnum.ZH: "回复在多大程度上满足了请求：是否做到了所要求的事，"
     "是否正确、完整，是否真正帮到了提问者",
 }
-
-
-class _Distribution(NamedTuple):
-    """Probabilities of the scale's points at the verdict's token, as the server gave them.
-
-    ``unlisted``: what points that the server did not list can have at most, all together.
-    """
-
-    points: list[int]
-    shares: list[float]
-    unlisted: float
-
-    @property
-    def coverage(self) -> float:
-        return math.fsum(self.shares)
-
-    @property
-    def mean(self) -> float:
-        weighted = math.fsum(s * p for s, p in zip(self.points, self.shares, strict=True))
-        return weighted / self.coverage
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -165,16 +145,17 @@ class ExpectedScoreGrader(JudgeGrader):
                 ErrorKind.OUT_OF_RANGE if number else ErrorKind.UNPARSABLE,
                 "the reply is not one point of the scale and nothing else",
             )
-        found = self._distribution(reply.logprobs, int(written))
+        shares, unlisted = self._distribution(reply.logprobs, int(written))
+        coverage = math.fsum(shares.values())
         metadata = {
-            "probabilities": dict(zip(map(str, found.points), found.shares, strict=True)),
-            "coverage": found.coverage,
+            "probabilities": {str(point): share for point, share in shares.items()},
+            "coverage": coverage,
             "point": int(written),
         }
-        covered, of = found.coverage, "probability"
+        covered, of = coverage, "probability"
         held = "choices" in self.model.features and "choices" not in reply.ignored
         if held and covered:
-            covered /= found.coverage + found.unlisted
+            covered /= coverage + unlisted
             of = "probability that its points can have, as far as the server lists it"
         if covered < _LEAST_COVERAGE - _ROUNDING:
             raise GradingFailure(
@@ -182,11 +163,17 @@ class ExpectedScoreGrader(JudgeGrader):
                 f"the scale has {covered:.3f} of the {of}, needed is {_LEAST_COVERAGE}",
                 metadata,
             )
-        score = min(max(found.mean, float(self._points[0])), float(self._points[-1]))
+        mean = math.fsum(point * share for point, share in shares.items()) / coverage
+        score = min(max(mean, float(self._points[0])), float(self._points[-1]))
         return Verdict(value=GraderScore(self.name, score, "", metadata))
 
-    def _distribution(self, tokens: Sequence[TokenLogprobs], point: int) -> _Distribution:
-        """The probabilities at the only token among the first that is ``point``."""
+    def _distribution(
+        self, tokens: Sequence[TokenLogprobs], point: int
+    ) -> tuple[dict[int, float], float]:
+        """The probabilities of the points at the only token among the first that is ``point``.
+
+        And what points that the server did not list can have at most, all together.
+        """
         first = tokens[:_AT_MOST]
         points = {str(one) for one in self._points}
         at = [token for token in first if token.token.strip(_BLANKS) in points]
@@ -207,11 +194,7 @@ class ExpectedScoreGrader(JudgeGrader):
         unlisted = [point for point, share in shares.items() if not share]
         # The written token is listed whatever its place, so the others say how far the list goes.
         least = min((log for token, log in logs.items() if token != at[0].token), default=0.0)
-        return _Distribution(
-            self._points,
-            list(shares.values()),
-            min(rest, len(unlisted) * math.exp(least)),
-        )
+        return shares, min(rest, len(unlisted) * math.exp(least))
 
     def _unsupported(self, what: str) -> GradingFailure:
         return GradingFailure(
