@@ -83,12 +83,9 @@ class ResultBuilder:
             raise error
         if isinstance(error, GradingFailure):
             return self.error(error.kind, str(error), error.metadata, error.provenance)
-        kind, message = (
-            find_error_kind(error),
-            type(error).__name__ + f": {error}" * bool(str(error)),
-        )
-        if kind is ErrorKind.CANCELLED:
-            message = "the grader cancelled itself"
+        kind = find_error_kind(error)
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        message = "the grader cancelled itself" if kind is ErrorKind.CANCELLED else said
         at = {"at": _error_location(error)} if kind is ErrorKind.BUG else {}
         return self.error(kind, message, at)
 
@@ -147,8 +144,8 @@ class ResultBuilder:
 
 
 def _is_number(answer: object) -> TypeGuard[SupportsFloat]:
-    """A number of any library (numpy, torch); no text is one."""
-    return hasattr(answer, "__float__")
+    """A number of any library (numpy, torch), but no text that could be read as one."""
+    return hasattr(answer, "__float__") and not isinstance(answer, str)
 
 
 def _score_bounds(score_range: ScoreRange | None, role: Role) -> tuple[float, float]:
