@@ -456,39 +456,28 @@ class RecordedGrader(RuleGrader):
         except OSError as error:
             raise ConfigError(f"path: {path} cannot be read: {error.strerror}") from error
         self.fingerprint = sha256(data).hexdigest()
-        self._rows = _parse_rows(self.path, data)
+        self._rows: dict[str, _RecordedRow] = {}
+        for number, line in enumerate(data.splitlines(), start=1):
+            try:
+                row = msgspec.json.decode(line, type=_RecordedRow) if line.strip() else None
+            except msgspec.MsgspecError as error:
+                raise ConfigError(f"path: {path}:{number}: {error}") from error
+            if row and self._rows.setdefault(_normalize_id(row.id), row) is not row:
+                raise ConfigError(
+                    f"path: {path}:{number}: the id {row.id!r} is on two lines. Keep one."
+                )
 
     def evaluate(self, id: object) -> GraderScore:  # noqa: A002  (the sample's field)
         """The recorded result of the sample with this ``id``."""
         row = self._rows.get(_normalize_id(id))
         if row is None:
             raise GradingFailure(ErrorKind.INVALID_INPUT, f"no recorded result for id = {id!r}")
-        if row.error is not None or row.score is None:
-            error = row.error or _RecordedFailure(
-                ErrorKind.INVALID_INPUT, "neither score nor error"
-            )
-            raise GradingFailure(error.kind, error.message or f"recorded {error.kind}")
-        return self._score(row.score, row.reason)
+        if row.score is not None and row.error is None:
+            return self._score(row.score, row.reason)
+        error = row.error or _RecordedFailure(ErrorKind.INVALID_INPUT, "neither score nor error")
+        raise GradingFailure(error.kind, error.message or f"recorded {error.kind}")
 
 
 def _normalize_id(value: object) -> str:
     """1, 1.0 and "1" are one id: columns change type between tools."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _parse_rows(path: Path, data: bytes) -> dict[str, _RecordedRow]:
-    decoder = msgspec.json.Decoder(_RecordedRow)
-    rows: dict[str, _RecordedRow] = {}
-    for number, line in enumerate(data.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = decoder.decode(line)
-        except msgspec.MsgspecError as error:
-            raise ConfigError(f"path: {path}:{number}: {error}") from error
-        if _normalize_id(row.id) in rows:
-            raise ConfigError(
-                f"path: {path}:{number}: the id {row.id!r} is on two lines. Keep one."
-            )
-        rows[_normalize_id(row.id)] = row
-    return rows

@@ -52,15 +52,15 @@ class ResultBuilder:
     """What may be answered under one name: role, range, score or rank."""
 
     def __init__(
-        self,
-        name: str,
-        role: Role = Role.SCORE,
-        score_range: ScoreRange | None = None,
-        *,
-        listwise: bool = False,
+        self, name: str, role: Role, score_range: ScoreRange | None, *, listwise: bool
     ) -> None:
         self.name, self.role, self.score_range, self.listwise = name, role, score_range, listwise
-        self.low, self.high = _score_bounds(score_range, role)
+        low, high = score_range or (None, None)
+        if role is Role.PENALTY:
+            high = min(0.0, 0.0 if high is None else high)
+        largest = sys.float_info.max  # not infinity: no score is infinite
+        self.low = max(-largest, -largest if low is None else low)
+        self.high = min(largest, largest if high is None else high)
 
     def result(self, answer: object) -> GraderResult:
         """``answer`` as a result; what it may not be is a ``GraderError``."""
@@ -146,16 +146,6 @@ class ResultBuilder:
 def _is_number(answer: object) -> TypeGuard[SupportsFloat]:
     """A number of any library (numpy, torch), but no text that could be read as one."""
     return hasattr(answer, "__float__") and not isinstance(answer, str)
-
-
-def _score_bounds(score_range: ScoreRange | None, role: Role) -> tuple[float, float]:
-    low, high = score_range or (None, None)
-    if role is Role.PENALTY:
-        high = min(0.0, 0.0 if high is None else high)
-    largest = sys.float_info.max  # not infinity: no score is infinite
-    return max(-largest, -largest if low is None else low), min(
-        largest, largest if high is None else high
-    )
 
 
 _LIBRARIES = (str(Path(__file__).parents[1]), str(Path(inspect.__file__).parent))
@@ -267,16 +257,14 @@ def _refuse_trainer_form(
     name: str, parameters: Sequence[inspect.Parameter], mapper: Mapper | None
 ) -> None:
     """A reward function in a trainer's own form would find none of its fields, in any trainer."""
-    for one in parameters:
-        trainer = _TRAINER_PARAMETERS.get(one.name)
-        if trainer is not None and (
-            mapper is None or (isinstance(mapper, Mapping) and one.name not in mapper)
-        ):
-            raise ConfigError(
-                f"graders.{name}.{one.name}: is a parameter of reward functions for {trainer}, "
-                "and no field of a sample. Name fields of one sample (prompt, response, messages, "
-                f'reference, columns), or map it: mapper = {{ {one.name} = "response" }}.'
-            )
+    mapped = () if mapper is None else _TRAINER_PARAMETERS if callable(mapper) else mapper
+    for found in {one.name for one in parameters} & _TRAINER_PARAMETERS.keys() - set(mapped):
+        raise ConfigError(
+            f"graders.{name}.{found}: is a parameter of reward functions for "
+            f"{_TRAINER_PARAMETERS[found]}, and no field of a sample. Name fields of one sample "
+            "(prompt, response, messages, reference, columns), or map it: mapper = "
+            f'{{ {found} = "response" }}.'
+        )
 
 
 def list_fields(type_name: str, cls: type) -> list[str]:
@@ -373,11 +361,9 @@ class BoundGrader:
                 remedy = "Rename its _aevaluate to aevaluate."
             raise ConfigError(f"grader {name!r}: {grader!r} has no aevaluate method. {remedy}")
         self.name = name
-        traits = GraderTraits.of(grader)
-        self.role = role = traits.role
-        score_range = traits.score_range
-        listwise = is_listwise(grader)
-        self._builder = ResultBuilder(name, role, score_range, listwise=listwise)
+        traits, listwise = GraderTraits.of(grader), is_listwise(grader)
+        self.role, self._range = traits.role, traits.score_range
+        self._builder = ResultBuilder(name, self.role, self._range, listwise=listwise)
         binding = ArgumentBinding(name, grader, config.mapper)
         self._arguments, self.takes_draw = binding.arguments, binding.wants_draw
         self._lacked_fields = binding.lacked_fields
@@ -388,9 +374,8 @@ class BoundGrader:
         plain = isinstance(grader, RuleGrader) and type(grader).aevaluate is RuleGrader.aevaluate
         self._rule = grader.evaluate if plain else None
         # A plain number within the range is the usual answer, and the quick one.
-        quick = not listwise and role is not Role.GATE
+        quick = not listwise and self.role is not Role.GATE
         self._low, self._high = (self._builder.low, self._builder.high) if quick else (1.0, 0.0)
-        self._range = score_range
 
     def check_fields(self, item: Fields) -> None:
         """Raise what the grader's own ``check_fields`` has against such an item, if it has one."""

@@ -191,8 +191,7 @@ class _Parser:
                 found["scheme"] = _AGGREGATIONS.get(scheme, scheme)
         elif isinstance(guide := found.get("scoring_guide"), Mapping):
             found["scoring_guide"] = {_stringify(key): text for key, text in guide.items()}
-        make: Callable[..., Rubric | GlobalRubric] = kind
-        return _make(make, found, where)
+        return _make(kind, found, where)
 
     def _read_each(
         self, found: Metadata, key: str, read: Callable[[object, str, int], object], where: str
@@ -253,7 +252,7 @@ def _list_keys(kind: type) -> dict[str, str]:
     return fields | {key: key for key in _OTHER_KEYS.get(kind, ())}
 
 
-def _make(kind: Callable[..., _T], found: Metadata, where: str) -> _T:
+def _make(kind: type[_T], found: Metadata, where: str) -> _T:
     """What ``kind`` makes of its fields, its complaint opened by ``where``."""
     try:
         return kind(**found)
