@@ -9,6 +9,7 @@ import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any
@@ -234,8 +235,9 @@ def build_grader(
     one several times, make a :class:`~adjudge.graders.MultiJudge` with the ``panel``'s settings.
     Raises :class:`ConfigError`.
     """
+    build = partial(_build_one, grader_type, name, given, where, folder, judges)
     if panel is None and (judge is None or isinstance(judge, str)):
-        return _build_one(grader_type, name, given, where, folder, judges, judge)
+        return build(judge)
     from adjudge.graders.llm.multi_judge import MultiJudge  # noqa: PLC0415  (most ask one judge once)
 
     if judge is None and len(judges) > 1:
@@ -244,9 +246,7 @@ def build_grader(
             f"For all of them: judge = {json.dumps(list(judges))}"
         )
     named = [judge] if isinstance(judge, str) else list(judge or judges)
-    members = {
-        one: _build_one(grader_type, name, given, where, folder, judges, one) for one in named
-    }
+    members = {one: build(one) for one in named}
     try:
         return MultiJudge(members, name, **(panel or {}))
     except ConfigError as error:
@@ -277,8 +277,7 @@ def _build_one(
         if parameter.required and parameter.name not in values:
             raise ConfigError(f"{where}: {parameter.name}: is required by type {type_name!r}")
     names = inspect.signature(cls.__init__).parameters
-    if "name" in names:
-        values["name"] = name
+    values |= {"name": name} if "name" in names else {}
     stated = None if _RANGE.name in names else values.pop(_RANGE.name, None)
     try:
         grader = cls(**values)

@@ -69,11 +69,14 @@ class PairComparison(msgspec.Struct, frozen=True, kw_only=True):
         return len(set(self.verdicts.values())) == 1 if len(self.verdicts) == 2 else None
 
     @property
+    def outcome(self) -> str:
+        """What both orders said, or ``inconsistent``."""
+        return "inconsistent" if self.consistent is False else next(iter(self.verdicts.values()))
+
+    @property
     def score(self) -> float:
         """Of the first: 1 for a win, 0 for a loss, 0.5 for a tie or two orders that disagree."""
-        return (
-            0.5 if self.consistent is False else OUTCOME_SCORES[next(iter(self.verdicts.values()))]
-        )
+        return OUTCOME_SCORES.get(self.outcome, 0.5)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -225,11 +228,9 @@ class PairwiseGrader(PairJudge):
         orders = BOTH_ORDERS if self.orders == "both" else (self._drawn(ours, theirs, draw),)
         group = get_group_name(fields)
         compared = await self.compare(shown, ours, theirs, orders=orders, draw=draw, group=group)
-        verdicts = compared.verdicts
-        outcome = "inconsistent" if compared.consistent is False else next(iter(verdicts.values()))
         metadata = {
-            "outcome": outcome,
-            "verdicts": dict(verdicts),
+            "outcome": compared.outcome,
+            "verdicts": dict(compared.verdicts),
             "consistent": compared.consistent,
             **compared.notes,
         }

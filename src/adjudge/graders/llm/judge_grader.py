@@ -393,7 +393,9 @@ class LLMGrader(JudgeGrader):
                 "template: is required. Write what the judge is asked, with {fields}."
             )
         self.template = resolve_template(self.template)
-        self.language = self.language or _first(self.template)
+        languages = [language for language in self.template.languages if language]
+        only = languages[0] if len(languages) == 1 else LanguageEnum.EN
+        self.language = self.language or only
         description = self.description
         super().__post_init__()
         self.description = description or self.description
@@ -456,9 +458,3 @@ def _with_hint(failure: GradingFailure, form: KeysForm | ScoreForm) -> GradingFa
         failure.metadata,
         provenance=failure.provenance,
     )
-
-
-def _first(template: PromptTemplate) -> LanguageEnum:
-    """The only language of a template, else English."""
-    languages = [language for language in template.languages if language]
-    return LanguageEnum(languages[0]) if len(languages) == 1 else LanguageEnum.EN

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import Literal
@@ -268,14 +269,12 @@ class ScalarGrader(JudgeGrader):
         if reply.finish_reason != "score":
             message = _NOT_SCALAR.format(self.model.model)
             raise GradingFailure(ErrorKind.UNSUPPORTED, message, provenance=reply.provenance)
-        try:
+        with suppress(msgspec.ValidationError):  # NaN and infinity are written as null
             reading = msgspec.json.decode(reply.text, type=ScalarReading)
-        except msgspec.ValidationError:  # NaN and infinity are written as null
-            reading = None
-        if reading is None or not math.isfinite(reading.score):
-            message = "the judge's output is not a finite number"
-            raise GradingFailure(ErrorKind.OUT_OF_RANGE, message, provenance=reply.provenance)
-        return reading
+            if math.isfinite(reading.score):
+                return reading
+        message = "the judge's output is not a finite number"
+        raise GradingFailure(ErrorKind.OUT_OF_RANGE, message, provenance=reply.provenance)
 
 
 def _conversation(fields: Fields) -> list[Metadata]:
@@ -287,9 +286,6 @@ def _conversation(fields: Fields) -> list[Metadata]:
         raise GradingFailure(
             ErrorKind.INVALID_INPUT, "the sample has neither 'messages' nor 'prompt' as text"
         )
-    if not isinstance(response, str):
-        raise GradingFailure(
-            ErrorKind.INVALID_INPUT, f"'response' is a {type(response).__name__}, must be text"
-        )
+    said = require_text_field({"response": response}, "response")
     turns = [{"role": turn["role"], "content": turn.get("content")} for turn in before]
-    return [*turns, {"role": "assistant", "content": response}]
+    return [*turns, {"role": "assistant", "content": said}]

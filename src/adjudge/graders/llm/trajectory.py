@@ -184,8 +184,7 @@ def _numbered(steps: object) -> list[tuple[int, Fields]] | None:
 
 
 def _listed(steps: Sequence[int]) -> str:
-    more = ", …" if len(steps) > _LISTED else ""
-    return ", ".join(map(str, steps[:_LISTED])) + more
+    return ", ".join(map(str, steps[:_LISTED])) + ", …" * (len(steps) > _LISTED)
 
 
 _EN, _ZH = LanguageEnum.EN, LanguageEnum.ZH
