@@ -221,17 +221,11 @@ def clean_text(text: str, control_tokens: frozenset[str] = frozenset()) -> str:
         if len(text.encode().translate(None, _ASCII_UNCLEAN)) != len(text):
             text = text.replace("\r\n", "\n").translate(_ASCII_CONTROLS)
     elif _SUSPECT.search(text):
-        text = _UNCLEAN.sub(_cleaned, text)
+        text = _UNCLEAN.sub(lambda it: "" if it[1] else "\ufffd" if it[2] else "\n", text)
     text = break_token_patterns(text)
     if control_tokens:
         text = break_control_tokens(text, control_tokens)
     return text
-
-
-def _cleaned(found: re.Match[str]) -> str:
-    if found[1]:
-        return ""
-    return "\ufffd" if found[2] else "\n"
 
 
 def compute_tag(key: bytes, text: str, purpose: str = "") -> str:

@@ -130,9 +130,8 @@ class PairJudge(JudgeGrader):
         verdicts = {order: _OUTCOME[order][one.verdict.value] for order, one in answers.items()}
         sources = [one.provenance for one in answers.values()]
         if failed:
-            metadata = _partial_metadata(verdicts) | {
-                "failures": {o: describe_failure(f) for o, f in failed.items()}
-            }
+            failures = {order: describe_failure(one) for order, one in failed.items()}
+            metadata = {**_partial_metadata(verdicts), "failures": failures}
             said = ", ".join(f"{order}: {failure}" for order, failure in failed.items())
             message = f"no verdict in {len(failed)} of {len(orders)} orders ({said})"
             raise join_failures(list(failed.values()), message, metadata, answered=sources)

@@ -125,14 +125,8 @@ class RubricMarks:
             raise self._failure(outcome)
         met = sum(mark is True for mark in self.marks.values())
         total = sum(mark is not None for mark in self.marks.values())
-        metadata = {
-            "criteria": self._criterion_marks(),
-            "met": met,
-            "total": total,
-            "earned": outcome.earned,
-            "possible": outcome.possible,
-            **self._notes,
-        }
+        metadata = {"criteria": self._criterion_marks(), "met": met, "total": total}
+        metadata |= {"earned": outcome.earned, "possible": outcome.possible, **self._notes}
         outcomes = subscores(self._rubric, self.marks, "axis")
         if by_axis := {t: one.score for t, one in outcomes.items() if isinstance(one, RubricScore)}:
             metadata["subscores"] = by_axis

@@ -52,11 +52,6 @@ class RatedStep(NamedTuple):
     ratings: dict[str, int]
     reason: str
 
-    @property
-    def total(self) -> int:
-        """The sum of the ratings."""
-        return sum(self.ratings.values())
-
 
 _RATING = {"type": "integer", "enum": list(range(RATING_RANGE[0], RATING_RANGE[1] + 1))}
 _WORDS = {
@@ -320,7 +315,8 @@ def _steps(turns: Transcript, shown: Transcript) -> list[int]:
 
 def _score(rated: Sequence[RatedStep]) -> float:
     # All steps have as many ratings, so the mean of the four means is the mean of all.
-    return _share(sum(one.total for one in rated), len(DIMENSIONS) * len(rated))
+    total = sum(sum(one.ratings.values()) for one in rated)
+    return _share(total, len(DIMENSIONS) * len(rated))
 
 
 def _share(total: int, ratings: int) -> float:
