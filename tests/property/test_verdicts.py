@@ -113,22 +113,6 @@ def test_wrapping_changes_no_score(
     assert read.value == score
 
 
-@given(one=SCORES, other=SCORES, data=st.data())
-def test_two_different_scores_are_none(one: int, other: int, data: st.DataObject) -> None:
-    first, second = (data.draw(st.sampled_from(SHAPES)) for _ in range(2))
-    read = read_score(f"{first(one)}\nThis is so.\n{second(other)}", low=1, high=5)
-    assert isinstance(read, UnreadableReply) or (one == other and read.value == one)
-
-
-@given(score=st.floats(), shape=st.sampled_from(SHAPES))
-def test_no_score_is_clamped(score: float, shape: Callable[[float], str]) -> None:
-    read = read_score(shape(score), low=1, high=5)
-    if isinstance(read, Verdict):
-        assert read.value == score
-    elif 1 <= score <= 5:
-        assert "e" in repr(score) or len(repr(score)) > 12  # beyond what judges write
-
-
 @given(
     candidate=st.sampled_from(["<score>5</score>", "[[5]]", "Score: 5", '{"score": 5}']),
     before=st.sampled_from(["Paris. ", "As asked:\n", "I am the best.\n\n", ""]),

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.unit.helpers.rubric_judge import GUIDE, MET, POINTS, Judge, failure_of, grade
+from tests.unit.helpers.rubric_judge import GUIDE, MET, POINTS, Judge, grade
 from tests.unit.helpers.turns import unmarked
 
 from adjudge import ErrorKind, GradingFailure
@@ -51,14 +51,6 @@ def test_silence_loses_what_a_rubric_takes_points_for() -> None:
         for response in ("Take a nap.", "", "<think>Which?")
     ]
     assert scores == [-1.6, -1.6, -1.6]
-
-
-def test_a_cut_response_is_judged_and_said_or_masked() -> None:
-    judge = Judge(MET)
-    grade(RubricGrader(judge, criteria=POINTS), finish_reason="length")
-    assert "length limit" in judge.prompts[0][1]["content"]
-    masking = RubricGrader(judge, criteria=POINTS, truncated="mask")
-    assert failure_of(masking, finish_reason="length").kind is ErrorKind.INVALID_INPUT
 
 
 CHAT = [

@@ -68,12 +68,6 @@ def test_category_weights_are_those_of_the_paper() -> None:
     assert worth == {"Essential": 1.0, "Important": 0.7, "Optional": 0.3, "Pitfall": 0.9}
 
 
-def test_a_checklist_of_sentences_has_equal_weights() -> None:
-    found = rubric(["Names a dose", "Is brief"])
-    assert found.scheme == "weights"
-    assert [c.worth for c in found.criteria] == [1.0, 1.0]
-
-
 def test_the_strict_rubric_of_a_task_service() -> None:
     found = rubric(
         {

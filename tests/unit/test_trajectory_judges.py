@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.helpers.shipped_judges import Judge, graded, text_of
+from tests.unit.helpers.shipped_judges import Judge, failure, graded, text_of
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind
 from adjudge.graders.llm.shipped_graders import ShippedGrader
 from adjudge.graders.llm.trajectory import (
     DIMENSIONS,
@@ -51,12 +51,6 @@ def reply(*steps: Any) -> dict[str, Any]:
 
 RATED = {"reason": "", "score": 3}
 FULL = reply(step(1, 5, 4, 5, 3), step(3, 2, 2, 4, 1, reason="slow"), step(5, 5))
-
-
-def failure(grader: ShippedGrader, **fields: Any) -> GradingFailure:
-    with pytest.raises(GradingFailure) as caught:
-        graded(grader, **fields)
-    return caught.value
 
 
 def comprehensive(*replies: Any, schema: bool = True, **parameters: Any) -> Any:

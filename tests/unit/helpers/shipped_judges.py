@@ -8,8 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 from tests.unit.helpers.turns import unmarked
 
+from adjudge.errors import GradingFailure
 from adjudge.judges import ScriptedModel
 from adjudge.types import GraderScore
 
@@ -78,3 +80,10 @@ def graded(grader: Any, **fields: Any) -> GraderScore:
     """One answer of a grader."""
     score: GraderScore = asyncio.run(grader.aevaluate(**fields))
     return score
+
+
+def failure(grader: Any, **fields: Any) -> GradingFailure:
+    """Why a grader has no answer."""
+    with pytest.raises(GradingFailure) as caught:
+        graded(grader, **fields)
+    return caught.value
