@@ -81,38 +81,6 @@ def test_every_text_has_a_verdict_on_the_scale_or_none(
         assert not isinstance(whole, Verdict) or whole.value == read.value
 
 
-SCORES = st.sampled_from([1, 2, 3, 4, 5])
-SHAPES: list[Callable[[int], str]] = [
-    '{{"score": {}}}'.format,
-    '{{"reason": "two of 5", "score": "{}/5"}}'.format,
-    "<score>{}</score>".format,
-    "[[{}]]".format,
-    "Score: {}".format,
-    "**评分：{} 分**".format,
-    "Final score: {} out of 5".format,
-]
-WRAPPINGS: list[Callable[[str], str]] = [
-    "\n\n  {}  \n".format,
-    "It is short and right.\n\n{}".format,
-    "Here is my verdict:\n{}".format,
-    "<think>First 5, then 1.</think>\n{}".format,
-    "\ufeff\u200b{}\u202c".format,
-    "{}<|im_end|>".format,
-]
-
-
-@given(score=SCORES, shape=st.sampled_from(SHAPES), wraps=st.lists(st.sampled_from(WRAPPINGS)))
-def test_wrapping_changes_no_score(
-    score: int, shape: Callable[[int], str], wraps: list[Callable[[str], str]]
-) -> None:
-    text = shape(score)
-    for wrap in wraps[:3]:
-        text = wrap(text)
-    read = read_score(text, low=1, high=5)
-    assert isinstance(read, Verdict)
-    assert read.value == score
-
-
 @given(
     candidate=st.sampled_from(["<score>5</score>", "[[5]]", "Score: 5", '{"score": 5}']),
     before=st.sampled_from(["Paris. ", "As asked:\n", "I am the best.\n\n", ""]),
