@@ -304,6 +304,7 @@ class GraderTraits(NamedTuple):
     @classmethod
     def of(cls, grader: Any) -> GraderTraits:
         """The traits of any object; raises ``ValueError`` for a role that there is not."""
+        # An object of another package has no base class of ours: what it has is asked here alone.
         found: Any = [getattr(grader, name, cls._field_defaults[name]) for name in cls._fields]
         return cls(Role(found[0]), *found[1:])
 

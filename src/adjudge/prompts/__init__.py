@@ -246,11 +246,6 @@ class PromptTemplate:
         """The messages as written, by language; ``""`` for the language without a name."""
         return self._messages
 
-    @property
-    def languages(self) -> list[str]:
-        """The languages that it has, ``""`` for one without a name."""
-        return list(self._messages)
-
     def to_messages(self, language: LanguageEnum | str = LanguageEnum.EN) -> list[ChatMessage]:
         """The messages as written."""
         return list(self._messages[self._chosen(language)])

@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, ClassVar
 
-import msgspec
+from msgspec import Struct, structs
 
 from adjudge import verdicts
 from adjudge.config import check_allowed, suggest_name
@@ -69,7 +69,7 @@ _REPAIR_REQUEST = {
 }
 
 
-class JudgeOutcome(msgspec.Struct, frozen=True):
+class JudgeOutcome(Struct, frozen=True):
     """A judge's verdict, and where it came from (further asks included).
 
     ``replies``: how many it took.
@@ -237,10 +237,11 @@ class JudgeGrader(BaseGrader):
             verdict, reply, spent = await (ASK_ONCE if last else self.policy).ask(put, read)
         except GradingFailure as failure:
             if failure.provenance is not None:
-                failure.provenance = _with_prompt_hash(failure.provenance, template)
+                failure.provenance = structs.replace(failure.provenance, prompt_hash=template.hash)
             raise
         source = spent[0] if len(spent) == 1 else sum_provenance(spent)
-        return JudgeOutcome(verdict, _with_prompt_hash(source, template), reply, len(spent))
+        source = structs.replace(source, prompt_hash=template.hash)
+        return JudgeOutcome(verdict, source, reply, len(spent))
 
 
 def _append_words(message: Metadata, words: str) -> Metadata:
@@ -249,10 +250,6 @@ def _append_words(message: Metadata, words: str) -> Metadata:
     if isinstance(content, str):
         return {**message, "content": f"{content}\n\n{words}"}
     return {**message, "content": [*content, {"type": "text", "text": f"\n\n{words}"}]}
-
-
-def _with_prompt_hash(provenance: Provenance, template: PromptTemplate) -> Provenance:
-    return msgspec.structs.replace(provenance, prompt_hash=template.hash)
 
 
 TemplateInput = Any
@@ -393,7 +390,7 @@ class LLMGrader(JudgeGrader):
                 "template: is required. Write what the judge is asked, with {fields}."
             )
         self.template = resolve_template(self.template)
-        languages = [language for language in self.template.languages if language]
+        languages = [language for language in self.template.messages if language]
         only = languages[0] if len(languages) == 1 else LanguageEnum.EN
         self.language = self.language or only
         description = self.description

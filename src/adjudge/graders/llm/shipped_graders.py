@@ -180,8 +180,8 @@ def trim_shipped_prompt(
     kept = frozenset((REPLY_FORM, *fields))
     fitted = PromptTemplate(
         {
-            language: [_trim_message(message, kept) for message in whole.to_messages(language)]
-            for language in whole.languages
+            language: [_trim_message(message, kept) for message in messages]
+            for language, messages in whole.messages.items()
         },
         trusted=whole.trusted,
     )
