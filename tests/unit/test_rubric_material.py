@@ -38,21 +38,6 @@ def test_the_judge_is_asked_about_silence(response: str, why: str) -> None:
     assert len(judge.calls) == asked
 
 
-SIGNED = [
-    {"criterion": "recommends care", "points": 5},
-    {"criterion": "fails to recommend care", "points": -8},
-]
-
-
-def test_silence_loses_what_a_rubric_takes_points_for() -> None:
-    judge = Judge({"recommends care": "UNMET", "fails to recommend care": "MET"})
-    scores = [
-        grade(RubricGrader(judge, criteria=SIGNED), response=response).score
-        for response in ("Take a nap.", "", "<think>Which?")
-    ]
-    assert scores == [-1.6, -1.6, -1.6]
-
-
 CHAT = [
     {"role": "user", "content": "Headache?"},
     {"role": "assistant", "content": "<think>secret</think>Since when?"},
