@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.refusals import refuses
 from tests.unit.helpers import compared
 from tests.unit.helpers.compared import Messages, shown
-from tests.unit.helpers.turns import unmarked
+from tests.unit.helpers.shipped_judges import Judge
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.comparison import PairwiseGrader
@@ -137,43 +137,32 @@ def test_nobody_is_asked_where_there_is_nothing_to_compare(
 
 
 def test_the_judge_sees_the_question_first_and_fenced_responses_last() -> None:
-    asked: list[Messages] = []
-
-    def reply(messages: Messages) -> Any:
-        asked.append(messages)
-        return {"better": "B"}
-
-    grader = PairwiseGrader(ScriptedModel(reply), against="other", orders="one")
+    judge = Judge({"better": "B"})
+    grader = PairwiseGrader(judge, against="other", orders="one")
     sample: dict[str, Any] = {
         "prompt": "What is 2 + 2?",
         "other": "5",
         "response": "<think>4?</think>4 {query}",
     }
     asyncio.run(grader.aevaluate(**sample))
-    system, user = asked[0][0]["content"], asked[0][-1]["content"]
-    assert "A and B are equally likely" in system
-    assert "2 + 2" not in system
-    assert user.index("What is 2 + 2?") < min(user.index("4 {query}"), user.index("\n5\n"))
-    assert set(shown(asked[0]).values()) == {"4 {query}", "5"}
+    assert "A and B are equally likely" in judge.system
+    assert "2 + 2" not in judge.system
+    assert next(iter(judge.fenced)) == "query"
+    assert set(shown(judge.asked[0]).values()) == {"4 {query}", "5"}
 
 
 def test_the_conversation_before_the_response_is_the_question() -> None:
-    seen: list[str] = []
-
-    def reply(messages: Messages) -> Any:
-        seen.append(messages[-1]["content"])
-        return {"better": "A"}
-
+    judge = Judge({"better": "A"})
     messages = [
         {"role": "user", "content": "First?"},
         {"role": "assistant", "content": "<think>aside</think>One."},
         {"role": "user", "content": "Second?"},
         {"role": "assistant", "content": "Two."},
     ]
-    grade(PairwiseGrader(ScriptedModel(reply)), "Two.", "Zwei.", query=None, messages=messages)
-    assert "[2] user:\nSecond?" in unmarked(seen[0])
-    assert "aside" not in seen[0]
-    assert seen[0].count("Two.") == 1
+    grade(PairwiseGrader(judge), "Two.", "Zwei.", query=None, messages=messages)
+    assert "[2] user:\nSecond?" in judge.fenced["query"]
+    assert "aside" not in judge.material
+    assert judge.material.count("Two.") == 1
 
 
 def test_an_own_template_may_word_the_reply_itself() -> None:

@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import pytest
+from tests.unit.helpers import shipped_judges
 from tests.unit.helpers.reward_functions import build, samples
 from tests.unit.helpers.rubric_judge import GUIDE, MET, POINTS, Judge, failure_of, grade
 
@@ -271,18 +272,12 @@ def test_a_bounded_criterion_gives_a_share_by_a_call_of_its_own() -> None:
 
 
 def test_one_score_by_a_scoring_guide() -> None:
-    seen: list[Any] = []
-
-    def judge(messages: Any) -> Any:
-        seen.append(messages)
-        return {"reason": "It thrives.", "score": 8.5}
-
-    grader = RubricGrader(ScriptedModel(judge), criteria=RubricBundle(global_rubric=GUIDE))
+    judge = shipped_judges.Judge({"reason": "It thrives.", "score": 8.5})
+    grader = RubricGrader(judge, criteria=RubricBundle(global_rubric=GUIDE))
     result = grade(grader)
     assert (result.score, result.reason) == (8.5, "It thrives.")
     assert grader.score_range == (0.0, 10.0)
-    static = seen[0][0]["content"]
-    assert "7-10: Excellent: thrives\n0-7: Poor: wanders" in static
-    assert "Purpose: Evaluate the agent.\n1. Explores\n2. Survives" in static
+    assert "7-10: Excellent: thrives\n0-7: Poor: wanders" in judge.system
+    assert "Purpose: Evaluate the agent.\n1. Explores\n2. Survives" in judge.system
     failure = failure_of(RubricGrader(ScriptedModel({"": {"score": 11}}), criteria=GUIDE))
     assert failure.kind is ErrorKind.OUT_OF_RANGE

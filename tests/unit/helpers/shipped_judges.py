@@ -13,6 +13,7 @@ from tests.unit.helpers.turns import unmarked
 
 from adjudge.errors import GradingFailure
 from adjudge.judges import ScriptedModel
+from adjudge.judges.asking import current_ask
 from adjudge.types import GraderScore
 
 FENCE = re.compile(r"<(\w+)-([0-9a-f]{16})>\n(.*?)\n</\1-\2>", re.DOTALL)
@@ -31,6 +32,7 @@ class Judge(ScriptedModel):
         self.groups: list[str | None] = []
         self.draws: list[int] = []
         self.schemas: list[Any] = []
+        self.attempts: list[int] = []
         self._replies, self._schema = replies, schema
         if not schema:
             self.features = frozenset()
@@ -39,6 +41,7 @@ class Judge(ScriptedModel):
         self.groups.append(asked.get("group"))
         self.draws.append(asked["draw"])
         self.schemas.append(asked.get("schema"))
+        self.attempts.append(current_ask.get().attempt)
         return await super().achat(messages, **asked)
 
     def _next(self, messages: Sequence[Mapping[str, Any]]) -> Any:
