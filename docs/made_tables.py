@@ -344,9 +344,10 @@ def render_river() -> str:
     rows = []
     for path in find_river():
         name = path.relative_to(ROOT / "src" / "adjudge").with_suffix("").as_posix()
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        if path.name != "__init__.py" or path.parent.name == "stats":  # else names alone
-            about = (ast.get_docstring(tree) or "").partition("\n")[0]
+        text = path.read_text(encoding="utf-8")
+        # Others of the name hold names alone.
+        if path.name != "__init__.py" or "\nclass " in text:
+            about = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
             rows.append((f"`{name.removesuffix('__init__')}`", words_of(about)))
     return compact_table(("file below `src/adjudge/`", "what it is about"), *rows)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -23,7 +22,6 @@ from adjudge.prompts import clean_text
 RECORDED = "judge_outputs/scores_clean.jsonl"
 RUBRICS = "healthbench/healthbench_val.parquet"
 JUDGES = ("qwen-flash_t0.0", "qwen-flash_t0.7", "qwen-flash_t1.0")
-LINE = re.compile(r"^([0-9]+)\. (.*)$", re.MULTILINE)
 
 
 class Row(NamedTuple):
@@ -36,16 +34,6 @@ class Row(NamedTuple):
     fields: dict[str, Any]
     reply: str
     score: float
-
-    @property
-    def marks(self) -> dict[str, str]:
-        """The recorded verdict by the criterion's text."""
-        told = json.loads(self.reply.strip().removeprefix("```json").removesuffix("```"))
-        criteria = self.fields["reward_model"]["rubrics"]
-        return {
-            " ".join(criterion["criterion"].split()): told[str(number)]
-            for number, criterion in enumerate(criteria, start=1)
-        }
 
 
 def _dressed(reply: str) -> str:
@@ -100,36 +88,3 @@ def test_replayed_replies_give_the_recorded_scores(rows: list[Row], name: str) -
         result = asyncio.run(replayed.aevaluate(**row.fields))
         assert result.score == pytest.approx(row.score, abs=1e-12)
         assert result.metadata["total"] == len(row.fields["reward_model"]["rubrics"])
-
-
-@pytest.mark.parametrize("ask", ["chunks", "each"])
-def test_however_the_criteria_are_parted(rows: list[Row], ask: Any) -> None:
-    for row in rows:
-        result = asyncio.run(
-            grader(lambda m, row=row: json.dumps(marked(m, row)), ask=ask).aevaluate(**row.fields)
-        )
-        assert result.score == pytest.approx(row.score, abs=1e-12)
-
-
-def marked(messages: Any, row: Row, failed: frozenset[str] = frozenset()) -> dict[str, str]:
-    """The recorded verdicts on the criteria that a prompt asks for."""
-    text = messages[-1]["content"]
-    found = LINE.findall(text[: text.index("</sample_criteria-")])
-    return {number: row.marks[words] for number, words in found if words not in failed}
-
-
-def test_one_recorded_response_is_nothing_but_thinking(rows: list[Row]) -> None:
-    """Its judge gave .48 to thoughts that never ended; by default judges do not see thoughts."""
-    unended = [row for row in rows if "</think>" not in row.fields["response"]]
-    assert len(unended) == 3
-    assert {round(row.score, 6) for row in unended} == {0.484848}
-    for row in unended:
-        seen: list[str] = []
-
-        def judge(messages: Any, row: Row = row, seen: list[str] = seen) -> str:
-            seen.append(messages[-1]["content"])
-            return json.dumps(marked(messages, row, frozenset()))
-
-        result = asyncio.run(grader(judge, view="final").aevaluate(**row.fields))
-        assert result.metadata["unclosed_think"]
-        assert row.fields["response"] not in seen[0]

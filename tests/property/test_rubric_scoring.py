@@ -18,7 +18,6 @@ from adjudge.rubrics import (
     Category,
     Criterion,
     Incomplete,
-    NotEvaluable,
     Rubric,
     RubricScore,
     parse_rubric,
@@ -132,22 +131,6 @@ def test_the_order_of_criteria_and_marks_means_nothing(
     elif isinstance(first, Incomplete) and isinstance(other, Incomplete):
         assert (first.low, first.high) == (other.low, other.high)
         assert {*first.missing} == {*other.missing}
-
-
-@given(marked(partial=False), st.data())
-def test_a_mark_that_is_lost_never_becomes_a_number(
-    case: tuple[Rubric, dict[str, Mark]], data: st.DataObject
-) -> None:
-    rubric, marks = case
-    counting = [c.id for c in rubric.criteria if c.worth != 0]
-    if not counting:
-        return
-    lost = data.draw(st.sampled_from(counting))
-    outcome = score(rubric, {k: v for k, v in marks.items() if k != lost})
-    assert isinstance(outcome, Incomplete | NotEvaluable)
-    before = known(rubric, marks)
-    if isinstance(outcome, Incomplete) and before is not None:
-        assert outcome.low - 1e-12 <= before <= outcome.high + 1e-12
 
 
 json_values = st.recursive(

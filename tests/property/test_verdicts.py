@@ -81,54 +81,6 @@ def test_every_text_has_a_verdict_on_the_scale_or_none(
         assert not isinstance(whole, Verdict) or whole.value == read.value
 
 
-SCORES = st.sampled_from([1, 2, 3, 4, 5])
-SHAPES: list[Callable[[int], str]] = [
-    '{{"score": {}}}'.format,
-    '{{"reason": "two of 5", "score": "{}/5"}}'.format,
-    "<score>{}</score>".format,
-    "[[{}]]".format,
-    "Score: {}".format,
-    "**评分：{} 分**".format,
-    "Final score: {} out of 5".format,
-]
-WRAPPINGS: list[Callable[[str], str]] = [
-    "\n\n  {}  \n".format,
-    "It is short and right.\n\n{}".format,
-    "Here is my verdict:\n{}".format,
-    "<think>First 5, then 1.</think>\n{}".format,
-    "\ufeff\u200b{}\u202c".format,
-    "{}<|im_end|>".format,
-]
-
-
-@given(score=SCORES, shape=st.sampled_from(SHAPES), wraps=st.lists(st.sampled_from(WRAPPINGS)))
-def test_wrapping_changes_no_score(
-    score: int, shape: Callable[[int], str], wraps: list[Callable[[str], str]]
-) -> None:
-    text = shape(score)
-    for wrap in wraps[:3]:
-        text = wrap(text)
-    read = read_score(text, low=1, high=5)
-    assert isinstance(read, Verdict)
-    assert read.value == score
-
-
-@given(one=SCORES, other=SCORES, data=st.data())
-def test_two_different_scores_are_none(one: int, other: int, data: st.DataObject) -> None:
-    first, second = (data.draw(st.sampled_from(SHAPES)) for _ in range(2))
-    read = read_score(f"{first(one)}\nThis is so.\n{second(other)}", low=1, high=5)
-    assert isinstance(read, UnreadableReply) or (one == other and read.value == one)
-
-
-@given(score=st.floats(), shape=st.sampled_from(SHAPES))
-def test_no_score_is_clamped(score: float, shape: Callable[[float], str]) -> None:
-    read = read_score(shape(score), low=1, high=5)
-    if isinstance(read, Verdict):
-        assert read.value == score
-    elif 1 <= score <= 5:
-        assert "e" in repr(score) or len(repr(score)) > 12  # beyond what judges write
-
-
 @given(
     candidate=st.sampled_from(["<score>5</score>", "[[5]]", "Score: 5", '{"score": 5}']),
     before=st.sampled_from(["Paris. ", "As asked:\n", "I am the best.\n\n", ""]),

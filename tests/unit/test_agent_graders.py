@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.helpers.shipped_judges import Judge, graded
+from tests.unit.helpers.shipped_judges import Judge, failure, graded
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind
 from adjudge.graders.llm.shipped_graders import (
     MemoryGrader,
     PlanFeasibilityGrader,
@@ -37,12 +37,6 @@ ONE = {"reason": "Holds.", "score": 1}
 
 every_binary = pytest.mark.parametrize("cls", BINARY, ids=lambda cls: cls.type_name)
 every_language = pytest.mark.parametrize("language", ["en", "zh"])
-
-
-def failure(grader: ShippedGrader, **fields: Any) -> GradingFailure:
-    with pytest.raises(GradingFailure) as caught:
-        graded(grader, **fields)
-    return caught.value
 
 
 @every_binary

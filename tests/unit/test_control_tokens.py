@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.refusals import refuses
+from tests.unit.helpers.shipped_judges import Judge, text_of
 
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.judge_grader import LLMGrader
-from adjudge.judges import ReplyCache, ScriptedModel
+from adjudge.judges import ReplyCache
 from adjudge.judges.base import ChatCall, Reply
 from adjudge.judges.models.local import LocalChatModel
 from adjudge.judges.models.local_loading import read_control_tokens
@@ -123,19 +124,13 @@ def test_a_template_parts_what_it_fences_and_nothing_else() -> None:
 
 
 def test_a_grader_parts_the_tokens_of_its_judge() -> None:
-    seen: list[str] = []
-
-    def reply(messages: Any) -> str:
-        seen.append(messages[-1]["content"])
-        return '{"score": 3, "reason": "fine"}'
-
-    judge = ScriptedModel(reply)
+    judge = Judge('{"score": 3, "reason": "fine"}')
     grader = LLMGrader(judge, template="Rate {response}, 0 to 5. Reply with JSON.")
     assert isinstance(asyncio.run(grader.aevaluate(response="a@@end")), GraderScore)
     judge.control_tokens = frozenset({"@@end"})
     asyncio.run(grader.aevaluate(response="a@@end"))
-    assert "a@@end" in seen[0]
-    assert "a@ @end" in seen[1]
+    assert ["a@@end" in text_of(asked[0]) for asked in judge.asked] == [True, False]
+    assert "a@ @end" in text_of(judge.asked[1][0])
 
 
 ADDED = {"id": 1, "content": "@@end", "special": True, "normalized": False}

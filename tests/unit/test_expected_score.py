@@ -169,10 +169,11 @@ def test_a_score_lies_on_the_scale(shares: list[float]) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"low": 3, "high": 3},
-        {"high": 10},
+        {"score_range": (3, 3)},
+        {"score_range": (5, 1)},
+        {"score_range": (1, 10)},
+        {"score_range": (1, None)},
         {"criterion": 5},
-        {"template": "{query}"},
     ],
 )
 def test_wrong_parameters(arguments: dict[str, Any]) -> None:

@@ -135,34 +135,6 @@ def test_another_object_is_another_run(tmp_path: Path) -> None:
         adjudge.grade(ROWS, Callable([2.0]).__call__, output=tmp_path / "method")
 
 
-def in_every_door(grader: Any, **column: list[Any]) -> dict[str, list[float | None]]:
-    """The rewards of two samples, from rows, from a call, and from TRL's call."""
-    prompts, answers = ["p", "q"], ["yes", "no, never"]
-    spec = {"graders": [{"name": "mine", "type": grader}]}
-    values = zip(prompts, answers, *column.values(), strict=True)
-    rows = [dict(zip(("prompt", "response", *column), one, strict=True)) for one in values]
-    found = {
-        "grade": adjudge.grade(rows, spec).rewards,
-        "make_reward": adjudge.make_reward(spec)(prompts, answers, **column),
-    }
-    trl = adjudge.make_reward(spec, trainer="trl")
-    called = trl(prompts=prompts, completions=answers, completion_ids=[[1], [2]], **column)
-    found["trl"] = asyncio.run(called)
-    return found
-
-
-def test_a_functions_parameters_name_the_same_fields_in_every_door() -> None:
-    seen: list[tuple[Any, ...]] = []
-
-    def plain(prompt: str, response: str, reference: str, level: int, absent: int = 7) -> float:
-        seen.append((prompt, response, reference, level, absent))
-        return level
-
-    found = in_every_door(plain, reference=["r", "s"], level=[1, 2])
-    assert list(found.values()) == 3 * [[1.0, 2.0]]
-    assert sorted(seen) == sorted(3 * [("p", "yes", "r", 1, 7), ("q", "no, never", "s", 2, 7)])
-
-
 def of_trl(prompts: list[str], completions: list[str], **kwargs: Any) -> list[float]:
     return [0.0 for _ in completions]
 

@@ -4,30 +4,14 @@ from typing import Any
 
 import pytest
 from tests.refusals import refuses
+from tests.unit.helpers.shipped_judges import Judge, text_of
 
 from adjudge import GraderError, GraderScore, GradingRunner
 from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.llm.judge_grader import LLMGrader
-from adjudge.judges import Reply, ScriptedModel
-from adjudge.judges.asking import current_ask
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 
 QUESTION = "Rate it. Query: {query} Response: {response}"
-
-
-class Judge(ScriptedModel):
-    """A scripted judge that remembers what it was asked."""
-
-    def __init__(self, script: Any, *, features: frozenset[str] | None = None) -> None:
-        super().__init__(script)
-        self.asked: list[dict[str, Any]] = []
-        if features is not None:
-            self.features = features
-
-    async def achat(self, messages: Any, **asked: Any) -> Reply:
-        attempt = current_ask.get().attempt
-        self.asked.append({"messages": messages, "attempt": attempt, **asked})
-        return await super().achat(messages, **asked)
 
 
 def grade(grader: LLMGrader, **fields: Any) -> Any:
@@ -67,9 +51,8 @@ def test_a_score_in_the_templates_own_words() -> None:
     assert result.metadata == {"fields": {"style": "dry"}}
     assert result.provenance is not None
     assert result.provenance.prompt_hash == LLMGrader(judge, template=QUESTION).fingerprint
-    [asked] = judge.asked
-    assert asked["schema"] is None, "the template's author says how to reply"
-    text = asked["messages"][0]["content"]
+    assert judge.schemas == [None], "the template's author says how to reply"
+    text = judge.material
     assert "verdict-" not in text
     assert text.count("2+2?") == 1, "query is the sample's prompt"
 
@@ -92,8 +75,8 @@ def test_no_readable_score_is_no_score(reply: str, kind: ErrorKind) -> None:
     assert result.kind is kind
     attempts = 2 if kind is ErrorKind.OUT_OF_RANGE else 3
     assert len(result.metadata["raw"]) == attempts, "all replies are kept"
-    assert [asked["attempt"] for asked in judge.asked] == list(range(attempts))
-    assert "could not be used" in judge.asked[1]["messages"][-1]["content"]
+    assert judge.attempts == list(range(attempts))
+    assert "could not be used" in text_of(judge.asked[1][-1])
 
 
 def test_score_from_keys() -> None:
@@ -135,7 +118,7 @@ def test_thinking_is_stripped_and_thinking_without_end_is_the_lowest() -> None:
     judge = Judge("Score: 1")
     grader = LLMGrader(judge, template=QUESTION, score_range=(0, 1))
     grade(grader, response="<think>secret</think>4")
-    assert "secret" not in judge.asked[0]["messages"][0]["content"]
+    assert "secret" not in judge.material
     unsaid = grade(grader, response="<think>on and on")
     assert (unsaid.score, unsaid.cause) == (0.0, Cause.CANDIDATE)
     assert unsaid.metadata["unclosed_think"] is True
@@ -144,26 +127,23 @@ def test_thinking_is_stripped_and_thinking_without_end_is_the_lowest() -> None:
     assert without_scale.kind is ErrorKind.INVALID_INPUT
     full = LLMGrader(judge, template=QUESTION, view="full")
     grade(full, response="<think>secret</think>4")
-    assert "secret" in judge.asked[-1]["messages"][0]["content"]
+    assert "secret" in text_of(judge.asked[-1][0])
 
 
 def test_a_cut_response_is_said_or_masked() -> None:
     judge = Judge("Score: 1")
     cut = {"response": "4 bec", "finish_reason": "length"}
     assert grade(LLMGrader(judge, template=QUESTION), **cut).score == 1.0
-    assert "length limit" in judge.asked[0]["messages"][0]["content"]
+    assert "length limit" in judge.material
     masked = grade(LLMGrader(judge, template=QUESTION, truncated="mask"), **cut)
     assert masked.kind is ErrorKind.INVALID_INPUT
 
 
-def test_variables_and_trusted_fields_are_not_fenced() -> None:
+def test_trusted_fields_of_a_template_are_not_fenced() -> None:
     judge = Judge("Score: 1")
-    grade(
-        LLMGrader(judge, template="{rules} {kind} {response}", variables={"rules": "Be strict."},
-                  trusted=["kind"]),
-        kind="poem",
-    )  # fmt: skip
-    assert "Be strict. poem <response-" in judge.asked[0]["messages"][0]["content"]
+    template = PromptTemplate([ChatMessage("user", "{kind} {response}")], trusted=["kind"])
+    grade(LLMGrader(judge, template=template), kind="poem")
+    assert "poem <response-" in judge.material
 
 
 def test_the_language_is_the_templates() -> None:

@@ -6,14 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.refusals import refuses
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders import BaseGrader
 from adjudge.graders.llm.judge_grader import LLMGrader
-from adjudge.graders.llm.multi_judge import MultiJudge, reduce_values
+from adjudge.graders.llm.multi_judge import MultiJudge
 from adjudge.judges import ScriptedModel
 from adjudge.runner import GradingRunner
 from adjudge.types import (
@@ -244,15 +242,3 @@ def test_in_a_run_with_real_judges() -> None:
 def test_wrong_parameters(graders: Any, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         MultiJudge(graders, **arguments)
-
-
-scores = st.lists(st.floats(-10, 10), min_size=1, max_size=9)
-
-
-@given(scores, st.sampled_from(["mean", "median", "vote"]))
-def test_a_reduction_lies_among_the_scores_whatever_their_order(
-    values: list[float], how: Any
-) -> None:
-    found = reduce_values(values, how)
-    assert min(values) - 1e-9 <= found <= max(values) + 1e-9
-    assert reduce_values(values[::-1], how) == pytest.approx(found, abs=1e-9)

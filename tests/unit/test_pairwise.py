@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.refusals import refuses
-from tests.unit.helpers.turns import unmarked
+from tests.unit.helpers import compared
+from tests.unit.helpers.compared import Messages, shown
+from tests.unit.helpers.shipped_judges import Judge
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.comparison import PairwiseGrader
@@ -19,21 +20,12 @@ from adjudge.judges import ScriptedModel
 from adjudge.prompts import ChatMessage, PromptTemplate
 from adjudge.types import GraderScore
 
-SHOWN = re.compile(r"<response_([ab])-([0-9a-f]{16})>\n(.*?)\n</response_\1-\2>", re.DOTALL)
-Messages = Sequence[Mapping[str, Any]]
-
-
-def shown(messages: Messages) -> tuple[str, str]:
-    """The two responses as a judge sees them, A first."""
-    found = {name: text for name, _, text in SHOWN.findall(messages[-1]["content"])}
-    return found["a"], found["b"]
-
 
 def judging(choose: Callable[[str, str], Any]) -> ScriptedModel:
     """A judge that answers by what it sees as A and B."""
 
     def reply(messages: Messages) -> Any:
-        found = choose(*shown(messages))
+        found = choose(*shown(messages).values())
         return found if isinstance(found, ErrorKind) else {"reason": "so", "better": found}
 
     return ScriptedModel(reply)
@@ -44,14 +36,14 @@ FIRST = judging(lambda _a, _b: "A")
 
 
 def grade(grader: PairwiseGrader, response: str, other: str, **fields: Any) -> GraderScore:
-    fields = {"query": "Say something.", "response": response, "reference": other, **fields}
-    return asyncio.run(grader.aevaluate(**fields))
+    found: GraderScore = compared.grade(
+        grader, **{"response": response, "reference": other, **fields}
+    )
+    return found
 
 
 def failed(grader: PairwiseGrader, response: str, other: str, **fields: Any) -> GradingFailure:
-    with pytest.raises(GradingFailure) as caught:
-        grade(grader, response, other, **fields)
-    return caught.value
+    return compared.failed(grader, **{"response": response, "reference": other, **fields})
 
 
 @pytest.mark.parametrize(
@@ -145,43 +137,32 @@ def test_nobody_is_asked_where_there_is_nothing_to_compare(
 
 
 def test_the_judge_sees_the_question_first_and_fenced_responses_last() -> None:
-    asked: list[Messages] = []
-
-    def reply(messages: Messages) -> Any:
-        asked.append(messages)
-        return {"better": "B"}
-
-    grader = PairwiseGrader(ScriptedModel(reply), against="other", orders="one")
+    judge = Judge({"better": "B"})
+    grader = PairwiseGrader(judge, against="other", orders="one")
     sample: dict[str, Any] = {
         "prompt": "What is 2 + 2?",
         "other": "5",
         "response": "<think>4?</think>4 {query}",
     }
     asyncio.run(grader.aevaluate(**sample))
-    system, user = asked[0][0]["content"], asked[0][-1]["content"]
-    assert "A and B are equally likely" in system
-    assert "2 + 2" not in system
-    assert user.index("What is 2 + 2?") < min(user.index("4 {query}"), user.index("\n5\n"))
-    assert set(shown(asked[0])) == {"4 {query}", "5"}
+    assert "A and B are equally likely" in judge.system
+    assert "2 + 2" not in judge.system
+    assert next(iter(judge.fenced)) == "query"
+    assert set(shown(judge.asked[0]).values()) == {"4 {query}", "5"}
 
 
 def test_the_conversation_before_the_response_is_the_question() -> None:
-    seen: list[str] = []
-
-    def reply(messages: Messages) -> Any:
-        seen.append(messages[-1]["content"])
-        return {"better": "A"}
-
+    judge = Judge({"better": "A"})
     messages = [
         {"role": "user", "content": "First?"},
         {"role": "assistant", "content": "<think>aside</think>One."},
         {"role": "user", "content": "Second?"},
         {"role": "assistant", "content": "Two."},
     ]
-    grade(PairwiseGrader(ScriptedModel(reply)), "Two.", "Zwei.", query=None, messages=messages)
-    assert "[2] user:\nSecond?" in unmarked(seen[0])
-    assert "aside" not in seen[0]
-    assert seen[0].count("Two.") == 1
+    grade(PairwiseGrader(judge), "Two.", "Zwei.", query=None, messages=messages)
+    assert "[2] user:\nSecond?" in judge.fenced["query"]
+    assert "aside" not in judge.material
+    assert judge.material.count("Two.") == 1
 
 
 def test_an_own_template_may_word_the_reply_itself() -> None:
@@ -191,7 +172,7 @@ def test_an_own_template_may_word_the_reply_itself() -> None:
     judge = ScriptedModel(
         lambda messages: (
             "Output (a) is too short.\n\n**Verdict:** Output (b)"
-            if shown(messages)[0] == "x"
+            if shown(messages)["a"] == "x"
             else "Output (a)"
         )
     )
@@ -216,8 +197,8 @@ def test_wrong_parameters(arguments: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"reference": ["a", "b"]}, "'reference', which is a list"),
-        ({"reference": None}, "'reference', which is absent"),
+        ({"reference": ["a", "b"]}, "'reference' is a list"),
+        ({"reference": None}, "'reference' is absent"),
         ({"query": None}, "no field 'query' or 'messages' or 'prompt'"),
     ],
 )
@@ -225,8 +206,3 @@ def test_what_cannot_be_compared_is_named(fields: dict[str, Any], message: str) 
     failure = failed(PairwiseGrader(FIRST), "x", "y", **fields)
     assert failure.kind is ErrorKind.INVALID_INPUT
     assert message in str(failure)
-
-
-def test_a_cut_response_is_masked_where_that_is_asked_for() -> None:
-    grader = PairwiseGrader(FIRST, truncated="mask")
-    assert failed(grader, "x", "y", finish_reason="length").kind is ErrorKind.INVALID_INPUT

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from tests.refusals import refuses
 
 from adjudge.errors import GradingFailure
-from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, clean_text
-from adjudge.prompts.template import render_value
+from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, clean_text, render_value
 
 KEY = b"k" * 32
 FENCE = re.compile(r"<(\w+)-([0-9a-f]{16})>\n(.*)\n</\1-\2>", re.DOTALL)

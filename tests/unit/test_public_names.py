@@ -43,8 +43,7 @@ def test_public_names_are_sorted_and_each_can_be_imported() -> None:
 
 
 def test_every_shipped_grader_is_at_hand_by_class_name() -> None:
-    classes = {target.partition(":")[2] for target in SHIPPED.values()}
-    assert classes <= set(adjudge.graders.__all__)
-    assert adjudge.graders.__all__ == sorted(adjudge.graders.__all__)
-    for name in adjudge.graders.__all__:
+    names = [target.partition(":")[2] for target in SHIPPED.values()]
+    assert set(names) <= set(dir(adjudge.graders))
+    for name in (*names, "ask_judge", "BaseGrader"):
         assert getattr(adjudge.graders, name).__name__ == name

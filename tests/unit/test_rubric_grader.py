@@ -5,14 +5,14 @@ import re
 from typing import Any
 
 import pytest
+from tests.unit.helpers import shipped_judges
 from tests.unit.helpers.reward_functions import build, samples
 from tests.unit.helpers.rubric_judge import GUIDE, MET, POINTS, Judge, failure_of, grade
 
-from adjudge import ErrorKind, GraderScore, GradingFailure
+from adjudge import ErrorKind, GradingFailure
 from adjudge.graders.llm.rubric import RubricGrader
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.rubrics import Category, Criterion, Rubric, RubricBundle
-from adjudge.runner import GradingRunner
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,6 @@ def test_a_samples_own_criteria_stand_in_a_fence() -> None:
     assert re.search(r"<sample_criteria-[0-9a-f]{16}>\n1\. Names a dose 2\. Give", user)
     assert grader.score_range == (None, 1.0)
     assert RubricGrader(judge, clip=True).score_range == (0.0, 1.0)
-    assert RubricGrader(judge, scheme="weights").score_range == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -210,9 +209,6 @@ def test_a_low_raw_score_survives_unless_clip_is_named() -> None:
     marks = {"Good": "UNMET", "Bad a": "MET", "Bad b": "met"}
     raw = RubricGrader(Judge(marks), criteria=faults)
     assert grade(raw).score == pytest.approx(-20 / 7)
-    [result] = GradingRunner({"r": raw}, show_progress=False).run([{"response": "x"}])["r"]
-    assert isinstance(result, GraderScore)
-    assert result.score == pytest.approx(-20 / 7)
     clipped = RubricGrader(Judge(marks), criteria=faults, clip=True)
     assert grade(clipped).score == 0.0
     assert clipped.score_range == (0.0, 1.0)
@@ -251,11 +247,6 @@ def test_not_applicable_counts_only_where_it_is_allowed() -> None:
     assert "N/A" in properties["1"]["properties"]["verdict"]["enum"]
     assert "N/A" not in properties["2"]["properties"]["verdict"]["enum"]
     assert "1. Names a dose [N/A allowed]" in judge.prompts[0][0]["content"]
-    failure = failure_of(
-        RubricGrader(Judge({"Names a dose": "N/A", "Is brief": "N/A"}), criteria=rubric)
-    )
-    assert failure.kind is ErrorKind.INCOMPLETE
-    assert failure.metadata["missing"] == ["b"]
 
 
 def test_nothing_that_applies_is_no_score() -> None:
@@ -281,18 +272,12 @@ def test_a_bounded_criterion_gives_a_share_by_a_call_of_its_own() -> None:
 
 
 def test_one_score_by_a_scoring_guide() -> None:
-    seen: list[Any] = []
-
-    def judge(messages: Any) -> Any:
-        seen.append(messages)
-        return {"reason": "It thrives.", "score": 8.5}
-
-    grader = RubricGrader(ScriptedModel(judge), criteria=RubricBundle(global_rubric=GUIDE))
+    judge = shipped_judges.Judge({"reason": "It thrives.", "score": 8.5})
+    grader = RubricGrader(judge, criteria=RubricBundle(global_rubric=GUIDE))
     result = grade(grader)
     assert (result.score, result.reason) == (8.5, "It thrives.")
     assert grader.score_range == (0.0, 10.0)
-    static = seen[0][0]["content"]
-    assert "7-10: Excellent: thrives\n0-7: Poor: wanders" in static
-    assert "Purpose: Evaluate the agent.\n1. Explores\n2. Survives" in static
+    assert "7-10: Excellent: thrives\n0-7: Poor: wanders" in judge.system
+    assert "Purpose: Evaluate the agent.\n1. Explores\n2. Survives" in judge.system
     failure = failure_of(RubricGrader(ScriptedModel({"": {"score": 11}}), criteria=GUIDE))
     assert failure.kind is ErrorKind.OUT_OF_RANGE

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.unit.helpers.rubric_judge import GUIDE, MET, POINTS, Judge, failure_of, grade
+from tests.unit.helpers.rubric_judge import GUIDE, MET, POINTS, Judge, grade
 from tests.unit.helpers.turns import unmarked
 
 from adjudge import ErrorKind, GradingFailure
@@ -36,29 +36,6 @@ def test_the_judge_is_asked_about_silence(response: str, why: str) -> None:
     lowest = grade(RubricGrader(judge, criteria=GUIDE), response=response)
     assert (lowest.score, lowest.metadata) == (0.0, {"cause": "candidate", why: True})
     assert len(judge.calls) == asked
-
-
-SIGNED = [
-    {"criterion": "recommends care", "points": 5},
-    {"criterion": "fails to recommend care", "points": -8},
-]
-
-
-def test_silence_loses_what_a_rubric_takes_points_for() -> None:
-    judge = Judge({"recommends care": "UNMET", "fails to recommend care": "MET"})
-    scores = [
-        grade(RubricGrader(judge, criteria=SIGNED), response=response).score
-        for response in ("Take a nap.", "", "<think>Which?")
-    ]
-    assert scores == [-1.6, -1.6, -1.6]
-
-
-def test_a_cut_response_is_judged_and_said_or_masked() -> None:
-    judge = Judge(MET)
-    grade(RubricGrader(judge, criteria=POINTS), finish_reason="length")
-    assert "length limit" in judge.prompts[0][1]["content"]
-    masking = RubricGrader(judge, criteria=POINTS, truncated="mask")
-    assert failure_of(masking, finish_reason="length").kind is ErrorKind.INVALID_INPUT
 
 
 CHAT = [

@@ -108,12 +108,6 @@ def test_a_veto_decides_where_nothing_else_can_be_judged() -> None:
     assert score(rubric, {"cite": None}) == Incomplete(-2, -2, 1, ("invents",))
 
 
-def test_shares_on_the_bounded_scale() -> None:
-    rubric = Rubric((Criterion("Explores", "explores", 4, scale="bounded"), DOSE))
-    assert value(rubric, explores=0.25, dose=True) == 6 / 9
-    assert value(rubric, explores=True, dose=False) == 4 / 9
-
-
 def test_subscores_by_tag() -> None:
     rubric = Rubric(
         (

@@ -11,7 +11,6 @@ from tests.refusals import refuses
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rubrics import (
     Category,
-    Criterion,
     GlobalRubric,
     Rubric,
     RubricBundle,
@@ -30,11 +29,7 @@ def rubric(data: Any) -> Rubric:
 def test_signed_points_with_tags_in_both_forms() -> None:
     found = rubric(
         [
-            {
-                "criterion": "Names a dose",
-                "points": 7,
-                "tags": {"axis": "accuracy", "cluster": None},
-            },
+            {"criterion": "Names", "points": 7, "tags": {"axis": "accuracy", "cluster": None}},
             {"criterion": "Alarms", "points": -3, "tags": ["axis:tone", "theme:a", "theme:b"]},
         ]
     )
@@ -61,17 +56,6 @@ def test_categories_as_rubrics_as_rewards_writes_them() -> None:
     assert [c.text for c in found.criteria] == ["Names the cause", "Does not alarm", "Is brief"]
     assert [c.worth for c in found.criteria] == [5, -1, 0.3]
     assert found.criteria[0].tags == {"title": "Cause"}
-
-
-def test_category_weights_are_those_of_the_paper() -> None:
-    worth = {str(c): Criterion("x", category=c).worth for c in Category}
-    assert worth == {"Essential": 1.0, "Important": 0.7, "Optional": 0.3, "Pitfall": 0.9}
-
-
-def test_a_checklist_of_sentences_has_equal_weights() -> None:
-    found = rubric(["Names a dose", "Is brief"])
-    assert found.scheme == "weights"
-    assert [c.worth for c in found.criteria] == [1.0, 1.0]
 
 
 def test_the_strict_rubric_of_a_task_service() -> None:
@@ -151,22 +135,17 @@ BROKEN: list[tuple[Any, str]] = [
     ([{"criterion": "a", "wieght": 1}], "criteria.1.wieght"),
     ([{"criterion": "a", "points": 1, "weight": 1}], "criteria.1.weight"),
     ([{"criterion": "a", "points": "5"}], "criteria.1.points"),
-    ([{"criterion": "a", "points": float("nan")}], "criteria.1.points"),
     ([{"criterion": "a", "points": 5e-324}], "criteria.1.points"),
     ([{"criterion": "a", "category": "Esential"}], "criteria.1.category"),
-    ([{"criterion": "a", "veto": 1}], "criteria.1.veto"),
     ([{"criterion": "a", "veto": True, "points": 0}], "criteria.1.veto"),
     ([{"criterion": "a", "veto": True, "scale": "bounded"}], "criteria.1.veto"),
     ([{"criterion": "a", "id": "two words"}], "criteria.1.id"),
     ([{"criterion": "a", "id": "x"}, {"criterion": "b", "id": "x"}], "criteria"),
-    ([{"criterion": "a", "tags": {"k": "v" * 501}}], "criteria.1.tags.k"),
     ([{"criterion": "a" * 4001}], "criteria.1.text"),
     ([{"criterion": "half \ud83d"}], "criteria.1.text"),
     (["a"] * 201, "criteria"),
     ({"criteria": ["a"], "rubric": ["b"]}, "rubric"),
-    ({"criteria": ["a"], "sheme": "points"}, "sheme"),
     ({"criteria": ["a"], "scheme": "point"}, "scheme"),
-    ({"criteria": ["a"], "aggregation": "custom"}, "scheme"),
     ({"criteria": [{"text": "a", "points": -1}], "scheme": "weights"}, "criteria.1.points"),
     ({"criteria": ["a"], "scheme": "categories"}, "criteria.1.category"),
     ({"criteria": [{"text": "a"}], "scoring_guide": {"0-1": "x"}}, "criteria.1"),
@@ -174,7 +153,6 @@ BROKEN: list[tuple[Any, str]] = [
     ({"criteria": ["a"], "scoring_guide": {"1": "x"}}, "scoring_guide"),
     ({"events": None}, "criteria"),
     ([{"criterion": "a", "required": "yes"}], "criteria.1.required"),
-    ({"event": ["a"], "events": ["a"]}, "events"),
 ]
 
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.helpers.compared import Messages, failed, grade, shown
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind
 from adjudge.graders.llm.ranking import TournamentGrader, schedule_pairs
 from adjudge.judges import ScriptedModel
-from adjudge.types import GraderRank
-
-SHOWN = re.compile(r"<response_([ab])-([0-9a-f]{16})>\n(.*?)\n</response_\1-\2>", re.DOTALL)
-Messages = Sequence[Mapping[str, Any]]
 
 
 class Judge(ScriptedModel):
@@ -30,24 +25,14 @@ class Judge(ScriptedModel):
         super().__init__(self._reply)
 
     def _reply(self, messages: Messages) -> Any:
-        found = {name: text for name, _, text in SHOWN.findall(messages[-1]["content"])}
-        self.asked.append((found["a"], found["b"]))
-        choice = self.choose(found["a"], found["b"])
+        a, b = shown(messages).values()
+        self.asked.append((a, b))
+        choice = self.choose(a, b)
         return choice if isinstance(choice, ErrorKind) else {"better": choice}
 
 
 def longer(a: str, b: str) -> str:
     return "A" if len(a) > len(b) else "B"
-
-
-def grade(grader: TournamentGrader, responses: list[str], **fields: Any) -> GraderRank:
-    return asyncio.run(grader.aevaluate(query="Q", response=responses, **fields))
-
-
-def failed(grader: TournamentGrader, responses: list[str]) -> GradingFailure:
-    with pytest.raises(GradingFailure) as caught:
-        grade(grader, responses)
-    return caught.value
 
 
 GROUP = ["ccc", "a", "bb", "dddd"]
@@ -56,7 +41,7 @@ GROUP = ["ccc", "a", "bb", "dddd"]
 @pytest.mark.parametrize(("orders", "calls"), [("both", 12), ("one", 6)])
 def test_all_pairs(orders: Any, calls: int) -> None:
     judge = Judge(longer)
-    found = grade(TournamentGrader(judge, orders=orders), GROUP)
+    found = grade(TournamentGrader(judge, orders=orders), response=GROUP)
     assert found.rank == [2, 4, 3, 1]
     assert len(judge.asked) == calls
     assert found.metadata["comparisons"] == 6
@@ -71,30 +56,25 @@ def test_all_pairs(orders: Any, calls: int) -> None:
 
 
 def test_a_judge_that_goes_by_position_ranks_nobody() -> None:
-    found = grade(TournamentGrader(Judge(lambda _a, _b: "A")), GROUP)
+    found = grade(TournamentGrader(Judge(lambda _a, _b: "A")), response=GROUP)
     assert found.rank == [1, 1, 1, 1]
     assert found.metadata["inconsistent"] == 1.0
 
 
 def test_equal_responses_enter_once_and_silent_ones_come_last() -> None:
     judge = Judge(longer)
-    found = grade(TournamentGrader(judge), ["a", "", "bb", "a", "<think>"])
+    found = grade(TournamentGrader(judge), response=["a", "", "bb", "a", "<think>"])
     assert found.rank == [2, 4, 1, 2, 4]
     assert len(judge.asked) == 2
     assert found.metadata["strengths"][0] == found.metadata["strengths"][3]
     assert found.metadata["strengths"][1] is None
 
 
-@pytest.mark.parametrize("responses", [["x", "x"], ["", "x"], ["", "<think>"]])
-def test_nobody_is_asked_without_two_to_compare(responses: list[str]) -> None:
-    grade(TournamentGrader(ScriptedModel({"never": ""})), responses)
-
-
 @given(st.permutations(["a", "bb", "ccc", "dddd", "eeeee"]))
 def test_ranks_belong_to_the_texts(responses: list[str]) -> None:
     grader = TournamentGrader(Judge(longer), orders="one")
-    found = grade(grader, responses)
-    again = grade(grader, responses[::-1])
+    found = grade(grader, response=responses)
+    again = grade(grader, response=responses[::-1])
     assert found.rank == again.rank[::-1]
     assert found.metadata["strengths"] == again.metadata["strengths"][::-1]
 
@@ -105,7 +85,7 @@ def failing(kinds: Mapping[frozenset[str], ErrorKind]) -> Judge:
 
 def test_a_failed_comparison_fails_the_tournament() -> None:
     judge = failing({frozenset(("a", "bb")): ErrorKind.REFUSED})
-    failure = failed(TournamentGrader(judge), GROUP)
+    failure = failed(TournamentGrader(judge), response=GROUP)
     assert failure.kind is ErrorKind.INCOMPLETE
     assert failure.metadata["failed"] == 1
     assert failure.metadata["failures"][0]["kind"] == "refused"
@@ -120,7 +100,7 @@ def test_the_others_are_ranked_where_all_failures_have_one_response() -> None:
     """A response that fails in one of both orders has failed as well."""
     once = Judge(lambda a, b: ErrorKind.REFUSED if a == "a" else longer(a, b))
     for judge in (failing(REFUSED), once):
-        found = grade(TournamentGrader(judge), [*GROUP, "a"])
+        found = grade(TournamentGrader(judge), response=[*GROUP, "a"])
         assert found.rank == [2, None, 3, 1, None]
         assert found.as_scores() == [0.5, None, 0.0, 1.0, None]
         assert found.failure is not None
@@ -138,13 +118,13 @@ def test_the_others_are_ranked_where_all_failures_have_one_response() -> None:
     ],
 )
 def test_an_outage_and_two_bad_responses_blame_nobody(failures: Any, kind: ErrorKind) -> None:
-    assert failed(TournamentGrader(failing(failures)), GROUP).kind is kind
+    assert failed(TournamentGrader(failing(failures)), response=GROUP).kind is kind
 
 
 def test_groups_of_one_and_too_large_ones() -> None:
-    assert failed(TournamentGrader(Judge(longer)), ["x"]).kind is ErrorKind.INVALID_INPUT
+    assert failed(TournamentGrader(Judge(longer)), response=["x"]).kind is ErrorKind.INVALID_INPUT
     many = ["x" * n for n in range(1, 34)]
-    assert failed(TournamentGrader(Judge(longer)), many).kind is ErrorKind.INVALID_INPUT
+    assert failed(TournamentGrader(Judge(longer)), response=many).kind is ErrorKind.INVALID_INPUT
 
 
 @given(st.integers(2, 64))
@@ -154,8 +134,3 @@ def test_all_meet_all_and_come_first_as_often_as_second(n: int) -> None:
     assert all(first != second for first, second in pairs)
     firsts, seconds = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
     assert all(abs(firsts[i] - seconds[i]) <= (n % 2 == 0) for i in range(n))
-
-
-def test_wrong_orders() -> None:
-    with pytest.raises(ConfigError):
-        TournamentGrader(Judge(longer), orders="two")  # type: ignore[arg-type]

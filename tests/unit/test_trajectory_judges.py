@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.unit.helpers.shipped_judges import Judge, graded, text_of
+from tests.unit.helpers.shipped_judges import Judge, failure, graded, text_of
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind
 from adjudge.graders.llm.shipped_graders import ShippedGrader
 from adjudge.graders.llm.trajectory import (
     DIMENSIONS,
@@ -51,12 +48,6 @@ def reply(*steps: Any) -> dict[str, Any]:
 
 RATED = {"reason": "", "score": 3}
 FULL = reply(step(1, 5, 4, 5, 3), step(3, 2, 2, 4, 1, reason="slow"), step(5, 5))
-
-
-def failure(grader: ShippedGrader, **fields: Any) -> GradingFailure:
-    with pytest.raises(GradingFailure) as caught:
-        graded(grader, **fields)
-    return caught.value
 
 
 def comprehensive(*replies: Any, schema: bool = True, **parameters: Any) -> Any:
@@ -206,22 +197,6 @@ def test_calls_in_the_former_form_and_wrapped_messages() -> None:
     grader = comprehensive(reply(step(1, 5)))
     assert graded(grader, messages=messages).score == 1.0
     assert "→ f({})" in grader.model.fenced["messages"]
-
-
-@given(st.integers(1, 30), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
-def test_what_is_missing_lies_within_the_interval(steps: int, chance: random.Random) -> None:
-    """Whatever subset was rated, the score of the whole lies in the interval that it gives."""
-    messages = [QUESTION, *(turn for n in range(steps) for turn in acting(n))]
-    rated = [step(2 * n + 1, *(chance.randint(1, 5) for _ in range(4))) for n in range(steps)]
-    kept = [one for one in rated if chance.random() < 0.6]
-    whole = graded(comprehensive(reply(*rated)), messages=messages)
-    assert 0.0 <= whole.score <= 1.0
-    if len(kept) < len(rated):
-        failed = failure(comprehensive(reply(*kept)), messages=messages)
-        assert failed.metadata["low"] <= whole.score <= failed.metadata["high"]
-        share = (len(rated) - len(kept)) / len(rated)
-        assert failed.metadata["high"] - failed.metadata["low"] == pytest.approx(share)
 
 
 # What is said of the whole

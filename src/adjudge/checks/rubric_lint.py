@@ -18,7 +18,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from adjudge.rubrics.parsing import AnyRubric
+from adjudge.rubrics import AnyRubric
 from adjudge.rubrics.rubric import Criterion, GlobalRubric, Rubric, RubricBundle
 
 Severity = Literal["warning", "note"]

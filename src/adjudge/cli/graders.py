@@ -266,7 +266,7 @@ def _print_lines(console: Console, text: str) -> None:
 def short_type_text(annotation: str) -> str:
     """A parameter's type without modules, a choice as its values.
 
-    >>> short_type_text("Literal['all', 'each'] | adjudge.prompts.template.Language")
+    >>> short_type_text("Literal['all', 'each'] | adjudge.prompts.Language")
     "'all' | 'each' | Language"
     """
     choices = re.sub(r"Literal\[([^\]]*)\]", lambda one: one[1].replace(", ", " | "), annotation)

@@ -17,7 +17,7 @@ from adjudge.cli.options import JsonSummary
 from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, GradingFailure, RolloutError
 from adjudge.report.table import Table, styled
-from adjudge.rubrics.parsing import AnyRubric, load_rubric, rubric_from
+from adjudge.rubrics import AnyRubric, load_rubric, rubric_from
 from adjudge.rubrics.rubric import Rubric
 from adjudge.types import MISSING, get_path
 

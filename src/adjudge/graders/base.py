@@ -13,7 +13,7 @@ import importlib.util
 import inspect
 import logging
 import math
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from hashlib import sha256
@@ -33,7 +33,7 @@ from typing import (
 
 import msgspec
 
-from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ConfigError, ErrorKind, Fields, GradingFailure
 from adjudge.installation import install_command
 from adjudge.intake.rendered import strip_end_tokens
 from adjudge.text import compose_letters, final_text, shorten_text
@@ -71,29 +71,32 @@ UnitNumber = Annotated[float, Between(0, 1)]
 """A parameter from 0 to 1."""
 
 
-def check_parameter(parameter: str, value: Any, kind: Any) -> None:
+def check_parameter(parameter: str, value: object, kind: object) -> None:
     """``value`` is of the type ``kind``, in its bounds; raises :class:`ConfigError`."""
     from adjudge.config_tables import check_setting  # noqa: PLC0415  (who builds no grader)
 
     check_setting(kind, value, parameter)
 
 
-def check_parameters(grader: Any) -> None:
+def check_parameters(grader: object) -> None:
     """The flags, ``Literal`` words and numbers :class:`Between` of a dataclass are such."""
     declaring = next(one for one in type(grader).__mro__ if "__dataclass_fields__" in vars(one))
-    for name, kind in _declared_parameters(declaring):
+    for name, kind in _list_checked(declaring):
         check_parameter(name, getattr(grader, name), kind)
 
 
 @cache
-def _declared_parameters(declaring: Any) -> list[tuple[str, Any]]:
-    hints = get_type_hints(declaring, include_extras=True)
-    found = [(one.name, hints[one.name]) for one in fields(declaring)]
-    return [(name, kind) for name, kind in found if any(map(_is_checked, (kind, *get_args(kind))))]
-
-
-def _is_checked(kind: Any) -> bool:
-    return kind is bool or get_origin(kind) is Literal or isinstance(kind, Between)
+def _list_checked(declaring: Any) -> list[tuple[str, object]]:
+    """The checked parameters of a dataclass, with their types."""
+    kinds = get_type_hints(declaring, include_extras=True)
+    return [
+        (one.name, kinds[one.name])
+        for one in fields(declaring)
+        if any(
+            kind is bool or get_origin(kind) is Literal or isinstance(kind, Between)
+            for kind in (kinds[one.name], *get_args(kinds[one.name]))
+        )
+    ]
 
 
 @cache
@@ -106,7 +109,7 @@ def require_package(owner: str, module: str, extra: str = "full") -> None:
 NO_FINAL_TEXT = "no final text: <think> was never closed"
 
 
-def require_text(response: Any) -> str:
+def require_text(response: object) -> str:
     """``response`` as text; anything but a string is ``GradingFailure(invalid_input)``."""
     if not isinstance(response, str):
         raise GradingFailure(
@@ -115,12 +118,12 @@ def require_text(response: Any) -> str:
     return response
 
 
-def final_response(response: Any) -> str | None:
+def final_response(response: object) -> str | None:
     """The text of ``response`` after its thinking; ``None`` for a ``<think>`` never closed."""
     return view_text(require_text(response), "final")
 
 
-def read_references(reference: Any) -> list[str]:
+def read_references(reference: object) -> list[str]:
     """The reference texts of a sample: one text, or a list of texts; none may be empty.
 
     Letters are composed, as :func:`compose_letters` does. Anything else is
@@ -136,14 +139,14 @@ def read_references(reference: Any) -> list[str]:
     )
 
 
-def read_count(value: Any) -> int | None:
+def read_count(value: object) -> int | None:
     """A whole number from 0, a float in tables with gaps; ``None`` for any other value."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if type(value) is int and value >= 0 else None
 
 
-def is_nan(value: Any) -> bool:
+def is_nan(value: object) -> bool:
     """Whether a value is NaN, with which tables fill the gaps of a column."""
     return isinstance(value, float) and math.isnan(value)
 
@@ -154,6 +157,9 @@ _TELLING_HOLDS = 2  # the first call may import modules
 _LONGEST_HOLD_S = 0.05
 _WATCHED_CALLS = 1000
 """A function that waits does so from the beginning; later calls cost nothing more."""
+
+AnyFunction = Callable[..., Any]
+"""Each grader names the fields that it takes, so nothing fixes a signature."""
 
 GraderAnswer = GraderScore | GraderRank | GraderError | float | bool
 """What a grader may return: a result, or a bare number that the runner wraps."""
@@ -197,10 +203,9 @@ class BaseGrader:
         self.mode = GraderMode(mode)
         self.description = description
 
-    # Each grader names the fields it takes, so the base cannot fix a signature.
-    aevaluate: Any
+    aevaluate: AnyFunction
 
-    def _candidate_fault(self, reason: str, **metadata: Any) -> GraderScore:
+    def _candidate_fault(self, reason: str, **metadata: object) -> GraderScore:
         """The grader's minimum, for what the candidate alone brought about: a verdict.
 
         An answer that is empty or unfinished, or that alone exceeds a budget of processor time,
@@ -250,20 +255,19 @@ class RuleGrader(BaseGrader):
             description or docstring_summary(type(self)),
         )
 
-    # Each grader names the fields it takes, so the base cannot fix a signature.
-    evaluate: Any
+    evaluate: AnyFunction
 
-    async def _awaited(self, *arguments: Any, **fields: Any) -> GraderAnswer:
+    async def _awaited(self, *arguments: object, **fields: object) -> GraderAnswer:
         """:meth:`evaluate`, for callers that await; fields by place or by name."""
         answer: GraderAnswer = self.evaluate(*arguments, **fields)
         return answer
 
-    aevaluate: Any = _awaited
+    aevaluate: AnyFunction = _awaited
 
-    def _score(self, score: float, reason: str = "", **metadata: Any) -> GraderScore:
+    def _score(self, score: float, reason: str = "", **metadata: object) -> GraderScore:
         return GraderScore(self.name, score, reason, metadata, self.score_range, self.role)
 
-    def _not_applicable(self, score: float, reason: str, **metadata: Any) -> GraderScore:
+    def _not_applicable(self, score: float, reason: str, **metadata: object) -> GraderScore:
         """The grader's stated value where there was nothing to judge; reports count it apart."""
         return self._score(score, reason, evaluable=False, **metadata)
 
@@ -294,12 +298,13 @@ class GraderTraits(NamedTuple):
     fingerprint: str = ""
     members: Sequence[Any] = ()
     model: Any = None
-    check_fields: Callable[[Mapping[str, Any]], None] | None = None
+    check_fields: Callable[[Fields], None] | None = None
     check_machine: Callable[[], None] | None = None
 
     @classmethod
     def of(cls, grader: Any) -> GraderTraits:
         """The traits of any object; raises ``ValueError`` for a role that there is not."""
+        # An object of another package has no base class of ours: what it has is asked here alone.
         found: Any = [getattr(grader, name, cls._field_defaults[name]) for name in cls._fields]
         return cls(Role(found[0]), *found[1:])
 
@@ -333,7 +338,7 @@ class FunctionGrader(BaseGrader):
 
     def __init__(
         self,
-        func: Callable[..., Any],
+        func: AnyFunction,
         name: str = "",
         mode: GraderMode = GraderMode.POINTWISE,
         description: str = "",
@@ -350,36 +355,37 @@ class FunctionGrader(BaseGrader):
         self._holds, self._watched_calls = 0, _WATCHED_CALLS
 
     @property
-    def evaluate(self) -> Callable[..., Any]:
+    def evaluate(self) -> AnyFunction:
         """The function itself: its signature names the fields to pass."""
         return self.func
 
-    async def aevaluate(self, *arguments: Any, **fields: Any) -> GraderAnswer:
+    async def aevaluate(self, *arguments: object, **fields: object) -> GraderAnswer:
         """Call the function; what it raises goes through."""
-        answer: Any
         if self.blocking:
             answer = await asyncio.to_thread(self.func, *arguments, **fields)
         elif self._watched_calls:
             answer = self._watch_call(arguments, fields)
         else:
             answer = self.func(*arguments, **fields)
-        if inspect.isawaitable(answer):
-            answer = await answer
-        result: GraderAnswer = answer
+        result: GraderAnswer = await answer if inspect.isawaitable(answer) else answer
         return result
 
-    def _watch_call(self, arguments: Sequence[Any], fields: Mapping[str, Any]) -> Any:
+    def _watch_call(
+        self, arguments: Sequence[object], fields: Fields
+    ) -> GraderAnswer | Awaitable[GraderAnswer]:
         """Call the function, and report once that it keeps the event loop from its other work."""
         self._watched_calls -= 1
         started = perf_counter()
         try:
-            answer = self.func(*arguments, **fields)
+            answer: GraderAnswer | Awaitable[GraderAnswer] = self.func(*arguments, **fields)
         finally:
             self._check_hold(started)
         return self._watch_steps(answer) if inspect.isawaitable(answer) else answer
 
     @coroutine
-    def _watch_steps(self, asked: Awaitable[Any]) -> Generator[Any, Any, Any]:
+    def _watch_steps(
+        self, asked: Awaitable[GraderAnswer]
+    ) -> Generator[object, object, GraderAnswer]:
         """Await ``asked``, each of its steps watched."""
         steps: Any = asked.__await__()
         step, given = steps.send, None
@@ -388,7 +394,7 @@ class FunctionGrader(BaseGrader):
             try:
                 waits_for = step(given)
             except StopIteration as stop:
-                return stop.value
+                return stop.value  # type: ignore[no-any-return]  # what was awaited
             finally:
                 self._check_hold(started)
             try:
@@ -428,13 +434,12 @@ class _RecordedRow(msgspec.Struct):
 class RecordedGrader(RuleGrader):
     """Gives back recorded judge results, failures included.
 
-    Field: the column that ``key`` names. Each row of the file is ``{"id", "score", "reason"}`` or
+    Field: ``id``. Each row of the file is ``{"id", "score", "reason"}`` or
     ``{"id", "error": {"kind", "message"}}``. A recorded failure fails again with its kind; a sample
     without a row is ``invalid_input``.
 
     Args:
         path: A JSONL file, read once.
-        key: The sample's column that is matched with ``id``.
         score_range: The lowest and the highest score.
     """
 
@@ -442,57 +447,38 @@ class RecordedGrader(RuleGrader):
     is_rule = False
 
     def __init__(
-        self,
-        path: Path,
-        key: str = "id",
-        score_range: tuple[float, float] = (0.0, 1.0),
-        name: str = "",
+        self, path: Path, score_range: tuple[float, float] = (0.0, 1.0), name: str = ""
     ) -> None:
         super().__init__(name)
         self.path = Path(path)
-        self.key = key
         self.score_range = score_range
         try:
             data = self.path.read_bytes()
         except OSError as error:
             raise ConfigError(f"path: {path} cannot be read: {error.strerror}") from error
         self.fingerprint = sha256(data).hexdigest()
-        self._rows = _parse_rows(self.path, data)
+        self._rows: dict[str, _RecordedRow] = {}
+        for number, line in enumerate(data.splitlines(), start=1):
+            try:
+                row = msgspec.json.decode(line, type=_RecordedRow) if line.strip() else None
+            except msgspec.MsgspecError as error:
+                raise ConfigError(f"path: {path}:{number}: {error}") from error
+            if row and self._rows.setdefault(_normalize_id(row.id), row) is not row:
+                raise ConfigError(
+                    f"path: {path}:{number}: the id {row.id!r} is on two lines. Keep one."
+                )
 
-    def evaluate(self, **fields: Any) -> GraderScore:
-        """The recorded result of the sample with the matching ``key`` column."""
-        wanted = fields.get(self.key)
-        row = self._rows.get(_normalize_id(wanted))
+    def evaluate(self, id: object) -> GraderScore:  # noqa: A002  (the sample's field)
+        """The recorded result of the sample with this ``id``."""
+        row = self._rows.get(_normalize_id(id))
         if row is None:
-            raise GradingFailure(
-                ErrorKind.INVALID_INPUT, f"no recorded result for {self.key} = {wanted!r}"
-            )
-        if row.error is not None or row.score is None:
-            error = row.error or _RecordedFailure(
-                ErrorKind.INVALID_INPUT, "neither score nor error"
-            )
-            raise GradingFailure(error.kind, error.message or f"recorded {error.kind}")
-        return self._score(row.score, row.reason)
+            raise GradingFailure(ErrorKind.INVALID_INPUT, f"no recorded result for id = {id!r}")
+        if row.score is not None and row.error is None:
+            return self._score(row.score, row.reason)
+        error = row.error or _RecordedFailure(ErrorKind.INVALID_INPUT, "neither score nor error")
+        raise GradingFailure(error.kind, error.message or f"recorded {error.kind}")
 
 
-def _normalize_id(value: Any) -> str:
+def _normalize_id(value: object) -> str:
     """1, 1.0 and "1" are one id: columns change type between tools."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _parse_rows(path: Path, data: bytes) -> dict[str, _RecordedRow]:
-    decoder = msgspec.json.Decoder(_RecordedRow)
-    rows: dict[str, _RecordedRow] = {}
-    for number, line in enumerate(data.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = decoder.decode(line)
-        except msgspec.MsgspecError as error:
-            raise ConfigError(f"path: {path}:{number}: {error}") from error
-        if _normalize_id(row.id) in rows:
-            raise ConfigError(
-                f"path: {path}:{number}: the id {row.id!r} is on two lines. Keep one."
-            )
-        rows[_normalize_id(row.id)] = row
-    return rows

@@ -14,23 +14,25 @@ import inspect
 import math
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat, TypeGuard
 
 from msgspec import structs
 
 from adjudge.config import suggest_name
-from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.base import (
     BaseGrader,
     FunctionGrader,
+    GraderAnswer,
     GraderTraits,
     RuleGrader,
     is_listwise,
     is_nan,
 )
+from adjudge.judges.asking import find_error_kind
 from adjudge.types import (
     MISSING,
     GraderError,
@@ -50,17 +52,17 @@ class ResultBuilder:
     """What may be answered under one name: role, range, score or rank."""
 
     def __init__(
-        self,
-        name: str,
-        role: Role = Role.SCORE,
-        score_range: ScoreRange | None = None,
-        *,
-        listwise: bool = False,
+        self, name: str, role: Role, score_range: ScoreRange | None, *, listwise: bool
     ) -> None:
         self.name, self.role, self.score_range, self.listwise = name, role, score_range, listwise
-        self.low, self.high = _score_bounds(score_range, role)
+        low, high = score_range or (None, None)
+        if role is Role.PENALTY:
+            high = min(0.0, 0.0 if high is None else high)
+        largest = sys.float_info.max  # not infinity: no score is infinite
+        self.low = max(-largest, -largest if low is None else low)
+        self.high = min(largest, largest if high is None else high)
 
-    def result(self, answer: Any) -> GraderResult:
+    def result(self, answer: object) -> GraderResult:
         """``answer`` as a result; what it may not be is a ``GraderError``."""
         if isinstance(answer, GraderScore):
             return self._wrong(answer) if self.listwise else self._stamped(answer)
@@ -81,19 +83,17 @@ class ResultBuilder:
             raise error
         if isinstance(error, GradingFailure):
             return self.error(error.kind, str(error), error.metadata, error.provenance)
-        if isinstance(error, asyncio.CancelledError):
-            return self.error(ErrorKind.CANCELLED, "the grader cancelled itself")
-        if isinstance(error, TimeoutError):
-            return self.error(ErrorKind.TIMEOUT, _describe_error(error))
-        if isinstance(error, ConnectionError):
-            return self.error(ErrorKind.CONNECTION, _describe_error(error))
-        return self.error(ErrorKind.BUG, _describe_error(error), {"at": _error_location(error)})
+        kind = find_error_kind(error)
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        message = "the grader cancelled itself" if kind is ErrorKind.CANCELLED else said
+        at = {"at": _error_location(error)} if kind is ErrorKind.BUG else {}
+        return self.error(kind, message, at)
 
     def error(
         self,
         kind: ErrorKind,
         message: str,
-        metadata: dict[str, Any] | None = None,
+        metadata: Metadata | None = None,
         provenance: Provenance | None = None,
     ) -> GraderError:
         """A ``GraderError`` under this name."""
@@ -101,7 +101,7 @@ class ResultBuilder:
         return GraderError(self.name, kind, message, metadata or {}, self.role, provenance)
 
     def _score(
-        self, number: Any, reason: str = "", metadata: dict[str, Any] | None = None
+        self, number: SupportsFloat, reason: str = "", metadata: Metadata | None = None
     ) -> GraderScore | GraderError:
         score = float(number)
         if not math.isfinite(score):
@@ -122,17 +122,9 @@ class ResultBuilder:
             )
         if score.score_range == self.score_range and score.role is self.role:
             return score
-        return GraderScore(
-            score.name,
-            score.score,
-            score.reason,
-            score.metadata,
-            self.score_range,
-            self.role,
-            score.provenance,
-        )
+        return structs.replace(score, score_range=self.score_range, role=self.role)
 
-    def _foreign(self, answer: Any) -> GraderResult:
+    def _foreign(self, answer: object) -> GraderResult:
         """A result object of another package (py-openjudge), read by its attributes."""
         metadata = dict(getattr(answer, "metadata", None) or {})
         reason = str(getattr(answer, "reason", "") or "")
@@ -146,30 +138,14 @@ class ResultBuilder:
             return self.error(ErrorKind.BUG, str(answer.error), metadata)
         return self._wrong(answer)
 
-    def _wrong(self, answer: Any) -> GraderError:
+    def _wrong(self, answer: object) -> GraderError:
         wanted = "a GraderRank" if self.listwise else "a GraderScore or a number"
         return self.error(ErrorKind.BUG, f"must return {wanted}, got {type(answer).__name__}")
 
 
-def _is_number(answer: Any) -> bool:
+def _is_number(answer: object) -> TypeGuard[SupportsFloat]:
     """A number of any library (numpy, torch), but no text that could be read as one."""
-    return isinstance(answer, int | float) or (
-        hasattr(answer, "__float__") and not isinstance(answer, str)
-    )
-
-
-def _score_bounds(score_range: ScoreRange | None, role: Role) -> tuple[float, float]:
-    low, high = score_range or (None, None)
-    if role is Role.PENALTY:
-        high = min(0.0, 0.0 if high is None else high)
-    largest = sys.float_info.max  # not infinity: no score is infinite
-    return max(-largest, -largest if low is None else low), min(
-        largest, largest if high is None else high
-    )
-
-
-def _describe_error(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return hasattr(answer, "__float__") and not isinstance(answer, str)
 
 
 _LIBRARIES = (str(Path(__file__).parents[1]), str(Path(inspect.__file__).parent))
@@ -186,7 +162,7 @@ def _error_location(error: BaseException) -> str:
     return f"{frame.filename.rpartition('/')[2]}:{frame.lineno} in {frame.name}"
 
 
-Mapper = Mapping[str, str] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
+Mapper = Mapping[str, str] | Callable[[Fields], Fields]
 """Where a grader's arguments come from: ``{argument: dotted path}``, or a function of the item.
 
 Arguments that a mapping does not name come from the item's own fields, as without one; what a
@@ -222,7 +198,7 @@ class ArgumentBinding:
                     f"allowed: {', '.join(self._names)})"
                 )
 
-    def arguments(self, item: Mapping[str, Any], draw: int) -> Mapping[str, Any]:
+    def arguments(self, item: Fields, draw: int) -> Fields:
         """The keyword arguments for one item; raises ``GradingFailure`` when one is lacking."""
         if self._plain:
             try:
@@ -246,7 +222,7 @@ class ArgumentBinding:
                 )
         return chosen
 
-    def lacked_fields(self, failure: GraderError, arguments: Mapping[str, Any]) -> list[str]:
+    def lacked_fields(self, failure: GraderError, arguments: Fields) -> list[str]:
         """The fields of the sample for lack of which a grader failed: absent, or null.
 
         The grader names them, or they are those that it needs. Empty where something else is wrong
@@ -265,7 +241,7 @@ class ArgumentBinding:
         return repr(name) if path == name else f"{path!r} (mapped to {name!r})"
 
     @staticmethod
-    def _mapped(mapper: Mapper, item: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _mapped(mapper: Mapper, item: Fields) -> Fields:
         if callable(mapper):
             return mapper(item)
         found = {argument: get_path(item, path) for argument, path in mapper.items()}
@@ -281,19 +257,17 @@ def _refuse_trainer_form(
     name: str, parameters: Sequence[inspect.Parameter], mapper: Mapper | None
 ) -> None:
     """A reward function in a trainer's own form would find none of its fields, in any trainer."""
-    for one in parameters:
-        trainer = _TRAINER_PARAMETERS.get(one.name)
-        if trainer is not None and (
-            mapper is None or (isinstance(mapper, Mapping) and one.name not in mapper)
-        ):
-            raise ConfigError(
-                f"graders.{name}.{one.name}: is a parameter of reward functions for {trainer}, "
-                "and no field of a sample. Name fields of one sample (prompt, response, messages, "
-                f'reference, columns), or map it: mapper = {{ {one.name} = "response" }}.'
-            )
+    mapped = () if mapper is None else _TRAINER_PARAMETERS if callable(mapper) else mapper
+    for found in {one.name for one in parameters} & _TRAINER_PARAMETERS.keys() - set(mapped):
+        raise ConfigError(
+            f"graders.{name}.{found}: is a parameter of reward functions for "
+            f"{_TRAINER_PARAMETERS[found]}, and no field of a sample. Name fields of one sample "
+            "(prompt, response, messages, reference, columns), or map it: mapper = "
+            f'{{ {found} = "response" }}.'
+        )
 
 
-def list_fields(type_name: str, cls: type[Any]) -> list[str]:
+def list_fields(type_name: str, cls: type) -> list[str]:
     """The fields of a sample that graders of a class name, as they are before one is built."""
     parameters = _grader_parameters(type_name, object.__new__(cls))
     return [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name != "draw"]
@@ -346,7 +320,7 @@ class GraderConfig:
     weight: float = 1.0
 
     @classmethod
-    def create(cls, config: Any) -> GraderConfig:
+    def create(cls, config: object) -> GraderConfig:
         """From a config, a grader, a ``(grader, mapper)`` pair or a dict of the fields."""
         if isinstance(config, cls):
             return config
@@ -360,7 +334,7 @@ class GraderConfig:
         return cls(config)
 
 
-def check_machines(graders: Mapping[str, Any], where: str = "") -> None:
+def check_machines(graders: Fields, where: str = "") -> None:
     """Raise :class:`ConfigError` for all that this machine lacks: sandbox, package, key, device.
 
     Whatever begins to grade calls it before the first sample.
@@ -381,22 +355,15 @@ class BoundGrader:
 
     def __init__(self, name: str, config: GraderConfig) -> None:
         grader = config.grader
-        if not callable(getattr(grader, "aevaluate", None)):
-            if callable(getattr(grader, "_aevaluate", None)):  # a class written for py-openjudge
-                raise ConfigError(
-                    f"grader {name!r}: {grader!r} has no aevaluate method. Rename its _aevaluate "
-                    "to aevaluate."
-                )
-            raise ConfigError(
-                f"grader {name!r}: {grader!r} has no aevaluate method. Derive it from BaseGrader, "
-                "or wrap a function in FunctionGrader."
-            )
+        if not hasattr(grader, "aevaluate"):
+            remedy = "Derive it from BaseGrader, or wrap a function in FunctionGrader."
+            if hasattr(grader, "_aevaluate"):  # a class written for py-openjudge
+                remedy = "Rename its _aevaluate to aevaluate."
+            raise ConfigError(f"grader {name!r}: {grader!r} has no aevaluate method. {remedy}")
         self.name = name
-        traits = GraderTraits.of(grader)
-        self.role = role = traits.role
-        score_range = traits.score_range
-        listwise = is_listwise(grader)
-        self._builder = ResultBuilder(name, role, score_range, listwise=listwise)
+        traits, listwise = GraderTraits.of(grader), is_listwise(grader)
+        self.role, self._range = traits.role, traits.score_range
+        self._builder = ResultBuilder(name, self.role, self._range, listwise=listwise)
         binding = ArgumentBinding(name, grader, config.mapper)
         self._arguments, self.takes_draw = binding.arguments, binding.wants_draw
         self._lacked_fields = binding.lacked_fields
@@ -407,16 +374,15 @@ class BoundGrader:
         plain = isinstance(grader, RuleGrader) and type(grader).aevaluate is RuleGrader.aevaluate
         self._rule = grader.evaluate if plain else None
         # A plain number within the range is the usual answer, and the quick one.
-        quick = not listwise and role is not Role.GATE
+        quick = not listwise and self.role is not Role.GATE
         self._low, self._high = (self._builder.low, self._builder.high) if quick else (1.0, 0.0)
-        self._range = score_range
 
-    def check_fields(self, item: Mapping[str, Any]) -> None:
+    def check_fields(self, item: Fields) -> None:
         """Raise what the grader's own ``check_fields`` has against such an item, if it has one."""
         if self._check is not None:
             self._check(self._arguments(item, 0))
 
-    def _awaitable(self, asked: Any) -> Any:
+    def _awaitable(self, asked: object) -> Awaitable[GraderAnswer]:
         if inspect.isawaitable(asked):
             return asked
         raise ConfigError(
@@ -424,9 +390,9 @@ class BoundGrader:
             f"{type(asked).__name__}). Write async, or derive from RuleGrader and call it evaluate."
         )
 
-    async def ask(self, item: Mapping[str, Any], draw: int = 0) -> GraderResult:
+    async def ask(self, item: Fields, draw: int = 0) -> GraderResult:
         """One result for one item, whatever the grader does; see the module."""
-        arguments: Mapping[str, Any] = {}
+        arguments: Fields = {}
         try:
             arguments = self._arguments(item, draw)
             if self._rule is not None:

@@ -9,14 +9,17 @@ import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import FunctionType, MethodType
 from typing import Any
 
 from adjudge.config import unknown_key
 from adjudge.config_tables import check_setting
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, Fields, Metadata
 from adjudge.extensions import load_extension
 from adjudge.graders.base import FunctionGrader, GraderTraits, docstring_summary
+from adjudge.judges.base import ChatModel
 from adjudge.types import GraderMode, Role, ScoreRange
 
 GRADER_GROUP = "adjudge.graders"
@@ -81,13 +84,17 @@ JUDGE_PARAMETER = "model"
 """The constructor parameter of graders that ask a judge; a spec fills it from ``judge``."""
 
 
+GraderClass = type[Any]
+"""A grader's class: ours, another package's, the user's own."""
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One constructor parameter of a grader, as a spec may set it."""
 
     name: str
-    annotation: Any
-    default: Any
+    annotation: object
+    default: object
     required: bool
 
     @property
@@ -103,8 +110,8 @@ class Parameter:
 
 
 def load_grader_class(
-    grader_type: Any, folder: Path | None = None, *, where: str = "type"
-) -> type[Any]:
+    grader_type: object, folder: Path | None = None, *, where: str = "type"
+) -> GraderClass:
     """The class behind a ``type``: a shipped name, ``module:Class``, or an installed name.
 
     In Python the class or object itself may replace its name. A function of the user's own, or
@@ -113,7 +120,7 @@ def load_grader_class(
     working directory are searched for own modules after the installed ones. Raises
     :class:`ConfigError` that begins with ``where``.
     """
-    found: Any = grader_type
+    found = grader_type
     if isinstance(found, str):
         found = load_extension(GRADER_GROUP, found, where=where, folder=folder, shipped=SHIPPED)
     if hasattr(found, "aevaluate") and (isinstance(found, type) or found is grader_type):
@@ -126,12 +133,12 @@ def load_grader_class(
     return _make_function_class(found, name_type(grader_type).partition(":")[0])
 
 
-def is_grader(given: Any) -> bool:
+def is_grader(given: object) -> bool:
     """Whether an object can be a grader: a function, a class, a grader that is built."""
     return callable(given) or hasattr(given, "aevaluate")
 
 
-def name_type(grader_type: Any) -> str:
+def name_type(grader_type: object) -> str:
     """``module:name`` of a function, class or object; of a name the name itself."""
     if isinstance(grader_type, str):
         return grader_type
@@ -139,26 +146,24 @@ def name_type(grader_type: Any) -> str:
     return f"{named.__module__}:{named.__qualname__}"
 
 
-def name_grader(given: Any) -> str:
+def name_grader(given: object) -> str:
     """What a function, class or object is called as a grader."""
     own = getattr(given, "name", None)
     name = own if isinstance(own, str) and own else name_type(given).rpartition(".")[2]
     return re.sub(r"[^\w.-]+", "_", name.rpartition(":")[2]).strip("_") or "grader"
 
 
-def describe_object(given: Any) -> str:
+def describe_object(given: object) -> str:
     """What the answers of a function or object depend on beside its file, without addresses."""
-    code = getattr(given, "__code__", None)
-    if isinstance(given, type):
-        said: Any = ""
-    elif code is None:
-        said = sorted(vars(given).items()) if hasattr(given, "__dict__") else given
-        said = [said, repr(given)]  # a partial function has its arguments there
-    else:
-        cells = [cell.cell_contents for cell in given.__closure__ or ()]
-        said = [code.co_code.hex(), code.co_consts, code.co_names, given.__defaults__, cells]
-        if (owner := getattr(given, "__self__", None)) is not None:
-            said.append(describe_object(owner))
+    said: list[object] = []
+    function = given.__func__ if isinstance(given, MethodType) else given
+    if isinstance(function, FunctionType):
+        code = function.__code__
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        said = [code.co_code.hex(), code.co_consts, code.co_names, function.__defaults__, cells]
+        said += [describe_object(given.__self__)] if isinstance(given, MethodType) else []
+    elif not isinstance(given, type):  # a partial function has its arguments in its repr
+        said = [sorted(vars(given).items()) if hasattr(given, "__dict__") else given, repr(given)]
     return name_type(given) + re.sub(r" at 0x[0-9a-fA-F]+", "", repr(said))
 
 
@@ -175,7 +180,7 @@ def _make_function_class(function: Callable[..., Any], module: str) -> type[Func
         ) -> None:
             super().__init__(function, name, score_range=score_range, blocking=blocking)
 
-        def __reduce__(self) -> tuple[Any, ...]:
+        def __reduce__(self) -> tuple[object, ...]:
             facts = (self.func, self.name, self.mode, self.description, self.score_range)
             return FunctionGrader, (*facts, self.role, self.blocking)
 
@@ -186,10 +191,11 @@ def _make_function_class(function: Callable[..., Any], module: str) -> type[Func
     return made
 
 
-def list_parameters(cls: type[Any]) -> list[Parameter]:
+def list_parameters(cls: GraderClass) -> list[Parameter]:
     """The constructor's parameters, ``self`` and ``name`` left out."""
     try:
-        declared = "__dataclass_fields__" in vars(cls)
+        declaring = next(one for one in cls.__mro__ if "__init__" in vars(one))
+        declared = "__dataclass_fields__" in vars(declaring)
         hints = typing.get_type_hints(cls if declared else cls.__init__)
     except (NameError, TypeError):  # names that only a type checker knows
         hints = {}
@@ -204,7 +210,7 @@ def list_parameters(cls: type[Any]) -> list[Parameter]:
 _RANGE = Parameter("score_range", tuple[float, float] | None, None, False)
 
 
-def settable_parameters(type_name: str, cls: type[Any]) -> list[Parameter]:
+def settable_parameters(type_name: str, cls: GraderClass) -> list[Parameter]:
     """The constructor's parameters, and ``score_range`` for a class of the user's without one."""
     found = list_parameters(cls)
     has_range = getattr(cls, _RANGE.name, None) or any(one.name == _RANGE.name for one in found)
@@ -212,15 +218,15 @@ def settable_parameters(type_name: str, cls: type[Any]) -> list[Parameter]:
 
 
 def build_grader(
-    grader_type: Any,
+    grader_type: object,
     name: str,
-    given: Mapping[str, Any],
+    given: Fields,
     *,
     where: str,
     folder: Path | None = None,
-    judges: Mapping[str, Any] = {},
+    judges: Mapping[str, ChatModel] = {},
     judge: str | Sequence[str] | None = None,
-    panel: Mapping[str, Any] | None = None,
+    panel: Fields | None = None,
 ) -> Any:
     """A grader from a spec's entry; ``where`` opens every complaint (file and table).
 
@@ -229,8 +235,9 @@ def build_grader(
     one several times, make a :class:`~adjudge.graders.MultiJudge` with the ``panel``'s settings.
     Raises :class:`ConfigError`.
     """
+    build = partial(_build_one, grader_type, name, given, where, folder, judges)
     if panel is None and (judge is None or isinstance(judge, str)):
-        return _build_one(grader_type, name, given, where, folder, judges, judge)
+        return build(judge)
     from adjudge.graders.llm.multi_judge import MultiJudge  # noqa: PLC0415  (most ask one judge once)
 
     if judge is None and len(judges) > 1:
@@ -239,9 +246,7 @@ def build_grader(
             f"For all of them: judge = {json.dumps(list(judges))}"
         )
     named = [judge] if isinstance(judge, str) else list(judge or judges)
-    members = {
-        one: _build_one(grader_type, name, given, where, folder, judges, one) for one in named
-    }
+    members = {one: build(one) for one in named}
     try:
         return MultiJudge(members, name, **(panel or {}))
     except ConfigError as error:
@@ -249,12 +254,12 @@ def build_grader(
 
 
 def _build_one(
-    grader_type: Any,
+    grader_type: object,
     name: str,
-    given: Mapping[str, Any],
+    given: Fields,
     where: str,
     folder: Path | None,
-    judges: Mapping[str, Any],
+    judges: Mapping[str, ChatModel],
     judge: str | None,
 ) -> Any:
     """A grader that asks at most one judge."""
@@ -265,15 +270,14 @@ def _build_one(
     known = {parameter.name: parameter for parameter in settable_parameters(type_name, cls)}
     values = _constructor_arguments(known, given, where, folder)
     if JUDGE_PARAMETER in known and known[JUDGE_PARAMETER].is_judge:
-        values |= _judge_argument(judges, judge, known[JUDGE_PARAMETER].required, where)
+        values |= _choose_judge(judges, judge, known[JUDGE_PARAMETER].required, where)
     elif judge is not None:
         raise ConfigError(f"{where}: judge: type {type_name!r} asks no judge. Leave it out.")
     for parameter in known.values():
         if parameter.required and parameter.name not in values:
             raise ConfigError(f"{where}: {parameter.name}: is required by type {type_name!r}")
     names = inspect.signature(cls.__init__).parameters
-    if "name" in names:
-        values["name"] = name
+    values |= {"name": name} if "name" in names else {}
     stated = None if _RANGE.name in names else values.pop(_RANGE.name, None)
     try:
         grader = cls(**values)
@@ -305,8 +309,8 @@ def _take_built(grader: Any, name: str, keys: Sequence[str], where: str) -> Any:
 
 
 def _constructor_arguments(
-    known: Mapping[str, Parameter], given: Mapping[str, Any], where: str, folder: Path | None
-) -> dict[str, Any]:
+    known: Mapping[str, Parameter], given: Fields, where: str, folder: Path | None
+) -> Metadata:
     """The constructor's arguments as a spec gives them; all paths start at its folder."""
     values = {}
     settable = [name for name in sorted(known) if not known[name].is_judge]
@@ -328,14 +332,12 @@ def _constructor_arguments(
     return values
 
 
-def _judge_argument(
-    judges: Mapping[str, Any], judge: str | None, required: bool, where: str
-) -> dict[str, Any]:
+def _choose_judge(
+    judges: Mapping[str, ChatModel], judge: str | None, required: bool, where: str
+) -> dict[str, ChatModel]:
     """The ``model`` argument of a grader."""
-    if judge is not None:
-        return {JUDGE_PARAMETER: judges[judge]}
-    if len(judges) == 1:
-        return {JUDGE_PARAMETER: next(iter(judges.values()))}
+    if judge is not None or len(judges) == 1:
+        return {JUDGE_PARAMETER: judges[judge or next(iter(judges))]}
     if not required:
         return {}
     if judges:
@@ -347,7 +349,7 @@ def _judge_argument(
     )
 
 
-def summarize_grader(cls: type[Any]) -> tuple[str, ScoreRange | None, Role, GraderMode]:
+def summarize_grader(cls: GraderClass) -> tuple[str, ScoreRange | None, Role, GraderMode]:
     """First line of the docstring, range, role and mode of a grader class."""
     traits = GraderTraits.of(cls)
     return docstring_summary(cls), traits.score_range, traits.role, GraderMode(traits.mode)

@@ -31,7 +31,7 @@ from adjudge.graders.llm.candidate_view import (
     read_turns,
 )
 from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome
-from adjudge.graders.llm.reply_forms import MarkedScoreForm
+from adjudge.graders.llm.reply_forms import ScoreForm
 from adjudge.graders.llm.shipped_graders import trim_shipped_prompt
 from adjudge.judges.asking import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.messages import content_text, last_question, parse_conversation
@@ -280,7 +280,7 @@ class VerIFGrader(JudgeGrader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._form = MarkedScoreForm(0, 1)
+        self._form = ScoreForm(0, 1, takes_brackets=True)
         self.fingerprint = sha256((_template().hash + _PROGRAM).encode()).hexdigest()
 
     def check_machine(self) -> None:

@@ -17,7 +17,7 @@ import re
 import secrets
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from hashlib import blake2b
 
@@ -176,15 +176,13 @@ def select_control_tokens(added: Iterable[tuple[str, bool]]) -> frozenset[str]:
     All that are special, and of the others (``<think>``, ``<tool_call>``) those that are no markup.
     White space and ASCII characters that stand alone are left out: they are text of everybody's.
     """
-    return frozenset(_control_tokens(added))
-
-
-def _control_tokens(added: Iterable[tuple[str, bool]]) -> Iterator[str]:
-    for token, special in added:
-        if not token.replace("▁", " ").strip() or (len(token) == 1 and token.isascii()):
-            continue
-        if special or (len(token) > 1 and not _MARKUP.fullmatch(token)):
-            yield token
+    return frozenset(
+        token
+        for token, special in added
+        if token.replace("▁", " ").strip()
+        and (len(token) > 1 or (special and not token.isascii()))
+        and (special or not _MARKUP.fullmatch(token))
+    )
 
 
 PROCESS_KEY = secrets.token_bytes(32)
@@ -223,17 +221,11 @@ def clean_text(text: str, control_tokens: frozenset[str] = frozenset()) -> str:
         if len(text.encode().translate(None, _ASCII_UNCLEAN)) != len(text):
             text = text.replace("\r\n", "\n").translate(_ASCII_CONTROLS)
     elif _SUSPECT.search(text):
-        text = _UNCLEAN.sub(_cleaned, text)
+        text = _UNCLEAN.sub(lambda it: "" if it[1] else "\ufffd" if it[2] else "\n", text)
     text = break_token_patterns(text)
     if control_tokens:
         text = break_control_tokens(text, control_tokens)
     return text
-
-
-def _cleaned(found: re.Match[str]) -> str:
-    if found[1]:
-        return ""
-    return "\ufffd" if found[2] else "\n"
 
 
 def compute_tag(key: bytes, text: str, purpose: str = "") -> str:

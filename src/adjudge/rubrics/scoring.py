@@ -144,13 +144,11 @@ def _check_marks(rubric: Rubric, marks: MarkMapping) -> None:
         elif criterion.scale == "binary":
             problem = "" if isinstance(mark, bool) else "must be True or False: scale is binary"
         else:
-            problem = "" if _is_share(mark) else "must be a share in [0, 1]"
+            given: object = mark
+            is_share = isinstance(given, int | float) and 0 <= given <= 1
+            problem = "" if is_share else "must be a share in [0, 1]"
         if problem:
             raise GradingFailure(ErrorKind.INVALID_INPUT, f"mark {str(name)[:40]!r}: {problem}")
-
-
-def _is_share(mark: object) -> bool:
-    return isinstance(mark, int | float) and 0 <= mark <= 1
 
 
 def _terms(rubric: Rubric) -> list[_Term]:

@@ -45,6 +45,10 @@ class UnreadableReply(msgspec.Struct, frozen=True, kw_only=True):
     kind: ErrorKind = ErrorKind.UNPARSABLE
 
 
+Reading = Verdict | UnreadableReply
+"""What a reply was read as."""
+
+
 class NumberScale(NamedTuple):
     """What scores a reader takes: from ``low`` to ``high`` (``None``: open), whole ones only."""
 
@@ -148,7 +152,7 @@ def _unique_pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_int=_integer, strict=False)
 
 _PLAIN_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
-_LONGEST_LINE = 60
+_LINE = re.compile(r"(?=.*\S).{1,60}")
 _LARGEST = 1e300
 _flat = msgspec.json.Decoder(Metadata)
 _TAG_NAME = re.compile(r"[A-Za-z][\w-]{0,59}")
@@ -298,16 +302,11 @@ class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ending = msgspec.convert(given, cls)
         except msgspec.ValidationError:
             ending = cls()  # none of the two: refused below, with what is allowed
-        if bool(ending.line.strip()) == bool(ending.tag):
+        line, tag = _LINE.fullmatch(ending.line), _TAG_NAME.fullmatch(ending.tag)
+        if (ending.line and not line) or (ending.tag and not tag) or bool(line) == bool(tag):
             raise ConfigError(
-                f"verdict: must give the beginning of the verdict's line or its tag "
-                f"(found {given!r}; "
+                "verdict: must give the beginning of the verdict's line, up to 60 characters, or "
+                f"the name of its tag (found {given!r}; "
                 'allowed: { line = "Score:" }, { tag = "score" })'
             )
-        if len(ending.line) > _LONGEST_LINE or "\n" in ending.line:
-            raise ConfigError(
-                f"verdict: line must be one line of at most {_LONGEST_LINE} characters"
-            )
-        if ending.tag and not _TAG_NAME.fullmatch(ending.tag):
-            raise ConfigError(f"verdict: tag must be a name without <> (found {ending.tag!r})")
         return ending

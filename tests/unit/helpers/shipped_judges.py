@@ -8,9 +8,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 from tests.unit.helpers.turns import unmarked
 
+from adjudge.errors import GradingFailure
 from adjudge.judges import ScriptedModel
+from adjudge.judges.asking import current_ask
 from adjudge.types import GraderScore
 
 FENCE = re.compile(r"<(\w+)-([0-9a-f]{16})>\n(.*?)\n</\1-\2>", re.DOTALL)
@@ -29,6 +32,7 @@ class Judge(ScriptedModel):
         self.groups: list[str | None] = []
         self.draws: list[int] = []
         self.schemas: list[Any] = []
+        self.attempts: list[int] = []
         self._replies, self._schema = replies, schema
         if not schema:
             self.features = frozenset()
@@ -37,6 +41,7 @@ class Judge(ScriptedModel):
         self.groups.append(asked.get("group"))
         self.draws.append(asked["draw"])
         self.schemas.append(asked.get("schema"))
+        self.attempts.append(current_ask.get().attempt)
         return await super().achat(messages, **asked)
 
     def _next(self, messages: Sequence[Mapping[str, Any]]) -> Any:
@@ -78,3 +83,10 @@ def graded(grader: Any, **fields: Any) -> GraderScore:
     """One answer of a grader."""
     score: GraderScore = asyncio.run(grader.aevaluate(**fields))
     return score
+
+
+def failure(grader: Any, **fields: Any) -> GradingFailure:
+    """Why a grader has no answer."""
+    with pytest.raises(GradingFailure) as caught:
+        graded(grader, **fields)
+    return caught.value

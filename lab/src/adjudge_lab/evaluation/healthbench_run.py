@@ -77,9 +77,7 @@ def load_rubric_grader_spec(target: str) -> tuple[RewardSpec, str]:
     data = load_toml(path)
     table = next(one for one in data["graders"] if one["name"] == entry.name)
     kept = {key: value for key, value in table.items() if key not in ("mapper", "scope")}
-    data["graders"] = [
-        {**kept, "field": "rubric", "scheme": "points", "clip": False, "weight": 1.0}
-    ]
+    data["graders"] = [{**kept, "field": "rubric", "clip": False, "weight": 1.0}]
     data["reward"] = {"normalise": False}
     data["missing"] = {
         key: value

@@ -32,8 +32,7 @@ from adjudge.judges.presets import PRESETS
 from adjudge.judges.table import SHIPPED_JUDGES
 from adjudge.mock import start_mock
 from adjudge.rewards.spec import JudgedReward, RewardSpec, is_trained_judge
-from adjudge.rubrics import GlobalRubric, RubricBundle, load_bundle
-from adjudge.rubrics.parsing import find_bundle
+from adjudge.rubrics import GlobalRubric, RubricBundle, find_bundle, load_bundle
 from adjudge.types import GraderScore, Sample
 from adjudge.wire import JUDGE_KEY_VARIABLE
 from adjudge_lab.environments import Episode

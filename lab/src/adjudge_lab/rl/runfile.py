@@ -17,7 +17,7 @@ from adjudge.judges.models.model_files import MODEL_FILES
 from adjudge.judges.presets import PRESETS
 from adjudge.mock.behaviours import MockSettings
 from adjudge.rewards.spec import CombineMode, JudgedReward
-from adjudge.rubrics.parsing import RUBRIC_SUFFIXES
+from adjudge.rubrics import RUBRIC_SUFFIXES
 
 CAPITALS_ENV = "capitals"
 """The built-in task: name a country's capital."""

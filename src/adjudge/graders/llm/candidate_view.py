@@ -6,13 +6,12 @@ Of the response, thinking is stripped or not, and a cut is said.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from adjudge.errors import LACKED, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.base import View, is_nan
 from adjudge.messages import content_text
-from adjudge.prompts import LanguageEnum, PromptTemplate
-from adjudge.prompts.template import render_value
+from adjudge.prompts import LanguageEnum, PromptTemplate, render_value
 from adjudge.text import final_text
 
 TruncationMode = Literal["judge", "mask"]
@@ -32,9 +31,7 @@ class CandidateView(NamedTuple):
     truncated: TruncationMode = "judge"
     language: LanguageEnum = LanguageEnum.EN
 
-    def render(
-        self, fields: Mapping[str, Any], *, reads_messages: bool = True
-    ) -> dict[str, Any] | None:
+    def render(self, fields: Fields, *, reads_messages: bool = True) -> Metadata | None:
         """``fields`` as a judge sees them; ``None`` when thinking never ended, so nothing was said.
 
         ``response`` and the assistant's turns in ``messages`` lose their thinking under ``final``.
@@ -47,12 +44,12 @@ class CandidateView(NamedTuple):
         if cut and self.truncated == "mask":
             raise GradingFailure(ErrorKind.INVALID_INPUT, "the rollout was cut at its length limit")
         if self.view == "final":
-            if (response := seen.get("response")) is not None:
-                seen["response"] = stripped = _final(response)
+            response, messages = seen.get("response"), seen.get("messages")
+            if isinstance(response, str):
+                seen["response"] = stripped = final_text(response)
                 if stripped is None:
                     return None
-            needed = reads_messages or response is None
-            if needed and (messages := seen.get("messages")) is not None:
+            if isinstance(messages, list) and (reads_messages or response is None):
                 seen["messages"], unended = _final_messages(messages)
                 if unended and response is None:  # else that decides, being what is judged
                     return None
@@ -61,40 +58,31 @@ class CandidateView(NamedTuple):
         return seen
 
 
-def _final(response: Any) -> Any:
-    return final_text(response) if isinstance(response, str) else response
-
-
-def _final_messages(messages: Any) -> tuple[Any, bool]:
+def _final_messages(messages: Sequence[object]) -> tuple[list[object], bool]:
     """The messages with the assistant's thinking taken out, and whether the last never ended it."""
-    if not isinstance(messages, list):
-        return messages, False
-    shown = []
+    shown: list[object] = []
     unended = False
-    last = len(messages) - 1
-    for place, message in enumerate(messages):
-        if not isinstance(message, Mapping) or message.get("role") != "assistant":
-            shown.append(message)
-            continue
-        content = message.get("content")
-        if isinstance(content, list) and any(map(_is_image, content)):
-            shown.append(message)
-            continue
-        text = final_text(content_text(content))
-        unended |= text is None and place == last and not message.get("tool_calls")
-        shown.append({**message, "content": text or ""})
+    for message in messages:
+        unended, seen = False, message
+        if isinstance(message, Mapping) and message.get("role") == "assistant":
+            content = turn_content(message)
+            if isinstance(content, str):
+                text = final_text(content)
+                unended = text is None and not message.get("tool_calls")
+                seen = {**message, "content": text or ""}
+        shown.append(seen)
     return shown, unended
 
 
-def _is_image(part: Any) -> bool:
+def _is_image(part: object) -> bool:
     return isinstance(part, Mapping) and not isinstance(part.get("text"), str)
 
 
-Transcript = list[dict[str, Any]]
+Transcript = list[Metadata]
 """Chat messages, one object with a role each."""
 
 
-def read_turns(messages: Any) -> Transcript:
+def read_turns(messages: object) -> Transcript:
     """Chat messages as a transcript shows them: one object with a role each.
 
     ``{"message": …}`` is unwrapped and the former ``function_call`` becomes a tool call. Raises
@@ -109,7 +97,7 @@ def read_turns(messages: Any) -> Transcript:
     return [_turn(message, place) for place, message in enumerate(messages)]
 
 
-def _turn(message: Any, place: int) -> dict[str, Any]:
+def _turn(message: object, place: int) -> Metadata:
     inner = message.get("message", message) if isinstance(message, Mapping) else None
     if not isinstance(inner, Mapping) or not isinstance(inner.get("role"), str):
         raise _invalid(f"messages[{place}] is no object with a role")
@@ -124,7 +112,7 @@ def _turn(message: Any, place: int) -> dict[str, Any]:
     return turn
 
 
-def find_answer_turn(turns: Sequence[Mapping[str, Any]]) -> int | None:
+def find_answer_turn(turns: Sequence[Fields]) -> int | None:
     """The place of the last assistant turn that says something; ``None`` without one."""
     for place in range(len(turns) - 1, -1, -1):
         if turns[place]["role"] == "assistant" and not is_blank(turn_content(turns[place])):
@@ -132,7 +120,7 @@ def find_answer_turn(turns: Sequence[Mapping[str, Any]]) -> int | None:
     return None
 
 
-def turn_content(turn: Mapping[str, Any]) -> Any:
+def turn_content(turn: Fields) -> object:
     """The text of a turn, or its parts where some are no text."""
     content = turn.get("content")
     if isinstance(content, list) and any(map(_is_image, content)):
@@ -140,7 +128,7 @@ def turn_content(turn: Mapping[str, Any]) -> Any:
     return content_text(content)
 
 
-def split_question(turns: Transcript, response: Any) -> tuple[int, Any]:
+def split_question(turns: Transcript, response: object) -> tuple[int, object]:
     """How many turns come before ``response`` (``None``: the last thing said), and the response.
 
     A response of the sample's own that is not the last thing said follows the conversation. If the
@@ -153,15 +141,15 @@ def split_question(turns: Transcript, response: Any) -> tuple[int, Any]:
             acted = any(turn["role"] == "assistant" for turn in turns)
             return len(turns), "" if acted else None
         return place, turn_content(turns[place])
-    same = (
-        place is not None and isinstance(response, str) and turn_content(turns[place]) == response
-    )
-    if place is not None and (same or place == len(turns) - 1):
+    if place is not None and (
+        place == len(turns) - 1
+        or (isinstance(response, str) and turn_content(turns[place]) == response)
+    ):
         return place, response
     return len(turns), response
 
 
-def read_exchange(fields: Mapping[str, Any]) -> tuple[Any, Any]:
+def read_exchange(fields: Fields) -> tuple[object, object]:
     """What came before the response (``messages``, else the prompt), and the response."""
     response = fields.get("response")
     if is_blank(fields.get("messages")):
@@ -171,7 +159,7 @@ def read_exchange(fields: Mapping[str, Any]) -> tuple[Any, Any]:
     return turns[:place], response
 
 
-def conversation_query(turns: Transcript) -> Any:
+def conversation_query(turns: Transcript) -> object:
     """A conversation as a query: one user's turn alone is its content; ``None`` without any."""
     if len(turns) == 1 and turns[0]["role"] == "user":
         return turn_content(turns[0])
@@ -180,13 +168,11 @@ def conversation_query(turns: Transcript) -> Any:
 
 def count_opening_turns(turns: Transcript) -> int:
     """How many turns come before the assistant's first."""
-    for place, turn in enumerate(turns):
-        if turn["role"] == "assistant":
-            return place
-    return len(turns)
+    places = (place for place, turn in enumerate(turns) if turn["role"] == "assistant")
+    return next(places, len(turns))
 
 
-def is_blank(value: Any) -> bool:
+def is_blank(value: object) -> bool:
     """Whether there is nothing to show: null, NaN, white space, an object or list without more."""
     if isinstance(value, str):
         return not value or value.isspace()
@@ -195,76 +181,67 @@ def is_blank(value: Any) -> bool:
     return value is None or is_nan(value) or (isinstance(value, dict) and not value)
 
 
-def first_present(fields: Mapping[str, Any], names: Sequence[str]) -> Any:
+def first_present(fields: Fields, names: Sequence[str]) -> object:
     """The first of several fields that has something to show, else ``None``."""
-    for name in names:
-        value = fields.get(name)
-        if value is not None and not is_blank(value):
-            return value
-    return None
+    present = (fields[name] for name in names if not is_blank(fields.get(name)))
+    return next(present, None)
 
 
-def join_lines(value: Any) -> Any:
+def join_lines(value: object) -> object:
     """A list of tool definitions or calls with one JSON object per line; text as it is."""
     if not isinstance(value, list | tuple):
         return value
     return "\n".join(str(piece) for item in value for piece in render_value(item))
 
 
-def missing_field_failure(names: Sequence[str], fields: Mapping[str, Any]) -> GradingFailure:
+def missing_field_failure(names: Sequence[str], fields: Fields) -> GradingFailure:
     """The failure of a sample that has none of the fields ``names``."""
     has = ", ".join(sorted(map(str, fields))[:20])
     wanted = " or ".join(repr(name) for name in names)
     return _invalid(f"the sample has no field {wanted} (it has: {has})", {LACKED: list(names)})
 
 
-def _invalid(message: str, metadata: dict[str, Any] | None = None) -> GradingFailure:
+def _invalid(message: str, metadata: Metadata | None = None) -> GradingFailure:
     return GradingFailure(ErrorKind.INVALID_INPUT, message, metadata)
 
 
-def require_text_field(fields: Mapping[str, Any], name: str, who: str = "") -> str:
+def require_text_field(fields: Fields, name: str) -> str:
     """The text in a field; ``GradingFailure(invalid_input)`` where it is absent or no text."""
     value = fields.get(name)
     if isinstance(value, str):
         return value
     found = "is absent" if value is None else f"is a {type(value).__name__}"
-    lacked = {LACKED: [name]} if value is None else {}
-    if who:
-        raise _invalid(f"{who} needs text in {name!r}, which {found}", lacked)
-    raise _invalid(f"{name!r} {found}, must be text", lacked)
+    raise _invalid(f"{name!r} {found}, must be text", {LACKED: [name]} if value is None else {})
 
 
-def get_group_name(fields: Mapping[str, Any]) -> str | None:
+def get_group_name(fields: Fields) -> str | None:
     """The name of a sample's group, to keep its calls on one replica; ``None`` without a name."""
     group = fields.get("group")
     return group if isinstance(group, str) else None
 
 
-def extract_query(fields: Mapping[str, Any]) -> Any:
+def extract_query(fields: Fields) -> object:
     """What a response answers: ``query``, else the conversation before it, else ``prompt``."""
     if not is_blank(fields.get("query")):
         return fields["query"]
     if "event" in fields and "history" in fields:  # an event: what comes later is not known yet
-        return (
-            conversation_query(read_turns(fields["history"]))
-            if fields["history"]
-            else fields.get("prompt")
-        )
+        past = fields["history"]
+        return conversation_query(read_turns(past)) if past else fields.get("prompt")
+    query = None
     if not is_blank(fields.get("messages")):
-        before, _ = read_exchange(fields)
-        if (conversation := conversation_query(before)) is not None:
-            return conversation
-    return first_present(fields, ("prompt",))
+        turns = read_turns(fields["messages"])
+        place, _ = split_question(turns, fields.get("response"))
+        query = conversation_query(turns[:place])
+    return first_present(fields, ("prompt",)) if query is None else query
 
 
-def add_query(fields: Mapping[str, Any], template: PromptTemplate) -> dict[str, Any]:
+def add_query(fields: Fields, template: PromptTemplate) -> Metadata:
     """``fields`` with ``query`` filled in (:func:`extract_query`).
 
     Raises ``GradingFailure(invalid_input)`` where the template needs ``query`` and it is missing.
     """
-    values = {**fields, "query": extract_query(fields)}
-    if values["query"] is None:
-        del values["query"]
-        if "query" in template.fields:
-            raise missing_field_failure(("query", "messages", "prompt"), fields)
-    return values
+    query = extract_query(fields)
+    if query is None and "query" in template.fields:
+        raise missing_field_failure(("query", "messages", "prompt"), fields)
+    rest = {name: value for name, value in fields.items() if name != "query"}
+    return rest if query is None else {**rest, "query": query}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from adjudge.errors import ConfigError, GradingFailure
+from adjudge.errors import ConfigError, Fields, GradingFailure, Metadata
 from adjudge.graders.base import view_text
 from adjudge.graders.llm.candidate_view import (
     add_query,
@@ -61,7 +61,7 @@ class PairComparison(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: Mapping[PairOrder, str]
     reasons: Mapping[PairOrder, str]
     provenance: Provenance
-    notes: Mapping[str, Any] = {}
+    notes: Fields = {}
 
     @property
     def consistent(self) -> bool | None:
@@ -69,11 +69,14 @@ class PairComparison(msgspec.Struct, frozen=True, kw_only=True):
         return len(set(self.verdicts.values())) == 1 if len(self.verdicts) == 2 else None
 
     @property
+    def outcome(self) -> str:
+        """What both orders said, or ``inconsistent``."""
+        return "inconsistent" if self.consistent is False else next(iter(self.verdicts.values()))
+
+    @property
     def score(self) -> float:
         """Of the first: 1 for a win, 0 for a loss, 0.5 for a tie or two orders that disagree."""
-        return (
-            0.5 if self.consistent is False else OUTCOME_SCORES[next(iter(self.verdicts.values()))]
-        )
+        return OUTCOME_SCORES.get(self.outcome, 0.5)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -101,7 +104,7 @@ class PairJudge(JudgeGrader):
 
     async def compare(
         self,
-        sample: Mapping[str, Any],
+        sample: Fields,
         first: str,
         second: str,
         *,
@@ -121,18 +124,14 @@ class PairJudge(JudgeGrader):
             partial(self._ask_in_order, order, values, first, second, draw, group)
             for order in orders
         )
-        answers = {
-            o: one for o, one in zip(orders, told, strict=True) if isinstance(one, JudgeOutcome)
-        }
-        failed = {
-            o: one for o, one in zip(orders, told, strict=True) if isinstance(one, GradingFailure)
-        }
+        by_order = list(zip(orders, told, strict=True))
+        answers = {order: one for order, one in by_order if isinstance(one, JudgeOutcome)}
+        failed = {order: one for order, one in by_order if isinstance(one, GradingFailure)}
         verdicts = {order: _OUTCOME[order][one.verdict.value] for order, one in answers.items()}
         sources = [one.provenance for one in answers.values()]
         if failed:
-            metadata = _partial_metadata(verdicts) | {
-                "failures": {o: describe_failure(f) for o, f in failed.items()}
-            }
+            failures = {order: describe_failure(one) for order, one in failed.items()}
+            metadata = {**_partial_metadata(verdicts), "failures": failures}
             said = ", ".join(f"{order}: {failure}" for order, failure in failed.items())
             message = f"no verdict in {len(failed)} of {len(orders)} orders ({said})"
             raise join_failures(list(failed.values()), message, metadata, answered=sources)
@@ -146,7 +145,7 @@ class PairJudge(JudgeGrader):
     async def _ask_in_order(
         self,
         order: PairOrder,
-        values: Mapping[str, Any],
+        values: Fields,
         first: str,
         second: str,
         draw: int,
@@ -163,7 +162,7 @@ class PairJudge(JudgeGrader):
         return seen is not None and bool(seen.strip())
 
 
-def _partial_metadata(verdicts: Mapping[PairOrder, str]) -> dict[str, Any]:
+def _partial_metadata(verdicts: Mapping[PairOrder, str]) -> Metadata:
     """The verdicts there are, and where the score must lie: half of it hangs on each order."""
     low, high = 0.0, 1.0
     for verdict in verdicts.values():
@@ -210,40 +209,27 @@ class PairwiseGrader(PairJudge):
                 f"against: must name the field of the other response (found {self.against!r})"
             )
 
-    async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
+    async def aevaluate(self, draw: int = 0, **fields: object) -> GraderScore:
         """Compare ``response`` with the field ``against``; see the class."""
-        response = require_text_field(fields, "response", "a comparison")
-        other = require_text_field(fields, self.against, "a comparison")
+        response = require_text_field(fields, "response")
+        other = require_text_field(fields, self.against)
         if self.against == "reference" and is_blank(other):  # a gap, not an answer of somebody
             raise missing_field_failure((self.against,), fields)
         shown = self._showing.render(fields)
         second = self._showing.render({"response": other})
-        if (
-            shown is None
-            or second is None
-            or not (self._has_content(response) and self._has_content(other))
-        ):
-            return self._unsaid(said=self._has_content(response), other=self._has_content(other))
+        said, answered = self._has_content(response), self._has_content(other)
+        if shown is None or second is None or not (said and answered):
+            return self._unsaid(said=said, other=answered)
         ours, theirs = shown["response"], second["response"]
         if ours == theirs:
             metadata = {"outcome": "tie", "identical": True}
             return GraderScore(self.name, 0.5, "the two responses are the same text", metadata)
-        compared = await self.compare(
-            shown,
-            ours,
-            theirs,
-            orders=BOTH_ORDERS if self.orders == "both" else (self._drawn(ours, theirs, draw),),
-            draw=draw,
-            group=get_group_name(fields),
-        )
-        return self._scored(compared)
-
-    def _scored(self, compared: PairComparison) -> GraderScore:
-        verdicts = compared.verdicts
-        outcome = "inconsistent" if compared.consistent is False else next(iter(verdicts.values()))
+        orders = BOTH_ORDERS if self.orders == "both" else (self._drawn(ours, theirs, draw),)
+        group = get_group_name(fields)
+        compared = await self.compare(shown, ours, theirs, orders=orders, draw=draw, group=group)
         metadata = {
-            "outcome": outcome,
-            "verdicts": dict(verdicts),
+            "outcome": compared.outcome,
+            "verdicts": dict(compared.verdicts),
             "consistent": compared.consistent,
             **compared.notes,
         }

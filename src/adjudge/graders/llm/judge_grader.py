@@ -10,21 +10,16 @@ prefix caches hit on.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import cache, lru_cache
 from importlib import resources
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
-import msgspec
+from msgspec import Struct, structs
 
 from adjudge import verdicts
 from adjudge.config import check_allowed, suggest_name
-from adjudge.errors import (
-    ASKED_AGAIN,
-    ConfigError,
-    ErrorKind,
-    GradingFailure,
-)
+from adjudge.errors import ASKED_AGAIN, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.base import BaseGrader, View, check_parameters, docstring_summary
 from adjudge.graders.llm.candidate_view import (
     CandidateView,
@@ -34,10 +29,8 @@ from adjudge.graders.llm.candidate_view import (
     missing_field_failure,
 )
 from adjudge.graders.llm.reply_forms import (
-    FreeTextForm,
     JudgeReplyForm,
     KeysForm,
-    MarkedScoreForm,
     ScoreForm,
     describe_block,
     describe_object,
@@ -46,17 +39,19 @@ from adjudge.judges.asking import ASK_ONCE, AskPolicy, sum_provenance
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, RenderedPrompt
 from adjudge.types import GraderMode, GraderScore, Provenance, ScoreRange
-from adjudge.verdicts import Ending, UnreadableReply, Verdict, read_object
+from adjudge.verdicts import Ending, Reading, UnreadableReply, Verdict, read_object
 
 _PART = "\n=====\n"
-_OURS = ("reply_form",)
+
+REPLY_FORM = "reply_form"
+"""The field of a template that says what the reply must look like; never a sample's."""
 
 
 @cache
 def load_shipped_prompt(name: str, *trusted: str) -> PromptTemplate:
     """The template of a shipped grader, in both languages; ``trusted`` fields are not fenced."""
     messages = {language: _messages(name, language) for language in LanguageEnum}
-    return PromptTemplate(messages, trusted=(*_OURS, *trusted))
+    return PromptTemplate(messages, trusted=(REPLY_FORM, *trusted))
 
 
 def _messages(name: str, language: LanguageEnum) -> list[ChatMessage]:
@@ -64,9 +59,6 @@ def _messages(name: str, language: LanguageEnum) -> list[ChatMessage]:
     static, _, material = file.read_text(encoding="utf-8").partition(_PART)
     return [ChatMessage("system", static.strip()), ChatMessage("user", material.strip())]
 
-
-REPLY_FORM = "reply_form"
-"""The field of a template that says what the reply must look like; never a sample's."""
 
 _REPAIR_REQUEST = {
     LanguageEnum.EN: (
@@ -77,7 +69,7 @@ _REPAIR_REQUEST = {
 }
 
 
-class JudgeOutcome(msgspec.Struct, frozen=True):
+class JudgeOutcome(Struct, frozen=True):
     """A judge's verdict, and where it came from (further asks included).
 
     ``replies``: how many it took.
@@ -94,13 +86,11 @@ class JudgeOutcome(msgspec.Struct, frozen=True):
         return self.replies > 1
 
     @property
-    def notes(self) -> dict[str, Any]:
+    def notes(self) -> Metadata:
         """What a result's metadata should say about the telling; usually nothing."""
-        notes: dict[str, Any] = {"repaired": True} if self.repaired else {}
-        if self.reply.ignored:
-            ignored = [name for name in self.reply.ignored if name != "usage"]
-            if ignored:
-                notes["ignored"] = ignored
+        notes: Metadata = {"repaired": True} if self.repaired else {}
+        if ignored := [name for name in self.reply.ignored if name != "usage"]:
+            notes["ignored"] = ignored
         return notes
 
 
@@ -144,7 +134,7 @@ class JudgeGrader(BaseGrader):
         self.model.check_machine()
 
     def _result(
-        self, score: float, reason: str, metadata: dict[str, Any], provenance: Provenance | None
+        self, score: float, reason: str, metadata: Metadata, provenance: Provenance | None
     ) -> GraderScore:
         """A score with the grader's range and role."""
         return GraderScore(
@@ -158,7 +148,7 @@ class JudgeGrader(BaseGrader):
     async def _ask(
         self,
         template: PromptTemplate,
-        values: Mapping[str, Any],
+        values: Fields,
         form: JudgeReplyForm,
         *,
         draw: int = 0,
@@ -180,12 +170,7 @@ class JudgeGrader(BaseGrader):
         if worded:
             words = describe_object(form, self.language, as_schema=as_schema)
             values = {**values, REPLY_FORM: words}
-        asked = template.render(
-            values,
-            self.language,
-            key=self.model.fence_key,
-            control_tokens=self.model.control_tokens,
-        )
+        asked = self._render(template, values)
         block = f"verdict-{asked.seal}" if worded and not as_schema else None
         if block is not None:
             asked.messages[-1] = _append_words(
@@ -210,6 +195,10 @@ class JudgeGrader(BaseGrader):
 
         return await self._put_question(put, read, template, last=last)
 
+    def _render(self, template: PromptTemplate, values: Fields) -> RenderedPrompt:
+        key, control_tokens = self.model.fence_key, self.model.control_tokens
+        return template.render(values, self.language, key=key, control_tokens=control_tokens)
+
     def _read_reply(
         self,
         form: JudgeReplyForm,
@@ -218,7 +207,7 @@ class JudgeGrader(BaseGrader):
         *,
         ours: bool,
         block: str | None,
-    ) -> Verdict | UnreadableReply:
+    ) -> Reading:
         """The verdict in a reply; ``ours``: the form was asked for, as schema or in ``block``."""
         cut = reply.finish_reason == "length"
         text = reply.text
@@ -227,10 +216,10 @@ class JudgeGrader(BaseGrader):
             why = "it has only thinking and no verdict" if reply.reasoning else "it is empty"
             return UnreadableReply(why=why, kind=kind)
         if not ours:
-            return cast("FreeTextForm", form).read(text, quoted=asked.untrusted, cut=cut)
+            return form.read(text, quoted=asked.untrusted, cut=cut)
         found = read_object(text, block=block, quoted=asked.untrusted, cut=cut)
         read = found if isinstance(found, UnreadableReply) else form.verdict_of(found)
-        if isinstance(read, UnreadableReply) and isinstance(form, MarkedScoreForm):
+        if isinstance(read, UnreadableReply) and form.takes_brackets:
             marked = form.read(text, quoted=asked.untrusted, cut=cut)
             return marked if isinstance(marked, Verdict) and marked.form == "brackets" else read
         return read
@@ -248,13 +237,14 @@ class JudgeGrader(BaseGrader):
             verdict, reply, spent = await (ASK_ONCE if last else self.policy).ask(put, read)
         except GradingFailure as failure:
             if failure.provenance is not None:
-                failure.provenance = _with_prompt_hash(failure.provenance, template)
+                failure.provenance = structs.replace(failure.provenance, prompt_hash=template.hash)
             raise
         source = spent[0] if len(spent) == 1 else sum_provenance(spent)
-        return JudgeOutcome(verdict, _with_prompt_hash(source, template), reply, len(spent))
+        source = structs.replace(source, prompt_hash=template.hash)
+        return JudgeOutcome(verdict, source, reply, len(spent))
 
 
-def _append_words(message: dict[str, Any], words: str) -> dict[str, Any]:
+def _append_words(message: Metadata, words: str) -> Metadata:
     """The question's last message with ``words`` after all material."""
     content = message["content"]
     if isinstance(content, str):
@@ -262,38 +252,28 @@ def _append_words(message: dict[str, Any], words: str) -> dict[str, Any]:
     return {**message, "content": [*content, {"type": "text", "text": f"\n\n{words}"}]}
 
 
-def _with_prompt_hash(provenance: Provenance, template: PromptTemplate) -> Provenance:
-    return msgspec.structs.replace(provenance, prompt_hash=template.hash)
-
-
 TemplateInput = Any
 """A :class:`~adjudge.prompts.PromptTemplate`, its messages, one text; ``None``: the shipped one."""
 
 
-def build_template(given: TemplateInput, *trusted: str) -> PromptTemplate:
-    """An author's own template; ``trusted`` fields, and the reply's form, are not fenced."""
-    ours = {REPLY_FORM, *trusted}
-    if isinstance(given, PromptTemplate):
-        return PromptTemplate(given.messages, trusted=given.trusted | ours)
-    messages = [ChatMessage("user", given)] if isinstance(given, str) else given
-    return PromptTemplate(messages, trusted=ours)
-
-
 def resolve_template(
-    given: TemplateInput, shipped: str, needs: Collection[str], *trusted: str
+    given: TemplateInput, shipped: str = "", needs: Collection[str] = ()
 ) -> PromptTemplate:
-    """``given``, else the prompt file ``shipped``; ``trusted`` fields are not fenced.
+    """``given``, an author's own, else the prompt file ``shipped``; the reply's form has no fence.
 
     Raises :class:`ConfigError` for a template without one of the fields that it ``needs``.
     """
     if given is None:
-        return load_shipped_prompt(shipped, *trusted)
-    template = build_template(given, *trusted)
+        return load_shipped_prompt(shipped)
+    messages = [ChatMessage("user", given)] if isinstance(given, str) else given
+    trusted = frozenset([REPLY_FORM])
+    if isinstance(given, PromptTemplate):
+        messages, trusted = given.messages, given.trusted | trusted
+    template = PromptTemplate(messages, trusted=trusted)
     if template.exposed:
         raise ConfigError(
             "template: a system message has fields of the sample (found: "
-            f"{', '.join(sorted(template.exposed))}). Move them to the user's message, or name "
-            "them in trusted."
+            f"{', '.join(sorted(template.exposed))}). Move them to the user's message."
         )
     for name in needs:
         if name not in template.fields:
@@ -306,7 +286,7 @@ def resolve_template(
 async def ask_judge(
     model: ChatModel,
     template: PromptTemplate | str,
-    fields: Mapping[str, Any],
+    fields: Fields,
     form: JudgeReplyForm,
     *,
     language: LanguageEnum | str = LanguageEnum.EN,
@@ -345,10 +325,10 @@ async def ask_judge(
 
 @lru_cache(maxsize=64)
 def _own_template(given: PromptTemplate | str) -> PromptTemplate:
-    return resolve_template(given, "", (REPLY_FORM,))
+    return resolve_template(given, needs=(REPLY_FORM,))
 
 
-def parse_ending(verdict: Any, template: PromptTemplate) -> Ending | None:
+def parse_ending(verdict: object, template: PromptTemplate) -> Ending | None:
     """Where ``template``'s own words put the verdict, as its author declares.
 
     Raises :class:`ConfigError` for what is no declaration, and beside ``{reply_form}``, which says
@@ -379,8 +359,6 @@ class LLMGrader(JudgeGrader):
         template: Your wording: one text, a list of messages, or in Python a ``PromptTemplate``.
         score_from: The key of the score, or several for their mean.
         score_range: The scale ``[low, high]``; a score outside is ``out_of_range``.
-        trusted: Further fields of the template that are shown without a fence.
-        variables: Values of your own for the template, without a fence.
         verdict: Without ``{reply_form}``: where the score is, ``{ line = "Score:" }`` or ``{ tag =
             "score" }``.
 
@@ -402,8 +380,6 @@ class LLMGrader(JudgeGrader):
     template: TemplateInput = None
     score_from: str | Sequence[str] | None = None
     score_range: ScoreRange | None = None
-    trusted: Sequence[str] = ()
-    variables: Mapping[str, Any] = field(default_factory=dict)
     verdict: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
@@ -413,8 +389,10 @@ class LLMGrader(JudgeGrader):
             raise ConfigError(
                 "template: is required. Write what the judge is asked, with {fields}."
             )
-        self.template = resolve_template(self.template, "", (), *self.trusted, *self.variables)
-        self.language = self.language or _first(self.template)
+        self.template = resolve_template(self.template)
+        languages = [language for language in self.template.messages if language]
+        only = languages[0] if len(languages) == 1 else LanguageEnum.EN
+        self.language = self.language or only
         description = self.description
         super().__post_init__()
         self.description = description or self.description
@@ -427,9 +405,9 @@ class LLMGrader(JudgeGrader):
         keys = [self.score_from] if isinstance(self.score_from, str) else self.score_from
         self._form = KeysForm(keys) if keys else ScoreForm(low, high, integer=False, ending=ending)
 
-    def check_fields(self, fields: Mapping[str, Any]) -> None:
+    def check_fields(self, fields: Fields) -> None:
         """Raise :class:`ConfigError` for a field of the template that a sample does not have."""
-        there = {*fields, *self.variables, REPLY_FORM} - {"draw"}
+        there = {*fields, REPLY_FORM} - {"draw"}
         if there & {"prompt", "messages", "history"}:  # what `query` is made of
             there.add("query")
         for name in sorted(self.template.fields - there):
@@ -438,7 +416,7 @@ class LLMGrader(JudgeGrader):
                 f"{', '.join(sorted(there))}). Correct the template, or map a column to {name!r}."
             )
 
-    async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
+    async def aevaluate(self, draw: int = 0, **fields: object) -> GraderScore:
         """The judge's answer about a sample's fields."""
         shown = self._showing.render(fields, reads_messages=self._reads_messages)
         if shown is None:
@@ -447,13 +425,12 @@ class LLMGrader(JudgeGrader):
             query = extract_query(shown)
             if query is not None or "prompt" in shown:  # a blank one is shown as `{prompt}` is
                 shown["query"] = shown["prompt"] if query is None else query
-        values = {**shown, **self.variables}
-        for name in self.template.fields & values.keys():
-            if values[name] is None:  # a null of a table with gaps is nothing to be judged
+        for name in self.template.fields & shown.keys():
+            if shown[name] is None:  # a null of a table with gaps is nothing to be judged
                 raise missing_field_failure([name], shown)
         try:
             told = await self._ask(
-                self.template, values, self._form, draw=draw, group=get_group_name(fields)
+                self.template, shown, self._form, draw=draw, group=get_group_name(fields)
             )
         except GradingFailure as failure:
             raise _with_hint(failure, self._form) from None
@@ -478,9 +455,3 @@ def _with_hint(failure: GradingFailure, form: KeysForm | ScoreForm) -> GradingFa
         failure.metadata,
         provenance=failure.provenance,
     )
-
-
-def _first(template: PromptTemplate) -> LanguageEnum:
-    """The only language of a template, else English."""
-    languages = [language for language in template.languages if language]
-    return LanguageEnum(languages[0]) if len(languages) == 1 else LanguageEnum.EN

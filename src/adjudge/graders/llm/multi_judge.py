@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import median, pstdev
-from typing import Annotated, Any
+from typing import Annotated
 
-from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.base import (
     BaseGrader,
     Between,
@@ -55,11 +55,6 @@ def reduce_values(values: Sequence[float], how: Reduce, *, gate: bool = False) -
     return min(tied) if gate else median(tied)
 
 
-def modal_share(values: Sequence[float]) -> float:
-    """The share of the most frequent value."""
-    return max(Counter(values).values()) / len(values)
-
-
 _MOST_VOTES = 100
 _MemberAnswer = GraderScore | GraderRank
 
@@ -94,11 +89,10 @@ class MultiJudge(BaseGrader):
         votes: int = 1,
         reduce: Reduce | None = None,
         quorum: int | None = None,
-        description: str = "",
     ) -> None:
         first = _check_same_question(graders)
         mode = GraderMode.LISTWISE if is_listwise(first) else GraderMode.POINTWISE
-        super().__init__(name or first.name, mode, description or first.description)
+        super().__init__(name or first.name, mode, first.description)
         self.score_range = first.score_range
         self.role = Role(first.role)
         self.reduce = self._reduction(reduce)
@@ -115,24 +109,19 @@ class MultiJudge(BaseGrader):
                 f"{self.name}: votes: the grader takes no draw, so all votes would be the same. "
                 "Leave it out."
             )
-        if quorum is not None:
-            most = Between(1, len(self._voters))
-            check_parameter("quorum", quorum, Annotated[int, most])
         self.quorum = len(self._voters) if quorum is None else quorum
+        check_parameter("quorum", self.quorum, Annotated[int, Between(1, len(self._voters))])
         self.fingerprint = ",".join(f"{label}:{one.fingerprint}" for label, one in graders.items())
 
     def _reduction(self, reduce: Reduce | None) -> Reduce:
-        reduce = ("vote" if self.role is Role.GATE else "mean") if reduce is None else reduce
+        gate, ranks = self.role is Role.GATE, self.mode is GraderMode.LISTWISE
+        reduce = ("vote" if gate else "mean") if reduce is None else reduce
         check_parameter("reduce", reduce, Reduce)
-        if self.role is Role.GATE and reduce != "vote":
+        if (gate and reduce != "vote") or (ranks and reduce == "vote"):
+            kind, allowed = ("a gate", "'vote'") if gate else ("rankings", "'mean', 'median'")
             raise ConfigError(
-                f"{self.name}: reduce: is not allowed for a gate (found {reduce!r}; "
-                "allowed: 'vote')"
-            )
-        if self.mode is GraderMode.LISTWISE and reduce not in ("mean", "median"):
-            raise ConfigError(
-                f"{self.name}: reduce: is not allowed for rankings (found {reduce!r}; "
-                "allowed: 'mean', 'median')"
+                f"{self.name}: reduce: is not allowed for {kind} (found {reduce!r}; "
+                f"allowed: {allowed})"
             )
         return reduce
 
@@ -141,12 +130,12 @@ class MultiJudge(BaseGrader):
         for grader in self.members:
             grader.check_machine()
 
-    def check_fields(self, fields: Mapping[str, Any]) -> None:
+    def check_fields(self, fields: Fields) -> None:
         """Raise :class:`ConfigError` for a field that a member's question lacks."""
         for _, member in self._voters[:: self.votes]:
             member.check_fields(fields)
 
-    async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderAnswer:
+    async def aevaluate(self, draw: int = 0, **fields: object) -> GraderAnswer:
         """Ask all members about the same fields; see the class."""
 
         async def ask(vote: int, member: BoundGrader) -> _MemberAnswer:
@@ -161,31 +150,29 @@ class MultiJudge(BaseGrader):
                 missing[member.name] = one
             else:
                 given[member.name] = one
-        if len(given) < self.quorum:
-            raise self._short(given, missing)
-        metadata: dict[str, Any] = {
+        metadata: Metadata = {
             "members": {label: _describe_answer(one) for label, one in given.items()},
-            "asked": len(self._voters),
-            "answered": len(given),
+            "missing": {label: describe_failure(one) for label, one in missing.items()},
         }
-        if missing:
-            metadata["missing"] = {
-                label: describe_failure(failure) for label, failure in missing.items()
-            }
         answers = list(given.values())
-        metadata |= _shared_cause(answers)
+        if len(given) < self.quorum:
+            raise self._short(answers, missing, metadata)
+        if not missing:
+            del metadata["missing"]
+        metadata |= {"asked": len(self._voters), "answered": len(given), **_shared_cause(answers)}
         cost = sum_costs([one.provenance for one in answers], missing.values())
         scores = [one.score for one in answers if isinstance(one, GraderScore)]
         if not scores:
             ranks = [one for one in answers if isinstance(one, GraderRank)]
             return self._ranked(ranks, metadata, cost)
         score = reduce_values(scores, self.reduce, gate=self.role is Role.GATE)
-        metadata |= {"spread": pstdev(scores), "agreement": modal_share(scores)}
+        agreement = max(Counter(scores).values()) / len(scores)
+        metadata |= {"spread": pstdev(scores), "agreement": agreement}
         reason = f"{self.reduce} of {len(scores)}"
         return GraderScore(self.name, score, reason, metadata, provenance=cost)
 
     def _ranked(
-        self, answers: Sequence[GraderRank], metadata: dict[str, Any], cost: Provenance | None
+        self, answers: Sequence[GraderRank], metadata: Metadata, cost: Provenance | None
     ) -> GraderRank:
         """The joined ranking, of the responses that all of a quorum of judges ranked."""
         whole = [one for one in answers if one.failure is None]
@@ -209,25 +196,21 @@ class MultiJudge(BaseGrader):
         )
 
     def _short(
-        self, given: Mapping[str, _MemberAnswer], missing: Mapping[str, GradingFailure]
+        self,
+        answers: Sequence[_MemberAnswer],
+        missing: Mapping[str, GradingFailure],
+        metadata: Fields,
     ) -> GradingFailure:
         """Too few answered."""
+        failures = list(missing.values())
         why = ", ".join(f"{label}: {failure.kind}" for label, failure in missing.items())
         message = (
-            f"{len(given)} of {len(self._voters)} answered, {self.quorum} needed ({why}); "
-            f"the first failure: {next(iter(missing.values()))}"
+            f"{len(answers)} of {len(self._voters)} answered, {self.quorum} needed ({why}); "
+            f"the first failure: {failures[0]}"
         )
-        metadata = {
-            "members": {label: _describe_answer(one) for label, one in given.items()},
-            "missing": {label: describe_failure(failure) for label, failure in missing.items()},
-        }
-        return join_failures(
-            list(missing.values()),
-            message,
-            metadata,
-            answered=[one.provenance for one in given.values()],
-            otherwise=ErrorKind.QUORUM,
-        )
+        answered = [one.provenance for one in answers]
+        kind = ErrorKind.QUORUM
+        return join_failures(failures, message, metadata, answered=answered, otherwise=kind)
 
 
 def _raise_failure(result: GraderResult) -> _MemberAnswer:
@@ -241,7 +224,7 @@ def _raise_failure(result: GraderResult) -> _MemberAnswer:
     )
 
 
-def _shared_cause(answers: Sequence[_MemberAnswer]) -> dict[str, Any]:
+def _shared_cause(answers: Sequence[_MemberAnswer]) -> Metadata:
     """What metadata says where nothing was judged by any member."""
     causes = {one.cause if isinstance(one, GraderScore) else None for one in answers}
     if causes == {Cause.NOT_APPLICABLE}:
@@ -249,19 +232,14 @@ def _shared_cause(answers: Sequence[_MemberAnswer]) -> dict[str, Any]:
     return {"cause": str(Cause.CANDIDATE)} if causes == {Cause.CANDIDATE} else {}
 
 
-def _describe_answer(one: _MemberAnswer) -> dict[str, Any]:
+def _describe_answer(one: _MemberAnswer) -> Metadata:
     """What the metadata keeps of a member's answer."""
-    told: dict[str, Any] = {"score": one.score} if isinstance(one, GraderScore) else {}
-    if isinstance(one, GraderRank):
-        told["rank"] = one.rank
-    if one.reason:
-        told["reason"] = one.reason
-    if one.metadata:
-        told["metadata"] = one.metadata
-    return told
+    told: Metadata = {"rank": one.rank} if isinstance(one, GraderRank) else {"score": one.score}
+    more = {"reason": one.reason, "metadata": one.metadata}
+    return told | {name: value for name, value in more.items() if value}
 
 
-def _check_same_question(graders: Any) -> BaseGrader:
+def _check_same_question(graders: object) -> BaseGrader:
     """The first grader; raises :class:`ConfigError` when they do not ask one question."""
     if not isinstance(graders, Mapping) or not graders:
         raise ConfigError(f"graders: must be a table of graders by judge (found {graders!r})")

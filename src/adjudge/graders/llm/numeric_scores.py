@@ -7,15 +7,16 @@ probabilities. ``ScalarGrader``: the output of a scalar judge (a reward model) a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import Between, check_parameter, view_text
+from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
+from adjudge.graders.base import check_parameter, view_text
 from adjudge.graders.llm.candidate_view import (
     add_query,
     get_group_name,
@@ -25,8 +26,7 @@ from adjudge.graders.llm.candidate_view import (
 from adjudge.graders.llm.judge_grader import (
     REPLY_FORM,
     JudgeGrader,
-    TemplateInput,
-    resolve_template,
+    load_shipped_prompt,
 )
 from adjudge.judges.asking import AskPolicy
 from adjudge.judges.base import Reply, ScalarReading, TokenLogprobs
@@ -46,7 +46,6 @@ _AROUND = " \t\r\n*`.\"'()[]"
 
 _LEAST_COVERAGE = 0.9
 _ROUNDING = 1e-6
-_EMPTY = "the response is empty"
 
 _FORM = {
     LanguageEnum.EN: "Reply with one of {choices} and nothing else: no reasons, no other words.",
@@ -60,35 +59,15 @@ _CRITERION = {
 }
 
 
-class _Distribution(NamedTuple):
-    """Probabilities of the scale's points at the verdict's token, as the server gave them.
-
-    ``unlisted``: what points that the server did not list can have at most, all together.
-    """
-
-    points: list[int]
-    shares: list[float]
-    unlisted: float
-
-    @property
-    def coverage(self) -> float:
-        return math.fsum(self.shares)
-
-    @property
-    def mean(self) -> float:
-        weighted = math.fsum(s * p for s, p in zip(self.points, self.shares, strict=True))
-        return weighted / self.coverage
-
-
 @dataclass(eq=False, repr=False, kw_only=True)
 class ExpectedScoreGrader(JudgeGrader):
     """The expected score under the judge's own probabilities of the points of a small scale.
 
     Fields: ``response``, and what it answers (``query``, else the conversation before the response
-    in ``messages``, else ``prompt``). Score = Σ s·p(s) / Σ p(s) over the whole numbers from ``low``
-    to ``high``, with p from the log-probabilities at the verdict's token (arXiv 2503.03064). The
-    judge writes no reason. An empty or unended response scores ``low``, the candidate's fault, and
-    no judge is asked.
+    in ``messages``, else ``prompt``). Score = Σ s·p(s) / Σ p(s) over the whole numbers of the
+    range, with p from the log-probabilities at the verdict's token (arXiv 2503.03064). The judge
+    writes no reason. An empty or unended response has the lowest score, the candidate's
+    fault, and no judge is asked.
 
     Metadata: ``probabilities``, ``coverage`` = Σ p(s), ``point`` (the one written). Raises
     ``GradingFailure``: ``unsupported`` where the judge gives no log-probabilities or thinks first;
@@ -99,50 +78,47 @@ class ExpectedScoreGrader(JudgeGrader):
     Args:
         criterion: What is rated, in your words; by default how well the response serves the
             request.
-        low: The lowest point, one digit.
-        high: The highest point, one digit.
-        template: Your question, with ``{response}`` and ``{reply_form}``.
+        score_range: The lowest and the highest point, one digit each.
     """
 
     type_name = "expected_score"
     policy = AskPolicy(repairs=False)
 
     criterion: str = ""
-    low: Annotated[int, Between(0, 8)] = 1
-    high: int = 5
-    template: TemplateInput = None
+    score_range: ScoreRange = (1.0, 5.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_parameter("high", self.high, Annotated[int, Between(self.low + 1, 9)])
         check_parameter("criterion", self.criterion, str)
-        self.score_range = (float(self.low), float(self.high))
+        digits = [point for point in range(10) if point in self.score_range]
+        if len(digits) != 2 or self.score_range[0] != digits[0]:
+            raise ConfigError(
+                "score_range: must be two digits, the lower one first (found "
+                f"{self.score_range!r}; allowed: 0 to 9)"
+            )
+        self.score_range = (float(digits[0]), float(digits[1]))
         self.criterion = self.criterion.strip() or _CRITERION[self.language]
-        self.template = resolve_template(
-            self.template, "expected_score", ("response",), "criterion"
-        )
+        self.template = load_shipped_prompt("expected_score", "criterion")
         self.fingerprint = self.template.hash
-        self._points = list(range(self.low, self.high + 1))
+        self._points = list(range(digits[0], digits[1] + 1))
 
-    async def aevaluate(self, response: Any, draw: int = 0, **fields: Any) -> GraderScore:
+    async def aevaluate(self, response: object, draw: int = 0, **fields: object) -> GraderScore:
         """Rate one response; see the class."""
-        given = {**fields, "response": response}
+        given: Metadata = {**fields, "response": response}
         seen = view_text(require_text_field(given, "response"), self.view)
         shown = self._showing.render(given)
         if seen is None or shown is None or not seen.strip():
-            unclosed = bool(response.strip())
-            return self._unclosed() if unclosed else self._candidate_fault(_EMPTY, empty=True)
+            if given["response"].strip():
+                return self._unclosed()
+            return self._candidate_fault("the response is empty", empty=True)
         if "logprobs" not in self.model.features:
             raise self._unsupported("is said to give no log-probabilities (features)")
-        words = _FORM[self.language].format(choices=self._said_points())
+        *points, last = map(str, self._points)
+        comma, either = (", ", " or ") if self.language is LanguageEnum.EN else ("、", " 或 ")
+        words = _FORM[self.language].format(choices=comma.join(points) + either + last)
         values = add_query(shown, self.template)
         values |= {"criterion": self.criterion, REPLY_FORM: words}
-        asked = self.template.render(
-            values,
-            self.language,
-            key=self.model.fence_key,
-            control_tokens=self.model.control_tokens,
-        )
+        asked = self._render(self.template, values)
 
         async def put(_: str | None) -> Reply:
             return await self.model.achat(
@@ -170,16 +146,17 @@ class ExpectedScoreGrader(JudgeGrader):
                 ErrorKind.OUT_OF_RANGE if number else ErrorKind.UNPARSABLE,
                 "the reply is not one point of the scale and nothing else",
             )
-        found = self._distribution(reply.logprobs, int(written))
+        shares, unlisted = self._distribution(reply.logprobs, int(written))
+        coverage = math.fsum(shares.values())
         metadata = {
-            "probabilities": dict(zip(map(str, found.points), found.shares, strict=True)),
-            "coverage": found.coverage,
+            "probabilities": {str(point): share for point, share in shares.items()},
+            "coverage": coverage,
             "point": int(written),
         }
-        covered, of = found.coverage, "probability"
+        covered, of = coverage, "probability"
         held = "choices" in self.model.features and "choices" not in reply.ignored
         if held and covered:
-            covered /= found.coverage + found.unlisted
+            covered /= coverage + unlisted
             of = "probability that its points can have, as far as the server lists it"
         if covered < _LEAST_COVERAGE - _ROUNDING:
             raise GradingFailure(
@@ -187,11 +164,17 @@ class ExpectedScoreGrader(JudgeGrader):
                 f"the scale has {covered:.3f} of the {of}, needed is {_LEAST_COVERAGE}",
                 metadata,
             )
-        score = min(max(found.mean, float(self._points[0])), float(self._points[-1]))
+        mean = math.fsum(point * share for point, share in shares.items()) / coverage
+        score = min(max(mean, float(self._points[0])), float(self._points[-1]))
         return Verdict(value=GraderScore(self.name, score, "", metadata))
 
-    def _distribution(self, tokens: Sequence[TokenLogprobs], point: int) -> _Distribution:
-        """The probabilities at the only token among the first that is ``point``."""
+    def _distribution(
+        self, tokens: Sequence[TokenLogprobs], point: int
+    ) -> tuple[dict[int, float], float]:
+        """The probabilities of the points at the only token among the first that is ``point``.
+
+        And what points that the server did not list can have at most, all together.
+        """
         first = tokens[:_AT_MOST]
         points = {str(one) for one in self._points}
         at = [token for token in first if token.token.strip(_BLANKS) in points]
@@ -212,20 +195,7 @@ class ExpectedScoreGrader(JudgeGrader):
         unlisted = [point for point, share in shares.items() if not share]
         # The written token is listed whatever its place, so the others say how far the list goes.
         least = min((log for token, log in logs.items() if token != at[0].token), default=0.0)
-        return _Distribution(
-            self._points,
-            list(shares.values()),
-            min(rest, len(unlisted) * math.exp(least)),
-        )
-
-    def _said_points(self) -> str:
-        english = self.language is LanguageEnum.EN
-        last = " or " if english else " 或 "
-        return (
-            (", " if english else "、").join(map(str, self._points[:-1]))
-            + last
-            + str(self._points[-1])
-        )
+        return shares, min(rest, len(unlisted) * math.exp(least))
 
     def _unsupported(self, what: str) -> GradingFailure:
         return GradingFailure(
@@ -277,7 +247,7 @@ class ScalarGrader(JudgeGrader):
                 )
             self.score_range = (0.0, 1.0)
 
-    async def aevaluate(self, **fields: Any) -> GraderScore:
+    async def aevaluate(self, **fields: object) -> GraderScore:
         """The judge's number for one response; see the class."""
         if self._showing.truncated == "judge":  # no words of ours in what it reads
             fields.pop("finish_reason", None)
@@ -286,7 +256,7 @@ class ScalarGrader(JudgeGrader):
             return self._unclosed()
         reply = await self.model.achat(_conversation(shown), group=get_group_name(fields))
         reading = self._read(reply)
-        metadata: dict[str, Any] = {}
+        metadata: Metadata = {}
         if reading.truncated:
             metadata["truncated_tokens"] = reading.truncated
         score = reading.score
@@ -299,17 +269,15 @@ class ScalarGrader(JudgeGrader):
         if reply.finish_reason != "score":
             message = _NOT_SCALAR.format(self.model.model)
             raise GradingFailure(ErrorKind.UNSUPPORTED, message, provenance=reply.provenance)
-        try:
+        with suppress(msgspec.ValidationError):  # NaN and infinity are written as null
             reading = msgspec.json.decode(reply.text, type=ScalarReading)
-        except msgspec.ValidationError:  # NaN and infinity are written as null
-            reading = None
-        if reading is None or not math.isfinite(reading.score):
-            message = "the judge's output is not a finite number"
-            raise GradingFailure(ErrorKind.OUT_OF_RANGE, message, provenance=reply.provenance)
-        return reading
+            if math.isfinite(reading.score):
+                return reading
+        message = "the judge's output is not a finite number"
+        raise GradingFailure(ErrorKind.OUT_OF_RANGE, message, provenance=reply.provenance)
 
 
-def _conversation(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _conversation(fields: Fields) -> list[Metadata]:
     """What came before, and the response as the assistant's turn."""
     before, response = read_exchange(fields)
     if isinstance(before, str):
@@ -318,9 +286,6 @@ def _conversation(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
         raise GradingFailure(
             ErrorKind.INVALID_INPUT, "the sample has neither 'messages' nor 'prompt' as text"
         )
-    if not isinstance(response, str):
-        raise GradingFailure(
-            ErrorKind.INVALID_INPUT, f"'response' is a {type(response).__name__}, must be text"
-        )
+    said = require_text_field({"response": response}, "response")
     turns = [{"role": turn["role"], "content": turn.get("content")} for turn in before]
-    return [*turns, {"role": "assistant", "content": response}]
+    return [*turns, {"role": "assistant", "content": said}]

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.base import view_text
 from adjudge.graders.llm.candidate_view import (
     CandidateView,
@@ -19,7 +19,7 @@ from adjudge.graders.llm.candidate_view import (
     get_group_name,
     is_blank,
 )
-from adjudge.graders.llm.comparison import BOTH_ORDERS, PairComparison, PairJudge, PairOrder
+from adjudge.graders.llm.comparison import BOTH_ORDERS, PairComparison, PairJudge
 from adjudge.graders.llm.judge_grader import (
     JudgeGrader,
     JudgeOutcome,
@@ -64,12 +64,12 @@ class DistinctResponses(NamedTuple):
 class ResponseGroup(NamedTuple):
     """``sample``: the fields that all members share, the question among them; ``id``: its name."""
 
-    sample: dict[str, Any]
+    sample: Metadata
     entrants: DistinctResponses
     id: str | None
 
 
-def read_group(fields: Mapping[str, Any], showing: CandidateView, draw: int) -> ResponseGroup:
+def read_group(fields: Fields, showing: CandidateView, draw: int) -> ResponseGroup:
     """The group in a listwise grader's fields, which are lists with one entry per response.
 
     ``response`` (or ``responses``) lists texts; a field that is no list of that length is shared by
@@ -78,16 +78,12 @@ def read_group(fields: Mapping[str, Any], showing: CandidateView, draw: int) -> 
     """
     members = _members(fields)
     seen = [showing.render(member) for member in members]
-    texts: list[str | None] = [
-        None
-        if one is None or is_blank(view_text(member["response"], showing.view))
-        else one["response"]
-        for member, one in zip(members, seen, strict=True)
-    ]
+    texts: list[str | None] = []
+    for member, one in zip(members, seen, strict=True):
+        blank = one is None or is_blank(view_text(member["response"], showing.view))
+        texts.append(None if one is None or blank else one["response"])
     sample = {k: v for k, v in members[0].items() if all(one.get(k) == v for one in members)}
-    sample["query"] = _shared_query(
-        [one or member for one, member in zip(seen, members, strict=True)]
-    )
+    sample["query"] = _shared_query([a or b for a, b in zip(seen, members, strict=True)])
     key = f"0:{draw}".encode()
     distinct = {text for text in texts if text is not None}
     order = sorted(distinct, key=lambda text: (compute_tag(key, text), text))
@@ -96,7 +92,7 @@ def read_group(fields: Mapping[str, Any], showing: CandidateView, draw: int) -> 
     return ResponseGroup(sample, DistinctResponses(order, places), get_group_name(sample))
 
 
-def _shared_query(members: Sequence[Mapping[str, Any]]) -> Any:
+def _shared_query(members: Sequence[Fields]) -> object:
     """What all answer: the same query or conversation, else the same prompt; else no group."""
     first, *others = map(extract_query, members)
     if all(other == first for other in others):
@@ -107,7 +103,7 @@ def _shared_query(members: Sequence[Mapping[str, Any]]) -> Any:
     return prompt
 
 
-def _members(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _members(fields: Fields) -> list[Metadata]:
     """One mapping of fields per response."""
     responses = fields.get("response", fields.get("responses"))
     if not isinstance(responses, list) or not all(isinstance(one, str) for one in responses):
@@ -137,7 +133,7 @@ class _GroupGrader(JudgeGrader):
     beyond: ClassVar[str] = ""
     """What to do about a larger group."""
 
-    async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderRank:
+    async def aevaluate(self, draw: int = 0, **fields: object) -> GraderRank:
         """Rank a group; see the class."""
         group = read_group(fields, self._showing, draw)
         n = len(group.entrants.texts)
@@ -270,10 +266,10 @@ class _PlacesForm(KeyForm):
         place = f"<place from 1 to {self.n}>" if english else f"<1 到 {self.n} 的名次>"
         return "{" + ", ".join(f'"{name}": {place}' for name in self._names) + "}"
 
-    def value_of(self, given: Any) -> Any:
+    def value_of(self, given: object) -> object:
         """See :class:`~adjudge.graders.llm.reply_forms.KeyForm`."""
-        named = isinstance(given, dict) and given.keys() == set(self._names)
-        places = places_in([given[name] for name in self._names] if named else None, self.n)
+        named = given if isinstance(given, dict) and given.keys() == set(self._names) else {}
+        places = places_in([named[name] for name in self._names if named], self.n)
         return places or UnreadableReply(why="the place for the ranking holds none")
 
 
@@ -292,34 +288,30 @@ def _expanded(template: PromptTemplate, n: int) -> PromptTemplate:
     return PromptTemplate(messages, trusted=template.trusted)
 
 
+_Pair = tuple[int, int]
+_PRIOR = 0.1
 _CLOSE = 1e-12
 _MOST_SWEEPS = 10_000
 
 
-def fit_bradley_terry(
-    wins: Mapping[tuple[int, int], float], n: int, *, prior: float = 0.1
-) -> list[float]:
+def fit_bradley_terry(wins: Mapping[_Pair, float], n: int) -> list[float]:
     """Strengths θ of ``n`` ≥ 1 players with P(i beats j) = σ(θᵢ − θⱼ): logits with mean 0.
 
     ``wins[i, j]`` ≥ 0: how often i beat j; a tie is half a win for each. Every player besides has
-    ``prior`` wins and as many losses against one opponent that all share, so that θ is finite and
-    unique for perfect records and unconnected players too; the smaller ``prior``, the closer to
-    maximum likelihood. It favours no player: all results reversed give −θ.
+    0.1 wins and as many losses against one opponent that all share, so that θ is finite and unique
+    for perfect records and unconnected players too. It favours no player: all results reversed give
+    −θ.
 
     Maximised is Σ wᵢⱼ·log σ(θᵢ − θⱼ) (Bradley and Terry, 1952). A step sets the worth πᵢ = exp θᵢ
     to Σ wᵢⱼ·πⱼ/(πᵢ + πⱼ) ÷ Σ wⱼᵢ/(πᵢ + πⱼ), player after player (Newman, 2023, "Efficient
     computation of rankings from pairwise comparisons", JMLR 24). The half of such a step in θ is a
     minorisation-maximisation, as Hunter's (2004, Annals of Statistics 32), which needs many times
-    more sweeps where records are nearly perfect. Raises ``ValueError`` for a ``prior`` that is not
-    positive.
+    more sweeps where records are nearly perfect.
 
-    >>> strong, weak = fit_bradley_terry({(0, 1): 3, (1, 0): 1}, 2, prior=1e-9)
-    >>> round(strong - weak, 6) == round(math.log(3), 6)
-    True
+    >>> [round(one, 2) for one in fit_bradley_terry({(0, 1): 3, (1, 0): 1}, 2)]
+    [0.53, -0.53]
     """
-    if not 0 < prior < math.inf:
-        raise ValueError(f"prior must be positive and finite, got {prior!r}")
-    won = [[(n, prior)] for _ in range(n)] + [[(i, prior) for i in range(n)]]
+    won = [[(n, _PRIOR)] for _ in range(n)] + [[(i, _PRIOR) for i in range(n)]]
     lost = [list(one) for one in won]
     for (i, j), count in wins.items():
         won[i].append((j, count))
@@ -338,10 +330,7 @@ def fit_bradley_terry(
     return [one - mean for one in strengths]
 
 
-_ORDERS: Mapping[str, tuple[PairOrder, ...]] = {"both": BOTH_ORDERS, "one": ("as_given",)}
 _EQUAL = 1e-9
-
-_Pair = tuple[int, int]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -381,13 +370,9 @@ class TournamentGrader(_GroupGrader, PairJudge):
         first, second = (group.entrants.texts[one] for one in pair)
         one, other = (group.entrants.places.index(place) + 1 for place in pair)
         with call_part(f"{one} against {other}"):
+            orders = BOTH_ORDERS if self.orders == "both" else BOTH_ORDERS[:1]
             return await self.compare(
-                group.sample,
-                first,
-                second,
-                orders=_ORDERS[self.orders],
-                draw=draw,
-                group=group.id,
+                group.sample, first, second, orders=orders, draw=draw, group=group.id
             )
 
     def _ranked(
@@ -402,7 +387,7 @@ class TournamentGrader(_GroupGrader, PairJudge):
         rest = {pair: one for pair, one in compared.items() if suspect not in pair}
         fitted = fit_bradley_terry(_count_wins(rest, ranked), len(ranked))
         said = [one.consistent for one in rest.values() if one.consistent is not None]
-        metadata: dict[str, Any] = {
+        metadata: Metadata = {
             "strengths": entrants.spread(dict(zip(ranked, fitted, strict=True))),
             "comparisons": len(rest),
             "failed": len(failed),

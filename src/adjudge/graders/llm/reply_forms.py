@@ -8,16 +8,18 @@ judged text cannot know. Replies that a template's author words himself are free
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import msgspec
 
 from adjudge import verdicts
+from adjudge.errors import Fields, Metadata
 from adjudge.prompts import LanguageEnum
 from adjudge.verdicts import (
     Ending,
     NumberScale,
+    Reading,
     UnreadableReply,
     Verdict,
     extract_reason,
@@ -43,25 +45,30 @@ _BLOCK = {
 }
 
 
-class JudgeReplyForm(Protocol):
-    """One kind of reply that a prompt of ours asks for; stateless."""
+class JudgeReplyForm(ABC):
+    """One kind of reply that a prompt of ours asks for; stateless.
 
-    @property
-    def schema(self) -> Mapping[str, Any]:
-        """The JSON Schema of the reply, reasons before the verdict."""
+    ``schema``: the JSON Schema of the reply, reasons before the verdict. ``required``: the keys
+    that the object must have in a reply that a template's author words himself. ``takes_brackets``:
+    ``[[1]]`` in place of the object is a verdict, too: the form of a judge's own training.
+    """
 
+    schema: Fields
+    required: Sequence[str] = ()
+    takes_brackets = False
+
+    @abstractmethod
     def example(self, language: LanguageEnum) -> str:
         """The object with placeholders, as the judge is shown it."""
 
-    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+    @abstractmethod
+    def verdict_of(self, found: Metadata) -> Reading:
         """The verdict in the object that was asked for; nothing else is one."""
 
-
-class FreeTextForm(JudgeReplyForm, Protocol):
-    """A form for replies that a template's author may word himself."""
-
-    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
+    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Reading:
         """The verdict in a reply of no form of ours."""
+        read = verdicts.read_fields(text, self.required, quoted=quoted, cut=cut)
+        return self.verdict_of(read.value) if isinstance(read, Verdict) else read
 
 
 def describe_object(form: JudgeReplyForm, language: LanguageEnum, *, as_schema: bool) -> str:
@@ -75,7 +82,7 @@ def describe_block(form: JudgeReplyForm, language: LanguageEnum, block: str) -> 
     return f"{_BLOCK[language]}\n<{block}>\n{form.example(language)}\n</{block}>"
 
 
-def build_object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+def build_object_schema(properties: Fields) -> Metadata:
     """The JSON Schema of an object that has exactly ``properties``."""
     return {
         "type": "object",
@@ -85,38 +92,34 @@ def build_object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class KeyForm:
+class KeyForm(JudgeReplyForm):
     """``{"reason", key}``: the base of forms with the verdict under one key.
 
     Derive, and define the verdict: :meth:`placeholder` and :meth:`value_of`. ``ending``: where
     the verdict is in replies that a template's author words himself.
     """
 
-    def __init__(
-        self, key: str, value_schema: Mapping[str, Any], ending: Ending | None = None
-    ) -> None:
-        self.key, self.ending = key, ending
-        self.schema: Mapping[str, Any] = build_object_schema(
-            {"reason": {"type": "string"}, key: value_schema}
-        )
-        self._examples = {
-            language: f'{{"reason": "{_WHY[language]}", "{key}": {self.placeholder(language)}}}'
-            for language in LanguageEnum
-        }
+    def __init__(self, key: str, value_schema: Fields, ending: Ending | None = None) -> None:
+        self.key, self.ending, self.required = key, ending, [key]
+        self.schema = build_object_schema({"reason": {"type": "string"}, key: value_schema})
 
+    @abstractmethod
     def placeholder(self, language: LanguageEnum) -> str:
         """The text in place of the value in the example."""
-        raise NotImplementedError
 
-    def value_of(self, given: Any) -> Any:
+    @abstractmethod
+    def value_of(self, given: object) -> object:
         """The verdict's value; an :class:`UnreadableReply` where ``given`` is invalid."""
-        raise NotImplementedError
+
+    def value_in(self, words: str) -> object:
+        """The value that words of a template's own form say; as :meth:`value_of`."""
+        return self.value_of(words)
 
     def example(self, language: LanguageEnum) -> str:
         """See :class:`JudgeReplyForm`."""
-        return self._examples[language]
+        return f'{{"reason": "{_WHY[language]}", "{self.key}": {self.placeholder(language)}}}'
 
-    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+    def verdict_of(self, found: Metadata) -> Reading:
         """See :class:`JudgeReplyForm`."""
         if (wrong := find_key_fault(found, self.key)) is not None:
             return wrong
@@ -125,26 +128,19 @@ class KeyForm:
             return value
         return Verdict(value=value, reason=extract_reason(found), form="json")
 
-    def value_in(self, words: str) -> Any:
-        """The value that words of a template's own form say; as :meth:`value_of`."""
-        return self.value_of(words)
+    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Reading:
+        """See :class:`JudgeReplyForm`."""
+        if self.ending is None:
+            return self.read_free(text, quoted=quoted, cut=cut)
+        written = verdicts.read_ending(text, self.ending, quoted=quoted, cut=cut)
+        value = written if isinstance(written, UnreadableReply) else self.value_in(written)
+        if isinstance(value, UnreadableReply):
+            return value
+        return Verdict(value=value, reason=text.strip(), form="ending")
 
-    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
-        """See :class:`FreeTextForm`."""
-        if self.ending is not None:
-            written = verdicts.read_ending(text, self.ending, quoted=quoted, cut=cut)
-            value = written if isinstance(written, UnreadableReply) else self.value_in(written)
-            if isinstance(value, UnreadableReply):
-                return value
-            return Verdict(value=value, reason=text.strip(), form="ending")
-        return self.read_free(text, quoted=quoted, cut=cut)
-
-    def read_free(
-        self, text: str, *, quoted: Sequence[str], cut: bool
-    ) -> Verdict | UnreadableReply:
+    def read_free(self, text: str, *, quoted: Sequence[str], cut: bool) -> Reading:
         """The verdict where no place was declared: the form's object."""
-        read = verdicts.read_fields(text, [self.key], quoted=quoted, cut=cut)
-        return self.verdict_of(read.value) if isinstance(read, Verdict) else read
+        return super().read(text, quoted=quoted, cut=cut)
 
 
 class ScoreForm(KeyForm):
@@ -157,9 +153,10 @@ class ScoreForm(KeyForm):
         *,
         integer: bool = True,
         ending: Ending | None = None,
+        takes_brackets: bool = False,
     ) -> None:
-        self._scale = NumberScale(low, high, integer)
-        bounds: dict[str, Any] = {"type": "integer" if integer else "number"}
+        self._scale, self.takes_brackets = NumberScale(low, high, integer), takes_brackets
+        bounds: Metadata = {"type": "integer" if integer else "number"}
         if low is not None and high is not None:
             # Not every server honours bounds of numbers; all that honour schemas honour enum.
             bounds |= _list_points(low, high, integer=integer)
@@ -175,27 +172,18 @@ class ScoreForm(KeyForm):
         words = "<{} from {:g} to {:g}>" if english else "<{1:g} 到 {2:g} 之间的{0}>"
         return words.format(kind[not integer], low, high)
 
-    def value_of(self, given: Any) -> Any:
+    def value_of(self, given: object) -> float | UnreadableReply:
         """See :class:`KeyForm`."""
         score = parse_number(given, self._scale)
         return int(score) if self._scale.integer and isinstance(score, float) else score
 
-    def value_in(self, words: str) -> Any:
+    def value_in(self, words: str) -> float | UnreadableReply:
         """See :class:`KeyForm`."""
         return self.value_of(verdicts.parse_score(words, self._scale))
 
-    def read_free(
-        self, text: str, *, quoted: Sequence[str], cut: bool
-    ) -> Verdict | UnreadableReply:
+    def read_free(self, text: str, *, quoted: Sequence[str], cut: bool) -> Reading:
         """See :class:`KeyForm`."""
-        low, high, integer = self._scale
-        return verdicts.read_score(
-            text, low=low, high=high, integer=integer, quoted=quoted, cut=cut
-        )
-
-
-class MarkedScoreForm(ScoreForm):
-    """A score that a judge may also give in a form of its own training, a mark: ``[[1]]``."""
+        return verdicts.read_score(text, **self._scale._asdict(), quoted=quoted, cut=cut)
 
 
 def _list_points(low: float, high: float, *, integer: bool) -> dict[str, list[int | float]]:
@@ -237,17 +225,15 @@ class ChoiceForm(KeyForm):
         """See :class:`KeyForm`."""
         return " | ".join(f'"{label}"' for label in self.labels)
 
-    def value_of(self, given: Any) -> Any:
+    def value_of(self, given: object) -> object:
         """See :class:`KeyForm`."""
         return self._by_name.get(str(given).strip().casefold()) or _NO_LABEL
 
-    def value_in(self, words: str) -> Any:
+    def value_in(self, words: str) -> object:
         """See :class:`KeyForm`."""
         return verdicts.find_label(words, self.labels) or _NO_LABEL
 
-    def read_free(
-        self, text: str, *, quoted: Sequence[str], cut: bool
-    ) -> Verdict | UnreadableReply:
+    def read_free(self, text: str, *, quoted: Sequence[str], cut: bool) -> Reading:
         """See :class:`KeyForm`."""
         return verdicts.read_choice(text, self.labels, quoted=quoted, cut=cut)
 
@@ -255,7 +241,7 @@ class ChoiceForm(KeyForm):
 _NO_LABEL = UnreadableReply(why="the place for the verdict holds none of the labels")
 
 
-class MarksForm:
+class MarksForm(JudgeReplyForm):
     """``{"1": {"reason", "verdict"}, …}``: one of ``labels`` for each of several criteria.
 
     ``labels``: the words for met and unmet. ``na``: ids that may also be ``N/A``.
@@ -271,14 +257,13 @@ class MarksForm:
         met, unmet = labels
         usual: dict[str, bool | None] = {met.casefold(): True, unmet.casefold(): False}
         self._marks = {one: {**usual, "n/a": None} if one in na else usual for one in ids}
-        self.schema: Mapping[str, Any] = build_object_schema(
-            {one: self._mark_schema([*labels, *(["N/A"] if one in na else [])]) for one in ids}
-        )
-
-    @staticmethod
-    def _mark_schema(labels: list[str]) -> dict[str, Any]:
-        return build_object_schema(
-            {"reason": {"type": "string"}, "verdict": {"type": "string", "enum": labels}}
+        words = {one: [*labels, *(["N/A"] if one in na else [])] for one in ids}
+        reason = {"type": "string"}
+        self.schema = build_object_schema(
+            {
+                one: build_object_schema({"reason": reason, "verdict": {**reason, "enum": enum}})
+                for one, enum in words.items()
+            }
         )
 
     def example(self, language: LanguageEnum) -> str:
@@ -288,7 +273,7 @@ class MarksForm:
         more = ", …" if len(self.ids) > 2 else ""
         return "{" + ", ".join(f'"{one}": {mark}' for one in self.ids[:2]) + more + "}"
 
-    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+    def verdict_of(self, found: Metadata) -> Reading:
         """The marks by id as ``value``: true, false, ``None`` for ``N/A``.
 
         Ids without a mark, or with a mark that is not a label, are absent. ``fields["reasons"]``
@@ -310,10 +295,10 @@ class MarksForm:
         return Verdict(value=marks, form="json", fields={"reasons": reasons})
 
 
-class FieldsForm:
+class FieldsForm(JudgeReplyForm):
     """A JSON object with the required keys of a schema that the prompt's author gave."""
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
+    def __init__(self, schema: Fields) -> None:
         self.schema = schema
         self.required = [str(key) for key in schema.get("required", ())]
 
@@ -321,16 +306,11 @@ class FieldsForm:
         """See :class:`JudgeReplyForm`."""
         return msgspec.json.encode(self.schema).decode()
 
-    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+    def verdict_of(self, found: Metadata) -> Reading:
         """See :class:`JudgeReplyForm`; the object may have keys beside the required ones."""
         if any(key not in found for key in self.required):
             return UnreadableReply(why="the object lacks a key that was asked for")
         return Verdict(value=found, reason=extract_reason(found), form="json", fields=found)
-
-    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
-        """The object in a reply that a template's author worded himself."""
-        read = verdicts.read_fields(text, self.required, quoted=quoted, cut=cut)
-        return self.verdict_of(read.value) if isinstance(read, Verdict) else read
 
 
 class KeysForm(FieldsForm):
@@ -338,9 +318,8 @@ class KeysForm(FieldsForm):
 
     def __init__(self, keys: Sequence[str]) -> None:
         number = {"type": "number"}
-        super().__init__(
-            build_object_schema({"reason": {"type": "string"}, **dict.fromkeys(keys, number)})
-        )
+        reason = {"type": "string"}
+        super().__init__(build_object_schema({"reason": reason, **dict.fromkeys(keys, number)}))
         self.required = list(keys)
 
     def example(self, language: LanguageEnum) -> str:
@@ -349,7 +328,7 @@ class KeysForm(FieldsForm):
         fields = "".join(f', "{key}": {number}' for key in self.required)
         return f'{{"reason": "{_WHY[language]}"{fields}}}'
 
-    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+    def verdict_of(self, found: Metadata) -> Reading:
         """See :class:`JudgeReplyForm`."""
         whole = super().verdict_of(found)
         if isinstance(whole, UnreadableReply):

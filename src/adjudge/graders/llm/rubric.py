@@ -15,10 +15,10 @@ from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from adjudge.engine.loop import run_all
-from adjudge.errors import FINAL, PASSING_KINDS, Cause, ErrorKind, GradingFailure
+from adjudge.errors import FINAL, PASSING_KINDS, Cause, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.llm.candidate_view import get_group_name
 from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, MarksForm, ScoreForm
@@ -36,20 +36,20 @@ from adjudge.graders.llm.rubric_question import (
     format_scale,
     load_rubric_template,
 )
-from adjudge.judges.asking import RAW_LIMIT, asking, call_part, sum_provenance
+from adjudge.judges.asking import RAW_LIMIT, asking, call_part, sum_costs, sum_provenance
 from adjudge.prompts import LanguageEnum
 from adjudge.rubrics import (
     Criterion,
     GlobalRubric,
     Incomplete,
     Mark,
+    NotEvaluable,
     Rubric,
     RubricScore,
     rubric_digest,
     score,
     subscores,
 )
-from adjudge.rubrics.rubric import Scheme
 from adjudge.types import GraderScore, Provenance
 from adjudge.verdicts import Verdict
 
@@ -64,8 +64,8 @@ def build_marks_form(criteria: Sequence[Criterion]) -> MarksForm:
 @lru_cache(maxsize=256)
 def _form(na_allowed: tuple[bool, ...]) -> MarksForm:
     """Built once for all criteria that look alike."""
-    numbers = [str(number) for number in range(1, len(na_allowed) + 1)]
-    return MarksForm(numbers, na=[n for n, na in zip(numbers, na_allowed, strict=True) if na])
+    numbers = {str(number): na for number, na in enumerate(na_allowed, 1)}
+    return MarksForm([*numbers], na=[number for number, na in numbers.items() if na])
 
 
 class RubricMarks:
@@ -74,7 +74,7 @@ class RubricMarks:
     ``notes`` go into the metadata.
     """
 
-    def __init__(self, rubric: Rubric, notes: Mapping[str, Any]) -> None:
+    def __init__(self, rubric: Rubric, notes: Fields) -> None:
         self._rubric = rubric
         self.marks: dict[str, Mark] = {}
         self._reasons: dict[str, str] = {}
@@ -92,12 +92,11 @@ class RubricMarks:
         """Add a judge's marks of ``criteria``, which its reply numbers from 1."""
         reasons = told.verdict.fields.get("reasons", {})
         for number, criterion in enumerate(criteria, start=1):
-            mark = told.verdict.value.get(str(number), _NO_MARK)
-            if mark is _NO_MARK:
+            if str(number) in told.verdict.value:
+                self.marks[criterion.id] = told.verdict.value[str(number)]
+                self._reasons[criterion.id] = str(reasons.get(str(number), ""))
+            else:
                 self._failures[criterion.id] = GradingFailure(ErrorKind.INCOMPLETE, "")
-                continue
-            self.marks[criterion.id] = mark
-            self._reasons[criterion.id] = str(reasons.get(str(number), ""))
         if self.unmarked(criteria):
             self._keep_raw(criteria, [told.reply.text])
         self._spent(told)
@@ -126,14 +125,8 @@ class RubricMarks:
             raise self._failure(outcome)
         met = sum(mark is True for mark in self.marks.values())
         total = sum(mark is not None for mark in self.marks.values())
-        metadata = {
-            "criteria": self._criterion_marks(),
-            "met": met,
-            "total": total,
-            "earned": outcome.earned,
-            "possible": outcome.possible,
-            **self._notes,
-        }
+        metadata = {"criteria": self._criterion_marks(), "met": met, "total": total}
+        metadata |= {"earned": outcome.earned, "possible": outcome.possible, **self._notes}
         outcomes = subscores(self._rubric, self.marks, "axis")
         if by_axis := {t: one.score for t, one in outcomes.items() if isinstance(one, RubricScore)}:
             metadata["subscores"] = by_axis
@@ -145,16 +138,13 @@ class RubricMarks:
             name, outcome.score, reason, metadata, provenance=sum_provenance(self._provenances)
         )
 
-    def _failure(self, outcome: Any) -> GradingFailure:
-        provenance = sum_provenance(self._provenances) if self._provenances else None
-        metadata: dict[str, Any] = {"criteria": self._criterion_marks(), **self._notes}
+    def _failure(self, outcome: Incomplete | NotEvaluable) -> GradingFailure:
+        provenance = sum_costs(self._provenances)
+        metadata: Metadata = {"criteria": self._criterion_marks(), **self._notes}
         if not outcome.missing:
-            return GradingFailure(
-                ErrorKind.INVALID_INPUT,
-                "nothing to judge: no criterion of positive points applies",
-                metadata,
-                provenance=provenance,
-            )
+            why = "nothing to judge: no criterion of positive points applies"
+            kind = ErrorKind.INVALID_INPUT
+            return GradingFailure(kind, why, metadata, provenance=provenance)
         lost = [self._failures[name] for name in outcome.missing]
         kinds = Counter(str(failure.kind) for failure in lost)
         metadata |= {"missing": list(outcome.missing), "failures": dict(kinds)}
@@ -171,25 +161,25 @@ class RubricMarks:
             metadata["raw"] = list(chain(*raw))[:_MOST_RAW]
         # Not the call that ended first: a replay must say the same. An open circuit only follows.
         told = [failure for failure in lost if str(failure)]
-        cause = min(told, key=lambda failure: _is_consequence(failure.kind), default=None)
+        cause = min(told, key=lambda failure: failure.kind is _FOLLOWS, default=None)
         if cause is not None and "status" in cause.metadata:
             metadata["status"] = cause.metadata["status"]
         # One kind is the failure's own, which whoever shows the message shows beside it.
-        why = [*(kinds if cause is None or len(kinds) > 1 else ()), *([str(cause)] * bool(cause))]
+        causes = [*(kinds if cause is None or len(kinds) > 1 else ())] + [str(cause)] * bool(cause)
         message = (
             f"{len(outcome.missing)} of {len(self._rubric.criteria)} criteria have no verdict "
-            f"({'; '.join(why)}){where}"
+            f"({'; '.join(causes)}){where}"
         )
         return GradingFailure(self._kind(kinds), message, metadata, provenance=provenance)
 
     def _kind(self, kinds: Mapping[str, int]) -> ErrorKind:
         """What the failures come to: a kind that passes makes the run ask again."""
-        found = sorted(map(ErrorKind, kinds), key=_is_consequence)
+        found = sorted(map(ErrorKind, kinds), key=lambda kind: kind is _FOLLOWS)
         if all(kind in PASSING_KINDS for kind in found) or (not self.marks and len(found) == 1):
             return found[0]
         return ErrorKind.INCOMPLETE
 
-    def _criterion_marks(self) -> dict[str, Any]:
+    def _criterion_marks(self) -> Metadata:
         return {
             criterion.id: {"met": self.marks[criterion.id], "reason": self._reasons[criterion.id]}
             for criterion in self._rubric.criteria
@@ -210,11 +200,8 @@ class RubricMarks:
             self._notes["ignored"] = sorted(ignored)
 
 
-_NO_MARK: Any = object()
-
-
-def _is_consequence(kind: ErrorKind) -> bool:
-    return kind is ErrorKind.CIRCUIT_OPEN
+_FOLLOWS = ErrorKind.CIRCUIT_OPEN
+"""The kind of calls that were not made, because others failed."""
 
 
 class RubricAsker(NamedTuple):
@@ -247,7 +234,7 @@ class RubricAsker(NamedTuple):
         """
         try:
             if criteria[0].scale == "bounded":
-                form: JudgeReplyForm = ScoreForm(0.0, 1.0, integer=False)
+                form = ScoreForm(0.0, 1.0, integer=False)
                 sheet.add_share(criteria[0], await self._tell("rubric_share", criteria, form))
                 return
             told = await self._tell("rubric", criteria, build_marks_form(criteria))
@@ -268,17 +255,14 @@ class RubricAsker(NamedTuple):
         form: JudgeReplyForm,
         *,
         last: bool = False,
-        **values: Any,
+        **values: object,
     ) -> JudgeOutcome:
         lines = format_criteria(self.rubric, criteria, self.language)
+        shown = build_criteria_fields(lines, self.language, given=self.given)
         with call_part(_part_label(criteria, len(self.rubric.criteria))):
             return await self.ask(
                 load_rubric_template(asked, self.material.shown, given=self.given),
-                {
-                    **build_criteria_fields(lines, self.language, given=self.given),
-                    **self.material.values,
-                    **values,
-                },
+                {**shown, **self.material.values, **values},
                 form,
                 draw=self.draw,
                 group=self.group,
@@ -319,8 +303,7 @@ class RubricGrader(JudgeGrader):
 
     The score is that of the formula, never normalised: −3.29 stays −3.29 without ``clip``. The
     range is the rubric's own where it is fixed. Where samples bring their rubrics it is [0, 1] with
-    ``clip`` or a scheme other than ``points``, else open below: then set ``clip = true`` or
-    ``normalise = false``.
+    ``clip``, else open below: then set ``clip = true`` or ``normalise = false``.
 
     Criteria that a reply leaves out are asked for once more. What then has no mark leaves the score
     missing: ``incomplete``, with ``low``, ``high``, the marks, ``missing`` and ``failures`` in the
@@ -337,8 +320,6 @@ class RubricGrader(JudgeGrader):
         criteria: The criteria themselves, in any shape of a rubric.
         part: Which rubric of a bundle: ``outcome`` or ``events``.
         field: The column with each sample's own rubric, a dotted path.
-        scheme: The formula, in place of the rubric's own: ``auto``, ``points``, ``weights``,
-            ``categories``.
         clip: A negative score becomes 0; in place of the rubric's own.
         ask: ``all`` criteria in one call, ``chunks`` of 10, or ``each`` in its own.
         show: ``response``, ``trajectory`` (all messages) or ``event``; ``auto``: event, else
@@ -365,27 +346,18 @@ class RubricGrader(JudgeGrader):
     criteria: Any = None
     part: RubricPart = "outcome"
     field: str = "rubric"
-    scheme: Scheme = "auto"
     clip: bool = False
     ask: AskMode = "all"
     show: ShowMode = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.source = RubricSource(
-            self.rubric,
-            self.rubric_id,
-            self.rubric_dir,
-            self.criteria,
-            self.part,
-            self.field,
-            self.scheme,
-            self.clip,
-        )
+        given = (self.rubric, self.rubric_id, self.rubric_dir, self.criteria)
+        self.source = RubricSource(*given, self.part, self.field, self.clip)
         self.score_range = self.source.score_range
         self.fingerprint = _fingerprint(self.source.fixed)
 
-    async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
+    async def aevaluate(self, draw: int = 0, **fields: object) -> GraderScore:
         """The score of a sample's fields by its rubric."""
         rubric = self.source.of(fields)
         material = RubricReader(fields, self._showing).read(self.show)
@@ -394,15 +366,8 @@ class RubricGrader(JudgeGrader):
             why = _EMPTY_REASONS[material.unsaid]
             return GraderScore(self.name, rubric.score_range[0], why, metadata)
         self._log_call(fields)
-        asking = RubricAsker(
-            self._ask,
-            rubric,
-            material,
-            self.language,
-            given=self.source.fixed is None,
-            draw=draw,
-            group=get_group_name(fields),
-        )
+        given, group = self.source.fixed is None, get_group_name(fields)
+        asking = RubricAsker(self._ask, rubric, material, self.language, given, draw, group)
         if isinstance(rubric, GlobalRubric):
             told = await asking.one_score(rubric)
             score, reason = float(told.verdict.value), told.verdict.reason
@@ -418,7 +383,7 @@ class RubricGrader(JudgeGrader):
         chunks = [marked[at : at + size] for at in range(0, len(marked), max(size, 1))]
         return chunks + [[one] for one in rubric.criteria if one.scale == "bounded"]
 
-    def _log_call(self, fields: Mapping[str, Any]) -> None:
+    def _log_call(self, fields: Fields) -> None:
         if _log.isEnabledFor(logging.INFO):
             policy = fields.get("policy", fields.get("policy_name"))
             _log.info(
@@ -432,10 +397,10 @@ class RubricGrader(JudgeGrader):
 
 def _fingerprint(rubric: SingleRubric | None) -> str:
     """Of the rubric and of every prompt text."""
-    asked: tuple[QuestionKind, ...] = ("rubric", "rubric_score", "rubric_share")
-    shown: tuple[ShownPart, ...] = ("response", "trajectory", "event")
-    given = rubric is None
-    texts = [load_rubric_template(a, s, given=given).hash for a in asked for s in shown]
-    return sha256(
-        "".join([*texts, "" if rubric is None else rubric_digest(rubric)]).encode()
-    ).hexdigest()
+    texts = [
+        load_rubric_template(asked, shown, given=rubric is None).hash
+        for asked in get_args(QuestionKind)
+        for shown in get_args(ShownPart)
+    ]
+    own = "" if rubric is None else rubric_digest(rubric)
+    return sha256("".join([*texts, own]).encode()).hexdigest()

@@ -12,11 +12,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeGuard
 
 import msgspec
 
-from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.llm.candidate_view import (
     CandidateView,
     is_blank,
@@ -27,6 +27,7 @@ from adjudge.graders.llm.candidate_view import (
 from adjudge.graders.llm.judge_grader import REPLY_FORM, load_shipped_prompt
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.rubrics import (
+    AnyRubric,
     Criterion,
     GlobalRubric,
     Rubric,
@@ -37,7 +38,6 @@ from adjudge.rubrics import (
     rubric_from,
     score_range,
 )
-from adjudge.rubrics.rubric import Scheme
 from adjudge.types import MISSING, ScoreRange, get_path
 
 ShowMode = Literal["auto", "response", "trajectory", "event"]
@@ -56,14 +56,14 @@ class RubricMaterial(msgspec.Struct, frozen=True):
     """
 
     shown: ShownPart
-    values: dict[str, Any] = {}
+    values: Metadata = {}
     unsaid: EmptyReason = ""
 
 
 class RubricReader(NamedTuple):
     """Reads what the judge of a rubric sees of a sample's ``fields``."""
 
-    fields: Mapping[str, Any]
+    fields: Fields
     showing: CandidateView
 
     def read(self, show: ShowMode) -> RubricMaterial:
@@ -80,20 +80,18 @@ class RubricReader(NamedTuple):
         return self._read_trajectory() if shown == "trajectory" else self._read_response()
 
     def _choose(self) -> ShownPart:
-        event = self.fields.get("event")
+        event, turns = self.fields.get("event"), self.fields.get("messages")
         # A column that happens to be called so is no event of a trajectory.
         if _is_event(event) or (event is not None and isinstance(self.fields.get("events"), list)):
             return "event"
-        messages = self.fields.get("messages")
-        turns = messages if isinstance(messages, list) else ()
-        acts = any(
-            isinstance(turn, Mapping)
-            and (turn.get("tool_calls") or turn.get("role") in ("tool", "function"))
+        acts = isinstance(turns, list) and any(
+            turn.get("tool_calls") or turn.get("role") in ("tool", "function")
             for turn in turns
+            if isinstance(turn, Mapping)
         )
         return "trajectory" if acts else "response"
 
-    def _render(self, **shown: Any) -> dict[str, Any] | None:
+    def _render(self, **shown: object) -> Metadata | None:
         """``shown`` under the grader's view, with a note where the rollout was cut."""
         return self.showing.render({**shown, "finish_reason": self.fields.get("finish_reason")})
 
@@ -101,16 +99,15 @@ class RubricReader(NamedTuple):
         conversation, response = read_exchange(self.fields)
         if response is None:
             raise missing_field_failure(["response"], self.fields)
-        ended = self._render(response=response)
-        seen = ended or self._render(response="") or {}
+        seen = self._render(response=response) or self._render(response="") or {}
         values = {"conversation": self._past(conversation), "response": seen["response"]}
         said = self.showing.render({"response": response})
-        if ended is None or said is None:
+        if said is None:
             return RubricMaterial("response", values, unsaid="unclosed_think")
         blank = is_blank(said["response"])
         return RubricMaterial("response", values, unsaid="empty" if blank else "")
 
-    def _past(self, turns: Any) -> Any:
+    def _past(self, turns: object) -> object:
         """What went before, each turn as it is shown; it need not end in an answer."""
         if not isinstance(turns, list):
             return turns
@@ -128,7 +125,7 @@ class RubricReader(NamedTuple):
         values = {"trajectory": [*seen["messages"], *self._cut_note()]}
         return RubricMaterial("trajectory", values, unsaid="unclosed_think" if unclosed else "")
 
-    def _cut_note(self) -> list[Any]:
+    def _cut_note(self) -> list[Metadata]:
         """What a judge is told of a rollout that was cut, as a turn of its own."""
         note = (self._render(response="") or {}).get("response")
         return [{"role": "note", "content": note}] if note else []
@@ -155,7 +152,7 @@ class RubricReader(NamedTuple):
         return RubricMaterial("event", {"history": past, "event": shown}, unsaid=unsaid)
 
 
-def _is_event(event: Any) -> bool:
+def _is_event(event: object) -> TypeGuard[Fields]:
     """Whether it is one of :func:`adjudge.messages.split_events`."""
     return isinstance(event, Mapping) and event.keys() >= _EVENT_KEYS
 
@@ -201,7 +198,7 @@ def _text(name: str, language: LanguageEnum) -> str:
     return str(load_shipped_prompt(name).messages[language][0].content)
 
 
-def build_criteria_fields(lines: str, language: LanguageEnum, *, given: bool) -> dict[str, Any]:
+def build_criteria_fields(lines: str, language: LanguageEnum, *, given: bool) -> Metadata:
     """The prompt's fields for the criteria: in the static part, or in the sample's own fence."""
     if given:
         return {"criteria": _GIVEN[language], "sample_criteria": lines}
@@ -247,8 +244,8 @@ class RubricSource:
     One of ``rubric`` (a file), ``rubric_id`` (looked up under ``rubric_dir``) or ``criteria`` (data
     of any shape that :func:`adjudge.rubrics.parse_rubric` reads, or a rubric object) makes it
     *fixed*; else it is read from each sample's column ``field``. ``part``: which rubric of a
-    bundle. ``scheme`` other than ``auto``, and ``clip``, take the place of the rubric's own.
-    Raises :class:`ConfigError`.
+    bundle. ``clip``: a negative score becomes 0, whatever the rubric says. Raises
+    :class:`ConfigError`.
     """
 
     def __init__(
@@ -256,10 +253,9 @@ class RubricSource:
         rubric: Path | None,
         rubric_id: str | None,
         rubric_dir: Path,
-        criteria: Any,
+        criteria: object,
         part: RubricPart,
         field: str,
-        scheme: Scheme,
         clip: bool,
     ) -> None:
         given = {"rubric": rubric, "rubric_id": rubric_id, "criteria": criteria}
@@ -268,19 +264,19 @@ class RubricSource:
             raise ConfigError(
                 f"{' and '.join(named)}: each is a rubric, and one is needed. Give one of them."
             )
-        self.field, self.scheme, self.clip = field, scheme, clip
+        self.field, self.clip = field, clip
         self.fixed: SingleRubric | None = None
-        found, where = criteria, "criteria"
         if rubric is not None:
-            found, where = load_rubric(rubric), str(rubric)
+            self.fixed = self._settled(_part(load_rubric(rubric), part), str(rubric))
         elif rubric_id is not None:
-            found, where = find_bundle(rubric_id, rubric_dir), f"rubric_id {rubric_id!r}"
-        elif not isinstance(criteria, Rubric | GlobalRubric | RubricBundle | None):
-            found = parse_rubric(criteria, where=where)
-        if found is not None:
-            self.fixed = self._settled(_part(found, part), where)
+            bundle = find_bundle(rubric_id, rubric_dir)
+            self.fixed = self._settled(_part(bundle, part), f"rubric_id {rubric_id!r}")
+        elif criteria is not None:
+            if not isinstance(criteria, Rubric | GlobalRubric | RubricBundle):
+                criteria = parse_rubric(criteria, where="criteria")
+            self.fixed = self._settled(_part(criteria, part), "criteria")
 
-    def of(self, fields: Mapping[str, Any]) -> SingleRubric:
+    def of(self, fields: Fields) -> SingleRubric:
         """The fixed rubric, else the sample's own.
 
         Raises ``GradingFailure(invalid_input)`` where the sample has none, or one that cannot be
@@ -309,25 +305,16 @@ class RubricSource:
             return self.fixed.score_range
         if self.fixed is not None:
             return score_range(self.fixed) or (None, 1.0)
-        bounded = self.clip or self.scheme in ("weights", "categories")
-        return (0.0 if bounded else None), 1.0
+        return (0.0 if self.clip else None), 1.0
 
     def _settled(self, rubric: SingleRubric, where: str) -> SingleRubric:
         """``rubric`` under the grader's own settings."""
         if isinstance(rubric, GlobalRubric):
-            if self.scheme != "auto" or self.clip:
-                raise ConfigError(
-                    f"{where}: the rubric has one score, so scheme and clip do not "
-                    "apply. Leave them out."
-                )
-            return rubric
-        try:
-            if self.scheme != "auto":
-                rubric = dataclasses.replace(rubric, scheme=self.scheme)
             if self.clip:
-                rubric = dataclasses.replace(rubric, clip=True)
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from None
+                raise ConfigError(f"{where}: has one score, so clip does not apply. Leave it out.")
+            return rubric
+        if self.clip:
+            rubric = dataclasses.replace(rubric, clip=True)
         if score_range(rubric) is None:
             raise ConfigError(
                 f"{where}: no criterion has positive points, so no score can be earned. Give one "
@@ -336,7 +323,7 @@ class RubricSource:
         return rubric
 
 
-def _part(rubric: Rubric | GlobalRubric | RubricBundle, part: RubricPart) -> SingleRubric:
+def _part(rubric: AnyRubric, part: RubricPart) -> SingleRubric:
     if not isinstance(rubric, RubricBundle):
         return rubric
     chosen = rubric.for_outcome if part == "outcome" else rubric.events

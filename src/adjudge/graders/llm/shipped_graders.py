@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from adjudge.errors import GradingFailure
+from adjudge.errors import Fields, GradingFailure, Metadata
 from adjudge.graders.base import view_text
 from adjudge.graders.llm.candidate_view import (
     Transcript,
@@ -46,7 +46,7 @@ from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.types import GraderScore
 
-PromptValues = dict[str, Any]
+PromptValues = Metadata
 """What a judge is shown, by the prompt's field."""
 
 _FIELD_ALIASES = {
@@ -83,7 +83,7 @@ class ShippedGrader(JudgeGrader):
         self._score_form = ScoreForm(*self.score_range)
         self.fingerprint = load_shipped_prompt(self.type_name, *self.trusted).hash
 
-    async def aevaluate(self, *, draw: int = 0, **fields: Any) -> GraderScore:
+    async def aevaluate(self, *, draw: int = 0, **fields: object) -> GraderScore:
         """The judge's score of a sample's fields; the class says which, and what is raised."""
         values = self._material(fields)
         if isinstance(values, str):
@@ -103,7 +103,7 @@ class ShippedGrader(JudgeGrader):
             raise
         return self._scored(told)
 
-    def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
+    def _material(self, fields: Fields) -> PromptValues | str:
         """What the judge is shown; or ``unclosed_think`` or ``empty``, when that is nothing."""
         raise NotImplementedError
 
@@ -111,14 +111,14 @@ class ShippedGrader(JudgeGrader):
         """What the reply must look like."""
         return self._score_form
 
-    def _failure_metadata(self, form: JudgeReplyForm) -> Mapping[str, Any]:  # noqa: ARG002  (the usual form holds nothing)
+    def _failure_metadata(self, form: JudgeReplyForm) -> Fields:  # noqa: ARG002  (the usual form holds nothing)
         """What replies without a verdict still tell; for the failure's metadata."""
         return {}
 
     def _scored(self, told: JudgeOutcome) -> GraderScore:
         return self._score(float(told.verdict.value), told, {})
 
-    def _score(self, score: float, told: JudgeOutcome, metadata: Mapping[str, Any]) -> GraderScore:
+    def _score(self, score: float, told: JudgeOutcome, metadata: Fields) -> GraderScore:
         notes = {**metadata, **told.notes}
         return self._result(score, told.verdict.reason, notes, told.provenance)
 
@@ -126,7 +126,7 @@ class ShippedGrader(JudgeGrader):
         reason = f"no judge was asked: {_EMPTY_REASONS[why]}"
         return self._candidate_fault(reason, **{why: True})
 
-    def _turns(self, fields: Mapping[str, Any]) -> Transcript:
+    def _turns(self, fields: Fields) -> Transcript:
         messages = fields.get("messages")
         return [] if messages is None else read_turns(messages)
 
@@ -135,23 +135,31 @@ class ShippedGrader(JudgeGrader):
         shown = self._showing.render({"messages": turns})
         return turns[:-1] if shown is None else list(shown["messages"])
 
-    def _query_from_turns(self, fields: Mapping[str, Any], before: Transcript) -> Any:
-        """The query of a sample without one: the conversation ``before``, or the prompt."""
-        history = fields.get("history")
-        if isinstance(history, list) and history:
-            before = read_turns(history)
-        return conversation_query(self._past(before)) or fields.get("prompt")
+    def _values_with_query(self, fields: Fields, before: Transcript) -> PromptValues:
+        """The same; a sample's query is else the conversation ``before``, or the prompt.
 
-    def _prompt_values(self, fields: Mapping[str, Any]) -> PromptValues:
+        Raises ``GradingFailure(invalid_input)`` for a field that is lacking.
+        """
+        values = self._prompt_values(fields)
+        if "query" not in values:
+            history = fields.get("history")
+            if isinstance(history, list) and history:
+                before = read_turns(history)
+            query = conversation_query(self._past(before)) or fields.get("prompt")
+            values |= {} if is_blank(query) else {"query": query}
+        self._require(values, fields)
+        return values
+
+    def _prompt_values(self, fields: Fields) -> PromptValues:
         """The fields that this grader takes, under the names of its prompt."""
         found = {}
         for name in (*self.needs, *self.needs_any, *self.takes):
             value = first_present(fields, _FIELD_ALIASES.get(name) or (name,))
             if value is not None:
-                found[name] = value
+                found[name] = join_lines(value) if name == "tool_definitions" else value
         return found
 
-    def _require(self, values: PromptValues, fields: Mapping[str, Any]) -> None:
+    def _require(self, values: PromptValues, fields: Fields) -> None:
         """Raise ``GradingFailure(invalid_input)`` for a field that is lacking."""
         for name in self.needs:
             if name not in values:
@@ -172,8 +180,8 @@ def trim_shipped_prompt(
     kept = frozenset((REPLY_FORM, *fields))
     fitted = PromptTemplate(
         {
-            language: [_trim_message(message, kept) for message in whole.to_messages(language)]
-            for language in whole.languages
+            language: [_trim_message(message, kept) for message in messages]
+            for language, messages in whole.messages.items()
         },
         trusted=whole.trusted,
     )
@@ -184,11 +192,9 @@ def trim_shipped_prompt(
 def _trim_message(message: ChatMessage, kept: frozenset[str]) -> ChatMessage:
     if message.role == "system" or not isinstance(message.content, str):
         return message
-    parts = message.content.split("\n\n")
-    return ChatMessage(
-        message.role,
-        "\n\n".join(p for p in parts if PromptTemplate([ChatMessage("user", p)]).fields <= kept),
-    )
+    parts = [ChatMessage("user", part) for part in message.content.split("\n\n")]
+    shown = [str(part.content) for part in parts if PromptTemplate([part]).fields <= kept]
+    return ChatMessage(message.role, "\n\n".join(shown))
 
 
 class QualityGrader(ShippedGrader):
@@ -196,17 +202,12 @@ class QualityGrader(ShippedGrader):
 
     takes: ClassVar[tuple[str, ...]] = ("query", "context", "reference")
 
-    def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
+    def _material(self, fields: Fields) -> PromptValues | str:
         turns = self._turns(fields)
         place, response = split_question(turns, _own_response(fields.get("response")))
         if response is None:
             raise missing_field_failure(("response", "messages"), fields)
-        values = self._prompt_values(fields)
-        if "query" not in values and not is_blank(
-            query := self._query_from_turns(fields, turns[:place])
-        ):
-            values["query"] = query
-        self._require(values, fields)
+        values = self._values_with_query(fields, turns[:place])
         seen = {"response": response, "finish_reason": fields.get("finish_reason")}
         shown = self._showing.render(seen)
         if shown is None:
@@ -217,13 +218,12 @@ class QualityGrader(ShippedGrader):
         return "empty" if is_blank(said) else {**values, "response": shown["response"]}
 
 
-def _own_response(response: Any) -> Any:
+def _own_response(response: object) -> object:
     """A sample's response; of one that is chat messages, the last thing said."""
-    if isinstance(response, list) and response:
-        roles = ["role" in one for one in response if isinstance(one, Mapping)]
-        if len(roles) == len(response) and all(roles):
-            return split_question(read_turns(response), None)[1]
-    return response
+    if not isinstance(response, list) or not response:
+        return response
+    chat = all(isinstance(one, Mapping) and "role" in one for one in response)
+    return split_question(read_turns(response), None)[1] if chat else response
 
 
 class RelevanceGrader(QualityGrader):
@@ -320,15 +320,10 @@ class ToolSelectionGrader(ShippedGrader):
     needs = ("tool_definitions", "query")
     takes = ("context",)
 
-    def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
+    def _material(self, fields: Fields) -> PromptValues | str:
         turns = self._turns(fields)
         first = count_opening_turns(turns)
-        values = self._prompt_values(fields)
-        if "query" not in values and not is_blank(
-            query := self._query_from_turns(fields, turns[:first])
-        ):
-            values["query"] = query
-        self._require(values, fields)
+        values = self._values_with_query(fields, turns[:first])
         finish = fields.get("finish_reason")
         shown = self._showing.render({"messages": turns, "finish_reason": finish})
         calls = fields.get("tool_calls")
@@ -340,11 +335,7 @@ class ToolSelectionGrader(ShippedGrader):
             calls = shown["messages"][first:]
         else:
             calls = _NO_CALL[self.language] if is_blank(calls) else join_lines(calls)
-        return {
-            **values,
-            "tool_definitions": join_lines(values["tool_definitions"]),
-            "tool_calls": calls,
-        }
+        return {**values, "tool_calls": calls}
 
 
 class _PartGrader(ShippedGrader):
@@ -352,7 +343,7 @@ class _PartGrader(ShippedGrader):
 
     score_range = (0.0, 1.0)
 
-    def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
+    def _material(self, fields: Fields) -> PromptValues | str:
         values = self._prompt_values(fields)
         turns = self._turns(fields)
         if "history" in self.needs_any and "history" not in values and turns:
@@ -379,12 +370,6 @@ class PlanFeasibilityGrader(_PartGrader):
     type_name = "plan_feasibility"
     candidate = "plan"
     takes = ("query", "context", "tool_definitions", "history", "observation", "memory")
-
-    def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
-        values = super()._material(fields)
-        if isinstance(values, dict) and "tool_definitions" in values:
-            values["tool_definitions"] = join_lines(values["tool_definitions"])
-        return values
 
 
 class ReflectionAccuracyGrader(_PartGrader):

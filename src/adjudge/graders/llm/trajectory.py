@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from adjudge.errors import ErrorKind
+from adjudge.errors import ErrorKind, Fields, Metadata
 from adjudge.graders.llm.candidate_view import (
     Transcript,
     count_opening_turns,
     find_answer_turn,
     is_blank,
-    join_lines,
     missing_field_failure,
     turn_content,
 )
@@ -27,6 +26,7 @@ from adjudge.prompts import LanguageEnum
 from adjudge.types import GraderScore
 from adjudge.verdicts import (
     NumberScale,
+    Reading,
     UnreadableReply,
     Verdict,
     extract_reason,
@@ -52,11 +52,6 @@ class RatedStep(NamedTuple):
     ratings: dict[str, int]
     reason: str
 
-    @property
-    def total(self) -> int:
-        """The sum of the ratings."""
-        return sum(self.ratings.values())
-
 
 _RATING = {"type": "integer", "enum": list(range(RATING_RANGE[0], RATING_RANGE[1] + 1))}
 _WORDS = {
@@ -77,15 +72,13 @@ _WORDS = {
 }
 
 
-class StepForm:
+class StepForm(JudgeReplyForm):
     """``{"reason", "steps": [{"step", "reason", "contribution", …}, …]}``, each step once.
 
     One object serves one question: ``rated`` has those of the last reply's steps that exist, occur
     once and have all four ratings. When a reply rates steps that do not exist, its numbering
     cannot be trusted, and ``rated`` is empty.
     """
-
-    imposed = False
 
     def __init__(self, steps: Sequence[int]) -> None:
         self.steps = list(steps)
@@ -98,7 +91,7 @@ class StepForm:
         }
         count = len(self.steps)
         rated = {"type": "array", "minItems": count, "maxItems": count}
-        self.schema: Mapping[str, Any] = build_object_schema(
+        self.schema = build_object_schema(
             {"reason": {"type": "string"}, "steps": {**rated, "items": build_object_schema(step)}}
         )
 
@@ -109,7 +102,7 @@ class StepForm:
         step = f'{{"step": {number}, "reason": "{reason}", {rated}}}'
         return f'{{"reason": "{whole}", "steps": [{step}, … <{each}>]}}'
 
-    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+    def verdict_of(self, found: Metadata) -> Reading:
         """The :class:`RatedStep` of all steps as ``value``, in order.
 
         ``incomplete`` when steps are missing, rated twice or do not exist, or lack a rating;
@@ -133,7 +126,12 @@ class StepForm:
             value=self.rated, reason=extract_reason(found), form="json", fields=found
         )
 
-    def _rate(self, given: Mapping[int, Mapping[str, Any]]) -> list[int]:
+    def find_missing(self) -> list[int]:
+        """The steps that have no ratings."""
+        rated = {one.step for one in self.rated}
+        return [step for step in self.steps if step not in rated]
+
+    def _rate(self, given: Mapping[int, Fields]) -> list[int]:
         """Fill ``rated``; the steps that have all ratings, but some outside the scale."""
         outside = []
         for step in self.steps:
@@ -157,8 +155,7 @@ class StepForm:
         if twice:
             why = "these steps are rated more than once: " + _listed(sorted(twice))
             return UnreadableReply(why=why, kind=ErrorKind.INCOMPLETE)
-        rated = {one.step for one in self.rated}
-        missing = [step for step in self.steps if step not in rated]
+        missing = self.find_missing()
         if missing and missing == outside:
             why = "ratings that are no whole number from 1 to 5, in steps: " + _listed(missing)
             return UnreadableReply(why=why, kind=ErrorKind.OUT_OF_RANGE)
@@ -168,7 +165,7 @@ class StepForm:
         return None
 
 
-def _numbered(steps: Any) -> list[tuple[int, Mapping[str, Any]]] | None:
+def _numbered(steps: object) -> list[tuple[int, Fields]] | None:
     """The objects of a list with their step's number; ``None`` for anything else."""
     if not isinstance(steps, list):
         return None
@@ -182,8 +179,7 @@ def _numbered(steps: Any) -> list[tuple[int, Mapping[str, Any]]] | None:
 
 
 def _listed(steps: Sequence[int]) -> str:
-    more = ", …" if len(steps) > _LISTED else ""
-    return ", ".join(map(str, steps[:_LISTED])) + more
+    return ", ".join(map(str, steps[:_LISTED])) + ", …" * (len(steps) > _LISTED)
 
 
 _EN, _ZH = LanguageEnum.EN, LanguageEnum.ZH
@@ -208,7 +204,7 @@ class _TrajectoryGrader(ShippedGrader):
     takes = ("query", "context", "reference", "tool_definitions")
     trusted = ("frame",)
 
-    def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
+    def _material(self, fields: Fields) -> PromptValues | str:
         if fields.get("messages") is None:
             raise missing_field_failure(("messages",), fields)
         turns = self._turns(fields)
@@ -221,8 +217,6 @@ class _TrajectoryGrader(ShippedGrader):
         values = self._prompt_values(fields)
         if "query" not in values and all(turn["role"] != "user" for turn in turns):
             values |= {} if is_blank(fields.get("prompt")) else {"query": fields["prompt"]}
-        if "tool_definitions" in values:
-            values["tool_definitions"] = join_lines(values["tool_definitions"])
         steps = _steps(turns, shown["messages"])
         frame = self._frame(len(turns), steps, cut=finish == "length")
         return {**values, "frame": frame, "messages": shown["messages"]} if steps else "empty"
@@ -294,13 +288,14 @@ class TrajectoryComprehensiveGrader(_TrajectoryGrader):
         }
         return self._score(score, told, metadata)
 
-    def _failure_metadata(self, form: JudgeReplyForm) -> Mapping[str, Any]:
+    def _failure_metadata(self, form: JudgeReplyForm) -> Fields:
         if not isinstance(form, StepForm):
             return {}
-        read = {one.step for one in form.rated}
-        missing = [step for step in form.steps if step not in read]
+        missing = form.find_missing()
         low, high = (
-            _score([*form.rated, *(_all(step, rating) for step in missing)])
+            _score(
+                form.rated + [RatedStep(n, dict.fromkeys(DIMENSIONS, rating), "") for n in missing]
+            )
             for rating in RATING_RANGE
         )
         ratings = _as_rated(form.rated)
@@ -320,7 +315,8 @@ def _steps(turns: Transcript, shown: Transcript) -> list[int]:
 
 def _score(rated: Sequence[RatedStep]) -> float:
     # All steps have as many ratings, so the mean of the four means is the mean of all.
-    return _share(sum(one.total for one in rated), len(DIMENSIONS) * len(rated))
+    total = sum(sum(one.ratings.values()) for one in rated)
+    return _share(total, len(DIMENSIONS) * len(rated))
 
 
 def _share(total: int, ratings: int) -> float:
@@ -330,10 +326,6 @@ def _share(total: int, ratings: int) -> float:
     """
     low, high = RATING_RANGE
     return (total - low * ratings) / ((high - low) * ratings)
-
-
-def _all(step: int, rating: int) -> RatedStep:
-    return RatedStep(step, dict.fromkeys(DIMENSIONS, rating), "")
 
 
 def _as_rated(rated: Sequence[RatedStep]) -> list[dict[str, int]]:
