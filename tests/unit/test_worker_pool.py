@@ -291,17 +291,16 @@ def test_cancelling_a_call_kills_its_child(asked: Asked) -> None:
 
 def test_cancelling_a_waiting_call_loses_no_slot(asked: Asked) -> None:
     async def cancel_while_waiting() -> Any:
-        await asked.pool._take_slot()
+        busy = asyncio.create_task(asked.pool.call("time:sleep", 0.1, deadline_s=30))
+        await asyncio.sleep(0)
         waiting = [asyncio.create_task(asked.pool.call(PID, 0, deadline_s=30)) for _ in range(3)]
         await asyncio.sleep(0)
         waiting[0].cancel()
-        await asyncio.sleep(0)
-        asked.pool._give_slot()
+        await busy
         waiting[1].cancel()  # it has been given the slot and does not know yet
         return await asyncio.wait_for(waiting[2], 30)
 
     assert asked.run(cancel_while_waiting()) == asked(PID, 0)
-    assert asked.pool._busy == 0
 
 
 def test_closing_ends_children_and_calls(runner: asyncio.Runner) -> None:
