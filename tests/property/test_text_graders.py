@@ -60,14 +60,14 @@ OF_RESPONSE: list[RuleGrader] = [
     LengthPenaltyGrader(unit="words"),
     SoftOverlongPunishmentGrader(max_length=20, cache_length=10, unit="chars"),
     NgramRepetitionPenaltyGrader(),
-    NgramRepetitionPenaltyGrader(n=1, penalty_threshold=0),
+    NgramRepetitionPenaltyGrader(n=1),
     LanguageGrader("en"),
 ]
 OF_REFERENCE: list[RuleGrader] = [
     *(SimilarityGrader(metric) for metric in METRICS),
     *(StringMatchGrader(m) for m in ("exact", "prefix", "suffix", "contains", "overlap")),
     JsonMatchGrader(),
-    JsonMatchGrader(measure="share", strict=False),
+    JsonMatchGrader(strict=False),
 ]
 
 
@@ -156,9 +156,8 @@ def test_json_equals_itself_in_any_spelling(value: Any, data: st.DataObject) -> 
         sort_keys=data.draw(st.booleans()),
     )
     assume("Infinity" not in spelled)
-    for grader in (JsonMatchGrader(), JsonMatchGrader(measure="share")):
-        reference = json.dumps(value) if isinstance(value, str | None) else value
-        assert grader.evaluate(spelled, reference).score == 1.0
+    reference = json.dumps(value) if isinstance(value, str | None) else value
+    assert JsonMatchGrader().evaluate(spelled, reference).score == 1.0
 
 
 def same(one: Any, other: Any) -> bool:
@@ -184,11 +183,7 @@ small_values = st.recursive(
 @given(one=small_values, other=small_values)
 def test_json_comparison_against_recursion(one: Any, other: Any) -> None:
     ours, theirs = json.dumps(one), json.dumps(other)
-    exact = JsonMatchGrader().evaluate(ours, theirs).score
-    assert exact == float(same(one, other))
-    share = JsonMatchGrader(measure="share")
-    assert (share.evaluate(ours, theirs).score == 1.0) == (exact == 1.0)
-    assert share.evaluate(ours, theirs).score == share.evaluate(theirs, ours).score
+    assert JsonMatchGrader().evaluate(ours, theirs).score == float(same(one, other))
 
 
 @given(text=texts | json_values.map(json.dumps))

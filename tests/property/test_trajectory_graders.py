@@ -201,7 +201,6 @@ REFERENCED: list[Any] = [
     ToolCallPrecisionRecallMatchGrader("f1", match_arguments=True),
     ToolCallStepSequenceMatchGrader(),
     ToolCallStepSequenceMatchGrader(use_jaccard_similarity=False),
-    ToolCallStepSequenceMatchGrader(use_jaccard_similarity=False, strict_mode=False),
 ]
 
 

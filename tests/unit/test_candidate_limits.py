@@ -247,7 +247,6 @@ def test_a_pattern_is_found_at_the_end_of_a_long_text() -> None:
         JsonValidatorGrader(),
         JsonSchemaGrader({"uniqueItems": True}),
         JsonMatchGrader(),
-        JsonMatchGrader("share"),
     ],
 )
 def test_a_json_text_without_end_is_the_answers_fault(grader: Any) -> None:

@@ -28,7 +28,6 @@ from adjudge.types import Role
         (LengthPenaltyGrader, "penalty_rate", float("nan")),
         (LengthPenaltyGrader, "unit", "tokens"),
         (NgramRepetitionPenaltyGrader, "n", 101),
-        (NgramRepetitionPenaltyGrader, "penalty_threshold", 1.5),
         (LanguageGrader, "language", "xx"),
     ],
 )

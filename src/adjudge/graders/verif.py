@@ -145,7 +145,7 @@ async def run_checks(
     return await run_cases(
         given + _PROGRAM,
         [Case("exact", [call], encode_tree([True])) for call in calls],
-        CaseBudget(deadline_s, test_deadline_s=5.0, memory_mb=512),
+        CaseBudget(deadline_s, test_deadline_s=5.0),
         stop_early=False,
         untrusted_tests="refuse",
     )

@@ -96,7 +96,8 @@ class CodeExecutionGrader(ParametricRule):
 
     Tests run apart from the code, and expected values stay outside its sandbox. Plain values come
     back as new ones; other objects are handles without a value. A test that cannot run apart from
-    the code leaves the score missing. The interpreter is the running one with its library.
+    the code leaves the score missing. The interpreter is the running one with its library, in 512
+    MB of address space.
 
     Raises ``GradingFailure``: ``unsupported`` without a sandbox and for tests that cannot run apart
     from the code (``suspect`` where that was seen only when the test ran), ``invalid_input``
@@ -108,7 +109,6 @@ class CodeExecutionGrader(ParametricRule):
         deadline_s: Wall-clock seconds for all tests of a sample; waiting for a processor does not
             count.
         test_deadline_s: Wall-clock seconds for each test.
-        memory_mb: Address space.
         untrusted_tests: ``refuse``, or ``allow``: such tests run beside the code, which can fake a
             pass (``trusted = false``).
     """
@@ -120,12 +120,11 @@ class CodeExecutionGrader(ParametricRule):
     function: str = ""
     deadline_s: Annotated[float, Between(0.1, 3600)] = 30.0
     test_deadline_s: Annotated[float, Between(0.1, 3600)] = 5.0
-    memory_mb: Annotated[int, Between(64, 1 << 20)] = 512
     untrusted_tests: UntrustedTests = "refuse"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.budget = CaseBudget(self.deadline_s, self.test_deadline_s, self.memory_mb)
+        self.budget = CaseBudget(self.deadline_s, self.test_deadline_s)
 
     def check_machine(self) -> None:
         """There is a sandbox."""

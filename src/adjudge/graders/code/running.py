@@ -50,7 +50,7 @@ _START = f"import marshal\nexec(marshal.loads(open({_PROGRAM!r}, 'rb').read()))"
 _RunReports = dict[int, "CaseOutcome | str"]
 """What a run tells: outcomes, or why a test must stand beside the code."""
 _Run = Callable[
-    [str, Sequence[Case], list[int], float, "CaseBudget"], Awaitable[tuple[float, _RunReports]]
+    [str, Sequence[Case], list[int], float], Awaitable[tuple[SandboxResult, _RunReports]]
 ]
 
 # One queue for all graders: programs at a time are bounded by the machine, not by the spec.
@@ -59,11 +59,10 @@ _sandbox = Sandbox()
 
 @dataclass(frozen=True)
 class CaseBudget:
-    """Wall-clock seconds for all tests of a sample and for each; address space in MB."""
+    """Wall-clock seconds for all tests of a sample and for each."""
 
     deadline_s: float
     test_deadline_s: float
-    memory_mb: int
 
 
 @dataclass(frozen=True)
@@ -113,8 +112,10 @@ async def run_cases(
         run = _run_of(cases[pending[0]])
         batch = [index for index in pending if _run_of(cases[index]) is run]
         deadline_s = min(left_s, budget.test_deadline_s)
-        used_s, news = await run(source, cases, batch, deadline_s, budget)
-        left_s -= used_s
+        result, news = await run(source, cases, batch, deadline_s)
+        left_s -= result.duration_s
+        if batch[0] not in news:
+            news[batch[0]] = _unfinished(result, deadline_s)
         outcomes |= {index: one for index, one in news.items() if isinstance(one, CaseOutcome)}
         failed = not all(outcome.passed for outcome in outcomes.values())
         for index, one in news.items():
@@ -130,28 +131,28 @@ def _run_of(case: Case) -> _Run:
 
 
 async def _run_stdio(
-    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: CaseBudget
-) -> tuple[float, _RunReports]:
+    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float
+) -> tuple[SandboxResult, _RunReports]:
     index, case = batch[0], cases[batch[0]]
     most = _OUTPUT_LIMIT + 2 * len(case.expected)
-    limits = SandboxLimits(deadline_s, budget.memory_mb, output_bytes=most)
+    limits = SandboxLimits(deadline_s, output_bytes=most)
     result = await _sandbox.run(
         _STDIO_DRIVER, limits, stdin=case.request, files={CANDIDATE_FILE: source}
     )
     if result.timed_out or result.truncated or result.exit_code != 0:
-        return result.duration_s, {index: _unfinished(result, deadline_s)}
+        return result, {}
     good = same_output(result.stdout.decode("utf-8", "replace"), case.expected)
     outcome = CaseOutcome(good, "passed" if good else "wrong answer", _stderr(result))
-    return result.duration_s, {index: outcome}
+    return result, {index: outcome}
 
 
 async def _run_calls(
-    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: CaseBudget
-) -> tuple[float, _RunReports]:
+    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float
+) -> tuple[SandboxResult, _RunReports]:
     secret = secrets.token_hex(16)
     result = await _sandbox.run(
         _START,
-        SandboxLimits(deadline_s, budget.memory_mb),
+        SandboxLimits(deadline_s),
         stdin="".join(_request(index, cases[index], secret) for index in batch).encode(),
         files=_candidate(source),
     )
@@ -159,24 +160,20 @@ async def _run_calls(
     for index, kind, value in _reports(result.stdout, batch):
         outcome = _judge_value(cases[index], kind, value, secret)
         news[index] = outcome if outcome.passed else replace(outcome, stderr=_stderr(result))
-    if batch[0] not in news:
-        news[batch[0]] = _unfinished(result, deadline_s)
-    return result.duration_s, news
+    return result, news
 
 
 async def _run_tests(
-    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: CaseBudget
-) -> tuple[float, _RunReports]:
+    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float
+) -> tuple[SandboxResult, _RunReports]:
     tests = json.dumps([[index, *cases[index].request] for index in batch])
     result, candidate = await _sandbox.run_pair(
         _START,
         _START,
-        SandboxLimits(deadline_s, budget.memory_mb, _DISK_MB + (len(tests) >> 20)),
+        SandboxLimits(deadline_s, disk_mb=_DISK_MB + (len(tests) >> 20)),
         leader_files={CASES_FILE: tests, _PROGRAM: _program("tester", "run")},
         helper_files=_candidate(source),
     )
-    # The tests' program ends with 1 when the candidate has ended.
-    ended = candidate if candidate and result.exit_code == 1 else result
     stderr = "\n".join(filter(None, [_stderr(one) for one in (candidate, result) if one]))
     news: _RunReports = {}
     for index, kind, text in _reports(result.stdout, batch):
@@ -186,9 +183,9 @@ async def _run_tests(
             news[index] = CaseOutcome(True, "passed")
         else:
             news[index] = CaseOutcome(False, shorten_text(text), stderr)
-    if batch[0] not in news:
-        news[batch[0]] = _unfinished(ended, deadline_s)
-    return result.duration_s, news
+    # The tests' program ends with 1 when the candidate has ended.
+    ended = candidate if candidate and result.exit_code == 1 else result
+    return replace(ended, duration_s=result.duration_s), news
 
 
 @functools.cache

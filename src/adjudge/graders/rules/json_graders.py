@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
 from adjudge.engine.processes import get_pool
 from adjudge.errors import LACKED, CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
@@ -182,35 +182,28 @@ def _keys(value: Any) -> Iterator[str]:
 
 
 _Path = tuple[str | int, ...]
-_Measure = Literal["exact", "share"]
 
 
 @dataclass(eq=False, repr=False)
 class JsonMatchGrader(_JsonGrader):
-    """How far the JSON of the response equals the reference: 1 or 0, or the share of its leaves.
+    """1 when the JSON of the response equals the reference, else 0.
 
     Fields: ``response`` and ``reference`` (JSON text or the value; ``null`` as text). What is not
     JSON scores 0; more than 200,000 characters are 0 with ``cause = "candidate"``. The order
     of members is ignored, 1 equals 1.0, true differs from 1, a missing member differs from
     ``null``, and letters are composed (Unicode's form C). Source: ``JsonMatchGrader`` of
-    py-openjudge 0.2.4, where a missing member equals ``null`` and true equals 1. Metadata of
-    ``share``: ``matched``, ``leaves``.
+    py-openjudge 0.2.4, where a missing member equals ``null`` and true equals 1.
 
     Args:
-        measure: ``exact``: 1 for equal values, else 0; ``share``: |A ∩ B| / |A ∪ B| over the
-            leaves with their paths.
         strict: As in ``json_valid``.
 
     >>> JsonMatchGrader().evaluate('{"b": 2, "a": 1.0}', '{"a": 1, "b": 2}').score
     1.0
-    >>> JsonMatchGrader(measure="share").evaluate("[1, 2, 4]", [1, 2, 3]).score
-    0.5
     """
 
     type_name = "json_match"
     score_range = (0.0, 1.0)
 
-    measure: _Measure = "exact"
     strict: bool = True
 
     def evaluate(self, response: str, reference: Any) -> GraderScore:
@@ -224,12 +217,7 @@ class JsonMatchGrader(_JsonGrader):
         if invalid is not None:
             return invalid
         has, wants = _leaves(_composed(value)), _leaves(_composed(wanted))
-        matched = sum(has.get(path) == leaf for path, leaf in wants.items())
-        leaves = len(has) + len(wants) - matched
-        if self.measure == "share":
-            reason = f"{matched} of {leaves} leaves match"
-            return self._score(matched / leaves, reason, matched=matched, leaves=leaves)
-        if matched == leaves:
+        if has == wants:
             return self._score(1.0, "equal")
         path = next(path for path in (*wants, *has) if has.get(path) != wants.get(path))
         return self._score(0.0, shorten_text(f"differs at $.{'.'.join(map(str, path))}"))

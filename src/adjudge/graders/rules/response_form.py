@@ -15,7 +15,6 @@ from adjudge.graders.base import (
     NO_FINAL_TEXT,
     Between,
     ParametricRule,
-    UnitNumber,
     check_parameter,
     final_response,
     read_count,
@@ -269,16 +268,15 @@ class NgramRepetitionPenaltyGrader(ParametricRule):
     """A penalty on the share of n-grams that repeat an earlier one.
 
     Field: ``response``, thinking included. With rate = 1 − distinct n-grams / all n-grams, the
-    score is penalty_threshold − rate where rate > penalty_threshold, else 0.
+    score is 0.3 − rate where rate > 0.3, else 0.
 
     Tokens are lower-cased words, characters of scripts without spaces, and single signs. Fewer than
     ``n`` tokens: 0 with ``evaluable = false``. Source: ``NgramRepetitionPenaltyGrader`` of
-    py-openjudge 0.2.4 with other tokens, without its soft penalty: ``penalty_threshold = 0`` is it.
-    Metadata: ``rate``, ``ngrams``.
+    py-openjudge 0.2.4 with other tokens and without its soft penalty. Metadata: ``rate``,
+    ``ngrams``.
 
     Args:
         n: Tokens of an n-gram, from 1 to 100.
-        penalty_threshold: The rate that costs nothing.
 
     >>> NgramRepetitionPenaltyGrader(n=1).evaluate("no no no no").score
     -0.45
@@ -289,11 +287,6 @@ class NgramRepetitionPenaltyGrader(ParametricRule):
     role = Role.PENALTY
 
     n: Annotated[int, Between(1, 100)] = 3
-    penalty_threshold: UnitNumber = 0.3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.score_range = (self._penalty(1.0), 0.0)
 
     def evaluate(self, response: str) -> GraderScore:
         """Penalise one response."""
@@ -303,10 +296,11 @@ class NgramRepetitionPenaltyGrader(ParametricRule):
             return self._not_applicable(0.0, f"{len(tokens)} tokens, fewer than {self.n}")
         rate = repetition_rate(tokens, self.n)
         reason = f"{rate:.1%} of {ngrams} {self.n}-grams repeat an earlier one"
-        return self._score(self._penalty(rate), reason, rate=rate, ngrams=ngrams)
+        penalty = -max(0.0, rate - _FREE_REPETITION) or 0.0
+        return self._score(penalty, reason, rate=rate, ngrams=ngrams)
 
-    def _penalty(self, rate: float) -> float:
-        return -max(0.0, rate - self.penalty_threshold) or 0.0
+
+_FREE_REPETITION = 0.3
 
 
 def repetition_rate(tokens: list[str], n: int) -> float:

@@ -307,20 +307,18 @@ class ToolCallStepSequenceMatchGrader(ParametricRule):
     reference: 1 with ``evaluable = false``.
 
     Step by step, the score is the mean over the reference steps of the match with the step at the
-    same place, 0 where it is missing. Metadata: ``calls``, ``references``, ``steps``,
+    same place: 0 where it is missing or lacks a reference tool, else the mean F1 of its arguments.
+    Metadata: ``calls``, ``references``, ``steps``,
     ``reference_steps``.
 
     Args:
-        strict_mode: Arguments count. A step that lacks a reference tool scores 0, another the mean
-            F1 of its arguments.
         use_jaccard_similarity: The Jaccard index of the two sets of calls, without order; false:
-            step by step. Without both, a step's match is the share of its reference names.
+            step by step.
     """
 
     type_name = "tool_call_sequence"
     score_range = (0.0, 1.0)
 
-    strict_mode: bool = True
     use_jaccard_similarity: bool = True
 
     def evaluate(self, messages: Any, reference_tool_calls: Any = None) -> GraderScore:
@@ -336,26 +334,14 @@ class ToolCallStepSequenceMatchGrader(ParametricRule):
         if not steps and not reference:
             return self._not_applicable(1.0, _NOTHING, **counts)
         if self.use_jaccard_similarity:
-            score = self._jaccard(_flat(steps), _flat(reference))
+            score = _overlap(set(_flat(steps)), set(_flat(reference)))
         else:
             # Reference steps beyond the last step made score 0.
-            scored = [self._step(*pair) for pair in zip(steps, reference, strict=False)]
+            scored = [_mean_f1(*pair) for pair in zip(steps, reference, strict=False)]
             score = _ratio(sum(scored), len(reference))
         return self._score(
             score, f"{len(steps)} steps against {len(reference)} reference steps", **counts
         )
-
-    def _jaccard(self, calls: list[_Call], references: list[_Call]) -> float:
-        if self.strict_mode:
-            return _overlap(set(calls), set(references))
-        return _overlap({call.name for call in calls}, {call.name for call in references})
-
-    def _step(self, calls: list[_Call], references: list[_Call]) -> float:
-        wanted = Counter(call.name for call in references)
-        made = Counter(call.name for call in calls)
-        if not self.strict_mode:
-            return (wanted & made).total() / len(references)
-        return _mean_f1(calls, references) if wanted <= made else 0.0
 
 
 _NOTHING = "no tool call, and none in the reference"
@@ -442,7 +428,12 @@ def _canonical(value: Any) -> str:
 
 
 def _mean_f1(calls: list[_Call], references: list[_Call]) -> float:
-    """Mean F1 of the references, each against an own call of its tool, equal ones first."""
+    """Mean F1 of the references, each against an own call of its tool, equal ones first.
+
+    0 where a reference has no such call.
+    """
+    if Counter(one.name for one in references) - Counter(one.name for one in calls):
+        return 0.0
     unused: dict[str, Counter[_Call]] = defaultdict(Counter)
     for call in calls:
         unused[call.name][call] += 1
