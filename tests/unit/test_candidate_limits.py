@@ -16,7 +16,8 @@ from adjudge import RewardSpec, SpecRewardFunction
 from adjudge.engine.processes import get_pool
 from adjudge.errors import Cause, ErrorKind, GradingFailure
 from adjudge.graders.answers.grader import AnswerGrader, AnswerType
-from adjudge.graders.code.grader import CodeExecutionGrader, SyntaxCheckGrader
+from adjudge.graders.code.blocks import SyntaxCheckGrader
+from adjudge.graders.code.execution import CodeExecutionGrader
 from adjudge.graders.instructions.grader import IFEvalGrader
 from adjudge.graders.rules.json_graders import (
     JsonMatchGrader,

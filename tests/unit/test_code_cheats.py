@@ -6,7 +6,7 @@ import pytest
 from tests.unit.helpers.code_grading import execute, needs_sandbox, outcomes
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.code.grader import CodeExecutionGrader
+from adjudge.graders.code.execution import CodeExecutionGrader
 
 CHANNEL = """
 import json, os, sys

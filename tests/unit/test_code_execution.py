@@ -9,7 +9,7 @@ import pytest
 from tests.unit.helpers.code_grading import block, execute, needs_sandbox, outcomes
 
 from adjudge.errors import Cause, ErrorKind, GradingFailure
-from adjudge.graders.code.grader import CodeExecutionGrader
+from adjudge.graders.code.execution import CodeExecutionGrader
 
 # Honest code
 

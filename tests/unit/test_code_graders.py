@@ -8,9 +8,8 @@ import pytest
 from tests.unit.helpers.code_grading import block, execute
 
 from adjudge.errors import Cause, ErrorKind, GradingFailure
-from adjudge.graders.code.blocks import split_fenced_blocks
-from adjudge.graders.code.grader import CodeExecutionGrader, SyntaxCheckGrader
-from adjudge.graders.code.running import same_output
+from adjudge.graders.code.blocks import SyntaxCheckGrader, split_fenced_blocks
+from adjudge.graders.code.execution import CodeExecutionGrader, same_output
 from adjudge.types import GraderScore
 
 

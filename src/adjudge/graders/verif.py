@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 from adjudge.errors import ErrorKind, GradingFailure, Metadata
 from adjudge.graders.base import View, final_response
 from adjudge.graders.code.cases import Case
-from adjudge.graders.code.running import CaseBudget, CaseOutcome, run_cases
+from adjudge.graders.code.execution import CaseOutcome, run_cases
 from adjudge.graders.code.sandbox import check_sandbox
 from adjudge.graders.code.values import encode_tree
 from adjudge.graders.llm.candidate_view import (
@@ -145,7 +145,7 @@ async def run_checks(
     return await run_cases(
         given + _PROGRAM,
         [Case("exact", [call], encode_tree([True])) for call in calls],
-        CaseBudget(deadline_s, test_deadline_s=5.0),
+        deadline_s,
         stop_early=False,
         untrusted_tests="refuse",
     )
