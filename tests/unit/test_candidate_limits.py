@@ -18,7 +18,7 @@ from adjudge.errors import Cause, ErrorKind, GradingFailure
 from adjudge.graders.answers.grader import AnswerGrader, AnswerType
 from adjudge.graders.code.blocks import SyntaxCheckGrader
 from adjudge.graders.code.execution import CodeExecutionGrader
-from adjudge.graders.instructions.grader import IFEvalGrader
+from adjudge.graders.ifeval import IFEvalGrader
 from adjudge.graders.rules.json_graders import (
     JsonMatchGrader,
     JsonSchemaGrader,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.instructions.grader import (
+from adjudge.graders.ifeval import (
     IFEvalGrader,
     follows,
     iter_readings,
@@ -77,5 +77,5 @@ def test_long_responses_are_judged_in_a_worker(monkeypatch: pytest.MonkeyPatch) 
     def judged_here(*_: Any) -> Any:
         raise AssertionError("judged on the loop")
 
-    monkeypatch.setattr("adjudge.graders.instructions.grader.follows", judged_here)
+    monkeypatch.setattr("adjudge.graders.ifeval.follows", judged_here)
     assert asyncio.run(grader.aevaluate(response, ids, kwargs)) == here

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.instructions.grader import (
+from adjudge.graders.ifeval import (
     INSTRUCTIONS,
     IFEvalGrader,
     RepairedIFEvalGrader,
     list_arguments,
     parse_instructions,
 )
-from adjudge.graders.instructions.text_analysis import (
+from adjudge.graders.ifeval_checks import (
     LANGUAGES,
     detect_language,
 )
