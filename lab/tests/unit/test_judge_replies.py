@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_card import (
     MAX_REPLY_CHARACTERS,
+    JudgementForm,
     ReplyFault,
-    read_rating,
 )
 from adjudge.verdicts import UnreadableReply, Verdict
 from adjudge_lab.judge_training.judgement_rewards import (
@@ -129,15 +128,7 @@ def test_the_tables_are_what_they_say() -> None:
 def test_a_rating_is_read_to_the_letter(
     reply: str, found: int | ReplyFault, rewards: tuple[float, ...]
 ) -> None:
-    read = read_rating(reply)
+    read = JudgementForm(mode="pointwise").read(reply)
     assert said(read) == found
     assert tuple(pointwise_reward(reply, label) for label in range(5)) == rewards
     assert tuple(pointwise_reward(read, label) for label in range(5)) == rewards
-
-
-@pytest.mark.parametrize("found", [None, 3, ["x"], b"<score>3</score>", {"content": "x"}])
-def test_what_is_no_text_is_named(found: Any) -> None:
-    with pytest.raises(
-        ConfigError, match=rf"reply: must be text \(found a {type(found).__name__}\)"
-    ):
-        read_rating(found)
