@@ -11,7 +11,7 @@ from adjudge.graders.llm.judge_grader import JudgeOutcome
 from adjudge.graders.verif import (
     Constraints,
     RuleConstraint,
-    VerifParts,
+    combine_parts,
     parse_constraints,
 )
 from adjudge.judges import Reply
@@ -38,7 +38,8 @@ def score(checked: list[CaseOutcome], said: Any) -> float | GradingFailure:
     rules = tuple(RuleConstraint(f"r{at}", "x") for at in range(len(checked)))
     soft = () if said is None else ("soft",)
     try:
-        return VerifParts(Constraints(soft, rules), checked, told(said)).result("v", (0, 1)).score
+        constraints = Constraints(soft, rules)
+        return combine_parts(constraints, checked, told(said), "v", (0, 1)).score
     except GradingFailure as failure:
         return failure
 

@@ -167,7 +167,7 @@ class JudgementForm(msgspec.Struct, frozen=True, kw_only=True):
         if not isinstance(fault, ReplyFault):
             thinking, rest = fault
             content = _tag_content(rest, tag)
-            if content in offered:
+            if content is not None and content in offered:
                 return Verdict(value=offered[content], reason=thinking.strip(), form="tag")
             fault = _find_fault(rest, tag, offered)
         kind = ErrorKind.UNPARSABLE
