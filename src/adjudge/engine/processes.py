@@ -150,7 +150,8 @@ class WorkerProcess:
         unclear = self._phase not in (None, WorkerPhase.REFERENCE)
         if not reply.exhausted:
             facts = {"suspect": True} if unclear and reply.kind is ErrorKind.BUG else {}
-            raise GradingFailure(reply.kind, f"{function}: {reply.message}", facts)
+            source = f"{function}: " if reply.kind is ErrorKind.BUG else ""
+            raise GradingFailure(reply.kind, source + reply.message, facts)
         # What is left of it in memory would count against the next input.
         self._broken = not reply.foreseen
         if self._phase is WorkerPhase.CANDIDATE:

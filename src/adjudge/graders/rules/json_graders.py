@@ -18,14 +18,13 @@ from adjudge.graders.rules.json_validation import (
     MAX_CHARS,
     REFERENCE_KEYWORDS,
     InvalidJson,
-    UnusableSchema,
+    canonical_json,
     compile_schema,
     decode_strict_json,
     find_first_fault,
     find_json_text,
-    is_too_deep,
 )
-from adjudge.text import compose_letters, encode_exactly, shorten_text
+from adjudge.text import encode_exactly, shorten_text
 from adjudge.types import GraderScore
 
 _NONE = "no object or array"
@@ -115,7 +114,7 @@ class JsonSchemaGrader(_JsonGrader):
             try:
                 self.schema_text = json.dumps(_read_field(self.schema, "schema"))
                 compile_schema(self.schema_text)
-            except (ValueError, GradingFailure) as fault:
+            except GradingFailure as fault:
                 message = f"{self.type_name}: schema cannot be used: {fault}"
                 raise ConfigError(message) from None
             self._inline = self._EXPLOSIVE.isdisjoint(_keys(self.schema))
@@ -128,22 +127,17 @@ class JsonSchemaGrader(_JsonGrader):
         if invalid is not None:
             return invalid
         if self._inline and len(response) <= self._INLINE_CHARS:
-            try:
-                return self._judged(find_first_fault(compile_schema(schema_text), value))
-            except UnusableSchema as fault:
-                raise GradingFailure(ErrorKind.INVALID_INPUT, str(fault)) from None
+            return self._judged(find_first_fault(compile_schema(schema_text), value))
         payload = {"schema": schema_text, "instance": json.dumps(value)}
         try:
-            answer = await get_pool().call(
+            fault = await get_pool().call(
                 "adjudge.graders.rules.json_validation:validate_json",
                 payload,
                 deadline_s=self._DEADLINE_S,
             )
         except CandidateLimitExceeded as excess:
             return self._candidate_fault(str(excess))
-        if "schema_fault" in answer:
-            raise GradingFailure(ErrorKind.INVALID_INPUT, answer["schema_fault"])
-        return self._judged(answer["fault"])
+        return self._judged(fault)
 
     def _judged(self, fault: str) -> GraderScore:
         return self._score(float(not fault), fault or "satisfies the schema")
@@ -157,19 +151,12 @@ def _read_field(value: Any, name: str) -> Any:
     if value is None:
         message = f"the sample has no {name}"
         raise GradingFailure(ErrorKind.INVALID_INPUT, message, {LACKED: [name]})
-    fault = ""
-    if isinstance(value, str):
-        try:
-            return decode_strict_json(value)
-        except InvalidJson as error:
-            fault = str(error)
-    elif is_too_deep(value):
-        fault = "nested deeper than 64 levels"
-    elif strange := [leaf for kind, leaf in _leaves(value).values() if kind == "other"]:
-        fault = shorten_text(repr(strange[0]))
-    if fault:
-        raise GradingFailure(ErrorKind.INVALID_INPUT, f"{name} is not JSON: {fault}")
-    return value
+    try:
+        text = value if isinstance(value, str) else json.dumps(value, allow_nan=False)
+        return decode_strict_json(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        message = f"{name} is not JSON: {shorten_text(error)}"
+        raise GradingFailure(ErrorKind.INVALID_INPUT, message) from None
 
 
 def _keys(value: Any) -> Iterator[str]:
@@ -179,9 +166,6 @@ def _keys(value: Any) -> Iterator[str]:
     if isinstance(value, list):
         for child in value:
             yield from _keys(child)
-
-
-_Path = tuple[str | int, ...]
 
 
 @dataclass(eq=False, repr=False)
@@ -216,48 +200,19 @@ class JsonMatchGrader(_JsonGrader):
         value, invalid = self._read(text)
         if invalid is not None:
             return invalid
-        has, wants = _leaves(_composed(value)), _leaves(_composed(wanted))
-        if has == wants:
+        if canonical_json(value) == canonical_json(wanted):
             return self._score(1.0, "equal")
-        path = next(path for path in (*wants, *has) if has.get(path) != wants.get(path))
-        return self._score(0.0, shorten_text(f"differs at $.{'.'.join(map(str, path))}"))
+        return self._score(0.0, shorten_text(f"differs at {_first_difference(value, wanted)}"))
 
 
-def _composed(value: Any) -> Any:
-    """``value`` with composed letters in its texts and keys."""
-    if isinstance(value, dict):
-        return {compose_letters(key): _composed(child) for key, child in value.items()}
-    if isinstance(value, list):
-        return [_composed(child) for child in value]
-    return compose_letters(value) if isinstance(value, str) else value
-
-
-def _kind(value: Any) -> str:
-    """The JSON type of ``value``, so that true and 1 differ and 1 and 1.0 do not."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "other" if value != value else "number"  # noqa: PLR0124  (NaN is not JSON)
-    if isinstance(value, dict):
-        return "object" if all(isinstance(key, str) for key in value) else "other"
-    if isinstance(value, str | list):
-        return "text" if isinstance(value, str) else "array"
-    return "other"
-
-
-def _leaves(value: Any) -> dict[_Path, tuple[str, Any]]:
-    """Type and value of every leaf by its path; an empty container is a leaf without a value."""
-    leaves: dict[_Path, tuple[str, Any]] = {}
-    stack: list[tuple[_Path, Any]] = [((), value)]
-    while stack:
-        path, node = stack.pop()
-        kind = _kind(node)
-        if kind == "object" and node:
-            stack += [((*path, key), child) for key, child in node.items()]
-        elif kind == "array" and node:
-            stack += [((*path, place), child) for place, child in enumerate(node)]
-        else:
-            leaves[path] = kind, None if kind in ("object", "array") else node
-    return leaves
+def _first_difference(value: Any, wanted: Any, path: str = "$") -> str:
+    """Where two JSON values that differ first do."""
+    has, wants = (dict(enumerate(one)) if isinstance(one, list) else one for one in (value, wanted))
+    if type(value) is type(wanted) and isinstance(has, dict):
+        for key in (*wants, *has):
+            here = f"{path}.{key}"
+            if key not in has or key not in wants:
+                return here
+            if canonical_json(has[key]) != canonical_json(wants[key]):
+                return _first_difference(has[key], wants[key], here)
+    return path

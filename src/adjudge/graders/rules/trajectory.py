@@ -16,9 +16,8 @@ import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import ParametricRule
-from adjudge.graders.rules.json_validation import normalize_numbers
+from adjudge.graders.rules.json_validation import canonical_json
 from adjudge.messages import content_text
-from adjudge.text import compose_letters
 from adjudge.types import GraderScore
 
 
@@ -418,13 +417,10 @@ def _argument_pairs(arguments: Any) -> frozenset[tuple[str | None, str]]:
             # Broken JSON equals no JSON value, only the same broken string.
             return frozenset({(None, value)})
     if isinstance(value, dict):
-        return frozenset((_canonical(key), _canonical(entry)) for key, entry in value.items())
-    return frozenset({(None, _canonical(value))})
-
-
-def _canonical(value: Any) -> str:
-    text = json.dumps(normalize_numbers(value), sort_keys=True, ensure_ascii=False)
-    return compose_letters(text)
+        return frozenset(
+            (canonical_json(key), canonical_json(entry)) for key, entry in value.items()
+        )
+    return frozenset({(None, canonical_json(value))})
 
 
 def _mean_f1(calls: list[_Call], references: list[_Call]) -> float:
