@@ -69,14 +69,8 @@ class _Reply(msgspec.Struct):
     phase: WorkerPhase | None = None
 
 
-class _DeadlineExceeded(GradingFailure):
-    """``measured``: of processor time; else wall time passed, and nobody knows why."""
-
-    def __init__(self, *, measured: bool) -> None:
-        super().__init__(ErrorKind.TIMEOUT, "out of time")
-        self.measured = measured
-
-
+_OUT_OF_CPU = GradingFailure(ErrorKind.TIMEOUT, "out of processor time")
+_OUT_OF_TIME = GradingFailure(ErrorKind.TIMEOUT, "out of wall time, and nobody knows why")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Reply)
 
@@ -133,17 +127,19 @@ class WorkerProcess:
         self, request: bytes, wall_s: float, function: str, cpu_s: float = 0.0
     ) -> Any:
         """The value in the reply, else a failure in words that name the function and its limit."""
-        try:
-            reply = await self._exchange(request, wall_s)
-        except _DeadlineExceeded as failure:
-            limit = f"{cpu_s:g} s of processor time" if failure.measured else f"{wall_s:g} s"
+        reply = await self._exchange(request, wall_s)
+        if reply in (_OUT_OF_CPU, _OUT_OF_TIME):
+            measured = reply is _OUT_OF_CPU
+            limit = f"{cpu_s:g} s of processor time" if measured else f"{wall_s:g} s"
             message = f"{function} ran past its deadline of {limit}"
-            if failure.measured and self._phase is WorkerPhase.CANDIDATE:
+            if measured and self._phase is WorkerPhase.CANDIDATE:
                 message = f"the answer alone took more than {limit} to check"
-                raise CandidateLimitExceeded(ErrorKind.TIMEOUT, message) from None
+                raise CandidateLimitExceeded(ErrorKind.TIMEOUT, message)
             facts = {"local": True} if self._phase else {"local": True, "suspect": False}
             message = f"{message} ({self._phase or 'import'})"
-            raise GradingFailure(ErrorKind.TIMEOUT, message, facts) from None
+            raise GradingFailure(ErrorKind.TIMEOUT, message, facts)
+        if isinstance(reply, GradingFailure):
+            raise reply
         if reply.ok:
             return reply.value
         # Nobody knows what an input did that broke the function, but a reference is not its doing.
@@ -160,7 +156,7 @@ class WorkerProcess:
         message = f"{function}: the {self._phase or 'import'} is too much for it: {reply.message}"
         raise GradingFailure(reply.kind, message, {"suspect": True} if self._phase else {})
 
-    async def _exchange(self, request: bytes, deadline_s: float) -> _Reply:
+    async def _exchange(self, request: bytes, deadline_s: float) -> _Reply | GradingFailure:
         """Send, and wait for the reply or the deadline, whichever comes first."""
         loop = asyncio.get_running_loop()
         self._broken = True  # until a whole reply is here, so a cancellation leaves it broken
@@ -173,10 +169,8 @@ class WorkerProcess:
                     await self._wait_readable(loop)
         except TimeoutError:
             # A reply that came in time but waited for a busy loop is not held against the child.
-            arrived = self._receive() or _DeadlineExceeded(measured=False)
-        if isinstance(arrived, GradingFailure):
-            raise arrived
-        self._broken = False
+            arrived = self._receive() or _OUT_OF_TIME
+        self._broken = isinstance(arrived, GradingFailure)
         return arrived
 
     async def _wait_readable(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -231,7 +225,7 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             return GradingFailure(ErrorKind.BUG, "a worker process closed its channel")
         if code == -signal.SIGPROF:
-            return _DeadlineExceeded(measured=True)
+            return _OUT_OF_CPU
         if code >= 0:
             message = f"the worker process ended with exit code {code}"
             return GradingFailure(ErrorKind.BUG, message, {"exit_code": code})
