@@ -165,12 +165,8 @@ def test_thinking_is_not_the_answer(judge: Judge) -> None:
     ],
 )
 def test_an_unusable_reference_is_a_failure(judge: Judge, answer_type: str, reference: Any) -> None:
-    response = "<answer>x</answer>"
-    assert judge.failure(response, reference, answer_type).kind is ErrorKind.INVALID_INPUT
-
-
-def test_a_response_must_be_text(judge: Judge) -> None:
-    assert judge.failure(["4"], "4", "NUMBER").kind is ErrorKind.INVALID_INPUT
+    for response in ("<answer>x</answer>", ["x"]):  # which must be text, too
+        assert judge.failure(response, reference, answer_type).kind is ErrorKind.INVALID_INPUT
 
 
 def test_the_type_comes_from_the_parameter_then_the_row_then_the_reference(judge: Judge) -> None:
@@ -179,7 +175,18 @@ def test_the_type_comes_from_the_parameter_then_the_row_then_the_reference(judge
     assert judge.score("14.0", "14", float("nan")) == 1  # a gap of a table's column
     for reference in ("14", 14, "1,400.5", "-3", ".5", ["1", "2"], "7 + 7 = 14\n#### 14"):
         assert judge("14", reference).metadata["answer_type"] == "NUMBER"
-    for reference in ("007", "5 cm", "1,40", "", ".", True, "x = 3", ["1", "two"], "v1.2"):
+    for reference in (
+        "1" * 1500,
+        "007",
+        "5 cm",
+        "1,40",
+        "",
+        ".",
+        True,
+        "x = 3",
+        ["1", "two"],
+        "v1.2",
+    ):
         with suppress(GradingFailure):
             assert judge("14", reference).metadata["answer_type"] == "ANY"
     assert judge.score("14.0", "14", "EXACT", answer_type="NUMBER") == 1
@@ -198,22 +205,3 @@ def test_maths_without_the_library_stops_a_run(
         AnswerGrader(answer_type="MATH_EXPRESSIONS")
     with pytest.raises(ConfigError, match=r"math_verify. Run: .*\[full\]"):
         judge("x", "x+0", MATHS)
-
-
-@pytest.mark.parametrize(
-    ("parameter", "value"),
-    [
-        ("answer_type", "WORD"),
-        ("rel_tol", -0.1),
-        ("abs_tol", float("inf")),
-        ("pattern", "("),
-        ("pattern", 5),
-    ],
-)
-def test_a_wrong_parameter_is_named(parameter: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=parameter):
-        AnswerGrader(**{parameter: value})
-
-
-def test_a_reference_of_very_many_digits_is_a_text(judge: Judge) -> None:
-    assert judge("1" * 1500, "1" * 1500).metadata["answer_type"] == "ANY"

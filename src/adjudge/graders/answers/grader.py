@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from adjudge.errors import LACKED, CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, CandidateLimitExceeded, ErrorKind, GradingFailure
 from adjudge.graders.answers.answer_text import (
     comparable_text,
     find_last_mark,
@@ -48,6 +48,7 @@ from adjudge.graders.base import (
     Between,
     ParametricRule,
     UnitNumber,
+    check_parameter,
     final_response,
     is_nan,
     require_package,
@@ -296,12 +297,7 @@ class AnswerGrader(ParametricRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        try:
-            re.compile(self.pattern)
-        except (TypeError, re.error, OverflowError) as error:
-            raise ConfigError(
-                f"{self.type_name}: pattern {self.pattern!r} is not a regular expression: {error}"
-            ) from None
+        check_parameter("pattern", self.pattern, re.Pattern[str])
         if self.answer_type == "MATH_EXPRESSIONS":
             require_package(_MATHS_OWNER, "math_verify")
 
