@@ -15,7 +15,6 @@ import pytest
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.answers.grader import AnswerGrader
 from adjudge.graders.base import require_package
-from adjudge.runner import GradingRunner
 from adjudge.types import GraderScore, Role
 
 MATHS = "MATH_EXPRESSIONS"
@@ -76,15 +75,6 @@ def test_plain_numbers_need_no_process(judge: Judge, monkeypatch: pytest.MonkeyP
     assert judge.score(r"\boxed{x(x+1)}", "x + x^2", MATHS) == 1
     with pytest.raises(ZeroDivisionError):
         judge(r"\boxed{\sum_{k=1}^{n} k}", "n(n+1)/2", MATHS)
-
-
-def test_one_endless_sample_costs_no_other_its_score() -> None:
-    rows = [{"response": rf"\boxed{{{n}x}}", "reference": f"x \\cdot {n}"} for n in range(2, 6)]
-    rows[2]["reference"] = r"\sum_{k=1}^{10^9} \frac{1}{k^2+x}"
-    grader = AnswerGrader(answer_type="MATH_EXPRESSIONS")
-    results = GradingRunner({"answer": grader}, show_progress=False).run(rows)["answer"]
-    kinds = [getattr(result, "kind", None) or getattr(result, "score", None) for result in results]
-    assert kinds == [1, 1, ErrorKind.TIMEOUT, 1]
 
 
 def test_a_configured_pattern_needs_no_reference(judge: Judge) -> None:

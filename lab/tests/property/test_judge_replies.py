@@ -120,21 +120,6 @@ def test_in_both_orders_a_reply_without_a_verdict_earns_least(
     assert (found.consistent is None) is any(lacking)
 
 
-@given(thinking=THINKING, near=RATING, far=RATING, label=RATING)
-def test_the_nearer_rating_earns_more(thinking: str, near: int, far: int, label: int) -> None:
-    distances = abs(near - label), abs(far - label)
-    earned = [pointwise_reward(rated(thinking, rating), label) for rating in (near, far)]
-    assert (earned[0] > earned[1]) is (distances[0] < distances[1])
-    assert (earned[0] == earned[1]) is (distances[0] == distances[1])
-
-
-@given(rating=RATING, label=RATING)
-def test_ratings_and_labels_are_on_one_footing(rating: int, label: int) -> None:
-    earned = pointwise_reward(rated("", rating), label)
-    assert earned == pointwise_reward(rated("", label), rating)
-    assert earned == pointwise_reward(rated("", 4 - rating), 4 - label)
-
-
 SAID: st.SearchStrategy[ReplyOrVerdict] = st.sampled_from(["A", "B", "tie", "C"]).map(
     lambda letter: preferred("", letter)
 )
@@ -193,16 +178,6 @@ def test_an_accepted_reply_is_read_alike_when_the_judge_serves(
     served = read_choice(preferred(thinking, letter), ["A", "B", "tie"])
     assert isinstance(served, Verdict)
     assert served.value == letter
-
-
-@given(labels=st.lists(RATING, min_size=1))
-def test_rating_baselines_are_means_of_rewards(labels: list[int]) -> None:
-    found = constant_baselines(labels)
-    for rating in range(5):
-        earned = [pointwise_reward(rated("", rating), label) for label in labels]
-        assert found.by_answer[str(rating)] == pytest.approx(sum(earned) / len(earned))
-    assert found.best_reward == max(found.by_answer.values()) >= found.chance - 1e-12
-    assert found == constant_baselines(labels[::-1])
 
 
 @given(labels=st.lists(st.sampled_from(["A", "B"]), min_size=1))
