@@ -8,8 +8,7 @@ from adjudge.errors import ErrorKind, GradingFailure
 # Right code passes, whatever the test does with it.
 
 SHAPES = """
-import abc, collections, dataclasses, datetime, decimal, enum, fractions
-from typing import NamedTuple
+import abc, dataclasses, datetime, decimal, enum
 
 class Shape(abc.ABC):
     @abc.abstractmethod
@@ -23,13 +22,6 @@ class Square(Shape):
 class Colour(enum.Enum):
     RED = 1
     BLUE = 2
-
-class Level(enum.IntEnum):
-    LOW = 1
-
-class Point(NamedTuple):
-    x: int
-    y: int
 
 class Node:
     def __init__(self, value, after=None): self.value, self.after = value, after
@@ -49,10 +41,8 @@ class Broken(ValueError): pass
 LIMIT = 10
 
 def other(colour): return Colour.BLUE if colour is Colour.RED else Colour.RED
-def corner(): return Point(3, 4)
 def typed(x: int, y: "str" = "") -> float: return x
 def annotations(): return [typed.__annotations__["x"] is int, typed.__annotations__["y"]]
-def count(text): return collections.Counter(text)
 def numbers():
     n = 0
     while True:
@@ -68,17 +58,13 @@ def divide(a, b): return a / b
 def fail(): raise Broken("no", 7)
 def adder(n): return lambda m: n + m
 def squares(n): return (i * i for i in range(n))
-def window(): return range(3, 9, 2)
 def huge(): return 7 ** 9000
-def raw(): return bytearray(b"ab")
 def sum(a, b): return a - b
 def copy(text): return text * 2
 def price(text): return decimal.Decimal(text) * 2
-def half(n): return fractions.Fraction(n, 2)
 def day(n): return datetime.date(2024, 1, 31) + datetime.timedelta(days=n)
 def only(values, kind, key): return sorted((v for v in values if isinstance(v, kind)), key=key)
 def noon(): return datetime.datetime(2024, 1, 31, 12)
-def last(values): return collections.deque(values, maxlen=2)
 class Solution:
     def twice(self, x): return 2 * x
     def chain(self): return chain(1, 2)
@@ -86,8 +72,6 @@ class Solution:
 
 RIGHT = """
 assert abs(divide(1, 3) - 0.333) < 1e-2
-
-assert isinstance(divide(1, 2), float) and divide(1, 2) > 0.4
 
 for n in range(300): assert adder(n)(1) == n + 1
 
@@ -108,14 +92,9 @@ import unittest
 with unittest.TestCase().assertRaises(ValueError): fail()
 
 s = Stack()
-s.push(1)
-s.push([2, 'x'])
-assert len(s) == 2 and s[0] == 1 and s.pop() == [2, 'x']
-
-s = Stack()
 assert not s and str(s) == 'Stack[]'
-s.push(0)
-assert s and list(s) == [0] and 0 in s.items
+s.push([2, 'x'])
+assert len(s) == 1 and list(s) == s.items and s[0] == s.pop() == [2, 'x']
 
 s = Stack()
 try:
@@ -125,7 +104,6 @@ except IndexError as error:
 else:
     assert 0
 
-assert Solution().twice(4) == 8
 s = Solution()
 assert [s.twice(n) for n in range(3)] == [0, 2, 4]
 
@@ -150,27 +128,9 @@ assert (mapping, seen) == ({'n': 1}, {1})
 import itertools
 assert list(itertools.islice(numbers(), 3)) == [0, 1, 2]
 
-n = numbers()
-assert next(n) == 0 and next(n) == 1 and iter(n) is not None
-
 assert list(squares(4)) == [0, 1, 4, 9] and 4 in squares(4) and sorted(squares(3)) == [0, 1, 4]
 
-a, b = squares(2)
-assert (a, b) == (0, 1)
-
-assert window() == range(3, 9, 2) and list(window()) == [3, 5, 7]
-
-p = corner()
-assert p == (3, 4) and p.x == 3 and p._fields == ('x', 'y') and isinstance(p, tuple)
-
-c = count('abca')
-assert c == {'a': 2, 'b': 1, 'c': 1} and c['z'] == 0 and c.most_common(1) == [('a', 2)]
-
-assert list(count('ba')) == ['b', 'a']
-
 assert other(Colour.RED) == Colour.BLUE != Colour.RED and Colour.RED.name == 'RED'
-
-assert Level.LOW == 1 and Level.LOW.name == 'LOW'
 
 assert Square(2.0).area() == 4.0 and Square(2).side == 2
 
@@ -179,7 +139,7 @@ try:
 except TypeError: pass
 else: assert False
 
-assert LIMIT * 2 == 20
+assert LIMIT * 2 == 20 and divide(4, 2) in (2, 3) and divide(4, 2) is not None
 
 from decimal import Decimal
 assert price('1.25') == Decimal('2.50') == 2.5 and abs(price('1') - 2) < 1e-6
@@ -187,21 +147,13 @@ assert isinstance(price('1'), Decimal) and divide(Decimal(3), 2) == Decimal('1.5
 
 assert only([3, -1.5, 'a', -4], int, abs) == [3, -4] and len(only([1], int, key=abs)) == 1
 
-import fractions
-assert half(3) == fractions.Fraction(3, 2) and half(1) == 0.5 and half(3) > 1
-
 from datetime import date, datetime, timedelta
 assert day(1) == date(2024, 2, 1) and day(1) - day(0) == timedelta(1)
 assert noon() == datetime(2024, 1, 31, 12) and noon().hour == 12
 
-from collections import deque
-assert last([1, 2, 3]) == deque([2, 3]) and last([1])[0] == 1
-
 assert huge() == 7 ** 9000
 
 assert annotations() == [True, 'str'] and len(annotations()) == 2
-
-assert raw() == b'ab'
 
 assert adder.__name__ == 'adder' and callable(adder) and hasattr(Stack, 'push')
 
@@ -215,15 +167,13 @@ Checks().run()
 
 assert eval('divide(6, 3)') == 2 if divide(1, 1) else False
 
-assert divide(4, 2) in (2, 3) and divide(4, 2) is not None
-
 print('noise', divide(1, 1)); assert f'{divide(1, 1):.1f}' == '1.0'
 
 for text in ('a', 'b'): assert copy(text) == text + text
 
 assert chain(1).after is None and chain(1).after == None and chain(1) != None
 
-assert type(divide(1, 2)) is float and isinstance(chain, object)
+assert type(divide(1, 2)) is float and isinstance(divide(1, 2), float)
 
 import random
 random.seed(3)

@@ -262,10 +262,8 @@ LENGTHS = LengthReport(
     [
         ({"prompt": {**card_prompt(POINTWISE), "max_tokens": 77}}, 77),
         ({}, 200),
-        ({"config": {}}, None),
         ({"method": "sft", "data": {"lengths": LENGTHS}}, 40),
         ({"method": "sft", "data": {"lengths": msgspec.to_builtins(LENGTHS)}}, 40),
-        ({"method": "sft", "data": {"lengths": {"unit": "tokens", "prompts": None}}}, None),
         ({"method": "sft"}, None),
     ],
 )
