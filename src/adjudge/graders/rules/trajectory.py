@@ -394,18 +394,10 @@ def _steps(value: Any, where: str) -> list[list[_Call]]:
 
 
 def _comparable(calls: Iterable[ToolCall]) -> list[_Call]:
-    return [_Call(call.name, _readable_pairs(call.arguments)) for call in calls]
+    return [_Call(call.name, _argument_pairs(call.arguments)) for call in calls]
 
 
 _UNREADABLE: tuple[None, str] = (None, "no JSON value")
-
-
-def _readable_pairs(arguments: Any) -> frozenset[tuple[str | None, str]]:
-    """The arguments; those nested too deeply, say, equal no reference."""
-    try:
-        return _argument_pairs(arguments)
-    except (TypeError, ValueError, RecursionError):
-        return frozenset({_UNREADABLE})
 
 
 def _argument_pairs(arguments: Any) -> frozenset[tuple[str | None, str]]:
@@ -416,11 +408,13 @@ def _argument_pairs(arguments: Any) -> frozenset[tuple[str | None, str]]:
         except ValueError:
             # Broken JSON equals no JSON value, only the same broken string.
             return frozenset({(None, value)})
-    if isinstance(value, dict):
-        return frozenset(
-            (canonical_json(key), canonical_json(entry)) for key, entry in value.items()
-        )
-    return frozenset({(None, canonical_json(value))})
+    try:
+        if isinstance(value, dict):
+            pairs = ((canonical_json(key), canonical_json(one)) for key, one in value.items())
+            return frozenset(pairs)
+        return frozenset({(None, canonical_json(value))})
+    except (TypeError, ValueError, RecursionError):  # nested too deeply, say: equal no reference
+        return frozenset({_UNREADABLE})
 
 
 def _mean_f1(calls: list[_Call], references: list[_Call]) -> float:
