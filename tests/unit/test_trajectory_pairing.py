@@ -64,10 +64,8 @@ def test_arguments_and_names_may_be_missing() -> None:
     "messages",
     [
         None,
-        {"role": "user"},
         [None],
         [{"role": "assistant", "tool_calls": "f()"}],
-        [{"role": "assistant", "tool_calls": [None]}],
         [{"role": "assistant", "tool_calls": [{"id": "a", "function": "f"}]}],
         [{"role": "assistant", "function_call": "f"}],
     ],

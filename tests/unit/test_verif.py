@@ -208,13 +208,10 @@ def test_silence_and_thinking_that_never_ended_are_zero() -> None:
     [
         (None, "no field 'ground_truth' or 'reference'"),
         ("{", "ground_truth: Invalid JSON"),
-        ([], "ground_truth: "),
         ({"checkers": []}, "checkers: "),
         ({"checkers": ["Tone: polite"]}, r"checkers\.0: .*llm.*rule"),
-        ({"checkers": ["[llm] "]}, r"checkers\.0: "),
         ({"checkers": ["[llm] a"], "functions": []}, "functions: must have one for each of 1"),
         ({"checkers": ["[rule] a: b"], "functions": [None]}, r"functions\.0: .*found NoneType"),
-        ({"checkers": ["[rule] a: b"]}, "must be Python source"),
         ({"checkers": ["[llm] a"] * 201}, "at most 200"),
     ],
 )
