@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import fails
 from tests.unit.helpers.code_grading import block, execute, needs_sandbox, outcomes
 
-from adjudge.errors import Cause, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.code.execution import CodeExecutionGrader
 
 # Honest code
@@ -236,6 +237,5 @@ def test_without_a_sandbox_there_is_no_score(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(GradingFailure, match="apt install bubblewrap") as caught:
+    with fails(ErrorKind.UNSUPPORTED, "apt install bubblewrap"):
         execute(ADDER, ADD_CASES)
-    assert caught.value.kind is ErrorKind.UNSUPPORTED

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
+from tests.refusals import fails, refuses
 
 from adjudge.errors import Cause, ErrorKind, GradingFailure
 from adjudge.graders.rules import json_validation
@@ -116,9 +116,8 @@ def test_explosive_keywords_and_long_texts_go_to_a_worker(
 def test_a_pattern_that_explodes_is_a_timeout_not_a_hang() -> None:
     grader = JsonSchemaGrader({"pattern": "^(a+)+$"})
     grader._DEADLINE_S = 0.2
-    with pytest.raises(GradingFailure) as caught:
+    with fails(ErrorKind.TIMEOUT) as caught:
         ask(grader, json.dumps("a" * 60 + "!"))
-    assert caught.value.kind is ErrorKind.TIMEOUT
     assert caught.value.metadata["local"]  # the schema's pattern is not the candidate's doing
 
 
@@ -167,9 +166,8 @@ def test_too_many_members_for_a_slow_keyword_are_the_candidates_doing() -> None:
     ],
 )
 def test_an_unusable_row_schema_is_no_judgement(schema: Any, in_process: list[str]) -> None:
-    with pytest.raises(GradingFailure) as caught:
+    with fails(ErrorKind.INVALID_INPUT):
         ask(JsonSchemaGrader(), '{"a": 1}', schema=schema)
-    assert caught.value.kind is ErrorKind.INVALID_INPUT
 
 
 def test_nothing_is_ever_fetched(monkeypatch: pytest.MonkeyPatch, in_process: list[str]) -> None:
@@ -252,6 +250,5 @@ def test_the_place_of_a_difference_is_named() -> None:
     [None, "", "{'a': 1}", {1, 2}, {"a": float("nan")}, json.loads("[" * 80 + "]" * 80)],
 )
 def test_a_reference_that_is_not_json_is_no_judgement(reference: Any) -> None:
-    with pytest.raises(GradingFailure) as caught:
+    with fails(ErrorKind.INVALID_INPUT):
         JsonMatchGrader().evaluate("{}", reference)
-    assert caught.value.kind is ErrorKind.INVALID_INPUT

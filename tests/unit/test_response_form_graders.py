@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
+from tests.refusals import fails, refuses
 
-from adjudge.errors import Cause, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.answers.grader import AnswerGrader
 from adjudge.graders.rules.redundancy import ActionLoopDetectionGrader
 from adjudge.graders.rules.response_form import (
@@ -77,9 +77,8 @@ def test_other_tags() -> None:
 
 @pytest.mark.parametrize("grader", [ReasoningFormatGrader(), ReasoningToolCallFormatGrader()])
 def test_a_response_that_is_not_text_cannot_be_judged(grader: ReasoningFormatGrader) -> None:
-    with pytest.raises(GradingFailure, match="response must be text, got list") as caught:
+    with fails(ErrorKind.INVALID_INPUT, "response must be text, got list"):
         grader.evaluate(["text"])  # type: ignore[arg-type]  # hostile row
-    assert caught.value.kind is ErrorKind.INVALID_INPUT
 
 
 def call(body: object) -> str:
@@ -182,9 +181,8 @@ def test_soft_overlong_in_other_units() -> None:
 
 @pytest.mark.parametrize("tokens", [None, "12", -1, True, 1.5, float("nan"), [12]])
 def test_tokens_need_a_token_count(tokens: Any) -> None:
-    with pytest.raises(GradingFailure, match="response_length") as caught:
+    with fails(ErrorKind.INVALID_INPUT, "response_length"):
         SoftOverlongPunishmentGrader().evaluate("text", tokens)
-    assert caught.value.kind is ErrorKind.INVALID_INPUT
 
 
 # Repeated n-grams
@@ -287,9 +285,8 @@ def test_a_response_that_says_nothing_is_the_candidates_fault(text: str) -> None
 
 @pytest.mark.parametrize("language", [None, "", "xx", "english", 3, ["en"], "zxx"])
 def test_a_row_without_a_usable_code_is_no_judgement(language: Any) -> None:
-    with pytest.raises(GradingFailure, match="language") as caught:
+    with fails(ErrorKind.INVALID_INPUT, "language"):
         LanguageGrader().evaluate(TEXTS["en"], language)
-    assert caught.value.kind is ErrorKind.INVALID_INPUT
 
 
 @pytest.mark.parametrize(

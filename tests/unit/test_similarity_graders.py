@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.refusals import fails
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind
 from adjudge.graders.rules import similarity
 from adjudge.graders.rules.similarity import SimilarityGrader, StringMatchGrader
 
@@ -105,6 +106,5 @@ def test_string_match(match: Any, response: str, reference: Any, score: float) -
 @pytest.mark.parametrize("kind", [*METRICS, "exact", "prefix", "suffix", "contains", "overlap"])
 def test_references_must_be_texts_that_are_not_empty(kind: Any, reference: Any) -> None:
     grader = SimilarityGrader(kind) if kind in METRICS else StringMatchGrader(kind)
-    with pytest.raises(GradingFailure) as caught:
+    with fails(ErrorKind.INVALID_INPUT):
         grader.evaluate("Paris", reference)
-    assert caught.value.kind is ErrorKind.INVALID_INPUT
