@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from tests.refusals import fails
-from tests.unit.helpers.code_grading import execute, needs_sandbox, outcomes
+from tests.unit.helpers.code_grading import execute, outcomes
 
 from adjudge.errors import ErrorKind
 from adjudge.graders.code.execution import CodeExecutionGrader
@@ -46,6 +46,8 @@ def f(x): raise AssertionError
 """,
     "patches the driver": """
 import __main__
+
+pytestmark = needs_sandbox
 for name in list(vars(__main__)):
     if name.startswith("_") and callable(getattr(__main__, name)) and name != "_line":
         setattr(__main__, name, lambda *a, **k: b'[0, "passed", ""]\\n')
@@ -198,7 +200,6 @@ def judged(code: str, style: str) -> float:
     return execute(code, test_cases, function, deadline_s=4.0, test_deadline_s=2.0).score
 
 
-@needs_sandbox
 @pytest.mark.parametrize("style", STYLES)
 def test_the_right_code_passes_and_wrong_code_does_not(style: str) -> None:
     assert judged("def f(x): return x * x", style) == 1.0
@@ -210,14 +211,12 @@ QUICK = {"function", "tolerance", "check"}
 EACH_STYLE = [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in STYLES]
 
 
-@needs_sandbox
 @pytest.mark.parametrize("style", EACH_STYLE)
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_cheats_do_not_pass(cheat: str, style: str) -> None:
     assert judged(CHEATS[cheat], style) == 0.0
 
 
-@needs_sandbox
 @pytest.mark.parametrize("style", [style for style in STYLES if style != "stdio"])
 def test_lines_without_end_are_no_reports(style: str) -> None:
     code = CHANNEL + "def f(x):\n    write(b'\\n' * 10 ** 6)\n    return x * x"
@@ -230,7 +229,6 @@ def f(x): return SOURCE
 """
 
 
-@needs_sandbox
 @pytest.mark.parametrize(
     "test",
     [
@@ -261,7 +259,6 @@ def test_more_text_than_code_can_be_is_no_code() -> None:
         assert "longer than" in score.reason
 
 
-@needs_sandbox
 def test_expected_values_are_nowhere_in_the_sandbox() -> None:
     secret = "7f3a" * 4
     code = """

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.refusals import fails
-from tests.unit.helpers.code_grading import execute, needs_sandbox, outcomes
+from tests.unit.helpers.code_grading import execute, outcomes
 
 from adjudge.errors import ErrorKind, GradingFailure
 
@@ -10,6 +10,8 @@ from adjudge.errors import ErrorKind, GradingFailure
 
 SHAPES = """
 import abc, dataclasses, datetime, decimal, enum
+
+pytestmark = needs_sandbox
 
 class Shape(abc.ABC):
     @abc.abstractmethod
@@ -186,7 +188,6 @@ assert divide(x, 1) == x and divide(float('inf'), 1) > 1e308
 """.strip().split("\n\n")
 
 
-@needs_sandbox
 def test_right_code_passes_every_test_that_runs_apart() -> None:
     score = execute(SHAPES, RIGHT)
     failed = [(t, o) for t, o in zip(RIGHT, outcomes(score), strict=True) if o != "passed"]
@@ -194,12 +195,10 @@ def test_right_code_passes_every_test_that_runs_apart() -> None:
     assert "trusted" not in score.metadata
 
 
-@needs_sandbox
 def test_wrong_code_passes_none_of_them() -> None:
     assert execute("x = 1", RIGHT).score == 0.0
 
 
-@needs_sandbox
 def test_python_and_its_library_come_before_the_code() -> None:
     code = """
 def abs(x): return 0
@@ -211,7 +210,6 @@ def f(x): return 1
     assert execute(code, tests).score == 0.0
 
 
-@needs_sandbox
 def test_the_function_of_the_row_is_the_code_s_whatever_its_name() -> None:
     test = "for a, b in [(3, 1), (9, 2)]: assert sum(a, b) == a - b"
     assert execute(SHAPES, [test], function="sum").score == 1.0
@@ -222,7 +220,6 @@ def test_the_function_of_the_row_is_the_code_s_whatever_its_name() -> None:
     assert execute("x = 1", ["assert len([1]) == 1"]).score == 0.0
 
 
-@needs_sandbox
 def test_a_check_that_nobody_calls_is_called_with_the_function() -> None:
     check = "METADATA = {}\ndef check(candidate):\n    assert candidate(2) == 4"
     for n in (2, 3):
@@ -232,7 +229,6 @@ def test_a_check_that_nobody_calls_is_called_with_the_function() -> None:
     assert execute(methods, [{"test": check, "function": "f"}]).score == 1.0
 
 
-@needs_sandbox
 def test_code_that_ends_or_hangs_fails_that_test_only() -> None:
     code = """
 import ctypes, os, sys
@@ -258,7 +254,6 @@ def f(x):
     ]
 
 
-@needs_sandbox
 def test_code_that_does_not_load_fails() -> None:
     code = "import os\nos.write(2, b'hm')\nraise ValueError('late')"
     score = execute(code, ["assert f(1) > 0"])
@@ -298,7 +293,6 @@ def f(x=0, key=None): return Shape()
 """
 
 
-@needs_sandbox
 @pytest.mark.parametrize("test", REFUSED)
 def test_tests_that_need_more_than_values_are_refused(test: str) -> None:
     with fails(ErrorKind.UNSUPPORTED, r"test case 2 .*untrusted_tests = 'allow'") as caught:
@@ -306,7 +300,6 @@ def test_tests_that_need_more_than_values_are_refused(test: str) -> None:
     assert REFUSED[test].split()[-1] in str(caught.value)
 
 
-@needs_sandbox
 def test_a_failed_test_comes_before_one_that_turns_out_to_need_more() -> None:
     tests = ["assert f(1) + 0 == 2", "assert Shape(1) == Shape(1)"]
     assert execute(LIVE, tests, score="all").score == 0.0
@@ -315,7 +308,6 @@ def test_a_failed_test_comes_before_one_that_turns_out_to_need_more() -> None:
             execute(LIVE, tests[::-1] if early == "all" else tests, score=early)
 
 
-@needs_sandbox
 def test_untrusted_tests_run_beside_the_code_and_are_marked() -> None:
     tests = [
         "assert Shape(1) + Shape(2) == Shape(3)",
