@@ -6,12 +6,12 @@ from tests.unit.helpers.code_grading import execute, outcomes
 
 from adjudge.errors import ErrorKind, GradingFailure
 
+pytestmark = needs_sandbox
+
 # Right code passes, whatever the test does with it.
 
 SHAPES = """
 import abc, dataclasses, datetime, decimal, enum
-
-pytestmark = needs_sandbox
 
 class Shape(abc.ABC):
     @abc.abstractmethod
