@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 from tests.refusals import fails
-from tests.unit.helpers.code_grading import execute, outcomes
+from tests.unit.helpers.code_grading import execute, needs_sandbox, outcomes
 
 from adjudge.errors import ErrorKind
 from adjudge.graders.code.execution import CodeExecutionGrader
+
+pytestmark = needs_sandbox
 
 CHANNEL = """
 import json, os, sys
@@ -46,8 +48,6 @@ def f(x): raise AssertionError
 """,
     "patches the driver": """
 import __main__
-
-pytestmark = needs_sandbox
 for name in list(vars(__main__)):
     if name.startswith("_") and callable(getattr(__main__, name)) and name != "_line":
         setattr(__main__, name, lambda *a, **k: b'[0, "passed", ""]\\n')

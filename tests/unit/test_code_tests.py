@@ -2,7 +2,7 @@
 
 import pytest
 from tests.refusals import fails
-from tests.unit.helpers.code_grading import execute, outcomes
+from tests.unit.helpers.code_grading import execute, needs_sandbox, outcomes
 
 from adjudge.errors import ErrorKind, GradingFailure
 
