@@ -411,7 +411,9 @@ _lock: threading.Lock
 
 
 def get_pool() -> WorkerPool:
-    """The pool of the running event loop, made at its first use, closed when the loop is gone.
+    """The pool of the running event loop, made at its first use.
+
+    It is closed when the loop is gone; one in which calls have waited, when another loop asks.
 
     A forked process starts with no pools and leaves its parent's alone.
     """

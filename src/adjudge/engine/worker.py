@@ -8,8 +8,8 @@ operation of the interpreter is ended as well.
 
 A message is a line of JSON, over the socket that the parent gave as standard input. Requests are
 ``{"load": "module:function"}`` and ``{"call": "module:function", "value": …, "phase": …, "cpu_s":
-…}``; a reply is ``{"ok": true, "value": …}`` or ``{"ok": false, "kind": …, "message": …,
-"exhausted": …, "foreseen": …}``. Before it comes ``{"phase": …}`` for each phase that was entered.
+…}``; a reply is ``{"ok": true, "value": …}`` or ``{"kind": …, "message": …, "exhausted": …,
+"foreseen": …}``. Before it comes ``{"phase": …}`` for each phase that was entered.
 
 The functions named here read hostile text. So the child drops its core dumps, caps its address
 space, sees none of the parent's secrets in its environment, and can answer in plain JSON only.
@@ -143,13 +143,13 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         # Encoded here, where a value that is not JSON is reported as the function's own mistake.
         return {"ok": True, "value": msgspec.Raw(msgspec.json.encode(value))}
     except GradingFailure as failure:
-        return _failure(failure.kind, str(failure))
-    except (MemoryError, RecursionError) as error:
-        foreseen = isinstance(error, InputTooLarge)
-        reply = _failure(ErrorKind.UNSUPPORTED, _describe_error(error))
-        return {**reply, "exhausted": True, "foreseen": foreseen}
+        return {"kind": failure.kind, "message": str(failure)}
     except Exception as error:  # noqa: BLE001  whatever the function raises is reported to the parent
-        return _failure(ErrorKind.BUG, _describe_error(error))
+        said = replace_surrogates(f"{type(error).__name__}: {error}"[:_MAX_MESSAGE])
+        if not isinstance(error, MemoryError | RecursionError):
+            return {"kind": ErrorKind.BUG, "message": said}
+        facts = {"exhausted": True, "foreseen": isinstance(error, InputTooLarge)}
+        return {"kind": ErrorKind.UNSUPPORTED, "message": said, **facts}
 
 
 def _load(name: str) -> Callable[[Any], Any]:
@@ -161,15 +161,6 @@ def _load(name: str) -> Callable[[Any], Any]:
         getattr(module, "warm_up", lambda: None)()
         _functions[name] = function
     return _functions[name]
-
-
-def _failure(kind: ErrorKind, message: str) -> dict[str, Any]:
-    return {"ok": False, "kind": kind.value, "message": message}
-
-
-def _describe_error(error: Exception) -> str:
-    text = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
-    return replace_surrogates(text)
 
 
 def _send(replies: BinaryIO, message: dict[str, Any]) -> None:
