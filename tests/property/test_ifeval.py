@@ -12,13 +12,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from adjudge.graders.instructions.grader import (
+from adjudge.graders.ifeval import (
     InstructionCheck,
     follows,
     iter_readings,
     parse_instructions,
 )
-from adjudge.graders.instructions.text_analysis import detect_language
+from adjudge.graders.ifeval_checks import detect_language
 
 pytestmark = pytest.mark.slow  # many examples
 

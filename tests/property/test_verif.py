@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.code.running import CaseOutcome
+from adjudge.graders.code.execution import CaseOutcome
 from adjudge.graders.llm.judge_grader import JudgeOutcome
 from adjudge.graders.verif import (
     Constraints,
     RuleConstraint,
-    VerifParts,
+    combine_parts,
     parse_constraints,
 )
 from adjudge.judges import Reply
@@ -38,7 +38,8 @@ def score(checked: list[CaseOutcome], said: Any) -> float | GradingFailure:
     rules = tuple(RuleConstraint(f"r{at}", "x") for at in range(len(checked)))
     soft = () if said is None else ("soft",)
     try:
-        return VerifParts(Constraints(soft, rules), checked, told(said)).result("v", (0, 1)).score
+        constraints = Constraints(soft, rules)
+        return combine_parts(constraints, checked, told(said), "v", (0, 1)).score
     except GradingFailure as failure:
         return failure
 
@@ -49,25 +50,16 @@ def test_a_score_is_the_formula_and_a_missing_one_lies_in_its_interval(
     checked: list[CaseOutcome], said: Any
 ) -> None:
     found = score(checked, said)
-    rules = [[True, False] if one.failure else [one.passed] for one in checked]
+    least, unknown = sum(one.passed for one in checked), sum(bool(one.failure) for one in checked)
+    shares = [n / len(checked) for n in (least, least + unknown)] if checked else [1.0]
     sides = [0, 1] if isinstance(said, GradingFailure) else [1 if said is None else said]
-    shares = {(min(map(sum, _product(rules)))) / len(rules) if rules else 1.0,
-              (max(map(sum, _product(rules)))) / len(rules) if rules else 1.0}  # fmt: skip
     possible = [share * side for share in shares for side in sides]
-    known = all(len(one) == 1 for one in rules) and len(sides) == 1
-    assert isinstance(found, float) is known
+    assert isinstance(found, float) is (not unknown and len(sides) == 1)
     if isinstance(found, GradingFailure):
         assert found.metadata["low"] == min(possible)
         assert found.metadata["high"] == max(possible)
     else:
         assert [found] == list(set(possible))
-
-
-def _product(rules: list[list[bool]]) -> list[list[bool]]:
-    lists: list[list[bool]] = [[]]
-    for choices in rules:
-        lists = [[*one, choice] for one in lists for choice in choices]
-    return lists
 
 
 anything = st.recursive(

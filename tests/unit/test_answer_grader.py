@@ -15,7 +15,6 @@ import pytest
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.answers.grader import AnswerGrader
 from adjudge.graders.base import require_package
-from adjudge.runner import GradingRunner
 from adjudge.types import GraderScore, Role
 
 MATHS = "MATH_EXPRESSIONS"
@@ -76,15 +75,6 @@ def test_plain_numbers_need_no_process(judge: Judge, monkeypatch: pytest.MonkeyP
     assert judge.score(r"\boxed{x(x+1)}", "x + x^2", MATHS) == 1
     with pytest.raises(ZeroDivisionError):
         judge(r"\boxed{\sum_{k=1}^{n} k}", "n(n+1)/2", MATHS)
-
-
-def test_one_endless_sample_costs_no_other_its_score() -> None:
-    rows = [{"response": rf"\boxed{{{n}x}}", "reference": f"x \\cdot {n}"} for n in range(2, 6)]
-    rows[2]["reference"] = r"\sum_{k=1}^{10^9} \frac{1}{k^2+x}"
-    grader = AnswerGrader(answer_type="MATH_EXPRESSIONS")
-    results = GradingRunner({"answer": grader}, show_progress=False).run(rows)["answer"]
-    kinds = [getattr(result, "kind", None) or getattr(result, "score", None) for result in results]
-    assert kinds == [1, 1, ErrorKind.TIMEOUT, 1]
 
 
 def test_a_configured_pattern_needs_no_reference(judge: Judge) -> None:
@@ -165,12 +155,8 @@ def test_thinking_is_not_the_answer(judge: Judge) -> None:
     ],
 )
 def test_an_unusable_reference_is_a_failure(judge: Judge, answer_type: str, reference: Any) -> None:
-    response = "<answer>x</answer>"
-    assert judge.failure(response, reference, answer_type).kind is ErrorKind.INVALID_INPUT
-
-
-def test_a_response_must_be_text(judge: Judge) -> None:
-    assert judge.failure(["4"], "4", "NUMBER").kind is ErrorKind.INVALID_INPUT
+    for response in ("<answer>x</answer>", ["x"]):  # which must be text, too
+        assert judge.failure(response, reference, answer_type).kind is ErrorKind.INVALID_INPUT
 
 
 def test_the_type_comes_from_the_parameter_then_the_row_then_the_reference(judge: Judge) -> None:
@@ -179,7 +165,18 @@ def test_the_type_comes_from_the_parameter_then_the_row_then_the_reference(judge
     assert judge.score("14.0", "14", float("nan")) == 1  # a gap of a table's column
     for reference in ("14", 14, "1,400.5", "-3", ".5", ["1", "2"], "7 + 7 = 14\n#### 14"):
         assert judge("14", reference).metadata["answer_type"] == "NUMBER"
-    for reference in ("007", "5 cm", "1,40", "", ".", True, "x = 3", ["1", "two"], "v1.2"):
+    for reference in (
+        "1" * 1500,
+        "007",
+        "5 cm",
+        "1,40",
+        "",
+        ".",
+        True,
+        "x = 3",
+        ["1", "two"],
+        "v1.2",
+    ):
         with suppress(GradingFailure):
             assert judge("14", reference).metadata["answer_type"] == "ANY"
     assert judge.score("14.0", "14", "EXACT", answer_type="NUMBER") == 1
@@ -198,22 +195,3 @@ def test_maths_without_the_library_stops_a_run(
         AnswerGrader(answer_type="MATH_EXPRESSIONS")
     with pytest.raises(ConfigError, match=r"math_verify. Run: .*\[full\]"):
         judge("x", "x+0", MATHS)
-
-
-@pytest.mark.parametrize(
-    ("parameter", "value"),
-    [
-        ("answer_type", "WORD"),
-        ("rel_tol", -0.1),
-        ("abs_tol", float("inf")),
-        ("pattern", "("),
-        ("pattern", 5),
-    ],
-)
-def test_a_wrong_parameter_is_named(parameter: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=parameter):
-        AnswerGrader(**{parameter: value})
-
-
-def test_a_reference_of_very_many_digits_is_a_text(judge: Judge) -> None:
-    assert judge("1" * 1500, "1" * 1500).metadata["answer_type"] == "ANY"

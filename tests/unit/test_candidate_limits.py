@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.refusals import fails
 
 from adjudge import RewardSpec, SpecRewardFunction
-from adjudge.engine.processes import get_pool
 from adjudge.errors import Cause, ErrorKind, GradingFailure
 from adjudge.graders.answers.grader import AnswerGrader, AnswerType
-from adjudge.graders.code.grader import CodeExecutionGrader, SyntaxCheckGrader
-from adjudge.graders.instructions.grader import IFEvalGrader
+from adjudge.graders.code.blocks import SyntaxCheckGrader
+from adjudge.graders.code.execution import CodeExecutionGrader
+from adjudge.graders.ifeval import IFEvalGrader
 from adjudge.graders.rules.json_graders import (
     JsonMatchGrader,
     JsonSchemaGrader,
@@ -66,11 +65,8 @@ def impatient(answer_type: AnswerType, deadline_s: float) -> AnswerGrader:
 def graded(
     candidate: str, reference: Any = REFERENCE, deadline_s: float = DEADLINE_S
 ) -> GraderScore:
-    async def grade() -> GraderScore:
-        grader = impatient("MATH_EXPRESSIONS", deadline_s)
-        return await grader.aevaluate(rf"\boxed{{{candidate}}}", reference)
-
-    return run(grade())
+    grader = impatient("MATH_EXPRESSIONS", deadline_s)
+    return run(grader.aevaluate(rf"\boxed{{{candidate}}}", reference))
 
 
 def failure(candidate: str, reference: Any, deadline_s: float = DEADLINE_S) -> GradingFailure:
@@ -144,12 +140,8 @@ def test_a_reference_without_end_is_missing(
 def test_a_slow_comparison_is_missing() -> None:
     # Each is simple alone.
     pattern, text = "(a+)+$", "a" * 60 + "b"
-
-    async def grade() -> Any:
-        return await impatient("REGEX", 0.2).aevaluate(text, pattern)
-
     with pytest.raises(GradingFailure) as caught:
-        run(grade())
+        run(impatient("REGEX", 0.2).aevaluate(text, pattern))
     assert (caught.value.kind, caught.value.metadata) == (ErrorKind.TIMEOUT, {"local": True})
 
 
@@ -188,9 +180,8 @@ def test_deep_documents_need_no_more_stack_than_there_is() -> None:
 
 
 def test_a_schema_that_refers_to_itself_without_end_is_missing() -> None:
-    with pytest.raises(GradingFailure, match="without end") as caught:
+    with fails(ErrorKind.INVALID_INPUT, "without end"):
         run(JsonSchemaGrader().aevaluate("1", schema={"anyOf": [{"$ref": "#"}]}))
-    assert caught.value.kind is ErrorKind.INVALID_INPUT
 
 
 def test_a_deadline_passed_by_many_values_is_the_answers_fault() -> None:
@@ -242,37 +233,17 @@ def test_a_pattern_is_found_at_the_end_of_a_long_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "grader",
+    ("grader", "fields"),
     [
-        JsonValidatorGrader(),
-        JsonSchemaGrader({"uniqueItems": True}),
-        JsonMatchGrader(),
-        JsonMatchGrader("share"),
+        (JsonValidatorGrader(), {}),
+        (JsonSchemaGrader({"uniqueItems": True}), {}),
+        (JsonMatchGrader(), {"reference": "[1]"}),
     ],
 )
-def test_a_json_text_without_end_is_the_answers_fault(grader: Any) -> None:
-    text = "[" + "[]," * 100_000 + "1]"
-    fields = {"reference": "[1]"} if isinstance(grader, JsonMatchGrader) else {}
-    if isinstance(grader, JsonSchemaGrader):
-        result = run(grader.aevaluate(text))
-    else:
-        result = grader.evaluate(text, **fields)
+def test_a_json_text_without_end_is_the_answers_fault(grader: Any, fields: Any) -> None:
+    result = run(grader.aevaluate("[" + "[]," * 100_000 + "1]", **fields))
     assert (result.score, result.cause) == (0.0, Cause.CANDIDATE)
     assert "200000 characters" in result.reason
-
-
-@pytest.mark.slow
-def test_a_stopped_process_is_missing() -> None:
-    async def stopped() -> None:
-        pid = await get_pool().call("os:getpgid", 0, deadline_s=30)
-        grader = impatient("MATH_EXPRESSIONS", 0.2)
-        await grader.aevaluate(r"\boxed{x}", r"\int_0^1 y dy")
-        os.kill(pid, signal.SIGSTOP)
-        await grader.aevaluate(r"\boxed{x+1}", r"\int_0^1 y dy")
-
-    with pytest.raises(GradingFailure) as caught:
-        asyncio.run(stopped())
-    assert (caught.value.kind, caught.value.metadata) == (ErrorKind.TIMEOUT, {"local": True})
 
 
 def test_code_without_end_is_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,10 +263,7 @@ def test_a_response_too_long_for_its_instructions_is_the_candidates(
     grader = IFEvalGrader()
     monkeypatch.setattr(grader, "_DEADLINE_S", 0.05)
     response = "Never. " * 1_000_000
-    ids = ["length_constraints:number_words", "keywords:frequency"]
-    kwargs = [
-        {"relation": "at least", "num_words": 3},
-        {"keyword": "never", "frequency": 3, "relation": "at least"},
-    ]
+    kwargs = [{"relation": "at least", "num_words": 3}] * 2
+    ids = ["length_constraints:number_words"] * 2
     result = run(grader.aevaluate(response, ids, kwargs))
     assert (result.score, result.cause) == (0.0, Cause.CANDIDATE)

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import fails
 from tests.unit.helpers.code_grading import block, execute, needs_sandbox, outcomes
 
-from adjudge.errors import Cause, ErrorKind, GradingFailure
-from adjudge.graders.code.grader import CodeExecutionGrader
+from adjudge.errors import Cause, ErrorKind
+from adjudge.graders.code.execution import CodeExecutionGrader
 
 # Honest code
 
@@ -43,8 +44,6 @@ def f(a, *, b=0):
     [
         ("0.1 + 0.2", 0.3, True),
         ("True", 1, False),
-        ("'1'", 1, False),
-        ("[1, [2]]", [1, [2]], True),
         ("range(3)", [0, 1, 2], True),
         ("len(str(10 ** 5000))", 5001, True),
         ("float('nan')", float("nan"), True),
@@ -84,14 +83,12 @@ def test_assertions() -> None:
     code = "def f(x): return [x, x]\ndef t(x): return (x, x)"
     cases = [
         "assert f(1) == [1, 1]",
-        {"test": "for i in range(3):\n    assert f(i)[0] == i"},
-        "def check(candidate):\n    assert candidate(1) == [1, 1]\ncheck(f)",
         "assert t(1) == (1, 1)",
         "assert t(1) == [1, 1]",
         "assert f(2) == [1, 1]",
         "assert all(v == 3 for v in f(2))",
     ]
-    expected = ["passed"] * 4 + ["wrong answer", "wrong answer", "AssertionError: "]
+    expected = ["passed"] * 2 + ["wrong answer", "wrong answer", "AssertionError: "]
     assert outcomes(execute(code, cases)) == expected
 
 
@@ -112,7 +109,6 @@ LINES = [{"input": "1\n", "output": "2"}]
 # The blocks of a response, its cases, and whether it passes.
 BLOCKS: dict[str, tuple[list[str], Any, bool]] = {
     "use": ([F, "print(f(2), undefined)"], CALLS, True),
-    "use that defines and imports": ([F, "import pytest\ndef test_f(): pass"], CALLS, True),
     "use in a test of statements": ([F, "assert f(2) == 9"], ["assert f(1) == 2"], True),
     "helper behind": (["def f(x): return g(x)", G], CALLS, True),
     "helper corrected": (["def g(x): return x\ndef f(x): return g(x)", G], CALLS, True),
@@ -125,7 +121,6 @@ BLOCKS: dict[str, tuple[list[str], Any, bool]] = {
     "program and use": ([READS, "print(1)"], LINES, True),
     "program in three": (["n = int(input())", "n += 1", "print(n)"], LINES, True),
     "prelude": (["def f(x: List[int]) -> Any: return ceil(x) + pow(3, 4, 2)"], CALLS, True),
-    "no prelude for what is nowhere": (["def f(x): return ceiling(x)"], CALLS, False),
 }
 
 
@@ -242,6 +237,5 @@ def test_without_a_sandbox_there_is_no_score(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(GradingFailure, match="apt install bubblewrap") as caught:
+    with fails(ErrorKind.UNSUPPORTED, "apt install bubblewrap"):
         execute(ADDER, ADD_CASES)
-    assert caught.value.kind is ErrorKind.UNSUPPORTED

@@ -6,6 +6,8 @@ from tests.unit.helpers.code_grading import execute, needs_sandbox, outcomes
 from adjudge.errors import GradingFailure
 from adjudge.graders.code.cases import parse_cases
 
+pytestmark = needs_sandbox
+
 ASKED_FOR_VALUES = [
     "assert sorted(f(1)) == [1, 2]",
     "assert f(1) == fractions.Fraction(1, 3)",
@@ -37,7 +39,6 @@ class Solution:
 """
 
 
-@needs_sandbox
 def test_objects_in_place_of_values_fail_and_are_not_missing() -> None:
     codes = [
         f"{LYING}\ndef f(x): return {made}"
@@ -73,7 +74,6 @@ YES_CODES = [
 ]
 
 
-@needs_sandbox
 @pytest.mark.parametrize("code", YES_CODES)
 def test_values_that_answer_every_question_have_the_methods_of_plain_ones_alone(code: str) -> None:
     tests = [
@@ -87,7 +87,6 @@ def test_values_that_answer_every_question_have_the_methods_of_plain_ones_alone(
     assert [test for test, said in zip(tests, found, strict=True) if said == "passed"] == []
 
 
-@needs_sandbox
 def test_named_tuples_keyed_records_and_default_dicts_are_no_cheats() -> None:
     code = """
 import collections
@@ -116,7 +115,6 @@ def groups(): return collections.defaultdict(list, {1: [2]})
     assert outcomes(execute(code, tests)) == ["passed"] * len(tests)
 
 
-@needs_sandbox
 def test_values_of_collections_and_classes_that_derive_from_plain_ones() -> None:
     code = """
 from collections import Counter, OrderedDict
@@ -150,7 +148,6 @@ class Stack(list):
         execute(code, ["assert isinstance(Stack(), list)"])
 
 
-@needs_sandbox
 def test_exceptions_of_the_library_arrive_as_what_they_are() -> None:
     code = """
 import dataclasses, json, queue, unittest
@@ -179,7 +176,6 @@ assert unittest.TextTestRunner().run(Checks('test')).wasSuccessful()
 # Arguments are the test's; the code may change them in place.
 
 
-@needs_sandbox
 def test_what_a_test_does_with_its_argument_after_the_call_is_its_own() -> None:
     code = """
 import os
@@ -207,7 +203,6 @@ COMPUTING = [
 ]
 
 
-@needs_sandbox
 @pytest.mark.parametrize(
     ("body", "passes"),
     [
@@ -252,7 +247,6 @@ def perms(): return [3, 1, 2]
 """
 
 
-@needs_sandbox
 def test_arguments_are_as_the_call_left_them() -> None:
     right = [
         "n = [1, 1, 2]\nk = Solution().removeDuplicates(n)\nassert k == 2 and n[:k] == [1, 2]",

@@ -1,15 +1,17 @@
 """Tests that run apart from the code: what they can do with it, and which are refused."""
 
 import pytest
+from tests.refusals import fails
 from tests.unit.helpers.code_grading import execute, needs_sandbox, outcomes
 
 from adjudge.errors import ErrorKind, GradingFailure
 
+pytestmark = needs_sandbox
+
 # Right code passes, whatever the test does with it.
 
 SHAPES = """
-import abc, collections, dataclasses, datetime, decimal, enum, fractions
-from typing import NamedTuple
+import abc, dataclasses, datetime, decimal, enum
 
 class Shape(abc.ABC):
     @abc.abstractmethod
@@ -23,13 +25,6 @@ class Square(Shape):
 class Colour(enum.Enum):
     RED = 1
     BLUE = 2
-
-class Level(enum.IntEnum):
-    LOW = 1
-
-class Point(NamedTuple):
-    x: int
-    y: int
 
 class Node:
     def __init__(self, value, after=None): self.value, self.after = value, after
@@ -49,10 +44,8 @@ class Broken(ValueError): pass
 LIMIT = 10
 
 def other(colour): return Colour.BLUE if colour is Colour.RED else Colour.RED
-def corner(): return Point(3, 4)
 def typed(x: int, y: "str" = "") -> float: return x
 def annotations(): return [typed.__annotations__["x"] is int, typed.__annotations__["y"]]
-def count(text): return collections.Counter(text)
 def numbers():
     n = 0
     while True:
@@ -68,17 +61,13 @@ def divide(a, b): return a / b
 def fail(): raise Broken("no", 7)
 def adder(n): return lambda m: n + m
 def squares(n): return (i * i for i in range(n))
-def window(): return range(3, 9, 2)
 def huge(): return 7 ** 9000
-def raw(): return bytearray(b"ab")
 def sum(a, b): return a - b
 def copy(text): return text * 2
 def price(text): return decimal.Decimal(text) * 2
-def half(n): return fractions.Fraction(n, 2)
 def day(n): return datetime.date(2024, 1, 31) + datetime.timedelta(days=n)
 def only(values, kind, key): return sorted((v for v in values if isinstance(v, kind)), key=key)
 def noon(): return datetime.datetime(2024, 1, 31, 12)
-def last(values): return collections.deque(values, maxlen=2)
 class Solution:
     def twice(self, x): return 2 * x
     def chain(self): return chain(1, 2)
@@ -86,8 +75,6 @@ class Solution:
 
 RIGHT = """
 assert abs(divide(1, 3) - 0.333) < 1e-2
-
-assert isinstance(divide(1, 2), float) and divide(1, 2) > 0.4
 
 for n in range(300): assert adder(n)(1) == n + 1
 
@@ -108,14 +95,9 @@ import unittest
 with unittest.TestCase().assertRaises(ValueError): fail()
 
 s = Stack()
-s.push(1)
-s.push([2, 'x'])
-assert len(s) == 2 and s[0] == 1 and s.pop() == [2, 'x']
-
-s = Stack()
 assert not s and str(s) == 'Stack[]'
-s.push(0)
-assert s and list(s) == [0] and 0 in s.items
+s.push([2, 'x'])
+assert len(s) == 1 and list(s) == s.items and s[0] == s.pop() == [2, 'x']
 
 s = Stack()
 try:
@@ -125,7 +107,6 @@ except IndexError as error:
 else:
     assert 0
 
-assert Solution().twice(4) == 8
 s = Solution()
 assert [s.twice(n) for n in range(3)] == [0, 2, 4]
 
@@ -150,27 +131,9 @@ assert (mapping, seen) == ({'n': 1}, {1})
 import itertools
 assert list(itertools.islice(numbers(), 3)) == [0, 1, 2]
 
-n = numbers()
-assert next(n) == 0 and next(n) == 1 and iter(n) is not None
-
 assert list(squares(4)) == [0, 1, 4, 9] and 4 in squares(4) and sorted(squares(3)) == [0, 1, 4]
 
-a, b = squares(2)
-assert (a, b) == (0, 1)
-
-assert window() == range(3, 9, 2) and list(window()) == [3, 5, 7]
-
-p = corner()
-assert p == (3, 4) and p.x == 3 and p._fields == ('x', 'y') and isinstance(p, tuple)
-
-c = count('abca')
-assert c == {'a': 2, 'b': 1, 'c': 1} and c['z'] == 0 and c.most_common(1) == [('a', 2)]
-
-assert list(count('ba')) == ['b', 'a']
-
 assert other(Colour.RED) == Colour.BLUE != Colour.RED and Colour.RED.name == 'RED'
-
-assert Level.LOW == 1 and Level.LOW.name == 'LOW'
 
 assert Square(2.0).area() == 4.0 and Square(2).side == 2
 
@@ -179,7 +142,7 @@ try:
 except TypeError: pass
 else: assert False
 
-assert LIMIT * 2 == 20
+assert LIMIT * 2 == 20 and divide(4, 2) in (2, 3) and divide(4, 2) is not None
 
 from decimal import Decimal
 assert price('1.25') == Decimal('2.50') == 2.5 and abs(price('1') - 2) < 1e-6
@@ -187,21 +150,13 @@ assert isinstance(price('1'), Decimal) and divide(Decimal(3), 2) == Decimal('1.5
 
 assert only([3, -1.5, 'a', -4], int, abs) == [3, -4] and len(only([1], int, key=abs)) == 1
 
-import fractions
-assert half(3) == fractions.Fraction(3, 2) and half(1) == 0.5 and half(3) > 1
-
 from datetime import date, datetime, timedelta
 assert day(1) == date(2024, 2, 1) and day(1) - day(0) == timedelta(1)
 assert noon() == datetime(2024, 1, 31, 12) and noon().hour == 12
 
-from collections import deque
-assert last([1, 2, 3]) == deque([2, 3]) and last([1])[0] == 1
-
 assert huge() == 7 ** 9000
 
 assert annotations() == [True, 'str'] and len(annotations()) == 2
-
-assert raw() == b'ab'
 
 assert adder.__name__ == 'adder' and callable(adder) and hasattr(Stack, 'push')
 
@@ -215,15 +170,13 @@ Checks().run()
 
 assert eval('divide(6, 3)') == 2 if divide(1, 1) else False
 
-assert divide(4, 2) in (2, 3) and divide(4, 2) is not None
-
 print('noise', divide(1, 1)); assert f'{divide(1, 1):.1f}' == '1.0'
 
 for text in ('a', 'b'): assert copy(text) == text + text
 
 assert chain(1).after is None and chain(1).after == None and chain(1) != None
 
-assert type(divide(1, 2)) is float and isinstance(chain, object)
+assert type(divide(1, 2)) is float and isinstance(divide(1, 2), float)
 
 import random
 random.seed(3)
@@ -235,7 +188,6 @@ assert divide(x, 1) == x and divide(float('inf'), 1) > 1e308
 """.strip().split("\n\n")
 
 
-@needs_sandbox
 def test_right_code_passes_every_test_that_runs_apart() -> None:
     score = execute(SHAPES, RIGHT)
     failed = [(t, o) for t, o in zip(RIGHT, outcomes(score), strict=True) if o != "passed"]
@@ -243,12 +195,10 @@ def test_right_code_passes_every_test_that_runs_apart() -> None:
     assert "trusted" not in score.metadata
 
 
-@needs_sandbox
 def test_wrong_code_passes_none_of_them() -> None:
     assert execute("x = 1", RIGHT).score == 0.0
 
 
-@needs_sandbox
 def test_python_and_its_library_come_before_the_code() -> None:
     code = """
 def abs(x): return 0
@@ -260,7 +210,6 @@ def f(x): return 1
     assert execute(code, tests).score == 0.0
 
 
-@needs_sandbox
 def test_the_function_of_the_row_is_the_code_s_whatever_its_name() -> None:
     test = "for a, b in [(3, 1), (9, 2)]: assert sum(a, b) == a - b"
     assert execute(SHAPES, [test], function="sum").score == 1.0
@@ -271,7 +220,6 @@ def test_the_function_of_the_row_is_the_code_s_whatever_its_name() -> None:
     assert execute("x = 1", ["assert len([1]) == 1"]).score == 0.0
 
 
-@needs_sandbox
 def test_a_check_that_nobody_calls_is_called_with_the_function() -> None:
     check = "METADATA = {}\ndef check(candidate):\n    assert candidate(2) == 4"
     for n in (2, 3):
@@ -281,7 +229,6 @@ def test_a_check_that_nobody_calls_is_called_with_the_function() -> None:
     assert execute(methods, [{"test": check, "function": "f"}]).score == 1.0
 
 
-@needs_sandbox
 def test_code_that_ends_or_hangs_fails_that_test_only() -> None:
     code = """
 import ctypes, os, sys
@@ -307,7 +254,6 @@ def f(x):
     ]
 
 
-@needs_sandbox
 def test_code_that_does_not_load_fails() -> None:
     code = "import os\nos.write(2, b'hm')\nraise ValueError('late')"
     score = execute(code, ["assert f(1) > 0"])
@@ -347,16 +293,13 @@ def f(x=0, key=None): return Shape()
 """
 
 
-@needs_sandbox
 @pytest.mark.parametrize("test", REFUSED)
 def test_tests_that_need_more_than_values_are_refused(test: str) -> None:
-    with pytest.raises(GradingFailure, match=r"test case 2 .*untrusted_tests = 'allow'") as caught:
+    with fails(ErrorKind.UNSUPPORTED, r"test case 2 .*untrusted_tests = 'allow'") as caught:
         execute(LIVE, ["assert f(1) != 1", test])
-    assert caught.value.kind is ErrorKind.UNSUPPORTED
     assert REFUSED[test].split()[-1] in str(caught.value)
 
 
-@needs_sandbox
 def test_a_failed_test_comes_before_one_that_turns_out_to_need_more() -> None:
     tests = ["assert f(1) + 0 == 2", "assert Shape(1) == Shape(1)"]
     assert execute(LIVE, tests, score="all").score == 0.0
@@ -365,7 +308,6 @@ def test_a_failed_test_comes_before_one_that_turns_out_to_need_more() -> None:
             execute(LIVE, tests[::-1] if early == "all" else tests, score=early)
 
 
-@needs_sandbox
 def test_untrusted_tests_run_beside_the_code_and_are_marked() -> None:
     tests = [
         "assert Shape(1) + Shape(2) == Shape(3)",

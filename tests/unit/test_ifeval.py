@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.refusals import fails
 
-from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.instructions.grader import (
+from adjudge.errors import ErrorKind
+from adjudge.graders.ifeval import (
     IFEvalGrader,
     follows,
-    iter_readings,
     parse_instructions,
 )
 
@@ -20,21 +20,6 @@ NO_COMMA, QUOTATION, TITLE = "punctuation:no_comma", "startend:quotation", "dete
 
 def only(*names: str) -> list[Any]:
     return [check for _, check in parse_instructions(list(names), [{} for _ in names])]
-
-
-def test_eight_readings() -> None:
-    assert list(iter_readings("Sure:\n *a*\n*b* \nBye")) == [
-        "Sure:\n *a*\n*b* \nBye",
-        "Sure:\n a\nb \nBye",
-        "a\nb \nBye",
-        "*a*\n*b* \nBye",
-        "Sure:\n a\nb",
-        "Sure:\n *a*\n*b*",
-        "a\nb",
-        "*a*\n*b*",
-    ]
-    assert list(iter_readings("one line")) == ["one line", ""]
-    assert list(iter_readings("")) == [""]
 
 
 @pytest.mark.parametrize("response", ["", " \n\t", "\u3000"])
@@ -60,9 +45,8 @@ def test_no_instructions_are_nothing_to_judge() -> None:
 
 def test_grader_refusals() -> None:
     for response, ids in ((None, [NO_COMMA]), ("x", ["punctuation:dots"])):
-        with pytest.raises(GradingFailure) as caught:
+        with fails(ErrorKind.INVALID_INPUT):
             IFEvalGrader().evaluate(response, ids, [{}])  # type: ignore[arg-type]  # hostile
-        assert caught.value.kind is ErrorKind.INVALID_INPUT
 
 
 def test_long_responses_are_judged_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,5 +61,5 @@ def test_long_responses_are_judged_in_a_worker(monkeypatch: pytest.MonkeyPatch) 
     def judged_here(*_: Any) -> Any:
         raise AssertionError("judged on the loop")
 
-    monkeypatch.setattr("adjudge.graders.instructions.grader.follows", judged_here)
+    monkeypatch.setattr("adjudge.graders.ifeval.follows", judged_here)
     assert asyncio.run(grader.aevaluate(response, ids, kwargs)) == here

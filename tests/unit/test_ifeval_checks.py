@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import fails
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.instructions.grader import (
+from adjudge.graders.ifeval import (
     INSTRUCTIONS,
     IFEvalGrader,
     RepairedIFEvalGrader,
     list_arguments,
     parse_instructions,
 )
-from adjudge.graders.instructions.text_analysis import (
+from adjudge.graders.ifeval_checks import (
     LANGUAGES,
     detect_language,
 )
@@ -65,8 +66,6 @@ def test_repaired_languages() -> None:
 def test_languages() -> None:
     assert detect_language(ENGLISH) == "en"
     assert detect_language(GERMAN) == "de"
-    assert detect_language("早上河水很平静，桥上没有人。") == "zh-cn"
-    assert detect_language("朝の川は静かで、橋の上には誰もいませんでした。") == "ja"
     assert detect_language(f"{ENGLISH} https://beispiel.de/der-weg-nach-hause der@weg.de") == "en"
     assert detect_language("https://a.b/c 12") is None
     assert len(LANGUAGES) == 55
@@ -78,26 +77,19 @@ def test_languages() -> None:
         (["punctuation:no_comma"], None, "kwargs must be a list of at most 1000, got NoneType"),
         (["punctuation:commas"], [{}], "unknown instruction 'punctuation:commas' (known: "),
         (["keywords:existence"], [{"keywords": None}], "keywords:existence: keywords is missing"),
-        (
-            ["length_constraints:number_words"],
-            [{"num_words": 1, "relation": "at most"}],
-            "relation: ",
-        ),
+        (["keywords:frequency"], [{"keyword": "a", "frequency": 1, "relation": "x"}], "relation: "),
         (
             ["length_constraints:nth_paragraph_first_word"],
             [{"num_paragraphs": 2, "nth_paragraph": 3, "first_word": "a"}],
             "nth_paragraph must be at most num_paragraphs",
         ),
-        (["startend:end_checker"], [{"end_phrase": " "}], "end_phrase: "),
         (["language:response_language"], [{"language": "zh"}], "language: "),
         (["keywords:existence"], [{"keywords": []}], "keywords: "),
-        (["keywords:existence"], [{"keywords": [""]}], "keywords: "),
     ],
 )
 def test_refused_arguments(ids: Any, kwargs: Any, message: str) -> None:
-    with pytest.raises(GradingFailure) as caught:
+    with fails(ErrorKind.INVALID_INPUT) as caught:
         parse_instructions(ids, kwargs)
-    assert caught.value.kind is ErrorKind.INVALID_INPUT
     assert message in str(caught.value)
 
 

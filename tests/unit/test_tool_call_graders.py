@@ -85,12 +85,8 @@ def test_one_side_empty_is_zero_both_empty_is_not_evaluable(metric: Any) -> None
         {"reference_tool_calls": None, "messages": []},
         {"reference_tool_calls": [A]},
         {"reference_tool_calls": "not JSON", "tool_calls": []},
-        {"reference_tool_calls": {"name": "a"}, "tool_calls": []},
         {"reference_tool_calls": [{"arguments": {}}], "tool_calls": []},
-        {"reference_tool_calls": ["a"], "tool_calls": []},
-        {"reference_tool_calls": [A], "tool_calls": 3},
         {"reference_tool_calls": [A], "tool_calls": [[3]]},
-        {"reference_tool_calls": [A], "messages": 3},
         {"reference_tool_calls": [{"name": "f", "arguments": object()}], "tool_calls": [A]},
     ],
 )
@@ -103,8 +99,6 @@ def test_jaccard_of_calls_ignores_order_and_repeats() -> None:
     strict = ToolCallStepSequenceMatchGrader()
     assert strict.evaluate(turns([B], [A], [A]), [[A], [B]]).score == 1.0
     assert strict.evaluate(turns([call("a", x=2)], [B]), [A, B]).score == pytest.approx(1 / 3)
-    loose = ToolCallStepSequenceMatchGrader(strict_mode=False)
-    assert loose.evaluate(turns([call("a", x=2)], [B]), [A, B]).score == 1.0
 
 
 def test_parallel_calls_of_one_tool_are_paired_each_once_equal_first() -> None:
@@ -114,11 +108,6 @@ def test_parallel_calls_of_one_tool_are_paired_each_once_equal_first() -> None:
     assert grader.evaluate(turns([one, one]), [[one, two]]).score == pytest.approx((1 + 0.5) / 2)
     # A reference tool that is called too rarely fails the step.
     assert grader.evaluate(turns([one]), [[one, two]]).score == 0.0
-
-
-def test_loose_steps_score_the_share_of_names() -> None:
-    grader = ToolCallStepSequenceMatchGrader(strict_mode=False, use_jaccard_similarity=False)
-    assert grader.evaluate(turns([A, call("other"), call("another")]), [[A, B]]).score == 0.5
 
 
 @pytest.mark.parametrize("jaccard", [True, False])

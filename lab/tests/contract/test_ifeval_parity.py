@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.recorded import find_recorded
 
-from adjudge.graders.instructions.grader import ReadingMode, list_arguments
+from adjudge.graders.ifeval import ReadingMode, list_arguments
 from adjudge_lab.evaluation.ifeval.report import IfevalReport, IfevalShare, score_ifeval
 
 pytestmark = pytest.mark.needs

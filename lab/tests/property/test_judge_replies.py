@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.property.test_verdicts import REPLY
 
 from adjudge.graders.llm import trained_judge_card
-from adjudge.graders.llm.trained_judge_card import ReplyFault, read_preference, read_rating
+from adjudge.graders.llm.trained_judge_card import JudgementForm, ReplyFault
 from adjudge.verdicts import UnreadableReply, Verdict, read_choice, read_score
 from adjudge_lab.judge_training.judgement_rewards import (
     UNPARSABLE_REWARD,
@@ -23,6 +23,8 @@ from adjudge_lab.judge_training.judgement_rewards import (
 )
 
 pytestmark = pytest.mark.slow  # many examples
+
+RATED, COMPARED = JudgementForm(mode="pointwise"), JudgementForm(mode="pairwise", ties=True)
 
 PIECES = st.sampled_from([
     "<think>", "</think>", "<score>", "</score>", "<better>", "</better>", "<Score>", "<THINK>",
@@ -42,9 +44,7 @@ NEARLY = st.tuples(
 TEXT = st.one_of(st.lists(PIECES, max_size=12).map("".join), NEARLY, REPLY, st.text())
 RATING = st.integers(0, 4)
 LETTER = st.sampled_from(["A", "B", "tie"])
-THINKING = st.text(max_size=60).filter(
-    lambda text: isinstance(read_rating(rated(text, 0)), Verdict)
-)
+THINKING = st.text(max_size=60).filter(lambda text: isinstance(RATED.read(rated(text, 0)), Verdict))
 BLANKS = st.text(" \t\r\n", max_size=4)
 
 
@@ -60,8 +60,9 @@ def preferred(thinking: str, letter: object) -> str:
 def test_every_text_has_one_verdict_or_a_named_fault(
     text: str, opened: bool, cut: bool, ties: bool
 ) -> None:
-    rating = read_rating(text, opened=opened, cut=cut)
-    letter = read_preference(text, ties=ties, opened=opened, cut=cut)
+    rating = RATED.read(text, opened=opened, cut=cut)
+    form = JudgementForm(mode="pairwise", ties=ties)
+    letter = form.read(text, opened=opened, cut=cut)
     for read in (rating, letter):
         if isinstance(read, UnreadableReply):
             assert isinstance(read.why, ReplyFault)
@@ -78,7 +79,7 @@ def test_every_text_has_one_verdict_or_a_named_fault(
 
 @given(text=TEXT, opened=st.booleans(), cut=st.booleans())
 def test_an_accepted_text_is_the_form_sign_by_sign(text: str, opened: bool, cut: bool) -> None:
-    read = read_rating(text, opened=opened, cut=cut)
+    read = RATED.read(text, opened=opened, cut=cut)
     whole = "<think>" + text if opened else text
     if isinstance(read, Verdict):
         ending = f"<score>{read.value}</score>"
@@ -96,14 +97,14 @@ def test_no_reply_without_a_verdict_earns_what_one_with_a_verdict_does(
     text: str, ties: bool, rating: int, letter: str
 ) -> None:
     earned = pointwise_reward(text, rating)
-    assert (earned == UNPARSABLE_REWARD) is isinstance(read_rating(text), UnreadableReply)
+    assert (earned == UNPARSABLE_REWARD) is isinstance(RATED.read(text), UnreadableReply)
     assert earned == UNPARSABLE_REWARD or 0 <= earned <= 1
     assert all(pointwise_reward(rated("", other), rating) > UNPARSABLE_REWARD for other in range(5))
     label = letter if ties else "A"
     other = preferred("", "A")
     compared = consistent_pair_reward(text, other, label, ties=ties).ab
     assert (compared == UNPARSABLE_REWARD) is isinstance(
-        read_preference(text, ties=ties), UnreadableReply
+        JudgementForm(mode="pairwise", ties=ties).read(text), UnreadableReply
     )
     assert compared == UNPARSABLE_REWARD or 0 <= compared <= 1
 
@@ -113,27 +114,10 @@ def test_in_both_orders_a_reply_without_a_verdict_earns_least(
     one: str, other: str, label: str
 ) -> None:
     found = consistent_pair_reward(one, other, label, ties=True)
-    lacking = [
-        isinstance(read_preference(text, ties=True), UnreadableReply) for text in (one, other)
-    ]
+    lacking = [isinstance(COMPARED.read(text), UnreadableReply) for text in (one, other)]
     assert [earned == UNPARSABLE_REWARD for earned in found[:2]] == lacking
     assert all(earned == UNPARSABLE_REWARD or 0 <= earned <= 1 for earned in found[:2])
     assert (found.consistent is None) is any(lacking)
-
-
-@given(thinking=THINKING, near=RATING, far=RATING, label=RATING)
-def test_the_nearer_rating_earns_more(thinking: str, near: int, far: int, label: int) -> None:
-    distances = abs(near - label), abs(far - label)
-    earned = [pointwise_reward(rated(thinking, rating), label) for rating in (near, far)]
-    assert (earned[0] > earned[1]) is (distances[0] < distances[1])
-    assert (earned[0] == earned[1]) is (distances[0] == distances[1])
-
-
-@given(rating=RATING, label=RATING)
-def test_ratings_and_labels_are_on_one_footing(rating: int, label: int) -> None:
-    earned = pointwise_reward(rated("", rating), label)
-    assert earned == pointwise_reward(rated("", label), rating)
-    assert earned == pointwise_reward(rated("", 4 - rating), 4 - label)
 
 
 SAID: st.SearchStrategy[ReplyOrVerdict] = st.sampled_from(["A", "B", "tie", "C"]).map(
@@ -196,16 +180,6 @@ def test_an_accepted_reply_is_read_alike_when_the_judge_serves(
     assert served.value == letter
 
 
-@given(labels=st.lists(RATING, min_size=1))
-def test_rating_baselines_are_means_of_rewards(labels: list[int]) -> None:
-    found = constant_baselines(labels)
-    for rating in range(5):
-        earned = [pointwise_reward(rated("", rating), label) for label in labels]
-        assert found.by_answer[str(rating)] == pytest.approx(sum(earned) / len(earned))
-    assert found.best_reward == max(found.by_answer.values()) >= found.chance - 1e-12
-    assert found == constant_baselines(labels[::-1])
-
-
 @given(labels=st.lists(st.sampled_from(["A", "B"]), min_size=1))
 def test_no_letter_beats_lots_in_both_orders(labels: list[str]) -> None:
     found = constant_baselines(labels)
@@ -231,7 +205,7 @@ def test_time_grows_with_the_text_and_no_faster(
     def took(size: int) -> float:
         text = shape.format(piece * (size // len(piece)))
         start = time.process_time()
-        read_rating(text)
+        RATED.read(text)
         return time.process_time() - start
 
     # Eight times the text: 8 times as long when linear, 64 times when quadratic.

@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
 
 from adjudge.graders.llm.trained_judge_card import (
     JudgementForm,
@@ -96,10 +95,3 @@ def test_the_wording_has_a_name() -> None:
     assert len(hashes) == 3
     assert judge_prompt_template("pairwise").fields == {"request", "response_a", "response_b"}
     assert not judge_prompt_template("pairwise").exposed
-
-
-def test_a_wrong_question_is_named() -> None:
-    with refuses("mode"):
-        judge_prompt_template("pair")
-    with refuses("ties"):
-        judge_prompt_template("pointwise", ties=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.refusals import refuses
+from tests.refusals import fails, refuses
 
 from adjudge.datasets.rows import Rating
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
@@ -21,8 +21,7 @@ from adjudge.judge_evaluation.benchmarks.judges import BenchmarkJudge, ask_judge
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runner import GradingRunner
-from adjudge.types import GraderError, GraderRank
+from adjudge.types import GraderRank
 from adjudge_lab.judge_training.calibration import calibrate_ratings
 from adjudge_lab.judge_training.card_contents import reward_spec_of_card
 from adjudge_lab.judge_training.dataset import LengthReport, LengthStatistics
@@ -104,18 +103,10 @@ def test_a_rating_is_asked_for_as_in_training(
     ("reply", "kind"),
     [
         ("I would say 3.", ErrorKind.UNPARSABLE),
-        ("<think>ok</think>3", ErrorKind.UNPARSABLE),
         ("<think>ok</think>Score: <score>3</score>", ErrorKind.UNPARSABLE),
         ("<think>ok</think><score>3</score><score>4</score>", ErrorKind.UNPARSABLE),
-        ("<think><score>4</score></think><score>3</score>", ErrorKind.UNPARSABLE),
-        ("<think>a</think> b </think><score>3</score>", ErrorKind.UNPARSABLE),
-        ("Well, <think>ok</think><score>3</score>", ErrorKind.UNPARSABLE),
-        ("<think>ok</think><better>A</better>", ErrorKind.UNPARSABLE),
-        ('<think>ok</think>{"score": 3}', ErrorKind.UNPARSABLE),
         ('{"score": 3}', ErrorKind.UNPARSABLE),
-        ("<think>ok</think><score>3.0</score>", ErrorKind.UNPARSABLE),
         ("<think>ok</think><score>5</score>", ErrorKind.OUT_OF_RANGE),
-        ("<think>still thinking", ErrorKind.UNPARSABLE),
         ("", ErrorKind.UNPARSABLE),
         (Reply(text="", reasoning="still", finish_reason="length"), ErrorKind.TRUNCATED),
         (Reply(text="<score>", reasoning="so", finish_reason="length"), ErrorKind.TRUNCATED),
@@ -125,9 +116,8 @@ def test_any_other_reply_is_missing_and_never_corrected(
     tmp_path: Path, reply: Any, kind: ErrorKind
 ) -> None:
     listening = Listening(reply)
-    with pytest.raises(GradingFailure) as caught:
+    with fails(kind) as caught:
         rated(folder(tmp_path, POINTWISE), listening)
-    assert caught.value.kind is kind
     redrawn = kind is not ErrorKind.OUT_OF_RANGE
     assert listening.asked == [listening.asked[0]] * (1 + redrawn)
     assert caught.value.metadata["raw"]
@@ -169,14 +159,6 @@ def test_what_cannot_be_rated(tmp_path: Path) -> None:
     assert listening.asked == []
 
 
-def test_a_failed_call_is_its_own_kind(tmp_path: Path) -> None:
-    grader = TrainedRating(judge(folder(tmp_path, POINTWISE), ErrorKind.TIMEOUT))
-    sample = {"prompt": "Q?", "response": "Lima."}
-    [found] = GradingRunner({"r": grader}, show_progress=False).run([sample])["r"]
-    assert isinstance(found, GraderError)
-    assert found.kind is ErrorKind.TIMEOUT
-
-
 def test_ratings_become_labels_where_the_card_says_how(tmp_path: Path) -> None:
     ratings = calibrate_ratings([3, 3, 1, 1] * 5, [4, 3, 0, 1] * 5, [str(n) for n in range(20)])
     path = folder(tmp_path, POINTWISE, rating_calibration=ratings)
@@ -206,9 +188,8 @@ def test_a_verdict_that_follows_the_position_is_inconsistent(tmp_path: Path) -> 
         found = asyncio.run(grader.aevaluate(prompt="Q?", response="Lima.", reference=other))
         assert (found.metadata["outcome"], found.score) == (outcome, score)
     failing = TrainedPreference(judge(tmp_path, "A is better"))
-    with pytest.raises(GradingFailure) as caught:
+    with fails(ErrorKind.UNPARSABLE):
         asyncio.run(failing.aevaluate(prompt="Q?", response="Lima.", reference="Quito."))
-    assert caught.value.kind is ErrorKind.UNPARSABLE
     with pytest.raises(GradingFailure, match="'query'"):
         asyncio.run(failing.aevaluate(response="Lima.", reference="Quito."))
 
@@ -279,10 +260,8 @@ LENGTHS = LengthReport(
     [
         ({"prompt": {**card_prompt(POINTWISE), "max_tokens": 77}}, 77),
         ({}, 200),
-        ({"config": {}}, None),
         ({"method": "sft", "data": {"lengths": LENGTHS}}, 40),
         ({"method": "sft", "data": {"lengths": msgspec.to_builtins(LENGTHS)}}, 40),
-        ({"method": "sft", "data": {"lengths": {"unit": "tokens", "prompts": None}}}, None),
         ({"method": "sft"}, None),
     ],
 )

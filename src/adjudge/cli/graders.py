@@ -37,7 +37,7 @@ _FAMILIES = {
     "adjudge.graders.rules.redundancy": "Tool calls",
     "adjudge.graders.rules.trajectory": "Tool calls",
     "adjudge.graders.rules.response_form": "Form",
-    "adjudge.graders.instructions": "Instructions",
+    "adjudge.graders.ifeval": "Instructions",
     "adjudge.graders.verif": "Instructions",
     "adjudge.graders.answers": "Answers",
     "adjudge.graders.rules": "Answers",

@@ -1,4 +1,4 @@
-"""Killable processes for heavy pure functions: a small pool with a deadline for every call.
+"""Child processes: a pool of killable workers for heavy pure functions, and servers of ours.
 
 Symbolic maths and patterns that come with the data can run for ever on hostile input, and a
 thread that runs for ever cannot be ended. A process can::
@@ -9,6 +9,9 @@ thread that runs for ever cannot be ended. A process can::
 
 Parent and child exchange JSON, never pickle: a child that read hostile text cannot send code. The
 parent's side (start, ask, kill) is here; the child's side is :mod:`adjudge.engine.worker`.
+
+A server as a child says with one line that it serves, and does so until the end of its standard
+input, so it ends when its parent dies, too.
 """
 
 from __future__ import annotations
@@ -22,14 +25,17 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from adjudge.engine.worker import WorkerPhase
 from adjudge.errors import CandidateLimitExceeded, ErrorKind, GradingFailure
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 START_DEADLINE_S = 60.0
 """Longest wait for a child to start and import a function; it is not part of a call's deadline."""
@@ -63,14 +69,8 @@ class _Reply(msgspec.Struct):
     phase: WorkerPhase | None = None
 
 
-class _DeadlineExceeded(GradingFailure):
-    """``measured``: of processor time; else wall time passed, and nobody knows why."""
-
-    def __init__(self, *, measured: bool) -> None:
-        super().__init__(ErrorKind.TIMEOUT, "out of time")
-        self.measured = measured
-
-
+_OUT_OF_CPU = GradingFailure(ErrorKind.TIMEOUT, "out of processor time")
+_OUT_OF_TIME = GradingFailure(ErrorKind.TIMEOUT, "out of wall time, and nobody knows why")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Reply)
 
@@ -84,7 +84,7 @@ class WorkerProcess:
 
     def __init__(self) -> None:
         self._owner = os.getpid()
-        self._functions: set[str] = set()
+        self.functions: set[str] = set()  # that it has imported
         self._buffer = bytearray()
         self._broken = False
         self._phase: WorkerPhase | None = None  # of no input: it loads a function
@@ -105,10 +105,6 @@ class WorkerProcess:
         """False once the process has ended or may be in the middle of something."""
         return not self._broken and self._process.poll() is None
 
-    def has_loaded(self, function: str) -> bool:
-        """True when ``function`` has been imported there already."""
-        return function in self._functions
-
     async def ask(self, function: str, value: Any, deadline_s: float, phase: WorkerPhase) -> Any:
         """``function(value)``; the clock starts once the function has been imported.
 
@@ -117,11 +113,11 @@ class WorkerProcess:
         """
         call = {"call": function, "value": value, "phase": phase, "cpu_s": deadline_s}
         request = _encode_request(call)
-        if function not in self._functions:
+        if function not in self.functions:
             load = _encode_request({"load": function})
             self._phase = None
             await self._answer(load, START_DEADLINE_S, function)
-            self._functions.add(function)
+            self.functions.add(function)
         self.calls += 1
         self._phase = phase
         wall_s = min(_WALL_FACTOR * deadline_s, deadline_s + _WALL_EXTRA_S)
@@ -131,24 +127,27 @@ class WorkerProcess:
         self, request: bytes, wall_s: float, function: str, cpu_s: float = 0.0
     ) -> Any:
         """The value in the reply, else a failure in words that name the function and its limit."""
-        try:
-            reply = await self._exchange(request, wall_s)
-        except _DeadlineExceeded as failure:
-            limit = f"{cpu_s:g} s of processor time" if failure.measured else f"{wall_s:g} s"
+        reply = await self._exchange(request, wall_s)
+        if reply in (_OUT_OF_CPU, _OUT_OF_TIME):
+            measured = reply is _OUT_OF_CPU
+            limit = f"{cpu_s:g} s of processor time" if measured else f"{wall_s:g} s"
             message = f"{function} ran past its deadline of {limit}"
-            if failure.measured and self._phase is WorkerPhase.CANDIDATE:
+            if measured and self._phase is WorkerPhase.CANDIDATE:
                 message = f"the answer alone took more than {limit} to check"
-                raise CandidateLimitExceeded(ErrorKind.TIMEOUT, message) from None
+                raise CandidateLimitExceeded(ErrorKind.TIMEOUT, message)
             facts = {"local": True} if self._phase else {"local": True, "suspect": False}
             message = f"{message} ({self._phase or 'import'})"
-            raise GradingFailure(ErrorKind.TIMEOUT, message, facts) from None
+            raise GradingFailure(ErrorKind.TIMEOUT, message, facts)
+        if isinstance(reply, GradingFailure):
+            raise reply
         if reply.ok:
             return reply.value
         # Nobody knows what an input did that broke the function, but a reference is not its doing.
         unclear = self._phase not in (None, WorkerPhase.REFERENCE)
         if not reply.exhausted:
             facts = {"suspect": True} if unclear and reply.kind is ErrorKind.BUG else {}
-            raise GradingFailure(reply.kind, f"{function}: {reply.message}", facts)
+            source = f"{function}: " if reply.kind is ErrorKind.BUG else ""
+            raise GradingFailure(reply.kind, source + reply.message, facts)
         # What is left of it in memory would count against the next input.
         self._broken = not reply.foreseen
         if self._phase is WorkerPhase.CANDIDATE:
@@ -157,10 +156,10 @@ class WorkerProcess:
         message = f"{function}: the {self._phase or 'import'} is too much for it: {reply.message}"
         raise GradingFailure(reply.kind, message, {"suspect": True} if self._phase else {})
 
-    async def _exchange(self, request: bytes, deadline_s: float) -> _Reply:
+    async def _exchange(self, request: bytes, deadline_s: float) -> _Reply | GradingFailure:
         """Send, and wait for the reply or the deadline, whichever comes first."""
         loop = asyncio.get_running_loop()
-        self._broken = True  # until a whole reply is here: a cancellation leaves it at that
+        self._broken = True  # until a whole reply is here, so a cancellation leaves it broken
         try:
             async with asyncio.timeout(deadline_s):
                 # Where the child has gone, the end of what it sent says why.
@@ -170,10 +169,8 @@ class WorkerProcess:
                     await self._wait_readable(loop)
         except TimeoutError:
             # A reply that came in time but waited for a busy loop is not held against the child.
-            arrived = self._receive() or _DeadlineExceeded(measured=False)
-        if isinstance(arrived, GradingFailure):
-            raise arrived
-        self._broken = False
+            arrived = self._receive() or _OUT_OF_TIME
+        self._broken = isinstance(arrived, GradingFailure)
         return arrived
 
     async def _wait_readable(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -200,15 +197,9 @@ class WorkerProcess:
         return reply
 
     def _take_reply(self) -> _Reply | GradingFailure | None:
-        while len(self._buffer) >= 4:
-            size = int.from_bytes(self._buffer[:4], "big")
-            if size > MAX_REPLY_BYTES:
-                message = f"a worker's reply of {size} bytes is longer than {MAX_REPLY_BYTES}"
-                return GradingFailure(ErrorKind.UNSUPPORTED, message)
-            if len(self._buffer) < 4 + size:
-                return None
-            frame = bytes(self._buffer[4 : 4 + size])
-            del self._buffer[: 4 + size]
+        while (size := self._buffer.find(b"\n")) >= 0:
+            frame = bytes(self._buffer[:size])
+            del self._buffer[: size + 1]
             try:
                 reply = _decoder.decode(frame)
             except (msgspec.DecodeError, RecursionError) as error:
@@ -219,6 +210,9 @@ class WorkerProcess:
                     return GradingFailure(ErrorKind.BUG, "a worker said more than its reply")
                 return reply
             self._phase = reply.phase
+        if len(self._buffer) > MAX_REPLY_BYTES:
+            message = f"a worker's reply is longer than {MAX_REPLY_BYTES} bytes"
+            return GradingFailure(ErrorKind.UNSUPPORTED, message)
         return None
 
     def _death(self) -> GradingFailure:
@@ -231,7 +225,7 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             return GradingFailure(ErrorKind.BUG, "a worker process closed its channel")
         if code == -signal.SIGPROF:
-            return _DeadlineExceeded(measured=True)
+            return _OUT_OF_CPU
         if code >= 0:
             message = f"the worker process ended with exit code {code}"
             return GradingFailure(ErrorKind.BUG, message, {"exit_code": code})
@@ -244,7 +238,9 @@ class WorkerProcess:
     def stop(self) -> None:
         """End the process; a call in flight sees that and closes up after itself."""
         if os.getpid() != self._owner:
-            self._forget()
+            # After a fork it is our parent's child and the descriptor a copy: leave both.
+            self._socket.detach()
+            self._process.returncode = 0
         elif self._process.poll() is None:
             # The child leads its own group, so what it may have started goes with it. It is ours
             # and not yet collected, so the number cannot have been given to another group.
@@ -263,11 +259,6 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             return False
         return True
-
-    def _forget(self) -> None:
-        # After a fork the process is our parent's child and the descriptor a copy: leave both.
-        self._socket.detach()
-        self._process.returncode = 0
 
 
 def _start_process(channel: socket.socket) -> subprocess.Popen[bytes]:
@@ -296,7 +287,7 @@ def _encode_request(message: dict[str, Any]) -> bytes:
         raise GradingFailure(
             ErrorKind.INVALID_INPUT, f"text that is not Unicode: {error}"
         ) from None
-    return len(body).to_bytes(4, "big") + body
+    return body + b"\n"
 
 
 MAX_CALLS = 10_000
@@ -309,27 +300,20 @@ def usable_cpus() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def default_pool_size() -> int:
-    """Children per pool by default: the usable CPUs, at most 4."""
-    return min(4, usable_cpus())
-
-
 class WorkerPool:
     """At most ``size`` child processes that run named functions on JSON values.
+
+    ``size`` is the usable CPUs by default, at most 4.
 
     Children start with the first call that needs one, stay warm, and end with this process. A
     pool serves one event loop at a time; :func:`get_pool` keeps one per loop.
     """
 
     def __init__(self, size: int | None = None) -> None:
-        self.size = default_pool_size() if size is None else size
+        self._slots = asyncio.Semaphore(size or min(4, usable_cpus()))
         self._idle: list[WorkerProcess] = []
         self._children: set[WorkerProcess] = set()
         self._dying: list[WorkerProcess] = []
-        self._busy = 0
-        # Futures know their loop, so they live here only while somebody waits: a pool must not
-        # keep its loop alive, because the registry below forgets the pool when the loop goes.
-        self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed = False
         self._finalizer = weakref.finalize(self, _kill_processes, self._children)
 
@@ -360,11 +344,17 @@ class WorkerPool:
         """
         if self._closed:
             raise RuntimeError("this worker pool is closed")
-        await self._take_slot()
-        try:
-            return await self._call_in_child(function, value, deadline_s, phase)
-        finally:
-            self._give_slot()
+        async with self._slots:
+            child = self._take_child(function)
+            try:
+                return await child.ask(function, value, deadline_s, phase)
+            except GradingFailure as failure:
+                if self._closed:
+                    message = "the worker pool was closed"
+                    raise GradingFailure(ErrorKind.CANCELLED, message) from failure
+                raise
+            finally:
+                self._put_back(child)
 
     def close(self) -> None:
         """End all children; calls in flight raise ``GradingFailure(cancelled)``."""
@@ -373,20 +363,6 @@ class WorkerPool:
             self._discard(self._idle.pop())
         for child in self._children:
             child.stop()
-
-    async def _call_in_child(
-        self, function: str, value: Any, deadline_s: float, phase: WorkerPhase
-    ) -> Any:
-        child = self._take_child(function)
-        try:
-            return await child.ask(function, value, deadline_s, phase)
-        except GradingFailure as failure:
-            if self._closed:
-                message = "the worker pool was closed"
-                raise GradingFailure(ErrorKind.CANCELLED, message) from failure
-            raise
-        finally:
-            self._put_back(child)
 
     def _take_child(self, function: str) -> WorkerProcess:
         """An idle child, preferably one that has ``function`` already, else a new one."""
@@ -398,7 +374,7 @@ class WorkerPool:
             child = WorkerProcess()
             self._children.add(child)
             return child
-        ready = (child for child in reversed(self._idle) if child.has_loaded(function))
+        ready = (child for child in reversed(self._idle) if function in child.functions)
         child = next(ready, self._idle[-1])
         self._idle.remove(child)
         return child
@@ -421,31 +397,6 @@ class WorkerPool:
             self._children.difference_update(gone)
             self._dying = [child for child in self._dying if child not in gone]
 
-    async def _take_slot(self) -> None:
-        if self._busy < self.size:
-            self._busy += 1
-            return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            # The slot may have been handed over just before the cancellation arrived.
-            if turn.done() and not turn.cancelled():
-                self._give_slot()
-            else:
-                self._waiting.remove(turn)
-            raise
-
-    def _give_slot(self) -> None:
-        """Hand the slot to whoever waits longest, else free it."""
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._busy -= 1
-
 
 def _kill_processes(children: set[WorkerProcess]) -> None:
     for child in children:
@@ -460,7 +411,9 @@ _lock: threading.Lock
 
 
 def get_pool() -> WorkerPool:
-    """The pool of the running event loop, made at its first use, closed when the loop is gone.
+    """The pool of the running event loop, made at its first use.
+
+    It is closed when the loop is gone; one in which calls have waited, when another loop asks.
 
     A forked process starts with no pools and leaves its parent's alone.
     """
@@ -482,3 +435,61 @@ def _reset_pools() -> None:
 
 _reset_pools()
 os.register_at_fork(after_in_child=_reset_pools)
+
+
+_STOP_S = 10.0
+
+
+@contextlib.contextmanager
+def start_child_server(command: list[str]) -> Iterator[tuple[bytes, subprocess.Popen[bytes]]]:
+    """Run a command that serves, until the block ends; gives the line that it prints when ready.
+
+    Raises ``RuntimeError`` when it ends without one.
+    """
+    with subprocess.Popen(  # noqa: S603  (this very program)
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            line = process.stdout.readline() if process.stdout is not None else b""
+            if not line:
+                said = " ".join(command[1:5])
+                raise RuntimeError(f"{said} did not start (exit code {process.wait()})")
+            yield line, process
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def settings_arguments(settings: BaseModel, names: Mapping[str, str] | None = None) -> list[str]:
+    """Settings as options of their command: the port, and what differs from its default.
+
+    ``names``: options that are not called as their fields are.
+    """
+    arguments: list[str] = []
+    for key, field in type(settings).model_fields.items():
+        value = getattr(settings, key)
+        if value == field.default and key != "port":
+            continue
+        name = "--" + (names or {}).get(key, key).replace("_", "-")
+        if isinstance(value, bool):
+            arguments.append(name)
+        else:
+            several = value if isinstance(value, list | tuple) else [value]
+            arguments += [f"{name}={one}" for one in several]
+    return arguments
+
+
+def stop_at_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """Call ``stop`` when standard input ends; what comes before its end is dropped."""
+    number = sys.stdin.fileno()
+
+    def read() -> None:
+        if not os.read(number, 65536):
+            loop.remove_reader(number)
+            stop()
+
+    loop.add_reader(number, read)

@@ -6,12 +6,10 @@ phase has processor time of its own, counted by the kernel, which ends the proce
 when it is used up: a process that is stopped or waits for a processor uses none, and a single long
 operation of the interpreter is ended as well.
 
-A message is a four-byte big-endian
-length and that many bytes of JSON, over the socket that the parent gave as standard input.
-Requests are ``{"load": "module:function"}`` and ``{"call": "module:function", "value": …,
-"phase": …, "cpu_s": …}``; a reply is ``{"ok": true, "value": …}`` or ``{"ok": false, "kind": …,
-"message": …, "exhausted": …, "foreseen": …}``. Before it comes ``{"phase": …}`` for each phase
-that was entered.
+A message is a line of JSON, over the socket that the parent gave as standard input. Requests are
+``{"load": "module:function"}`` and ``{"call": "module:function", "value": …, "phase": …, "cpu_s":
+…}``; a reply is ``{"ok": true, "value": …}`` or ``{"kind": …, "message": …, "exhausted": …,
+"foreseen": …}``. Before it comes ``{"phase": …}`` for each phase that was entered.
 
 The functions named here read hostile text. So the child drops its core dumps, caps its address
 space, sees none of the parent's secrets in its environment, and can answer in plain JSON only.
@@ -26,7 +24,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, BinaryIO
 
@@ -51,13 +49,10 @@ class InputTooLarge(MemoryError):
 
 
 class _PhaseTimer:
-    """Processor time left to each phase of one call; ``announce`` is told of each new phase."""
+    """Processor time left to each phase of one call; ``replies`` hear of each new phase."""
 
-    def __init__(
-        self, announce: Callable[[WorkerPhase], None], phase: WorkerPhase, cpu_s: float
-    ) -> None:
-        self._announce = announce
-        self._phase = phase
+    def __init__(self, replies: BinaryIO, phase: WorkerPhase, cpu_s: float) -> None:
+        self._replies, self._phase = replies, phase
         self._left = dict.fromkeys(WorkerPhase, cpu_s)
         signal.setitimer(signal.ITIMER_PROF, cpu_s)
 
@@ -66,7 +61,7 @@ class _PhaseTimer:
             return
         self._left[self._phase], _ = signal.setitimer(signal.ITIMER_PROF, 0)
         # Told before the time runs: a dead process cannot say what it was doing.
-        self._announce(phase)
+        _send(self._replies, {"phase": phase})
         self._phase = phase
         signal.setitimer(signal.ITIMER_PROF, max(self._left[phase], _LEAST_CPU_S))
 
@@ -86,24 +81,6 @@ def enter_phase(phase: WorkerPhase) -> None:
         _timer.enter(phase)
 
 
-@contextlib.contextmanager
-def limited_call(
-    announce: Callable[[WorkerPhase], None], phase: WorkerPhase, cpu_s: float
-) -> Iterator[None]:
-    """One call that begins with ``phase``, each phase of which has ``cpu_s`` of processor time.
-
-    ``announce`` is called before another phase begins. For a worker process alone: the timer is
-    the process's only one, and it ends the process.
-    """
-    global _timer  # noqa: PLW0603  one call at a time
-    _timer = _PhaseTimer(announce, phase, cpu_s)
-    try:
-        yield
-    finally:
-        _timer.stop()
-        _timer = None
-
-
 MEMORY_BYTES = 4 << 30
 """Address space of a child; more is a ``MemoryError`` inside it, not a dead machine."""
 
@@ -116,18 +93,18 @@ _functions: dict[str, Callable[[Any], Any]] = {}
 
 def main() -> None:
     """Answer requests until the parent closes its end."""
+    global _timer  # noqa: PLW0603  one call at a time
     requests, replies = _claim_channel()
-
-    def announce(phase: WorkerPhase) -> None:
-        _send(replies, {"phase": phase})
-
     _limit_resources()
-    while (request := _read(requests)) is not None:
-        if "load" in request:  # not limited: a warm-up calls functions that enter phases
-            reply = _answer(request)
+    while (request := requests.readline()).endswith(b"\n"):
+        call = msgspec.json.decode(request)
+        if "load" in call:  # not limited: a warm-up calls functions that enter phases
+            reply = _answer(call)
         else:
-            with limited_call(announce, WorkerPhase(request["phase"]), request["cpu_s"]):
-                reply = _answer(request)
+            _timer = _PhaseTimer(replies, WorkerPhase(call["phase"]), call["cpu_s"])
+            reply = _answer(call)
+            _timer.stop()
+            _timer = None
         _send(replies, reply)
 
 
@@ -156,19 +133,6 @@ def _limit_resources() -> None:
             resource.setrlimit(limit, (value, value))
 
 
-def _read(stream: BinaryIO) -> dict[str, Any] | None:
-    """The next request; ``None`` when the parent has gone."""
-    head = stream.read(4)
-    if len(head) < 4:
-        return None
-    size = int.from_bytes(head, "big")
-    body = stream.read(size)
-    if len(body) < size:
-        return None
-    request: dict[str, Any] = msgspec.json.decode(body)
-    return request
-
-
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     """What the function returned, or which failure it stated, or how it broke."""
     try:
@@ -179,13 +143,13 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         # Encoded here, where a value that is not JSON is reported as the function's own mistake.
         return {"ok": True, "value": msgspec.Raw(msgspec.json.encode(value))}
     except GradingFailure as failure:
-        return _failure(failure.kind, str(failure))
-    except (MemoryError, RecursionError) as error:
-        foreseen = isinstance(error, InputTooLarge)
-        reply = _failure(ErrorKind.UNSUPPORTED, _describe_error(error))
-        return {**reply, "exhausted": True, "foreseen": foreseen}
+        return {"kind": failure.kind, "message": str(failure)}
     except Exception as error:  # noqa: BLE001  whatever the function raises is reported to the parent
-        return _failure(ErrorKind.BUG, _describe_error(error))
+        said = replace_surrogates(f"{type(error).__name__}: {error}"[:_MAX_MESSAGE])
+        if not isinstance(error, MemoryError | RecursionError):
+            return {"kind": ErrorKind.BUG, "message": said}
+        facts = {"exhausted": True, "foreseen": isinstance(error, InputTooLarge)}
+        return {"kind": ErrorKind.UNSUPPORTED, "message": said, **facts}
 
 
 def _load(name: str) -> Callable[[Any], Any]:
@@ -199,16 +163,7 @@ def _load(name: str) -> Callable[[Any], Any]:
     return _functions[name]
 
 
-def _failure(kind: ErrorKind, message: str) -> dict[str, Any]:
-    return {"ok": False, "kind": kind.value, "message": message}
-
-
-def _describe_error(error: Exception) -> str:
-    text = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
-    return replace_surrogates(text)
-
-
 def _send(replies: BinaryIO, message: dict[str, Any]) -> None:
     body = msgspec.json.encode(message)
-    replies.write(len(body).to_bytes(4, "big") + body)
+    replies.write(body + b"\n")
     replies.flush()

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from adjudge.graders.base import FunctionGrader as FunctionGrader
     from adjudge.graders.base import RecordedGrader as RecordedGrader
     from adjudge.graders.base import RuleGrader as RuleGrader
-    from adjudge.graders.code.grader import CodeExecutionGrader as CodeExecutionGrader
-    from adjudge.graders.code.grader import SyntaxCheckGrader as SyntaxCheckGrader
-    from adjudge.graders.instructions.grader import IFEvalGrader as IFEvalGrader
-    from adjudge.graders.instructions.grader import RepairedIFEvalGrader as RepairedIFEvalGrader
+    from adjudge.graders.code.execution import CodeExecutionGrader as CodeExecutionGrader
+    from adjudge.graders.code.blocks import SyntaxCheckGrader as SyntaxCheckGrader
+    from adjudge.graders.ifeval import IFEvalGrader as IFEvalGrader
+    from adjudge.graders.ifeval import RepairedIFEvalGrader as RepairedIFEvalGrader
     from adjudge.graders.llm.comparison import PairwiseGrader as PairwiseGrader
     from adjudge.graders.llm.judge_grader import JudgeGrader as JudgeGrader
     from adjudge.graders.llm.judge_grader import LLMGrader as LLMGrader

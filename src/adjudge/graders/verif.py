@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 from adjudge.errors import ErrorKind, GradingFailure, Metadata
 from adjudge.graders.base import View, final_response
 from adjudge.graders.code.cases import Case
-from adjudge.graders.code.running import CaseBudget, CaseOutcome, run_cases
+from adjudge.graders.code.execution import CaseOutcome, run_cases
 from adjudge.graders.code.sandbox import check_sandbox
 from adjudge.graders.code.values import encode_tree
 from adjudge.graders.llm.candidate_view import (
@@ -35,7 +35,6 @@ from adjudge.graders.llm.reply_forms import ScoreForm
 from adjudge.graders.llm.shipped_graders import trim_shipped_prompt
 from adjudge.judges.asking import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.messages import content_text, last_question, parse_conversation
-from adjudge.prompts import PromptTemplate
 from adjudge.text import shorten_text
 from adjudge.types import MISSING, GraderScore, ScoreRange, get_path
 
@@ -145,7 +144,7 @@ async def run_checks(
     return await run_cases(
         given + _PROGRAM,
         [Case("exact", [call], encode_tree([True])) for call in calls],
-        CaseBudget(deadline_s, test_deadline_s=5.0, memory_mb=512),
+        deadline_s,
         stop_early=False,
         untrusted_tests="refuse",
     )
@@ -154,96 +153,78 @@ async def run_checks(
 _MOST_SHOWN = 50
 
 
-@dataclass(frozen=True)
-class VerifParts:
-    """What came of the two halves, a failure in place of one that has none."""
+def combine_parts(
+    constraints: Constraints,
+    checked: list[CaseOutcome] | GradingFailure,
+    judged: JudgeOutcome | GradingFailure | None,
+    name: str,
+    score_range: ScoreRange,
+) -> GraderScore:
+    """The product of the two halves; a failure stands in for one that has none.
 
-    constraints: Constraints
-    checked: list[CaseOutcome] | GradingFailure
-    told: JudgeOutcome | GradingFailure | None
+    Raises ``GradingFailure`` where one of them is not known, with what is known in its metadata.
+    """
+    metadata: dict[str, Any] = {"constraints": len(constraints.soft)}
+    failures = [one for one in (checked, judged) if isinstance(one, GradingFailure)]
+    said: list[str] = []
+    rules = llm = (1.0, 1.0)  # the lowest and the highest that they can be
+    if isinstance(checked, GradingFailure):
+        rules = (0.0, 1.0)
+    else:
+        named = list(zip((rule.name for rule in constraints.rules), checked, strict=True))
+        failures += [_rule_failure(rule, one) for rule, one in named if one.failure]
+        metadata["rules"] = [
+            {"name": rule, "passed": None if one.failure else one.passed} for rule, one in named
+        ]
+        if checked:
+            passed, n = sum(one.passed for one in checked), len(checked)
+            said.append(f"{passed} of {n} rules hold")
+            rules = passed / n, (passed + sum(one.failure is not None for one in checked)) / n
+    if isinstance(judged, GradingFailure):
+        llm = (0.0, 1.0)
+    elif judged is not None:
+        llm = (float(judged.verdict.value),) * 2
+        said.append(f"judge {llm[0]:g}")
+    for part, (low, high) in (("rule_part", rules), ("llm_part", llm)):
+        metadata |= {part: low} if low == high else {}
+    answered = judged if isinstance(judged, JudgeOutcome) else None
+    if failures:
+        metadata |= {"low": rules[0] * llm[0], "high": rules[1] * llm[1]}
+        of_rules = len({one.kind for one in failures}) == 1 and judged is answered
+        alone = isinstance(checked, GradingFailure) or of_rules
+        raise _missing(failures, metadata, answered, alone)
+    reason, provenance = ", ".join(said), None
+    if answered:
+        metadata, provenance = metadata | answered.notes, answered.provenance
+        reason += f": {answered.verdict.reason}" if answered.verdict.reason else ""
+    score = rules[0] * llm[0]
+    return GraderScore(name, score, reason, metadata, score_range, provenance=provenance)
 
-    def result(self, name: str, score_range: ScoreRange) -> GraderScore:
-        """Their product; raises ``GradingFailure`` where one of them is not known."""
-        (rules, most), (llm, highest) = self._rules(), self._llm()
-        metadata = self._metadata()
-        if failures := self._failures():
-            raise self._failure(failures, metadata, rules * llm, most * highest)
-        reason, provenance = self._words(), None
-        if isinstance(self.told, JudgeOutcome):
-            metadata |= self.told.notes
-            provenance, said = self.told.provenance, self.told.verdict.reason
-            reason += f": {said}" if said else ""
-        return GraderScore(name, rules * llm, reason, metadata, score_range, provenance=provenance)
 
-    def _failures(self) -> list[GradingFailure]:
-        found = [one for one in (self.checked, self.told) if isinstance(one, GradingFailure)]
-        if isinstance(self.checked, list):
-            for rule, one in zip(self.constraints.rules, self.checked, strict=True):
-                if one.failure is not None:
-                    message = f"rule {rule.name!r}: its function has no answer: {one.text}"
-                    # It read the candidate's text. Its own time is no outage of a judge.
-                    marks = {"suspect": True, "local": one.failure is ErrorKind.TIMEOUT}
-                    found.append(GradingFailure(one.failure, message, marks))
-        return found
+def _rule_failure(rule: str, outcome: CaseOutcome) -> GradingFailure:
+    """Its function read the candidate's text; the time it takes is no outage of a judge."""
+    kind = outcome.failure or ErrorKind.BUG
+    message = f"rule {rule!r}: its function has no answer: {outcome.text}"
+    return GradingFailure(kind, message, {"suspect": True, "local": kind is ErrorKind.TIMEOUT})
 
-    def _failure(
-        self, failures: Sequence[GradingFailure], metadata: Metadata, low: float, high: float
-    ) -> GradingFailure:
-        metadata |= {"low": low, "high": high}
-        metadata["failures"] = [describe_failure(one) for one in failures[:_MOST_SHOWN]]
-        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-        message = f"{failures[0]}{more}: the score lies in [{low:.4g}, {high:.4g}]"
-        answered = [self.told.provenance] if isinstance(self.told, JudgeOutcome) else []
-        of_rules = not isinstance(self.told, GradingFailure)
-        kinds = {one.kind for one in failures}
-        if isinstance(self.checked, GradingFailure) or (len(kinds) == 1 and of_rules):
-            own = {**metadata, **failures[0].metadata}
-            paid = sum_costs(answered, failures)
-            return GradingFailure(failures[0].kind, message, own, provenance=paid)
-        return join_failures(failures, message, metadata, answered=answered)
 
-    def _rules(self) -> tuple[float, float]:
-        """The lowest and highest that the rules' share can be."""
-        if not self.constraints.rules:
-            return 1.0, 1.0
-        if isinstance(self.checked, GradingFailure):
-            return 0.0, 1.0
-        n = len(self.checked)
-        passed = sum(one.passed for one in self.checked)
-        return passed / n, (passed + sum(one.failure is not None for one in self.checked)) / n
-
-    def _llm(self) -> tuple[float, float]:
-        """The lowest and highest that the judge's verdict can be."""
-        if self.told is None:
-            return 1.0, 1.0
-        if isinstance(self.told, GradingFailure):
-            return 0.0, 1.0
-        value = float(self.told.verdict.value)
-        return value, value
-
-    def _metadata(self) -> dict[str, Any]:
-        rules, llm = self._rules(), self._llm()
-        found: dict[str, Any] = {"constraints": len(self.constraints.soft)}
-        if isinstance(self.checked, list):
-            pairs = zip(self.constraints.rules, self.checked, strict=True)
-            found["rules"] = [
-                {"name": rule.name, "passed": one.passed if one.failure is None else None}
-                for rule, one in pairs
-            ]
-        if rules[0] == rules[1]:
-            found["rule_part"] = rules[0]
-        if llm[0] == llm[1]:
-            found["llm_part"] = llm[0]
-        return found
-
-    def _words(self) -> str:
-        said = []
-        if isinstance(self.checked, list) and self.checked:
-            passed = sum(one.passed for one in self.checked)
-            said.append(f"{passed} of {len(self.checked)} rules hold")
-        if self.told is not None:
-            said.append(f"judge {self._llm()[0]:g}")
-        return ", ".join(said)
+def _missing(
+    failures: Sequence[GradingFailure],
+    metadata: Metadata,
+    answered: JudgeOutcome | None,
+    alone: bool,
+) -> GradingFailure:
+    """What leaves the score missing, as one failure; ``alone``: the first says all of it."""
+    first = failures[0]
+    metadata |= {"failures": [describe_failure(one) for one in failures[:_MOST_SHOWN]]}
+    more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+    low, high = metadata["low"], metadata["high"]
+    message = f"{first}{more}: the score lies in [{low:.4g}, {high:.4g}]"
+    costs = [answered.provenance] if answered else []
+    if not alone:
+        return join_failures(failures, message, metadata, answered=costs)
+    paid = sum_costs(costs, failures)
+    return GradingFailure(first.kind, message, {**metadata, **first.metadata}, provenance=paid)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -281,7 +262,9 @@ class VerIFGrader(JudgeGrader):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._form = ScoreForm(0, 1, takes_brackets=True)
-        self.fingerprint = sha256((_template().hash + _PROGRAM).encode()).hexdigest()
+        shown = frozenset(("constraints", "query", "response"))
+        self._template = trim_shipped_prompt("verif", shown)
+        self.fingerprint = sha256((self._template.hash + _PROGRAM).encode()).hexdigest()
 
     def check_machine(self) -> None:
         """What the judge needs is here, and a sandbox where rules are run."""
@@ -334,7 +317,7 @@ class VerIFGrader(JudgeGrader):
             if not constraints.soft:
                 return None
             return await self._ask(
-                _template(),
+                self._template,
                 {
                     "constraints": "\n".join(
                         f"{number}. {text}" for number, text in enumerate(constraints.soft, 1)
@@ -347,17 +330,10 @@ class VerIFGrader(JudgeGrader):
                 group=get_group_name(fields),
             )
 
-        checked, told = await ask_all((rules, soft))
-        parts = VerifParts(
-            constraints,
-            checked if isinstance(checked, list | GradingFailure) else [],
-            told if isinstance(told, JudgeOutcome | GradingFailure) else None,
-        )
-        return parts.result(self.name, self.score_range)
-
-
-def _template() -> PromptTemplate:
-    return trim_shipped_prompt("verif", frozenset(("constraints", "query", "response")))
+        checked: Any
+        judged: Any
+        checked, judged = await ask_all((rules, soft))
+        return combine_parts(constraints, checked, judged, self.name, self.score_range)
 
 
 def _query(shown: Mapping[str, Any]) -> Any:

@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from adjudge.engine.child_server import settings_arguments, start_child_server, stop_at_end_of_input
 from adjudge.engine.loop import new_event_loop
+from adjudge.engine.processes import settings_arguments, start_child_server, stop_at_end_of_input
 from adjudge.errors import ConfigError
 from adjudge.mock.behaviours import OPTION_NAMES, MockSettings
 from adjudge.mock.responder import MockStats, Responder, ScheduledResponse, respond_at_once

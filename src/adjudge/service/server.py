@@ -27,8 +27,8 @@ import msgspec
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from adjudge.engine.child_server import settings_arguments, start_child_server, stop_at_end_of_input
 from adjudge.engine.loop import run_blocking
+from adjudge.engine.processes import settings_arguments, start_child_server, stop_at_end_of_input
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.service.app import JSON_HEAD, Reply, Service
 from adjudge.service.backend import Backend

@@ -43,8 +43,6 @@ from adjudge.graders.llm.trained_judge_card import (
     TIE_VERDICT,
     JudgementForm,
     ReplyFault,
-    read_preference,
-    read_rating,
 )
 from adjudge.verdicts import UnreadableReply, Verdict
 from adjudge_lab.judge_training.base_model import AutocastFactory, ask_by_length
@@ -59,7 +57,7 @@ _PREFERENCE_POSITION: Mapping[str, float] = {"A": 0.0, TIE_VERDICT: 0.5, "B": 1.
 _FLIPPED_PREFERENCE: Mapping[str, str] = {"A": "B", "B": "A", TIE_VERDICT: TIE_VERDICT}
 
 ReplyOrVerdict = str | Verdict | UnreadableReply
-"""A reply's text, or what :func:`read_rating` or :func:`read_preference` made of it."""
+"""A reply's text, or what :meth:`JudgementForm.read` made of it."""
 
 
 class PairReward(NamedTuple):
@@ -92,7 +90,7 @@ class ConstantBaselines(msgspec.Struct, frozen=True, kw_only=True):
 def pointwise_reward(reply: ReplyOrVerdict, label: int, *, opened: bool = False) -> float:
     """1 − ``|rating − label|`` / 4, from 0 to 1; :data:`UNPARSABLE_REWARD` without a verdict.
 
-    ``label``: an integer from 0 to 4. ``opened``: as for :func:`read_rating`, unused where
+    ``label``: an integer from 0 to 4. ``opened``: as for :meth:`JudgementForm.read`, unused where
     ``reply`` was read already. Raises :class:`~adjudge.errors.ConfigError` for another label.
 
     >>> pointwise_reward("<think>Half of it is right.</think><score>2</score>", 3)
@@ -101,7 +99,8 @@ def pointwise_reward(reply: ReplyOrVerdict, label: int, *, opened: bool = False)
     -0.25
     """
     _check_rating(label)
-    read = read_rating(reply, opened=opened) if isinstance(reply, str) else reply
+    form = JudgementForm(mode="pointwise")
+    read = form.read(reply, opened=opened) if isinstance(reply, str) else reply
     return (
         UNPARSABLE_REWARD
         if isinstance(read, UnreadableReply)
@@ -140,8 +139,9 @@ def consistent_pair_reward(
     """
     _check_preference(label, ties)
     said: list[str | None] = []
+    form = JudgementForm(mode="pairwise", ties=ties)
     for reply in (reply_ab, reply_ba):
-        read = read_preference(reply, ties=ties, opened=opened) if isinstance(reply, str) else reply
+        read = form.read(reply, opened=opened) if isinstance(reply, str) else reply
         said.append(None if isinstance(read, UnreadableReply) else read.value)
     first, second = said[0], None if said[1] is None else flip_preference(said[1])
     earned = _squared_mean(

@@ -1,8 +1,8 @@
-"""Answers that are no maths: option letters, yes or no, boxes, recognised text, patterns.
+"""Answers that are no maths: option letters, yes or no, boxes, patterns.
 
 A text has one letter, or one yes or no, never several: "A or B" is a hedge, which gives no answer.
-What a text denies ("not A, but B") is not an answer. These patterns take linear time. A comparison
-of long texts and a search for a user's pattern run in killable processes: they may take for ever.
+What a text denies ("not A, but B") is not an answer. These patterns take linear time. A search for
+a user's pattern runs in a killable process: it may take for ever.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 import re
 from typing import Any
-
-from rapidfuzz.distance import Levenshtein
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.answers.answer_text import strip_wrappers
@@ -280,20 +278,6 @@ def _finite(values: Any) -> Box | None:
     if len(numbers) != 4 or not all(map(math.isfinite, numbers)):
         return None
     return numbers[0], numbers[1], numbers[2], numbers[3]
-
-
-def ocr_similarity(answer: str, reference: str) -> float:
-    """1 − Levenshtein distance / length of the longer text; 0 where that is below 0.5.
-
-    >>> ocr_similarity("Hall0 World", "Hello World"), ocr_similarity("xyz", "Hello")
-    (0.8181818181818181, 0.0)
-    """
-    return Levenshtein.normalized_similarity(answer.strip(), reference.strip(), score_cutoff=0.5)
-
-
-def best_ocr_similarity(payload: dict[str, Any]) -> float:
-    """The best :func:`ocr_similarity` of ``answer`` with any of ``references``."""
-    return max(ocr_similarity(payload["answer"], one) for one in payload["references"])
 
 
 def search_patterns(payload: dict[str, Any]) -> str | None:

@@ -161,22 +161,19 @@ def _is_view(node: ast.AST, given: set[str]) -> bool:
 
 def _changed(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
     """The values, without indices, that the nodes change in place."""
-    for value in _changed_or_item(nodes):
-        whole = value
+    for node in nodes:
+        match node:
+            case ast.Call(ast.Attribute(value, name)) if name in CHANGES:
+                whole = value
+            case ast.Subscript(value, ctx=ast.Store() | ast.Del()):
+                whole = value
+            case ast.AugAssign(ast.Name() as whole):
+                pass
+            case _:
+                continue
         while isinstance(whole, ast.Subscript):
             whole = whole.value
         yield whole
-
-
-def _changed_or_item(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
-    for node in nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr in CHANGES:
-                yield node.func.value
-        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            yield node.value
-        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            yield node.target
 
 
 def _bindings(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.AST, ast.AST]]:

@@ -1,4 +1,4 @@
-"""The Python code in a response: its fenced blocks, and the program that they make together.
+"""The Python code in a response: its fenced blocks, the program that they make, and its syntax.
 
 Nothing is executed. One block is what the tests call, or the program; of the others and of a
 prelude that program gets what it uses and does not define itself.
@@ -19,7 +19,13 @@ from typing import Any, Literal
 
 from adjudge.engine.processes import get_pool
 from adjudge.engine.worker import WorkerPhase
+from adjudge.errors import CandidateLimitExceeded, ErrorKind
+from adjudge.graders.base import NO_FINAL_TEXT, ParametricRule, final_response
 from adjudge.graders.code.analysis import CHANGES, find_root_name, parse_python, without_warnings
+from adjudge.types import GraderScore
+
+NO_CODE = "no Python code in the response"
+_MAX_CODE = 1 << 20
 
 _PYTHON = frozenset({"python", "python3", "py", "py3"})
 _INLINE_CHARS = 20_000
@@ -110,6 +116,21 @@ def _open_quotes(line: str, quotes: str) -> str:
         at, quotes = start.end(), start["long"]
 
 
+def require_code_text(response: str) -> str:
+    """The final text, where code is looked for.
+
+    Raises :class:`~adjudge.errors.CandidateLimitExceeded` without one, and for more than 2**20
+    characters.
+    """
+    text = final_response(response)
+    if text is None:
+        raise CandidateLimitExceeded(ErrorKind.UNSUPPORTED, NO_FINAL_TEXT)
+    if len(text) > _MAX_CODE:
+        message = f"the response is longer than {_MAX_CODE} characters"
+        raise CandidateLimitExceeded(ErrorKind.UNSUPPORTED, message)
+    return text
+
+
 async def extract_python(text: str) -> list[str]:
     """The Python code in ``text``, a source for each block; empty when no code is found.
 
@@ -133,7 +154,7 @@ async def find_syntax_fault(source: str) -> str:
     """Why ``source`` is not Python for this interpreter; '' when it is. Nothing is executed.
 
     Long sources are parsed in a worker process and may raise ``GradingFailure`` as its calls do,
-    :class:`~adjudge.engine.processes.CandidateLimitExceeded` where it takes too long.
+    :class:`~adjudge.errors.CandidateLimitExceeded` where it takes too long.
     """
     fault: str = await _in_place_or_worker("parse_fault", source)
     return fault
@@ -377,3 +398,42 @@ def _public_names(module: str | None) -> frozenset[str]:
         return frozenset()
     found = import_module(module)
     return frozenset(getattr(found, "__all__", [one for one in dir(found) if one[0] != "_"]))
+
+
+@dataclass(eq=False, repr=False)
+class SyntaxCheckGrader(ParametricRule):
+    r"""1 when all Python code in the response parses, else 0.
+
+    Field: ``response``. Code is what fenced blocks marked as Python hold; without such blocks,
+    those without a language; without any block, the whole text where it parses and does more than
+    name things. Nothing runs. The grammar is that of the running interpreter. No code (comments
+    alone are no code), an unclosed ``<think>`` and more than 2**20 characters are 0 with ``cause =
+    "candidate"``.
+
+    >>> import asyncio
+    >>> response = "```python\nprint('a'\n```"
+    >>> asyncio.run(SyntaxCheckGrader().aevaluate(response)).score
+    0.0
+    """
+
+    type_name = "code_syntax"
+    score_range = (0.0, 1.0)
+
+    async def aevaluate(self, response: str) -> GraderScore:
+        """Judge one response."""
+        try:
+            found = await extract_python(require_code_text(response))
+            sources = [source for source in found if _has_statements(source)]
+            faults = [fault for source in sources if (fault := await find_syntax_fault(source))]
+        except CandidateLimitExceeded as excess:
+            return self._candidate_fault(str(excess), blocks=0)
+        if not sources:
+            return self._candidate_fault(NO_CODE, blocks=0)
+        reason = faults[0] if faults else "all code parses"
+        return self._score(float(not faults), reason, blocks=len(sources), faulty=len(faults))
+
+
+def _has_statements(source: str) -> bool:
+    """Whether there is more than comments."""
+    lines = (line.strip() for line in source.splitlines())
+    return any(line and not line.startswith("#") for line in lines)

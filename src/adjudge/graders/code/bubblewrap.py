@@ -356,11 +356,11 @@ def _prlimit_command(limits: SandboxLimits) -> list[str]:
 def _fixed_options() -> tuple[str, ...]:
     # As process 1 the program is bubblewrap's only child, which it reaps; with an init of its own
     # between the two it exits first and leaves that one to the host's process 1.
-    options = ["--unshare-all", "--unshare-user", "--as-pid-1"]
-    options += ["--die-with-parent", "--new-session"]
-    options += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox", "--cap-drop", "ALL"]
-    options += ["--clearenv", "--setenv", "PATH", "/usr/bin:/bin", "--setenv", "HOME", SANDBOX_DIR]
-    options += ["--setenv", "TMPDIR", SANDBOX_DIR, "--setenv", "LANG", "C.UTF-8"]
+    options = (
+        "--unshare-all --unshare-user --as-pid-1 --die-with-parent --new-session --uid 65534 "
+        f"--gid 65534 --hostname sandbox --cap-drop ALL --clearenv --setenv HOME {SANDBOX_DIR} "
+        f"--setenv PATH /usr/bin:/bin --setenv TMPDIR {SANDBOX_DIR} --setenv LANG C.UTF-8"
+    ).split()
     for path in _visible_folders():
         options += ["--ro-bind", path, path]
     for path in ("/bin", "/lib", "/lib64"):

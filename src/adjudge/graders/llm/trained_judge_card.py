@@ -28,11 +28,10 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import msgspec
 
-from adjudge.config import check_allowed
 from adjudge.datasets.rows import PREFERENCE_LABELS, RATINGS
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
@@ -138,13 +137,45 @@ class JudgementForm(msgspec.Struct, frozen=True, kw_only=True):
         """The tag of the verdict: ``score`` or ``better``."""
         return "score" if self.mode == "pointwise" else "better"
 
+    def offered(self) -> Mapping[str, int | str]:
+        """The verdicts that there are, as they are written."""
+        if self.mode == "pointwise":
+            return {str(rating): rating for rating in RATINGS}
+        return {one: one for one in (*PREFERENCE_VERDICTS, *[TIE_VERDICT] * self.ties)}
+
     def read(
         self, reply: str, *, opened: bool = False, cut: bool = False
     ) -> Verdict | UnreadableReply:
-        """The verdict of a reply; see the module."""
-        if self.mode == "pointwise":
-            return read_rating(reply, opened=opened, cut=cut)
-        return read_preference(reply, ties=self.ties, opened=opened, cut=cut)
+        r"""The verdict of a reply; its form is this module's.
+
+        ``opened``: the chat template has already written ``<think>``, so the reply begins inside
+        the thinking. ``cut``: the reply ended at its length limit; what is missing then is
+        ``truncated``. Tokens that end a turn must be gone from ``reply``.
+
+        Returns a :class:`~adjudge.verdicts.Verdict` with an integer from 0 to 4, or the better of
+        ``A`` and ``B`` (or ``tie`` if the prompt offers that), and the thinking as reason; else an
+        :class:`~adjudge.verdicts.UnreadableReply` with a :class:`ReplyFault` as ``why``. One pass;
+        replies over :data:`MAX_REPLY_CHARACTERS` are not read.
+
+        >>> JudgementForm(mode="pointwise").read("<think>Curt.</think>\n<score>3</score>").value
+        3
+        >>> JudgementForm(mode="pairwise").read("<think>So.</think><better>Answer A</better>").why
+        <ReplyFault.VALUE: 'a verdict that is not offered'>
+        """
+        tag, offered, content = self.verdict, self.offered(), None
+        fault = _split_thinking(reply, opened=opened)
+        if not isinstance(fault, ReplyFault):
+            thinking, rest = fault
+            content = _tag_content(rest, tag)
+            if content is not None and content in offered:
+                return Verdict(value=offered[content], reason=thinking.strip(), form="tag")
+            fault = _find_fault(rest, tag, offered)
+        kind = ErrorKind.UNPARSABLE
+        if cut and fault in (ReplyFault.UNCLOSED, ReplyFault.NO_VERDICT, ReplyFault.FORM):
+            kind = ErrorKind.TRUNCATED
+        elif content is not None and _INTEGER.fullmatch(content):
+            kind = ErrorKind.OUT_OF_RANGE
+        return UnreadableReply(why=fault, kind=kind)
 
 
 MAX_REPLY_CHARACTERS = 256 * 1024
@@ -180,69 +211,6 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 _INTEGER = re.compile(r"-?[0-9]{1,9}")
-_OFFERED: Mapping[str, Mapping[str, Any]] = {
-    "rating": {str(rating): rating for rating in RATINGS},
-    "preference": {one: one for one in PREFERENCE_VERDICTS},
-    "preference or tie": {one: one for one in (*PREFERENCE_VERDICTS, TIE_VERDICT)},
-}
-
-
-def read_rating(
-    reply: str, *, opened: bool = False, cut: bool = False
-) -> Verdict | UnreadableReply:
-    r"""The rating that a pointwise judge's reply gives; its form is this module's.
-
-    ``opened``: the chat template has already written ``<think>``, so the reply begins inside the
-    thinking. ``cut``: the reply ended at its length limit; what is missing then is ``truncated``.
-    Tokens that end a turn must be gone from ``reply``.
-
-    Returns a :class:`~adjudge.verdicts.Verdict` with an integer from 0 to 4 and the thinking as
-    reason; else an :class:`~adjudge.verdicts.UnreadableReply` with a :class:`ReplyFault` as
-    ``why``. One pass; replies over :data:`MAX_REPLY_CHARACTERS` are not read. Raises
-    :class:`~adjudge.errors.ConfigError` for what is no text.
-
-    >>> read_rating("<think>Right, but curt.</think>\n<score>3</score>").value
-    3
-    >>> read_rating("<think>Right, but curt.</think>\nScore: 3").why
-    <ReplyFault.NO_VERDICT: 'no verdict follows the thinking'>
-    """
-    return _read_reply(reply, "score", _OFFERED["rating"], opened=opened, cut=cut)
-
-
-def read_preference(
-    reply: str, *, ties: bool = False, opened: bool = False, cut: bool = False
-) -> Verdict | UnreadableReply:
-    """The better of two that a pairwise judge's reply names: ``A``, ``B``, or ``tie`` if ``ties``.
-
-    ``ties``: the prompt offers a tie, because the data has some. Otherwise as :func:`read_rating`.
-
-    >>> read_preference("<think>A is right.</think><better>A</better>").value
-    'A'
-    >>> read_preference("<think>A is right.</think><better>Answer A</better>").why
-    <ReplyFault.VALUE: 'a verdict that is not offered'>
-    """
-    offered = _OFFERED["preference or tie" if ties else "preference"]
-    return _read_reply(reply, "better", offered, opened=opened, cut=cut)
-
-
-def _read_reply(
-    reply: str, tag: str, offered: Mapping[str, Any], *, opened: bool, cut: bool
-) -> Verdict | UnreadableReply:
-    if not isinstance(reply, str):
-        raise ConfigError(
-            f"reply: must be text (found a {type(reply).__name__}). Give the content of the "
-            "judge's message, not the message."
-        )
-    found = _split_thinking(reply, opened=opened)
-    if isinstance(found, ReplyFault):
-        return _unread_reply(found, cut=cut)
-    thinking, rest = found
-    value = offered.get(_tag_content(rest, tag) or "")
-    if value is None:
-        return _unread_reply(
-            _find_fault(rest, tag, offered), cut=cut, content=_tag_content(rest, tag)
-        )
-    return Verdict(value=value, reason=thinking.strip(), form="tag")
 
 
 def _split_thinking(reply: str, *, opened: bool) -> tuple[str, str] | ReplyFault:
@@ -285,15 +253,6 @@ def _find_fault(rest: str, tag: str, offered: Collection[str]) -> ReplyFault:
         return ReplyFault.VALUE
     whole = any(f"<{tag}>{one}</{tag}>" in rest for one in offered)
     return ReplyFault.BESIDE if whole else ReplyFault.FORM
-
-
-def _unread_reply(fault: ReplyFault, *, cut: bool, content: str | None = None) -> UnreadableReply:
-    kind = ErrorKind.UNPARSABLE
-    if cut and fault in (ReplyFault.UNCLOSED, ReplyFault.NO_VERDICT, ReplyFault.FORM):
-        kind = ErrorKind.TRUNCATED
-    elif content is not None and _INTEGER.fullmatch(content):
-        kind = ErrorKind.OUT_OF_RANGE
-    return UnreadableReply(why=fault, kind=kind)
 
 
 _POINTWISE = """\
@@ -351,16 +310,6 @@ Give your reasons, then the better response, in the form above.""",
 }
 
 
-def _system_text(mode: JudgeMode, ties: bool) -> str:
-    if mode == "pointwise":
-        task, verdict = _POINTWISE, "<score>N</score>"
-        where = f"N is one of {', '.join(map(str, RATINGS))}"
-    else:
-        task, verdict = _PAIRWISE + _TIES * ties, "<better>X</better>"
-        where = f"X is {' or '.join([*PREFERENCE_VERDICTS, *[TIE_VERDICT] * ties])}"
-    return f"{task}\n\n{_REPLY_FORM_TEXT.format(verdict=verdict, where=where)}"
-
-
 @cache
 def judge_prompt_template(mode: JudgeMode, *, ties: bool = False) -> PromptTemplate:
     """The question to a judge: rate one answer, or name the better of two.
@@ -368,14 +317,16 @@ def judge_prompt_template(mode: JudgeMode, *, ties: bool = False) -> PromptTempl
     Its ``hash`` names it. Fields: ``request``, and ``response`` or ``response_a`` and
     ``response_b``; all of it is hostile, and is in the user's message behind fences.
     """
-    check_allowed("mode", mode, get_args(JudgeMode), "is not allowed")
-    if ties and mode == "pointwise":
-        raise ConfigError(
-            "ties: pointwise judges one answer, so there is no tie (found true). Leave it out."
-        )
-    system = ChatMessage("system", _system_text(mode, ties))
-    user = ChatMessage("user", _REQUEST_AND_RESPONSES[mode])
-    return PromptTemplate({LanguageEnum.EN: [system, user]})
+    offered = JudgementForm(mode=mode, ties=ties).offered()
+    if mode == "pointwise":
+        task, verdict = _POINTWISE, "<score>N</score>"
+        where = f"N is one of {', '.join(offered)}"
+    else:
+        task, verdict = _PAIRWISE + _TIES * ties, "<better>X</better>"
+        where = f"X is {' or '.join(offered)}"
+    system = f"{task}\n\n{_REPLY_FORM_TEXT.format(verdict=verdict, where=where)}"
+    messages = ("system", system), ("user", _REQUEST_AND_RESPONSES[mode])
+    return PromptTemplate({LanguageEnum.EN: [ChatMessage(*one) for one in messages]})
 
 
 class JudgePromptConfig(msgspec.Struct, frozen=True):

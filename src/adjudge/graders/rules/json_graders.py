@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
 from adjudge.engine.processes import get_pool
 from adjudge.errors import LACKED, CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
@@ -18,14 +18,13 @@ from adjudge.graders.rules.json_validation import (
     MAX_CHARS,
     REFERENCE_KEYWORDS,
     InvalidJson,
-    UnusableSchema,
+    canonical_json,
     compile_schema,
     decode_strict_json,
     find_first_fault,
     find_json_text,
-    is_too_deep,
 )
-from adjudge.text import compose_letters, encode_exactly, shorten_text
+from adjudge.text import encode_exactly, shorten_text
 from adjudge.types import GraderScore
 
 _NONE = "no object or array"
@@ -115,7 +114,7 @@ class JsonSchemaGrader(_JsonGrader):
             try:
                 self.schema_text = json.dumps(_read_field(self.schema, "schema"))
                 compile_schema(self.schema_text)
-            except (ValueError, GradingFailure) as fault:
+            except GradingFailure as fault:
                 message = f"{self.type_name}: schema cannot be used: {fault}"
                 raise ConfigError(message) from None
             self._inline = self._EXPLOSIVE.isdisjoint(_keys(self.schema))
@@ -128,22 +127,17 @@ class JsonSchemaGrader(_JsonGrader):
         if invalid is not None:
             return invalid
         if self._inline and len(response) <= self._INLINE_CHARS:
-            try:
-                return self._judged(find_first_fault(compile_schema(schema_text), value))
-            except UnusableSchema as fault:
-                raise GradingFailure(ErrorKind.INVALID_INPUT, str(fault)) from None
+            return self._judged(find_first_fault(compile_schema(schema_text), value))
         payload = {"schema": schema_text, "instance": json.dumps(value)}
         try:
-            answer = await get_pool().call(
+            fault = await get_pool().call(
                 "adjudge.graders.rules.json_validation:validate_json",
                 payload,
                 deadline_s=self._DEADLINE_S,
             )
         except CandidateLimitExceeded as excess:
             return self._candidate_fault(str(excess))
-        if "schema_fault" in answer:
-            raise GradingFailure(ErrorKind.INVALID_INPUT, answer["schema_fault"])
-        return self._judged(answer["fault"])
+        return self._judged(fault)
 
     def _judged(self, fault: str) -> GraderScore:
         return self._score(float(not fault), fault or "satisfies the schema")
@@ -157,19 +151,12 @@ def _read_field(value: Any, name: str) -> Any:
     if value is None:
         message = f"the sample has no {name}"
         raise GradingFailure(ErrorKind.INVALID_INPUT, message, {LACKED: [name]})
-    fault = ""
-    if isinstance(value, str):
-        try:
-            return decode_strict_json(value)
-        except InvalidJson as error:
-            fault = str(error)
-    elif is_too_deep(value):
-        fault = "nested deeper than 64 levels"
-    elif strange := [leaf for kind, leaf in _leaves(value).values() if kind == "other"]:
-        fault = shorten_text(repr(strange[0]))
-    if fault:
-        raise GradingFailure(ErrorKind.INVALID_INPUT, f"{name} is not JSON: {fault}")
-    return value
+    try:
+        text = value if isinstance(value, str) else json.dumps(value, allow_nan=False)
+        return decode_strict_json(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        message = f"{name} is not JSON: {shorten_text(error)}"
+        raise GradingFailure(ErrorKind.INVALID_INPUT, message) from None
 
 
 def _keys(value: Any) -> Iterator[str]:
@@ -181,36 +168,26 @@ def _keys(value: Any) -> Iterator[str]:
             yield from _keys(child)
 
 
-_Path = tuple[str | int, ...]
-_Measure = Literal["exact", "share"]
-
-
 @dataclass(eq=False, repr=False)
 class JsonMatchGrader(_JsonGrader):
-    """How far the JSON of the response equals the reference: 1 or 0, or the share of its leaves.
+    """1 when the JSON of the response equals the reference, else 0.
 
     Fields: ``response`` and ``reference`` (JSON text or the value; ``null`` as text). What is not
     JSON scores 0; more than 200,000 characters are 0 with ``cause = "candidate"``. The order
     of members is ignored, 1 equals 1.0, true differs from 1, a missing member differs from
     ``null``, and letters are composed (Unicode's form C). Source: ``JsonMatchGrader`` of
-    py-openjudge 0.2.4, where a missing member equals ``null`` and true equals 1. Metadata of
-    ``share``: ``matched``, ``leaves``.
+    py-openjudge 0.2.4, where a missing member equals ``null`` and true equals 1.
 
     Args:
-        measure: ``exact``: 1 for equal values, else 0; ``share``: |A ∩ B| / |A ∪ B| over the
-            leaves with their paths.
         strict: As in ``json_valid``.
 
     >>> JsonMatchGrader().evaluate('{"b": 2, "a": 1.0}', '{"a": 1, "b": 2}').score
     1.0
-    >>> JsonMatchGrader(measure="share").evaluate("[1, 2, 4]", [1, 2, 3]).score
-    0.5
     """
 
     type_name = "json_match"
     score_range = (0.0, 1.0)
 
-    measure: _Measure = "exact"
     strict: bool = True
 
     def evaluate(self, response: str, reference: Any) -> GraderScore:
@@ -223,53 +200,19 @@ class JsonMatchGrader(_JsonGrader):
         value, invalid = self._read(text)
         if invalid is not None:
             return invalid
-        has, wants = _leaves(_composed(value)), _leaves(_composed(wanted))
-        matched = sum(has.get(path) == leaf for path, leaf in wants.items())
-        leaves = len(has) + len(wants) - matched
-        if self.measure == "share":
-            reason = f"{matched} of {leaves} leaves match"
-            return self._score(matched / leaves, reason, matched=matched, leaves=leaves)
-        if matched == leaves:
+        if canonical_json(value) == canonical_json(wanted):
             return self._score(1.0, "equal")
-        path = next(path for path in (*wants, *has) if has.get(path) != wants.get(path))
-        return self._score(0.0, shorten_text(f"differs at $.{'.'.join(map(str, path))}"))
+        return self._score(0.0, shorten_text(f"differs at {_first_difference(value, wanted)}"))
 
 
-def _composed(value: Any) -> Any:
-    """``value`` with composed letters in its texts and keys."""
-    if isinstance(value, dict):
-        return {compose_letters(key): _composed(child) for key, child in value.items()}
-    if isinstance(value, list):
-        return [_composed(child) for child in value]
-    return compose_letters(value) if isinstance(value, str) else value
-
-
-def _kind(value: Any) -> str:
-    """The JSON type of ``value``, so that true and 1 differ and 1 and 1.0 do not."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "other" if value != value else "number"  # noqa: PLR0124  (NaN is not JSON)
-    if isinstance(value, dict):
-        return "object" if all(isinstance(key, str) for key in value) else "other"
-    if isinstance(value, str | list):
-        return "text" if isinstance(value, str) else "array"
-    return "other"
-
-
-def _leaves(value: Any) -> dict[_Path, tuple[str, Any]]:
-    """Type and value of every leaf by its path; an empty container is a leaf without a value."""
-    leaves: dict[_Path, tuple[str, Any]] = {}
-    stack: list[tuple[_Path, Any]] = [((), value)]
-    while stack:
-        path, node = stack.pop()
-        kind = _kind(node)
-        if kind == "object" and node:
-            stack += [((*path, key), child) for key, child in node.items()]
-        elif kind == "array" and node:
-            stack += [((*path, place), child) for place, child in enumerate(node)]
-        else:
-            leaves[path] = kind, None if kind in ("object", "array") else node
-    return leaves
+def _first_difference(value: Any, wanted: Any, path: str = "$") -> str:
+    """Where two JSON values that differ first do."""
+    has, wants = (dict(enumerate(one)) if isinstance(one, list) else one for one in (value, wanted))
+    if type(value) is type(wanted) and isinstance(has, dict):
+        for key in (*wants, *has):
+            here = f"{path}.{key}"
+            if key not in has or key not in wants:
+                return here
+            if canonical_json(has[key]) != canonical_json(wants[key]):
+                return _first_difference(has[key], wants[key], here)
+    return path

@@ -20,7 +20,8 @@ from functools import lru_cache
 from typing import Any, cast
 
 from adjudge.engine.worker import InputTooLarge, WorkerPhase, enter_phase
-from adjudge.text import shorten_text
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.text import compose_letters, shorten_text
 
 MAX_JSON_DEPTH = 64
 """Deepest nesting that is read; it keeps every walk far from the interpreter's own limit."""
@@ -45,8 +46,11 @@ class InvalidJson(ValueError):
     """The text is not JSON, or goes beyond the stated limits; the message says which."""
 
 
-class UnusableSchema(ValueError):
+class UnusableSchema(GradingFailure):
     """The schema itself cannot be used; the message says why."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorKind.INVALID_INPUT, message)
 
 
 def _refuse(literal: str) -> Any:
@@ -129,8 +133,8 @@ def warm_up() -> None:
     compile_schema("true")
 
 
-def validate_json(payload: dict[str, str]) -> dict[str, str]:
-    """``{schema, instance}`` as JSON texts to ``{fault}`` ('' when valid) or ``{schema_fault}``."""
+def validate_json(payload: dict[str, str]) -> str:
+    """``{schema, instance}`` as JSON texts to the fault, '' when the instance is valid."""
     enter_phase(WorkerPhase.REFERENCE)
     limit = sys.getrecursionlimit()
     try:
@@ -142,9 +146,7 @@ def validate_json(payload: dict[str, str]) -> dict[str, str]:
         sys.setrecursionlimit(max(limit, _FRAMES))
         if count <= MANY_VALUES:
             enter_phase(WorkerPhase.COMPARISON)
-        return {"fault": find_first_fault(validator, instance)}
-    except UnusableSchema as fault:
-        return {"schema_fault": str(fault)}
+        return find_first_fault(validator, instance)
     except (MemoryError, RecursionError):
         enter_phase(WorkerPhase.CANDIDATE)  # raised for the size or depth of the instance
         raise
@@ -277,7 +279,7 @@ def _unique_items(_: Any, wanted: Any, instance: Any, __: Any) -> Iterator[Any]:
 
     if wanted and isinstance(instance, list):
         # Texts, since numbers can be chosen such that their hashes collide.
-        forms = {json.dumps(normalize_numbers(item), sort_keys=True) for item in instance}
+        forms = {json.dumps(_whole_numbers(item), sort_keys=True) for item in instance}
         if len(forms) < len(instance):
             yield ValidationError(f"{instance!r} has non-unique elements")
 
@@ -293,15 +295,22 @@ def _multiple_of(validator: Any, divisor: Any, instance: Any, _: Any) -> Iterato
             yield ValidationError(f"{instance!r} is not a multiple of {divisor!r}")
 
 
-def normalize_numbers(value: Any) -> Any:
-    """``value`` such that equal ones are written alike: 1.0 is 1."""
+def canonical_json(value: Any) -> str:
+    """A JSON value as text, the same for equal values: 1.0 is 1, and letters are composed.
+
+    >>> canonical_json({"b": 1.0, "a": [True]})
+    '{"a": [true], "b": 1}'
+    """
+    text = json.dumps(_whole_numbers(value), sort_keys=True, ensure_ascii=False)
+    return compose_letters(text)
+
+
+def _whole_numbers(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {key: normalize_numbers(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [normalize_numbers(item) for item in value]
-    return value
+        return {key: _whole_numbers(item) for key, item in value.items()}
+    return list(map(_whole_numbers, value)) if isinstance(value, list | tuple) else value
 
 
 def _dialect(schema: dict[str, Any] | bool) -> Any:

@@ -15,7 +15,6 @@ from adjudge.graders.base import (
     NO_FINAL_TEXT,
     Between,
     ParametricRule,
-    UnitNumber,
     check_parameter,
     final_response,
     read_count,
@@ -170,6 +169,11 @@ def _call_fault(body: str) -> str:
     return "" if isinstance(arguments, dict) else "arguments are not an object"
 
 
+def _length(response: Any, unit: str) -> int:
+    text = require_text(response)
+    return len(split_words(text)) if unit == "words" else len(text)
+
+
 @dataclass(eq=False, repr=False)
 class LengthPenaltyGrader(ParametricRule):
     """A penalty that grows with every unit outside the allowed lengths.
@@ -199,16 +203,12 @@ class LengthPenaltyGrader(ParametricRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_length < self.min_length:
-            raise ConfigError(
-                "length_penalty: max_length must be at least min_length "
-                f"(found max_length {self.max_length}, min_length {self.min_length})"
-            )
+        at_least = Annotated[int, Between(self.min_length)]
+        check_parameter("max_length", self.max_length, at_least)
 
     def evaluate(self, response: str) -> GraderScore:
         """Penalise one response."""
-        text = require_text(response)
-        length = len(split_words(text)) if self.unit == "words" else len(text)
+        length = _length(response, self.unit)
         excess = max(self.min_length - length, length - self.max_length, 0)
         penalty = -excess * self.penalty_rate or 0.0
         reason = f"{length} {self.unit}, allowed {self.min_length} to {self.max_length}"
@@ -257,8 +257,7 @@ class SoftOverlongPunishmentGrader(ParametricRule):
                 )
                 raise GradingFailure(ErrorKind.INVALID_INPUT, message)
         else:
-            text = require_text(response)
-            length = len(split_words(text)) if self.unit == "words" else len(text)
+            length = _length(response, self.unit)
         over = length - (self.max_length - self.cache_length)
         penalty = -min(over, self.cache_length) / self.cache_length if over > 0 else 0.0
         return self._score(penalty, f"{length} of {self.max_length} {self.unit}", length=length)
@@ -269,16 +268,15 @@ class NgramRepetitionPenaltyGrader(ParametricRule):
     """A penalty on the share of n-grams that repeat an earlier one.
 
     Field: ``response``, thinking included. With rate = 1 − distinct n-grams / all n-grams, the
-    score is penalty_threshold − rate where rate > penalty_threshold, else 0.
+    score is 0.3 − rate where rate > 0.3, else 0.
 
     Tokens are lower-cased words, characters of scripts without spaces, and single signs. Fewer than
     ``n`` tokens: 0 with ``evaluable = false``. Source: ``NgramRepetitionPenaltyGrader`` of
-    py-openjudge 0.2.4 with other tokens, without its soft penalty: ``penalty_threshold = 0`` is it.
-    Metadata: ``rate``, ``ngrams``.
+    py-openjudge 0.2.4 with other tokens and without its soft penalty. Metadata: ``rate``,
+    ``ngrams``.
 
     Args:
         n: Tokens of an n-gram, from 1 to 100.
-        penalty_threshold: The rate that costs nothing.
 
     >>> NgramRepetitionPenaltyGrader(n=1).evaluate("no no no no").score
     -0.45
@@ -289,11 +287,6 @@ class NgramRepetitionPenaltyGrader(ParametricRule):
     role = Role.PENALTY
 
     n: Annotated[int, Between(1, 100)] = 3
-    penalty_threshold: UnitNumber = 0.3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.score_range = (self._penalty(1.0), 0.0)
 
     def evaluate(self, response: str) -> GraderScore:
         """Penalise one response."""
@@ -301,22 +294,11 @@ class NgramRepetitionPenaltyGrader(ParametricRule):
         ngrams = len(tokens) - self.n + 1
         if ngrams < 1:
             return self._not_applicable(0.0, f"{len(tokens)} tokens, fewer than {self.n}")
-        rate = repetition_rate(tokens, self.n)
+        shifted = [islice(tokens, start, None) for start in range(self.n)]
+        rate = 1 - len(set(zip(*shifted, strict=False))) / ngrams
         reason = f"{rate:.1%} of {ngrams} {self.n}-grams repeat an earlier one"
-        return self._score(self._penalty(rate), reason, rate=rate, ngrams=ngrams)
-
-    def _penalty(self, rate: float) -> float:
-        return -max(0.0, rate - self.penalty_threshold) or 0.0
-
-
-def repetition_rate(tokens: list[str], n: int) -> float:
-    """1 − distinct n-grams / all n-grams of ``tokens``, which has at least ``n``.
-
-    >>> repetition_rate(["a", "b", "a", "b"], 2)
-    0.33333333333333337
-    """
-    shifted = [islice(tokens, start, None) for start in range(n)]
-    return 1 - len(set(zip(*shifted, strict=False))) / (len(tokens) - n + 1)
+        penalty = -max(0.0, rate - 0.3) or 0.0
+        return self._score(penalty, reason, rate=rate, ngrams=ngrams)
 
 
 _MARKUP = re.compile(r"(?im)</?[a-z][\w.:-]{0,40}\s{0,4}/?>|\\[a-z]+|^ *(?:```|~~~)\w*")

@@ -141,21 +141,13 @@ class SimilarityGrader(ParametricRule):
         text = final_response(response)
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)
-        text, limit = compose_letters(text), _MAX_CHARS
-        compare = self._comparison()
-        text_cut = text[:limit]
-        best = max(
-            1.0 if text_cut == cut else compare(text_cut, cut)
-            for cut in (target[:limit] for target in targets)
-        )
-        if len(text) > limit or any(len(target) > limit for target in targets):
-            return self._score(best, f"{self.metric} of the first {limit} characters", cut=True)
+        whole, compare = [compose_letters(text), *targets], _COMPARISONS[self.metric]
+        ours, *theirs = (one[:_MAX_CHARS] for one in whole)
+        best = max(1.0 if ours == one else compare(ours, one) for one in theirs)
+        if max(map(len, whole)) > _MAX_CHARS:
+            reason = f"{self.metric} of the first {_MAX_CHARS} characters"
+            return self._score(best, reason, cut=True)
         return self._score(best, self.metric)
-
-    def _comparison(self) -> Callable[[str, str], float]:
-        if self.metric in ("bleu", "chrf"):
-            return partial(_sacrebleu, _sacrebleu_metric(self.metric))
-        return _COMPARISONS[self.metric]
 
 
 @dataclass(eq=False, repr=False)
@@ -236,13 +228,6 @@ def jaccard(text: str, target: str) -> float:
     return len(ours & theirs) / len(union) if union else 1.0
 
 
-_COMPARISONS: dict[str, Callable[[str, str], float]] = {
-    "rouge_l": rouge_l,
-    "edit": Levenshtein.normalized_similarity,
-    "f1": token_f1,
-    "jaccard": jaccard,
-}
-
 _MATCHES: dict[str, Callable[[str, str], float | bool]] = {
     "exact": str.__eq__,
     "prefix": str.startswith,
@@ -271,7 +256,8 @@ def _sacrebleu_metric(name: str) -> Any:
     return bleu.BLEU(effective_order=True) if name == "bleu" else chrf.CHRF()
 
 
-def _sacrebleu(metric: Any, text: str, target: str) -> float:
+def _sacrebleu(name: str, text: str, target: str) -> float:
+    metric = _sacrebleu_metric(name)
     if not text.strip() or not target.strip():
         return float(text.strip() == target.strip())
     score = metric.sentence_score(text, [target]).score
@@ -289,3 +275,12 @@ def _forget(tokenizer: Any) -> None:
 
 
 _KEPT_TEXTS = 256
+
+_COMPARISONS: dict[str, Callable[[str, str], float]] = {
+    "rouge_l": rouge_l,
+    "edit": Levenshtein.normalized_similarity,
+    "f1": token_f1,
+    "jaccard": jaccard,
+    "bleu": partial(_sacrebleu, "bleu"),
+    "chrf": partial(_sacrebleu, "chrf"),
+}

@@ -16,9 +16,8 @@ import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import ParametricRule
-from adjudge.graders.rules.json_validation import normalize_numbers
+from adjudge.graders.rules.json_validation import canonical_json
 from adjudge.messages import content_text
-from adjudge.text import compose_letters
 from adjudge.types import GraderScore
 
 
@@ -307,20 +306,18 @@ class ToolCallStepSequenceMatchGrader(ParametricRule):
     reference: 1 with ``evaluable = false``.
 
     Step by step, the score is the mean over the reference steps of the match with the step at the
-    same place, 0 where it is missing. Metadata: ``calls``, ``references``, ``steps``,
+    same place: 0 where it is missing or lacks a reference tool, else the mean F1 of its arguments.
+    Metadata: ``calls``, ``references``, ``steps``,
     ``reference_steps``.
 
     Args:
-        strict_mode: Arguments count. A step that lacks a reference tool scores 0, another the mean
-            F1 of its arguments.
         use_jaccard_similarity: The Jaccard index of the two sets of calls, without order; false:
-            step by step. Without both, a step's match is the share of its reference names.
+            step by step.
     """
 
     type_name = "tool_call_sequence"
     score_range = (0.0, 1.0)
 
-    strict_mode: bool = True
     use_jaccard_similarity: bool = True
 
     def evaluate(self, messages: Any, reference_tool_calls: Any = None) -> GraderScore:
@@ -336,26 +333,14 @@ class ToolCallStepSequenceMatchGrader(ParametricRule):
         if not steps and not reference:
             return self._not_applicable(1.0, _NOTHING, **counts)
         if self.use_jaccard_similarity:
-            score = self._jaccard(_flat(steps), _flat(reference))
+            score = _overlap(set(_flat(steps)), set(_flat(reference)))
         else:
             # Reference steps beyond the last step made score 0.
-            scored = [self._step(*pair) for pair in zip(steps, reference, strict=False)]
+            scored = [_mean_f1(*pair) for pair in zip(steps, reference, strict=False)]
             score = _ratio(sum(scored), len(reference))
         return self._score(
             score, f"{len(steps)} steps against {len(reference)} reference steps", **counts
         )
-
-    def _jaccard(self, calls: list[_Call], references: list[_Call]) -> float:
-        if self.strict_mode:
-            return _overlap(set(calls), set(references))
-        return _overlap({call.name for call in calls}, {call.name for call in references})
-
-    def _step(self, calls: list[_Call], references: list[_Call]) -> float:
-        wanted = Counter(call.name for call in references)
-        made = Counter(call.name for call in calls)
-        if not self.strict_mode:
-            return (wanted & made).total() / len(references)
-        return _mean_f1(calls, references) if wanted <= made else 0.0
 
 
 _NOTHING = "no tool call, and none in the reference"
@@ -409,18 +394,10 @@ def _steps(value: Any, where: str) -> list[list[_Call]]:
 
 
 def _comparable(calls: Iterable[ToolCall]) -> list[_Call]:
-    return [_Call(call.name, _readable_pairs(call.arguments)) for call in calls]
+    return [_Call(call.name, _argument_pairs(call.arguments)) for call in calls]
 
 
 _UNREADABLE: tuple[None, str] = (None, "no JSON value")
-
-
-def _readable_pairs(arguments: Any) -> frozenset[tuple[str | None, str]]:
-    """The arguments; those nested too deeply, say, equal no reference."""
-    try:
-        return _argument_pairs(arguments)
-    except (TypeError, ValueError, RecursionError):
-        return frozenset({_UNREADABLE})
 
 
 def _argument_pairs(arguments: Any) -> frozenset[tuple[str | None, str]]:
@@ -431,18 +408,22 @@ def _argument_pairs(arguments: Any) -> frozenset[tuple[str | None, str]]:
         except ValueError:
             # Broken JSON equals no JSON value, only the same broken string.
             return frozenset({(None, value)})
-    if isinstance(value, dict):
-        return frozenset((_canonical(key), _canonical(entry)) for key, entry in value.items())
-    return frozenset({(None, _canonical(value))})
-
-
-def _canonical(value: Any) -> str:
-    text = json.dumps(normalize_numbers(value), sort_keys=True, ensure_ascii=False)
-    return compose_letters(text)
+    try:
+        if isinstance(value, dict):
+            pairs = ((canonical_json(key), canonical_json(one)) for key, one in value.items())
+            return frozenset(pairs)
+        return frozenset({(None, canonical_json(value))})
+    except (TypeError, ValueError, RecursionError):  # nested too deeply, say: equal no reference
+        return frozenset({_UNREADABLE})
 
 
 def _mean_f1(calls: list[_Call], references: list[_Call]) -> float:
-    """Mean F1 of the references, each against an own call of its tool, equal ones first."""
+    """Mean F1 of the references, each against an own call of its tool, equal ones first.
+
+    0 where a reference has no such call.
+    """
+    if Counter(one.name for one in references) - Counter(one.name for one in calls):
+        return 0.0
     unused: dict[str, Counter[_Call]] = defaultdict(Counter)
     for call in calls:
         unused[call.name][call] += 1

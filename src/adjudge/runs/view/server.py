@@ -22,7 +22,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
-from adjudge.engine.child_server import stop_at_end_of_input
+from adjudge.engine.processes import stop_at_end_of_input
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.hosts import is_loopback_header
 from adjudge.runs.labels import check_author

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.instructions.grader import (
+from adjudge.graders.ifeval import (
     ReadingMode,
     follows,
     loose_results,

@@ -18,7 +18,7 @@ from operator import gt, lt, sub
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from adjudge.graders.instructions.grader import ReadingMode
+from adjudge.graders.ifeval import ReadingMode
 from adjudge.stats import Estimate
 from adjudge.stats.bootstrap import (
     DEFAULT_RESAMPLES,

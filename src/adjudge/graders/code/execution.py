@@ -1,6 +1,6 @@
-"""Test cases run against a candidate in the sandbox; what comes out is compared with the expected.
+"""Does the code in a response do what its tests ask: cases run in the sandbox, and the grader.
 
-What is expected never goes in there.
+What comes out is compared with what is expected, which never goes in there.
 """
 
 from __future__ import annotations
@@ -16,14 +16,29 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from importlib import resources
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from adjudge.errors import ErrorKind
+from adjudge.errors import LACKED, CandidateLimitExceeded, Cause, ErrorKind, GradingFailure
+from adjudge.graders.base import Between, ParametricRule
+from adjudge.graders.code.blocks import (
+    NO_CODE,
+    PRELUDE,
+    extract_solution,
+    find_syntax_fault,
+    require_code_text,
+)
 from adjudge.graders.code.bubblewrap import SandboxLimits, SandboxResult
-from adjudge.graders.code.cases import Case, UntrustedTests, make_beside_case
-from adjudge.graders.code.sandbox import Sandbox
+from adjudge.graders.code.cases import (
+    Case,
+    UntrustedTests,
+    called_names,
+    make_beside_case,
+    parse_cases,
+)
+from adjudge.graders.code.sandbox import Sandbox, check_sandbox
 from adjudge.graders.code.values import CANDIDATE_FILE, CASES_FILE
 from adjudge.text import shorten_text
+from adjudge.types import GraderScore
 
 _OUTPUT_LIMIT = 1 << 20
 _DISK_MB = 16
@@ -50,20 +65,11 @@ _START = f"import marshal\nexec(marshal.loads(open({_PROGRAM!r}, 'rb').read()))"
 _RunReports = dict[int, "CaseOutcome | str"]
 """What a run tells: outcomes, or why a test must stand beside the code."""
 _Run = Callable[
-    [str, Sequence[Case], list[int], float, "CaseBudget"], Awaitable[tuple[float, _RunReports]]
+    [str, Sequence[Case], list[int], float], Awaitable[tuple[SandboxResult, _RunReports]]
 ]
 
 # One queue for all graders: programs at a time are bounded by the machine, not by the spec.
 _sandbox = Sandbox()
-
-
-@dataclass(frozen=True)
-class CaseBudget:
-    """Wall-clock seconds for all tests of a sample and for each; address space in MB."""
-
-    deadline_s: float
-    test_deadline_s: float
-    memory_mb: int
 
 
 @dataclass(frozen=True)
@@ -84,12 +90,13 @@ class CaseOutcome:
 async def run_cases(
     source: str,
     cases: Sequence[Case],
-    budget: CaseBudget,
+    total_s: float,
+    test_deadline_s: float = 5.0,
     *,
     stop_early: bool,
     untrusted_tests: UntrustedTests,
 ) -> list[CaseOutcome]:
-    """One outcome per case. With ``stop_early`` nothing runs after the first failure.
+    """One outcome per case, within ``total_s``. ``stop_early``: nothing runs after a failure.
 
     Programs on standard input run once per case. Calls share a process as long as it answers, and
     so do tests a pair of processes: what ended early left the others open, they run again in a new
@@ -100,11 +107,11 @@ async def run_cases(
     """
     cases = list(cases)
     outcomes: dict[int, CaseOutcome] = {}
-    left_s = budget.deadline_s
+    left_s = total_s
     rest = CaseOutcome(False, "")
     while pending := [index for index in range(len(cases)) if index not in outcomes]:
         if left_s <= 0:
-            reason = f"not run: the sample's {budget.deadline_s:g} s were used up"
+            reason = f"not run: the sample's {total_s:g} s were used up"
             rest = CaseOutcome(False, reason, failure=ErrorKind.TIMEOUT)
         elif stop_early and not all(outcome.passed for outcome in outcomes.values()):
             rest = CaseOutcome(False, "not run: an earlier test failed")
@@ -112,9 +119,11 @@ async def run_cases(
             break
         run = _run_of(cases[pending[0]])
         batch = [index for index in pending if _run_of(cases[index]) is run]
-        deadline_s = min(left_s, budget.test_deadline_s)
-        used_s, news = await run(source, cases, batch, deadline_s, budget)
-        left_s -= used_s
+        deadline_s = min(left_s, test_deadline_s)
+        result, news = await run(source, cases, batch, deadline_s)
+        left_s -= result.duration_s
+        if batch[0] not in news:
+            news[batch[0]] = _unfinished(result, deadline_s)
         outcomes |= {index: one for index, one in news.items() if isinstance(one, CaseOutcome)}
         failed = not all(outcome.passed for outcome in outcomes.values())
         for index, one in news.items():
@@ -130,28 +139,28 @@ def _run_of(case: Case) -> _Run:
 
 
 async def _run_stdio(
-    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: CaseBudget
-) -> tuple[float, _RunReports]:
+    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float
+) -> tuple[SandboxResult, _RunReports]:
     index, case = batch[0], cases[batch[0]]
     most = _OUTPUT_LIMIT + 2 * len(case.expected)
-    limits = SandboxLimits(deadline_s, budget.memory_mb, output_bytes=most)
+    limits = SandboxLimits(deadline_s, output_bytes=most)
     result = await _sandbox.run(
         _STDIO_DRIVER, limits, stdin=case.request, files={CANDIDATE_FILE: source}
     )
     if result.timed_out or result.truncated or result.exit_code != 0:
-        return result.duration_s, {index: _unfinished(result, deadline_s)}
+        return result, {}
     good = same_output(result.stdout.decode("utf-8", "replace"), case.expected)
     outcome = CaseOutcome(good, "passed" if good else "wrong answer", _stderr(result))
-    return result.duration_s, {index: outcome}
+    return result, {index: outcome}
 
 
 async def _run_calls(
-    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: CaseBudget
-) -> tuple[float, _RunReports]:
+    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float
+) -> tuple[SandboxResult, _RunReports]:
     secret = secrets.token_hex(16)
     result = await _sandbox.run(
         _START,
-        SandboxLimits(deadline_s, budget.memory_mb),
+        SandboxLimits(deadline_s),
         stdin="".join(_request(index, cases[index], secret) for index in batch).encode(),
         files=_candidate(source),
     )
@@ -159,24 +168,20 @@ async def _run_calls(
     for index, kind, value in _reports(result.stdout, batch):
         outcome = _judge_value(cases[index], kind, value, secret)
         news[index] = outcome if outcome.passed else replace(outcome, stderr=_stderr(result))
-    if batch[0] not in news:
-        news[batch[0]] = _unfinished(result, deadline_s)
-    return result.duration_s, news
+    return result, news
 
 
 async def _run_tests(
-    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: CaseBudget
-) -> tuple[float, _RunReports]:
+    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float
+) -> tuple[SandboxResult, _RunReports]:
     tests = json.dumps([[index, *cases[index].request] for index in batch])
     result, candidate = await _sandbox.run_pair(
         _START,
         _START,
-        SandboxLimits(deadline_s, budget.memory_mb, _DISK_MB + (len(tests) >> 20)),
+        SandboxLimits(deadline_s, disk_mb=_DISK_MB + (len(tests) >> 20)),
         leader_files={CASES_FILE: tests, _PROGRAM: _program("tester", "run")},
         helper_files=_candidate(source),
     )
-    # The tests' program ends with 1 when the candidate has ended.
-    ended = candidate if candidate and result.exit_code == 1 else result
     stderr = "\n".join(filter(None, [_stderr(one) for one in (candidate, result) if one]))
     news: _RunReports = {}
     for index, kind, text in _reports(result.stdout, batch):
@@ -186,9 +191,9 @@ async def _run_tests(
             news[index] = CaseOutcome(True, "passed")
         else:
             news[index] = CaseOutcome(False, shorten_text(text), stderr)
-    if batch[0] not in news:
-        news[batch[0]] = _unfinished(ended, deadline_s)
-    return result.duration_s, news
+    # The tests' program ends with 1 when the candidate has ended.
+    ended = candidate if candidate and result.exit_code == 1 else result
+    return replace(ended, duration_s=result.duration_s), news
 
 
 @functools.cache
@@ -333,3 +338,117 @@ def _same_token(produced: str, expected: str) -> bool:
 
 def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip().splitlines()]
+
+
+_MAX_OUTCOMES = 50
+_MAX_STDERR = 500
+
+
+@dataclass(eq=False, repr=False)
+class CodeExecutionGrader(ParametricRule):
+    """The share of test cases that the code in the response passes, run in a sandbox.
+
+    Fields: ``response``; ``test_cases``, or ``reference`` where the row has no ``test_cases``;
+    optional ``function``, the name to call. ``test_cases`` is a list, ``{"tests": [...],
+    "function": name}`` or ``{"inputs": [...], "outputs": [...], "fn_name": name}`` (APPS, TACO,
+    PRIME), each also as JSON text. The keys of a case say which it is:
+
+    * ``{"input": text, "output": text}``: the code runs as a program; its output must be ``output``
+      up to white space at line ends and around the whole, its exit code 0. Of numbers alone, a
+      decimal may differ by 1e-6 or by half a unit of its last expected digit.
+    * ``{"args": [...], "expected": value}``, perhaps ``kwargs`` and ``function``: the function, or
+      the method of a class ``Solution``, must return ``expected``, compared as JSON; floats
+      may differ by 1e-9, relative or absolute.
+    * ``{"input": lines, "output": text, "testtype": "functional"}`` (LiveCodeBench): an argument in
+      each line.
+    * ``{"input": value, "output": value}`` inside ``{"tests": [...]}``: the text of
+      ``solution(input)`` is compared as a program's output.
+    * ``{"test": statements}``, or just the statements: they must not raise. Of a test that only
+      defines ``check(candidate)``, ``check`` is called with ``function``.
+
+    Of several fenced blocks the last that defines what the tests call is judged (of programs, the
+    last that reads standard input), with what it uses of the other blocks. An example of use does
+    not run. A test that fails, crashes, or runs out of time, memory or output is not passed. No
+    code, an unclosed ``<think>`` and more than 2**20 characters are 0 with ``cause = "candidate"``.
+    Metadata: ``passed``, ``total``, ``outcomes`` (the first 50), the end of ``stderr``.
+
+    Tests run apart from the code, and expected values stay outside its sandbox. Plain values come
+    back as new ones; other objects are handles without a value. A test that cannot run apart from
+    the code leaves the score missing. The interpreter is the running one with its library, in 512
+    MB of address space.
+
+    Raises ``GradingFailure``: ``unsupported`` without a sandbox and for tests that cannot run apart
+    from the code (``suspect`` where that was seen only when the test ran), ``invalid_input``
+    without test cases or with a broken one.
+
+    Args:
+        score: ``fraction``: the share; ``all``: 1 or 0, stopping at the first failure.
+        function: The name to call where row and case give none.
+        deadline_s: Wall-clock seconds for all tests of a sample; waiting for a processor does not
+            count.
+        test_deadline_s: Wall-clock seconds for each test.
+        untrusted_tests: ``refuse``, or ``allow``: such tests run beside the code, which can fake a
+            pass (``trusted = false``).
+    """
+
+    type_name = "code_execution"
+    score_range = (0.0, 1.0)
+
+    score: Literal["fraction", "all"] = "fraction"
+    function: str = ""
+    deadline_s: Annotated[float, Between(0.1, 3600)] = 30.0
+    test_deadline_s: Annotated[float, Between(0.1, 3600)] = 5.0
+    untrusted_tests: UntrustedTests = "refuse"
+
+    def check_machine(self) -> None:
+        """There is a sandbox."""
+        check_sandbox(self.type_name)
+
+    async def aevaluate(
+        self, response: str, test_cases: Any = None, reference: Any = None, function: Any = None
+    ) -> GraderScore:
+        """Judge one response against its row's test cases."""
+        given = reference if test_cases is None else test_cases
+        if given is None:
+            lacked = {LACKED: ["test_cases", "reference"]}
+            raise GradingFailure(ErrorKind.INVALID_INPUT, "the sample has no test cases", lacked)
+        cases = parse_cases(given, function or self.function, self.untrusted_tests)
+        try:
+            text = require_code_text(response)
+            source = await extract_solution(text, PRELUDE, called_names(cases))
+            lack, fault = "" if source else NO_CODE, await find_syntax_fault(source)
+        except CandidateLimitExceeded as excess:
+            lack, fault = str(excess), ""
+        if why := lack or fault:
+            cause = {"cause": str(Cause.CANDIDATE)} if lack else {}
+            return self._judged([CaseOutcome(False, why)] * len(cases), why, **cause)
+        outcomes = await run_cases(
+            source,
+            cases,
+            self.deadline_s,
+            self.test_deadline_s,
+            stop_early=self.score == "all",
+            untrusted_tests=self.untrusted_tests,
+        )
+        return self._judged(outcomes)
+
+    def _judged(
+        self, outcomes: list[CaseOutcome], reason: str = "", **metadata: Any
+    ) -> GraderScore:
+        total, passed = len(outcomes), sum(outcome.passed for outcome in outcomes)
+        score = passed / total if self.score == "fraction" else float(passed == total)
+        first = next((o for o in outcomes if not o.passed), None)
+        reason = reason or f"{passed} of {total} tests passed" + (
+            f"; {first.text}" if first else ""
+        )
+        metadata |= {
+            "passed": passed,
+            "total": total,
+            "outcomes": [shorten_text(outcome.text, 120) for outcome in outcomes[:_MAX_OUTCOMES]],
+        }
+        if not all(outcome.trusted for outcome in outcomes):
+            metadata["trusted"] = False
+        stderr = next((outcome.stderr for outcome in outcomes if outcome.stderr), "")
+        if stderr:
+            metadata["stderr"] = shorten_text(stderr[-_MAX_STDERR:], _MAX_STDERR)
+        return self._score(score, reason, **metadata)

@@ -1,1 +1,0 @@
-"""IFEval's verifiable instructions: 25 checks, strict and loose."""
