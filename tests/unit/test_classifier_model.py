@@ -119,7 +119,7 @@ def test_sglang_takes_token_ids(server: JsonServer, monkeypatch: pytest.MonkeyPa
     server.behaviour = sglang
     with refuses("base_url"):
         score(judge(server))
-    model = judge(server, tokenizer="some/name", trust_env=False)
+    model = judge(server, tokenizer="some/name")
     template(model, monkeypatch)
     assert score(model) == pytest.approx((len("user:q;assistant:xxxxx;") / 10) - 2.5)
 

@@ -19,7 +19,7 @@ from pydantic import (
 
 from adjudge.config import check_keys
 from adjudge.config_tables import ConfigTable, check_setting
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, Fields, Metadata
 from adjudge.extensions import check_extension_name, import_named, load_extension
 from adjudge.judges.base import ChatModel, LocalDtype, LocalTask, RouteName
 from adjudge.judges.endpoint.settings import EndpointSettings, Price
@@ -51,9 +51,8 @@ SHIPPED_JUDGES: Mapping[str, str] = {
 """``type`` → ``module:Class`` of every judge that ships; imported when a spec names it."""
 
 NOT_ABOUT_REPLIES = frozenset(
-    {"api_key_env", "cache", "price", "trust_env", "ca_file", "headers", "endpoint",
-     "cache_sampled", "batch_size", "slots", "threads"}
-)  # fmt: skip
+    {"api_key_env", "cache", "price", "ca_file", "headers", "endpoint", "batch_size"}
+)
 """Keys that change how calls travel or what is kept of them, never what a judge is asked."""
 
 
@@ -106,14 +105,14 @@ class JudgeTable(ConfigTable):
         return handler(data) if owner is cls else cast("Self", owner.model_validate(data))
 
     @classmethod
-    def table_for(cls, data: Mapping[str, Any]) -> TableClass:
+    def table_for(cls, data: Fields) -> TableClass:
         """The class of the table's ``type``."""
         kind = data.get("type")
         if cls is not JudgeTable or not isinstance(kind, str):
             return cls
         return _TABLES.get(kind, OpenAITable if kind in PRESETS else OwnTable)
 
-    def read_given(self, *left_out: str) -> dict[str, Any]:
+    def read_given(self, *left_out: str) -> Metadata:
         """The keys that are set, but ``type``, ``tokenizer`` and those that are ``left_out``."""
         names = {"type", "tokenizer", *left_out}
         return self.model_dump(exclude=names, exclude_unset=True, exclude_none=True)
@@ -131,13 +130,11 @@ class JudgeTable(ConfigTable):
 class _Sampling(ConfigTable):
     temperature: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = None
     max_tokens: int | None = Field(default=None, ge=1)
-    extra_body: dict[str, Any] = Field(default={})
+    extra_body: Metadata = Field(default={})
 
 
 class _RemoteSampling(_Sampling):
-    stop: str | list[str] | None = None
     features: list[str] | None = None
     """What the server supports: ``schema``, ``choices``, ``logprobs``, ``stream_usage``; by default
     that of the type."""
@@ -157,20 +154,12 @@ class CalledTable(JudgeTable):
     name."""
     cache: str | None = Field(default=None, min_length=1)
     """A file that keeps the replies at temperature 0, beside the spec."""
-    cache_sampled: bool = False
-    """The cache keeps replies at other temperatures, too."""
     endpoint: EndpointSettings | None = None
     """Limits, time limits and retries."""
 
-    @model_validator(mode="after")
-    def _keeps_in_a_file(self) -> Self:
-        if self.cache_sampled and self.cache is None:
-            raise ValueError("cache_sampled: needs a cache. Give its file in cache.")
-        return self
-
-    def _arguments(self, how: _JudgeContext) -> dict[str, Any]:
+    def _arguments(self, how: _JudgeContext) -> Metadata:
         kept = None if self.cache is None else how.folder / self.cache
-        return self.read_given("model", "cache", "cache_sampled", "endpoint") | {
+        return self.read_given("model", "cache", "endpoint") | {
             "preset": self.type,
             "settings": self.endpoint,
             "cache": kept if how.cache is None else how.cache,
@@ -188,14 +177,12 @@ class AddressedTable(CalledTable):
     api_key_env: str | None = None
     """The name of the environment variable with the key; a literal key is refused. One that is
     named here must have a value, but for servers of this machine."""
-    trust_env: bool = True
-    """Use the environment's proxies."""
     ca_file: str | None = Field(default=None, min_length=1)
     """A PEM file with the authority of the server's certificate, beside the spec or not."""
     headers: dict[str, str] = Field(default={})
     """Further headers: each name with the environment variable that has its value."""
 
-    def _arguments(self, how: _JudgeContext) -> dict[str, Any]:
+    def _arguments(self, how: _JudgeContext) -> Metadata:
         authority = None if self.ca_file is None else how.folder / self.ca_file
         return super()._arguments(how) | {"ca_file": authority}
 
@@ -230,7 +217,7 @@ class ClassifierTable(AddressedTable):
     route: RouteName | None = None
     """``classify``, ``sglang``, ``pooling``, ``score`` or ``judge``; by default the server is
     asked."""
-    extra_body: dict[str, Any] = Field(default={})
+    extra_body: Metadata = Field(default={})
 
     def build(self, how: _JudgeContext) -> ChatModel:
         """The chat model that it means."""
@@ -240,40 +227,36 @@ class ClassifierTable(AddressedTable):
         return model
 
 
-class EmbeddedTable(_OpenAISampling, CalledTable):
-    """A model of llama.cpp that adjudge starts."""
+class _MachineTable(ConfigTable):
+    """What a model on this machine has."""
 
     max_length: int | None = Field(default=None, ge=1)
     """The most tokens of an input; by default the model's."""
-    slots: int | None = Field(default=None, ge=1)
+    batch_size: int | None = Field(default=None, ge=1)
     """How many questions the model answers at the same time."""
-    threads: int | None = Field(default=None, ge=1)
-    """Processor threads."""
+
+
+class EmbeddedTable(_OpenAISampling, _MachineTable, CalledTable):
+    """A model of llama.cpp that adjudge starts."""
 
     def build(self, how: _JudgeContext) -> ChatModel:
         """The chat model that it means."""
         cls, arguments = self._load_class(how), self._arguments(how)
         if self.endpoint is not None:
-            defaults = cls.endpoint_defaults(self.slots or cls.slots)
+            defaults = cls.endpoint_defaults(self.batch_size or cls.batch_size)
             given = self.endpoint.model_dump(exclude_unset=True)
             arguments["settings"] = EndpointSettings(**{**defaults, **given})
         model: ChatModel = cls(how.locate(self.model), **arguments)
         return model
 
 
-class _TemplateTable(ConfigTable):
-    chat_template_kwargs: dict[str, Any] = Field(default={})
-    """Further arguments of the chat template."""
-
-
-class LocalTable(_Sampling, JudgeTable):
+class LocalTable(_Sampling, _MachineTable, JudgeTable):
     """A model of transformers in this process."""
 
     is_unrecorded = True
 
     model: str = Field(min_length=1)
     tokenizer: None = None
-    extra_body: _TemplateTable = _TemplateTable()  # type: ignore[assignment]  # nothing else
     task: LocalTask | None = None
     """``chat``: a model that replies (default); ``score``: a scalar judge."""
     device: str | None = None
@@ -281,9 +264,6 @@ class LocalTable(_Sampling, JudgeTable):
     dtype: LocalDtype | None = None
     """``float32``, ``bfloat16`` or ``float16``; by default ``bfloat16`` on a GPU, else
     ``float32``."""
-    max_length: int | None = Field(default=None, ge=1)
-    batch_size: int | None = Field(default=None, ge=1)
-    """Conversations in a batch."""
 
     def build(self, how: _JudgeContext) -> ChatModel:
         """The chat model that it means."""
@@ -387,9 +367,8 @@ def build_judge(
 ) -> ChatModel:
     """The chat model of a table; ``where`` opens every complaint (the file).
 
-    Paths are relative to ``folder``; ``cache`` is used instead of the table's own (and is needed
-    for ``cache_sampled``, where several judges may share it); ``budget`` bounds the spending of
-    several judges together. Raises :class:`ConfigError`.
+    Paths are relative to ``folder``; ``cache`` is used instead of the table's own; ``budget``
+    bounds the spending of several judges together. Raises :class:`ConfigError`.
     """
     how = _JudgeContext(name, folder or Path(), cache, budget)
     try:
@@ -403,7 +382,7 @@ def build_judge(
     return model
 
 
-def _build_custom(name: str, type_name: str, cls: Any, options: Mapping[str, Any]) -> ChatModel:
+def _build_custom(name: str, type_name: str, cls: Any, options: Fields) -> ChatModel:
     """A model of the user's own; its constructor says which keys the table may have."""
     if not (isinstance(cls, type) and issubclass(cls, ChatModel)):
         raise ConfigError(
@@ -414,7 +393,7 @@ def _build_custom(name: str, type_name: str, cls: Any, options: Mapping[str, Any
     by_name = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         check_keys(options, ["type", "tokenizer", *(p.name for p in by_name)], "")
-    hints: dict[str, Any] = {}
+    hints: Metadata = {}
     with suppress(NameError, TypeError):  # names that only a type checker knows
         hints = typing.get_type_hints(cls.__init__)
     for parameter in by_name:

@@ -37,9 +37,8 @@ _SCHEMA = {
 }
 # One thread, which other processes on the machine slow down least.
 _SMALL: dict[str, Any] = {
-    "slots": 2,
+    "batch_size": 2,
     "max_length": 512,
-    "threads": 1,
     "temperature": 0.0,
     "max_tokens": 12,
 }
@@ -252,7 +251,7 @@ _START = """
     from adjudge.judges.models import embedded
     from adjudge.judges.models.embedded import EmbeddedChatModel
     if __name__ == "__main__":
-        judge = EmbeddedChatModel("smollm2", slots=2, max_length=512, threads=1, max_tokens=200)
+        judge = EmbeddedChatModel("smollm2", batch_size=2, max_length=512, max_tokens=200)
         judge.chat([{"role": "user", "content": "hello"}], max_tokens=1)
         (server,) = embedded._servers.values()
         print(server._process.pid, flush=True)
@@ -347,7 +346,7 @@ def test_grade_leaves_no_process_after_ctrl_c(tmp_path: Path) -> None:
     (tmp_path / "spec.toml").write_text(
         '[[graders]]\nname = "good"\ntype = "helpfulness"\n'
         '[judges.smol]\ntype = "embedded"\nmodel = "smollm2"\n'
-        "slots = 2\nthreads = 1\nmax_length = 1024\n"
+        "batch_size = 2\nmax_length = 1024\n"
     )
     row = '{"prompt": "What is the capital of France?", "response": "Paris, number %d."}'
     (tmp_path / "rows.jsonl").write_text("\n".join(row % n for n in range(50)))
@@ -385,7 +384,7 @@ def test_a_replay_starts_nothing_and_needs_no_file(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with closing(ReplyCache(path, "replay")) as cache:
         # Slots and threads are not about replies.
-        judge = EmbeddedChatModel("smollm2", cache=cache, **{**_SMALL, "slots": 3, "threads": 2})
+        judge = EmbeddedChatModel("smollm2", cache=cache, **{**_SMALL, "batch_size": 3})
         judge.check_machine()
         asyncio.run(judge.wait_until_reachable(1.0))
         replayed = judge.chat(_QUESTION)

@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import msgspec
 
 from adjudge.config import check_allowed
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure, Metadata
 from adjudge.judges.base import ChatCall, Reply, call_round
 from adjudge.judges.cassette import encoding
 from adjudge.judges.cassette.file import CassetteFile, CassetteRow
@@ -117,7 +117,7 @@ class ReplyCache:
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(ReplyCache, sampled=self.sampled), (self.path, self.mode)
 
-    def judges(self) -> list[tuple[str, str, dict[str, Any]]]:
+    def judges(self) -> list[tuple[str, str, Metadata]]:
         """Every (provider, model, sampling) that was recorded."""
         try:
             return [encoding.decode_judge(judge) for judge in self._file.judges()]
@@ -200,7 +200,7 @@ class ReplyCache:
 
     def _not_recorded(self, key: str, asked: _OpenCall | None) -> GradingFailure:
         message = f"not in the cassette {self.path} (call {key[:12]})"
-        metadata: dict[str, Any] = {"cassette": str(self.path), "key": key}
+        metadata: Metadata = {"cassette": str(self.path), "key": key}
         if asked is not None and self._report.misses <= _COMPARED:
             nearest, changed = self._compare(asked.call)
             if nearest is not None:
@@ -314,7 +314,7 @@ class ReplyCache:
             if report.not_stored and not report.stored:
                 problem = (
                     f"none of {report.not_stored} replies was stored: their temperature is above 0 "
-                    "or not given. Set it to 0.0, or cache_sampled = true (in Python: sampled=True)"
+                    "or not given. Set it to 0.0, or record the run"
                 )
                 _log.warning("%s: %s.", self.path, problem)
         return self._final

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure, Metadata
 from adjudge.judges.base import ChatCall, Reply
 from adjudge.text import encode_exactly
 
@@ -120,9 +120,9 @@ def _load(data: bytes, kind: type[T]) -> T:
         raise ValueError("nested too deeply") from error
 
 
-def decode_judge(data: bytes) -> tuple[str, str, dict[str, Any]]:
+def decode_judge(data: bytes) -> tuple[str, str, Metadata]:
     """The provider, model and sampling that :func:`encode_judge` wrote; else ``ValueError``."""
-    return _load(data, tuple[str, str, dict[str, Any]])
+    return _load(data, tuple[str, str, Metadata])
 
 
 def encode_outcome(outcome: Reply | GradingFailure) -> bytes:
@@ -141,7 +141,7 @@ def encode_outcome(outcome: Reply | GradingFailure) -> bytes:
 def decode_outcome(data: bytes, *, failed: bool) -> Reply | GradingFailure:
     """What :func:`encode_outcome` wrote, a new object; raises ``ValueError`` for other bytes."""
     if failed:
-        return GradingFailure(*_load(data, tuple[ErrorKind, str, dict[str, Any]]))
+        return GradingFailure(*_load(data, tuple[ErrorKind, str, Metadata]))
     return _load(data, Reply)
 
 
@@ -153,7 +153,7 @@ def compute_checksum(key: str, outcome: bytes) -> bytes:
 # -- how two calls differ ----------------------------------------------------------------------
 
 
-def flatten_call(data: bytes) -> dict[str, Any]:
+def flatten_call(data: bytes) -> Metadata:
     """The parts of a canonical call by name, messages and mappings field by field.
 
     ``messages`` is how many there are. Raises ``ValueError`` for bytes that are no canonical call.
@@ -164,7 +164,7 @@ def flatten_call(data: bytes) -> dict[str, Any]:
     parts = dict(zip(CALL_PARTS, _load(data, list[Any]), strict=True))
     messages = msgspec.convert(parts["messages"], list[Any])
     parts["messages"] = len(messages)
-    flat: dict[str, Any] = {}
+    flat: Metadata = {}
     for name, part in (parts | {f"messages[{i}]": one for i, one in enumerate(messages)}).items():
         if isinstance(part, dict) and name != "schema":
             flat |= {f"{name}.{field}": value for field, value in part.items()}

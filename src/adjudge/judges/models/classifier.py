@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -17,7 +17,7 @@ import msgspec
 
 from adjudge.config import check_allowed
 from adjudge.engine.loop import on_engine, run_on_engine
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure, Metadata
 from adjudge.judges.base import (
     ChatCall,
     HttpRequest,
@@ -46,6 +46,7 @@ from adjudge.judges.wire.classifier import (
     find_form,
 )
 from adjudge.judges.wire.transport import normalize_url
+from adjudge.types import Message
 
 _log = logging.getLogger("adjudge")
 
@@ -223,7 +224,7 @@ class TemplateEncoder:
         self._special = get_special_tokens(tokenizer)
         self._tokenizer = tokenizer
 
-    def __call__(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    def __call__(self, messages: Sequence[Message]) -> list[int]:
         """The token ids of a conversation."""
         self.load()
         turns = convert_to_turns(messages, self._special)
@@ -330,7 +331,7 @@ class ClassifierModel(HttpChatModel):
         if tokenizer is not None:
             self.sampling["tokenizer"] = compute_model_digest(tokenizer)[:16] or tokenizer
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Metadata:
         state = super().__getstate__()
         if self._encoder is not None:
             state["_encoder"] = TemplateEncoder(self._encoder.place)

@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from adjudge.engine.processes import usable_cpus
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable, Metadata
 from adjudge.hosts import is_loopback
 from adjudge.installation import install_command
 from adjudge.judges.base import HttpRequest, HttpResponse
@@ -55,7 +55,7 @@ class ServerSettings:
     context: int
     threads: int
 
-    def __call__(self, *, trust_env: bool) -> EmbeddedTransport:  # noqa: ARG002  (loopback only)
+    def __call__(self) -> EmbeddedTransport:
         """Open what an endpoint sends its calls by; equal settings share the endpoint."""
         return EmbeddedTransport(self)
 
@@ -134,7 +134,8 @@ class _Server:
             return f"model: llama.cpp's server for {path} was stopped while it started"
         return (
             f"model: llama.cpp cannot load {path} ({_describe_status(status)}){self._quote_log()}. "
-            "Use a GGUF file of a language model; where memory is short, lower slots or max_length."
+            "Use a GGUF file of a language model; where memory is short, lower batch_size or "
+            "max_length."
         )
 
     def describe_end(self) -> str:
@@ -223,7 +224,7 @@ class EmbeddedTransport:
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
-        self._http = AiohttpTransport(trust_env=False)
+        self._http = AiohttpTransport()
 
     async def post(
         self,
@@ -267,35 +268,32 @@ async def _wait_for_url(server: _Server) -> str:
 class EmbeddedChatModel(OpenAIChatModel):
     """A model of llama.cpp as a judge, without a server of the user's.
 
-    ``model``: a name that ``adjudge models fetch`` knows, or the path of a GGUF file. ``slots``
-    (8): how many calls are answered side by side. ``max_length`` (4,096): the tokens of one call,
-    prompt and reply; a prompt that does not fit is ``invalid_input``, never cut. ``threads``: by
-    default the CPUs that this process may use. Sampling, ``features``, ``settings`` and ``cache``
-    as :class:`OpenAIChatModel`; schemas and choice lists bind (by grammar), and log-probabilities
-    are given. It costs nothing.
+    ``model``: a name that ``adjudge models fetch`` knows, or the path of a GGUF file.
+    ``batch_size`` (8): how many calls are answered side by side. ``max_length`` (4,096): the tokens
+    of one call, prompt and reply; a prompt that does not fit is ``invalid_input``, never cut.
+    Sampling, ``features``, ``settings`` and ``cache`` as :class:`OpenAIChatModel`; schemas and
+    choice lists bind (by grammar), and log-probabilities are given. It costs nothing.
 
     The server is started with the first call, in a child process that ends with this one. Judges
-    with the same model, slots, length and threads share it. Replies are cached under the digest of
+    with the same model, batch size and length share it. Replies are cached under the digest of
     the model and ``max_length``, so a cassette replays on any machine; a replay starts nothing.
 
     Raises :class:`~adjudge.errors.ConfigError` for what cannot be meant.
     """
 
     kind = "embedded"
-    slots = 8
+    batch_size = 8
     """How many calls are answered side by side, by default."""
 
     def __init__(
         self,
         model: str | Path,
         *,
-        slots: int = slots,
+        batch_size: int = batch_size,
         max_length: int = 4096,
-        threads: int | None = None,
         settings: EndpointSettings | None = None,
         **options: Any,
     ) -> None:
-        threads = usable_cpus() if threads is None else threads
         for name in ("base_url", "api_key_env", "wire"):
             if options.get(name) is not None:
                 raise ConfigError(f"{name}: an embedded judge has none. Leave it out.")
@@ -307,18 +305,18 @@ class EmbeddedChatModel(OpenAIChatModel):
         if options.get("price") is None:
             options["price"] = Price(input=0.0, output=0.0)
         if settings is None:
-            settings = EndpointSettings(**self.endpoint_defaults(slots))
+            settings = EndpointSettings(**self.endpoint_defaults(batch_size))
         super().__init__(
             model if known is not None else self._path.name, settings=settings, **options
         )
         self._known = known
         self.server_settings = ServerSettings(
-            str(self._path), self.model, slots, max_length, threads
+            str(self._path), self.model, batch_size, max_length, usable_cpus()
         )
         self._endpoint_key = replace(
             self._endpoint_key,
             base_urls=("embedded://llama.cpp",),
-            policy=CallPolicy(start_concurrency=slots, resends_silent=False),
+            policy=CallPolicy(start_concurrency=batch_size, resends_silent=False),
             transport=self.server_settings,
             # ``max_length`` cuts replies, and prompts that do not fit fail.
             cache_name=None
@@ -327,14 +325,14 @@ class EmbeddedChatModel(OpenAIChatModel):
         )
 
     @staticmethod
-    def endpoint_defaults(slots: int) -> dict[str, Any]:
+    def endpoint_defaults(batch_size: int) -> Metadata:
         """Where :class:`~adjudge.judges.EndpointSettings` are others than for a server elsewhere.
 
-        As many calls are out as there are slots, and the others wait here. This machine may be
-        slow, and a call that waits for its turn has not failed.
+        As many calls are out as are answered side by side, and the others wait here. This machine
+        may be slow, and a call that waits for its turn has not failed.
         """
         return {
-            "max_concurrency": slots,
+            "max_concurrency": batch_size,
             "deadline_s": 86_400.0,
             "hedge": False,
         }

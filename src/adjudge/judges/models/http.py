@@ -25,7 +25,14 @@ from pydantic import Field
 from adjudge.config import check_allowed
 from adjudge.config_tables import check_setting
 from adjudge.engine.loop import on_engine, run_on_engine
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
+from adjudge.errors import (
+    ConfigError,
+    ErrorKind,
+    Fields,
+    GradingFailure,
+    JudgeUnavailable,
+    Metadata,
+)
 from adjudge.hosts import is_loopback
 from adjudge.judges.base import (
     ChatCall,
@@ -126,12 +133,12 @@ class HttpChatModel(ChatModel):
     ``settings``: how calls survive; models of one address and key that agree share an endpoint.
     ``cache``: a file for replies (mode ``record``), or a ``ReplyCache``; off unless given.
     ``price``: US dollars per million tokens. ``budget``: a ceiling that several models share.
-    ``trust_env``: use the environment's proxies. ``ca_file``: a PEM file; the server's
-    certificate must come from an authority in it. ``headers``: further headers, and the
-    environment variable of each value. ``wire``: a format of your own, a class that is made
-    with the key (or ``None``) and meets :class:`~adjudge.judges.base.Wire`; it has the features
-    of its attribute ``features``, or none. Everything else (``temperature``, ``max_tokens``,
-    ``seed``, ``top_p``, ``extra_body``, …) is sent with each call, as the server names it.
+    ``ca_file``: a PEM file; the server's certificate must come from an authority in it.
+    ``headers``: further headers, and the environment variable of each value. ``wire``: a format of
+    your own, a class that is made with the key (or ``None``) and meets
+    :class:`~adjudge.judges.base.Wire`; it has the features of its attribute ``features``, or
+    none. Everything else (``temperature``, ``max_tokens``, ``seed``, ``top_p``, ``extra_body``, …)
+    is sent with each call, as the server names it.
 
     Configuration only: picklable, and serves any thread and any event loop. Raises ``ConfigError``
     for what cannot be meant.
@@ -153,7 +160,6 @@ class HttpChatModel(ChatModel):
         settings: EndpointSettings | None = None,
         cache: str | Path | ReplyCache | None = None,
         price: Price | Mapping[str, float] | None = None,
-        trust_env: bool = True,
         ca_file: str | Path | None = None,
         headers: Mapping[str, str] | None = None,
         budget: SpendCeiling | None = None,
@@ -200,7 +206,6 @@ class HttpChatModel(ChatModel):
             cache_name=cache_name
             if wire is None
             else f"{cache_name} ({_class_path(wire)} {digest_source(wire)[:16]})",
-            trust_env=trust_env,
             ca_file=None if ca_file is None else str(Path(ca_file).expanduser().absolute()),
             headers=tuple(check_headers(headers or {}).items()),
             budget=budget,
@@ -213,11 +218,11 @@ class HttpChatModel(ChatModel):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self.model!r}, base_url={list(self.base_urls)})"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Metadata:
         left = ("_lines", "_fence_key")
         return {name: value for name, value in self.__dict__.items() if name not in left}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Metadata) -> None:
         self.__dict__.update(state, _lines=WeakKeyDictionary(), _fence_key=None)
 
     @property
@@ -291,7 +296,7 @@ class HttpChatModel(ChatModel):
         """Send a call on the engine's loop."""
         return await (self.ask(call) if on_engine() else run_on_engine(self.ask(call)))
 
-    def merge_sampling(self, sampling: Mapping[str, Any]) -> Mapping[str, Any]:
+    def merge_sampling(self, sampling: Fields) -> Fields:
         """The model's own sampling as fields of the request, and the call's."""
         return {**self.sampling, **flatten_sampling(sampling)}
 

@@ -6,14 +6,14 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure
 from adjudge.judges.base import (
     ChatCall,
     ChatModel,
@@ -155,7 +155,7 @@ class LocalChatModel(_LocalModel):
     ``model``: a folder, or a name that transformers knows. Calls that come meanwhile are answered
     in batches of ``batch_size``, in a thread of their own; models that name the same one share it.
     ``device`` (the GPU of ``LOCAL_RANK``, else the CPU), ``dtype`` (bfloat16 on a GPU, float32 on
-    a CPU), ``max_length`` (the model's own). Sampling: ``temperature`` (0), ``top_p``, ``top_k``,
+    a CPU), ``max_length`` (the model's own). Sampling: ``temperature`` (0), ``top_p``,
     ``max_tokens`` (512); no ``seed``, since draws depend on the batch.
     ``extra_body = {"chat_template_kwargs": {…}}`` goes to the chat template.
 
@@ -228,7 +228,7 @@ class LocalScalarModel(_LocalModel):
         return found.score
 
 
-def _parse_sampling(sampling: Mapping[str, Any]) -> LocalSampling:
+def _parse_sampling(sampling: Fields) -> LocalSampling:
     """What is given of ``sampling``; ``GradingFailure`` for what is not honoured."""
     given = {name: value for name, value in sampling.items() if value is not None}
     try:

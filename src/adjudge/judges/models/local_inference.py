@@ -11,7 +11,7 @@ import logging
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,9 +22,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from adjudge.engine.loop import SerialThread
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure, Metadata
 from adjudge.judges.base import ScalarReading, TokenLogprobs
 from adjudge.judges.models.local_loading import LoadedModel, apply_chat_template, convert_to_turns
+from adjudge.types import Message
 
 _Question = TypeVar("_Question")
 _Answer = TypeVar("_Answer")
@@ -186,7 +187,7 @@ _TOP = 20
 class TemplateOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Further arguments of the chat template."""
 
-    chat_template_kwargs: dict[str, Any] = {}
+    chat_template_kwargs: Metadata = {}
 
 
 class LocalSampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -194,7 +195,6 @@ class LocalSampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     temperature: float = 0.0
     top_p: float | None = None
-    top_k: int | None = None
     max_tokens: int = 512
     extra_body: TemplateOptions = TemplateOptions()
 
@@ -202,7 +202,7 @@ class LocalSampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ChatQuestion(msgspec.Struct, frozen=True):
     """One question."""
 
-    messages: Sequence[Mapping[str, Any]]
+    messages: Sequence[Message]
     sampling: LocalSampling
     choices: tuple[str, ...] = ()
     logprobs: bool = False
@@ -298,9 +298,9 @@ def _generation_config(asked: ChatQuestion, ends: list[int], filler: int) -> Any
     import transformers  # noqa: PLC0415
 
     how = asked.sampling
-    options: dict[str, Any] = {"do_sample": how.temperature > 0}
+    options: Metadata = {"do_sample": how.temperature > 0}
     if how.temperature > 0:
-        options |= {"temperature": how.temperature, "top_k": how.top_k or 0}
+        options |= {"temperature": how.temperature, "top_k": 0}
         options |= {"top_p": 1.0 if how.top_p is None else how.top_p}
     return transformers.GenerationConfig(
         max_new_tokens=how.max_tokens,
@@ -376,7 +376,7 @@ def _token_logprobs(
     return TokenLogprobs(tokenizer.decode([token]), float(logs[token]), top)
 
 
-_Conversation = Sequence[Mapping[str, Any]]
+_Conversation = Sequence[Message]
 
 
 def score_conversations(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,9 +21,10 @@ from typing import Any, get_args
 
 import msgspec
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.judges.base import LocalDtype, LocalTask, TextTurns, read_text_turns
 from adjudge.prompts.fence import break_control_tokens, select_control_tokens
+from adjudge.types import Message
 
 LOADING_LOCK = threading.Lock()
 """Held while transformers loads something.
@@ -80,7 +81,7 @@ def read_control_tokens(place: str) -> frozenset[str]:
 def _tokens_in_file(file: Path) -> _AddedToken:
     """What ``tokenizer.json`` and the files beside it say, in the forms of several versions."""
     try:
-        said = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        said = msgspec.json.decode(file.read_bytes(), type=Metadata)
     except (OSError, msgspec.DecodeError) as error:
         raise ConfigError(f"tokenizer: {file}: cannot be read as JSON: {error}") from None
     for key in ("added_tokens", "added_tokens_decoder"):
@@ -139,7 +140,7 @@ def _quiet(transformers: Any) -> Iterator[None]:
             log.enable_progress_bar()
 
 
-def convert_to_turns(messages: Sequence[Mapping[str, Any]], special: Iterable[str]) -> TextTurns:
+def convert_to_turns(messages: Sequence[Message], special: Iterable[str]) -> TextTurns:
     """Messages as roles and texts, in which none of the tokens ``special`` stands.
 
     A policy that writes ``<|im_end|>`` could else end its own turn and begin the judge's. Raises as
@@ -265,7 +266,7 @@ def resolve_device(device: str | None, gpus: int) -> str:
     return device or "cpu"
 
 
-def _load_unlocked(wanted: LocalModelSpec, options: Mapping[str, Any]) -> LoadedModel:
+def _load_unlocked(wanted: LocalModelSpec, options: Fields) -> LoadedModel:
     import torch  # noqa: PLC0415
     import transformers  # noqa: PLC0415
 

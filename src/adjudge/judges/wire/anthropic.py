@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, find_ignored_features
 from adjudge.judges.presets import PRESETS
 from adjudge.judges.wire.common import (
@@ -25,15 +25,15 @@ from adjudge.judges.wire.common import (
     response_failure,
 )
 from adjudge.text import THINK_OPEN, split_thinking
-from adjudge.types import Usage
+from adjudge.types import Message, Usage
 
-ContentBlocks = list[dict[str, Any]]
+ContentBlocks = list[Metadata]
 
 _CACHE_CONTROL = {"type": "ephemeral"}
 _NATIVE_TYPES = frozenset({"image", "document"})
 
 
-def convert_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[ContentBlocks, ContentBlocks]:
+def convert_messages(messages: Sequence[Message]) -> tuple[ContentBlocks, ContentBlocks]:
     """``(system blocks, user and assistant turns)``.
 
     ``system`` and ``developer`` messages are lifted out, and the last of their blocks is marked for
@@ -78,7 +78,7 @@ def _convert_content(content: Any) -> ContentBlocks:
     return [block for part in content if (block := _convert_part(part)) is not None]
 
 
-def _convert_part(part: Any) -> dict[str, Any] | None:
+def _convert_part(part: Any) -> Metadata | None:
     if isinstance(part, str):
         return {"type": "text", "text": part} if part else None
     if not isinstance(part, Mapping):
@@ -183,7 +183,7 @@ class AnthropicWire:
 
     def request(self, call: ChatCall) -> HttpRequest:
         """The POST for ``call``; ``GradingFailure(invalid_input)`` for what cannot be sent."""
-        body: dict[str, Any] = {"model": call.model, "max_tokens": DEFAULT_MAX_TOKENS}
+        body: Metadata = {"model": call.model, "max_tokens": DEFAULT_MAX_TOKENS}
         for name, value in call.sampling.items():
             if name not in _UNSENT:
                 body[_RENAMED.get(name, name)] = value
@@ -214,7 +214,7 @@ class AnthropicWire:
         return _build_reply(call, message)
 
 
-def _as_mapping(value: Any) -> Mapping[str, Any]:
+def _as_mapping(value: Any) -> Fields:
     return value if isinstance(value, Mapping) else {}
 
 

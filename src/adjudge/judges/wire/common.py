@@ -36,7 +36,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.judges.base import HttpRequest, HttpResponse, Reply
 from adjudge.types import Usage
 
@@ -60,7 +60,7 @@ def build_headers(key: str | None) -> dict[str, str]:
     return {"content-type": "application/json", "user-agent": "adjudge", **own}
 
 
-def encode_body(body: Mapping[str, Any]) -> bytes:
+def encode_body(body: Fields) -> bytes:
     """``body`` as JSON; ``GradingFailure(invalid_input)`` for what JSON or UTF-8 cannot hold."""
     try:
         return _encoder.encode(body)
@@ -401,12 +401,12 @@ def _decode_json(body: bytes) -> Any:
         return None
 
 
-def _error_names(error: Mapping[str, Any]) -> str:
+def _error_names(error: Fields) -> str:
     values = (error.get(key) for key in ("type", "code", "param"))
     return " ".join(str(v)[:80].lower() for v in values if isinstance(v, str | int))
 
 
-def _is_moderated(error: Mapping[str, Any]) -> bool:
+def _is_moderated(error: Fields) -> bool:
     metadata = error.get("metadata")
     return isinstance(metadata, dict) and any(metadata.get(key) for key in _MODERATED)
 
@@ -429,7 +429,7 @@ def _quote_error(complaint: ProviderError) -> str:
     return f": {words[:_QUOTE]}…" if len(words) > _QUOTE else f": {words}"
 
 
-def _failure_metadata(response: HttpResponse) -> dict[str, Any]:
+def _failure_metadata(response: HttpResponse) -> Metadata:
     """The status, and those headers that say when to come back."""
     limits = {
         name: value[:100]

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.judges.base import (
     ChatCall,
     HttpRequest,
@@ -316,7 +316,7 @@ class OpenAIWire:
 
     def request(self, call: ChatCall) -> HttpRequest:
         """The POST for ``call``; ``GradingFailure(invalid_input)`` for what cannot be sent."""
-        body: dict[str, Any] = {**call.sampling, "model": call.model, "messages": call.messages}
+        body: Metadata = {**call.sampling, "model": call.model, "messages": call.messages}
         if call.seed_step and type(seed := body.get("seed")) is int:
             body["seed"] = seed + call.seed_step
         if call.schema is not None and "schema" in self._features:
@@ -338,7 +338,7 @@ class OpenAIWire:
             body=encode_body(body),
         )
 
-    def _response_format(self, schema: Mapping[str, Any]) -> msgspec.Raw:
+    def _response_format(self, schema: Fields) -> msgspec.Raw:
         """The encoded form of a schema, kept for the next call: judges ask with few schemas."""
         encoded = encode_body(schema)
         form = self._formats.get(encoded)
@@ -357,7 +357,7 @@ class OpenAIWire:
         return parse_completion(call, response, streamed=self._stream)
 
 
-def _response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _response_format(schema: Fields) -> Metadata:
     name = schema.get("title")
     if not (isinstance(name, str) and name.isascii() and name.isidentifier() and len(name) <= 64):
         name = "verdict"

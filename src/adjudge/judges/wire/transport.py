@@ -72,23 +72,21 @@ class AiohttpTransport:
     No limit of its own on connections (``Endpoint`` limits calls), no cookies, no redirects, so
     that no key follows one. TLS verifies against the system's store, or against the certificates
     of ``ca_file`` alone. ``headers``: the variables of further headers, read at every request; a
-    server that repeats a value does not get it past here. ``trust_env`` (true) takes proxies from
-    ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY`` once per address, and never for this machine's
-    own addresses; ``.netrc`` is not read. A connection on which something arrived unasked is
-    not used again, so that no reply reaches another request.
+    server that repeats a value does not get it past here. Proxies are those of
+    ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY``, read once per address, and none for this
+    machine's own addresses; ``.netrc`` is not read. A connection on which something arrived unasked
+    is not used again, so that no reply reaches another request.
 
-    >>> transport = AiohttpTransport(trust_env=False)
+    >>> transport = AiohttpTransport()
     """
 
     def __init__(
         self,
         *,
-        trust_env: bool = True,
         max_body_bytes: int = MAX_BODY_BYTES,
         ca_file: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._trust_env = trust_env
         self._context = None if ca_file is None else load_authority(ca_file)
         self._variables = dict(headers or {})
         self._max_body_bytes = max_body_bytes
@@ -177,7 +175,7 @@ class AiohttpTransport:
     def _target(self, base_url: str, path: str) -> tuple[yarl.URL, yarl.URL | None]:
         """Where a request goes, and through which proxy."""
         url = yarl.URL(base_url.rstrip("/") + path)
-        proxy = _proxy_for(url) if self._trust_env else None
+        proxy = _proxy_for(url)
         if len(self._targets) < 1024:  # addresses come from configuration, so there are few
             self._targets[base_url, path] = url, proxy
         return url, proxy
