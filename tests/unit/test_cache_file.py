@@ -19,7 +19,7 @@ from tests.unit.helpers.cassettes import (
 )
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.cassette.cache import CacheMode, ReplyCache
+from adjudge.judges.cassette import CacheMode, ReplyCache
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_an_altered_call_is_not_compared_with(path: Path) -> None:
 
 def test_files_are_for_their_owner_only_and_one_at_rest(path: Path) -> None:
     cache = ReplyCache(path)
-    cache.put(cache.key(a_call(), "p"), a_reply(), a_call())
+    cache.keep(cache.key(a_call(), "p"), a_reply(), a_call())
     cache._file.flush()
     modes = {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
     assert (modes, len(files(path)) > 1) == ({0o600}, True)

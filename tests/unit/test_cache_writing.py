@@ -19,9 +19,9 @@ from tests.unit.helpers.cassettes import (
 )
 
 from adjudge.errors import ConfigError
-from adjudge.judges.cassette import file as cassette
-from adjudge.judges.cassette.cache import ReplyCache
-from adjudge.judges.cassette.file import CassetteFile, CassetteRow
+from adjudge.judges import cassette_file as cassette
+from adjudge.judges.cassette import ReplyCache
+from adjudge.judges.cassette_file import CassetteFile, CassetteRow
 
 
 @pytest.fixture

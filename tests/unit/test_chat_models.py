@@ -18,7 +18,7 @@ from tests.unit.helpers.json_server import JsonServer, serving
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
-from adjudge.judges.cassette.cache import ReplyCache
+from adjudge.judges.cassette import ReplyCache
 from adjudge.judges.endpoint.connections import aclose_all, open_connections
 from adjudge.judges.endpoint.settings import EndpointSettings
 from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel

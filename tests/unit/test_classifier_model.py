@@ -21,7 +21,7 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders import ScalarGrader
 from adjudge.judges import ClassifierModel, EndpointSettings, ReplyCache
-from adjudge.judges.cassette.cache import CacheMode
+from adjudge.judges.cassette import CacheMode
 from adjudge.judges.discovery import check_judge_features
 from adjudge.judges.endpoint.connections import aclose_all
 from adjudge.rewards.spec import RewardSpec

@@ -139,7 +139,7 @@ def test_a_reply_is_replayed_for_its_length_whatever_the_slots(gguf: Path, model
     call = ChatCall(model=judge.model, messages=[], sampling={})
     with closing(ReplyCache(path, sampled=True)) as cache:
         key = cache.key(call, f"embedded {judge.fingerprint} 64")
-        cache.put(key, Reply(text="cut", finish_reason="length"), call)
+        cache.keep(key, Reply(text="cut", finish_reason="length"), call)
     with closing(ReplyCache(path, "replay")) as cache:
         assert ask(cache, 64, batch_size=3) == "cut"
         with pytest.raises(GradingFailure, match="not in the cassette"):

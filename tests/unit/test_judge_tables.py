@@ -64,7 +64,7 @@ def test_recorded_and_scripted_judges(beside: Path) -> None:
     with closing(ReplyCache(beside / "tape.sqlite", sampled=True)) as cache:
         question = [{"role": "user", "content": "abc"}]
         call = ChatCall(model="m", messages=question, sampling={"temperature": 1.0})
-        cache.put(cache.key(call, "openai"), Reply(text="0.25", model="m"), call)
+        cache.keep(cache.key(call, "openai"), Reply(text="0.25", model="m"), call)
     judges = {
         "tape": {"type": "recorded", "cassette": "tape.sqlite"},
         "said": {"type": "scripted", "script": {"abc": "0.75"}},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
@@ -26,7 +26,7 @@ from adjudge.judges.endpoint.settings import EndpointSettings, Price
 from adjudge.judges.presets import PRESETS, check_features, flatten_sampling
 
 if TYPE_CHECKING:
-    from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.judges.cassette import ReplyCache
     from adjudge.judges.endpoint.settings import SpendCeiling
 
 JUDGE_GROUP, WIRE_GROUP = "adjudge.judges", "adjudge.wire_formats"
@@ -68,9 +68,9 @@ class _JudgeContext(NamedTuple):
     cache: ReplyCache | None
     budget: SpendCeiling | None
 
-    def locate(self, name: str) -> str:
+    def locate(self, name: str | None) -> str | None:
         """A path beside the file, or what a library may know by this name."""
-        beside = self.folder / name
+        beside = self.folder / (name or "")
         return str(beside) if name and beside.exists() else name
 
 
@@ -93,7 +93,7 @@ class JudgeTable(ConfigTable):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _read(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _read(cls, data: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(data, Mapping):
             return handler(data)
         if "api_key" in data:
@@ -112,19 +112,20 @@ class JudgeTable(ConfigTable):
             return cls
         return _TABLES.get(kind, OpenAITable if kind in PRESETS else OwnTable)
 
-    def read_given(self, *left_out: str) -> Metadata:
-        """The keys that are set, but ``type``, ``tokenizer`` and those that are ``left_out``."""
-        names = {"type", "tokenizer", *left_out}
-        return self.model_dump(exclude=names, exclude_unset=True, exclude_none=True)
-
     def build(self, how: _JudgeContext) -> ChatModel:
         """The chat model that it means."""
-        raise NotImplementedError
+        return self._load_class(how)(**self._arguments(how))
 
-    def _load_class(self, how: _JudgeContext) -> Any:
-        return load_extension(
+    def _load_class(self, how: _JudgeContext) -> Callable[..., ChatModel]:
+        found: Callable[..., ChatModel] = load_extension(
             JUDGE_GROUP, self.type, where="type", folder=how.folder, shipped=SHIPPED_JUDGES
         )
+        return found
+
+    def _arguments(self, how: _JudgeContext) -> Metadata:  # noqa: ARG002  (those that need it)
+        """Those of the model's class: the keys that are set, but ``type`` and ``tokenizer``."""
+        left_out = {"type", "tokenizer"}
+        return self.model_dump(exclude=left_out, exclude_unset=True, exclude_none=True)
 
 
 class _Sampling(ConfigTable):
@@ -158,8 +159,10 @@ class CalledTable(JudgeTable):
     """Limits, time limits and retries."""
 
     def _arguments(self, how: _JudgeContext) -> Metadata:
+        given = super()._arguments(how)
+        given.pop("endpoint", None)
         kept = None if self.cache is None else how.folder / self.cache
-        return self.read_given("model", "cache", "endpoint") | {
+        return given | {
             "preset": self.type,
             "settings": self.endpoint,
             "cache": kept if how.cache is None else how.cache,
@@ -193,15 +196,13 @@ class AnthropicTable(_RemoteSampling, AddressedTable):
     wire: str | None = None
     """``module:Class`` of your own request format."""
 
-    def build(self, how: _JudgeContext) -> ChatModel:
-        """The chat model that it means."""
-        arguments = self._arguments(how)
+    def _arguments(self, how: _JudgeContext) -> Metadata:
+        given = super()._arguments(how)
         if self.wire is not None:
-            arguments["wire"] = load_extension(
+            given["wire"] = load_extension(
                 WIRE_GROUP, self.wire, where="wire", folder=how.folder, methods=["request", "reply"]
             )
-        model: ChatModel = self._load_class(how)(self.model, **arguments)
-        return model
+        return given
 
 
 class OpenAITable(_OpenAISampling, AnthropicTable):
@@ -219,12 +220,8 @@ class ClassifierTable(AddressedTable):
     asked."""
     extra_body: Metadata = Field(default={})
 
-    def build(self, how: _JudgeContext) -> ChatModel:
-        """The chat model that it means."""
-        tokenizer = None if self.tokenizer is None else how.locate(self.tokenizer)
-        arguments = {**self._arguments(how), "tokenizer": tokenizer}
-        model: ChatModel = self._load_class(how)(self.model, **arguments)
-        return model
+    def _arguments(self, how: _JudgeContext) -> Metadata:
+        return super()._arguments(how) | {"tokenizer": how.locate(self.tokenizer)}
 
 
 class _MachineTable(ConfigTable):
@@ -239,15 +236,8 @@ class _MachineTable(ConfigTable):
 class EmbeddedTable(_OpenAISampling, _MachineTable, CalledTable):
     """A model of llama.cpp that adjudge starts."""
 
-    def build(self, how: _JudgeContext) -> ChatModel:
-        """The chat model that it means."""
-        cls, arguments = self._load_class(how), self._arguments(how)
-        if self.endpoint is not None:
-            defaults = cls.endpoint_defaults(self.batch_size or cls.batch_size)
-            given = self.endpoint.model_dump(exclude_unset=True)
-            arguments["settings"] = EndpointSettings(**{**defaults, **given})
-        model: ChatModel = cls(how.locate(self.model), **arguments)
-        return model
+    def _arguments(self, how: _JudgeContext) -> Metadata:
+        return super()._arguments(how) | {"model": how.locate(self.model)}
 
 
 class LocalTable(_Sampling, _MachineTable, JudgeTable):
@@ -265,15 +255,16 @@ class LocalTable(_Sampling, _MachineTable, JudgeTable):
     """``float32``, ``bfloat16`` or ``float16``; by default ``bfloat16`` on a GPU, else
     ``float32``."""
 
-    def build(self, how: _JudgeContext) -> ChatModel:
-        """The chat model that it means."""
-        from adjudge.judges.models.local import (  # noqa: PLC0415  (few judges)
-            LocalChatModel,
-            LocalScalarModel,
+    def _load_class(self, how: _JudgeContext) -> Callable[..., ChatModel]:
+        name = f"{_MODELS}.local:LocalScalarModel"
+        return (
+            import_named(name, where="type") if self.task == "score" else super()._load_class(how)
         )
 
-        cls = LocalScalarModel if self.task == "score" else LocalChatModel
-        return cls(how.locate(self.model), **self.read_given("model", "task"))
+    def _arguments(self, how: _JudgeContext) -> Metadata:
+        given = super()._arguments(how) | {"model": how.locate(self.model)}
+        given.pop("task", None)
+        return given
 
 
 class RecordedTable(_OpenAISampling, JudgeTable):
@@ -285,17 +276,11 @@ class RecordedTable(_OpenAISampling, JudgeTable):
     provider: str | None = None
     """Which provider's replies, where the cassette has several."""
 
-    def build(self, how: _JudgeContext) -> ChatModel:
-        """The chat model that it means."""
-        sampling = flatten_sampling(self.read_given("model", "cassette", "provider", "features"))
-        model: ChatModel = self._load_class(how)(
-            how.folder / self.cassette,
-            self.model,
-            provider=self.provider,
-            sampling=sampling or None,
-            features=self.features,
-        )
-        return model
+    def _arguments(self, how: _JudgeContext) -> Metadata:
+        given = super()._arguments(how)
+        own = {name: given.pop(name, None) for name in ("model", "provider", "features")}
+        path = how.folder / given.pop("cassette")
+        return {"path": path, "sampling": flatten_sampling(given) or None, **own}
 
 
 class ScriptedTable(JudgeTable):
@@ -313,15 +298,13 @@ class ScriptedTable(JudgeTable):
             raise ValueError("type 'scripted' needs script or function")
         return self
 
-    def build(self, how: _JudgeContext) -> ChatModel:
-        """The chat model that it means."""
-        script: Any = self.script
+    def _arguments(self, how: _JudgeContext) -> Metadata:
+        given = {"script": self.script, "model": self.model or how.name}
         if self.function is not None:
-            script = import_named(self.function, how.folder, where="function")
-            if not callable(script):
+            given["script"] = import_named(self.function, how.folder, where="function")
+            if not callable(given["script"]):
                 raise ConfigError(f"function: must be a function (found {self.function!r})")
-        model: ChatModel = self._load_class(how)(script, model=self.model or how.name)
-        return model
+        return given
 
 
 class OwnTable(JudgeTable):
@@ -376,13 +359,13 @@ def build_judge(
         if table.tokenizer is not None and not isinstance(table, ClassifierTable):
             from adjudge.judges.models.local_loading import read_control_tokens  # noqa: PLC0415
 
-            model.control_tokens = read_control_tokens(how.locate(table.tokenizer))
+            model.control_tokens = read_control_tokens(how.locate(table.tokenizer) or "")
     except ConfigError as error:
         raise ConfigError(f"{where}: judges.{name}: {error}") from None
     return model
 
 
-def _build_custom(name: str, type_name: str, cls: Any, options: Fields) -> ChatModel:
+def _build_custom(name: str, type_name: str, cls: object, options: Fields) -> ChatModel:
     """A model of the user's own; its constructor says which keys the table may have."""
     if not (isinstance(cls, type) and issubclass(cls, ChatModel)):
         raise ConfigError(

@@ -42,7 +42,7 @@ from adjudge.judges.table import (
 from adjudge.types import Reduce
 
 if TYPE_CHECKING:
-    from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.judges.cassette import ReplyCache
     from adjudge.judges.endpoint.settings import SpendCeiling
 
 GraderScope = Literal["outcome", "event"]

@@ -214,7 +214,7 @@ def test_a_server_that_is_killed_while_it_answers_is_asked_again(
 
 
 def test_what_ended_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    once = EndpointSettings(**EmbeddedChatModel.endpoint_defaults(2) | {"max_attempts": 1})
+    once = EndpointSettings(max_attempts=1)
     judge = EmbeddedChatModel("smollm2", **{**_SMALL, "max_length": 768}, settings=once)
     embedded.stop_servers()
     judge.chat(_QUESTION)

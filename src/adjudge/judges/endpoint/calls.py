@@ -17,7 +17,7 @@ from adjudge.judges.endpoint.settings import CallPolicy, Price
 from adjudge.text import encode_exactly
 
 if TYPE_CHECKING:
-    from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.judges.cassette import ReplyCache
 
 UNHEALTHY_KINDS = frozenset({ErrorKind.SERVER_ERROR, ErrorKind.CONNECTION, ErrorKind.TRUNCATED})
 """Failures of the server or the line; all others, 429 included, show a server that answers."""
@@ -211,7 +211,7 @@ def _rendezvous_weight(group: str, url: str) -> bytes:
     return hashlib.blake2b(encode_exactly(f"{url}\n{group}"), digest_size=8).digest()
 
 
-JoinKey = tuple[int, int, str, bytes, bytes] | None
+JoinKey = tuple[int, int, str, bytes, str] | None
 """What equal calls share a reply by: draw, attempt, path and body of the request, and the form of
 the reply, which a wire may leave out of the body. ``None``: a call that shares none."""
 

@@ -26,7 +26,7 @@ from adjudge.errors import Metadata
 
 if TYPE_CHECKING:
     from adjudge.judges.base import Transport
-    from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.judges.cassette import ReplyCache
     from adjudge.judges.endpoint.endpoint import Endpoint
     from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings, SpendCeiling
 
@@ -138,7 +138,7 @@ async def connect(wanted: EndpointKey, key: str | None) -> Connection:
 
 def open_cache(path: Path | str, *, sampled: bool = False) -> ReplyCache:
     """A cache that records into a file; ``sampled``: also what chance has a say in."""
-    from adjudge.judges.cassette.cache import ReplyCache  # noqa: PLC0415  (few runs keep replies)
+    from adjudge.judges.cassette import ReplyCache  # noqa: PLC0415  (few runs keep replies)
 
     return ReplyCache(path, sampled=sampled)
 

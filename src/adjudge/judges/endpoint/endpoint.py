@@ -33,7 +33,6 @@ from adjudge.engine.clock import PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.asking import find_error_kind
 from adjudge.judges.base import ChatCall, HttpRequest, Reply, Transport, Wire
-from adjudge.judges.cassette.encoding import encode_reply_form
 from adjudge.judges.endpoint.calls import (
     RETRYABLE_KINDS,
     UNHEALTHY_KINDS,
@@ -60,7 +59,7 @@ from adjudge.judges.wire.common import hide_key, hide_key_in_failure, parse_retr
 from adjudge.types import Provenance
 
 if TYPE_CHECKING:
-    from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.judges.cassette import ReplyCache
 
 _MAX_HEDGES = 2
 _BUSY = 0.9
@@ -165,11 +164,11 @@ class Endpoint:
             if not isinstance(request, HttpRequest):  # where the wire must find out something first
                 request = await request
             if chat_call.sampling.get("temperature") == 0 or (cache is not None and cache.sampled):
-                said = request.path, request.body, encode_reply_form(chat_call)
-                join = chat_call.draw, chat_call.attempt, *said
+                form = repr((chat_call.schema, chat_call.choices, chat_call.logprobs))
+                join = chat_call.draw, chat_call.attempt, request.path, request.body, form
         except GradingFailure as failure:
             if cache is not None:
-                cache.put_failure(key, failure, chat_call)
+                cache.keep(key, failure, chat_call)
             raise
         call, now, deadline_s = (
             self._joinable.get(join),

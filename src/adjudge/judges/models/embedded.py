@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from adjudge.engine.processes import usable_cpus
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable, Metadata
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.hosts import is_loopback
 from adjudge.installation import install_command
 from adjudge.judges.base import HttpRequest, HttpResponse
@@ -304,8 +304,11 @@ class EmbeddedChatModel(OpenAIChatModel):
         options.setdefault("preset", "embedded")
         if options.get("price") is None:
             options["price"] = Price(input=0.0, output=0.0)
-        if settings is None:
-            settings = EndpointSettings(**self.endpoint_defaults(batch_size))
+        # As many calls are out as are answered side by side, and the others wait here. This machine
+        # may be slow, and a call that waits for its turn has not failed.
+        here = {"max_concurrency": batch_size, "deadline_s": 86_400.0, "hedge": False}
+        given = {} if settings is None else settings.model_dump(exclude_unset=True)
+        settings = EndpointSettings(**here | given)
         super().__init__(
             model if known is not None else self._path.name, settings=settings, **options
         )
@@ -323,19 +326,6 @@ class EmbeddedChatModel(OpenAIChatModel):
             if self._endpoint_key.cache is None
             else f"embedded {self.fingerprint} {max_length}",
         )
-
-    @staticmethod
-    def endpoint_defaults(batch_size: int) -> Metadata:
-        """Where :class:`~adjudge.judges.EndpointSettings` are others than for a server elsewhere.
-
-        As many calls are out as are answered side by side, and the others wait here. This machine
-        may be slow, and a call that waits for its turn has not failed.
-        """
-        return {
-            "max_concurrency": batch_size,
-            "deadline_s": 86_400.0,
-            "hedge": False,
-        }
 
     @property
     def fingerprint(self) -> str:

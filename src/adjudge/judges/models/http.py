@@ -58,7 +58,7 @@ from adjudge.judges.wire.transport import (
 from adjudge.prompts.fence import PROCESS_KEY
 
 if TYPE_CHECKING:
-    from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.judges.cassette import ReplyCache
 
 _log = logging.getLogger("adjudge")
 _T = TypeVar("_T")

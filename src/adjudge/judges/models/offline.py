@@ -13,7 +13,7 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.judges.base import ChatCall, ChatModel, Reply, build_text_reply
-from adjudge.judges.cassette.cache import CacheReport, ReplyCache
+from adjudge.judges.cassette import CacheReport, ReplyCache
 from adjudge.judges.presets import ALL_FEATURES, PRESETS, check_features
 from adjudge.messages import content_text
 from adjudge.types import Message

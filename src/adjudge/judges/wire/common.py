@@ -85,48 +85,26 @@ def parse_token_count(value: Any) -> int | None:
 _QUOTE = 200
 _READ = 600
 
-_MONEY_NAMES = (
-    "insufficient_quota",
-    "billing",
-    "arrearage",
-    "freetieronly",
-    "insufficient_balance",
+_MONEY_NAME = re.compile("insufficient_quota|billing|arrearage|freetieronly|insufficient_balance")
+_MONEY = re.compile(
+    r"""exceeded\ your\ current\ quota | credit\ balance | insufficient\ (?:balance|credits)
+      | free\ allocated\ quota | spend\ limit | api\ usage\ limits""",
+    re.VERBOSE,
 )
-_MONEY_PHRASES = (
-    "exceeded your current quota",
-    "credit balance",
-    "insufficient balance",
-    "insufficient credits",
-    "free allocated quota",
-    "spend limit",
-    "api usage limits",
+_CONTENT_NAME = re.compile(
+    r"""content_(?:filter|policy) | data_?inspection_?failed | moderation | invalid_prompt
+      | prohibited_content | responsibleaipolicyviolation""",
+    re.VERBOSE,
 )
-_CONTENT_NAMES = (
-    "content_filter",
-    "content_policy",
-    "data_inspection_failed",
-    "datainspectionfailed",
-    "moderation",
-    "invalid_prompt",
-    "prohibited_content",
-    "responsibleaipolicyviolation",
+_CONTENT = re.compile(
+    r"""content\ (?:management|filtering)\ policy | usage\ policy | moderation | flagged
+      | (?:due\ to\ safety | safety\ system) | (?:prompt|content)\ was\ blocked""",
+    re.VERBOSE,
 )
-_CONTENT_PHRASES = (
-    "content management policy",
-    "content filtering policy",
-    "usage policy",
-    "moderation",
-    "flagged",
-    "safety system",
-    "due to safety",
-    "prompt was blocked",
-    "content was blocked",
-)
+_ACCOUNT = re.compile("account|organization|api key")
+"""An account may be flagged or blocked as well: then the request is not what is objected to."""
 _MODERATED = ("reasons", "flagged_input")
 """What OpenRouter has in the metadata of an error when its moderator objects."""
-_ACCOUNT_PHRASES = ("account", "organization", "api key")
-"""An account may be flagged or blocked as well: then the request is not what is objected to."""
-_PARAMETER_CODES = ("unsupported_parameter", "unsupported_value", "unknown_parameter", "extra_f")
 _PARAMETER = r"""(?:
     response_format | response_schema | (?:json_)?schema | json_object | structured_outputs?
   | grammar | guided_\w+ | output_config | generation_?config | temperature | (?:top|min)_?[pka]
@@ -134,7 +112,10 @@ _PARAMETER = r"""(?:
   | stream(?:_options)? | reasoning(?:_\w+)? | (?:enable_)?thinking | chat_template_kwargs
   | verbosity | tool_choice
 )(?!\w)"""
-_NAMED_PARAMETER = re.compile(rf"(?:^|[\s.]){_PARAMETER}", re.VERBOSE)
+_NAMED_PARAMETER = re.compile(
+    rf"unsupported_(?:parameter|value) | unknown_parameter | extra_f | (?:^|[\s.]){_PARAMETER}",
+    re.VERBOSE,
+)
 _COMPLAINT = re.compile(
     rf"""(?:[\w.\ ]{{0,40}}(?:error|exception|request)\W+){{0,2}}\W*(?:the\ |this\ )?  # who says it
     (?: (?:(?:unsupported|invalid|unknown|unexpected|provided|value|parameter|schema|for|in)\W+)*
@@ -158,14 +139,10 @@ _LENGTH = re.compile(r"context[ _](?:length|window|size)|input|prompt|messages")
 """Where a text exceeds a limit, servers also name the parameter that is left less room."""
 _MEDIA_PHRASE = "input is not supported"
 """What llama.cpp says, with status 500, of an image for a model that reads text only."""
-_STREAM_PHRASES = (
-    "only support stream",
-    "only supports stream",
-    "enable the stream parameter",
-    "for non-streaming calls",
-    "must be streamed",
+_STREAMS_ONLY = re.compile(
+    "only supports? stream|enable the stream parameter|for non-streaming calls|must be streamed"
 )
-_ECHOES = ("'input':", '"input":', "input_value=", "'messages':", '"messages":')
+_ECHO = re.compile(r"""['"](?:input|messages)['"]:|input_value=""")
 _LIMIT_HEADERS = ("retry-after", "x-ratelimit-", "anthropic-ratelimit-", "x-should-retry")
 # A request that is too long or malformed, as a candidate may have made it.
 _ABOUT_ONE_REQUEST = (400, 413, 422)
@@ -262,7 +239,7 @@ def response_failure(response: HttpResponse) -> GradingFailure:
     if kind is ErrorKind.INVALID_INPUT and response.status in _ABOUT_ONE_REQUEST:
         metadata["suspect"] = True
     said = complaint.message.lower()
-    if response.status in (400, 422) and any(phrase in said for phrase in _STREAM_PHRASES):
+    if response.status in (400, 422) and _STREAMS_ONLY.search(said):
         metadata["stream_only"] = True
     if response.status in (400, 422) and "temperature" in f"{said} {complaint.names}":
         metadata["no_temperature"] = True
@@ -371,14 +348,14 @@ def _is_about_money(complaint: ProviderError) -> bool:
         return False
     if "retry in" in said:  # Gemini says "current quota" of a limit a minute, too
         return False
-    return _contains_any(_MONEY_NAMES, complaint.names) or _contains_any(_MONEY_PHRASES, said)
+    return bool(_MONEY_NAME.search(complaint.names) or _MONEY.search(said))
 
 
 def _is_about_content(complaint: ProviderError) -> bool:
-    if complaint.moderated or _contains_any(_CONTENT_NAMES, complaint.names):
+    if complaint.moderated or _CONTENT_NAME.search(complaint.names):
         return True
     said = complaint.message.lower()
-    return _contains_any(_CONTENT_PHRASES, said) and not _contains_any(_ACCOUNT_PHRASES, said)
+    return bool(_CONTENT.search(said) and not _ACCOUNT.search(said))
 
 
 def _is_about_parameter(complaint: ProviderError) -> bool:
@@ -386,12 +363,7 @@ def _is_about_parameter(complaint: ProviderError) -> bool:
     said, names = complaint.message.lower(), complaint.names
     if "messages" in names or ("token" in said and _LENGTH.search(said)):
         return False
-    named = _contains_any(_PARAMETER_CODES, names) or _NAMED_PARAMETER.search(names)
-    return bool(named or _COMPLAINT.match(said))
-
-
-def _contains_any(needles: tuple[str, ...], text: str) -> bool:
-    return any(needle in text for needle in needles)
+    return bool(_NAMED_PARAMETER.search(names) or _COMPLAINT.match(said))
 
 
 def _decode_json(body: bytes) -> Any:
@@ -415,9 +387,7 @@ def _own_text(message: object) -> str:
     """The message as far as the server speaks itself, before it echoes its input."""
     if not isinstance(message, str):
         return ""
-    message = message[:_READ]
-    ends = [at for echo in _ECHOES if (at := message.find(echo)) >= 0]
-    return message[: min(ends)] if ends else message
+    return _ECHO.split(message[:_READ])[0]
 
 
 def _quote_error(complaint: ProviderError) -> str:
