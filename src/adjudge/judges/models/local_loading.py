@@ -34,6 +34,7 @@ model is loaded all modules of the process are made without weights.
 """
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tekken.json")
+_ADDED = ("added_tokens", "added_tokens_decoder")
 _NAMED = ("additional_special_tokens", "extra_special_tokens", "special_tokens")
 
 _AddedToken = Iterator[tuple[str, bool]]
@@ -84,28 +85,16 @@ def _tokens_in_file(file: Path) -> _AddedToken:
         said = msgspec.json.decode(file.read_bytes(), type=Metadata)
     except (OSError, msgspec.DecodeError) as error:
         raise ConfigError(f"tokenizer: {file}: cannot be read as JSON: {error}") from None
-    for key in ("added_tokens", "added_tokens_decoder"):
-        for token in _token_entries(said.get(key)):
-            if isinstance(token, dict) and (text := _token_text(token)):
-                yield text, bool(token.get("special"))
     for key, value in said.items():
-        named = _token_entries(value) if key in _NAMED else [value] * key.endswith("_token")
-        for token in named:
-            if text := _token_text(token):
-                yield text, True
-
-
-def _token_entries(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
-
-
-def _token_text(token: Any) -> str:
-    """A token's text; ``""`` for what is none (``add_bos_token = true``)."""
-    if isinstance(token, dict):
-        token = token.get("content", token.get("token_str"))
-    return token if isinstance(token, str) else ""
+        if key in (*_ADDED, *_NAMED):
+            tokens = value.values() if isinstance(value, dict) else value or ()
+        else:
+            tokens = [value] if key.endswith("_token") else ()
+        for token in tokens:
+            fields = token if isinstance(token, dict) else {"content": token}
+            text = fields.get("content", fields.get("token_str"))
+            if text and isinstance(text, str):  # no text: add_bos_token = true
+                yield text, key not in _ADDED or bool(fields.get("special"))
 
 
 def read_tokenizer(place: str) -> Any:
