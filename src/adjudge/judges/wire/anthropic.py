@@ -6,7 +6,6 @@ Chat messages and content parts in OpenAI's format are rewritten as Anthropic wa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -22,9 +21,11 @@ from adjudge.judges.wire.common import (
     malformed_failure,
     parse_token_count,
     parse_usage,
+    part_thinking,
+    refused_failure,
     response_failure,
 )
-from adjudge.text import THINK_OPEN, split_thinking
+from adjudge.text import THINK_OPEN
 from adjudge.types import Message, Usage
 
 ContentBlocks = list[Metadata]
@@ -62,11 +63,11 @@ def convert_messages(messages: Sequence[Message]) -> tuple[ContentBlocks, Conten
     return system, turns
 
 
-def _get(mapping: Any, name: str) -> Any:
+def _get(mapping: object, name: str) -> object:
     return mapping.get(name) if isinstance(mapping, Mapping) else None
 
 
-def _convert_content(content: Any) -> ContentBlocks:
+def _convert_content(content: object) -> ContentBlocks:
     if content is None:
         return []
     if isinstance(content, str):
@@ -78,7 +79,7 @@ def _convert_content(content: Any) -> ContentBlocks:
     return [block for part in content if (block := _convert_part(part)) is not None]
 
 
-def _convert_part(part: Any) -> Metadata | None:
+def _convert_part(part: object) -> Metadata | None:
     if isinstance(part, str):
         return {"type": "text", "text": part} if part else None
     if not isinstance(part, Mapping):
@@ -95,7 +96,7 @@ def _convert_part(part: Any) -> Metadata | None:
     )
 
 
-def _image_source(image: Any) -> dict[str, str]:
+def _image_source(image: object) -> dict[str, str]:
     url = _get(image, "url") if isinstance(image, Mapping) else image
     if not isinstance(url, str):
         raise GradingFailure(ErrorKind.INVALID_INPUT, "an image part has no URL")
@@ -125,14 +126,14 @@ _UNSENT = frozenset({"seed", "top_logprobs", "n", "stream"})
 
 
 class _Block(msgspec.Struct):
-    type: Any = None
-    text: Any = None
-    thinking: Any = None
+    type: object = None
+    text: object = None
+    thinking: object = None
 
 
 class _Message(ReplyBody):
     content: list[_Block] | None = None
-    stop_reason: Any = None
+    stop_reason: object = None
 
 
 _BOUNDS = frozenset(
@@ -142,7 +143,7 @@ _BOUNDS = frozenset(
 _SCHEMAS_BY_NAME = frozenset({"properties", "$defs", "definitions"})
 
 
-def _without_bounds(schema: Any) -> Any:
+def _without_bounds(schema: object) -> object:
     """``schema`` without the keywords that the API answers with 400, as its own SDK sends it.
 
     ``minItems`` of 0 or 1 stays. What a reply says is checked when it is read.
@@ -151,7 +152,7 @@ def _without_bounds(schema: Any) -> Any:
         return [_without_bounds(part) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
-    kept = {}
+    kept: Metadata = {}
     for key, part in schema.items():
         if key in _SCHEMAS_BY_NAME and isinstance(part, Mapping):
             kept[key] = {name: _without_bounds(one) for name, one in part.items()}
@@ -208,13 +209,11 @@ class AnthropicWire:
         if message.content is None:
             raise malformed_failure(response, "its message has no content")
         if message.stop_reason == "refusal":
-            raise GradingFailure(
-                ErrorKind.REFUSED, "the model refused", {"status": response.status, "headers": {}}
-            )
+            raise refused_failure(response, "the model refused")
         return _build_reply(call, message)
 
 
-def _as_mapping(value: Any) -> Fields:
+def _as_mapping(value: object) -> Fields:
     return value if isinstance(value, Mapping) else {}
 
 
@@ -225,8 +224,7 @@ def _build_reply(call: ChatCall, message: _Message) -> Reply:
         b.thinking for b in blocks if b.type == "thinking" and isinstance(b.thinking, str)
     )
     if text.lstrip().startswith(THINK_OPEN):
-        text, inline = split_thinking(text)
-        thought = f"{thought}\n{inline}" if thought else inline
+        text, thought = part_thinking(text, thought)
     stop = message.stop_reason if isinstance(message.stop_reason, str) else None
     finish = _FINISH.get(stop, stop) if stop is not None else None
     usage = _parse_usage(message.usage)
@@ -240,7 +238,7 @@ def _build_reply(call: ChatCall, message: _Message) -> Reply:
     )
 
 
-def _parse_usage(raw: Any) -> Usage | None:
+def _parse_usage(raw: object) -> Usage | None:
     counts = raw if isinstance(raw, dict) else {}
     cached, written = (
         parse_token_count(counts.get(f"cache_{done}_input_tokens")) or 0

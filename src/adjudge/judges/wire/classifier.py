@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -97,7 +97,7 @@ class _Body(ReplyBody):
     data: list[_Item] | None = None
     embedding: _Row | None = None
     score: float | msgspec.UnsetType | None = msgspec.UNSET
-    meta_info: Any = None
+    meta_info: object = None
 
     @property
     def values(self) -> Sequence[float | None] | None:

@@ -32,12 +32,13 @@ import time
 from collections.abc import Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from adjudge.errors import ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.judges.base import HttpRequest, HttpResponse, Reply
+from adjudge.text import split_thinking
 from adjudge.types import Usage
 
 _encoder = msgspec.json.Encoder()
@@ -46,9 +47,9 @@ _encoder = msgspec.json.Encoder()
 class ReplyBody(msgspec.Struct):
     """What bodies of all formats may have."""
 
-    model: Any = None
-    usage: Any = None
-    error: Any = None
+    model: object = None
+    usage: object = None
+    error: object = None
 
 
 _Form = TypeVar("_Form", bound=ReplyBody)
@@ -73,7 +74,7 @@ def encode_body(body: Fields) -> bytes:
     raise GradingFailure(ErrorKind.INVALID_INPUT, f"the call cannot be sent: {problem}")
 
 
-def parse_token_count(value: Any) -> int | None:
+def parse_token_count(value: object) -> int | None:
     """A token count as servers write it; ``None`` for what is none (negative, text, NaN, …)."""
     if type(value) is int:
         return value if value >= 0 else None
@@ -210,7 +211,7 @@ class ProviderError(msgspec.Struct, frozen=True):
     moderated: bool = False
 
 
-def parse_provider_error(data: Any) -> ProviderError | None:
+def parse_provider_error(data: object) -> ProviderError | None:
     """The complaint in a decoded JSON body; ``None`` when there is none."""
     if not isinstance(data, dict):
         return None
@@ -249,7 +250,7 @@ def response_failure(response: HttpResponse) -> GradingFailure:
     return GradingFailure(kind, what + _quote_error(complaint), metadata)
 
 
-def error_body_failure(response: HttpResponse, data: Any) -> GradingFailure:
+def error_body_failure(response: HttpResponse, data: object) -> GradingFailure:
     """The failure that an error inside a 2xx response, or inside a stream, stands for."""
     complaint = parse_provider_error(data) or ProviderError()
     names = complaint.names.split()
@@ -290,7 +291,7 @@ def _decoder_of(form: type[_Form]) -> msgspec.json.Decoder[_Form]:
 
 
 def parse_usage(
-    raw: Any, sent: str, received: str, cached: int | None, *, apart: int = 0
+    raw: object, sent: str, received: str, cached: int | None, *, apart: int = 0
 ) -> Usage | None:
     """The token counts that ``raw`` has under these names; ``None`` where it has neither.
 
@@ -305,6 +306,17 @@ def parse_usage(
     return Usage(
         input_tokens=total, output_tokens=writes or 0, cached_tokens=min(cached or 0, total)
     )
+
+
+def refused_failure(response: HttpResponse, why: str) -> GradingFailure:
+    """The failure of a complete reply that the model or a filter withheld."""
+    return GradingFailure(ErrorKind.REFUSED, why, {"status": response.status, "headers": {}})
+
+
+def part_thinking(text: str, thought: str) -> tuple[str, str]:
+    """Text and reasoning; what a text thinks inline is added to a ``thought`` of its own field."""
+    text, inline = split_thinking(text)
+    return text, f"{thought}\n{inline}" if thought and inline else thought or inline
 
 
 def cut_failure(response: HttpResponse, *, streamed: bool = False) -> GradingFailure:
@@ -366,7 +378,7 @@ def _is_about_parameter(complaint: ProviderError) -> bool:
     return bool(_NAMED_PARAMETER.search(names) or _COMPLAINT.match(said))
 
 
-def _decode_json(body: bytes) -> Any:
+def _decode_json(body: bytes) -> object:
     try:
         return msgspec.json.decode(body)
     except (ValueError, RecursionError):
