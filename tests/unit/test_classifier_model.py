@@ -138,7 +138,7 @@ def template(model: ClassifierModel, monkeypatch: pytest.MonkeyPatch) -> None:
         def __call__(self, text: str, **_: Any) -> Any:
             return type("Encoded", (), {"input_ids": [ord(sign) for sign in text]})()
 
-    assert model._encoder is not None
+    assert model.encoder is not None
     name = "adjudge.judges.models.classifier.read_tokenizer"
     monkeypatch.setattr(name, lambda place: Tokenizer())
 

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -68,9 +69,9 @@ class EndpointKey:
 class Connection:
     """An open endpoint, who opened it, and what was learnt about its models.
 
-    ``secret`` is a digest of its key. ``models`` are those that are asked here, ``stream_only``
-    those that answered only streams, ``own_temperature`` those that refused temperature 0.
-    ``classifiers``: what was found out about a classifier's server, by model.
+    ``secret`` is a digest of its key. ``models`` are those that are asked here. ``quirks``, by
+    model: ``stream_only`` of one that answered only streams, ``no_temperature`` of one that refused
+    temperature 0. ``classifiers``: what was found out about a classifier's server, by model.
     """
 
     endpoint: Endpoint
@@ -78,8 +79,7 @@ class Connection:
     secret: bytes
     own_cache: ReplyCache | None = None
     closed: bool = False
-    stream_only: set[str] = field(default_factory=set)
-    own_temperature: set[str] = field(default_factory=set)
+    quirks: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     models: set[str] = field(default_factory=set)
     classifiers: dict[str, dict[str, str]] = field(default_factory=dict)
 
