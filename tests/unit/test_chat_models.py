@@ -263,21 +263,6 @@ def test_models_with_equal_settings_share_an_endpoint(provider: JsonServer, tmp_
     asyncio.run(ask_all())
 
 
-def test_replies_are_kept_where_asked(provider: JsonServer, tmp_path: Path) -> None:
-    path = tmp_path / "replies.sqlite"
-    model = model_at(provider, temperature=0.0, cache=path)
-    assert model.chat(MESSAGES).text == model.chat(MESSAGES).text
-    assert len(provider.bodies) == 1
-    model.chat(MESSAGES, draw=1)
-    assert len(provider.bodies) == 2
-    with contextlib.closing(ReplyCache(path)) as cache:
-        model_at(provider, "again", temperature=0.0, cache=cache).chat(MESSAGES)
-    model_at(provider).chat(MESSAGES, draw=2)
-    assert len(provider.bodies) == 4
-    assert model.chat(MESSAGES).provenance.source == "cache"
-    assert len(provider.bodies) == 4
-
-
 @pytest.mark.parametrize("by", ["the loop's shutdown", "aclose_all"])
 def test_a_cache_opened_from_a_path_is_written_and_closed(
     provider: JsonServer, tmp_path: Path, by: str

@@ -127,13 +127,6 @@ def test_log_probabilities_of_20_tokens(judge: EmbeddedChatModel) -> None:
     assert "".join(token.token for token in reply.logprobs).strip() == reply.text.strip()
 
 
-def test_a_stream_is_joined() -> None:
-    streaming = EmbeddedChatModel("smollm2", stream=True, **_SMALL)
-    reply = streaming.chat(_QUESTION)
-    assert "Paris" in reply.text
-    assert reply.usage is not None
-
-
 def test_a_seed_repeats_and_a_draw_differs(judge: EmbeddedChatModel) -> None:
     words = [{"role": "user", "content": "Write eight random words."}]
     sampling = {"seed": 7, "temperature": 1.0, "max_tokens": 16}
@@ -372,24 +365,6 @@ def _server_of(parent: int) -> int:
 
 
 # ── recorded ─────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_replay_starts_nothing_and_needs_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "calls.sqlite"
-    with closing(ReplyCache(path)) as cache:
-        recorded = EmbeddedChatModel("smollm2", cache=cache, **_SMALL).chat(_QUESTION)
-    embedded.stop_servers()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with closing(ReplyCache(path, "replay")) as cache:
-        # Slots and threads are not about replies.
-        judge = EmbeddedChatModel("smollm2", cache=cache, **{**_SMALL, "batch_size": 3})
-        judge.check_machine()
-        asyncio.run(judge.wait_until_reachable(1.0))
-        replayed = judge.chat(_QUESTION)
-    assert replayed.text == recorded.text
-    assert not _children()
 
 
 def test_replies_of_a_file_are_cached_by_its_digest(tmp_path: Path) -> None:
