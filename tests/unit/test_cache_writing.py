@@ -34,18 +34,6 @@ def text_of(cache: ReplyCache, number: int) -> str | None:
     return None if reply is None else reply.text
 
 
-def test_a_batch_is_written_when_its_time_has_come(path: Path) -> None:
-    async def main(cache: ReplyCache) -> None:
-        put_many(cache, range(3))
-        await until_stored(path, 3)
-        await asyncio.sleep(2 * cassette.BATCH_S)  # the thread has nothing to do and ends
-        put_many(cache, range(3, 6))
-        await until_stored(path, 6)
-
-    with opened(path) as cache:
-        asyncio.run(main(cache))
-
-
 def test_the_loop_goes_on_and_reads_while_a_batch_is_written(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

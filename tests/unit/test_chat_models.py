@@ -70,15 +70,6 @@ def model_at(provider: JsonServer, name: str = "m", **more: Any) -> OpenAIChatMo
 # -- asking --------------------------------------------------------------------------------------
 
 
-def test_a_question_and_its_answer(provider: JsonServer) -> None:
-    reply = asyncio.run(model_at(provider, temperature=0.0).achat(MESSAGES, max_tokens=5))
-    assert reply.text == "m:How good is it?"
-    assert reply.provenance.attempts == 1
-    assert provider.bodies == [
-        {"model": "m", "messages": MESSAGES, "temperature": 0.0, "max_tokens": 5}
-    ]
-
-
 def test_the_seeds_way_to_construct(provider: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", f"{provider.url}/v1/")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1\n")

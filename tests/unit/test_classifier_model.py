@@ -152,12 +152,6 @@ def test_a_softmax_over_one_output_is_refused(server: JsonServer) -> None:
         score(judge(server))
 
 
-def test_a_chat_server_is_refused_with_what_it_said(server: JsonServer) -> None:
-    server.behaviour = generative
-    with refuses("base_url"):
-        score(judge(server))
-
-
 def test_a_question_is_refused(server: JsonServer) -> None:
     with refuses("model"):
         judge(server).chat([{"role": "user", "content": "q"}])

@@ -123,28 +123,6 @@ def resetting(data: bytes) -> Answer:
     return answer
 
 
-def test_many_at_once_share_no_reply() -> None:
-    async def echo(seen: Server, writer: asyncio.StreamWriter) -> None:
-        body = seen.bodies[-1]
-        await asyncio.sleep(0.001)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-
-    async def run() -> None:
-        async with serving(echo) as server, opened() as transport:
-
-            async def one(i: int) -> None:
-                body = b'{"i":%d}' % i
-                request = HttpRequest(path="/x", headers={}, body=body)
-                assert (await transport.post(server.url, request)).body == body
-
-            async with asyncio.TaskGroup() as group:
-                for i in range(200):
-                    group.create_task(one(i))
-            assert server.connections == 200  # no limit of the transport's own
-
-    asyncio.run(run())
-
-
 def test_redirects_are_not_followed() -> None:
     async def run() -> None:
         async with serving(OK) as other, opened() as transport:
