@@ -18,7 +18,7 @@ from tests.unit.helpers.scripted_provider import (
 
 from adjudge.engine.clock import run_virtual
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.judges.base import HttpResponse, Reply
+from adjudge.judges.base import HttpResponse, Reply, call_round
 from adjudge.judges.cassette import ReplyCache
 
 
@@ -117,6 +117,7 @@ def test_an_outcome_is_kept_before_an_equal_call_can_be_sent(
     async def run() -> None:
         line = Line(Provider(), cache=cache)
         equal: list[asyncio.Task[Reply]] = []
+        call_round.set(object())
 
         async def post(*_: object) -> HttpResponse:
             equal.append(asyncio.ensure_future(line.ask(temperature=1)))

@@ -272,13 +272,14 @@ class Send(msgspec.Struct, eq=False):
     why: str
     probe: bool
     at: float
-    task: asyncio.Task[Reply] | None = None
+    task: asyncio.Task[None] | None = None
     begun: bool = False
     response: HttpResponse | None = None
     dropped: str = ""
 
     def cancel(self, reason: str) -> None:
-        """Cancel it, if it has not been."""
-        if not self.dropped and self.task is not None:
+        """Cancel it, if it has not been; what has not begun will not."""
+        if not self.dropped:
             self.dropped = reason
-            self.task.cancel()
+            if self.begun and self.task is not None:
+                self.task.cancel()

@@ -24,7 +24,6 @@ import math
 import random
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -210,7 +209,6 @@ class Endpoint:
         tasks = [send.task for send in self._live if send.dropped and send.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_s)
-        await asyncio.sleep(0)  # what has ended is booked a step later
 
     async def aclose(self) -> None:
         """End what is under way as ``cancelled``, and close the connections.
@@ -218,8 +216,6 @@ class Endpoint:
         Replies that have come are in the cache afterwards; it is its opener's to close.
         """
         self._closed = True
-        if any(send.task is not None and send.task.done() for send in self._live):
-            await asyncio.sleep(0)
         for call in list(self._open):
             self._fail(call, GradingFailure(ErrorKind.CANCELLED, "the endpoint was closed"))
         if self._loop is not None:
@@ -268,37 +264,38 @@ class Endpoint:
         call.sends.append(send)
         self._live[send] = None
         send.task = asyncio.get_running_loop().create_task(self._post(send))
-        send.task.add_done_callback(partial(self._on_end, send))
         return True
 
-    async def _post(self, send: Send) -> Reply:
+    async def _post(self, send: Send) -> None:
+        """Send it, unless it was dropped by then, and book what became of it."""
         call, stats = send.call, self._stats
-        send.begun = True
-        stats.sends += 1
-        if send.why != "sends":
-            setattr(stats, send.why, getattr(stats, send.why) + 1)
-        send.response = await self._transport.post(send.server.url, call.request)
-        try:
-            return hide_key(call.wire.reply(call.chat_call, send.response), call.request)
-        except GradingFailure as failure:
-            raise hide_key_in_failure(failure, call.request) from None
-
-    def _on_end(self, send: Send, task: asyncio.Task[Reply]) -> None:
-        call = send.call
-        error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        if error is None:
-            self._limit.succeeded(self._time())
+        outcome: Reply | Exception | None = None
+        if not send.dropped:
+            send.begun = True
+            stats.sends += 1
+            if send.why != "sends":
+                setattr(stats, send.why, getattr(stats, send.why) + 1)
+            try:
+                send.response = await self._transport.post(send.server.url, call.request)
+                outcome = hide_key(call.wire.reply(call.chat_call, send.response), call.request)
+                self._limit.succeeded(self._time())
+            except GradingFailure as failure:
+                outcome = hide_key_in_failure(failure, call.request)
+            except Exception as error:  # noqa: BLE001  (the caller gets it as it is)
+                outcome = error
+            except asyncio.CancelledError:
+                pass  # by us, or where the loop ends
         self._limit.in_flight -= 1
         send.server.release(send.probe)
         call.sends.remove(send)
         del self._live[send]
-        if error is None:
-            self._on_reply(send, task.result())
-        elif isinstance(error, GradingFailure):
-            self._on_failure(send, error)
+        if isinstance(outcome, Reply):
+            self._on_reply(send, outcome)
+        elif isinstance(outcome, GradingFailure):
+            self._on_failure(send, outcome)
         else:
-            if isinstance(error, Exception):  # no judge's failure: the caller gets it as it is
-                self._fail(call, error)
+            if outcome is not None:
+                self._fail(call, outcome)
             self._on_cancelled(send)
         self._pump()
 
