@@ -118,17 +118,11 @@ class _Server:
                 process.stdin.flush()
             address = process.stdout.readline().decode().strip()
             if address:
-                self._accept(address)
+                url = address if "://" in address else f"http://{address}"
+                if not is_loopback(urlsplit(url).hostname or ""):
+                    raise RuntimeError("it does not listen on this machine alone")
+                self.url.set_result(f"{url}/v1")
             status = process.wait()
-        return self._describe_failed_start(status)
-
-    def _accept(self, address: str) -> None:
-        url = address if "://" in address else f"http://{address}"
-        if not is_loopback(urlsplit(url).hostname or ""):
-            raise RuntimeError("it does not listen on this machine alone")
-        self.url.set_result(f"{url}/v1")
-
-    def _describe_failed_start(self, status: int) -> str:
         path = printable(self._settings.path)
         if self._stopped:
             return f"model: llama.cpp's server for {path} was stopped while it started"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from adjudge.errors import ErrorKind, Fields, GradingFailure, Metadata
+from adjudge.errors import ErrorKind, GradingFailure, Metadata
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, find_ignored_features
 from adjudge.judges.presets import PRESETS
 from adjudge.judges.wire.common import (
@@ -26,7 +26,7 @@ from adjudge.judges.wire.common import (
     response_failure,
 )
 from adjudge.text import THINK_OPEN
-from adjudge.types import Message, Usage
+from adjudge.types import Usage
 
 ContentBlocks = list[Metadata]
 
@@ -34,7 +34,7 @@ _CACHE_CONTROL = {"type": "ephemeral"}
 _NATIVE_TYPES = frozenset({"image", "document"})
 
 
-def convert_messages(messages: Sequence[Message]) -> tuple[ContentBlocks, ContentBlocks]:
+def convert_messages(messages: Sequence[object]) -> tuple[ContentBlocks, ContentBlocks]:
     """``(system blocks, user and assistant turns)``.
 
     ``system`` and ``developer`` messages are lifted out, and the last of their blocks is marked for
@@ -45,8 +45,7 @@ def convert_messages(messages: Sequence[Message]) -> tuple[ContentBlocks, Conten
     system: ContentBlocks = []
     turns: ContentBlocks = []
     for message in messages:
-        role = _get(message, "role")
-        if not isinstance(role, str):
+        if not isinstance(message, Mapping) or not isinstance(role := message.get("role"), str):
             raise GradingFailure(ErrorKind.INVALID_INPUT, "a message must be a mapping with a role")
         if role in ("system", "developer"):
             system += _convert_content(message.get("content"))
@@ -63,10 +62,6 @@ def convert_messages(messages: Sequence[Message]) -> tuple[ContentBlocks, Conten
     return system, turns
 
 
-def _get(mapping: object, name: str) -> object:
-    return mapping.get(name) if isinstance(mapping, Mapping) else None
-
-
 def _convert_content(content: object) -> ContentBlocks:
     if content is None:
         return []
@@ -80,10 +75,8 @@ def _convert_content(content: object) -> ContentBlocks:
 
 
 def _convert_part(part: object) -> Metadata | None:
-    if isinstance(part, str):
-        return {"type": "text", "text": part} if part else None
     if not isinstance(part, Mapping):
-        raise GradingFailure(ErrorKind.INVALID_INPUT, "a content part must be text or a mapping")
+        raise GradingFailure(ErrorKind.INVALID_INPUT, "a content part must be a mapping")
     kind = part.get("type")
     if kind == "text":
         return dict(part) if part.get("text") else None
@@ -97,7 +90,7 @@ def _convert_part(part: object) -> Metadata | None:
 
 
 def _image_source(image: object) -> dict[str, str]:
-    url = _get(image, "url") if isinstance(image, Mapping) else image
+    url = image.get("url") if isinstance(image, Mapping) else image
     if not isinstance(url, str):
         raise GradingFailure(ErrorKind.INVALID_INPUT, "an image part has no URL")
     if url.startswith(("https://", "http://")):
@@ -196,7 +189,9 @@ class AnthropicWire:
         body["messages"] = turns
         if call.schema is not None and "schema" in self._features:
             form = {"type": "json_schema", "schema": _without_bounds(call.schema)}
-            body["output_config"] = {**_as_mapping(body.get("output_config")), "format": form}
+            given = body.get("output_config")
+            own = given if isinstance(given, Mapping) else {}
+            body["output_config"] = {**own, "format": form}
         return HttpRequest(path="/v1/messages", headers=self._headers, body=encode_body(body))
 
     def reply(self, call: ChatCall, response: HttpResponse) -> Reply:
@@ -211,10 +206,6 @@ class AnthropicWire:
         if message.stop_reason == "refusal":
             raise refused_failure(response, "the model refused")
         return _build_reply(call, message)
-
-
-def _as_mapping(value: object) -> Fields:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _build_reply(call: ChatCall, message: _Message) -> Reply:
