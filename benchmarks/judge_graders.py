@@ -180,7 +180,7 @@ def build_judge(
     return EmbeddedChatModel(
         name,
         threads=threads,
-        slots=_SLOTS,
+        batch_size=_SLOTS,
         temperature=0.0,
         max_tokens=max_tokens,
         features=FORMS[form],

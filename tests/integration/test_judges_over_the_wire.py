@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from tests.unit.helpers.mock_provider import start_mock_here
 
-from adjudge import FunctionGrader, GraderError, GraderScore, GradingFailure, GradingRunner
+from adjudge import FunctionGrader, GraderError, GraderScore, GradingRunner
 from adjudge.judges import EndpointSettings, OpenAIChatModel
 from adjudge.mock import start_mock
-
-QUESTION = [{"role": "user", "content": "Is it good? Reply with JSON."}]
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +59,3 @@ def test_passing_faults_are_survived_and_none_becomes_a_number() -> None:
     for result in results["judge"]:
         assert isinstance(result, GraderError) or getattr(result, "score", None) == 1.0
     assert failures(results) <= 3
-
-
-def test_what_cannot_be_cured_fails_with_its_kind() -> None:
-    for fault, kind in (("401", "auth"), ("quota", "budget"), ("refusal", "refused")):
-        with start_mock_here(fail=(f"{fault}:1",)) as base_url:
-            model = OpenAIChatModel("mock", base_url=base_url)
-            with pytest.raises(GradingFailure) as caught:
-                model.chat(QUESTION)
-            assert caught.value.kind == kind

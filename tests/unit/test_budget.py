@@ -99,7 +99,6 @@ def test_a_summary_is_plain_data() -> None:
     stats.latencies.add(0.0)
     stats.latencies.add(1.0)
     stats.failures["timeout"] += 2
-    stats.spent(Usage(input_tokens=1), None)
     summary = stats.summary()
     assert summary["failures"] == {"timeout": 2}
     assert summary["p99_s"] == pytest.approx(1.0, rel=0.02)

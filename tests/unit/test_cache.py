@@ -21,7 +21,7 @@ from tests.unit.helpers.cassettes import (
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import call_round
-from adjudge.judges.cassette.cache import ReplyCache
+from adjudge.judges.cassette import ReplyCache
 from adjudge.types import Provenance
 
 
@@ -38,7 +38,7 @@ def test_record_answers_what_it_stored_pending_and_from_the_file(path: Path) -> 
     with opened(path) as cache:
         key = cache.key(call, "openai")
         assert cache.get(key) is None
-        cache.put(key, reply, call)
+        cache.keep(key, reply, call)
         pending = cache.get(key)
     with opened(path) as cache:
         assert cache.get(key) == pending
@@ -64,7 +64,7 @@ def test_sampled_replies_are_stored_only_when_asked_for(
     call = a_call(sampling=sampling)
     with opened(path) as cache:
         key = cache.key(call, "openai")
-        cache.put(key, a_reply(), call)
+        cache.keep(key, a_reply(), call)
         assert cache.get(key) is None
         assert (cache.report().stored, cache.report().not_stored) == (0, 1)
     assert "none of 1 replies was stored" in caplog.text
@@ -120,16 +120,10 @@ def test_a_replay_miss_by_another_provider_shows_no_address(path: Path) -> None:
     assert "key@host" not in str(failure) + json.dumps(failure.metadata)
 
 
-def test_replay_on_an_empty_cassette_and_on_odd_text(path: Path) -> None:
+def test_replay_on_an_empty_cassette(path: Path) -> None:
     record(path)
     with opened(path, "replay") as cache:
         assert "no call to compare with" in str(failure_of(cache, a_call()))
-    odd = [{"role": "user", "content": "\ud800 a\x00b"}]
-    (key,) = record(path, a_call(messages=odd))
-    with opened(path, "replay") as cache:
-        assert cache.get(key) is not None
-        failure = failure_of(cache, a_call(messages=[odd[0] | {"content": "\udfff"}]))
-        assert list(failure.metadata["changed"]) == ["messages[0].content"]
 
 
 def test_a_replay_counts_recorded_calls_that_were_never_asked(
@@ -155,7 +149,7 @@ def note(cache: ReplyCache, failure: GradingFailure, **changes: Any) -> str:
     call = a_call(**changes)
     key = cache.key(call, "openai")
     assert cache.get(key) is None
-    cache.put_failure(key, failure, call)
+    cache.keep(key, failure, call)
     return key
 
 
@@ -174,8 +168,6 @@ def test_a_failure_is_replayed_as_it_was(path: Path) -> None:
         report = cache.report()
         assert (report.hits, report.misses) == (3, 0)
         assert report.never_asked == 0
-        with pytest.raises(RuntimeError, match="stores nothing"):
-            cache.put_failure("0" * 64, refused())
 
 
 def test_a_recording_asks_again_what_failed_and_keeps_the_last_outcome(path: Path) -> None:
@@ -186,8 +178,8 @@ def test_a_recording_asks_again_what_failed_and_keeps_the_last_outcome(path: Pat
         assert str(failure_of(cache, a_call())) == "second"
     with opened(path) as cache:
         assert cache.get(key) is None
-        cache.put(key, a_reply("at last"), a_call())
-        cache.put_failure(key, refused("too late"), a_call())
+        cache.keep(key, a_reply("at last"), a_call())
+        cache.keep(key, refused("too late"), a_call())
     with opened(path, "replay") as cache:
         reply = cache.get(key)
         assert reply is not None
@@ -202,7 +194,7 @@ def test_equal_calls_of_one_round_fail_alike(path: Path) -> None:
         assert failure_of(cache, a_call()).kind is ErrorKind.REFUSED
         call_round.set(object())
         assert cache.get(key) is None  # asked again
-        cache.put(key, a_reply(), a_call())
+        cache.keep(key, a_reply(), a_call())
         assert cache.get(key) is not None
         note(cache, refused(), draw=1)
         call_round.reset(first)

@@ -28,7 +28,7 @@ PRELUDE = """
 import asyncio, os, pickle, sys, time
 from pathlib import Path
 from adjudge.judges.base import ChatCall, Reply
-from adjudge.judges.cassette.cache import ReplyCache
+from adjudge.judges.cassette import ReplyCache
 
 path = Path(sys.argv[1])
 
@@ -38,7 +38,7 @@ def a_call(number):
 
 def put(cache, number):
     call = a_call(number)
-    cache.put(cache.key(call, "p"), Reply(text=f"reply {number}"), call)
+    cache.keep(cache.key(call, "p"), Reply(text=f"reply {number}"), call)
 
 def has(cache, number):
     return cache.get(cache.key(a_call(number), "p")) is not None
@@ -96,7 +96,7 @@ def test_processes_that_share_a_file_lose_nothing(path: Path) -> None:
 def test_what_is_pending_on_a_running_loop_at_the_exit_is_written(path: Path) -> None:
     code = """
         import threading
-        from adjudge.judges.cassette import file as cassette
+        from adjudge.judges import cassette_file as cassette
         cassette.BATCH_S = 3600
         cache, done = ReplyCache(path), threading.Event()
 
@@ -114,7 +114,7 @@ def test_what_is_pending_on_a_running_loop_at_the_exit_is_written(path: Path) ->
 
 def test_forks_while_batches_are_written_wait_for_them_and_lose_nothing(path: Path) -> None:
     code = """
-        from adjudge.judges.cassette import file as cassette
+        from adjudge.judges import cassette_file as cassette
         cassette.BATCH_S = 0.0
         cache = ReplyCache(path)
         busy, insert = [], cassette.CassetteFile._commit
@@ -150,7 +150,7 @@ def test_forks_while_batches_are_written_wait_for_them_and_lose_nothing(path: Pa
 
 def test_a_killed_process_loses_what_was_pending_and_leaves_a_whole_file(path: Path) -> None:
     code = """
-        from adjudge.judges.cassette import file as cassette
+        from adjudge.judges import cassette_file as cassette
         cache = ReplyCache(path)
 
         async def main():

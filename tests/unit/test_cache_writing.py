@@ -19,9 +19,9 @@ from tests.unit.helpers.cassettes import (
 )
 
 from adjudge.errors import ConfigError
-from adjudge.judges.cassette import file as cassette
-from adjudge.judges.cassette.cache import ReplyCache
-from adjudge.judges.cassette.file import CassetteFile, CassetteRow
+from adjudge.judges import cassette_file as cassette
+from adjudge.judges.cassette import ReplyCache
+from adjudge.judges.cassette_file import CassetteFile, CassetteRow
 
 
 @pytest.fixture
@@ -32,18 +32,6 @@ def path(tmp_path: Path) -> Path:
 def text_of(cache: ReplyCache, number: int) -> str | None:
     reply = cache.get(cache.key(a_call(draw=number), "openai"))
     return None if reply is None else reply.text
-
-
-def test_a_batch_is_written_when_its_time_has_come(path: Path) -> None:
-    async def main(cache: ReplyCache) -> None:
-        put_many(cache, range(3))
-        await until_stored(path, 3)
-        await asyncio.sleep(2 * cassette.BATCH_S)  # the thread has nothing to do and ends
-        put_many(cache, range(3, 6))
-        await until_stored(path, 6)
-
-    with opened(path) as cache:
-        asyncio.run(main(cache))
 
 
 def test_the_loop_goes_on_and_reads_while_a_batch_is_written(

@@ -18,7 +18,7 @@ from tests.unit.helpers.json_server import JsonServer, serving
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
-from adjudge.judges.cassette.cache import ReplyCache
+from adjudge.judges.cassette import ReplyCache
 from adjudge.judges.endpoint.connections import aclose_all, open_connections
 from adjudge.judges.endpoint.settings import EndpointSettings
 from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
@@ -68,15 +68,6 @@ def model_at(provider: JsonServer, name: str = "m", **more: Any) -> OpenAIChatMo
 
 
 # -- asking --------------------------------------------------------------------------------------
-
-
-def test_a_question_and_its_answer(provider: JsonServer) -> None:
-    reply = asyncio.run(model_at(provider, temperature=0.0).achat(MESSAGES, max_tokens=5))
-    assert reply.text == "m:How good is it?"
-    assert reply.provenance.attempts == 1
-    assert provider.bodies == [
-        {"model": "m", "messages": MESSAGES, "temperature": 0.0, "max_tokens": 5}
-    ]
 
 
 def test_the_seeds_way_to_construct(provider: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,21 +252,6 @@ def test_models_with_equal_settings_share_an_endpoint(provider: JsonServer, tmp_
             assert len(open_connections()) == endpoints
 
     asyncio.run(ask_all())
-
-
-def test_replies_are_kept_where_asked(provider: JsonServer, tmp_path: Path) -> None:
-    path = tmp_path / "replies.sqlite"
-    model = model_at(provider, temperature=0.0, cache=path)
-    assert model.chat(MESSAGES).text == model.chat(MESSAGES).text
-    assert len(provider.bodies) == 1
-    model.chat(MESSAGES, draw=1)
-    assert len(provider.bodies) == 2
-    with contextlib.closing(ReplyCache(path)) as cache:
-        model_at(provider, "again", temperature=0.0, cache=cache).chat(MESSAGES)
-    model_at(provider).chat(MESSAGES, draw=2)
-    assert len(provider.bodies) == 4
-    assert model.chat(MESSAGES).provenance.source == "cache"
-    assert len(provider.bodies) == 4
 
 
 @pytest.mark.parametrize("by", ["the loop's shutdown", "aclose_all"])

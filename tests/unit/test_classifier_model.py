@@ -21,7 +21,7 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders import ScalarGrader
 from adjudge.judges import ClassifierModel, EndpointSettings, ReplyCache
-from adjudge.judges.cassette.cache import CacheMode
+from adjudge.judges.cassette import CacheMode
 from adjudge.judges.discovery import check_judge_features
 from adjudge.judges.endpoint.connections import aclose_all
 from adjudge.rewards.spec import RewardSpec
@@ -119,7 +119,7 @@ def test_sglang_takes_token_ids(server: JsonServer, monkeypatch: pytest.MonkeyPa
     server.behaviour = sglang
     with refuses("base_url"):
         score(judge(server))
-    model = judge(server, tokenizer="some/name", trust_env=False)
+    model = judge(server, tokenizer="some/name")
     template(model, monkeypatch)
     assert score(model) == pytest.approx((len("user:q;assistant:xxxxx;") / 10) - 2.5)
 
@@ -138,7 +138,7 @@ def template(model: ClassifierModel, monkeypatch: pytest.MonkeyPatch) -> None:
         def __call__(self, text: str, **_: Any) -> Any:
             return type("Encoded", (), {"input_ids": [ord(sign) for sign in text]})()
 
-    assert model._encoder is not None
+    assert model.encoder is not None
     name = "adjudge.judges.models.classifier.read_tokenizer"
     monkeypatch.setattr(name, lambda place: Tokenizer())
 
@@ -148,12 +148,6 @@ def template(model: ClassifierModel, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_softmax_over_one_output_is_refused(server: JsonServer) -> None:
     server.behaviour = vllm(field="none", act=lambda _: 1.0)
-    with refuses("base_url"):
-        score(judge(server))
-
-
-def test_a_chat_server_is_refused_with_what_it_said(server: JsonServer) -> None:
-    server.behaviour = generative
     with refuses("base_url"):
         score(judge(server))
 

@@ -185,7 +185,7 @@ def test_a_recorded_judge_may_name_it_too_also_in_other_processes(tmp_path: Path
     folder_of(tmp_path)
     call = ChatCall(model="m", messages=[{"role": "user", "content": "?"}])
     cache = ReplyCache(tmp_path / "replies.sqlite", sampled=True)
-    cache.put(cache.key(call, "vllm"), Reply(text="A"), call)
+    cache.keep(cache.key(call, "vllm"), Reply(text="A"), call)
     cache.close()
     table = JudgeTable.model_validate(
         {"type": "recorded", "cassette": "replies.sqlite", "tokenizer": "judge/tokenizer.json"}

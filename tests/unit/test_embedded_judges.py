@@ -69,8 +69,8 @@ def test_as_many_calls_are_out_as_there_are_slots(gguf: Path) -> None:
         return found.policy.start_concurrency, settings.max_concurrency, settings.deadline_s
 
     assert limits() == (8, 8, 86_400.0)
-    assert limits(slots=3) == (3, 3, 86_400.0)
-    assert limits(slots=3, endpoint={"deadline_s": 60.0}) == (3, 3, 60.0)
+    assert limits(batch_size=3) == (3, 3, 86_400.0)
+    assert limits(batch_size=3, endpoint={"deadline_s": 60.0}) == (3, 3, 60.0)
 
 
 def test_arguments_that_would_be_without_effect_are_refused(gguf: Path) -> None:
@@ -81,7 +81,7 @@ def test_arguments_that_would_be_without_effect_are_refused(gguf: Path) -> None:
 def test_slots_and_threads_are_not_about_replies(tmp_path: Path) -> None:
     hashes = {
         _spec(tmp_path, model="smollm2", **keys).hash
-        for keys in ({}, {"slots": 3}, {"threads": 1, "slots": 2})
+        for keys in ({}, {"batch_size": 3}, {"batch_size": 2})
     }
     assert len(hashes) == 1
     assert _spec(tmp_path, model="smollm2", max_length=512).hash not in hashes
@@ -139,9 +139,9 @@ def test_a_reply_is_replayed_for_its_length_whatever_the_slots(gguf: Path, model
     call = ChatCall(model=judge.model, messages=[], sampling={})
     with closing(ReplyCache(path, sampled=True)) as cache:
         key = cache.key(call, f"embedded {judge.fingerprint} 64")
-        cache.put(key, Reply(text="cut", finish_reason="length"), call)
+        cache.keep(key, Reply(text="cut", finish_reason="length"), call)
     with closing(ReplyCache(path, "replay")) as cache:
-        assert ask(cache, 64, slots=3, threads=1) == "cut"
+        assert ask(cache, 64, batch_size=3) == "cut"
         with pytest.raises(GradingFailure, match="not in the cassette"):
             ask(cache, 4096)
 

@@ -130,17 +130,6 @@ def test_only_the_deadline_fails_a_silent_call() -> None:
     run_virtual(run())
 
 
-def test_a_deadline_counts_waiting_for_a_slot() -> None:
-    async def run() -> None:
-        line = Line(Provider(None), deadline_s=10.0, max_concurrency=1, hedge=False)
-        start = now()
-        kinds = [error.kind for error in await together(line.ask("a"), line.ask("b"))]
-        assert kinds == [ErrorKind.TIMEOUT] * 2
-        assert now() - start == pytest.approx(10.0, abs=0.05)
-
-    run_virtual(run())
-
-
 def test_time_that_the_loop_was_busy_is_no_timeout() -> None:
     async def run() -> None:
         line = Line(Provider(5.0), deadline_s=20.0, hedge=False)

@@ -52,33 +52,6 @@ def test_losers_teach_neither_breaker_nor_limit() -> None:
     run_virtual(run())
 
 
-def test_hedges_stay_inside_the_limit() -> None:
-    async def run() -> None:
-        line = Line(Provider(), max_concurrency=4)
-        await line.warm(1.0)
-        line.provider.plan = lambda at, url, n: None if n < 4 else 0.5
-        replies = await together(*(line.ask(str(i)) for i in range(8)))
-        assert [reply.text for reply in replies] == [str(i) for i in range(8)]
-        assert line.provider.peak == 4
-
-    run_virtual(run())
-
-
-def test_the_budget_bounds_hedges_and_never_gates_the_timeout() -> None:
-    async def run() -> None:
-        line = Line(Provider(), hedge=False, start_concurrency=64, breaker_failures=99)
-        await line.warm(1.0)
-        line.provider.plan = lambda at, url, n: None if n < 50 else 0.5
-        start = now()
-        await together(*(line.ask(str(i)) for i in range(50)))
-        stats = line.endpoint.stats
-        assert stats.hedges == 0
-        assert stats.timeouts == 50
-        assert now() - start < 5
-
-    run_virtual(run())
-
-
 def test_hedging_fades_where_the_first_copy_always_wins() -> None:
     async def run(latency: Callable[[random.Random, int], float]) -> int:
         rng = random.Random(0)

@@ -110,7 +110,7 @@ def test_a_call_that_expires_does_not_quote_what_failed_before_the_last_reply() 
         assert late.kind is ErrorKind.TIMEOUT
         assert str(late) == "no complete reply within 30 s (1 sends)"
         assert "last_failure" not in late.metadata
-        assert line.endpoint.servers[0].detector.is_up
+        assert line.endpoint.servers[0].is_up
 
     run_virtual(run())
 

@@ -64,7 +64,7 @@ def test_recorded_and_scripted_judges(beside: Path) -> None:
     with closing(ReplyCache(beside / "tape.sqlite", sampled=True)) as cache:
         question = [{"role": "user", "content": "abc"}]
         call = ChatCall(model="m", messages=question, sampling={"temperature": 1.0})
-        cache.put(cache.key(call, "openai"), Reply(text="0.25", model="m"), call)
+        cache.keep(cache.key(call, "openai"), Reply(text="0.25", model="m"), call)
     judges = {
         "tape": {"type": "recorded", "cassette": "tape.sqlite"},
         "said": {"type": "scripted", "script": {"abc": "0.75"}},
@@ -85,7 +85,6 @@ def test_recorded_and_scripted_judges(beside: Path) -> None:
         ("openai", {"top_p": float("nan")}, "top_p"),
         ("openai", {"price": {"input": 1.0}}, "price.output"),
         ("openai", {"cache": ""}, "cache"),
-        ("openai", {"cache_sampled": True}, "cache_sampled"),
         ("openai", {"features": ["choices"]}, "features"),
         (
             "openai",
@@ -111,8 +110,8 @@ def test_recorded_and_scripted_judges(beside: Path) -> None:
         ("openai", {"extra_body": {"api_key": "sk-secret"}}, "api_key"),
         ("local", {"dtype": "fp16"}, "dtype"),
         ("local", {"seed": 1}, "seed"),
-        ("local", {"extra_body": {"top_k": 3}}, "extra_body.top_k"),
-        ("local", {"extra_body": {"chat_template_kwargs": "x"}}, "extra_body.chat_template_kwargs"),
+        ("local", {"extra_body": {"top_k": 3}}, "sampling"),
+        ("local", {"extra_body": {"chat_template_kwargs": "x"}}, "sampling"),
         ("scripted", {}, ""),
         ("scripted", {"script": "x", "function": "a:b"}, ""),
         ("scripted", {"function": "own_judged:OWN"}, "function"),

@@ -59,7 +59,7 @@ def test_a_thread_does_jobs_in_order_and_survives_what_they_raise() -> None:
         thread.submit(int)
 
 
-def doubled(batches: list[list[int]], gate: threading.Event) -> BatchQueue[int, int]:
+def doubled(batches: list[list[int]], gate: threading.Event) -> BatchQueue:
     """Doubles numbers, 13 fails; every lot is noted, the first waits for ``gate``."""
 
     def answer(questions: list[int]) -> Iterator[tuple[int, int | GradingFailure]]:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from adjudge.cli.probe import probe
 from adjudge.errors import ConfigError, JudgeUnavailable, RunFolderError
-from adjudge.judges.cassette.cache import ReplyCache
+from adjudge.judges.cassette import ReplyCache
 
 pytestmark = pytest.mark.slow  # whole commands, one after the other
 

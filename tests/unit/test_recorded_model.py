@@ -14,7 +14,7 @@ from tests.refusals import refuses
 from tests.unit.helpers.cassettes import refuses_file
 
 from adjudge.judges.base import ChatCall, Reply, TokenLogprobs
-from adjudge.judges.cassette.cache import ReplyCache
+from adjudge.judges.cassette import ReplyCache
 from adjudge.judges.models.offline import RecordedModel
 from adjudge.types import Usage
 
@@ -40,7 +40,7 @@ def record(
     call = ChatCall(**{"model": model, "messages": ASK, "sampling": {"temperature": 0}, **changes})
     cache = ReplyCache(path, sampled=True)
     reply = Reply(text=text, model=model)
-    cache.put(cache.key(call, provider), REPLY if text == "A" else reply, call)
+    cache.keep(cache.key(call, provider), REPLY if text == "A" else reply, call)
     cache.close()
 
 

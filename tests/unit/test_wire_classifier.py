@@ -214,30 +214,6 @@ def test_a_server_that_read_fewer_tokens_has_cut() -> None:
     assert "read 49 of 50 tokens" in str(failure)
 
 
-TOO_LONG = [
-    (
-        "classify",
-        400,
-        (
-            "This model's maximum context length is 512 tokens. However, your prompt contains 600 "
-            "input tokens, which exceeds this limit even without any output tokens."
-        ),
-    ),
-    (
-        "sglang",
-        400,
-        "The input (600 tokens) is longer than the model's context length (512 tokens).",
-    ),
-]
-
-
-@pytest.mark.parametrize(("route", "status", "message"), TOO_LONG)
-def test_too_long_is_about_the_conversation(route: str, status: int, message: str) -> None:
-    failure = failure_of(route, respond({"error": {"message": message, "code": status}}, status))
-    assert failure.kind is ErrorKind.INVALID_INPUT
-    assert failure.metadata["suspect"] is True
-
-
 def test_other_refusals() -> None:
     message = {"error": {"message": "The model does not support Classification API", "code": 501}}
     assert failure_of("classify", respond(message, 501)).kind is ErrorKind.UNSUPPORTED

@@ -70,19 +70,6 @@ def test_the_plain_request() -> None:
     assert "authorization" not in OpenAIWire().request(call()).headers
 
 
-def test_parts_and_tools_pass_through() -> None:
-    messages: list[dict[str, Any]] = [
-        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]},
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function"}]},
-        {"role": "tool", "tool_call_id": "1", "content": "é\u2028"},
-    ]
-    tools = [{"type": "function", "function": {"name": "f"}}]
-    asked = ChatCall(model="m", messages=messages, sampling={"tools": tools})
-    body = json.loads(OpenAIWire().request(asked).body)
-    assert body["messages"] == messages
-    assert body["tools"] == tools
-
-
 def test_a_schema_is_strict_only_when_closed_all_through() -> None:
     form = sent(OpenAIWire(), schema=SCHEMA)["response_format"]
     assert form["type"] == "json_schema"

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from adjudge import RewardSpec, SpecRewardFunction
 from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError
-from adjudge.judges.cassette.cache import ReplyCache
+from adjudge.judges.cassette import ReplyCache
 from adjudge.judges.models.local import LocalChatModel
 from adjudge.service.spec_backend import SpecBackend
 from adjudge_lab.cli import COMMANDS

@@ -222,7 +222,7 @@ class RequestBatcher:
         ``last_failure_time`` is in POSIX seconds.
         """
         counts, stats = self.counts, self.endpoint.stats
-        detector, now = self.endpoint.servers[0].detector, self._loop.time()
+        server, now = self.endpoint.servers[0], self._loop.time()
         total, errors = max(counts["requests"], 1), sum(self._failures.values())
         return {
             "total_requests": counts["requests"],
@@ -243,9 +243,9 @@ class RequestBatcher:
             "retries": stats.retries + stats.timeouts,
             "latency": self._latencies.quantile(0.5),
             "circuit_breaker": {
-                "state": detector.state(now).upper(),
-                "failure_count": detector.failures,
-                "last_failure_time": detector.failed_at and time.time() - now + detector.failed_at,
+                "state": server.state(now).upper(),
+                "failure_count": server.failures,
+                "last_failure_time": server.failed_at and time.time() - now + server.failed_at,
             },
         }
 

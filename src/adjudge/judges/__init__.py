@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from adjudge.judges.base import ChatCall, ChatModel, HttpRequest, HttpResponse, Reply
-    from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.judges.cassette import ReplyCache
     from adjudge.judges.endpoint.settings import EndpointSettings
     from adjudge.judges.models.classifier import ClassifierModel
     from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "cassette.cache": ("ReplyCache",),
+    "cassette": ("ReplyCache",),
     "endpoint.settings": ("EndpointSettings",),
     "models.classifier": ("ClassifierModel",),
     "models.http": ("AnthropicChatModel", "OpenAIChatModel"),

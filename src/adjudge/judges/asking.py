@@ -23,16 +23,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from adjudge.engine.loop import run_all
-from adjudge.errors import FINAL, LACKED, REDRAW_KINDS, ErrorKind, GradingFailure, is_passing
-from adjudge.types import Provenance, Usage
+from adjudge.errors import (
+    FINAL,
+    LACKED,
+    REDRAW_KINDS,
+    ErrorKind,
+    Fields,
+    GradingFailure,
+    Metadata,
+    is_passing,
+)
+from adjudge.types import Message, Provenance, Usage
 
 _T = TypeVar("_T")
 
@@ -117,8 +126,8 @@ class JudgeCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     ``live``, ``shared``, ``cache`` or ``cassette``.
     """
 
-    messages: Sequence[Mapping[str, Any]]
-    schema: Mapping[str, Any] | None = None
+    messages: Sequence[Message]
+    schema: Fields | None = None
     choices: Sequence[str] | None = None
     draw: int = 0
     part: str = ""
@@ -168,8 +177,8 @@ def call_part(label: str) -> Iterator[None]:
 
 
 def begin_call(
-    messages: Sequence[Mapping[str, Any]],
-    schema: Mapping[str, Any] | None,
+    messages: Sequence[Message],
+    schema: Fields | None,
     choices: Sequence[str] | None,
     draw: int,
 ) -> JudgeCall:
@@ -297,7 +306,7 @@ async def ask_all(asks: Iterable[Callable[[], Awaitable[_T]]]) -> list[_T | Grad
 def join_failures(
     failures: Sequence[GradingFailure],
     message: str,
-    metadata: Mapping[str, Any],
+    metadata: Fields,
     *,
     answered: Sequence[Provenance | None] = (),
     otherwise: ErrorKind = ErrorKind.INCOMPLETE,
@@ -329,9 +338,9 @@ def sum_costs(
     return sum_provenance(known) if known else None
 
 
-def describe_failure(failure: GradingFailure) -> dict[str, Any]:
+def describe_failure(failure: GradingFailure) -> Metadata:
     """What a result's metadata keeps of a part that failed: kind, message, the raw replies."""
-    note: dict[str, Any] = {"kind": str(failure.kind), "error": str(failure)}
+    note: Metadata = {"kind": str(failure.kind), "error": str(failure)}
     if "raw" in failure.metadata:
         note["raw"] = failure.metadata["raw"]
     return note

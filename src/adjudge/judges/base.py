@@ -26,12 +26,12 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure
 from adjudge.judges.asking import begin_call, call_log, count_ask, current_ask
 from adjudge.messages import content_text
 from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.text import split_thinking
-from adjudge.types import Provenance, Usage
+from adjudge.types import Message, Provenance, Usage
 
 LocalTask = Literal["chat", "score"]
 """What a model in this process does: replies, or gives a conversation one number."""
@@ -63,13 +63,13 @@ class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     model: str
-    messages: Sequence[Mapping[str, Any]]
-    schema: Mapping[str, Any] | None = None
+    messages: Sequence[Message]
+    schema: Fields | None = None
     choices: Sequence[str] | None = None
     logprobs: bool = False
     draw: int = 0
     attempt: int = 0
-    sampling: Mapping[str, Any] = {}
+    sampling: Fields = {}
     group: str | None = None
 
     @property
@@ -142,7 +142,7 @@ def find_ignored_features(
     return tuple(missing)
 
 
-def _fits_schema(text: str, schema: Mapping[str, Any]) -> bool:
+def _fits_schema(text: str, schema: Fields) -> bool:
     """Whether ``text`` is JSON with the keys that ``schema`` requires; no full validation."""
     try:
         if schema.get("type") != "object":
@@ -238,7 +238,7 @@ class ChatModel:
 
     model: str = ""
     kind: str = "custom"
-    sampling: Mapping[str, Any] = {}
+    sampling: Fields = {}  # noqa: RUF012  (read only)
     features: frozenset[str] = frozenset()
     has_server: bool = False
     """Whether its calls go over the network and may cost money."""
@@ -292,9 +292,9 @@ class ChatModel:
 
     async def achat(
         self,
-        messages: Sequence[Mapping[str, Any]],
+        messages: Sequence[Message],
         *,
-        schema: Mapping[str, Any] | None = None,
+        schema: Fields | None = None,
         choices: Sequence[str] | None = None,
         logprobs: bool = False,
         draw: int = 0,
@@ -346,11 +346,11 @@ class ChatModel:
         said = await answering
         return said if type(said) is Reply else _as_reply(call, said)
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], **asked: Any) -> Reply:
+    def chat(self, messages: Sequence[Message], **asked: Any) -> Reply:
         """The blocking twin of :meth:`achat`, for ordinary code in any thread."""
         return run_blocking(self.achat(messages, **asked))
 
-    def merge_sampling(self, sampling: Mapping[str, Any]) -> Mapping[str, Any]:
+    def merge_sampling(self, sampling: Fields) -> Fields:
         """The sampling of a call that says something about it."""
         return {**self.sampling, **sampling}
 
@@ -369,9 +369,7 @@ TextTurns = list[dict[str, str]]
 """Roles and texts."""
 
 
-def read_text_turns(
-    messages: Sequence[Mapping[str, Any]], clean: Callable[[str], str]
-) -> TextTurns:
+def read_text_turns(messages: Sequence[Message], clean: Callable[[str], str]) -> TextTurns:
     """Messages as roles and texts, each text cleaned by ``clean``.
 
     Raises ``GradingFailure``: ``invalid_input`` for what is no message, ``unsupported`` for parts

@@ -17,12 +17,13 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from adjudge.errors import ConfigError, GradingFailure
+from adjudge.errors import ConfigError, Fields, GradingFailure, Metadata
 from adjudge.judges.base import Reply
 from adjudge.judges.presets import PRESETS
 from adjudge.judges.wire.transport import read_url_from_environment
 
 if TYPE_CHECKING:
+    from adjudge.judges.models.classifier import ClassifierModel
     from adjudge.judges.models.http import HttpChatModel
 
 LOCAL_SERVERS: Mapping[int, str] = {
@@ -46,7 +47,7 @@ _MAX_BYTES = 1 << 20
 class FoundJudge(NamedTuple):
     """A ``[judges.NAME]`` table that could be asked, and how it was found, for people."""
 
-    table: dict[str, Any]
+    table: Metadata
     reason: str
 
 
@@ -99,13 +100,13 @@ async def _find_local(port: int) -> FoundJudge | None:
     return FoundJudge(table, f"a server answers at localhost:{port}")
 
 
-def _server_type(model: Mapping[str, Any], default: str) -> str:
+def _server_type(model: Fields, default: str) -> str:
     """The judge type of a server, which says whose its models are."""
     owner = model.get("owned_by")
     return _OWNERS.get(str(owner), "openai") if owner else default
 
 
-async def _list_models(url: str, seconds: float, key: str = "") -> list[dict[str, Any]]:
+async def _list_models(url: str, seconds: float, key: str = "") -> list[Metadata]:
     """What the server at ``url`` says of its models; nothing where it does not answer so."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     limit = aiohttp.ClientTimeout(total=seconds)
@@ -130,7 +131,7 @@ async def _list_models(url: str, seconds: float, key: str = "") -> list[dict[str
     return sorted(named, key=_unfitness)
 
 
-def _unfitness(model: Mapping[str, Any]) -> int:
+def _unfitness(model: Fields) -> int:
     """A provider lists all its models, in any order: the small ones first, what talks not last."""
     name = model["id"]
     return 0 if name in _MODEL_OF_KEY.values() else 2 if _NO_CHAT.search(name) else 1
@@ -168,22 +169,34 @@ class FeatureCheck(msgspec.Struct, frozen=True):
     sent: bool | None = None
 
 
-_ASKED: Mapping[str, tuple[dict[str, Any], Callable[[Reply], str], str]] = {
-    "schema": ({"schema": _SCHEMA}, lambda _: "the reply is JSON with its keys", ""),
-    "choices": (
+class _Feature(NamedTuple):
+    """What is asked for, what its reply shows, and what follows where a format has no field."""
+
+    asked: Fields
+    describe: Callable[[Reply], str]
+    missing: str = ""
+
+
+_FEATURES: Mapping[str, _Feature] = {
+    "schema": _Feature({"schema": _SCHEMA}, lambda _: "the reply is JSON with its keys"),
+    "choices": _Feature(
         {"choices": ("alpha", "omega")},
         lambda _: "the reply is one of the list",
         "replies are checked against the list instead",
     ),
-    "logprobs": (
+    "logprobs": _Feature(
         {"logprobs": True},
         lambda reply: (
             f"{max(len(token.top) for token in reply.logprobs or ())} alternatives a token"
         ),
         "no expected scores from this API",
     ),
+    "streaming": _Feature(
+        {},
+        lambda reply: f"joined, {'with' if reply.usage else 'without'} usage",
+        "this client asks it for whole replies only",
+    ),
 }
-"""What is asked for, what its reply shows, and what follows where a format has no field for it."""
 
 
 async def check_judge_features(model: HttpChatModel) -> list[FeatureCheck]:
@@ -203,28 +216,26 @@ async def check_judge_features(model: HttpChatModel) -> list[FeatureCheck]:
         return [_failed_check("reply", failure)]
     except ConfigError as error:  # a server in a child process that cannot be started
         return [FeatureCheck("reply", "failed", str(error))]
-    full = model.variant(features=model.offered_features, stream=model.stream)
     found = [_check_reply(first), FeatureCheck("usage", *_check_usage(first))]
-    for feature, (asked, describe, missing) in _ASKED.items():
-        if feature in model.offered_features:
-            sent = feature in model.features
-            found.append(await _check_feature(feature, full, sent, describe, asked))
+    for name, feature in _FEATURES.items():
+        streams = name == "streaming"
+        if model.can_stream if streams else name in model.offered_features:
+            full = model.variant(features=model.offered_features, stream=streams or model.stream)
+            sent = model.stream if streams else name in model.features
+            found.append(await _check_feature(name, full, sent, feature))
         else:
-            found.append(FeatureCheck(feature, "not offered", missing))
-    if model.can_stream:
-        streaming = model.variant(features=model.offered_features, stream=True)
-        found.append(await _check_feature("streaming", streaming, model.stream, _describe_stream))
-    else:
-        asks_whole = "this client asks it for whole replies only"
-        found.append(FeatureCheck("streaming", "not offered", asks_whole))
+            found.append(FeatureCheck(name, "not offered", feature.missing))
     return [*found, await _check_seed(bare)]
 
 
-async def _check_classifier(model: Any) -> list[FeatureCheck]:
+async def _check_classifier(model: ClassifierModel) -> list[FeatureCheck]:
     """What a scalar judge's server answers: its route, whether outputs are raw, whose template."""
     found, (reply, again) = await model.variant().inspect_server()
     shown = " and ".join(f"{score:.4g}" for score in found.scores)
     template = {"server": "applied by the server", "here": "applied here; token ids are sent"}
+    applied = template.get(found.template)
+    no_template = "prompt and response go out as two texts"
+    same = again.text == reply.text
     return [
         _check_reply(reply),
         FeatureCheck("usage", *_check_usage(reply)),
@@ -234,16 +245,8 @@ async def _check_classifier(model: Any) -> list[FeatureCheck]:
             "yes" if found.is_raw else "unclear",
             f"two conversations scored {shown}",
         ),
-        FeatureCheck(
-            "chat template",
-            "yes" if found.template in template else "not offered",
-            template.get(found.template, "prompt and response go out as two texts"),
-        ),
-        FeatureCheck(
-            "repeatable",
-            "yes" if again.text == reply.text else "no",
-            "one conversation, asked twice",
-        ),
+        FeatureCheck("chat template", "yes" if applied else "not offered", applied or no_template),
+        FeatureCheck("repeatable", "yes" if same else "no", "one conversation, asked twice"),
     ]
 
 
@@ -268,23 +271,14 @@ def _check_usage(reply: Reply) -> tuple[FeatureStatus, str]:
     return "yes", f"{usage.input_tokens} tokens in, {usage.output_tokens} out"
 
 
-def _describe_stream(reply: Reply) -> str:
-    return f"joined, {'with' if reply.usage else 'without'} usage"
-
-
 async def _check_feature(
-    feature: str,
-    model: HttpChatModel,
-    sent: bool,
-    describe: Callable[[Reply], str],
-    asked: Mapping[str, Any] = {},
+    name: str, model: HttpChatModel, sent: bool, feature: _Feature
 ) -> FeatureCheck:
-    """A call for one feature with the arguments ``asked``; ``describe`` words the reply."""
     try:
-        reply = await model.achat(_COLOUR_MESSAGES, **asked)
+        reply = await model.achat(_COLOUR_MESSAGES, **feature.asked)
     except GradingFailure as failure:
-        return _failed_check(feature, failure, sent)
-    return FeatureCheck(feature, *_read_feature(feature, reply, describe), sent)
+        return _failed_check(name, failure, sent)
+    return FeatureCheck(name, *_read_feature(name, reply, feature.describe), sent)
 
 
 def _read_feature(
@@ -306,7 +300,7 @@ async def _check_seed(model: HttpChatModel) -> FeatureCheck:
     if model.kind == "anthropic":
         return FeatureCheck("seed", "not offered")
     sent = "seed" in model.sampling
-    how: dict[str, Any] = {"seed": 7, "temperature": 1.0, "max_tokens": 64}
+    how: Metadata = {"seed": 7, "temperature": 1.0, "max_tokens": 64}
     try:
         texts = [(await model.achat(_WORDS_MESSAGES, **how)).text for _ in range(2)]
     except GradingFailure as failure:

@@ -10,12 +10,12 @@ the model classes overrides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, Fields, Metadata
 
 ALL_FEATURES: frozenset[str] = frozenset({"schema", "choices", "logprobs", "stream_usage"})
 
@@ -185,7 +185,7 @@ _ELSEWHERE = {
 }
 
 
-def flatten_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
+def flatten_sampling(sampling: Fields) -> Metadata:
     """Sampling as the request's fields: ``extra_body`` spread out, what is ``None`` left out."""
     own = {name: value for name, value in sampling.items() if name != "extra_body"}
     extra = sampling.get("extra_body") or {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
@@ -19,14 +19,14 @@ from pydantic import (
 
 from adjudge.config import check_keys
 from adjudge.config_tables import ConfigTable, check_setting
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, Fields, Metadata
 from adjudge.extensions import check_extension_name, import_named, load_extension
 from adjudge.judges.base import ChatModel, LocalDtype, LocalTask, RouteName
 from adjudge.judges.endpoint.settings import EndpointSettings, Price
 from adjudge.judges.presets import PRESETS, check_features, flatten_sampling
 
 if TYPE_CHECKING:
-    from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.judges.cassette import ReplyCache
     from adjudge.judges.endpoint.settings import SpendCeiling
 
 JUDGE_GROUP, WIRE_GROUP = "adjudge.judges", "adjudge.wire_formats"
@@ -51,9 +51,8 @@ SHIPPED_JUDGES: Mapping[str, str] = {
 """``type`` → ``module:Class`` of every judge that ships; imported when a spec names it."""
 
 NOT_ABOUT_REPLIES = frozenset(
-    {"api_key_env", "cache", "price", "trust_env", "ca_file", "headers", "endpoint",
-     "cache_sampled", "batch_size", "slots", "threads"}
-)  # fmt: skip
+    {"api_key_env", "cache", "price", "ca_file", "headers", "endpoint", "batch_size"}
+)
 """Keys that change how calls travel or what is kept of them, never what a judge is asked."""
 
 
@@ -69,9 +68,9 @@ class _JudgeContext(NamedTuple):
     cache: ReplyCache | None
     budget: SpendCeiling | None
 
-    def locate(self, name: str) -> str:
+    def locate(self, name: str | None) -> str | None:
         """A path beside the file, or what a library may know by this name."""
-        beside = self.folder / name
+        beside = self.folder / (name or "")
         return str(beside) if name and beside.exists() else name
 
 
@@ -94,7 +93,7 @@ class JudgeTable(ConfigTable):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _read(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _read(cls, data: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(data, Mapping):
             return handler(data)
         if "api_key" in data:
@@ -106,38 +105,37 @@ class JudgeTable(ConfigTable):
         return handler(data) if owner is cls else cast("Self", owner.model_validate(data))
 
     @classmethod
-    def table_for(cls, data: Mapping[str, Any]) -> TableClass:
+    def table_for(cls, data: Fields) -> TableClass:
         """The class of the table's ``type``."""
         kind = data.get("type")
         if cls is not JudgeTable or not isinstance(kind, str):
             return cls
         return _TABLES.get(kind, OpenAITable if kind in PRESETS else OwnTable)
 
-    def read_given(self, *left_out: str) -> dict[str, Any]:
-        """The keys that are set, but ``type``, ``tokenizer`` and those that are ``left_out``."""
-        names = {"type", "tokenizer", *left_out}
-        return self.model_dump(exclude=names, exclude_unset=True, exclude_none=True)
-
     def build(self, how: _JudgeContext) -> ChatModel:
         """The chat model that it means."""
-        raise NotImplementedError
+        return self._load_class(how)(**self._arguments(how))
 
-    def _load_class(self, how: _JudgeContext) -> Any:
-        return load_extension(
+    def _load_class(self, how: _JudgeContext) -> Callable[..., ChatModel]:
+        found: Callable[..., ChatModel] = load_extension(
             JUDGE_GROUP, self.type, where="type", folder=how.folder, shipped=SHIPPED_JUDGES
         )
+        return found
+
+    def _arguments(self, how: _JudgeContext) -> Metadata:  # noqa: ARG002  (those that need it)
+        """Those of the model's class: the keys that are set, but ``type`` and ``tokenizer``."""
+        left_out = {"type", "tokenizer"}
+        return self.model_dump(exclude=left_out, exclude_unset=True, exclude_none=True)
 
 
 class _Sampling(ConfigTable):
     temperature: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = None
     max_tokens: int | None = Field(default=None, ge=1)
-    extra_body: dict[str, Any] = Field(default={})
+    extra_body: Metadata = Field(default={})
 
 
 class _RemoteSampling(_Sampling):
-    stop: str | list[str] | None = None
     features: list[str] | None = None
     """What the server supports: ``schema``, ``choices``, ``logprobs``, ``stream_usage``; by default
     that of the type."""
@@ -157,20 +155,14 @@ class CalledTable(JudgeTable):
     name."""
     cache: str | None = Field(default=None, min_length=1)
     """A file that keeps the replies at temperature 0, beside the spec."""
-    cache_sampled: bool = False
-    """The cache keeps replies at other temperatures, too."""
     endpoint: EndpointSettings | None = None
     """Limits, time limits and retries."""
 
-    @model_validator(mode="after")
-    def _keeps_in_a_file(self) -> Self:
-        if self.cache_sampled and self.cache is None:
-            raise ValueError("cache_sampled: needs a cache. Give its file in cache.")
-        return self
-
-    def _arguments(self, how: _JudgeContext) -> dict[str, Any]:
+    def _arguments(self, how: _JudgeContext) -> Metadata:
+        given = super()._arguments(how)
+        given.pop("endpoint", None)
         kept = None if self.cache is None else how.folder / self.cache
-        return self.read_given("model", "cache", "cache_sampled", "endpoint") | {
+        return given | {
             "preset": self.type,
             "settings": self.endpoint,
             "cache": kept if how.cache is None else how.cache,
@@ -188,14 +180,12 @@ class AddressedTable(CalledTable):
     api_key_env: str | None = None
     """The name of the environment variable with the key; a literal key is refused. One that is
     named here must have a value, but for servers of this machine."""
-    trust_env: bool = True
-    """Use the environment's proxies."""
     ca_file: str | None = Field(default=None, min_length=1)
     """A PEM file with the authority of the server's certificate, beside the spec or not."""
     headers: dict[str, str] = Field(default={})
     """Further headers: each name with the environment variable that has its value."""
 
-    def _arguments(self, how: _JudgeContext) -> dict[str, Any]:
+    def _arguments(self, how: _JudgeContext) -> Metadata:
         authority = None if self.ca_file is None else how.folder / self.ca_file
         return super()._arguments(how) | {"ca_file": authority}
 
@@ -206,15 +196,13 @@ class AnthropicTable(_RemoteSampling, AddressedTable):
     wire: str | None = None
     """``module:Class`` of your own request format."""
 
-    def build(self, how: _JudgeContext) -> ChatModel:
-        """The chat model that it means."""
-        arguments = self._arguments(how)
+    def _arguments(self, how: _JudgeContext) -> Metadata:
+        given = super()._arguments(how)
         if self.wire is not None:
-            arguments["wire"] = load_extension(
+            given["wire"] = load_extension(
                 WIRE_GROUP, self.wire, where="wire", folder=how.folder, methods=["request", "reply"]
             )
-        model: ChatModel = self._load_class(how)(self.model, **arguments)
-        return model
+        return given
 
 
 class OpenAITable(_OpenAISampling, AnthropicTable):
@@ -230,50 +218,35 @@ class ClassifierTable(AddressedTable):
     route: RouteName | None = None
     """``classify``, ``sglang``, ``pooling``, ``score`` or ``judge``; by default the server is
     asked."""
-    extra_body: dict[str, Any] = Field(default={})
+    extra_body: Metadata = Field(default={})
 
-    def build(self, how: _JudgeContext) -> ChatModel:
-        """The chat model that it means."""
-        tokenizer = None if self.tokenizer is None else how.locate(self.tokenizer)
-        arguments = {**self._arguments(how), "tokenizer": tokenizer}
-        model: ChatModel = self._load_class(how)(self.model, **arguments)
-        return model
+    def _arguments(self, how: _JudgeContext) -> Metadata:
+        return super()._arguments(how) | {"tokenizer": how.locate(self.tokenizer)}
 
 
-class EmbeddedTable(_OpenAISampling, CalledTable):
-    """A model of llama.cpp that adjudge starts."""
+class _MachineTable(ConfigTable):
+    """What a model on this machine has."""
 
     max_length: int | None = Field(default=None, ge=1)
     """The most tokens of an input; by default the model's."""
-    slots: int | None = Field(default=None, ge=1)
+    batch_size: int | None = Field(default=None, ge=1)
     """How many questions the model answers at the same time."""
-    threads: int | None = Field(default=None, ge=1)
-    """Processor threads."""
-
-    def build(self, how: _JudgeContext) -> ChatModel:
-        """The chat model that it means."""
-        cls, arguments = self._load_class(how), self._arguments(how)
-        if self.endpoint is not None:
-            defaults = cls.endpoint_defaults(self.slots or cls.slots)
-            given = self.endpoint.model_dump(exclude_unset=True)
-            arguments["settings"] = EndpointSettings(**{**defaults, **given})
-        model: ChatModel = cls(how.locate(self.model), **arguments)
-        return model
 
 
-class _TemplateTable(ConfigTable):
-    chat_template_kwargs: dict[str, Any] = Field(default={})
-    """Further arguments of the chat template."""
+class EmbeddedTable(_OpenAISampling, _MachineTable, CalledTable):
+    """A model of llama.cpp that adjudge starts."""
+
+    def _arguments(self, how: _JudgeContext) -> Metadata:
+        return super()._arguments(how) | {"model": how.locate(self.model)}
 
 
-class LocalTable(_Sampling, JudgeTable):
+class LocalTable(_Sampling, _MachineTable, JudgeTable):
     """A model of transformers in this process."""
 
     is_unrecorded = True
 
     model: str = Field(min_length=1)
     tokenizer: None = None
-    extra_body: _TemplateTable = _TemplateTable()  # type: ignore[assignment]  # nothing else
     task: LocalTask | None = None
     """``chat``: a model that replies (default); ``score``: a scalar judge."""
     device: str | None = None
@@ -281,19 +254,17 @@ class LocalTable(_Sampling, JudgeTable):
     dtype: LocalDtype | None = None
     """``float32``, ``bfloat16`` or ``float16``; by default ``bfloat16`` on a GPU, else
     ``float32``."""
-    max_length: int | None = Field(default=None, ge=1)
-    batch_size: int | None = Field(default=None, ge=1)
-    """Conversations in a batch."""
 
-    def build(self, how: _JudgeContext) -> ChatModel:
-        """The chat model that it means."""
-        from adjudge.judges.models.local import (  # noqa: PLC0415  (few judges)
-            LocalChatModel,
-            LocalScalarModel,
+    def _load_class(self, how: _JudgeContext) -> Callable[..., ChatModel]:
+        name = f"{_MODELS}.local:LocalScalarModel"
+        return (
+            import_named(name, where="type") if self.task == "score" else super()._load_class(how)
         )
 
-        cls = LocalScalarModel if self.task == "score" else LocalChatModel
-        return cls(how.locate(self.model), **self.read_given("model", "task"))
+    def _arguments(self, how: _JudgeContext) -> Metadata:
+        given = super()._arguments(how) | {"model": how.locate(self.model)}
+        given.pop("task", None)
+        return given
 
 
 class RecordedTable(_OpenAISampling, JudgeTable):
@@ -305,17 +276,11 @@ class RecordedTable(_OpenAISampling, JudgeTable):
     provider: str | None = None
     """Which provider's replies, where the cassette has several."""
 
-    def build(self, how: _JudgeContext) -> ChatModel:
-        """The chat model that it means."""
-        sampling = flatten_sampling(self.read_given("model", "cassette", "provider", "features"))
-        model: ChatModel = self._load_class(how)(
-            how.folder / self.cassette,
-            self.model,
-            provider=self.provider,
-            sampling=sampling or None,
-            features=self.features,
-        )
-        return model
+    def _arguments(self, how: _JudgeContext) -> Metadata:
+        given = super()._arguments(how)
+        own = {name: given.pop(name, None) for name in ("model", "provider", "features")}
+        path = how.folder / given.pop("cassette")
+        return {"path": path, "sampling": flatten_sampling(given) or None, **own}
 
 
 class ScriptedTable(JudgeTable):
@@ -333,15 +298,13 @@ class ScriptedTable(JudgeTable):
             raise ValueError("type 'scripted' needs script or function")
         return self
 
-    def build(self, how: _JudgeContext) -> ChatModel:
-        """The chat model that it means."""
-        script: Any = self.script
+    def _arguments(self, how: _JudgeContext) -> Metadata:
+        given = {"script": self.script, "model": self.model or how.name}
         if self.function is not None:
-            script = import_named(self.function, how.folder, where="function")
-            if not callable(script):
+            given["script"] = import_named(self.function, how.folder, where="function")
+            if not callable(given["script"]):
                 raise ConfigError(f"function: must be a function (found {self.function!r})")
-        model: ChatModel = self._load_class(how)(script, model=self.model or how.name)
-        return model
+        return given
 
 
 class OwnTable(JudgeTable):
@@ -387,9 +350,8 @@ def build_judge(
 ) -> ChatModel:
     """The chat model of a table; ``where`` opens every complaint (the file).
 
-    Paths are relative to ``folder``; ``cache`` is used instead of the table's own (and is needed
-    for ``cache_sampled``, where several judges may share it); ``budget`` bounds the spending of
-    several judges together. Raises :class:`ConfigError`.
+    Paths are relative to ``folder``; ``cache`` is used instead of the table's own; ``budget``
+    bounds the spending of several judges together. Raises :class:`ConfigError`.
     """
     how = _JudgeContext(name, folder or Path(), cache, budget)
     try:
@@ -397,13 +359,13 @@ def build_judge(
         if table.tokenizer is not None and not isinstance(table, ClassifierTable):
             from adjudge.judges.models.local_loading import read_control_tokens  # noqa: PLC0415
 
-            model.control_tokens = read_control_tokens(how.locate(table.tokenizer))
+            model.control_tokens = read_control_tokens(how.locate(table.tokenizer) or "")
     except ConfigError as error:
         raise ConfigError(f"{where}: judges.{name}: {error}") from None
     return model
 
 
-def _build_custom(name: str, type_name: str, cls: Any, options: Mapping[str, Any]) -> ChatModel:
+def _build_custom(name: str, type_name: str, cls: object, options: Fields) -> ChatModel:
     """A model of the user's own; its constructor says which keys the table may have."""
     if not (isinstance(cls, type) and issubclass(cls, ChatModel)):
         raise ConfigError(
@@ -414,7 +376,7 @@ def _build_custom(name: str, type_name: str, cls: Any, options: Mapping[str, Any
     by_name = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         check_keys(options, ["type", "tokenizer", *(p.name for p in by_name)], "")
-    hints: dict[str, Any] = {}
+    hints: Metadata = {}
     with suppress(NameError, TypeError):  # names that only a type checker knows
         hints = typing.get_type_hints(cls.__init__)
     for parameter in by_name:

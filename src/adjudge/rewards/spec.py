@@ -33,18 +33,16 @@ from adjudge.graders.registry import (
     name_type,
 )
 from adjudge.judges.base import ChatModel
-from adjudge.judges.endpoint.connections import open_cache
 from adjudge.judges.table import (
     NOT_ABOUT_REPLIES,
     AddressedTable,
-    CalledTable,
     JudgeTable,
     build_judge,
 )
 from adjudge.types import Reduce
 
 if TYPE_CHECKING:
-    from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.judges.cassette import ReplyCache
     from adjudge.judges.endpoint.settings import SpendCeiling
 
 GraderScope = Literal["outcome", "event"]
@@ -370,19 +368,12 @@ class RewardSpec(ConfigFile):
                     f"{self._where}: judges.{name}.price: is required with a budget. "
                     "Give US dollars per million tokens: input, output."
                 )
-        opened: dict[str, ReplyCache] = {}
-        judges = {}
-        for name, table in self.judges.items():
-            own = cache
-            kept = table.cache if isinstance(table, CalledTable) and table.cache_sampled else None
-            if own is None and kept is not None:
-                if kept not in opened:
-                    opened[kept] = open_cache(self.folder / kept, sampled=True)
-                own = opened[kept]
-            judges[name] = build_judge(
-                name, table, where=self.where, folder=self.source_folder, cache=own, budget=budget
+        return {
+            name: build_judge(
+                name, table, where=self.where, folder=self.source_folder, cache=cache, budget=budget
             )
-        return judges
+            for name, table in self.judges.items()
+        }
 
     def build_graders(self, judges: Mapping[str, ChatModel] | None = None) -> Metadata:
         """The grader objects by name, asking ``judges`` (default: the spec's own).

@@ -38,7 +38,7 @@ from adjudge.types import GradedSample, Sample
 from adjudge.version import __version__
 
 if TYPE_CHECKING:
-    from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.judges.cassette import ReplyCache
     from adjudge.judges.endpoint.settings import SpendCeiling
     from adjudge.runs.samples import RunSamples
     from adjudge.runs.transcripts import TranscriptKeeper

@@ -23,7 +23,7 @@ from adjudge.text import encode_json
 from adjudge.types import GradedSample, GraderError, RewardResult, Sample
 
 if TYPE_CHECKING:
-    from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.judges.cassette import ReplyCache
     from adjudge.runs.samples import RunSamples
 
 MOST_DRAWS = 100
@@ -152,7 +152,7 @@ def open_cassette(record: Path | None, replay: Path | None) -> ReplyCache | None
     path = record or replay
     if path is None:
         return None
-    from adjudge.judges.cassette.cache import ReplyCache  # noqa: PLC0415  (few runs keep replies)
+    from adjudge.judges.cassette import ReplyCache  # noqa: PLC0415  (few runs keep replies)
 
     return ReplyCache(path, "replay") if record is None else ReplyCache(path, sampled=True)
 

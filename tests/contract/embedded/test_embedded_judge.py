@@ -37,9 +37,8 @@ _SCHEMA = {
 }
 # One thread, which other processes on the machine slow down least.
 _SMALL: dict[str, Any] = {
-    "slots": 2,
+    "batch_size": 2,
     "max_length": 512,
-    "threads": 1,
     "temperature": 0.0,
     "max_tokens": 12,
 }
@@ -128,13 +127,6 @@ def test_log_probabilities_of_20_tokens(judge: EmbeddedChatModel) -> None:
     assert "".join(token.token for token in reply.logprobs).strip() == reply.text.strip()
 
 
-def test_a_stream_is_joined() -> None:
-    streaming = EmbeddedChatModel("smollm2", stream=True, **_SMALL)
-    reply = streaming.chat(_QUESTION)
-    assert "Paris" in reply.text
-    assert reply.usage is not None
-
-
 def test_a_seed_repeats_and_a_draw_differs(judge: EmbeddedChatModel) -> None:
     words = [{"role": "user", "content": "Write eight random words."}]
     sampling = {"seed": 7, "temperature": 1.0, "max_tokens": 16}
@@ -215,7 +207,7 @@ def test_a_server_that_is_killed_while_it_answers_is_asked_again(
 
 
 def test_what_ended_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    once = EndpointSettings(**EmbeddedChatModel.endpoint_defaults(2) | {"max_attempts": 1})
+    once = EndpointSettings(max_attempts=1)
     judge = EmbeddedChatModel("smollm2", **{**_SMALL, "max_length": 768}, settings=once)
     embedded.stop_servers()
     judge.chat(_QUESTION)
@@ -252,7 +244,7 @@ _START = """
     from adjudge.judges.models import embedded
     from adjudge.judges.models.embedded import EmbeddedChatModel
     if __name__ == "__main__":
-        judge = EmbeddedChatModel("smollm2", slots=2, max_length=512, threads=1, max_tokens=200)
+        judge = EmbeddedChatModel("smollm2", batch_size=2, max_length=512, max_tokens=200)
         judge.chat([{"role": "user", "content": "hello"}], max_tokens=1)
         (server,) = embedded._servers.values()
         print(server._process.pid, flush=True)
@@ -347,7 +339,7 @@ def test_grade_leaves_no_process_after_ctrl_c(tmp_path: Path) -> None:
     (tmp_path / "spec.toml").write_text(
         '[[graders]]\nname = "good"\ntype = "helpfulness"\n'
         '[judges.smol]\ntype = "embedded"\nmodel = "smollm2"\n'
-        "slots = 2\nthreads = 1\nmax_length = 1024\n"
+        "batch_size = 2\nmax_length = 1024\n"
     )
     row = '{"prompt": "What is the capital of France?", "response": "Paris, number %d."}'
     (tmp_path / "rows.jsonl").write_text("\n".join(row % n for n in range(50)))
@@ -373,24 +365,6 @@ def _server_of(parent: int) -> int:
 
 
 # ── recorded ─────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_replay_starts_nothing_and_needs_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "calls.sqlite"
-    with closing(ReplyCache(path)) as cache:
-        recorded = EmbeddedChatModel("smollm2", cache=cache, **_SMALL).chat(_QUESTION)
-    embedded.stop_servers()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with closing(ReplyCache(path, "replay")) as cache:
-        # Slots and threads are not about replies.
-        judge = EmbeddedChatModel("smollm2", cache=cache, **{**_SMALL, "slots": 3, "threads": 2})
-        judge.check_machine()
-        asyncio.run(judge.wait_until_reachable(1.0))
-        replayed = judge.chat(_QUESTION)
-    assert replayed.text == recorded.text
-    assert not _children()
 
 
 def test_replies_of_a_file_are_cached_by_its_digest(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_an_expected_score_is_that_of_the_whole_vocabulary() -> None:
 
     # A prompt that is read from the slot's cache gives other last digits.
     afresh = {"cache_prompt": False}
-    judge = Listening("smollm2", threads=1, slots=1, temperature=0.0, extra_body=afresh)
+    judge = Listening("smollm2", batch_size=1, temperature=0.0, extra_body=afresh)
     for place in PLACES:
         row = sample(place)
         grader = ExpectedScoreGrader(judge)

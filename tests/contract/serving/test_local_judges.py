@@ -17,7 +17,7 @@ transformers: Any = pytest.importorskip("transformers", reason=f"transformers is
 
 from adjudge import GradingRunner  # noqa: E402  (after what it needs)
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure  # noqa: E402
-from adjudge.graders import ExpectedScoreGrader, ScalarGrader  # noqa: E402
+from adjudge.graders import ScalarGrader  # noqa: E402
 from adjudge.judges.models import local_inference as scalar_module  # noqa: E402
 from adjudge.judges.models.local import LocalChatModel, LocalScalarModel  # noqa: E402
 from adjudge.judges.models.local_loading import LocalModelSpec, load_model  # noqa: E402
@@ -234,16 +234,6 @@ def test_choices_bind_and_their_shares_add_up(chat_folder: Path) -> None:
         assert token.logprob == max(token.top.values())
     words = ["yes", "no", "better", "bet"]
     assert {one.text for one in asyncio.run(replies(judge, 6, choices=words))} <= set(words)
-
-
-def test_expected_scores_of_a_local_judge(chat_folder: Path) -> None:
-    grader = ExpectedScoreGrader(LocalChatModel(chat_folder))
-    samples = [{"prompt": f"Question {n}", "response": "an answer"} for n in range(6)]
-    runner = GradingRunner({"e": grader}, show_progress=False)
-    results: list[Any] = runner.run(samples)["e"]
-    assert all(isinstance(one, GraderScore) for one in results)
-    assert all(1 <= one.score <= 5 for one in results)
-    assert len({one.score for one in results}) == 6
 
 
 def test_sampling_draws_and_what_is_not_honoured_is_said(chat_folder: Path) -> None:

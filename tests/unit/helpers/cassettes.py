@@ -13,7 +13,7 @@ import pytest
 
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.judges.base import ChatCall, Reply
-from adjudge.judges.cassette.cache import CacheMode, ReplyCache
+from adjudge.judges.cassette import CacheMode, ReplyCache
 from adjudge.types import Provenance, Usage
 
 SECRET = "the candidate's words"
@@ -48,7 +48,7 @@ def record(path: Path, *calls: ChatCall, text: str = "") -> list[str]:
     cache = ReplyCache(path, sampled=True)
     keys = [cache.key(call, "openai") for call in calls]
     for number, (key, call) in enumerate(zip(keys, calls, strict=True)):
-        cache.put(key, a_reply(text or f"reply {number}"), call)
+        cache.keep(key, a_reply(text or f"reply {number}"), call)
     cache.close()
     return keys
 
@@ -98,4 +98,4 @@ def failure_of(cache: ReplyCache, call: ChatCall, provider: str = "openai") -> G
 def put_many(cache: ReplyCache, numbers: range) -> None:
     for number in numbers:
         call = a_call(draw=number)
-        cache.put(cache.key(call, "openai"), a_reply(f"reply {number}"), call)
+        cache.keep(cache.key(call, "openai"), a_reply(f"reply {number}"), call)

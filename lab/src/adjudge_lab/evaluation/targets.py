@@ -339,7 +339,7 @@ def build_player(target: PolicyTarget, run: RunFile, seeds: Sequence[int]) -> Pl
         rollout = run.rollout
         most = None if shared else rollout.max_concurrent_rollouts
         if target.kind == "embedded":  # a slot takes memory for a whole conversation
-            most = min(rollout.max_concurrent_rollouts, EmbeddedChatModel.slots)
+            most = min(rollout.max_concurrent_rollouts, EmbeddedChatModel.batch_size)
         model = connect_endpoint(target, most, rollout.max_tokens)
         return SeededEndpointPlayer(model, run, seeds)
     try:
@@ -375,7 +375,8 @@ def connect_endpoint(
     of 2,048 tokens.
     """
     if target.kind == "embedded":
-        return _build_embedded_model(target, in_flight or EmbeddedChatModel.slots, max_tokens or 0)
+        most = in_flight or EmbeddedChatModel.batch_size
+        return _build_embedded_model(target, most, max_tokens or 0)
     settings = None if in_flight is None else EndpointSettings(
         max_concurrency=in_flight,
         deadline_s=600.0,
@@ -392,7 +393,7 @@ def connect_endpoint(
 
 def _build_embedded_model(target: PolicyTarget, slots: int, max_tokens: int) -> ChatModel:
     length = max(_EMBEDDED_TOKENS, _PROMPT_TOKENS + max_tokens)
-    return EmbeddedChatModel(target.place, slots=slots, max_length=length)
+    return EmbeddedChatModel(target.place, batch_size=slots, max_length=length)
 
 
 class SeededEndpointPlayer(EndpointPlayer):

@@ -52,7 +52,7 @@ from adjudge.judge_evaluation.probes.reliability_probes import (
     SCALE_PROBES,
 )
 from adjudge.judges.base import ChatModel
-from adjudge.judges.cassette.cache import ReplyCache
+from adjudge.judges.cassette import ReplyCache
 from adjudge.judges.endpoint.connections import own_calls
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runner.journal import Journal

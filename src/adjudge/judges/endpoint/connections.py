@@ -15,24 +15,26 @@ import asyncio
 import contextlib
 import hashlib
 import os
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from adjudge.engine.loop import run_blocking, run_on_engine
+from adjudge.errors import Metadata
 
 if TYPE_CHECKING:
     from adjudge.judges.base import Transport
-    from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.judges.cassette import ReplyCache
     from adjudge.judges.endpoint.endpoint import Endpoint
     from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings, SpendCeiling
 
 
 @dataclass(frozen=True)
 class EndpointKey:
-    """What a model needs of an endpoint.
+    """What a model needs of an endpoint; those that agree on it share one.
 
     ``provider`` is the wire it speaks, ``cache_name`` what replies are kept under (default: the
     first address), ``cache`` an absolute path or an open cache, ``budget`` a ceiling shared with
@@ -49,44 +51,41 @@ class EndpointKey:
     policy: CallPolicy | None = None
     cache: str | ReplyCache | None = None
     cache_name: str | None = None
-    trust_env: bool = True
     ca_file: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
     budget: SpendCeiling | None = None
-    transport: Callable[..., Transport] | None = None
+    transport: Callable[[], Transport] | None = None
 
     def open_transport(self) -> Transport:
         """What sends the bytes."""
         if self.transport is not None:
-            return self.transport(trust_env=self.trust_env)
+            return self.transport()
         from adjudge.judges.wire.transport import AiohttpTransport  # noqa: PLC0415  (as below)
 
-        return AiohttpTransport(
-            trust_env=self.trust_env, ca_file=self.ca_file, headers=dict(self.headers)
-        )
+        return AiohttpTransport(ca_file=self.ca_file, headers=dict(self.headers))
 
 
 @dataclass(eq=False)
 class Connection:
     """An open endpoint, who opened it, and what was learnt about its models.
 
-    ``models`` are those that are asked here, ``stream_only`` those that answered only streams,
-    ``own_temperature`` those that refused temperature 0.
-    ``classifiers``: what was found out about a classifier's server, by model.
+    ``secret`` is a digest of its key. ``models`` are those that are asked here. ``quirks``, by
+    model: ``stream_only`` of one that answered only streams, ``no_temperature`` of one that refused
+    temperature 0. ``classifiers``: what was found out about a classifier's server, by model.
     """
 
     endpoint: Endpoint
     endpoint_key: EndpointKey
+    secret: bytes
     own_cache: ReplyCache | None = None
     closed: bool = False
-    stream_only: set[str] = field(default_factory=set)
-    own_temperature: set[str] = field(default_factory=set)
+    quirks: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     models: set[str] = field(default_factory=set)
     classifiers: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-class _LoopConnections(dict[tuple[Any, ...], Connection]):
-    """The connections of one event loop, and what closes them with it."""
+class _LoopConnections(list[Connection]):
+    """The connections of one event loop, in the order of opening, and what closes them with it."""
 
     closer: AsyncGenerator[None, None]
 
@@ -111,31 +110,19 @@ async def connect(wanted: EndpointKey, key: str | None) -> Connection:
 
     Who brings a budget or an open cassette along (a run) gets a connection of its own.
     """
-    here = await _loop_connections()
-    server = (wanted.provider, wanted.base_urls, hashlib.sha256((key or "").encode()).digest())
-    way = (wanted.key_env, wanted.trust_env, wanted.ca_file, wanted.headers, wanted.transport)
-    cache = wanted.cache if isinstance(wanted.cache, str | None) else id(wanted.cache)
-    place = (*server, *way, wanted.policy, id(wanted.budget), cache)
-    for (there, settings), found in here.items():
-        if there == place and wanted.settings in (None, settings):
+    here, secret = await _loop_connections(), hashlib.sha256((key or "").encode()).digest()
+    for found in here:
+        own = found.endpoint_key
+        if secret == found.secret and own == replace(
+            wanted, settings=wanted.settings or own.settings
+        ):
             return found
-    return here.setdefault((place, wanted.settings), _open_connection(wanted))
-
-
-def open_cache(path: Path | str, *, sampled: bool = False) -> ReplyCache:
-    """A cache that records into a file; ``sampled``: also what chance has a say in."""
-    from adjudge.judges.cassette.cache import ReplyCache  # noqa: PLC0415  (few runs keep replies)
-
-    return ReplyCache(path, sampled=sampled)
-
-
-def _open_connection(wanted: EndpointKey) -> Connection:
     # A run without a judge on the network reads none of this.
     from adjudge.judges.endpoint.endpoint import Endpoint  # noqa: PLC0415
 
-    cache, own = wanted.cache, None
+    cache, own_cache = wanted.cache, None
     if isinstance(cache, str):
-        cache = own = open_cache(cache)
+        cache = own_cache = open_cache(cache)
     endpoint = Endpoint(
         wanted.base_urls,
         wanted.open_transport(),
@@ -145,7 +132,15 @@ def _open_connection(wanted: EndpointKey) -> Connection:
         provider=wanted.cache_name,
         budget=wanted.budget,
     )
-    return Connection(endpoint, wanted, own)
+    here.append(Connection(endpoint, wanted, secret, own_cache))
+    return here[-1]
+
+
+def open_cache(path: Path | str, *, sampled: bool = False) -> ReplyCache:
+    """A cache that records into a file; ``sampled``: also what chance has a say in."""
+    from adjudge.judges.cassette import ReplyCache  # noqa: PLC0415  (few runs keep replies)
+
+    return ReplyCache(path, sampled=sampled)
 
 
 async def _loop_connections() -> _LoopConnections:
@@ -173,8 +168,8 @@ async def _close(chosen: Callable[[Connection], bool] = lambda _: True) -> None:
     """Close these of the running loop's connections."""
     here = _registry.get(asyncio.get_running_loop()) or _LoopConnections()
     async with contextlib.AsyncExitStack() as closing:  # one that fails keeps no other open
-        for place in [place for place, one in here.items() if chosen(one)]:
-            connection = here.pop(place)
+        for connection in [one for one in here if chosen(one)]:
+            here.remove(connection)
             connection.closed = True
             if connection.own_cache is not None:
                 closing.callback(connection.own_cache.close)
@@ -183,12 +178,12 @@ async def _close(chosen: Callable[[Connection], bool] = lambda _: True) -> None:
 
 def open_connections() -> list[Connection]:
     """Those of the running loop, in the order of opening."""
-    return [*_registry.get(asyncio.get_running_loop(), {}).values()]
+    return [*_registry.get(asyncio.get_running_loop(), ())]
 
 
 def describe_outages() -> str:
     """What calls wait for, on any loop of this process; empty where nobody waits. In any thread."""
-    connections = [one for here in [*_registry.values()] for one in [*here.values()]]
+    connections = [one for here in [*_registry.values()] for one in [*here]]
     return "; ".join(str(found) for one in connections if (found := one.endpoint.outage))
 
 
@@ -224,6 +219,13 @@ async def aclose_all() -> None:
         await run_on_engine(_close())
 
 
+EndpointCounts = Metadata
+"""``base_urls`` and ``models`` of an endpoint, the numbers of
+:class:`~adjudge.judges.endpoint.settings.EndpointStats` (times in seconds, money in US dollars,
+``None`` where nothing was measured) and, where there are some, ``classifiers``: route, output and
+who applies the template, by model."""
+
+
 class CallCounter:
     """Counts from its making to :meth:`table`, over all endpoints of the running loop.
 
@@ -233,14 +235,8 @@ class CallCounter:
     def __init__(self) -> None:
         self._before = {one: one.endpoint.stats.since(None) for one in open_connections()}
 
-    def table(self) -> list[dict[str, Any]]:
-        """One entry per endpoint that was asked, in the order of opening.
-
-        ``base_urls``, ``models``, and the numbers of
-        :class:`~adjudge.judges.endpoint.settings.EndpointStats`: times in seconds, money in US
-        dollars, ``None`` where nothing was measured. ``classifiers``, where there are some: route,
-        output and who applies the template, by model.
-        """
+    def table(self) -> list[EndpointCounts]:
+        """One entry per endpoint that was asked, in the order of opening."""
         entries = []
         for one in open_connections():
             stats = one.endpoint.stats.since(self._before.get(one))
@@ -250,14 +246,15 @@ class CallCounter:
                 entries.append({"base_urls": urls, "models": models, **stats.summary(), **found})
         return entries
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self) -> list[EndpointCounts]:
         """:meth:`table` of the engine's loop with what was cancelled, for code outside of it."""
-        return run_blocking(self._complete_table())
 
-    async def _complete_table(self) -> list[dict[str, Any]]:
-        for one in open_connections():
-            await one.endpoint.wait_for_cancelled()
-        return self.table()
+        async def read() -> list[EndpointCounts]:
+            for one in open_connections():
+                await one.endpoint.wait_for_cancelled()
+            return self.table()
+
+        return run_blocking(read())
 
 
 def start_call_counter() -> CallCounter:

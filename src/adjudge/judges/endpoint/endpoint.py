@@ -19,12 +19,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
 import itertools
+import math
 import random
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -38,11 +37,8 @@ from adjudge.judges.endpoint.calls import (
     UNHEALTHY_KINDS,
     Call,
     JoinKey,
-    Replica,
     Send,
     Servers,
-    make_join_key,
-    pick_replica,
 )
 from adjudge.judges.endpoint.limits import (
     AdaptiveLimit,
@@ -59,9 +55,10 @@ from adjudge.judges.endpoint.settings import (
     SpendCeiling,
 )
 from adjudge.judges.wire.common import hide_key, hide_key_in_failure, parse_retry_after
+from adjudge.types import Provenance
 
 if TYPE_CHECKING:
-    from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.judges.cassette import ReplyCache
 
 _MAX_HEDGES = 2
 _BUSY = 0.9
@@ -89,14 +86,14 @@ class Endpoint:
         rng: random.Random | None = None,
         budget: SpendCeiling | None = None,
     ) -> None:
-        if not base_urls:
-            raise ValueError("an endpoint needs at least one base URL")
         s = self._settings = settings or EndpointSettings()
+        policy = self._policy = policy or CallPolicy()
         self._transport, self._cache = transport, cache
         self._provider = base_urls[0] if provider is None else provider
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
-        policy = self._policy = policy or CallPolicy()
         self._servers = Servers(base_urls, policy)
+        self.servers = self._servers.all
+        """Its base URLs, and whether they work."""
         self._latencies: defaultdict[str, LatencyDigest] = defaultdict(LatencyDigest)
         self._stats = EndpointStats()
         self._cost = SendCost(s, self._stats, budget)
@@ -107,8 +104,6 @@ class Endpoint:
         self._live: dict[Send, None] = {}  # that are out, in the order of sending
         self._first: deque[Call] = deque()  # that are sent again
         self._new: deque[Call] = deque()
-        self._retries: list[tuple[float, int, Call]] = []
-        self._ticket = itertools.count()  # of equal times the first to come goes first
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
@@ -119,19 +114,9 @@ class Endpoint:
         if self._loop is not None:
             stats.limit, stats.limit_cuts = limit.limit, limit.cuts
             stats.peak_in_flight = limit.peak
-            stats.circuit_opened = sum(server.detector.outages for server in self.servers)
+            stats.circuit_opened = sum(server.outages for server in self.servers)
             stats.loop_lag_max_s = self._timer.lag_max_s
         return stats
-
-    @property
-    def busy(self) -> bool:
-        """Whether somebody waits for an outcome."""
-        return self._stats.calls > self._stats.answered + sum(self._stats.failures.values())
-
-    @property
-    def servers(self) -> list[Replica]:
-        """Its base URLs, and whether they work."""
-        return self._servers.all
 
     @property
     def outage(self) -> GradingFailure | None:
@@ -153,43 +138,49 @@ class Endpoint:
         """
         self._stats.calls += 1
         try:
-            reply = await self._ask(chat_call, wire, price, keep)
+            reply = await self._ask(chat_call, wire, price, self._cache if keep else None)
         except BaseException as error:
             self._stats.failures[find_error_kind(error)] += 1
             raise
         self._stats.answered += 1
         return reply
 
-    async def _ask(self, chat_call: ChatCall, wire: Wire, price: Price | None, keep: bool) -> Reply:
-        loop, cache = asyncio.get_running_loop(), self._cache
-        if self._closed:
-            raise RuntimeError("this endpoint is closed")
-        if self._loop is not loop:
+    async def _ask(
+        self, chat_call: ChatCall, wire: Wire, price: Price | None, cache: ReplyCache | None
+    ) -> Reply:
+        loop, key = asyncio.get_running_loop(), ""
+        if self._loop is not loop or self._closed:
             self._bind(loop)
-        key = cache.key(chat_call, self._provider) if cache is not None and keep else None
-        if cache is not None and key is not None and (kept := cache.get(key)) is not None:
-            self._stats.cache_hits += 1
-            return kept
+        if cache is not None:
+            key = cache.key(chat_call, self._provider)
+            if (kept := cache.get(key)) is not None:
+                self._stats.cache_hits += 1
+                return kept
+        join: JoinKey = None
         try:
             reserved = self._cost.estimate(chat_call, price)
             request = wire.request(chat_call)
             if not isinstance(request, HttpRequest):  # where the wire must find out something first
                 request = await request
-            kept_anyway = cache is not None and cache.sampled
-            joins = kept_anyway or chat_call.sampling.get("temperature") == 0
-            join = make_join_key(chat_call, request) if joins else None
+            if chat_call.sampling.get("temperature") == 0 or (cache is not None and cache.sampled):
+                form = repr((chat_call.schema, chat_call.choices, chat_call.logprobs))
+                join = chat_call.draw, chat_call.attempt, request.path, request.body, form
         except GradingFailure as failure:
-            if cache is not None and key is not None:
-                cache.put_failure(key, failure, chat_call)
+            if cache is not None:
+                cache.keep(key, failure, chat_call)
             raise
-        call = None if join is None else self._joinable.get(join)
-        left = 0.0 if call is None else call.deadline - self._timer.now()
-        if call is not None and left > self._settings.deadline_s / 2:  # else it may end too soon
+        call, now, deadline_s = (
+            self._joinable.get(join),
+            self._timer.now(),
+            self._settings.deadline_s,
+        )
+        if call is not None and call.deadline - now > deadline_s / 2:  # else it may end too soon
             self._stats.deduplicated += 1
         else:
-            latencies, now = self._latencies[chat_call.model], self._timer.now()
-            end = now + self._settings.deadline_s
-            call = Call(chat_call, wire, request, price, key, join, reserved, latencies, now, end)
+            latencies, end = self._latencies[chat_call.model], now + deadline_s
+            call = Call(
+                chat_call, wire, request, price, cache, key, join, reserved, latencies, now, end
+            )
             if join is not None:
                 self._joinable[join] = call
             self._open[call] = None
@@ -206,8 +197,9 @@ class Endpoint:
                 self._end(call, None)
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._loop is not None:
-            raise RuntimeError("an endpoint belongs to one event loop; make one per loop")
+        if self._closed or self._loop is not None:
+            problem = "is closed" if self._closed else "belongs to another event loop"
+            raise RuntimeError(f"this endpoint {problem}")
         self._loop, self._time = loop, loop.time
         self._timer = PeriodicTimer(loop, self._sweep)
         self._timer_time = self._timer.without_lag
@@ -217,7 +209,6 @@ class Endpoint:
         tasks = [send.task for send in self._live if send.dropped and send.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_s)
-        await asyncio.sleep(0)  # what has ended is booked a step later
 
     async def aclose(self) -> None:
         """End what is under way as ``cancelled``, and close the connections.
@@ -225,8 +216,6 @@ class Endpoint:
         Replies that have come are in the cache afterwards; it is its opener's to close.
         """
         self._closed = True
-        if any(send.task is not None and send.task.done() for send in self._live):
-            await asyncio.sleep(0)
         for call in list(self._open):
             self._fail(call, GradingFailure(ErrorKind.CANCELLED, "the endpoint was closed"))
         if self._loop is not None:
@@ -240,129 +229,126 @@ class Endpoint:
         """Send what waits, as long as there is room."""
         limit = self._limit
         while limit.in_flight < limit.limit and (lane := self._first or self._new):
-            call, now = lane[0], self._time()
-            if call not in self._open:
-                lane.popleft()
-                continue
+            call = lane[0]
             try:
-                server = self._choose(call, now)
-            except GradingFailure as failure:
-                self._fail(call, failure)
-                continue
-            if server is None:
-                return
-            lane.popleft()
-            try:
-                self._launch(call, server, now, call.why)
-            except OSError as error:  # its reservation cannot be kept, so nothing is sent
+                if call in self._open and not self._launch(call, call.why):
+                    return
+            except (GradingFailure, OSError) as error:
                 self._fail(call, error)
-            else:
-                call.first_sends += 1
+            lane.popleft()
 
-    def _choose(self, call: Call, now: float) -> Replica | None:
-        """Where a call may be sent now; raises ``GradingFailure`` where it never may be."""
-        limit = self._limit
+    def _launch(self, call: Call, why: str) -> bool:
+        """Send a call, if it may be sent now.
+
+        Raises ``GradingFailure`` where it never may be, and ``OSError`` where its reservation
+        cannot be kept.
+        """
+        limit, now = self._limit, self._time()
         if now < limit.paused_until:
             if call.deadline > self._timer_time(limit.asked_until):
-                return None
+                return False
             asked = f"the server asked to wait for {limit.asked_until - now:.0f} s more"
             raise GradingFailure(ErrorKind.RATE_LIMITED, asked)
-        server = pick_replica(self._servers.all, now, call.chat_call.group, call.avoid)
+        server = self._servers.pick(now, call.chat_call.group, call.avoid)
         if server is None and (end := self._servers.lasting_outage) is not None:
             raise end
-        return server if server is not None and self._cost.admits(call.reserved, now) else None
-
-    def _launch(self, call: Call, server: Replica, now: float, why: str) -> None:
+        if server is None or not self._cost.admits(call.reserved, now):
+            return False
         self._cost.take(call.reserved)
-        self._limit.take()
-        server.in_flight += 1
-        server.sends += 1
-        send = Send(call, server, why, server.detector.begin(), self._timer_time(now))
+        limit.take()
+        if why == "hedges":
+            call.hedges += 1
+        else:
+            call.first_sends += 1
+        send = Send(call, server, why, server.take(), self._timer_time(now))
         call.sends.append(send)
         self._live[send] = None
         send.task = asyncio.get_running_loop().create_task(self._post(send))
-        send.task.add_done_callback(partial(self._on_end, send))
+        return True
 
-    async def _post(self, send: Send) -> Reply:
-        send.left = True
-        call = send.call
-        self._stats.count_send(send.why)
-        send.response = await self._transport.post(send.server.url, call.request)
-        try:
-            return hide_key(call.wire.reply(call.chat_call, send.response), call.request)
-        except GradingFailure as failure:
-            raise hide_key_in_failure(failure, call.request) from None
-
-    def _on_end(self, send: Send, task: asyncio.Task[Reply]) -> None:
-        call = send.call
-        error = None if task.cancelled() else task.exception()
-        replied = error is None and not task.cancelled()
-        if replied:
-            self._limit.succeeded(self._time())
+    async def _post(self, send: Send) -> None:
+        """Send it, unless it was dropped by then, and book what became of it."""
+        call, stats = send.call, self._stats
+        outcome: Reply | Exception | None = None
+        if not send.dropped:
+            send.begun = True
+            stats.sends += 1
+            if send.why != "sends":
+                setattr(stats, send.why, getattr(stats, send.why) + 1)
+            try:
+                send.response = await self._transport.post(send.server.url, call.request)
+                outcome = hide_key(call.wire.reply(call.chat_call, send.response), call.request)
+                self._limit.succeeded(self._time())
+            except GradingFailure as failure:
+                outcome = hide_key_in_failure(failure, call.request)
+            except Exception as error:  # noqa: BLE001  (the caller gets it as it is)
+                outcome = error
+            except asyncio.CancelledError:
+                pass  # by us, or where the loop ends
         self._limit.in_flight -= 1
-        send.server.in_flight -= 1
+        send.server.release(send.probe)
         call.sends.remove(send)
         del self._live[send]
-        if replied:
-            self._on_reply(send, task.result())
-        elif isinstance(error, GradingFailure):
-            self._on_failure(send, error)
+        if isinstance(outcome, Reply):
+            self._on_reply(send, outcome)
+        elif isinstance(outcome, GradingFailure):
+            self._on_failure(send, outcome)
         else:
-            if isinstance(error, Exception):  # no judge's failure: the caller gets it as it is
-                self._fail(call, error)
+            if outcome is not None:
+                self._fail(call, outcome)
             self._on_cancelled(send)
         self._pump()
 
     def _on_reply(self, send: Send, reply: Reply) -> None:
         """The first complete reply: it wins."""
-        call, now = send.call, self._timer_time(self._time())
+        call, now, is_hedge = send.call, self._timer_time(self._time()), send.why == "hedges"
         self._on_answer(send)
         self._servers.accepted()
-        if not send.hedge:
+        if not is_hedge:
             call.latencies.add(now - send.at)
         usage = self._cost.book_usage(call.reserved, call.price, reply.usage)
         if call not in self._open:
             return
         if call.hedges:
-            self._hedges.learn(send.hedge)
+            self._hedges.learn(is_hedge)
         self._hedges.earn()
-        self._stats.hedge_wins += send.hedge
+        self._stats.hedge_wins += is_hedge
         self._stats.latencies.add(now - call.asked_at)
-        reply = send.complete(reply, usage, now)
-        self._end(call, reply)
-        for waiter in call.waiters:
-            if not waiter.done():
-                waiter.set_result(reply)
-                if len(call.waiters) > 1:  # what is paid once is not each one's expense
-                    shared = msgspec.structs.replace(reply.provenance, source="shared")
-                    reply = msgspec.structs.replace(reply, provenance=shared)
+        provenance = Provenance(
+            source="live",
+            model=reply.model,
+            prompt_hash=call.cache_key or reply.provenance.prompt_hash,
+            usage=usage,
+            latency_s=now - call.asked_at,
+            attempts=call.first_sends + call.hedges,
+            hedged=is_hedge,
+        )
+        self._end(call, msgspec.structs.replace(reply, usage=usage, provenance=provenance))
 
     def _on_answer(self, send: Send) -> None:
         """A server said something, if only "no"."""
-        if send.probe and (self.outage is not None):
+        if send.probe and self.outage is not None:
             self._limit.restart()
-        self._servers.answered(send)
+        self._servers.answered(send.server, send.probe)
 
     def _on_failure(self, send: Send, failure: GradingFailure) -> None:
         """A send failed; the call may go on by its other send or a retry."""
-        call, now = send.call, self._time()
-        if failure.kind is ErrorKind.AUTH and failure.metadata.get("status") == 403:
+        call, now, kind = send.call, self._time(), failure.kind
+        if kind is ErrorKind.AUTH and failure.metadata.get("status") == 403:
+            oldest = min((other.at for other in self._live), default=math.inf)
+            worked = bool(self._stats.latencies.buckets)
+            who = call.chat_call.group or call.request.body
             failure = self._servers.classify_forbidden(
-                send,
-                failure,
-                self._timer.now(),
-                oldest=next(iter(self._live), None),
-                worked=bool(self._stats.latencies.buckets),
+                failure, who, self._timer.now(), oldest, worked
             )
-        kind, response = failure.kind, send.response
+            kind = failure.kind
+        response = send.response
         status, headers = (response.status, response.headers) if response else (0, {})
-        if status >= 300 or failure.metadata.get("sent") is False:  # nobody bills that
-            self._cost.book(call.reserved, 0.0)
-        else:
-            self._cost.book_reservation(call.reserved)
+        unbilled = status >= 300 or failure.metadata.get("sent") is False
+        self._cost.book(call.reserved, 0.0 if unbilled else None)
         self._stats.send_failures[kind] += 1
         if kind in UNHEALTHY_KINDS:
-            self._servers.failed(send, now, failure)
+            self._servers.failed(send.server, send.probe, now, failure)
         else:
             self._on_answer(send)
         wait = parse_retry_after(headers)
@@ -375,40 +361,42 @@ class Endpoint:
         if call not in self._open or (call.sends and passes):
             return
         delay = full_jitter(call.first_sends, self._rng)
-        due = self._timer_time(now) + (delay if wait is None else wait + min(delay, 0.5))
-        tries = call.first_sends < self._settings.max_attempts and due < call.deadline
-        if passes and tries and self._servers.lasting_outage is None:
-            heapq.heappush(self._retries, (due, next(self._ticket), call))
+        if wait is not None:
+            delay = wait + min(delay, 0.5)
+        tries = call.first_sends < self._settings.max_attempts
+        in_time = self._timer_time(now) + delay < call.deadline
+        if passes and tries and in_time and self._servers.lasting_outage is None:
+            asyncio.get_running_loop().call_later(delay, self._again, call, "retries")
         else:
             self._fail(call, failure)
 
     def _on_cancelled(self, send: Send) -> None:
         """A send was cancelled: by us for a reason, or from outside where the loop ends."""
-        call, reason = send.call, send.dropped
-        if send.left:
-            self._cost.book_reservation(call.reserved)
-        else:
-            self._cost.book(call.reserved, 0.0)
-        if reason == "lost" and not send.hedge:  # it would have taken longer
-            call.latencies.add(1.5 * (self._timer_time(self._time()) - send.at))
-        if reason == "late":
+        call, now = send.call, self._time()
+        self._cost.book(call.reserved, None if send.begun else 0.0)
+        if send.dropped == "lost" and send.why != "hedges":  # it would have taken longer
+            call.latencies.add(1.5 * (self._timer_time(now) - send.at))
+        if send.dropped == "late":
             self._stats.send_failures[ErrorKind.TIMEOUT] += 1
-            self._servers.failed(send, self._time())
-        else:
-            send.server.detector.abandoned(send.probe)
+            self._servers.failed(send.server, send.probe, now)
         if call not in self._open:
             return
-        if not reason:
+        if not send.dropped:
             self._end(call, None)
         elif not call.sends:
             call.timeouts += 1
-            call.why = "timeouts"
-            self._first.append(call)
+            self._again(call, "timeouts")
+
+    def _again(self, call: Call, why: str) -> None:
+        """A call is to be sent again, before those that were not sent yet."""
+        call.why = why
+        self._first.append(call)
+        self._pump()
 
     def _fail(self, call: Call, error: Exception) -> None:
         """End a call without a reply."""
         if isinstance(error, GradingFailure):
-            metadata = {**error.metadata, "attempts": call.attempts}
+            metadata = {**error.metadata, "attempts": call.first_sends + call.hedges}
             error = GradingFailure(error.kind, str(error), metadata)
         if call in self._open:
             self._end(call, error)
@@ -416,11 +404,11 @@ class Endpoint:
     def _end(self, call: Call, outcome: Reply | Exception | None) -> None:
         """Keep the outcome before anybody can ask the same again; cancel what is still out."""
         del self._open[call]
-        if call.join_key is not None and self._joinable.get(call.join_key) is call:
+        if self._joinable.get(call.join_key) is call:
             del self._joinable[call.join_key]
         try:
-            if self._cache is not None and call.cache_key is not None:
-                self._cache.keep(call.cache_key, outcome, call.chat_call)
+            if call.cache is not None:
+                call.cache.keep(call.cache_key, outcome, call.chat_call)
         except Exception as error:  # noqa: BLE001  (who asked must know that it cannot be kept)
             outcome = error
         call.end(outcome)
@@ -429,11 +417,6 @@ class Endpoint:
 
     def _sweep(self) -> bool:
         now = self._timer_time(self._time())
-        while self._retries and self._retries[0][0] <= now:
-            call = heapq.heappop(self._retries)[2]
-            if call in self._open:
-                call.why = "retries"
-                self._first.append(call)
         for call in list(itertools.takewhile(lambda call: call.deadline <= now, self._open)):
             self._expire(call, now)
         cold_s = self._settings.deadline_s / 4
@@ -467,7 +450,7 @@ class Endpoint:
         if not call.sends and self.outage is not None:
             kind, said = ErrorKind.CIRCUIT_OPEN, "the server did not recover within"
             failure = failure or self._servers.last_failure
-        said += f" {deadline_s:g} s ({call.attempts} sends)"
+        said += f" {deadline_s:g} s ({call.first_sends + call.hedges} sends)"
         last = {} if failure is None else {"last_failure": str(failure.kind)}
         cause = "" if failure is None else f"; last: {failure}"
         self._fail(call, GradingFailure(kind, said + cause, last))
@@ -480,19 +463,21 @@ class Endpoint:
             call.avoid = send.server
             send.cancel("late")
         elif send.probe:  # it may go on, but others need not wait for it
-            self._servers.failed(send, self._time())
+            self._servers.failed(send.server, True, self._time())
             send.probe = False
 
     def _hedge(self, send: Send) -> None:
         """Send a slow call a second time, where slots are free and that keeps nobody waiting."""
-        call, limit, now = send.call, self._limit, self._time()
-        if limit.in_flight > _BUSY * limit.limit or now < limit.cooling_until or send.probe:
+        call, limit = send.call, self._limit
+        if (
+            limit.in_flight > _BUSY * limit.limit
+            or self._time() < limit.cooling_until
+            or send.probe
+        ):
             return
         if send is not call.sends[-1] or call.hedges >= _MAX_HEDGES or not self._hedges.available:
             return
         call.avoid = send.server
         with contextlib.suppress(GradingFailure, OSError):  # the first copy may still be answered
-            if (server := self._choose(call, now)) is not None:
-                self._launch(call, server, now, "hedges")
-                call.hedges += 1
+            if self._launch(call, "hedges"):
                 self._hedges.spend()

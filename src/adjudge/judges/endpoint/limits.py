@@ -177,7 +177,7 @@ class SendCost:
     """Spend ceilings, request rate and token rate of one endpoint; books into ``stats``.
 
     ``budget`` is a second ceiling, which several endpoints of one loop may share. Every send that
-    was :meth:`taken <take>` is settled once.
+    was :meth:`taken <take>` is booked once.
     """
 
     def __init__(
@@ -189,6 +189,7 @@ class SendCost:
             *((ceiling, 0) for ceiling in (own, budget) if ceiling is not None),
             *((RateBucket(rate), place) for place, rate in rates if rate),
         ]
+        self._needs_price = own is not None or (budget is not None and budget.ceiling is not None)
         self._stats = stats
         self._dearest = 0.0
         """The most that a reply cost which cost more than its reservation."""
@@ -199,9 +200,7 @@ class SendCost:
         No tokenizer makes more tokens than a text has bytes. Raises where a ceiling is to hold
         without a price.
         """
-        if price is None and any(
-            isinstance(gate, SpendCeiling) and gate.ceiling is not None for gate, _ in self._gates
-        ):
+        if price is None and self._needs_price:
             unknown = "a spend ceiling is set and the price of this model is unknown"
             raise GradingFailure(ErrorKind.BUDGET, unknown)
         if price is None and not self._gates:
@@ -221,34 +220,41 @@ class SendCost:
         for gate, place in self._gates:
             gate.reserve(reserved[place])
 
-    def book(self, reserved: Reservation, dollars: float, tokens: int | None = None) -> None:
-        """A send cost so much: nothing, where the server refused it or it never left."""
+    def book(self, reserved: Reservation, dollars: float | None, tokens: int | None = None) -> None:
+        """A send cost so much: nothing, where the server refused it or it never left.
+
+        ``None``: nobody can know whether the provider bills it, so it is booked as reserved.
+        """
+        if dollars is None:
+            dollars = reserved[0]
+            self._stats.cost_usd += dollars
+            self._stats.assumed_usd += dollars
         used = (dollars, 1, reserved[2] if tokens is None else tokens)
         for gate, place in self._gates:
             gate.release(reserved[place], used[place])
-
-    def book_reservation(self, reserved: Reservation) -> None:
-        """Nobody can know whether the provider bills a send: book its reservation."""
-        self.book(reserved, reserved[0])
-        self._stats.cost_usd += reserved[0]
-        self._stats.assumed_usd += reserved[0]
 
     def book_usage(
         self, reserved: Reservation, price: Price | None, usage: Usage | None
     ) -> Usage | None:
         """A reply came: book what it used; its usage with the cost filled in."""
         if usage is None:
-            self.book_reservation(reserved)
+            self.book(reserved, None)
             return None
-        cost = usage.cost_usd
+        cost, stats = usage.cost_usd, self._stats
         if cost is None and price is not None:
             cost = price.cost(usage)
             usage = msgspec.structs.replace(usage, cost_usd=cost)
-        self._stats.spent(usage, cost)
-        tokens = usage.input_tokens + usage.output_tokens
-        if cost is not None and cost > reserved[0]:  # without a limit, or the server ignores it
+        stats.input_tokens += usage.input_tokens
+        stats.output_tokens += usage.output_tokens
+        stats.cached_tokens += usage.cached_tokens
+        if cost is None:
+            stats.unpriced += 1
+            cost = reserved[0]
+        else:
+            stats.cost_usd += cost
+        if cost > reserved[0]:  # without a limit, or the server ignores it
             self._dearest = max(self._dearest, cost)
-        self.book(reserved, reserved[0] if cost is None else cost, tokens)
+        self.book(reserved, cost, usage.input_tokens + usage.output_tokens)
         return usage
 
 

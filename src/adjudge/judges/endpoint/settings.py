@@ -16,9 +16,9 @@ import msgspec
 from pydantic import Field
 
 from adjudge.config_tables import CheckedTable
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.text import encode_exactly
-from adjudge.types import Usage
+from adjudge.types import Message, Usage
 
 
 class EndpointSettings(CheckedTable):
@@ -101,9 +101,7 @@ class Price(CheckedTable):
         return (fresh + cached * cached_price + usage.output_tokens * self.output) / 1e6
 
 
-def estimate_tokens(
-    messages: Sequence[Mapping[str, Any]], sampling: Mapping[str, Any]
-) -> tuple[int, int]:
+def estimate_tokens(messages: Sequence[Message], sampling: Fields) -> tuple[int, int]:
     """Input and output tokens that a call may take, rather too many than too few.
 
     Output is the call's own limit (``max_completion_tokens``, ``max_tokens``), else
@@ -251,22 +249,6 @@ class EndpointStats(msgspec.Struct, kw_only=True):
     loop_lag_max_s: float = 0.0
     """The longest that the event loop was busy elsewhere; such time counts towards no timeout."""
 
-    def count_send(self, why: str) -> None:
-        """A request goes out; ``why`` as in :class:`~adjudge.judges.endpoint.calls.Call`."""
-        self.sends += 1
-        if why != "sends":
-            setattr(self, why, getattr(self, why) + 1)
-
-    def spent(self, usage: Usage, cost: float | None) -> None:
-        """A reply reported ``usage``, worth ``cost`` dollars."""
-        self.input_tokens += usage.input_tokens
-        self.output_tokens += usage.output_tokens
-        self.cached_tokens += usage.cached_tokens
-        if cost is None:
-            self.unpriced += 1
-        else:
-            self.cost_usd += cost
-
     def since(self, earlier: EndpointStats | None) -> EndpointStats:
         """What was counted after ``earlier``, these stats then (``None``: from the beginning).
 
@@ -284,7 +266,7 @@ class EndpointStats(msgspec.Struct, kw_only=True):
         buckets = combine(self.latencies.buckets, other.latencies.buckets)
         return msgspec.structs.replace(self, latencies=LatencyHistogram(buckets), **changes)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Metadata:
         """All counters as plain data, latencies as ``p50_s``, ``p95_s`` and ``p99_s``."""
         plain = msgspec.structs.asdict(self)
         seen: LatencyHistogram = plain.pop("latencies")

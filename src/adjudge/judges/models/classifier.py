@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -17,20 +17,20 @@ import msgspec
 
 from adjudge.config import check_allowed
 from adjudge.engine.loop import on_engine, run_on_engine
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure, Metadata
 from adjudge.judges.base import (
     ChatCall,
     HttpRequest,
     HttpResponse,
     Reply,
     RouteName,
+    ScalarReading,
     TextTurns,
     Wire,
     check_scored_conversation,
 )
 from adjudge.judges.endpoint.connections import Connection
-from adjudge.judges.endpoint.endpoint import Endpoint
-from adjudge.judges.models.http import HttpChatModel, LoopBinding
+from adjudge.judges.models.http import HttpChatModel
 from adjudge.judges.models.local_loading import (
     apply_chat_template,
     compute_model_digest,
@@ -46,6 +46,7 @@ from adjudge.judges.wire.classifier import (
     find_form,
 )
 from adjudge.judges.wire.transport import normalize_url
+from adjudge.types import Message
 
 _log = logging.getLogger("adjudge")
 
@@ -55,15 +56,14 @@ _NO_ROUTE = (400, 404, 405, 415, 422, 501)
 _SAME = 0.01
 """Scores of one conversation that differ by less may differ by rounding in a batch."""
 
-PROBE_CONVERSATIONS = (
-    ("What is the capital of France?", "The capital of France is Paris."),
-    ("Name three colours.", "zq zq 77 no no no"),
+PROBE_CONVERSATIONS = tuple(
+    [{"role": "user", "content": prompt}, {"role": "assistant", "content": response}]
+    for prompt, response in (
+        ("What is the capital of France?", "The capital of France is Paris."),
+        ("Name three colours.", "zq zq 77 no no no"),
+    )
 )
 """Two conversations that no reward model gives the same output."""
-
-
-def _probe_messages(prompt: str, response: str) -> list[dict[str, str]]:
-    return [{"role": "user", "content": prompt}, {"role": "assistant", "content": response}]
 
 
 class ScalarRoute(msgspec.Struct, frozen=True):
@@ -92,22 +92,53 @@ class ScalarRoute(msgspec.Struct, frozen=True):
         }
 
 
-class _RouteSearch:
-    """One search behind ``endpoint``, for a model that asks with ``key``."""
+class _RoutedWire:
+    """The wire of the route that gives scores, which is found with the first call."""
 
-    def __init__(self, model: ClassifierModel, endpoint: Endpoint, key: str | None) -> None:
-        self._model, self._endpoint, self._key = model, endpoint, key
-        self._url, self._has_template = model.base_urls[0], model.has_template
+    def __init__(self, model: ClassifierModel, key: str | None, connection: Connection) -> None:
+        self._model, self._key, self._connection = model, key, connection
+        self._url, self._encoder = model.base_urls[0], model.encoder
         self._probes = 0
+        self._search: asyncio.Task[tuple[ScalarRoute, ClassifierWire]] | None = None
 
-    async def run(self, chosen: RouteName | None = None) -> ScalarRoute:
-        """The route ``chosen``, else the first that answers with a score.
+    async def request(self, call: ChatCall) -> HttpRequest:
+        return (await self.find())[1].request(call)
+
+    def reply(self, call: ChatCall, response: HttpResponse) -> Reply:
+        if self._search is None:
+            raise RuntimeError("unreachable: found before the request")
+        return self._search.result()[1].reply(call, response)
+
+    async def find(self) -> tuple[ScalarRoute, ClassifierWire]:
+        """The server's route and its wire; one search for all calls that wait.
 
         Raises ``ConfigError`` where no route gives one number a conversation, or the numbers
         cannot be raw outputs; ``GradingFailure`` where the server cannot be asked.
         """
+        if self._search is None:
+            self._search = asyncio.ensure_future(self._find())
+        search = self._search
+        try:
+            return await asyncio.shield(search)
+        except GradingFailure as failure:  # each caller adds to its own metadata
+            if self._search is search:
+                self._search = None
+            raise GradingFailure(failure.kind, str(failure), dict(failure.metadata)) from None
+        except ConfigError as error:
+            raise ConfigError(str(error)) from None
+
+    async def _find(self) -> tuple[ScalarRoute, ClassifierWire]:
+        if self._encoder is not None:
+            await asyncio.to_thread(self._encoder.load)
+        self._probes = 0
+        found = await self._find_route()
+        self._connection.classifiers[self._model.model] = found.facts
+        return found, ClassifierWire(ROUTES[found.route], self._key, encode=self._encoder)
+
+    async def _find_route(self) -> ScalarRoute:
+        """The route that the model names, else the first that answers with a score."""
         problems = []
-        for route in self._candidates(chosen):
+        for route in self._candidates():
             try:
                 scores = await self._probe(route)
             except GradingFailure as failure:
@@ -122,37 +153,34 @@ class _RouteSearch:
                 problems.append(f"{route.path} ({route.server}): {failure}")
             else:
                 return await self._examine(route, scores)
-        remedy = (
-            "Start it with a reward model (vLLM: --runner pooling)."
-            if self._has_template
-            else "Start it with a reward model (vLLM: --runner pooling), and set tokenizer to the "
-            "model's folder for SGLang (its /classify takes token ids)."
-        )
+        remedy = "Start it with a reward model (vLLM: --runner pooling)"
+        if self._encoder is None:
+            remedy += (
+                ", and set tokenizer to the model's folder for SGLang (its /classify takes token "
+                "ids)"
+            )
         raise ConfigError(
             f"base_url: {self._url} has no route for a scalar judge ({'; '.join(problems)}). "
-            f"{remedy}"
+            f"{remedy}."
         )
 
-    def _candidates(self, chosen: RouteName | None) -> list[ClassifierRoute]:
-        if chosen is not None:
-            return [ROUTES[chosen]]
-        if self._has_template:  # a pair of texts would leave the template out without a word
+    def _candidates(self) -> list[ClassifierRoute]:
+        if self._model.route is not None:
+            return [ROUTES[self._model.route]]
+        if self._encoder is not None:  # a pair of texts would leave the template out without a word
             return [route for route in ROUTES.values() if "tokens" in route.forms]
         return [route for route in ROUTES.values() if find_form(route, has_template=False)]
 
     async def _probe(self, route: ClassifierRoute, *, raw: bool = True) -> tuple[float, ...]:
         """The scores of :data:`PROBE_CONVERSATIONS`."""
+        wire, model = ClassifierWire(route, self._key, encode=self._encoder, raw=raw), self._model
         scores = []
-        for prompt, response in PROBE_CONVERSATIONS:
+        for messages in PROBE_CONVERSATIONS:
             self._probes += 1
-            call = ChatCall(
-                model=self._model.model,
-                messages=_probe_messages(prompt, response),
-                sampling=self._model.sampling,
-            )
-            wire = self._model.build_wire(route, self._key, raw=raw)
-            reply = await self._endpoint.ask(call, wire, price=self._model.price, keep=False)
-            scores.append(float(msgspec.json.decode(reply.text)["score"]))
+            call = ChatCall(model=model.model, messages=messages, sampling=model.sampling)
+            endpoint = self._connection.endpoint
+            reply = await endpoint.ask(call, wire, price=model.price, keep=False)
+            scores.append(msgspec.json.decode(reply.text, type=ScalarReading).score)
         return tuple(scores)
 
     async def _examine(self, route: ClassifierRoute, scores: tuple[float, ...]) -> ScalarRoute:
@@ -177,7 +205,7 @@ class _RouteSearch:
                 " and ".join(f"{score:.4g}" for score in scores),
                 _advise_raw(route),
             )
-        form = find_form(route, has_template=self._has_template)
+        form = find_form(route, has_template=self._encoder is not None)
         template = {"tokens": "here", "messages": "server"}.get(form or "", "none")
         if route.name == "judge":
             template = "server"
@@ -223,7 +251,7 @@ class TemplateEncoder:
         self._special = get_special_tokens(tokenizer)
         self._tokenizer = tokenizer
 
-    def __call__(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    def __call__(self, messages: Sequence[Message]) -> list[int]:
         """The token ids of a conversation."""
         self.load()
         turns = convert_to_turns(messages, self._special)
@@ -232,44 +260,6 @@ class TemplateEncoder:
     def _encode_turns(self, pairs: tuple[tuple[str, str], ...]) -> list[int]:
         turns: TextTurns = [{"role": role, "content": content} for role, content in pairs]
         return apply_chat_template(self._tokenizer, turns, reply=False)
-
-
-class _RoutedWire:
-    """The wire of a route that is found with the first call."""
-
-    def __init__(self, model: ClassifierModel, key: str | None) -> None:
-        self._model, self._key = model, key
-        self._search: asyncio.Task[tuple[ScalarRoute, ClassifierWire]] | None = None
-        self.connection: Connection | None = None
-
-    async def find(self) -> tuple[ScalarRoute, ClassifierWire]:
-        """The server's route and its wire; one search for all calls that wait."""
-        if self._search is None:
-            self._search = asyncio.ensure_future(self._find())
-        search = self._search
-        try:
-            return await asyncio.shield(search)
-        except GradingFailure as failure:  # each caller adds to its own metadata
-            if self._search is search:
-                self._search = None
-            raise GradingFailure(failure.kind, str(failure), dict(failure.metadata)) from None
-        except ConfigError as error:
-            raise ConfigError(str(error)) from None
-
-    async def _find(self) -> tuple[ScalarRoute, ClassifierWire]:
-        if self.connection is None:
-            raise RuntimeError("unreachable: set when the model connects")
-        found = await self._model.find_route(self.connection.endpoint, self._key)
-        self.connection.classifiers[self._model.model] = found.facts
-        return found, self._model.build_wire(ROUTES[found.route], self._key)
-
-    async def request(self, call: ChatCall) -> HttpRequest:
-        return (await self.find())[1].request(call)
-
-    def reply(self, call: ChatCall, response: HttpResponse) -> Reply:
-        if self._search is None:
-            raise RuntimeError("unreachable: found before the request")
-        return self._search.result()[1].reply(call, response)
 
 
 class ClassifierModel(HttpChatModel):
@@ -321,7 +311,7 @@ class ClassifierModel(HttpChatModel):
                     f"extra_body.{name}: is not sent to a scalar judge. Leave it out."
                 )
         self.route = route
-        self._encoder = None if tokenizer is None else TemplateEncoder(tokenizer)
+        self.encoder = None if tokenizer is None else TemplateEncoder(tokenizer)
         # Not sent. No chance has a say in a score, so it is kept, and equal calls in flight share
         # one; limits of tokens and money need not reserve a reply.
         self.sampling = {**self.sampling, "temperature": 0.0, "max_tokens": 1}
@@ -330,10 +320,10 @@ class ClassifierModel(HttpChatModel):
         if tokenizer is not None:
             self.sampling["tokenizer"] = compute_model_digest(tokenizer)[:16] or tokenizer
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Metadata:
         state = super().__getstate__()
-        if self._encoder is not None:
-            state["_encoder"] = TemplateEncoder(self._encoder.place)
+        if self.encoder is not None:
+            state["encoder"] = TemplateEncoder(self.encoder.place)
         return state
 
     @staticmethod
@@ -345,19 +335,13 @@ class ClassifierModel(HttpChatModel):
         check_scored_conversation(call)
         return await super().answer(call)
 
-    def _wire(self, key: str | None, *, stream: bool) -> Wire:  # noqa: ARG002  (it has none)
-        return _RoutedWire(self, key)
-
-    async def _connect(self, key: str | None) -> LoopBinding:
-        line = await super()._connect(key)
-        if isinstance(line.plain, _RoutedWire):
-            line.plain.connection = line.connection
-        return line
+    def _make_wires(self, key: str | None, connection: Connection) -> tuple[Wire, None]:
+        return _RoutedWire(self, key, connection), None
 
     async def inspect_server(self) -> tuple[ScalarRoute, list[Reply]]:
         """What was found out about the server, and two replies to one conversation.
 
-        Raises as :meth:`find_route`.
+        Raises as :meth:`_RoutedWire.find`.
         """
         return await (self._inspect() if on_engine() else run_on_engine(self._inspect()))
 
@@ -366,22 +350,4 @@ class ClassifierModel(HttpChatModel):
         if not isinstance(line.plain, _RoutedWire):
             raise ConfigError("wire: a classifier with a wire of its own has no route")
         found, _ = await line.plain.find()
-        messages = _probe_messages(*PROBE_CONVERSATIONS[0])
-        return found, [await self.achat(messages, draw=draw) for draw in (0, 1)]
-
-    @property
-    def has_template(self) -> bool:
-        """Whether conversations go out as token ids."""
-        return self._encoder is not None
-
-    def build_wire(
-        self, route: ClassifierRoute, key: str | None, *, raw: bool = True
-    ) -> ClassifierWire:
-        """The wire of a route, for its raw outputs or not."""
-        return ClassifierWire(route, key, encode=self._encoder, raw=raw)
-
-    async def find_route(self, endpoint: Endpoint, key: str | None = None) -> ScalarRoute:
-        """Ask the server behind ``endpoint``; raises as its :meth:`_RouteSearch.run`."""
-        if self._encoder is not None:
-            await asyncio.to_thread(self._encoder.load)
-        return await _RouteSearch(self, endpoint, key).run(self.route)
+        return found, [await self.achat(PROBE_CONVERSATIONS[0], draw=draw) for draw in (0, 1)]

@@ -36,7 +36,7 @@ from adjudge.installation import install_command
 from adjudge.judges.base import HttpRequest, HttpResponse
 from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings, Price
 from adjudge.judges.models import llama_server
-from adjudge.judges.models.http import OpenAIChatModel
+from adjudge.judges.models.http import LoopBinding, OpenAIChatModel
 from adjudge.judges.models.local_loading import hash_model_file
 from adjudge.judges.models.model_files import MODEL_FILES, fetched_path, find_model_file
 from adjudge.judges.wire.transport import AiohttpTransport
@@ -55,7 +55,7 @@ class ServerSettings:
     context: int
     threads: int
 
-    def __call__(self, *, trust_env: bool) -> EmbeddedTransport:  # noqa: ARG002  (loopback only)
+    def __call__(self) -> EmbeddedTransport:
         """Open what an endpoint sends its calls by; equal settings share the endpoint."""
         return EmbeddedTransport(self)
 
@@ -118,23 +118,18 @@ class _Server:
                 process.stdin.flush()
             address = process.stdout.readline().decode().strip()
             if address:
-                self._accept(address)
+                url = address if "://" in address else f"http://{address}"
+                if not is_loopback(urlsplit(url).hostname or ""):
+                    raise RuntimeError("it does not listen on this machine alone")
+                self.url.set_result(f"{url}/v1")
             status = process.wait()
-        return self._describe_failed_start(status)
-
-    def _accept(self, address: str) -> None:
-        url = address if "://" in address else f"http://{address}"
-        if not is_loopback(urlsplit(url).hostname or ""):
-            raise RuntimeError("it does not listen on this machine alone")
-        self.url.set_result(f"{url}/v1")
-
-    def _describe_failed_start(self, status: int) -> str:
         path = printable(self._settings.path)
         if self._stopped:
             return f"model: llama.cpp's server for {path} was stopped while it started"
         return (
             f"model: llama.cpp cannot load {path} ({_describe_status(status)}){self._quote_log()}. "
-            "Use a GGUF file of a language model; where memory is short, lower slots or max_length."
+            "Use a GGUF file of a language model; where memory is short, lower batch_size or "
+            "max_length."
         )
 
     def describe_end(self) -> str:
@@ -223,7 +218,7 @@ class EmbeddedTransport:
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
-        self._http = AiohttpTransport(trust_env=False)
+        self._http = AiohttpTransport()
 
     async def post(
         self,
@@ -267,35 +262,32 @@ async def _wait_for_url(server: _Server) -> str:
 class EmbeddedChatModel(OpenAIChatModel):
     """A model of llama.cpp as a judge, without a server of the user's.
 
-    ``model``: a name that ``adjudge models fetch`` knows, or the path of a GGUF file. ``slots``
-    (8): how many calls are answered side by side. ``max_length`` (4,096): the tokens of one call,
-    prompt and reply; a prompt that does not fit is ``invalid_input``, never cut. ``threads``: by
-    default the CPUs that this process may use. Sampling, ``features``, ``settings`` and ``cache``
-    as :class:`OpenAIChatModel`; schemas and choice lists bind (by grammar), and log-probabilities
-    are given. It costs nothing.
+    ``model``: a name that ``adjudge models fetch`` knows, or the path of a GGUF file.
+    ``batch_size`` (8): how many calls are answered side by side. ``max_length`` (4,096): the tokens
+    of one call, prompt and reply; a prompt that does not fit is ``invalid_input``, never cut.
+    Sampling, ``features``, ``settings`` and ``cache`` as :class:`OpenAIChatModel`; schemas and
+    choice lists bind (by grammar), and log-probabilities are given. It costs nothing.
 
     The server is started with the first call, in a child process that ends with this one. Judges
-    with the same model, slots, length and threads share it. Replies are cached under the digest of
+    with the same model, batch size and length share it. Replies are cached under the digest of
     the model and ``max_length``, so a cassette replays on any machine; a replay starts nothing.
 
     Raises :class:`~adjudge.errors.ConfigError` for what cannot be meant.
     """
 
     kind = "embedded"
-    slots = 8
+    batch_size = 8
     """How many calls are answered side by side, by default."""
 
     def __init__(
         self,
         model: str | Path,
         *,
-        slots: int = slots,
+        batch_size: int = batch_size,
         max_length: int = 4096,
-        threads: int | None = None,
         settings: EndpointSettings | None = None,
         **options: Any,
     ) -> None:
-        threads = usable_cpus() if threads is None else threads
         for name in ("base_url", "api_key_env", "wire"):
             if options.get(name) is not None:
                 raise ConfigError(f"{name}: an embedded judge has none. Leave it out.")
@@ -306,38 +298,28 @@ class EmbeddedChatModel(OpenAIChatModel):
         options.setdefault("preset", "embedded")
         if options.get("price") is None:
             options["price"] = Price(input=0.0, output=0.0)
-        if settings is None:
-            settings = EndpointSettings(**self.endpoint_defaults(slots))
+        # As many calls are out as are answered side by side, and the others wait here. This machine
+        # may be slow, and a call that waits for its turn has not failed.
+        here = {"max_concurrency": batch_size, "deadline_s": 86_400.0, "hedge": False}
+        given = {} if settings is None else settings.model_dump(exclude_unset=True)
+        settings = EndpointSettings(**here | given)
         super().__init__(
             model if known is not None else self._path.name, settings=settings, **options
         )
         self._known = known
         self.server_settings = ServerSettings(
-            str(self._path), self.model, slots, max_length, threads
+            str(self._path), self.model, batch_size, max_length, usable_cpus()
         )
         self._endpoint_key = replace(
             self._endpoint_key,
             base_urls=("embedded://llama.cpp",),
-            policy=CallPolicy(start_concurrency=slots, resends_silent=False),
+            policy=CallPolicy(start_concurrency=batch_size, resends_silent=False),
             transport=self.server_settings,
             # ``max_length`` cuts replies, and prompts that do not fit fail.
             cache_name=None
             if self._endpoint_key.cache is None
             else f"embedded {self.fingerprint} {max_length}",
         )
-
-    @staticmethod
-    def endpoint_defaults(slots: int) -> dict[str, Any]:
-        """Where :class:`~adjudge.judges.EndpointSettings` are others than for a server elsewhere.
-
-        As many calls are out as there are slots, and the others wait here. This machine may be
-        slow, and a call that waits for its turn has not failed.
-        """
-        return {
-            "max_concurrency": slots,
-            "deadline_s": 86_400.0,
-            "hedge": False,
-        }
 
     @property
     def fingerprint(self) -> str:
@@ -378,7 +360,7 @@ class EmbeddedChatModel(OpenAIChatModel):
     def _key(self) -> None:
         return None  # the server's own, which the transport knows
 
-    async def _connect(self, key: str | None) -> Any:
+    async def _connect(self, key: str | None) -> LoopBinding:
         if not self._replays():
             self.check_machine()
         return await super()._connect(key)

@@ -14,6 +14,7 @@ import os
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
@@ -25,7 +26,14 @@ from pydantic import Field
 from adjudge.config import check_allowed
 from adjudge.config_tables import check_setting
 from adjudge.engine.loop import on_engine, run_on_engine
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
+from adjudge.errors import (
+    ConfigError,
+    ErrorKind,
+    Fields,
+    GradingFailure,
+    JudgeUnavailable,
+    Metadata,
+)
 from adjudge.hosts import is_loopback
 from adjudge.judges.base import (
     ChatCall,
@@ -51,7 +59,7 @@ from adjudge.judges.wire.transport import (
 from adjudge.prompts.fence import PROCESS_KEY
 
 if TYPE_CHECKING:
-    from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.judges.cassette import ReplyCache
 
 _log = logging.getLogger("adjudge")
 _T = TypeVar("_T")
@@ -126,12 +134,12 @@ class HttpChatModel(ChatModel):
     ``settings``: how calls survive; models of one address and key that agree share an endpoint.
     ``cache``: a file for replies (mode ``record``), or a ``ReplyCache``; off unless given.
     ``price``: US dollars per million tokens. ``budget``: a ceiling that several models share.
-    ``trust_env``: use the environment's proxies. ``ca_file``: a PEM file; the server's
-    certificate must come from an authority in it. ``headers``: further headers, and the
-    environment variable of each value. ``wire``: a format of your own, a class that is made
-    with the key (or ``None``) and meets :class:`~adjudge.judges.base.Wire`; it has the features
-    of its attribute ``features``, or none. Everything else (``temperature``, ``max_tokens``,
-    ``seed``, ``top_p``, ``extra_body``, …) is sent with each call, as the server names it.
+    ``ca_file``: a PEM file; the server's certificate must come from an authority in it.
+    ``headers``: further headers, and the environment variable of each value. ``wire``: a format of
+    your own, a class that is made with the key (or ``None``) and meets
+    :class:`~adjudge.judges.base.Wire`; it has the features of its attribute ``features``, or
+    none. Everything else (``temperature``, ``max_tokens``, ``seed``, ``top_p``, ``extra_body``, …)
+    is sent with each call, as the server names it.
 
     Configuration only: picklable, and serves any thread and any event loop. Raises ``ConfigError``
     for what cannot be meant.
@@ -153,7 +161,6 @@ class HttpChatModel(ChatModel):
         settings: EndpointSettings | None = None,
         cache: str | Path | ReplyCache | None = None,
         price: Price | Mapping[str, float] | None = None,
-        trust_env: bool = True,
         ca_file: str | Path | None = None,
         headers: Mapping[str, str] | None = None,
         budget: SpendCeiling | None = None,
@@ -189,36 +196,32 @@ class HttpChatModel(ChatModel):
         # Replies of a provider's own address are kept under its name, whoever recorded them;
         # elsewhere one model name may be many models.
         cache_name = known.name if known.needs_key and urls == (known.base_url,) else urls[0]
+        if wire is not None:
+            cache_name += f" ({_class_path(wire)} {digest_source(wire)[:16]})"
         self._endpoint_key = EndpointKey(
             provider=self.kind if wire is None else _class_path(wire),
             base_urls=urls,
             key_env=env,
             settings=settings,
-            cache=str(Path(cache).expanduser().absolute())
-            if isinstance(cache, str | Path)
-            else cache,
-            cache_name=cache_name
-            if wire is None
-            else f"{cache_name} ({_class_path(wire)} {digest_source(wire)[:16]})",
-            trust_env=trust_env,
-            ca_file=None if ca_file is None else str(Path(ca_file).expanduser().absolute()),
+            cache=_absolute(cache) if isinstance(cache, str | Path) else cache,
+            cache_name=cache_name,
+            ca_file=None if ca_file is None else _absolute(ca_file),
             headers=tuple(check_headers(headers or {}).items()),
             budget=budget,
         )
         if self._endpoint_key.ca_file is not None and not self._replays():
             load_authority(self._endpoint_key.ca_file)
         self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBinding] = WeakKeyDictionary()
-        self._fence_key: bytes | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self.model!r}, base_url={list(self.base_urls)})"
 
-    def __getstate__(self) -> dict[str, Any]:
-        left = ("_lines", "_fence_key")
+    def __getstate__(self) -> Metadata:
+        left = ("_lines", "fence_key")
         return {name: value for name, value in self.__dict__.items() if name not in left}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lines=WeakKeyDictionary(), _fence_key=None)
+    def __setstate__(self, state: Metadata) -> None:
+        self.__dict__.update(state, _lines=WeakKeyDictionary())
 
     @property
     def base_urls(self) -> tuple[str, ...]:
@@ -238,22 +241,17 @@ class HttpChatModel(ChatModel):
             return said
         return f"{said} {_class_path(self._own_wire)} {digest_source(self._own_wire)}"
 
-    @property
+    @cached_property
     def fence_key(self) -> bytes:
         """The key for tags that fence text in prompts; its cassette's, if it has one."""
-        if self._fence_key is None:
-            cache = self._endpoint_key.cache
-            if cache is None:
-                self._fence_key = PROCESS_KEY
-            elif isinstance(cache, str):
-                with contextlib.closing(open_cache(cache)) as opened:
-                    self._fence_key = opened.fence_key
-            else:
-                self._fence_key = cache.fence_key
-        return self._fence_key
+        cache = self._endpoint_key.cache
+        if isinstance(cache, str):
+            with contextlib.closing(open_cache(cache)) as opened:
+                return opened.fence_key
+        return PROCESS_KEY if cache is None else cache.fence_key
 
-    def _wire(self, key: str | None, *, stream: bool) -> Wire:
-        """The wire to speak with."""
+    def _make_wires(self, key: str | None, connection: Connection) -> tuple[Wire, Wire | None]:
+        """The wire to speak with, and the one for streams where that is another."""
         raise NotImplementedError
 
     @staticmethod
@@ -291,7 +289,7 @@ class HttpChatModel(ChatModel):
         """Send a call on the engine's loop."""
         return await (self.ask(call) if on_engine() else run_on_engine(self.ask(call)))
 
-    def merge_sampling(self, sampling: Mapping[str, Any]) -> Mapping[str, Any]:
+    def merge_sampling(self, sampling: Fields) -> Fields:
         """The model's own sampling as fields of the request, and the call's."""
         return {**self.sampling, **flatten_sampling(sampling)}
 
@@ -305,39 +303,33 @@ class HttpChatModel(ChatModel):
         key = None if self._replays() else self._key()
         if line is None or line.key != key or line.connection.closed:
             line = await self._connect(key)
-        connection = line.connection
+        known, is_zero = line.connection.quirks[self.model], call.sampling.get("temperature") == 0
         while True:
-            streams = line.streaming is not None and self.model in connection.stream_only
-            wire = line.streaming if line.streaming is not None and streams else line.plain
-            own = call.sampling.get("temperature") == 0 and self.model in connection.own_temperature
-            if own:
+            sent = frozenset(known)
+            wire = (line.streaming if "stream_only" in sent else None) or line.plain
+            if is_zero and "no_temperature" in sent:
                 wire = _OwnTemperature(wire)
             try:
-                return await connection.endpoint.ask(call, wire, price=self.price)
+                return await line.connection.endpoint.ask(call, wire, price=self.price)
             except GradingFailure as failure:
-                said = failure.metadata
-                if "stream_only" in said and line.streaming is not None and not streams:
-                    connection.stream_only.add(self.model)
-                elif "no_temperature" in said and call.sampling.get("temperature") == 0 and not own:
-                    if self.model not in connection.own_temperature:
-                        _log.warning(
-                            "%s: the judge refuses temperature 0. It is asked without one from now "
-                            "on, so its replies may differ from call to call",
-                            self.model,
-                        )
-                    connection.own_temperature.add(self.model)
-                else:
+                curable = {"stream_only": line.streaming is not None, "no_temperature": is_zero}
+                found = {name for name, can in curable.items() if can and name in failure.metadata}
+                if not found - sent:
                     raise
+                if "no_temperature" in found - known:
+                    _log.warning(
+                        "%s: the judge refuses temperature 0. It is asked without one from now on, "
+                        "so its replies may differ from call to call",
+                        self.model,
+                    )
+                known |= found
 
     async def _connect(self, key: str | None) -> LoopBinding:
         connection = await connect(self._endpoint_key, key)
         connection.models.add(self.model)
-        if self._own_wire is not None:
-            line = LoopBinding(key, connection, _OwnWire(self._own_wire, key), None)
-        else:
-            streaming = None if self.stream or not self.can_stream else self._wire(key, stream=True)
-            line = LoopBinding(key, connection, self._wire(key, stream=self.stream), streaming)
-        self._lines[asyncio.get_running_loop()] = line
+        own, loop = self._own_wire, asyncio.get_running_loop()
+        wires = self._make_wires(key, connection) if own is None else (_OwnWire(own, key), None)
+        line = self._lines[loop] = LoopBinding(key, connection, *wires)
         return line
 
     async def wait_until_reachable(
@@ -421,6 +413,10 @@ async def wait_for_server(
         await asyncio.sleep(min(_PING_EVERY_S, left))
 
 
+def _absolute(path: str | Path) -> str:
+    return str(Path(path).expanduser().absolute())
+
+
 def _class_path(cls: type[Any]) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"
 
@@ -436,10 +432,14 @@ class OpenAIChatModel(HttpChatModel):
 
     kind = "openai"
 
-    def _wire(self, key: str | None, *, stream: bool) -> Wire:
+    def _make_wires(self, key: str | None, connection: Connection) -> tuple[Wire, Wire | None]:  # noqa: ARG002  (for others)
         from adjudge.judges.wire.openai import OpenAIWire  # noqa: PLC0415  (only this format's)
 
-        return OpenAIWire(self._preset, key, features=self.features, stream=stream)
+        plain, streaming = (
+            OpenAIWire(self._preset, key, features=self.features, stream=stream)
+            for stream in (self.stream, True)
+        )
+        return plain, None if self.stream else streaming
 
     @staticmethod
     def _normalize(url: str) -> str:
@@ -463,10 +463,10 @@ class AnthropicChatModel(HttpChatModel):
     kind = "anthropic"
     streams = False
 
-    def _wire(self, key: str | None, *, stream: bool) -> Wire:  # noqa: ARG002  (it has none)
+    def _make_wires(self, key: str | None, connection: Connection) -> tuple[Wire, None]:  # noqa: ARG002  (for others)
         from adjudge.judges.wire.anthropic import AnthropicWire  # noqa: PLC0415  (as above)
 
-        return AnthropicWire(key, features=self.features)
+        return AnthropicWire(key, features=self.features), None
 
     @staticmethod
     def _normalize(url: str) -> str:

@@ -6,14 +6,14 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure
 from adjudge.judges.base import (
     ChatCall,
     ChatModel,
@@ -37,27 +37,25 @@ from adjudge.text import split_thinking
 from adjudge.types import Provenance, Usage
 
 
-class _LocalEngine:
+class _LocalEngine(BatchQueue):
     """One loaded model of this process, and the thread that asks it."""
 
     def __init__(self, wanted: LocalModelSpec) -> None:
+        super().__init__(self._answers, size=wanted.batch_size)
         self._spec = wanted
         self._loaded: LoadedModel | None = None
-        self.batches: BatchQueue[Any, Any] = BatchQueue(self._answers, size=wanted.batch_size)
 
     def load(self) -> LoadedModel:
-        """The model, loaded if need be; in the thread of ``batches``."""
+        """The model, loaded if need be; in the engine's thread."""
         if self._loaded is None:
             self._loaded = load_model(self._spec)
         return self._loaded
 
     def _answers(self, questions: list[Any]) -> Iterator[tuple[int, Any]]:
-        answer: Any = (
-            local_inference.generate_answers
-            if self._spec.task == "chat"
-            else local_inference.score_conversations
-        )
-        yield from answer(self.load(), questions, self._spec.batch_size)
+        size = self._spec.batch_size
+        if self._spec.task == "chat":
+            return local_inference.generate_answers(self.load(), questions, size)
+        return local_inference.score_conversations(self.load(), questions, size)
 
 
 _LocalEngines = dict[LocalModelSpec, _LocalEngine]
@@ -131,17 +129,17 @@ class _LocalModel(ChatModel):
     async def start(self) -> None:
         """Load the model now and not with the first call; raises :class:`ConfigError`."""
         engine = self._engine()
-        await engine.batches.thread.run(engine.load)
+        await engine.thread.run(engine.load)
 
     async def aclose(self) -> None:
         """Let go of the model; the next call loads it again."""
         with _lock:
             engine = _engines.pop(self.spec, None)
         if engine is not None:
-            engine.batches.close()
+            engine.close()
 
     async def _ask(self, question: Any) -> Any:
-        return await asyncio.wrap_future(self._engine().batches.ask(question))
+        return await asyncio.wrap_future(self._engine().ask(question))
 
     def _provenance(self, began: float, read: int, written: int) -> Provenance:
         usage = Usage(input_tokens=read, output_tokens=written, cost_usd=0.0)
@@ -155,7 +153,7 @@ class LocalChatModel(_LocalModel):
     ``model``: a folder, or a name that transformers knows. Calls that come meanwhile are answered
     in batches of ``batch_size``, in a thread of their own; models that name the same one share it.
     ``device`` (the GPU of ``LOCAL_RANK``, else the CPU), ``dtype`` (bfloat16 on a GPU, float32 on
-    a CPU), ``max_length`` (the model's own). Sampling: ``temperature`` (0), ``top_p``, ``top_k``,
+    a CPU), ``max_length`` (the model's own). Sampling: ``temperature`` (0), ``top_p``,
     ``max_tokens`` (512); no ``seed``, since draws depend on the batch.
     ``extra_body = {"chat_template_kwargs": {…}}`` goes to the chat template.
 
@@ -228,7 +226,7 @@ class LocalScalarModel(_LocalModel):
         return found.score
 
 
-def _parse_sampling(sampling: Mapping[str, Any]) -> LocalSampling:
+def _parse_sampling(sampling: Fields) -> LocalSampling:
     """What is given of ``sampling``; ``GradingFailure`` for what is not honoured."""
     given = {name: value for name, value in sampling.items() if value is not None}
     try:

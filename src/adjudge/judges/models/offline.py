@@ -11,16 +11,17 @@ from typing import Any, cast
 
 import msgspec
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.judges.base import ChatCall, ChatModel, Reply, build_text_reply
-from adjudge.judges.cassette.cache import CacheReport, ReplyCache
+from adjudge.judges.cassette import CacheReport, ReplyCache
 from adjudge.judges.presets import ALL_FEATURES, PRESETS, check_features
 from adjudge.messages import content_text
+from adjudge.types import Message
 
-ScriptedReply = str | Reply | ErrorKind | GradingFailure | Mapping[str, Any]
+ScriptedReply = str | Reply | ErrorKind | GradingFailure | Fields
 """A stated reply: text (thinking is parted as ever), a whole reply, a failure, or JSON."""
 
-_Messages = Sequence[Mapping[str, Any]]
+_Messages = Sequence[Message]
 ReplyScript = (
     ScriptedReply
     | Sequence[ScriptedReply]
@@ -141,11 +142,11 @@ class RecordedModel(ChatModel):
         model: str | None = None,
         *,
         provider: str | None = None,
-        sampling: Mapping[str, Any] | None = None,
+        sampling: Fields | None = None,
         features: Iterable[str] | None = None,
     ) -> None:
         self.path = Path(path)
-        self._arguments: dict[str, Any] = {
+        self._arguments: Metadata = {
             "model": model, "provider": provider, "sampling": sampling, "features": features
         }  # fmt: skip
         self._cassette = _open_cassette(self.path)
@@ -212,7 +213,7 @@ def _choose_judge(
     return fitting[0]
 
 
-def _common_sampling(samplings: list[dict[str, Any]]) -> dict[str, Any]:
+def _common_sampling(samplings: list[Metadata]) -> Metadata:
     """The parameters with one value in all of ``samplings``."""
     first, *others = samplings
     return {

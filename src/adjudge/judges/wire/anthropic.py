@@ -6,11 +6,10 @@ Chat messages and content parts in OpenAI's format are rewritten as Anthropic wa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure, Metadata
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, find_ignored_features
 from adjudge.judges.presets import PRESETS
 from adjudge.judges.wire.common import (
@@ -22,18 +21,20 @@ from adjudge.judges.wire.common import (
     malformed_failure,
     parse_token_count,
     parse_usage,
+    part_thinking,
+    refused_failure,
     response_failure,
 )
-from adjudge.text import THINK_OPEN, split_thinking
+from adjudge.text import THINK_OPEN
 from adjudge.types import Usage
 
-ContentBlocks = list[dict[str, Any]]
+ContentBlocks = list[Metadata]
 
 _CACHE_CONTROL = {"type": "ephemeral"}
 _NATIVE_TYPES = frozenset({"image", "document"})
 
 
-def convert_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[ContentBlocks, ContentBlocks]:
+def convert_messages(messages: Sequence[object]) -> tuple[ContentBlocks, ContentBlocks]:
     """``(system blocks, user and assistant turns)``.
 
     ``system`` and ``developer`` messages are lifted out, and the last of their blocks is marked for
@@ -44,8 +45,7 @@ def convert_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[ContentBloc
     system: ContentBlocks = []
     turns: ContentBlocks = []
     for message in messages:
-        role = _get(message, "role")
-        if not isinstance(role, str):
+        if not isinstance(message, Mapping) or not isinstance(role := message.get("role"), str):
             raise GradingFailure(ErrorKind.INVALID_INPUT, "a message must be a mapping with a role")
         if role in ("system", "developer"):
             system += _convert_content(message.get("content"))
@@ -62,11 +62,7 @@ def convert_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[ContentBloc
     return system, turns
 
 
-def _get(mapping: Any, name: str) -> Any:
-    return mapping.get(name) if isinstance(mapping, Mapping) else None
-
-
-def _convert_content(content: Any) -> ContentBlocks:
+def _convert_content(content: object) -> ContentBlocks:
     if content is None:
         return []
     if isinstance(content, str):
@@ -78,11 +74,9 @@ def _convert_content(content: Any) -> ContentBlocks:
     return [block for part in content if (block := _convert_part(part)) is not None]
 
 
-def _convert_part(part: Any) -> dict[str, Any] | None:
-    if isinstance(part, str):
-        return {"type": "text", "text": part} if part else None
+def _convert_part(part: object) -> Metadata | None:
     if not isinstance(part, Mapping):
-        raise GradingFailure(ErrorKind.INVALID_INPUT, "a content part must be text or a mapping")
+        raise GradingFailure(ErrorKind.INVALID_INPUT, "a content part must be a mapping")
     kind = part.get("type")
     if kind == "text":
         return dict(part) if part.get("text") else None
@@ -95,8 +89,8 @@ def _convert_part(part: Any) -> dict[str, Any] | None:
     )
 
 
-def _image_source(image: Any) -> dict[str, str]:
-    url = _get(image, "url") if isinstance(image, Mapping) else image
+def _image_source(image: object) -> dict[str, str]:
+    url = image.get("url") if isinstance(image, Mapping) else image
     if not isinstance(url, str):
         raise GradingFailure(ErrorKind.INVALID_INPUT, "an image part has no URL")
     if url.startswith(("https://", "http://")):
@@ -125,14 +119,14 @@ _UNSENT = frozenset({"seed", "top_logprobs", "n", "stream"})
 
 
 class _Block(msgspec.Struct):
-    type: Any = None
-    text: Any = None
-    thinking: Any = None
+    type: object = None
+    text: object = None
+    thinking: object = None
 
 
 class _Message(ReplyBody):
     content: list[_Block] | None = None
-    stop_reason: Any = None
+    stop_reason: object = None
 
 
 _BOUNDS = frozenset(
@@ -142,7 +136,7 @@ _BOUNDS = frozenset(
 _SCHEMAS_BY_NAME = frozenset({"properties", "$defs", "definitions"})
 
 
-def _without_bounds(schema: Any) -> Any:
+def _without_bounds(schema: object) -> object:
     """``schema`` without the keywords that the API answers with 400, as its own SDK sends it.
 
     ``minItems`` of 0 or 1 stays. What a reply says is checked when it is read.
@@ -151,7 +145,7 @@ def _without_bounds(schema: Any) -> Any:
         return [_without_bounds(part) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
-    kept = {}
+    kept: Metadata = {}
     for key, part in schema.items():
         if key in _SCHEMAS_BY_NAME and isinstance(part, Mapping):
             kept[key] = {name: _without_bounds(one) for name, one in part.items()}
@@ -183,7 +177,7 @@ class AnthropicWire:
 
     def request(self, call: ChatCall) -> HttpRequest:
         """The POST for ``call``; ``GradingFailure(invalid_input)`` for what cannot be sent."""
-        body: dict[str, Any] = {"model": call.model, "max_tokens": DEFAULT_MAX_TOKENS}
+        body: Metadata = {"model": call.model, "max_tokens": DEFAULT_MAX_TOKENS}
         for name, value in call.sampling.items():
             if name not in _UNSENT:
                 body[_RENAMED.get(name, name)] = value
@@ -195,7 +189,9 @@ class AnthropicWire:
         body["messages"] = turns
         if call.schema is not None and "schema" in self._features:
             form = {"type": "json_schema", "schema": _without_bounds(call.schema)}
-            body["output_config"] = {**_as_mapping(body.get("output_config")), "format": form}
+            given = body.get("output_config")
+            own = given if isinstance(given, Mapping) else {}
+            body["output_config"] = {**own, "format": form}
         return HttpRequest(path="/v1/messages", headers=self._headers, body=encode_body(body))
 
     def reply(self, call: ChatCall, response: HttpResponse) -> Reply:
@@ -208,14 +204,8 @@ class AnthropicWire:
         if message.content is None:
             raise malformed_failure(response, "its message has no content")
         if message.stop_reason == "refusal":
-            raise GradingFailure(
-                ErrorKind.REFUSED, "the model refused", {"status": response.status, "headers": {}}
-            )
+            raise refused_failure(response, "the model refused")
         return _build_reply(call, message)
-
-
-def _as_mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _build_reply(call: ChatCall, message: _Message) -> Reply:
@@ -225,8 +215,7 @@ def _build_reply(call: ChatCall, message: _Message) -> Reply:
         b.thinking for b in blocks if b.type == "thinking" and isinstance(b.thinking, str)
     )
     if text.lstrip().startswith(THINK_OPEN):
-        text, inline = split_thinking(text)
-        thought = f"{thought}\n{inline}" if thought else inline
+        text, thought = part_thinking(text, thought)
     stop = message.stop_reason if isinstance(message.stop_reason, str) else None
     finish = _FINISH.get(stop, stop) if stop is not None else None
     usage = _parse_usage(message.usage)
@@ -240,7 +229,7 @@ def _build_reply(call: ChatCall, message: _Message) -> Reply:
     )
 
 
-def _parse_usage(raw: Any) -> Usage | None:
+def _parse_usage(raw: object) -> Usage | None:
     counts = raw if isinstance(raw, dict) else {}
     cached, written = (
         parse_token_count(counts.get(f"cache_{done}_input_tokens")) or 0

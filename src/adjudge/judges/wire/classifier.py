@@ -17,12 +17,12 @@ A response without exactly one finite number is a failure, never a number.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import msgspec
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure, Metadata
 from adjudge.judges.base import (
     ChatCall,
     HttpRequest,
@@ -43,11 +43,11 @@ from adjudge.judges.wire.common import (
     response_failure,
 )
 from adjudge.prompts.fence import break_token_patterns
-from adjudge.types import Usage
+from adjudge.types import Message, Usage
 
 InputForm = Literal["messages", "tokens", "pair"]
 
-TokenEncoder = Callable[[Sequence[Mapping[str, Any]]], list[int]]
+TokenEncoder = Callable[[Sequence[Message]], list[int]]
 """A conversation's token ids, as the judge's own chat template writes it."""
 
 
@@ -97,7 +97,7 @@ class _Body(ReplyBody):
     data: list[_Item] | None = None
     embedding: _Row | None = None
     score: float | msgspec.UnsetType | None = msgspec.UNSET
-    meta_info: Any = None
+    meta_info: object = None
 
     @property
     def values(self) -> Sequence[float | None] | None:
@@ -156,7 +156,7 @@ class ClassifierWire:
 
     def request(self, call: ChatCall) -> HttpRequest:
         """The POST for ``call``; ``GradingFailure`` for a conversation that cannot be sent."""
-        body: dict[str, Any] = {
+        body: Metadata = {
             name: value for name, value in call.sampling.items() if name not in UNSENT
         }
         if self.route.name != "judge":
@@ -166,7 +166,7 @@ class ClassifierWire:
         body |= self._conversation(call.messages)
         return HttpRequest(path=self.route.path, headers=self._headers, body=encode_body(body))
 
-    def _conversation(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _conversation(self, messages: Sequence[Message]) -> Metadata:
         if self._encode is not None and self._form == "tokens":
             ids = self._encode(messages)
             return {"input_ids" if self.route.name == "sglang" else "input": ids}
@@ -253,7 +253,7 @@ def _service_failure(response: HttpResponse) -> GradingFailure | None:
         error = msgspec.json.decode(response.body, type=_ServiceFailure).error
     except (ValueError, RecursionError):
         return None
-    metadata: dict[str, Any] = response_failure(response).metadata
+    metadata: Metadata = response_failure(response).metadata
     if error.local:
         metadata["local"] = True
     return GradingFailure(error.kind, f"the service's judge failed: {error.message}", metadata)

@@ -32,12 +32,13 @@ import time
 from collections.abc import Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.judges.base import HttpRequest, HttpResponse, Reply
+from adjudge.text import split_thinking
 from adjudge.types import Usage
 
 _encoder = msgspec.json.Encoder()
@@ -46,9 +47,9 @@ _encoder = msgspec.json.Encoder()
 class ReplyBody(msgspec.Struct):
     """What bodies of all formats may have."""
 
-    model: Any = None
-    usage: Any = None
-    error: Any = None
+    model: object = None
+    usage: object = None
+    error: object = None
 
 
 _Form = TypeVar("_Form", bound=ReplyBody)
@@ -60,7 +61,7 @@ def build_headers(key: str | None) -> dict[str, str]:
     return {"content-type": "application/json", "user-agent": "adjudge", **own}
 
 
-def encode_body(body: Mapping[str, Any]) -> bytes:
+def encode_body(body: Fields) -> bytes:
     """``body`` as JSON; ``GradingFailure(invalid_input)`` for what JSON or UTF-8 cannot hold."""
     try:
         return _encoder.encode(body)
@@ -73,7 +74,7 @@ def encode_body(body: Mapping[str, Any]) -> bytes:
     raise GradingFailure(ErrorKind.INVALID_INPUT, f"the call cannot be sent: {problem}")
 
 
-def parse_token_count(value: Any) -> int | None:
+def parse_token_count(value: object) -> int | None:
     """A token count as servers write it; ``None`` for what is none (negative, text, NaN, …)."""
     if type(value) is int:
         return value if value >= 0 else None
@@ -85,48 +86,26 @@ def parse_token_count(value: Any) -> int | None:
 _QUOTE = 200
 _READ = 600
 
-_MONEY_NAMES = (
-    "insufficient_quota",
-    "billing",
-    "arrearage",
-    "freetieronly",
-    "insufficient_balance",
+_MONEY_NAME = re.compile("insufficient_quota|billing|arrearage|freetieronly|insufficient_balance")
+_MONEY = re.compile(
+    r"""exceeded\ your\ current\ quota | credit\ balance | insufficient\ (?:balance|credits)
+      | free\ allocated\ quota | spend\ limit | api\ usage\ limits""",
+    re.VERBOSE,
 )
-_MONEY_PHRASES = (
-    "exceeded your current quota",
-    "credit balance",
-    "insufficient balance",
-    "insufficient credits",
-    "free allocated quota",
-    "spend limit",
-    "api usage limits",
+_CONTENT_NAME = re.compile(
+    r"""content_(?:filter|policy) | data_?inspection_?failed | moderation | invalid_prompt
+      | prohibited_content | responsibleaipolicyviolation""",
+    re.VERBOSE,
 )
-_CONTENT_NAMES = (
-    "content_filter",
-    "content_policy",
-    "data_inspection_failed",
-    "datainspectionfailed",
-    "moderation",
-    "invalid_prompt",
-    "prohibited_content",
-    "responsibleaipolicyviolation",
+_CONTENT = re.compile(
+    r"""content\ (?:management|filtering)\ policy | usage\ policy | moderation | flagged
+      | (?:due\ to\ safety | safety\ system) | (?:prompt|content)\ was\ blocked""",
+    re.VERBOSE,
 )
-_CONTENT_PHRASES = (
-    "content management policy",
-    "content filtering policy",
-    "usage policy",
-    "moderation",
-    "flagged",
-    "safety system",
-    "due to safety",
-    "prompt was blocked",
-    "content was blocked",
-)
+_ACCOUNT = re.compile("account|organization|api key")
+"""An account may be flagged or blocked as well: then the request is not what is objected to."""
 _MODERATED = ("reasons", "flagged_input")
 """What OpenRouter has in the metadata of an error when its moderator objects."""
-_ACCOUNT_PHRASES = ("account", "organization", "api key")
-"""An account may be flagged or blocked as well: then the request is not what is objected to."""
-_PARAMETER_CODES = ("unsupported_parameter", "unsupported_value", "unknown_parameter", "extra_f")
 _PARAMETER = r"""(?:
     response_format | response_schema | (?:json_)?schema | json_object | structured_outputs?
   | grammar | guided_\w+ | output_config | generation_?config | temperature | (?:top|min)_?[pka]
@@ -134,7 +113,10 @@ _PARAMETER = r"""(?:
   | stream(?:_options)? | reasoning(?:_\w+)? | (?:enable_)?thinking | chat_template_kwargs
   | verbosity | tool_choice
 )(?!\w)"""
-_NAMED_PARAMETER = re.compile(rf"(?:^|[\s.]){_PARAMETER}", re.VERBOSE)
+_NAMED_PARAMETER = re.compile(
+    rf"unsupported_(?:parameter|value) | unknown_parameter | extra_f | (?:^|[\s.]){_PARAMETER}",
+    re.VERBOSE,
+)
 _COMPLAINT = re.compile(
     rf"""(?:[\w.\ ]{{0,40}}(?:error|exception|request)\W+){{0,2}}\W*(?:the\ |this\ )?  # who says it
     (?: (?:(?:unsupported|invalid|unknown|unexpected|provided|value|parameter|schema|for|in)\W+)*
@@ -158,14 +140,10 @@ _LENGTH = re.compile(r"context[ _](?:length|window|size)|input|prompt|messages")
 """Where a text exceeds a limit, servers also name the parameter that is left less room."""
 _MEDIA_PHRASE = "input is not supported"
 """What llama.cpp says, with status 500, of an image for a model that reads text only."""
-_STREAM_PHRASES = (
-    "only support stream",
-    "only supports stream",
-    "enable the stream parameter",
-    "for non-streaming calls",
-    "must be streamed",
+_STREAMS_ONLY = re.compile(
+    "only supports? stream|enable the stream parameter|for non-streaming calls|must be streamed"
 )
-_ECHOES = ("'input':", '"input":', "input_value=", "'messages':", '"messages":')
+_ECHO = re.compile(r"""['"](?:input|messages)['"]:|input_value=""")
 _LIMIT_HEADERS = ("retry-after", "x-ratelimit-", "anthropic-ratelimit-", "x-should-retry")
 # A request that is too long or malformed, as a candidate may have made it.
 _ABOUT_ONE_REQUEST = (400, 413, 422)
@@ -233,7 +211,7 @@ class ProviderError(msgspec.Struct, frozen=True):
     moderated: bool = False
 
 
-def parse_provider_error(data: Any) -> ProviderError | None:
+def parse_provider_error(data: object) -> ProviderError | None:
     """The complaint in a decoded JSON body; ``None`` when there is none."""
     if not isinstance(data, dict):
         return None
@@ -262,7 +240,7 @@ def response_failure(response: HttpResponse) -> GradingFailure:
     if kind is ErrorKind.INVALID_INPUT and response.status in _ABOUT_ONE_REQUEST:
         metadata["suspect"] = True
     said = complaint.message.lower()
-    if response.status in (400, 422) and any(phrase in said for phrase in _STREAM_PHRASES):
+    if response.status in (400, 422) and _STREAMS_ONLY.search(said):
         metadata["stream_only"] = True
     if response.status in (400, 422) and "temperature" in f"{said} {complaint.names}":
         metadata["no_temperature"] = True
@@ -272,7 +250,7 @@ def response_failure(response: HttpResponse) -> GradingFailure:
     return GradingFailure(kind, what + _quote_error(complaint), metadata)
 
 
-def error_body_failure(response: HttpResponse, data: Any) -> GradingFailure:
+def error_body_failure(response: HttpResponse, data: object) -> GradingFailure:
     """The failure that an error inside a 2xx response, or inside a stream, stands for."""
     complaint = parse_provider_error(data) or ProviderError()
     names = complaint.names.split()
@@ -313,7 +291,7 @@ def _decoder_of(form: type[_Form]) -> msgspec.json.Decoder[_Form]:
 
 
 def parse_usage(
-    raw: Any, sent: str, received: str, cached: int | None, *, apart: int = 0
+    raw: object, sent: str, received: str, cached: int | None, *, apart: int = 0
 ) -> Usage | None:
     """The token counts that ``raw`` has under these names; ``None`` where it has neither.
 
@@ -328,6 +306,17 @@ def parse_usage(
     return Usage(
         input_tokens=total, output_tokens=writes or 0, cached_tokens=min(cached or 0, total)
     )
+
+
+def refused_failure(response: HttpResponse, why: str) -> GradingFailure:
+    """The failure of a complete reply that the model or a filter withheld."""
+    return GradingFailure(ErrorKind.REFUSED, why, {"status": response.status, "headers": {}})
+
+
+def part_thinking(text: str, thought: str) -> tuple[str, str]:
+    """Text and reasoning; what a text thinks inline is added to a ``thought`` of its own field."""
+    text, inline = split_thinking(text)
+    return text, f"{thought}\n{inline}" if thought and inline else thought or inline
 
 
 def cut_failure(response: HttpResponse, *, streamed: bool = False) -> GradingFailure:
@@ -371,14 +360,14 @@ def _is_about_money(complaint: ProviderError) -> bool:
         return False
     if "retry in" in said:  # Gemini says "current quota" of a limit a minute, too
         return False
-    return _contains_any(_MONEY_NAMES, complaint.names) or _contains_any(_MONEY_PHRASES, said)
+    return bool(_MONEY_NAME.search(complaint.names) or _MONEY.search(said))
 
 
 def _is_about_content(complaint: ProviderError) -> bool:
-    if complaint.moderated or _contains_any(_CONTENT_NAMES, complaint.names):
+    if complaint.moderated or _CONTENT_NAME.search(complaint.names):
         return True
     said = complaint.message.lower()
-    return _contains_any(_CONTENT_PHRASES, said) and not _contains_any(_ACCOUNT_PHRASES, said)
+    return bool(_CONTENT.search(said) and not _ACCOUNT.search(said))
 
 
 def _is_about_parameter(complaint: ProviderError) -> bool:
@@ -386,27 +375,22 @@ def _is_about_parameter(complaint: ProviderError) -> bool:
     said, names = complaint.message.lower(), complaint.names
     if "messages" in names or ("token" in said and _LENGTH.search(said)):
         return False
-    named = _contains_any(_PARAMETER_CODES, names) or _NAMED_PARAMETER.search(names)
-    return bool(named or _COMPLAINT.match(said))
+    return bool(_NAMED_PARAMETER.search(names) or _COMPLAINT.match(said))
 
 
-def _contains_any(needles: tuple[str, ...], text: str) -> bool:
-    return any(needle in text for needle in needles)
-
-
-def _decode_json(body: bytes) -> Any:
+def _decode_json(body: bytes) -> object:
     try:
         return msgspec.json.decode(body)
     except (ValueError, RecursionError):
         return None
 
 
-def _error_names(error: Mapping[str, Any]) -> str:
+def _error_names(error: Fields) -> str:
     values = (error.get(key) for key in ("type", "code", "param"))
     return " ".join(str(v)[:80].lower() for v in values if isinstance(v, str | int))
 
 
-def _is_moderated(error: Mapping[str, Any]) -> bool:
+def _is_moderated(error: Fields) -> bool:
     metadata = error.get("metadata")
     return isinstance(metadata, dict) and any(metadata.get(key) for key in _MODERATED)
 
@@ -415,9 +399,7 @@ def _own_text(message: object) -> str:
     """The message as far as the server speaks itself, before it echoes its input."""
     if not isinstance(message, str):
         return ""
-    message = message[:_READ]
-    ends = [at for echo in _ECHOES if (at := message.find(echo)) >= 0]
-    return message[: min(ends)] if ends else message
+    return _ECHO.split(message[:_READ])[0]
 
 
 def _quote_error(complaint: ProviderError) -> str:
@@ -429,7 +411,7 @@ def _quote_error(complaint: ProviderError) -> str:
     return f": {words[:_QUOTE]}…" if len(words) > _QUOTE else f": {words}"
 
 
-def _failure_metadata(response: HttpResponse) -> dict[str, Any]:
+def _failure_metadata(response: HttpResponse) -> Metadata:
     """The status, and those headers that say when to come back."""
     limits = {
         name: value[:100]

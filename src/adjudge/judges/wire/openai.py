@@ -7,11 +7,10 @@ are server-sent events, which are cut into their messages here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import Fields, Metadata
 from adjudge.judges.base import (
     ChatCall,
     HttpRequest,
@@ -30,9 +29,11 @@ from adjudge.judges.wire.common import (
     malformed_failure,
     parse_token_count,
     parse_usage,
+    part_thinking,
+    refused_failure,
     response_failure,
 )
-from adjudge.text import THINK_OPEN, split_thinking
+from adjudge.text import THINK_OPEN
 from adjudge.types import Usage
 
 STREAM_END = b"[DONE]"
@@ -83,17 +84,17 @@ _ABORTED_REASONS = ("error", "abort", "aborted")
 
 
 class _Message(msgspec.Struct):
-    content: Any = None
-    reasoning_content: Any = None
-    reasoning: Any = None
-    refusal: Any = None
+    content: object = None
+    reasoning_content: object = None
+    reasoning: object = None
+    refusal: object = None
 
 
 class _Choice(msgspec.Struct):
     message: _Message | None = None
     delta: _Message | None = None
-    finish_reason: Any = None
-    index: Any = 0
+    finish_reason: object = None
+    index: object = 0
     logprobs: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -171,12 +172,13 @@ def _join_stream(response: HttpResponse) -> _Body:
     return whole
 
 
-def _merge_pieces(pieces: list[Any]) -> Any:
+def _merge_pieces(pieces: list[object]) -> object:
     """The pieces of one field; a plain text when all are, else a list of parts."""
     pieces = [piece for piece in pieces if piece]
-    if all(type(piece) is str for piece in pieces):
-        return "".join(pieces)
-    parts: list[Any] = []
+    texts = [piece for piece in pieces if isinstance(piece, str)]
+    if len(texts) == len(pieces):
+        return "".join(texts)
+    parts: list[object] = []
     for piece in pieces:
         parts += piece if isinstance(piece, list) else [piece]
     return parts
@@ -193,7 +195,7 @@ def _build_reply(call: ChatCall, response: HttpResponse, body: _Body) -> Reply:
     text, reasoning, refused = _message_texts(message)
     if refused or finish == "content_filter":
         why = "the model refused" if refused else "the provider's content filter withheld the reply"
-        raise GradingFailure(ErrorKind.REFUSED, why, {"status": response.status, "headers": {}})
+        raise refused_failure(response, why)
     if finish in _ABORTED_REASONS:
         raise malformed_failure(response, f"generation broke off (finish reason {finish!r})")
     logprobs = _token_logprobs(choice.logprobs, call) if call.logprobs else None
@@ -223,12 +225,11 @@ def _message_texts(message: _Message) -> tuple[str, str, bool]:
     text = _part_texts(content)
     # Where the server parts them itself, a tag in the text is only a mention of one.
     if "think>" in text and (not thought or text.lstrip().startswith(THINK_OPEN)):
-        text, inline = split_thinking(text)
-        thought = f"{thought}\n{inline}" if thought and inline else thought or inline
+        text, thought = part_thinking(text, thought)
     return text, thought, refused
 
 
-def _part_texts(content: Any) -> str:
+def _part_texts(content: object) -> str:
     """The text of a string, of a content part, or of a list of either; '' for anything else."""
     if isinstance(content, str):
         return content
@@ -240,7 +241,7 @@ def _part_texts(content: Any) -> str:
     return ""
 
 
-def _parse_usage(raw: Any) -> Usage | None:
+def _parse_usage(raw: object) -> Usage | None:
     if not isinstance(raw, dict):
         return None
     details = raw.get("prompt_tokens_details")
@@ -316,7 +317,7 @@ class OpenAIWire:
 
     def request(self, call: ChatCall) -> HttpRequest:
         """The POST for ``call``; ``GradingFailure(invalid_input)`` for what cannot be sent."""
-        body: dict[str, Any] = {**call.sampling, "model": call.model, "messages": call.messages}
+        body: Metadata = {**call.sampling, "model": call.model, "messages": call.messages}
         if call.seed_step and type(seed := body.get("seed")) is int:
             body["seed"] = seed + call.seed_step
         if call.schema is not None and "schema" in self._features:
@@ -338,14 +339,12 @@ class OpenAIWire:
             body=encode_body(body),
         )
 
-    def _response_format(self, schema: Mapping[str, Any]) -> msgspec.Raw:
+    def _response_format(self, schema: Fields) -> msgspec.Raw:
         """The encoded form of a schema, kept for the next call: judges ask with few schemas."""
         encoded = encode_body(schema)
         form = self._formats.get(encoded)
         if form is None:
-            if self._max_reason is not None:
-                schema = _bound_reasons(schema, self._max_reason)
-            form = msgspec.Raw(encode_body(_response_format(schema)))
+            form = msgspec.Raw(encode_body(_response_format(schema, self._max_reason)))
             if len(self._formats) < _MAX_CACHED_SCHEMAS:
                 self._formats[encoded] = form
         return form
@@ -357,16 +356,17 @@ class OpenAIWire:
         return parse_completion(call, response, streamed=self._stream)
 
 
-def _response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _response_format(schema: Fields, max_reason: int | None) -> Metadata:
     name = schema.get("title")
     if not (isinstance(name, str) and name.isascii() and name.isidentifier() and len(name) <= 64):
         name = "verdict"
     # Strict mode is answered with 400 unless every object in the schema is closed.
-    form = {"name": name, "schema": schema, "strict": _is_closed_schema(schema)}
+    bound = schema if max_reason is None else _bound_reasons(schema, max_reason)
+    form = {"name": name, "schema": bound, "strict": _is_closed_schema(schema)}
     return {"type": "json_schema", "json_schema": form}
 
 
-def _bound_reasons(schema: Any, most: int) -> Any:
+def _bound_reasons(schema: object, most: int) -> object:
     """``schema`` with at most ``most`` characters for each ``reason`` that has no bound."""
     if isinstance(schema, list | tuple):
         return [_bound_reasons(part, most) for part in schema]
@@ -378,7 +378,7 @@ def _bound_reasons(schema: Any, most: int) -> Any:
     return bound
 
 
-def _is_closed_schema(schema: Any) -> bool:
+def _is_closed_schema(schema: object) -> bool:
     """Whether every object in ``schema`` forbids further keys and requires all of its own."""
     if isinstance(schema, list | tuple):
         return all(_is_closed_schema(part) for part in schema)
@@ -393,7 +393,7 @@ def _is_closed_schema(schema: Any) -> bool:
     return all(_is_closed_schema(part) for part in schema.values())
 
 
-def _choice_list(field: str, choices: Sequence[str]) -> Any:
+def _choice_list(field: str, choices: Sequence[str]) -> object:
     if field == "structured_outputs":
         return {"choice": list(choices)}
     if field == "grammar":

@@ -72,23 +72,21 @@ class AiohttpTransport:
     No limit of its own on connections (``Endpoint`` limits calls), no cookies, no redirects, so
     that no key follows one. TLS verifies against the system's store, or against the certificates
     of ``ca_file`` alone. ``headers``: the variables of further headers, read at every request; a
-    server that repeats a value does not get it past here. ``trust_env`` (true) takes proxies from
-    ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY`` once per address, and never for this machine's
-    own addresses; ``.netrc`` is not read. A connection on which something arrived unasked is
-    not used again, so that no reply reaches another request.
+    server that repeats a value does not get it past here. Proxies are those of
+    ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY``, read once per address, and none for this
+    machine's own addresses; ``.netrc`` is not read. A connection on which something arrived unasked
+    is not used again, so that no reply reaches another request.
 
-    >>> transport = AiohttpTransport(trust_env=False)
+    >>> transport = AiohttpTransport()
     """
 
     def __init__(
         self,
         *,
-        trust_env: bool = True,
         max_body_bytes: int = MAX_BODY_BYTES,
         ca_file: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._trust_env = trust_env
         self._context = None if ca_file is None else load_authority(ca_file)
         self._variables = dict(headers or {})
         self._max_body_bytes = max_body_bytes
@@ -177,7 +175,7 @@ class AiohttpTransport:
     def _target(self, base_url: str, path: str) -> tuple[yarl.URL, yarl.URL | None]:
         """Where a request goes, and through which proxy."""
         url = yarl.URL(base_url.rstrip("/") + path)
-        proxy = _proxy_for(url) if self._trust_env else None
+        proxy = _proxy_for(url)
         if len(self._targets) < 1024:  # addresses come from configuration, so there are few
             self._targets[base_url, path] = url, proxy
         return url, proxy
@@ -291,28 +289,29 @@ def read_url_from_environment() -> str | None:
         raise ConfigError(str(error).replace("base_url:", "OPENAI_BASE_URL:", 1)) from None
 
 
+_CAUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
+    ((aiohttp.ServerTimeoutError, TimeoutError), "connecting timed out"),
+    ((aiohttp.ClientConnectorCertificateError, aiohttp.ClientSSLError), "TLS failed ({})"),
+    (aiohttp.ClientConnectorDNSError, "the host name was not found"),
+    ((aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError),
+     "the proxy could not be used"),
+    (aiohttp.ServerDisconnectedError, "the server closed the connection without a response"),
+    (aiohttp.ClientResponseError, "the response was no HTTP"),
+    (Exception, "the connection broke ({})"),
+)  # fmt: skip
+"""What an error means, the first that fits, with the place for its name."""
+
+
 def _connection_failure(error: Exception, base_url: str) -> GradingFailure:
     """``connection``, in words that name address and cause and quote nothing of the request.
 
     ``sent`` in the metadata is false where nothing was sent, since nobody listens there.
     """
-    if isinstance(error, aiohttp.ServerTimeoutError | TimeoutError):
-        why = "connecting timed out"
-    elif isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
-        why = f"TLS failed ({type(error).__name__})"
-    elif isinstance(error, aiohttp.ClientConnectorDNSError):
-        why = "the host name was not found"
-    elif isinstance(error, aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError):
-        why = "the proxy could not be used"
-    elif isinstance(error, aiohttp.ClientConnectorError):
+    why = next(words for kinds, words in _CAUSES if isinstance(error, kinds))
+    if why is _CAUSES[-1][1] and isinstance(error, aiohttp.ClientConnectorError):
         why = f"connecting failed ({error.os_error.strerror or type(error.os_error).__name__})"
         if isinstance(error.os_error, ConnectionRefusedError):
             why = "connection refused; is the server running?"
-    elif isinstance(error, aiohttp.ServerDisconnectedError):
-        why = "the server closed the connection without a response"
-    elif isinstance(error, aiohttp.ClientResponseError):
-        why = "the response was no HTTP"
-    else:
-        why = f"the connection broke ({type(error).__name__})"
     metadata = {"sent": False} if isinstance(error, _BEFORE_SENDING) else {}
-    return GradingFailure(ErrorKind.CONNECTION, f"no response from {base_url}: {why}", metadata)
+    said = f"no response from {base_url}: {why.format(type(error).__name__)}"
+    return GradingFailure(ErrorKind.CONNECTION, said, metadata)

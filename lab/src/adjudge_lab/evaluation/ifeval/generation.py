@@ -35,7 +35,7 @@ from adjudge.text import split_thinking
 from adjudge_lab.evaluation.responses import OnReply, ReplyKey, ask_model
 from adjudge_lab.evaluation.targets import PolicyTarget, connect_endpoint
 
-_IN_FLIGHT = {"endpoint": 32, "embedded": EmbeddedChatModel.slots}
+_IN_FLIGHT = {"endpoint": 32, "embedded": EmbeddedChatModel.batch_size}
 _BATCH = 16
 
 
