@@ -52,13 +52,15 @@ class Tally:
         self.failures: Counter[str] = Counter()
         self.asks: Counter[str] = Counter()
 
-    def add(self, other: Tally) -> None:
-        """Count what another process counted, too."""
-        self.done += other.done
-        self.cost_usd += other.cost_usd
-        self.note = self.note or other.note
-        self.failures.update(other.failures)  # adds, negative numbers included
-        self.asks.update(other.asks)
+    def replace(self, before: Tally, now: Tally) -> None:
+        """Count what another process has counted by ``now``, of which ``before`` is in here."""
+        self.done += now.done - before.done
+        self.cost_usd += now.cost_usd - before.cost_usd
+        self.note = now.note
+        self.failures.update(now.failures)  # adds, negative numbers included
+        self.failures.subtract(before.failures)
+        self.asks.update(now.asks)
+        self.asks.subtract(before.asks)
 
     def withdraw(self, failed: GraderError) -> None:
         """Take back a failure that is about to be asked again."""

@@ -19,7 +19,7 @@ import msgspec
 from adjudge.checks.summary import list_warnings
 from adjudge.datasets.files import FileRow, find_files
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError, RolloutError, RunFolderError
+from adjudge.errors import RolloutError, RunFolderError
 from adjudge.files import atomic_write
 from adjudge.judges.endpoint.connections import own_calls
 from adjudge.rewards.chain import RewardChecks
@@ -29,7 +29,7 @@ from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
-from adjudge.runs.job import GradedRow, GradedRun, GradingJob, RolloutGrader, encode_row
+from adjudge.runs.job import WINDOW, GradedRow, GradedRun, GradingJob, RolloutGrader, encode_row
 from adjudge.runs.page_rows import ReportRows
 from adjudge.runs.spending import FolderSpending
 from adjudge.runs.summary import DrawTotals, GradingTotals, RewardedSample, RunObserver, SampleFacts
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("adjudge")
 
-_WINDOW = 4096
 _MOST_INDEXED = 200_000
 """Of a run with more samples none is in full: finding the worst would take longer than reading."""
 _FIRST = 20
@@ -112,7 +111,7 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
         tally.total = counted.sizes.total() * function.answers_per_sample
         asker: RolloutGrader = function
         if job.engine is not None:
-            asker = job.engine.grade_with(job, function, _journal_on_disk(journal), tally)
+            asker = opened.enter_context(job.engine.grade_with(job, function, journal, tally))
         names, total = [entry.name for entry in job.spec.graders], counted.sizes.total()
         totals, page = GradingTotals(job.spec, graders, started), ReportRows(names, total)
         observers: list[RunObserver] = [totals, page, spending]
@@ -240,12 +239,6 @@ def _digest_rows(rows: Sequence[FileRow]) -> str:
     return f"sha256 {digest.hexdigest()[:16]}"
 
 
-def _journal_on_disk(journal: Journal | None) -> Journal:
-    if journal is None:
-        raise ConfigError("engine: needs a run folder for its journal. Give one.")
-    return journal
-
-
 def _rewarded_samples(
     job: GradingJob,
     asker: RolloutGrader,
@@ -315,7 +308,7 @@ def count_samples(job: GradingJob) -> CountedSamples:
     for sample in reader:
         sizes[report.add(sample)] += 1
         columns.update(sample.extra)
-        if len(first) <= _WINDOW:
+        if len(first) <= WINDOW:
             first.append(sample)
     report.add_files(reader)
     if not report.samples:
@@ -327,7 +320,7 @@ def count_samples(job: GradingJob) -> CountedSamples:
         )
     if job.on_input is not None:
         job.on_input(report)
-    samples = first if len(first) <= _WINDOW else reader
+    samples = first if len(first) <= WINDOW else reader
     return CountedSamples(samples, sizes, reader, report, columns)
 
 
@@ -344,14 +337,14 @@ def _grade_windows(
     samples: list[Sample] = []
     facts: list[SampleFacts] = []
     open_groups: set[str] = set()
-    left = counted.sizes
+    left, window = counted.sizes, WINDOW if job.engine is None else job.engine.window
     for sample in counted.samples:
         group = counted.groups.name(sample)
         left[group] -= 1
         open_groups.add(group) if left[group] else open_groups.discard(group)
         samples.append(sample)
         facts.append(SampleFacts.of(sample, group))
-        if len(samples) >= _WINDOW and not (asker.needs_whole_groups and open_groups):
+        if len(samples) >= window and not (asker.needs_whole_groups and open_groups):
             yield _grade_window(job, asker, samples, facts, keeper)
             samples, facts = [], []
     if samples:

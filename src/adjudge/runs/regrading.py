@@ -8,8 +8,9 @@ grade`` asks them, and all the rest (report, summary, resuming) is ``adjudge gra
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from adjudge.config import compare_settings, flatten, format_setting
 from adjudge.errors import ErrorKind, RunFolderError
@@ -21,7 +22,7 @@ from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.rollouts.samples import compute_rollout_key
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
-from adjudge.runs.job import GradingJob, RolloutGrader, select_entries
+from adjudge.runs.job import WINDOW, GradingJob, RolloutGrader, select_entries
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.types import (
     GradedSample,
@@ -115,15 +116,18 @@ class RecordedAnswers:
     One goes once through the rollouts, in their order.
     """
 
+    window: ClassVar[int] = WINDOW
+
     def __init__(self, records: RunRecords, plan: RegradingPlan) -> None:
         self._path, self._recorded = records.path, set(plan.recorded)
         self._plan = plan
         self._from_rows = records.is_training
         self._rows: Iterator[RunRecord] = iter(() if records.is_training else records)
 
+    @contextmanager
     def grade_with(
-        self, job: GradingJob, function: SpecRewardFunction, journal: Journal, tally: Tally
-    ) -> RolloutGrader:
+        self, job: GradingJob, function: SpecRewardFunction, journal: Journal | None, tally: Tally
+    ) -> Iterator[RolloutGrader]:
         """See :class:`.GradingEngine`."""
         self._function, self._tally = function, tally
         self._entries = function.spec.graders
@@ -138,7 +142,7 @@ class RecordedAnswers:
                 listener=function.listener,
                 columns=function.columns,
             )
-        return self
+        yield self
 
     def endpoints(self) -> list[dict[str, Any]]:
         """No calls are made elsewhere."""
