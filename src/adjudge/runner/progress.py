@@ -43,9 +43,9 @@ class Tally:
     judges by why they were made (:data:`~adjudge.judges.asking.AskReason`).
     """
 
-    def __init__(self, total: int | None = None, done: int = 0) -> None:
+    def __init__(self, total: int | None = None) -> None:
         self.total = total
-        self.done = done
+        self.done = 0
         self.resumed = 0
         self.note = ""
         self.cost_usd = 0.0
