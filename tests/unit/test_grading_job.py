@@ -145,7 +145,7 @@ def test_a_window_of_whole_groups_ends_with_its_last_group(
             return list(samples)
 
     given = job(tmp_path, sorted(rows(18, 6), key=lambda row: row["group"]))
-    windows = grading._grade_windows(given, Asker(), grading.count_samples(given))
+    windows = grading._grade_windows(given, Asker(), grading.count_samples(given), None)
     assert [len(window) for window in windows] == [6, 6, 6]
     assert sizes == [(6, 2)] * 3
 

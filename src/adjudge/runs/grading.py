@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from adjudge.checks.summary import list_warnings
-from adjudge.datasets.files import FileRow, find_files
+from adjudge.datasets.files import find_files
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import RolloutError, RunFolderError
 from adjudge.files import atomic_write
@@ -126,11 +126,11 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
             samples = RunSamples(folder.path, "grade", folder.facts)
         kept: list[GradedRow] = []
         rewarded = _rewarded_samples(job, asker, function, counted, keeper)
-        rows = _observe(rewarded, observers, kept if keep_rows else None)
+        lines = _observe(rewarded, observers, kept if keep_rows else None, samples)
         if folder is None:
-            deque(rows, maxlen=0)
+            deque(lines, maxlen=0)
         else:
-            atomic_write(folder.path / "rewards.jsonl", _encode_rows(rows, samples))
+            atomic_write(folder.path / "rewards.jsonl", lines)
         tally.note = "writing summary and report"
         summary: dict[str, Any] = {"transcripts": None}
         for one in observers:
@@ -139,7 +139,7 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
         summary["groups"]["source"] = counted.report.group_source
         summary |= _run_facts(job, folder, tally, counted)
         shown = page.chosen(), totals, samples
-        run = GradedRun(kept, summary, counted.reader.broken, job.folder, shown)
+        run = GradedRun(kept, summary, counted.reader.broken, job.folder, _page=shown)
         if folder is not None:
             folder.write_json("summary.json", summary)
             run.report(folder.path / "report.html")
@@ -150,25 +150,18 @@ def _observe(
     samples: Iterable[RewardedSample],
     observers: Sequence[RunObserver],
     kept: list[GradedRow] | None,
-) -> Iterator[tuple[RewardedSample, GradedRow]]:
-    """Each sample with its row, once all observers have seen the sample."""
+    index: RunSamples | None,
+) -> Iterator[bytes]:
+    """The lines of ``rewards.jsonl``, each once all observers have seen its sample."""
     for one in samples:
         for observer in observers:
             observer.on_sample(one)
         row = GradedRow.of(one)
         if kept is not None:
             kept.append(row)
-        yield one, row
-
-
-def _encode_rows(
-    rows: Iterable[tuple[RewardedSample, GradedRow]], samples: RunSamples | None
-) -> Iterator[bytes]:
-    """The lines of ``rewards.jsonl``, each noted in the index of ``samples``."""
-    for one, row in rows:
         line = encode_row(row)
-        if samples is not None:
-            samples.add(one, len(line))
+        if index is not None:
+            index.add(one, len(line))
         yield line
 
 
@@ -202,7 +195,10 @@ def _open_folder(job: GradingJob, path: Path, graders: Mapping[str, Any]) -> Run
         "settings": describe_settings(job.spec, graders),  # for `adjudge diff`
     }
     if job.rows is not None:  # what is in memory is known by its content
-        facts["inputs"] = [f"{job.rows_of}, {_digest_rows(job.rows)}"]
+        digest = hashlib.sha256()
+        for _, row in job.rows:
+            digest.update(encode_json(row, lambda value: type(value).__name__) + b"\n")
+        facts["inputs"] = [f"{job.rows_of}, sha256 {digest.hexdigest()[:16]}"]
     return RunFolder(path, facts, SPEC_IDENTITY, outputs=("report.html",), journal=JOURNAL_FILE)
 
 
@@ -232,13 +228,6 @@ def _open_keeper(
     )
 
 
-def _digest_rows(rows: Sequence[FileRow]) -> str:
-    digest = hashlib.sha256()
-    for _, row in rows:
-        digest.update(encode_json(row, lambda value: type(value).__name__) + b"\n")
-    return f"sha256 {digest.hexdigest()[:16]}"
-
-
 def _rewarded_samples(
     job: GradingJob,
     asker: RolloutGrader,
@@ -250,20 +239,20 @@ def _rewarded_samples(
     found = RewardChecks()
     order: deque[int] = deque()
     done: dict[int, RewardedSample] = {}
-    open_groups: dict[str, list[_Judged]] = {}
+    open_groups: dict[str, list[tuple[SampleFacts, GradedSample]]] = {}
     left = counted.sizes
     for window in _grade_windows(job, asker, counted, keeper):
-        for one in window:
-            order.append(one.facts.index)
-            open_groups.setdefault(one.facts.group, []).append(one)
-        closed = [group for group in {one.facts.group: None for one in window} if not left[group]]
+        for facts, one in window:
+            order.append(facts.index)
+            open_groups.setdefault(facts.group, []).append((facts, one))
+        closed = [group for group in {facts.group: None for facts, _ in window} if not left[group]]
         whole = [one for group in closed for one in open_groups.pop(group)]
-        whole.sort(key=lambda one: one.facts.index)
-        judged = [one.judged for one in whole]
+        whole.sort(key=lambda one: one[0].index)
+        judged = [one for _, one in whole]
         results = function.reward(judged, found=found)
         draws = function.draw_values(judged) if function.draws > 1 else repeat(())
-        for one, result, drawn in zip(whole, results, draws, strict=False):
-            done[one.facts.index] = RewardedSample(*one, result, drawn)
+        for (facts, one), result, drawn in zip(whole, results, draws, strict=False):
+            done[facts.index] = RewardedSample(facts, one, result, drawn)
         while order and order[0] in done:
             yield done.pop(order.popleft())
     if order or any(left.values()):
@@ -272,13 +261,6 @@ def _rewarded_samples(
             "Run the same command again when nothing writes to it; what was graded is kept."
         )
     function.check_rewards(found)
-
-
-class _Judged(NamedTuple):
-    """A sample that is graded, and has no reward yet."""
-
-    facts: SampleFacts
-    judged: GradedSample
 
 
 @dataclass
@@ -328,8 +310,8 @@ def _grade_windows(
     job: GradingJob,
     asker: RolloutGrader,
     counted: CountedSamples,
-    keeper: TranscriptKeeper | None = None,
-) -> Iterator[list[_Judged]]:
+    keeper: TranscriptKeeper | None,
+) -> Iterator[list[tuple[SampleFacts, GradedSample]]]:
     """Graded samples, a window at a time.
 
     Where a grader compares the samples of a group, a window ends with the last group it has.
@@ -357,13 +339,13 @@ def _grade_window(
     samples: Sequence[Sample],
     facts: Sequence[SampleFacts],
     keeper: TranscriptKeeper | None,
-) -> list[_Judged]:
+) -> list[tuple[SampleFacts, GradedSample]]:
     if keeper is not None:
         keeper.begin_window(samples, (one.group for one in facts))
     judged = run_blocking(asker.grade(samples, [one.group for one in facts], step=0))
     if job.cassette is not None:
         job.cassette.keep_failures()
-    return list(map(_Judged, facts, judged))
+    return list(zip(facts, judged, strict=True))
 
 
 def read_first_samples(job: GradingJob, most: int) -> tuple[list[Sample], list[str], int]:

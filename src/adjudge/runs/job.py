@@ -264,8 +264,8 @@ class GradedRun:
     summary: Mapping[str, Any]
     broken: Sequence[BrokenInputRow] = ()
     folder: Path | None = None
-    _page: tuple[Sequence[ReportRow], GradingTotals | None, RunSamples | None] = field(
-        default=((), None, None), repr=False
+    _page: tuple[Sequence[ReportRow], GradingTotals, RunSamples | None] = field(
+        kw_only=True, repr=False
     )
 
     @property

@@ -6,8 +6,7 @@ whatever the samples hold, and the choice is the same whenever the same results 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, zip_longest
 from typing import Self
 
@@ -185,33 +184,3 @@ def _cut_texts(row: ReportRow) -> ReportRow:
 def cut_text(text: str, most: int = _MESSAGE_CHARS) -> str:
     """The beginning of ``text``, with a mark where it goes on."""
     return text if len(text) <= most else f"{text[:most]} …"
-
-
-class ReportSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of all samples, from which the charts are drawn; one entry a sample each.
-
-    ``scores``: a sequence a grader. ``unevaluable``: how many samples a grader had nothing to
-    judge in.
-    """
-
-    reward: Sequence[float | None]
-    scores: Sequence[Sequence[float | None]]
-    outcomes: Sequence[float | None]
-    groups: Sequence[Hashable]
-    unevaluable: int
-
-    @classmethod
-    def of_rows(cls, rows: Sequence[ReportRow], graders: int) -> Self:
-        """Those of a page that has all samples in its table."""
-        return cls(
-            reward=[present_finite(row.reward) for row in rows],
-            scores=[[present_finite(row.scores[g]) for row in rows] for g in range(graders)],
-            outcomes=[present_finite(row.env_reward) for row in rows],
-            groups=[row.group for row in rows],
-            unevaluable=sum(not all(row.evaluable) for row in rows),
-        )
-
-
-def present_finite(value: float | None) -> float | None:
-    """``value``; ``None`` for NaN and infinities, which a page cannot show."""
-    return value if value is not None and math.isfinite(value) else None

@@ -30,7 +30,7 @@ from adjudge.report.page import (
     render_page,
     render_prose,
 )
-from adjudge.runs.page_rows import CHOICE, ReportRow, ReportSeries, cut_text, present_finite
+from adjudge.runs.page_rows import CHOICE, ReportRow, cut_text
 from adjudge.runs.report.sections import (
     ScoreSeries,
     facts_list,
@@ -61,18 +61,17 @@ def write_grading_report(
     path: Path,
     summary: Mapping[str, Any],
     rows: Sequence[ReportRow],
-    series: ReportSeries | GradingTotals | None = None,
+    series: GradingTotals,
     stories: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``report.html`` of a run to ``path``, UTF-8, in one piece.
 
     ``summary`` is the run's ``summary.json``; its ``graders`` are in the order of the rows'
     scores. Parts that it lacks are left out of the page. ``rows``: the samples of the table, all or
-    those that :class:`ReportRows` chose, of which one page at a time is drawn; with fewer rows
-    than samples, ``series`` has the numbers of all. ``stories`` are the samples in full.
+    those that :class:`ReportRows` chose, of which one page at a time is drawn; ``series`` has the
+    numbers of all. ``stories`` are the samples in full.
     """
     names = list(summary.get("graders") or {})
-    series = series or ReportSeries.of_rows(rows, len(names))
     html = render_page(
         "Grading report",
         facts_list(summary),
@@ -87,7 +86,7 @@ def write_grading_report(
 
 def _sections(
     summary: Mapping[str, Any],
-    series: ReportSeries | GradingTotals,
+    series: GradingTotals,
     shown: int,
     stories: Mapping[str, Any],
 ) -> list[Section]:
@@ -102,31 +101,24 @@ def _sections(
         findings=findings_list(summary),
         forest=forest_table(summary),
     )
+    count, total = len(stories.get("samples") or ()), summary.get("samples") or 0
+    in_full = {
+        "count": format_integer(count),
+        "total": format_integer(total),
+        "choice": "all" if count >= total else STORY_CHOICE,
+    }
     return [
         Section("agreement", "What a GRPO group sees", agreement, "Agreement"),
         Section("graders", "Reward and graders", grader_panels(summary, reward, scores), "Graders"),
         Section("missing", "Missing rewards", missing_tables(summary), "Missing"),
         noise_section(summary),
         judge_calls_section(summary),
-        Section("story", "", _in_full(summary, stories), "In full"),
+        Section(
+            "story", "", count and render_prose(_PACKAGE, "stories.html", **in_full), "In full"
+        ),
         Section("samples", "Samples", _samples(summary, shown), "Samples"),
         notes_section(_PACKAGE),
     ]
-
-
-def _in_full(summary: Mapping[str, Any], stories: Mapping[str, Any]) -> SafeHtml | None:
-    """The place of the samples in full; nothing where the page has none."""
-    if not (count := len(stories.get("samples") or ())):
-        return None
-    total = summary.get("samples") or 0
-    choice = "all" if count >= total else STORY_CHOICE
-    return render_prose(
-        _PACKAGE,
-        "stories.html",
-        count=format_integer(count),
-        total=format_integer(total),
-        choice=choice,
-    )
 
 
 def _samples(summary: Mapping[str, Any], shown: int) -> list[SafeHtml | str]:
@@ -180,13 +172,13 @@ def _deduplicate_texts(values: Sequence[str]) -> dict[str, Any]:
 
 def _six_digits(value: float | None) -> float | None:
     """Six significant digits: the page shows three decimals, ``rewards.jsonl`` has them all."""
-    return None if (finite := present_finite(value)) is None else float(f"{finite:.6g}")
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 
 # --- samples in full ------------------------------------------------------------------------------
 
 
-def choose_stories(run: RunSamples, *, most: int = MAX_STORIES) -> dict[str, Any]:
+def choose_stories(run: RunSamples) -> dict[str, Any]:
     """What the page of a finished grading run has of its samples in full.
 
     ``samples`` by link, as the live page gets them; ``disagreements``: the worst.
@@ -194,7 +186,7 @@ def choose_stories(run: RunSamples, *, most: int = MAX_STORIES) -> dict[str, Any
     worst = list_disagreements(run)
     left, samples = MAX_STORY_BYTES, dict[str, Any]()
     for row in _choose_rows(run.rollouts, [one["row"] for one in worst["worst"]]):
-        if len(samples) == most:
+        if len(samples) == MAX_STORIES:
             break
         try:
             found = describe_sample(run, row)
