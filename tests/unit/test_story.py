@@ -11,7 +11,7 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
 from adjudge.runs.samples import describe_sample
-from adjudge.runs.story import GraderFacts, StoryTeller
+from adjudge.runs.story import GraderFacts, tell_story
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.types import Sample
 
@@ -19,8 +19,8 @@ CRITERIA = [{"criterion": "Names a dose", "points": 3}, {"criterion": "Says when
 
 
 def _tell(details: dict[str, Any], **facts: Any) -> dict[str, Any]:
-    teller = StoryTeller({"g": GraderFacts(name="g", **facts)})
-    [found] = teller.tell({"index": 0, "details": {"g": details}})["graders"]
+    graders = {"g": GraderFacts(name="g", **facts)}
+    [found] = tell_story(graders, {"index": 0, "details": {"g": details}})["graders"]
     return dict(found)
 
 
@@ -147,11 +147,11 @@ def test_instructions_and_tests_are_criteria_and_members_are_votes() -> None:
 
 
 def test_a_rubric_that_the_sample_brought_and_one_that_is_none() -> None:
-    teller = StoryTeller({"g": GraderFacts(name="g", rubric_field="r")})
+    graders = {"g": GraderFacts(name="g", rubric_field="r")}
     row = {"details": {"g": {"score": 1.0, "metadata": {"criteria": {"1": {"met": True}}}}}}
     for brought, text in ((["Names a dose"], "Names a dose"), (7, ""), ({"criteria": 1}, "")):
         sample = Sample(response="x", extra={"r": brought})
-        [told] = teller.tell(row, sample=sample)["graders"]
+        [told] = tell_story(graders, row, sample=sample)["graders"]
         assert [one["text"] for one in told["criteria"]] == [text]
 
 
@@ -159,5 +159,5 @@ def test_whatever_stands_in_a_row_is_json_for_a_browser() -> None:
     hostile: list[Any] = [None, 3, "<script>", [1], {"score": math.nan, "metadata": [2**80]}]
     for said in hostile:
         row = {"index": 2**80, "details": {"g": said, "events": said}, "messages": [said, "x"]}
-        told = StoryTeller({}).tell(row)
+        told = tell_story({}, row)
         assert json.loads(json.dumps(told, allow_nan=False)) == told

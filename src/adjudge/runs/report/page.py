@@ -102,20 +102,20 @@ def _sections(
         forest=forest_table(summary),
     )
     count, total = len(stories.get("samples") or ()), summary.get("samples") or 0
-    in_full = {
-        "count": format_integer(count),
-        "total": format_integer(total),
-        "choice": "all" if count >= total else STORY_CHOICE,
-    }
+    in_full = render_prose(
+        _PACKAGE,
+        "stories.html",
+        count=format_integer(count),
+        total=format_integer(total),
+        choice="all" if count >= total else STORY_CHOICE,
+    )
     return [
         Section("agreement", "What a GRPO group sees", agreement, "Agreement"),
         Section("graders", "Reward and graders", grader_panels(summary, reward, scores), "Graders"),
         Section("missing", "Missing rewards", missing_tables(summary), "Missing"),
         noise_section(summary),
         judge_calls_section(summary),
-        Section(
-            "story", "", count and render_prose(_PACKAGE, "stories.html", **in_full), "In full"
-        ),
+        Section("story", "", count and in_full, "In full"),
         Section("samples", "Samples", _samples(summary, shown), "Samples"),
         notes_section(_PACKAGE),
     ]
