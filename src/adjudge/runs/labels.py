@@ -33,6 +33,7 @@ import msgspec
 
 from adjudge.errors import RunFolderError
 from adjudge.files import warn_damaged_lines
+from adjudge.runs.sample_index import RolloutIndex
 from adjudge.stats import snap_ties
 from adjudge.text import encode_json
 
@@ -221,16 +222,6 @@ _decoder = msgspec.json.Decoder(Label)
 # --- the queue ------------------------------------------------------------------------------------
 
 
-class QueueSample(NamedTuple):
-    """What the queue must know of a sample; ``row`` is its place in the run's file."""
-
-    row: int
-    step: int
-    sample_index: int
-    group: int
-    reward: float | None
-
-
 class QueueEntry(NamedTuple):
     """A sample to be labelled, why, and the row of the one that it nearly ties with."""
 
@@ -240,18 +231,22 @@ class QueueEntry(NamedTuple):
 
 
 def build_queue(
-    samples: Sequence[QueueSample], disputed: Sequence[int] = (), *, seed: int = 0
+    rollouts: RolloutIndex, disputed: Sequence[int] = (), *, seed: int = 0
 ) -> list[QueueEntry]:
-    """All samples that have a reward, once each at most: the most useful first.
+    """All samples of a run that have a reward, once each at most: the most useful first.
 
     ``disputed``: the rows that the run disagrees with itself about
     (:func:`~adjudge.runs.sample_index.find_disagreements`), the worst first.
     Reasons alternate by :data:`QUEUE_SHARES`; where one has no samples left, the others go on. Of
     the half that is not random only samples with a reason are in the queue.
     """
-    judged = [one for one in samples if one.reward is not None]
-    order = {one.row: _hash_place(one, seed) for one in judged}
-    pool = sorted((one.row for one in judged if order[one.row] & 1), key=order.__getitem__)
+    order: dict[int, int] = {}
+    for row, reward in enumerate(rollouts.reward):
+        if not math.isnan(reward):
+            step = rollouts.groups[rollouts.group_of[row]].step
+            place = f"{seed}/{step}/{rollouts.places[row]}".encode()
+            order[row] = int.from_bytes(blake2b(place, digest_size=8).digest())
+    pool = sorted((row for row in order if order[row] & 1), key=order.__getitem__)
     streams: dict[QueueReason, Iterator[QueueEntry]] = {
         "random": (QueueEntry(row, "random") for row in pool),
         "disagreement": (
@@ -259,23 +254,20 @@ def build_queue(
         ),
         "near tie": (
             QueueEntry(row, "near tie", other)
-            for row, other in _near_ties(judged)
+            for row, other in _near_ties(rollouts)
             if not order[row] & 1
         ),
     }
     return list(_interleave(streams))
 
 
-def _near_ties(samples: Sequence[QueueSample]) -> Iterator[tuple[int, int]]:
+def _near_ties(rollouts: RolloutIndex) -> Iterator[tuple[int, int]]:
     """Two samples of a group with rewards next to each other, the closest first; equal ones not."""
-    groups: dict[int, list[tuple[float, int]]] = {}
-    for one in samples:
-        if one.reward is not None:
-            groups.setdefault(one.group, []).append((one.reward, one.row))
     gaps = []
-    for members in groups.values():
-        rewards = snap_ties([reward for reward, _ in members])
-        ranked = sorted(zip(rewards, (row for _, row in members), strict=True))
+    for group in rollouts.groups:
+        rows = [row for row in group.rows if not math.isnan(rollouts.reward[row])]
+        rewards = snap_ties([rollouts.reward[row] for row in rows])
+        ranked = sorted(zip(rewards, rows, strict=True))
         gaps += [(high - low, row, other) for (low, other), (high, row) in pairwise(ranked)]
     for gap, row, other in sorted(gaps):
         if gap > 0:
@@ -293,8 +285,3 @@ def _interleave(streams: dict[QueueReason, Iterator[QueueEntry]]) -> Iterator[Qu
             else:
                 used.add(entry.row)
                 yield entry
-
-
-def _hash_place(one: QueueSample, seed: int) -> int:
-    digest = blake2b(f"{seed}/{one.step}/{one.sample_index}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest)

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -18,15 +18,13 @@ from adjudge.errors import RolloutError, RunFolderError
 from adjudge.files import iter_rows, warn_damaged_lines
 from adjudge.rollouts.samples import SampleReader, compute_rollout_key, sample_from_row
 from adjudge.runs.folder import read_json_object
+from adjudge.runs.sample_index import RowIndex, SampleRow
 from adjudge.runs.transcripts import FILE as TRANSCRIPTS_FILE
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.types import Sample
 
 _GRADED, _TRAINED = "rewards.jsonl", "rollouts.jsonl"
 _SCORE = "_score"
-
-RowIndex = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-"""The number of a row as JSON holds it exactly; another one is no run's."""
 
 _log = logging.getLogger("adjudge")
 
@@ -35,13 +33,6 @@ RECORDER_FILE = "recorder.jsonl"
 
 STOP_FILE = "stop.json"
 """What ``adjudge watch --stop`` leaves in a recorded run: the run ends before its next step."""
-
-
-class MissingReason(msgspec.Struct, frozen=True):
-    """Why a reward is missing: the kind of the failure, and its message."""
-
-    kind: str = "missing"
-    message: str = ""
 
 
 class RecorderRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +51,7 @@ class RecorderRow(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+class RunRecord(SampleRow, frozen=True, kw_only=True):
     """One sample of a run: a row of ``rewards.jsonl`` or ``rollouts.jsonl``.
 
     ``index`` counts the samples of the run (of a step, in a training run); ``key`` is what was
@@ -72,15 +63,10 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     index: RowIndex
-    group: str | int | None = None
     reward: float | None
-    missing: MissingReason | None = None
-    env_reward: float | None = None
     key: str = ""
     where: str = ""
-    step: int | None = None
-    advantage: float | None = None
-    reward_info: dict[str, float | None] = {}
+    reward_info: dict[str, float | None] = msgspec.field(default_factory=dict)
     details: dict[str, Any] | None = None
     messages: list[dict[str, Any]] | None = None
     prompt: str | None = None

@@ -112,24 +112,27 @@ def compare_advantages(
 
 MAX_SCORES = 48
 _MAX_STEP = 2**53
+RowIndex = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""The number of a row as JSON holds it exactly; another one is no run's."""
 _MAX_KINDS = 200
 _ABSENT = math.nan
 
 
-class MissingKind(msgspec.Struct):
-    """Why a reward is missing."""
+class MissingReason(msgspec.Struct, frozen=True):
+    """Why a reward is missing: the kind of the failure, and its message."""
 
     kind: str = "missing"
+    message: str = ""
 
 
-class SampleRow(msgspec.Struct):
+class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     """What the index takes from a row of either file; the rest is passed over unread."""
 
     step: Annotated[int, msgspec.Meta(ge=-_MAX_STEP, le=_MAX_STEP)] | None = None
-    index: Annotated[int, msgspec.Meta(ge=0, le=_MAX_STEP)] | None = None
+    index: RowIndex | None = None
     group: str | int | None = None
     reward: float | None = None
-    missing: MissingKind | None = None
+    missing: MissingReason | None = None
     env_reward: float | None = None
     advantage: float | None = None
     reward_info: dict[str, float | None] | None = None
@@ -407,9 +410,9 @@ def _pair_entries(
         ranks = zip(group_step(first, "rank"), group_step(second, "rank"), strict=True)
         for at, ((place, a, b), (rank, its_rank)) in enumerate(zip(entries, ranks, strict=True)):
             if rank is not None and its_rank is not None and abs(rank - its_rank) >= LEAST:
-                a, b = (
+                mine, its = (
                     (value - low) / (high - low) if high > low else 0.5
                     for value, (low, high) in zip((a, b), scales, strict=True)
                 )
                 sides = ((one, first, at), (other, second, at))
-                yield _Entry(-abs(rank - its_rank), -abs(a - b), place, sides)
+                yield _Entry(-abs(rank - its_rank), -abs(mine - its), place, sides)

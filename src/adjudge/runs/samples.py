@@ -30,7 +30,7 @@ from adjudge.runs.sample_index import (
     MOST,
     AdvantageComparison,
     Disagreements,
-    MissingKind,
+    MissingReason,
     RolloutIndex,
     SampleRow,
     drawable_number,
@@ -95,7 +95,7 @@ class RunSamples:
             index=facts.index,
             group=facts.group,
             reward=result.score,
-            missing=MissingKind(str(result.missing.kind)) if result.missing else None,
+            missing=MissingReason(str(result.missing.kind)) if result.missing else None,
             env_reward=facts.env_reward,
             reward_info=result.reward_info,
         )
@@ -268,15 +268,14 @@ def list_disagreements(run: RunSamples) -> dict[str, Any]:
                 **one._asdict(),
                 "row": one.place,
                 "link": sample_link(run, one.place),
-                "name": name_sample(run, one.place),
+                "name": _name(run, one.place),
             }
             for one in found.worst
         ],
     }
 
 
-def name_sample(run: RunSamples, row: int) -> str:
-    """What a heading calls a sample."""
+def _name(run: RunSamples, row: int) -> str:
     rollouts = run.rollouts
     group = rollouts.groups[rollouts.group_of[row]]
     step = f", step {group.step}" if run.kind == "train" else ""

@@ -23,7 +23,6 @@ from adjudge.runs.labels import (
     LabelLog,
     QueueEntry,
     QueueReason,
-    QueueSample,
     build_queue,
     check_author,
     select_current,
@@ -133,7 +132,9 @@ class LabelDesk:
                 raise RequestRefused(400, "over: must be another sample of the same group")
             over = {"preferred_over": other["key"], "over_index": other["index"]}
         said = {name: getattr(asked, name) for name in _TAKEN_OVER}
-        judged = self._judge_score(asked.row, asked.grader)
+        judged = present_number(self.reading.rollouts.reward[asked.row])
+        if asked.grader is not None:
+            judged = self.reading.rollouts.score(f"{asked.grader}{SCORE}", asked.row)
         try:
             return Label(**stamp_label(), **place, **over, **said, judge_score=judged)
         except ValueError as error:
@@ -166,12 +167,6 @@ class LabelDesk:
             "step": group.step if self.reading.kind == "train" else None,
             "group": group.name,
         }
-
-    def _judge_score(self, row: int, grader: str | None) -> float | None:
-        rollouts = self.reading.rollouts
-        if grader is None:
-            return present_number(rollouts.reward[row])
-        return rollouts.score(f"{grader}{SCORE}", row)
 
     def _parse_author(self, name: str | None) -> str:
         try:
@@ -233,19 +228,8 @@ class LabelDesk:
         rollouts = self.reading.rollouts
         version = (self.reading.generation, len(rollouts))
         if version != self._queue_of:
-            self._queue = build_queue(
-                [
-                    QueueSample(
-                        row,
-                        rollouts.groups[rollouts.group_of[row]].step,
-                        rollouts.places[row],
-                        rollouts.group_of[row],
-                        present_number(rollouts.reward[row]),
-                    )
-                    for row in range(len(rollouts))
-                ],
-                [one.place for one in find_run_disagreements(self.reading, most=None).worst],
-            )
+            disputed = find_run_disagreements(self.reading, most=None).worst
+            self._queue = build_queue(rollouts, [one.place for one in disputed])
             self._queue_of = version
         return self._queue
 
