@@ -9,6 +9,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -55,7 +56,7 @@ def test_what_is_kept_comes_back_as_it_was(
     call = JudgeCall(
         messages=[message], schema=extras, reply=reply, error=text, usage=Usage(input_tokens=2)
     )
-    with TranscriptStore(None) as store:
+    with TemporaryDirectory() as folder, TranscriptStore(Path(folder)) as store:
         store.add_sample(3, sample)
         store.add_calls([3, 4], "g", [call])
         assert store.read_sample(3) == sample
@@ -335,11 +336,12 @@ def test_a_file_that_cannot_be_used_ends_no_grading(
 
 
 def test_two_questions_with_one_reply_are_both_kept_and_what_is_huge_is_not(
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transcripts, "_MOST_BYTES", 10_000)
     asked = [[{"role": "user", "content": text}] for text in ("one", "two", "three" * 9999)]
-    with TranscriptStore(None) as store:
+    with TranscriptStore(tmp_path) as store:
         store.add_calls(0, "g", [JudgeCall(messages=messages, reply="4") for messages in asked])
         store.add_sample(0, Sample(original_index=0, response="x" * 20_000))
         assert [call.messages for call in store.read_calls(0)["g"]] == asked[:2]

@@ -227,9 +227,9 @@ class _ClusterGrader:
         async for reference in worker.grade.options(num_returns="streaming").remote(*asked):
             said: WorkerReport = pickle.loads(await reference)  # noqa: S301  (our own worker's words)
             part.known += said.answers
-            for key, grader, draw, data in said.answers if self._journal is not None else ():
-                self._journal.put(key, grader, draw, _RESULTS.decode(data))
-            if said.answers and self._journal is not None:
+            if self._journal is not None:
+                for key, grader, draw, data in said.answers:
+                    self._journal.put(key, grader, draw, _RESULTS.decode(data))
                 self._journal.flush()
             self._tally.replace(part.counts, said.counts)
             part.counts, part.judged = said.counts, said.judged

@@ -239,8 +239,10 @@ def _panel(
     facts: list[tuple[str, object]] = []
     for name in counts:
         count = found.get(name.replace(" ", "_"))
-        share = None if count is None else small(format_percent(count, total))
-        facts.append((name, "–" if share is None else [f"{format_integer(count)} ", share]))
+        share: object = "–"
+        if count is not None:
+            share = [f"{format_integer(count)} ", small(format_percent(count, total))]
+        facts.append((name, share))
     facts += [
         ("mean", format_number(found.get("mean"))),
         ("std", format_number(found.get("std"))),

@@ -342,9 +342,8 @@ def list_groups(
 
 
 def _matches_filter(rollouts: RolloutIndex, one: int, show: str) -> bool:
-    return {
-        "all": lambda: True,
-        "missing": lambda: one in rollouts.missing,
-        "turned": lambda: bool(rollouts.turned(one)),
-        "flat": lambda: std(present_rewards(rollouts, one)) == 0,
-    }[show]()
+    if show == "missing":
+        return one in rollouts.missing
+    if show == "turned":
+        return bool(rollouts.turned(one))
+    return show == "all" or std(present_rewards(rollouts, one)) == 0
