@@ -225,15 +225,10 @@ class Progress:
 
     def __enter__(self) -> Self:
         if self._show and self._shown.enter_context(only_reporter()):
-            self._shown.enter_context(self._make_reporter())
+            is_terminal = sys.stderr is not None and sys.stderr.isatty()
+            lines = _TerminalLine if is_terminal else ProgressLines
+            self._shown.enter_context((_NotebookBar if in_notebook() else lines)(self._read))
         return self
-
-    def _make_reporter(self) -> ProgressLines:
-        if in_notebook():
-            return _NotebookBar(self._read)
-        if sys.stderr is not None and sys.stderr.isatty():
-            return _TerminalLine(self._read)
-        return ProgressLines(self._read)
 
     def __exit__(self, *_: object) -> None:
         self._shown.close()
