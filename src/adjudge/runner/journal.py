@@ -215,7 +215,7 @@ class Journal:
 
         def kept_lines() -> Iterator[bytes]:
             nonlocal count
-            for number, line in iter_lines(self.path):
+            for _, line in iter_lines(self.path):
                 with suppress(msgspec.MsgspecError, UnicodeDecodeError):
                     row = _line.decode(line)
                     if row.g in graders and not isinstance(_result.decode(row.r), GraderError):
