@@ -18,13 +18,13 @@ from adjudge.rollouts.input_report import InputReport
 from adjudge.rollouts.samples import BrokenInputRow, SampleReader
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
-from adjudge.runs.page_rows import ReportRow
 from adjudge.runs.summary import GradingTotals, RewardedSample
 from adjudge.text import encode_json
 from adjudge.types import GradedSample, GraderError, RewardResult, Sample
 
 if TYPE_CHECKING:
     from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.runs.report.page import ReportRow
     from adjudge.runs.samples import RunSamples
 
 MOST_DRAWS = 100

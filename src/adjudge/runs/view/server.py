@@ -1,7 +1,7 @@
 """The server of the live page of a run folder.
 
 It answers this machine only, at fixed paths, and changes nothing but ``labels.jsonl``
-(:mod:`adjudge.runs.view.labelling`).
+(:class:`~adjudge.runs.labels.LabelDesk`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from aiohttp.http import HttpProcessingError
 from adjudge.engine.child_server import stop_at_end_of_input
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.hosts import is_loopback_header
-from adjudge.runs.labels import check_author
+from adjudge.runs.labels import MAX_BODY, LabelDesk, RequestRefused, check_author
 from adjudge.runs.samples import describe_sample, find_row, list_disagreements
 from adjudge.runs.view.answers import build_overview, list_groups
-from adjudge.runs.view.labelling import MAX_BODY, LabelDesk, RequestRefused
 from adjudge.runs.view.run_reader import RunReader
 
 _POLICY = (
