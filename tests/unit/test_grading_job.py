@@ -12,6 +12,7 @@ from tests.unit.helpers.mock_provider import start_mock_here
 from adjudge import RewardSpec
 from adjudge.datasets import files
 from adjudge.errors import ConfigError, MissingRewardError, RolloutError
+from adjudge.judges.base import ChatCall, ChatModel
 from adjudge.runs import grading
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
@@ -241,43 +242,37 @@ def test_memory_hardly_grows_with_the_rows(tmp_path: Path, monkeypatch: pytest.M
     assert (min(peaks[2_000]) - min(peaks[500])) / 1_500 < 1_700, peaks
 
 
-OWN_JUDGE = """
-from adjudge.judges import ChatModel
+LLM = {"name": "g", "type": "llm", "template": "{response}", "score_range": [0.0, 1.0]}
+
 
 class Half(ChatModel):
-    async def answer(self, call):
+    async def answer(self, call: ChatCall) -> str:
         return '{"reason": "", "score": 0.5}'
-"""
 
 
 def test_a_judge_that_is_not_recorded_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "half_judge.py").write_text(OWN_JUDGE)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    grader = {"name": "g", "type": "llm", "template": "{response}", "score_range": [0.0, 1.0]}
-    judges = {"main": {"type": "half_judge:Half"}, "other": {"type": "scripted", "script": "1"}}
-    spec = RewardSpec.from_dict({"graders": [grader | {"judge": "main"}], "judges": judges})
+    judges = {"main": {"type": f"{__name__}:Half"}, "other": {"type": "scripted", "script": "1"}}
     one = job(tmp_path, rows(2, 1))
-    one.spec = spec
+    one.spec = RewardSpec.from_dict({"graders": [LLM | {"judge": "main"}], "judges": judges})
     one.use_cassette(record=None, replay=None)
     assert not caplog.messages
     one.use_cassette(record=tmp_path / "replies.sqlite", replay=None)
     assert grade_rollouts(one).rewards == [0.5, 0.5]
     [said] = [message for message in caplog.messages if "neither recorded" in message]
-    assert "judges.main: type 'half_judge:Half' is neither recorded nor replayed" in said
+    assert f"judges.main: type '{__name__}:Half' is neither recorded nor replayed" in said
 
 
 @pytest.mark.parametrize("lost", ["all", "some"])
 def test_a_resumed_run_completes_its_cassette(tmp_path: Path, lost: str) -> None:
     """The first part ran without the cassette, or it lost what a kill or a full disk took."""
     cassette = tmp_path / "c.sqlite"
-    grader = {"name": "g", "type": "llm", "template": "{response}", "score_range": [0.0, 1.0]}
 
     def grade(folder: str, url: str, **kept: Path | None) -> list[float | None]:
         one = job(tmp_path, rows(20, 4))
         judge = {"type": "vllm", "model": "m", "base_url": url, "temperature": 1.0}
-        one.spec = RewardSpec.from_dict({"graders": [grader], "judges": {"main": judge}})
+        one.spec = RewardSpec.from_dict({"graders": [LLM], "judges": {"main": judge}})
         one.folder = tmp_path / folder
         one.use_cassette(**{"record": None, "replay": None, **kept})
         return list(grade_rollouts(one).rewards)

@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from tests.rows import write_jsonl
+
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
@@ -24,12 +26,20 @@ def _tell(details: dict[str, Any], **facts: Any) -> dict[str, Any]:
     return dict(found)
 
 
+def graded(folder: Path, spec: RewardSpec, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the page says of each row, once all are graded."""
+    rollouts = write_jsonl(folder / "in.jsonl", rows)
+    grade_rollouts(GradingJob([rollouts], spec, folder / "run", show_progress=False))
+    reader = RunReader(folder / "run")
+    reader.refresh()
+    return [describe_sample(reader, row) or {} for row in range(len(rows))]
+
+
 def test_the_first_row_of_a_graded_folder(tmp_path: Path) -> None:
     rows = [
         {"prompt": "2 + 2?", "response": text, "reference": "4", "group": "g"}
         for text in ("4", "5")
     ]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     spec = RewardSpec.from_dict(
         {
             "graders": [
@@ -42,11 +52,7 @@ def test_the_first_row_of_a_graded_folder(tmp_path: Path) -> None:
                  "2": {"reason": "not said", "verdict": "UNMET"}})}},
         }
     )  # fmt: skip
-    job = GradingJob([tmp_path / "in.jsonl"], spec, tmp_path / "run", show_progress=False)
-    grade_rollouts(job)
-    reader = RunReader(tmp_path / "run")
-    reader.refresh()
-    story = describe_sample(reader, 0)["story"]  # type: ignore[index]
+    story = graded(tmp_path, spec, rows)[0]["story"]
     right, quality = story["graders"]
     assert (story["index"], story["group"], story["missing"]) == (0, "g", None)
     assert (right["type"], right["asks_judge"], right["score"]) == ("string_match", False, 1.0)
@@ -67,7 +73,6 @@ def _chains(folder: Path, reward: dict[str, Any]) -> list[dict[str, str]]:
         {"prompt": "2 + 2?", "response": text, "reference": "4", "group": "g", "reward": 1.0}
         for text in ("4", "it is five")
     ]
-    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     spec = RewardSpec.from_dict(
         {
             "graders": [
@@ -77,11 +82,7 @@ def _chains(folder: Path, reward: dict[str, Any]) -> list[dict[str, str]]:
             "reward": reward,
         }
     )
-    grade_rollouts(GradingJob([folder / "in.jsonl"], spec, folder / "run", show_progress=False))
-    reader = RunReader(folder / "run")
-    reader.refresh()
-    found = [describe_sample(reader, row) for row in range(2)]
-    return [dict(one["chain"]) for one in found if one is not None]
+    return [dict(one["chain"]) for one in graded(folder, spec, rows)]
 
 
 def rate_length(response: str) -> float:
