@@ -191,17 +191,8 @@ class GradedRow:
     @classmethod
     def of(cls, one: RewardedSample) -> Self:
         """The row of a sample that has its reward."""
-        facts, draws = one.facts, [draw["reward"] for draw in one.draws]
-        return cls(
-            facts.index,
-            facts.group,
-            one.result,
-            facts.key,
-            facts.where,
-            facts.step,
-            facts.env_reward,
-            draws,
-        )
+        of, draws = one.facts, [draw["reward"] for draw in one.draws]
+        return cls(of.index, of.group, one.result, of.key, of.where, of.step, of.env_reward, draws)
 
     @property
     def reward(self) -> float | None:

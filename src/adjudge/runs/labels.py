@@ -31,19 +31,16 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from adjudge.errors import RunFolderError
 from adjudge.files import warn_damaged_lines
 from adjudge.runs.sample_index import RolloutIndex, present_number
-from adjudge.runs.samples import SCORE, find_run_disagreements
+from adjudge.runs.samples import SCORE, RunSamples, find_run_disagreements
 from adjudge.stats import snap_ties
 from adjudge.text import encode_json
-
-if TYPE_CHECKING:
-    from adjudge.runs.view.run_reader import RunReader
 
 LABELS_FILE = "labels.jsonl"
 MAX_NOTE, MAX_NAME = 4_000, 80
@@ -329,7 +326,7 @@ class LabelDesk:
     ``reading`` is refreshed by others; ``author`` is who labels if the page says nothing else.
     """
 
-    def __init__(self, reading: RunReader, author: str, *, read_only: bool = False) -> None:
+    def __init__(self, reading: RunSamples, author: str, *, read_only: bool = False) -> None:
         self.reading, self.author, self.read_only = reading, author, read_only
         self.token = secrets.token_urlsafe(24)
         self._log = LabelLog(reading.folder)

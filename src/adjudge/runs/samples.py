@@ -61,13 +61,13 @@ class RunSamples:
     """The samples of the run in ``folder``, whose rows are indexed in ``rollouts``.
 
     ``run``: what ``run.json`` has; ``reward``: the settings of the reward, where the folder has
-    them.
+    them. ``generation``: how often the folder was read from the start.
     """
 
     def __init__(
         self, folder: Path, kind: RunKind | None = None, run: Mapping[str, Any] | None = None
     ) -> None:
-        self.folder, self.kind = folder, kind
+        self.folder, self.kind, self.generation = folder, kind, 1
         self.run: Mapping[str, Any] = run or {}
         self.reward: Mapping[str, Any] = self.run.get("reward") or {}
         self.rollouts = RolloutIndex(stepped=self.is_stepped)
