@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,12 @@ from adjudge.rollouts.formats.recognition import list_formats
 
 DATA = Path(__file__).parent / "data" / "rollouts"
 NAMED = {one.name: one for one in list_formats()}
+
+
+def write_jsonl(path: Path, rows: Iterable[Any]) -> Path:
+    """``rows`` as JSON lines in a new file."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
 def records(name: str) -> list[dict[str, Any]]:

@@ -10,13 +10,14 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.e2e.helpers.layout import layout_faults
 from tests.e2e.helpers.live_page import opened, served, write
+from tests.unit.helpers.report_rows import series_of
 
 from adjudge.judges.asking import JudgeCall
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
-from adjudge.runs.page_rows import ReportRow
-from adjudge.runs.report.page import choose_stories, write_grading_report
+from adjudge.runs.report import page as page_module
+from adjudge.runs.report.page import ReportRow, choose_stories, write_grading_report
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.types import Sample, Usage
@@ -197,13 +198,15 @@ def test_the_report_has_the_same_sample(
     tmp_path: Path,
     width: int,
     made_run: tuple[list[ReportRow], dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     judged_run(tmp_path / "run")
     run = RunReader(tmp_path / "run")
     run.refresh()
     rows, summary = made_run[0][:8], made_run[1] | {"samples": 8}
     path = tmp_path / "report.html"
-    write_grading_report(path, summary, rows, stories=choose_stories(run, most=7))
+    monkeypatch.setattr(page_module, "MAX_STORIES", 7)
+    write_grading_report(path, summary, rows, series_of(rows), choose_stories(run))
     options = {"viewport": {"width": width, "height": 900}}
     with opened(browser, path.as_uri(), **options) as watched:
         page = watched.page

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rows import write_jsonl
 from typer.testing import CliRunner
 
 from adjudge.audit import CHECKS, audit_run
@@ -456,10 +457,7 @@ def test_single_answers_to_prompts_are_no_lost_groups(
 ) -> None:
     rows = [{"prompt": p, "response": f"answer {n}"} for n, p in enumerate(prompts)]
     rows = [row | ({"group": row["prompt"]} if group else {}) for row in rows]
-    path = tmp_path / "dump.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    [found] = [one for one in make_audit([path]).outcomes if one.name == "lone_samples"]
-    assert found.state == state
+    assert named(write_jsonl(tmp_path / "dump.jsonl", rows))["lone_samples"].state == state
 
 
 def test_recorded_advantages_with_another_sign_are_found() -> None:
@@ -478,8 +476,11 @@ def write_dump(path: Path, rollouts: list[AuditedRollout], **more: Any) -> Path:
         }
         for one in rollouts
     ]  # fmt: skip
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_jsonl(path, rows)
+
+
+def named(path: Path) -> dict[str, CheckOutcome]:
+    return {one.name: one for one in make_audit([path]).outcomes}
 
 
 def test_a_dump_says_what_its_rewards_are(tmp_path: Path) -> None:
@@ -492,19 +493,15 @@ def test_a_dump_says_what_its_rewards_are(tmp_path: Path) -> None:
     assert read[0].components == {"acc": 1.0}
     assert run.input.formats == {"verl rollout dump": 1}
     finish = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
-    (tmp_path / "cut.jsonl").write_text(
-        "".join(json.dumps({**finish, "finish_reason": why}) + "\n" for why in ("length", "stop"))
-    )
-    cut = list(read_audited([tmp_path / "cut.jsonl"], {}, AuditedRun()))
+    ends = [{**finish, "finish_reason": why} for why in ("length", "stop")]
+    cut = list(read_audited([write_jsonl(tmp_path / "cut.jsonl", ends)], {}, AuditedRun()))
     assert [one.truncated for one in cut] == [True, False]
 
 
 def test_nan_null_and_infinity_are_three_things(tmp_path: Path) -> None:
     rollouts = clean(steps=2)
     rollouts[3].reward, rollouts[4].reward, rollouts[5].reward = math.nan, math.inf, 1e308
-    found = {
-        one.name: one for one in make_audit([write_dump(tmp_path / "1.jsonl", rollouts)]).outcomes
-    }
+    found = named(write_dump(tmp_path / "1.jsonl", rollouts))
     lost = found["not_finite"].result.finding
     assert lost is not None
     assert (lost.rows, lost.severity) == ((3, 4, 5), "high")
@@ -512,32 +509,26 @@ def test_nan_null_and_infinity_are_three_things(tmp_path: Path) -> None:
 
     for rollout in rollouts[3:6]:
         rollout.reward = None
-    found = {
-        one.name: one for one in make_audit([write_dump(tmp_path / "2.jsonl", rollouts)]).outcomes
-    }
+    found = named(write_dump(tmp_path / "2.jsonl", rollouts))
     assert found["not_finite"].state == "nothing_found"
     missing = found["missing"].result.finding
     assert missing is not None
     assert "(null in the dump 3)" in missing.sentence
     assert missing.severity == "medium"
 
+    for rollout in rollouts:
+        rollout.reward = math.nan
+    every = named(write_dump(tmp_path / "3.jsonl", rollouts))["not_finite"].result.finding
+    assert every is not None
+    assert every.affected == len(rollouts)
+
 
 def test_nan_in_a_table_is_found(tmp_path: Path) -> None:
     path = tmp_path / "dump.csv"
     path.write_text('prompt,response,reward\na,NaN,1.0\na,"c\nc",nan\na,d,0.5\na,e,-Infinity\n')
-    found = {one.name: one for one in make_audit([path]).outcomes}["not_finite"].result.finding
+    found = named(path)["not_finite"].result.finding
     assert found is not None
     assert found.rows == (1, 3)
-
-
-def test_a_dump_with_no_other_reward_than_nan_is_found(tmp_path: Path) -> None:
-    rollouts = clean(steps=1, groups=4)
-    for rollout in rollouts:
-        rollout.reward = math.nan
-    outcomes = make_audit([write_dump(tmp_path / "1.jsonl", rollouts)]).outcomes
-    found = next(one for one in outcomes if one.name == "not_finite").result.finding
-    assert found is not None
-    assert found.affected == len(rollouts)
 
 
 def audit(*words: object) -> tuple[int, str]:
@@ -584,16 +575,13 @@ def test_a_clean_run_is_code_0_and_no_run_code_2(tmp_path: Path) -> None:
     code, shown = audit(write_dump(tmp_path / "nan.jsonl", broken), "-o", tmp_path / "out")
     assert (code, shown[:29]) == (1, "Do not train on this as it is")
     (tmp_path / "none.jsonl").write_text("{}\n")
-    code, shown = audit(tmp_path / "none.jsonl", "-o", tmp_path / "out")
-    assert code == 2
-    code, shown = audit(tmp_path / "not-there.jsonl", "-o", tmp_path / "out")
-    assert code == 2
+    for name in ("none.jsonl", "not-there.jsonl"):
+        assert audit(tmp_path / name, "-o", tmp_path / "out")[0] == 2
 
 
 def test_rows_without_rewards_are_not_called_healthy(tmp_path: Path) -> None:
     rows = [{"prompt": f"{n // 4}?", "response": f"It is {n}."} for n in range(40)]
-    (tmp_path / "dump.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    code, shown = audit(tmp_path / "dump.jsonl", "-o", tmp_path / "out")
+    code, shown = audit(write_jsonl(tmp_path / "dump.jsonl", rows), "-o", tmp_path / "out")
     assert (code, shown[:27]) == (0, "These rows have no rewards,")
     found = json.loads((tmp_path / "out" / "audit.json").read_text())
     told = {one["name"]: one["why"] for one in found["checks"]}
@@ -609,7 +597,7 @@ def test_a_run_folder_is_audited_with_and_without_its_rollouts(tmp_path: Path) -
         {"prompt": f"p{n // 4}", "response": "word " * (1 + n * 7 % 90), "group": n // 4}
         for n in range(64)
     ]
-    rollouts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(rollouts, rows)
     run = tmp_path / "run"
     done = CliRunner().invoke(
         command_line(), ["grade", "-q", str(rollouts), "-s", str(spec), "-o", str(run)]
@@ -640,8 +628,7 @@ def test_a_prompt_that_comes_again_in_a_later_step_is_another_group(tmp_path: Pa
          "reward": float(n)}
         for step in range(3) for prompt in range(2) for n in range(4)
     ]  # fmt: skip
-    path = tmp_path / "dump.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = write_jsonl(tmp_path / "dump.jsonl", rows)
     for mapping in ({"env_reward": "reward"}, {"env_reward": "reward", "group": "task"}):
         found = make_audit([path], mapping)
         assert (found.groups, found.steps) == (6, 3)
@@ -653,8 +640,7 @@ def test_a_reward_that_is_a_table_is_told(tmp_path: Path) -> None:
         {"prompt": "p", "response": str(n), "reward": parts if n % 4 == 1 else 0.5 * (n % 3)}
         for n in range(12)
     ]
-    path = tmp_path / "dump.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = write_jsonl(tmp_path / "dump.jsonl", rows)
     for mapping in ({}, {"env_reward": "reward"}):
         found = make_audit([path], mapping)
         if mapping:  # a column of both kinds cannot be read as numbers
@@ -670,10 +656,8 @@ def test_the_trainers_own_reward_is_audited_in_any_order_of_rows(tmp_path: Path)
         {"prompt": "p", "response": str(place), "reward": own, "env_reward": env}
         for place, (own, env) in enumerate(rewards)
     ]
-    path = tmp_path / "dump.jsonl"
     for order in (rows, rows[::-1]):
-        path.write_text("".join(json.dumps(row) + "\n" for row in order))
-        found = make_audit([path])
+        found = make_audit([write_jsonl(tmp_path / "dump.jsonl", order)])
         assert (found.missing, found.mean_reward) == (1, 0.5)
         assert any("'env_reward' is beside it" in note for note in found.input.notes)
 
@@ -684,9 +668,7 @@ def test_what_adjudge_logs_beside_its_reward_is_no_reward(tmp_path: Path) -> Non
          "adjudge": None if n == 3 else n / 2}
         for n in range(4)
     ]  # fmt: skip
-    path = tmp_path / "dump.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = make_audit([path])
+    found = make_audit([write_jsonl(tmp_path / "dump.jsonl", rows)])
     assert (found.missing, found.mean_reward) == (1, 0.5)
     assert found.input.formats == {"TRL completions": 1}
 

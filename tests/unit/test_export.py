@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.refusals import refuses
+from tests.rows import write_jsonl
 from typer.testing import CliRunner, Result
 
 import adjudge
@@ -21,17 +22,16 @@ TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type"
 def make_run(folder: Path, rows: list[dict[str, Any]]) -> Path:
     """A run whose rewards are the rows' ``worth``; none is missing."""
     folder.mkdir(exist_ok=True)
-    file = folder / "rollouts.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    file = write_jsonl(folder / "rollouts.jsonl", rows)
     spec = {"graders": [{"name": "right", "type": "string_match"}]}
     adjudge.grade(file, spec, output=folder / "run")
     path = folder / "run" / "rewards.jsonl"
-    graded = [json.loads(line) for line in path.read_text().splitlines()]
+    graded = read(path)
     for one, row in zip(graded, rows, strict=True):
         one["reward"] = row["worth"]
         if row["worth"] is None:
             one["missing"] = {"kind": "timeout", "message": "late"}
-    path.write_text("".join(json.dumps(one) + "\n" for one in graded))
+    write_jsonl(path, graded)
     return folder / "run"
 
 
@@ -233,8 +233,8 @@ def test_tools_of_several_kinds_are_no_table(tmp_path: Path) -> None:
 
 
 def test_no_reference_is_no_text(tmp_path: Path) -> None:
-    file = tmp_path / "rollouts.jsonl"
-    file.write_text(json.dumps({"prompt": "q", "response": "r", "group": 1}) + "\n")
+    row = {"prompt": "q", "response": "r", "group": 1}
+    file = write_jsonl(tmp_path / "rollouts.jsonl", [row])
     spec = {"graders": [{"name": "n", "type": "length_penalty", "min_length": 0, "max_length": 9}]}
     adjudge.grade(file, spec, output=tmp_path / "run")
     settings = ExportSettings(kind="sft", form="verl")

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from adjudge.datasets.shards import cut_files, read_shard
 from typer.testing import CliRunner
 
 from adjudge.cli.main import app
 from adjudge.datasets import files, sources
 from adjudge.datasets.files import read_rows
-from adjudge.datasets.shards import cut_files, read_shard
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.rollouts import samples
 from adjudge.rollouts.samples import SampleReader

@@ -14,14 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.runs.labels import (
-    QUEUE_SHARES,
     Label,
     LabelLog,
-    QueueSample,
     build_queue,
     select_current,
     stamp_label,
 )
+from adjudge.runs.sample_index import RolloutIndex, SampleRow
 
 HOSTILE = ("=cmd()", "</script>\u2028", "a\nb", "lone \ud800", '"' * 9, "\x00", "ü" * 4_000)
 
@@ -136,30 +135,31 @@ def test_what_counts_is_what_a_plain_replay_says(script: list[tuple[str, int, in
 # --- the queue ----------------------------------------------------------------------------------
 
 
-def samples(count: int, seed: int = 0) -> list[QueueSample]:
-    rng = random.Random(seed)
-    return [QueueSample(row, 0, row, row // 8, rng.random()) for row in range(count)]
+def samples(count: int, missing: int | None = None) -> RolloutIndex:
+    rng, found = random.Random(0), RolloutIndex()
+    for row in range(count):
+        reward = None if row == missing else rng.random()
+        found.add_row(SampleRow(index=row, group=row // 8, reward=reward), row, 1)
+    return found
 
 
 def test_the_queue_has_its_shares_and_no_sample_twice() -> None:
     disputed = range(0, 1_000, 3)
     queue = build_queue(samples(1_000), disputed)
     assert len({one.row for one in queue}) == len(queue)
-    for reason, share in QUEUE_SHARES.items():
+    for reason, share in (("random", 0.5), ("disagreement", 0.3), ("near tie", 0.2)):
         assert sum(one.queue == reason for one in queue[:50]) == round(50 * share)
     assert build_queue(samples(1_000), disputed) == queue
-    assert build_queue(samples(1_000), disputed, seed=1) != queue
 
 
 def test_missing_rewards_are_not_proposed_and_a_near_tie_names_the_other() -> None:
-    run = samples(64)
-    run[3] = run[3]._replace(reward=None)
+    run = samples(64, missing=3)
     queue = build_queue(run)
     assert 3 not in {one.row for one in queue}
     ties = [one for one in queue if one.queue == "near tie"]
     assert ties
     assert all(
-        run[one.row].group == run[one.beside].group for one in ties if one.beside is not None
+        run.group_of[one.row] == run.group_of[one.beside] for one in ties if one.beside is not None
     )
     assert all(one.beside is not None for one in ties)
-    assert build_queue([]) == []
+    assert build_queue(RolloutIndex()) == []

@@ -1,9 +1,9 @@
 """The samples of a run folder, and their rollouts."""
 
-import json
 from pathlib import Path
 
 import pytest
+from tests.rows import write_jsonl
 
 import adjudge
 from adjudge.errors import RunFolderError
@@ -18,8 +18,7 @@ ROWS = [
 
 @pytest.fixture
 def graded(tmp_path: Path) -> Path:
-    file = tmp_path / "rollouts.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    file = write_jsonl(tmp_path / "rollouts.jsonl", ROWS)
     adjudge.grade(file, SPEC, output=tmp_path / "run")
     return tmp_path / "run"
 

@@ -9,8 +9,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from adjudge.runs.page_rows import ReportRow
-from adjudge.runs.report.page import write_grading_report
+from tests.unit.helpers.report_rows import series_of
+
+from adjudge.runs.report.page import ReportRow, write_grading_report
 
 HOSTILE = "</script><script>alert(1)</script>&<img src=x onerror=alert(2)>\u2028\u2029\x00\ud800"
 
@@ -48,7 +49,7 @@ def made_summary(n: int = 8, **changed: Any) -> dict[str, Any]:
 
 def written(tmp_path: Path, summary: dict[str, Any], rows: list[ReportRow]) -> str:
     path = tmp_path / "report.html"
-    write_grading_report(path, summary, rows)
+    write_grading_report(path, summary, rows, series_of(rows))
     return path.read_bytes().decode("utf-8")
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.unit.helpers.report_rows import series_of
 
-from adjudge.runs import page_rows as report_rows
-from adjudge.runs.page_rows import ReportRow, ReportRows, ReportSeries
-from adjudge.runs.report.page import write_grading_report
+from adjudge.runs.report import page as report_rows
+from adjudge.runs.report.page import ReportRow, ReportRows, write_grading_report
 
 GRADERS = 50
 
@@ -61,8 +61,7 @@ def test_a_page_is_below_five_megabytes_whatever_samples_hold(tmp_path: Path, si
         "graders": {f"g{g}": {"weight": 1.0} for g in range(GRADERS)},
         "broken_rows": {"count": 99, "first": [{"where": sign, "message": sign * 99_999}] * 20},
     }
-    series = ReportSeries.of_rows(rows, GRADERS)
-    write_grading_report(tmp_path / "report.html", summary, rows, series)
+    write_grading_report(tmp_path / "report.html", summary, rows, series_of(rows))
     assert (tmp_path / "report.html").stat().st_size < 5_000_000
 
 

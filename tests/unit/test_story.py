@@ -7,11 +7,13 @@ import math
 from pathlib import Path
 from typing import Any
 
+from tests.rows import write_jsonl
+
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
 from adjudge.runs.samples import describe_sample
-from adjudge.runs.story import GraderFacts, StoryTeller
+from adjudge.runs.story import GraderFacts, tell_story
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.types import Sample
 
@@ -19,9 +21,18 @@ CRITERIA = [{"criterion": "Names a dose", "points": 3}, {"criterion": "Says when
 
 
 def _tell(details: dict[str, Any], **facts: Any) -> dict[str, Any]:
-    teller = StoryTeller({"g": GraderFacts(name="g", **facts)})
-    [found] = teller.tell({"index": 0, "details": {"g": details}})["graders"]
+    graders = {"g": GraderFacts(name="g", **facts)}
+    [found] = tell_story(graders, {"index": 0, "details": {"g": details}})["graders"]
     return dict(found)
+
+
+def graded(folder: Path, spec: RewardSpec, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the page says of each row, once all are graded."""
+    rollouts = write_jsonl(folder / "in.jsonl", rows)
+    grade_rollouts(GradingJob([rollouts], spec, folder / "run", show_progress=False))
+    reader = RunReader(folder / "run")
+    reader.refresh()
+    return [describe_sample(reader, row) or {} for row in range(len(rows))]
 
 
 def test_the_first_row_of_a_graded_folder(tmp_path: Path) -> None:
@@ -29,7 +40,6 @@ def test_the_first_row_of_a_graded_folder(tmp_path: Path) -> None:
         {"prompt": "2 + 2?", "response": text, "reference": "4", "group": "g"}
         for text in ("4", "5")
     ]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     spec = RewardSpec.from_dict(
         {
             "graders": [
@@ -42,11 +52,7 @@ def test_the_first_row_of_a_graded_folder(tmp_path: Path) -> None:
                  "2": {"reason": "not said", "verdict": "UNMET"}})}},
         }
     )  # fmt: skip
-    job = GradingJob([tmp_path / "in.jsonl"], spec, tmp_path / "run", show_progress=False)
-    grade_rollouts(job)
-    reader = RunReader(tmp_path / "run")
-    reader.refresh()
-    story = describe_sample(reader, 0)["story"]  # type: ignore[index]
+    story = graded(tmp_path, spec, rows)[0]["story"]
     right, quality = story["graders"]
     assert (story["index"], story["group"], story["missing"]) == (0, "g", None)
     assert (right["type"], right["asks_judge"], right["score"]) == ("string_match", False, 1.0)
@@ -67,7 +73,6 @@ def _chains(folder: Path, reward: dict[str, Any]) -> list[dict[str, str]]:
         {"prompt": "2 + 2?", "response": text, "reference": "4", "group": "g", "reward": 1.0}
         for text in ("4", "it is five")
     ]
-    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     spec = RewardSpec.from_dict(
         {
             "graders": [
@@ -77,11 +82,7 @@ def _chains(folder: Path, reward: dict[str, Any]) -> list[dict[str, str]]:
             "reward": reward,
         }
     )
-    grade_rollouts(GradingJob([folder / "in.jsonl"], spec, folder / "run", show_progress=False))
-    reader = RunReader(folder / "run")
-    reader.refresh()
-    found = [describe_sample(reader, row) for row in range(2)]
-    return [dict(one["chain"]) for one in found if one is not None]
+    return [dict(one["chain"]) for one in graded(folder, spec, rows)]
 
 
 def rate_length(response: str) -> float:
@@ -147,11 +148,11 @@ def test_instructions_and_tests_are_criteria_and_members_are_votes() -> None:
 
 
 def test_a_rubric_that_the_sample_brought_and_one_that_is_none() -> None:
-    teller = StoryTeller({"g": GraderFacts(name="g", rubric_field="r")})
+    graders = {"g": GraderFacts(name="g", rubric_field="r")}
     row = {"details": {"g": {"score": 1.0, "metadata": {"criteria": {"1": {"met": True}}}}}}
     for brought, text in ((["Names a dose"], "Names a dose"), (7, ""), ({"criteria": 1}, "")):
         sample = Sample(response="x", extra={"r": brought})
-        [told] = teller.tell(row, sample=sample)["graders"]
+        [told] = tell_story(graders, row, sample=sample)["graders"]
         assert [one["text"] for one in told["criteria"]] == [text]
 
 
@@ -159,5 +160,5 @@ def test_whatever_stands_in_a_row_is_json_for_a_browser() -> None:
     hostile: list[Any] = [None, 3, "<script>", [1], {"score": math.nan, "metadata": [2**80]}]
     for said in hostile:
         row = {"index": 2**80, "details": {"g": said, "events": said}, "messages": [said, "x"]}
-        told = StoryTeller({}).tell(row)
+        told = tell_story({}, row)
         assert json.loads(json.dumps(told, allow_nan=False)) == told

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sqlite3
 import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.rows import write_jsonl
 from tests.unit.helpers.mock_provider import start_mock_here
 
 from adjudge.errors import ErrorKind, GradingFailure, RunFolderError
@@ -55,7 +56,7 @@ def test_what_is_kept_comes_back_as_it_was(
     call = JudgeCall(
         messages=[message], schema=extras, reply=reply, error=text, usage=Usage(input_tokens=2)
     )
-    with TranscriptStore(None) as store:
+    with TemporaryDirectory() as folder, TranscriptStore(Path(folder)) as store:
         store.add_sample(3, sample)
         store.add_calls([3, 4], "g", [call])
         assert store.read_sample(3) == sample
@@ -184,21 +185,21 @@ class Odd(ChatModel):
 def _grade(
     tmp_path: Path, grader: dict[str, Any], judge: dict[str, Any], rows: list[Any], **options: Any
 ) -> tuple[Any, TranscriptStore]:
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     spec = RewardSpec.from_dict(
         {
             "graders": [{"name": "q", "judge": "j", **grader}],
             "judges": {"j": judge, "other": {"type": "scripted", "script": '{"better": "B"}'}},
             "missing": {"max_missing": 1.0},
+            **({"reward": EVENTS} if "scope" in grader else {}),
         }
     )
-    folder = tmp_path / "run"
-    job = GradingJob([tmp_path / "in.jsonl"], spec, folder, show_progress=False, **options)
-    run = grade_rollouts(job)
+    folder, rollouts = tmp_path / "run", write_jsonl(tmp_path / "in.jsonl", rows)
+    run = grade_rollouts(GradingJob([rollouts], spec, folder, show_progress=False, **options))
     return run, TranscriptStore(folder, read_only=True)
 
 
 READABLE = '{"reason": "r", "score": 1}'
+EVENTS = {"event_weight": 1.0, "outcome_weight": 0.0}
 LLM = {"type": "llm", "template": "Good? {response} {reply_form}", "score_range": [0, 1]}
 ODD = {"type": f"{__name__}:Odd"}
 
@@ -249,17 +250,10 @@ def test_a_question_about_a_group_is_kept_for_every_member_and_one_about_a_turn(
 
 def test_turns_of_a_sample(tmp_path: Path) -> None:
     turn = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "yes"}]
-    spec = RewardSpec.from_dict(
-        {
-            "graders": [{"name": "q", **LLM, "judge": "j", "scope": "event"}],
-            "judges": {"j": {"type": "scripted", "script": '{"reason": "r", "score": 1}'}},
-            "reward": {"event_weight": 1.0, "outcome_weight": 0.0},
-        }
-    )
-    (tmp_path / "in.jsonl").write_text(json.dumps({"messages": turn * 2}) + "\n")
-    folder = tmp_path / "run"
-    grade_rollouts(GradingJob([tmp_path / "in.jsonl"], spec, folder, show_progress=False))
-    reader = RunReader(folder)
+    judge = {"type": "scripted", "script": READABLE}
+    _, store = _grade(tmp_path, {**LLM, "scope": "event"}, judge, [{"messages": turn * 2}])
+    store.close()
+    reader = RunReader(tmp_path / "run")
     reader.refresh()
     story = reader.tell(reader.row(0) or {}, [])
     assert [len(one["graders"][0]["calls"]) for one in story["turns"]] == [1, 1]
@@ -327,19 +321,19 @@ def test_a_file_that_cannot_be_used_ends_no_grading(
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / FILE).write_text("no database, but a text that is long enough " * 99)
     spec = RewardSpec.from_dict({"graders": [{"name": "right", "type": "string_match"}]})
-    inputs = tmp_path / "in.jsonl"
-    inputs.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    inputs = write_jsonl(tmp_path / "in.jsonl", ROWS)
     run = grade_rollouts(GradingJob([inputs], spec, tmp_path / "run", show_progress=False))
     assert (run.rewards, run.summary["transcripts"]) == ([1.0, 0.0], None)
     assert "no transcripts are kept" in caplog.text
 
 
 def test_two_questions_with_one_reply_are_both_kept_and_what_is_huge_is_not(
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transcripts, "_MOST_BYTES", 10_000)
     asked = [[{"role": "user", "content": text}] for text in ("one", "two", "three" * 9999)]
-    with TranscriptStore(None) as store:
+    with TranscriptStore(tmp_path) as store:
         store.add_calls(0, "g", [JudgeCall(messages=messages, reply="4") for messages in asked])
         store.add_sample(0, Sample(original_index=0, response="x" * 20_000))
         assert [call.messages for call in store.read_calls(0)["g"]] == asked[:2]

@@ -14,7 +14,6 @@ from adjudge.checks.advantages import ADVANTAGE_CHECKS
 from adjudge.checks.check import (
     Check,
     CheckOutcome,
-    CheckResult,
     ask_check,
     ask_of_each,
     decide,
@@ -114,17 +113,15 @@ def audit_run(
         for row in run.metrics.values():
             steps.add(row)
         others += [(check, steps) for check in LOG_CHECKS]
-    results = [_ask(check, run) for check in checks]
+    results = []
+    for check in checks:
+        result = not_applicable("needs rewards of single rollouts; a log has means of steps")
+        if len(run):
+            result = ask_check(check, run)
+            if result.skipped and check.name in _OF_TEXTS and not run.with_texts:
+                result = not_applicable("needs the texts of the rollouts")
+        results.append(result)
     return decide(
         [*checks, *(check for check, _ in others)],
         [*results, *(ask_check(check, evidence) for check, evidence in others)],
     )
-
-
-def _ask(check: Check[AuditedRun], run: AuditedRun) -> CheckResult:
-    if not len(run):
-        return not_applicable("needs rewards of single rollouts; a log has means of steps")
-    result = ask_check(check, run)
-    if result.skipped and check.name in _OF_TEXTS and not run.with_texts:
-        return not_applicable("needs the texts of the rollouts")
-    return result

@@ -103,18 +103,8 @@ def make_audit(
     run = read_run(paths, mapping, checks, progress)
     progress("checking", len(run), len(run))
     outcomes = audit_run(run, checks, read_judges(paths, run))
-    return _report(paths, mapping or {}, run, outcomes, progress)
-
-
-def _report(
-    paths: Sequence[Path],
-    mapping: Mapping[str, str],
-    run: AuditedRun,
-    outcomes: list[CheckOutcome],
-    progress: AuditProgress,
-) -> AuditReport:
     present = run.reward[np.isfinite(run.reward)].tolist()
-    found = [one.result.finding for one in outcomes if one.state == "found" and one.result.finding]
+    found = [finding for _, finding in list_found(outcomes)]
     shown = {row for finding in found for row in finding.rows[:MAX_SHOWN]}
     steps = {*run.metrics, *run.step[np.isfinite(run.step)].tolist()}
     means = ((step, row.get("judge/outcome_mean")) for step, row in run.metrics.items())
@@ -145,7 +135,7 @@ def _report(
         outcomes=outcomes,
         rewards=histogram(present, bins_for(present)) if present else None,
         reward_by_step=series_by_step(run, run.reward) or log,
-        samples=read_samples(paths, mapping, run, shown, progress),
+        samples=read_samples(paths, mapping or {}, run, shown, progress),
     )
 
 
@@ -157,7 +147,7 @@ _NO_REWARDS = (
 
 def say_verdict(verdict: AuditVerdict, outcomes: Sequence[CheckOutcome]) -> str:
     """The verdict in one sentence."""
-    found = [one.result.finding for one in outcomes if one.state == "found" and one.result.finding]
+    found = [finding for _, finding in list_found(outcomes)]
     applied = sum(one.state in ("found", "nothing_found") for one in outcomes)
     if not applied:
         return "Nothing could be checked. For each check the report names what it needs."
@@ -274,6 +264,12 @@ def write_audit_page(path: Path, report: AuditReport) -> None:
     read_as += [f"{label}: {text}" for label, text in report.input.lines()]
     notes = [*report.input.notes, *report.notes]
     about = [("rollouts", report.paths), ("read as", read_as), ("notes", notes)]
+    drawn = None
+    if report.rewards is not None:
+        bins = report.rewards.bins
+        label = f"Rewards from {bins.edges[0]:.3g} to {bins.edges[-1]:.3g}"
+        drawn = Element("figure", histogram_chart(report.rewards.counts, bins, label))
+    curve = _curve("Mean reward over steps", "mean reward", report.reward_by_step)
     page = render_page(
         "Audit",
         [],
@@ -289,7 +285,7 @@ def write_audit_page(path: Path, report: AuditReport) -> None:
                 ],
                 "Nothing found",
             ),
-            Section("rewards", "Rewards", list(_reward_charts(report)), "Rewards"),
+            Section("rewards", "Rewards", [drawn, curve], "Rewards"),
             Section("not-applicable", "Not applicable", [skipped_table(report)], "Not applicable"),
             notes_section(
                 _PACKAGE,
@@ -453,14 +449,6 @@ def _curve(title: str, unit: str, series: Sequence[tuple[float, float]]) -> Elem
     steps = [round(step) for step, _ in series]
     line = ChartLine(unit, [value for _, value in series])
     return Element("div", line_chart(title, [line], steps), class_="curves")
-
-
-def _reward_charts(report: AuditReport) -> Iterator[Element | None]:
-    if report.rewards is not None:
-        bins = report.rewards.bins
-        label = f"Rewards from {bins.edges[0]:.3g} to {bins.edges[-1]:.3g}"
-        yield Element("figure", histogram_chart(report.rewards.counts, bins, label))
-    yield _curve("Mean reward over steps", "mean reward", report.reward_by_step)
 
 
 def _sample(sample: AuditedRollout, *, is_open: bool) -> Element:

@@ -44,10 +44,10 @@ from adjudge.judge_evaluation.diff.report import (
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
 from adjudge.runs.job import select_entries
-from adjudge.runs.records import RunRecords
-from adjudge.runs.regrading import (
+from adjudge.runs.records import (
     RecordedAnswers,
     RegradingPlan,
+    RunRecords,
     make_regrading_job,
     plan_regrading,
 )

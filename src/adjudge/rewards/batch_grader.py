@@ -31,7 +31,7 @@ from adjudge.graders.binding import BoundGrader, GraderConfig
 from adjudge.judges.asking import Ask, AskReason, JudgeCall, compute_wait
 from adjudge.judges.base import call_round
 from adjudge.messages import split_events
-from adjudge.rewards.judge_watch import JudgeOutage, JudgeWatch
+from adjudge.rewards.judge_watch import JudgeWatch
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.journal import Journal, sample_key
 from adjudge.runner.progress import Tally
@@ -224,8 +224,11 @@ class BatchGrader:
         self._watch.settle_lacked(call.graded, samples)
         self._watch.check_answers(call.graded, samples)
         for one in call.graded:
-            for repeat in one.repeats:
-                _fill_repeat(repeat, one)
+            for repeat in one.repeats:  # of graders that take no draw the first answers
+                repeat.outcome = {**one.outcome, **repeat.outcome}
+                if isinstance(one.events, list) and isinstance(repeat.events, list):
+                    events = zip(one.events, repeat.events, strict=True)
+                    repeat.events = [{**known, **again} for known, again in events]
         return call.graded
 
     def journal_keys(
@@ -289,7 +292,9 @@ class BatchGrader:
                 members.setdefault(one.group, {})[place] = one
         roles = {grader.name: grader.role for grader in group}
         for several in members.values():
-            shared = _group_fields([contents[place] for place in several])
+            rows = [contents[place] for place in several]  # one item: what all have, as lists
+            names = sorted(set(rows[0]).intersection(*rows[1:]))
+            shared = {name: [row[name] for row in rows] for name in names}
             answers = _SharedAnswers(list(several.values()), roles)
             self._add(call, group, shared, answers, ask, Subject(list(several)))
 
@@ -386,7 +391,12 @@ class BatchGrader:
             left = outage.patience_s - (self._clock.time() - started)
             if left <= 0:
                 raise JudgeUnavailable(outage.ending, outage.failure.kind)
-            self._report_wait(outage, left)
+            if self._pool.tally is not None:
+                waited = f"waiting, {outage.patience_s - left:.0f} s of {outage.patience_s:g} s: "
+                self._pool.tally.note = waited + outage.reason[:_NOTE_CHARS]
+            # Many calls at once wait for the same judge: one of them says so.
+            if self._waits.count():
+                _log.warning("%s; asking again for up to %.0f s", outage.reason, left)
             await self._clock.sleep(min(compute_wait(asks), left))
             asks += 1
             if outage.lost:
@@ -410,33 +420,9 @@ class BatchGrader:
         if not left.issuperset(lost[:_PROBED]):
             await self._repeat(call, [at for at in lost if at in left], "outage")
 
-    def _report_wait(self, outage: JudgeOutage, left: float) -> None:
-        """Tell whoever watches that the run waits, and for what."""
-        if self._pool.tally is not None:
-            waited = f"waiting, {outage.patience_s - left:.0f} s of {outage.patience_s:g} s: "
-            self._pool.tally.note = waited + outage.reason[:_NOTE_CHARS]
-        # Many calls at once wait for the same judge: one of them says so.
-        if self._waits.count():
-            _log.warning("%s; asking again for up to %.0f s", outage.reason, left)
-
-
-def _fill_repeat(repeat: GradedSample, first: GradedSample) -> None:
-    """Give a repeat the first answers of graders that take no draw, all in the spec's order."""
-    repeat.outcome = {**first.outcome, **repeat.outcome}
-    if isinstance(first.events, list) and isinstance(repeat.events, list):
-        repeat.events = [
-            {**known, **again} for known, again in zip(first.events, repeat.events, strict=True)
-        ]
-
 
 _UNANSWERED = GraderError("grader", ErrorKind.CANCELLED, "was not answered")
 _NO_RESPONSE = "the rollout has no response"
-
-
-def _group_fields(members: Sequence[Fields]) -> dict[str, list[object]]:
-    """A group as one item: the fields that all its samples have, as lists."""
-    shared = set(members[0]).intersection(*members[1:])
-    return {name: [member[name] for member in members] for name in sorted(shared)}
 
 
 def _rank_scores(result: GraderResult, n: int, role: Role) -> list[GraderResult]:

@@ -106,11 +106,19 @@ class ResultWriter:
         """The result that a trainer gets of a chain."""
         one, reward, source = chain.sample, chain.reward, chain.source
         if one.sampled and _score_logger.isEnabledFor(logging.INFO):
-            said = [getattr(chain, name) if name in self._parts else None for name in _PARTS]
-            outcome, events, combined = map(_format_part, (*said, reward))
+            said: dict[str, str] = dict.fromkeys(_PARTS, "none")  # what the spec does not ask for
+            for name in (*self._parts, "reward"):
+                part: RewardPart = getattr(chain, name)
+                said[name] = f"{part:.6g}" if isinstance(part, float) else "missing"
             form = "[RUBRIC_SCORE] event=%s, outcome=%s, combined=%s"
-            _score_logger.info(form, events, outcome, combined)
-        info, details = self.list_parts(chain), _details(one, source)
+            _score_logger.info(form, said["events"], said["outcome"], said["reward"])
+        info = self.list_parts(chain)
+        details: Metadata = {"source": source, **_describe(one, one.outcome)}
+        if isinstance(one.events, GraderError):
+            if one.sampled:
+                details["events"] = _detail(one.events)
+        elif one.events:
+            details["events"] = [_describe(one, event, at) for at, event in enumerate(one.events)]
         if not isinstance(reward, float):
             return RewardResult(one.original_index, one.group_index, None, info, details, reward)
         result = RewardResult(one.original_index, one.group_index, reward, info, details)
@@ -141,13 +149,6 @@ class ResultWriter:
         return [share * value for value in values if not isinstance(value, GraderError)]
 
 
-def _format_part(part: RewardPart | None) -> str:
-    """A part for the log; ``None`` is what the spec does not ask for."""
-    if part is None:
-        return "none"
-    return "missing" if isinstance(part, GraderError) else f"{part:.6g}"
-
-
 def _find_score(one: GradedSample, entry: GraderEntry) -> float | None:
     """A grader's score of a sample, or the mean over its events where all have one."""
     if entry.scope == "outcome":
@@ -160,16 +161,6 @@ def _find_score(one: GradedSample, entry: GraderEntry) -> float | None:
 
 def _score_of(result: GraderResult | None) -> float | None:
     return result.score if isinstance(result, GraderScore) else None
-
-
-def _details(one: GradedSample, source: str) -> Metadata:
-    details: Metadata = {"source": source, **_describe(one, one.outcome)}
-    if isinstance(one.events, GraderError):
-        if one.sampled:
-            details["events"] = _detail(one.events)
-    elif one.events:
-        details["events"] = [_describe(one, event, at) for at, event in enumerate(one.events)]
-    return details
 
 
 def _describe(

@@ -17,9 +17,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from msgspec import structs
-
-from adjudge.errors import BLAMED, FINAL, LACKED, LOST, Cause, ErrorKind
+from adjudge.errors import BLAMED, FINAL, LOST, Cause, ErrorKind
 from adjudge.rewards.spec import EventReduce, GroupStep, JudgedReward, RewardSettings
 from adjudge.stats import mean_and_std, rank_rewards, snap_ties, z_scores
 from adjudge.types import (
@@ -51,7 +49,7 @@ class AggregateTerm:
 
 
 _SCORE = Role.SCORE  # looked up for each grader of each sample
-_RoleValues = list[tuple[AggregateTerm, Role, float]]
+RoleValues = list[tuple[AggregateTerm, Role, float]]
 _DEFAULTS = RewardSettings()
 
 
@@ -73,7 +71,7 @@ def aggregate(
     gate's weight only says whether it counts. A score that was stated with nothing to judge counts
     as any other.
     """
-    values = _collect_values(results, terms, settings.normalise)
+    values = collect_values(results, terms, settings.normalise)
     if isinstance(values, GraderError):
         return values
     scores = [(term, value) for term, role, value in values if role is _SCORE]
@@ -82,7 +80,12 @@ def aggregate(
         return GraderError("aggregate", ErrorKind.NOT_APPLICABLE, why)
     try:
         # Gates alone: open is 1, closed is 0; penalties alone start from 0.
-        total = _join_scores(scores, settings) if scores else 0.0
+        total = 0.0
+        if scores and settings.aggregate == "min":
+            total = min(value for _, value in scores)
+        elif scores:  # the points that there are are those above 0
+            possible = math.fsum([term.weight for term, _ in scores if term.weight > 0])
+            total = math.fsum([term.weight * value for term, value in scores]) / possible
         if len(scores) < len(values):
             gates = [value for _, role, value in values if role is Role.GATE]
             total = total if scores else float(bool(gates))
@@ -105,25 +108,14 @@ def normalise(result: GraderScore, wanted: bool) -> float:
     return result.score if value is None else value
 
 
-def component_values(
-    results: Mapping[str, GraderResult], terms: Sequence[AggregateTerm], settings: RewardSettings
-) -> dict[str, float] | GraderError:
-    """What each score and penalty that counts is before :func:`aggregate` adds it, by its name.
-
-    In the order of ``terms``. The ``GraderError`` is that of :func:`aggregate`: one missing
-    component leaves the sample without any. A gate multiplies and is no component.
-    """
-    values = _collect_values(results, terms, settings.normalise)
-    if isinstance(values, GraderError):
-        return values
-    return {term.name: value for term, role, value in values if role is not Role.GATE}
-
-
-def _collect_values(
+def collect_values(
     results: Mapping[str, GraderResult], terms: Sequence[AggregateTerm], share: bool
-) -> _RoleValues | GraderError:
-    """What counts, in the order of ``terms``; or the failure that makes the sample missing."""
-    values: _RoleValues = []
+) -> RoleValues | GraderError:
+    """What counts, in the order of ``terms``; or the failure that makes the sample missing.
+
+    A ``share`` of the range is wanted, as in :func:`normalise`.
+    """
+    values: RoleValues = []
     failures: list[GraderError] = []
     for term in terms:
         if term.weight == 0:
@@ -171,53 +163,19 @@ def _join_failures(failures: Sequence[GraderError]) -> GraderError:
     return GraderError(first.name, first.kind, message, marks)
 
 
-def _join_scores(values: Sequence[tuple[AggregateTerm, float]], settings: RewardSettings) -> float:
-    if settings.aggregate == "min":
-        return min(value for _, value in values)
-    # The points that there are are those above 0.
-    possible = math.fsum([term.weight for term, _ in values if term.weight > 0])
-    return math.fsum([term.weight * value for term, value in values]) / possible
-
-
-def aggregate_active(
-    results: Mapping[str, GraderResult],
-    terms: Sequence[AggregateTerm],
-    idle: AbstractSet[str],
-    *,
-    all_idle: bool,
-    settings: RewardSettings,
-) -> RewardPart:
-    """:func:`aggregate` of the graders that are not ``idle``.
-
-    Where none is left: missing if no other scope makes the reward (``all_idle``), else 0. For lack
-    of a field it is missing for what the sample is: ``invalid_input``.
-    """
-    active = active_terms(terms, results, idle) if idle else terms
-    if active or not (idle and terms):
-        number = aggregate(results, active, settings)
-    else:
-        why = "no grader had anything to judge"
-        nothing = GraderError("group", ErrorKind.NOT_APPLICABLE, why)
-        lacking = (one for one in results.values() if has_kind(one, ErrorKind.NOT_APPLICABLE))
-        number = next(lacking, nothing) if all_idle else 0.0
-    if isinstance(number, float):
-        return number
-    if number.kind is ErrorKind.NOT_APPLICABLE and any(
-        isinstance(one, GraderError) and LACKED in one.metadata for one in results.values()
-    ):
-        number = structs.replace(number, kind=ErrorKind.INVALID_INPUT)
-    return number
-
-
-def active_terms(
+def find_active(
     terms: Sequence[AggregateTerm], results: Mapping[str, GraderResult], idle: AbstractSet[str]
 ) -> Sequence[AggregateTerm]:
     """The terms that count in a group; a failed grader counts, as it might have had an answer."""
-
-    def has_failed(result: GraderResult) -> bool:
-        return isinstance(result, GraderError) and result.kind is not ErrorKind.NOT_APPLICABLE
-
-    return [term for term in terms if term.name not in idle or has_failed(results[term.name])]
+    return [
+        term
+        for term in terms
+        if term.name not in idle
+        or (
+            isinstance(result := results[term.name], GraderError)
+            and result.kind is not ErrorKind.NOT_APPLICABLE
+        )
+    ]
 
 
 def find_idle_graders(
@@ -379,16 +337,14 @@ def combine(judge: RewardPart, env_reward: float | None, settings: JudgedReward)
     if not isinstance(judge, float):
         return judge
     if mode == "replace":
-        return _finite_or_error(scale * judge)
-    if env_reward is None or not math.isfinite(env_reward):
+        reward = scale * judge
+    elif env_reward is None or not math.isfinite(env_reward):
         why = f"combine_mode = {mode!r} needs a finite env_reward; the sample has none"
         return GraderError("env_reward", ErrorKind.INVALID_INPUT, why)
-    if mode == "weighted_sum":
-        return _finite_or_error(env_reward + scale * judge)
-    return _finite_or_error(env_reward * scale * judge)
-
-
-def _finite_or_error(reward: float) -> RewardPart:
+    elif mode == "weighted_sum":
+        reward = env_reward + scale * judge
+    else:
+        reward = env_reward * scale * judge
     if math.isfinite(reward):
         return reward
     return GraderError("reward", ErrorKind.OUT_OF_RANGE, f"the reward overflows to {reward}")

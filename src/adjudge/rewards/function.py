@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any, Unpack
@@ -170,12 +170,8 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
             samples,
             groups,
             [drawn[group] for group in groups],
-            counting=self._find_counting(step),
+            counting=self.spec.at_step(step).counting,
         )
-
-    def _find_counting(self, step: int) -> Collection[str]:
-        """The graders without which a reward of this step is missing."""
-        return self.spec.at_step(step).counting if self.spec.schedules else self.spec.counting
 
     def _next_step(self) -> int:
         """The step of a call that says none: how many there were before it."""

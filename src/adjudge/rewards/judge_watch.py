@@ -207,7 +207,13 @@ class JudgeWatch:
         """
         rows: list[Fields] = []
         known: dict[str, bool] = {}
-        for table in _list_results(graded):
+        draws = chain.from_iterable((one, *one.repeats) for one in graded)
+        tables = (
+            table
+            for one in draws
+            for table in (one.outcome, *(one.events if isinstance(one.events, list) else ()))
+        )
+        for table in tables:
             for name, result in table.items():
                 if not isinstance(result, GraderError) or LACKED not in result.metadata:
                     continue
@@ -215,7 +221,9 @@ class JudgeWatch:
                 for column in result.metadata[LACKED]:
                     if column not in known:
                         above = column.partition(".")[0] in self._columns
-                        known[column] = above or _is_column(column, rows)
+                        known[column] = above or any(
+                            get_path(row, column) is not MISSING for row in rows
+                        )
                 if any(known[column] for column in result.metadata[LACKED]):
                     table[name] = structs.replace(result, kind=ErrorKind.NOT_APPLICABLE)
         self._report_unapplied(graded, samples)
@@ -258,9 +266,12 @@ class JudgeWatch:
                 self._failed[name].add(_sample_content(samples[at]))
         for name, errors in failures.items():
             if final := next((error for error in errors if error.final), None):
+                model = self._traits[name].model
+                urls = ", ".join(getattr(model, "base_urls", ()))
                 raise ConfigError(
-                    f"{self._where}: graders.{name}: {_describe_judge(self._graders[name])} has "
-                    f"never answered: {final.error}. {_suggest_remedy(final)}"
+                    f"{self._where}: graders.{name}: the judge {getattr(model, 'model', '')!r}"
+                    f"{' at ' * bool(urls)}{urls} has never answered: {final.error}. "
+                    f"{_suggest_remedy(final)}"
                 )
             if (count := len(self._failed[name])) >= MIN_FAILED_SAMPLES:
                 raise ConfigError(
@@ -390,17 +401,6 @@ def _iter_results(
                 yield at, name, result
 
 
-def _list_results(graded: Iterable[GradedSample]) -> Iterator[dict[str, GraderResult]]:
-    for one in graded:
-        for draw in (one, *one.repeats):
-            yield draw.outcome
-            yield from () if isinstance(draw.events, GraderError) else draw.events
-
-
-def _is_column(name: str, rows: Iterable[Fields]) -> bool:
-    return any(get_path(row, name) is not MISSING for row in rows)
-
-
 def _is_answer(result: GraderResult) -> bool:
     """What a sample without anything to judge gets says nothing about the judge."""
     if isinstance(result, GraderScore):
@@ -422,13 +422,6 @@ def _sample_content(sample: Sample) -> object:
     if not any(texts.values()):
         texts = sample.fields()
     return sample_key(texts) or sample.original_index
-
-
-def _describe_judge(grader: object) -> str:
-    """A grader's judge as its user knows it."""
-    model = GraderTraits.of(grader).model
-    urls = ", ".join(getattr(model, "base_urls", ()))
-    return f"the judge {getattr(model, 'model', '')!r}{' at ' * bool(urls)}{urls}"
 
 
 def _suggest_remedy(error: GraderError) -> str:

@@ -22,18 +22,18 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import product
-from typing import cast
 
-from adjudge.errors import ErrorKind, Metadata, MissingRewardError
+from msgspec import structs
+
+from adjudge.errors import LACKED, ErrorKind, Metadata, MissingRewardError
 from adjudge.graders.base import GraderTraits, is_listwise
 from adjudge.rewards.chain import ResultWriter, RewardChain, RewardChecks
 from adjudge.rewards.formulas import (
     AggregateTerm,
-    active_terms,
     aggregate,
-    aggregate_active,
+    collect_values,
     combine,
-    component_values,
+    find_active,
     find_idle_graders,
     gdpo_step,
     group_step,
@@ -74,10 +74,13 @@ class RewardReducer:
         self.graders: Metadata = dict(graders)
         check_graders(spec, self.graders)
         scopes: tuple[GraderScope, ...] = ("outcome", "event")
+        imputes = spec.missing.suspect == "min"
         # What weighs 0 is reported only.
         self._terms = {
             scope: [
-                self._term(entry.name, weight)
+                AggregateTerm(
+                    entry.name, weight, _worst_contribution(spec, graders, entry), imputes
+                )
                 for entry in spec.graders
                 if entry.scope == scope and (weight := entry.weight_at(0)) != 0
             ]
@@ -91,10 +94,6 @@ class RewardReducer:
         )
         self._writer = ResultWriter(spec)
         self._warned = False
-
-    def _term(self, name: str, weight: float) -> AggregateTerm:
-        worst = _worst_contribution(self.graders[name], weight, self.spec.reward.normalise)
-        return AggregateTerm(name, weight, worst, self.spec.missing.suspect == "min")
 
     @property
     def info_keys(self) -> list[str]:
@@ -175,7 +174,15 @@ class RewardReducer:
             if self._compares and group[0].sample.sampled:
                 self._apply_missing_policy(group)
                 self._apply_group_step(group)
-            _snap_rewards(group)
+            # Rewards that differ by rounding alone made equal, whatever they came from.
+            there = [
+                (at, chain.reward)
+                for at, chain in enumerate(group)
+                if isinstance(chain.reward, float)
+            ]
+            snapped = snap_ties([reward for _, reward in there])
+            for (at, _), reward in zip(there, snapped, strict=True):
+                group[at].reward = reward
         return chains
 
     # --- the steps, in their order ---------------------------------------------------------------
@@ -206,15 +213,14 @@ class RewardReducer:
         """One sample's O = aggregate(outcome) and E = Σ or mean of aggregate(event), and its R."""
         settings = self.spec.reward
         outcome = self._aggregate(one.outcome, "outcome", idle)
-        values: list[RewardPart] | GraderError = []
+        values: list[RewardPart] | GraderError
         events: RewardPart = 0.0
         if isinstance(one.events, GraderError):
             values = events = one.events
-        elif one.events:
+        else:
             values = [self._aggregate(event, "event", idle) for event in one.events]
-            events = reduce_events(values, settings.event_reduce)
-        elif not self._event_graders or not idle >= self._event_graders:  # else no event counts
-            events = reduce_events([], settings.event_reduce)
+            if values or not (self._event_graders and idle >= self._event_graders):
+                events = reduce_events(values, settings.event_reduce)  # else no event counts
         # An outcome of weight 0 is not needed and not missed; its place is never read.
         part = outcome if settings.outcome_weight != 0 else 0.0
         chain = RewardChain(one, idle, outcome, values, events, part, part)
@@ -230,14 +236,26 @@ class RewardReducer:
     def _aggregate(
         self, results: Mapping[str, GraderResult], scope: GraderScope, idle: AbstractSet[str]
     ) -> RewardPart:
-        """O, or one event of E: method(w, normalised s) · Π gates + Σ penalties, without idle."""
-        return aggregate_active(
-            results,
-            self._terms[scope],
-            idle,
-            all_idle=idle >= self._counting,
-            settings=self.spec.reward,
-        )
+        """O, or one event of E: method(w, normalised s) · Π gates + Σ penalties, without idle.
+
+        Where no grader is left: missing if no other scope makes the reward, else 0.
+        """
+        terms = self._terms[scope]
+        active = find_active(terms, results, idle) if idle else terms
+        if active or not (idle and terms):
+            number = aggregate(results, active, self.spec.reward)
+        elif idle >= self._counting:
+            why = "no grader had anything to judge"
+            nothing = GraderError("group", ErrorKind.NOT_APPLICABLE, why)
+            lacking = (one for one in results.values() if has_kind(one, ErrorKind.NOT_APPLICABLE))
+            number = next(lacking, nothing)
+        else:
+            number = 0.0
+        if has_kind(number, ErrorKind.NOT_APPLICABLE) and any(
+            isinstance(one, GraderError) and LACKED in one.metadata for one in results.values()
+        ):  # missing for what the sample is
+            return structs.replace(number, kind=ErrorKind.INVALID_INPUT)
+        return number
 
     def _apply_missing_policy(self, group: Sequence[RewardChain]) -> None:
         """``drop_group``: with one missing, all are. ``fallback``: then all have the rule's score.
@@ -245,10 +263,13 @@ class RewardReducer:
         Mixing the judge's ruler and the rule's inside one group would compare nothing with nothing.
         """
         failed = sum(isinstance(chain.part, GraderError) for chain in group)
-        policy = self.spec.missing.policy
+        policy, rule = self.spec.missing.policy, [AggregateTerm(self.spec.missing.fallback or "")]
         for chain in group if failed else ():
-            if policy == "fallback":
-                chain.part, chain.fell_back = self._fallback(chain), True
+            if policy == "fallback":  # missing where even the rule could make no reward
+                stated = aggregate(chain.sample.outcome, rule, self.spec.reward)
+                trial = combine(stated, chain.sample.env_reward, self.spec.reward)
+                chain.part = trial if isinstance(trial, GraderError) else stated
+                chain.fell_back = True
             elif policy == "drop_group" and not isinstance(chain.part, GraderError):
                 why = f"{failed} of {len(group)} rewards of the group are missing"
                 chain.part = GraderError("group", ErrorKind.QUORUM, why)
@@ -283,16 +304,11 @@ class RewardReducer:
 
     def _components(self, one: GradedSample, idle: AbstractSet[str]) -> dict[str, float] | None:
         """A sample's outcome before it is one number; ``None`` where a grader of it failed."""
-        terms = active_terms(self._terms["outcome"], one.outcome, idle)
-        found = component_values(one.outcome, terms, self.spec.reward)
-        return None if isinstance(found, GraderError) else found
-
-    def _fallback(self, chain: RewardChain) -> RewardPart:
-        """The fallback rule's word on a sample; missing where even it could make no reward."""
-        terms = [AggregateTerm(self.spec.missing.fallback or "")]
-        rule = aggregate(chain.sample.outcome, terms, self.spec.reward)
-        trial = combine(rule, chain.sample.env_reward, self.spec.reward)
-        return trial if isinstance(trial, GraderError) else rule
+        terms = find_active(self._terms["outcome"], one.outcome, idle)
+        found = collect_values(one.outcome, terms, self.spec.reward.normalise)
+        if isinstance(found, GraderError):
+            return None
+        return {term.name: value for term, role, value in found if role is not Role.GATE}
 
     # --- what else is known of the numbers --------------------------------------------------------
 
@@ -330,22 +346,25 @@ class RewardReducer:
         columns = []
         for number in range(1 + max((len(one.repeats) for one in drawn), default=0)):
             ones = [one.repeats[number - 1] if number else one for one in drawn]
-            columns.append(list(map(self._draw_values, self.explain(ones))))
+            column: list[dict[str, float | None]] = []
+            for chain in self.explain(ones):
+                whole = not chain.fell_back and not self._writer.list_failures(chain.sample)
+                reward = chain.reward if whole and isinstance(chain.reward, float) else None
+                column.append({**self._writer.list_parts(chain), "reward": reward})
+            columns.append(column)
         rows = iter(zip(*columns, strict=True))
         return [list(next(rows)) if one.sampled else [] for one in judged]
-
-    def _draw_values(self, chain: RewardChain) -> dict[str, float | None]:
-        whole = not chain.fell_back and not self._writer.list_failures(chain.sample)
-        reward = chain.reward if whole and isinstance(chain.reward, float) else None
-        return {**self._writer.list_parts(chain), "reward": reward}
 
 
 _NO_GRADERS: frozenset[str] = frozenset()
 _UNRANKED = GraderError("group", ErrorKind.INVALID_INPUT, "a group of one sample cannot be ranked")
 
 
-def _worst_contribution(grader: object, weight: float, normalise: bool) -> float | None:
+def _worst_contribution(
+    spec: RewardSpec, graders: Mapping[str, object], entry: GraderEntry
+) -> float | None:
     """What of a grader adds least to the reward; ``None`` where its range is open, or it ranks."""
+    grader, weight = graders[entry.name], entry.weight_at(0)
     traits = GraderTraits.of(grader)
     role = traits.role
     if is_listwise(grader):
@@ -353,7 +372,7 @@ def _worst_contribution(grader: object, weight: float, normalise: bool) -> float
     if role == Role.GATE:
         return 0.0
     ends = traits.score_range or (None, None)
-    if role == Role.SCORE and normalise and finite_range(ends):
+    if role == Role.SCORE and spec.reward.normalise and finite_range(ends):
         ends = (0.0, 1.0)
     end = ends[weight < 0]
     return None if end is None or math.isinf(end) else float(end)
@@ -364,14 +383,6 @@ def _by_group(chains: Sequence[RewardChain]) -> Collection[list[RewardChain]]:
     for chain in chains:
         groups.setdefault(chain.sample.group, []).append(chain)
     return groups.values()
-
-
-def _snap_rewards(group: Sequence[RewardChain]) -> None:
-    """Rewards that differ by rounding alone made equal, in place, whatever they came from."""
-    there = [chain for chain in group if isinstance(chain.reward, float)]
-    rewards = cast("list[float]", [chain.reward for chain in there])
-    for chain, reward in zip(there, snap_ties(rewards), strict=True):
-        chain.reward = reward
 
 
 # --- whether built graders fit the spec, which the spec alone cannot tell -------------------------

@@ -332,14 +332,6 @@ class SampleReader:
                     break  # a file of something else
                 yield name, record
 
-    def find_readings(self) -> dict[Path, FileReading]:
-        """How each file that holds samples is read, by its first rows."""
-        found = (
-            (Path(file), self._find_reading(file, list(islice(rows, HEAD_ROWS))))
-            for file, rows in self._files()
-        )
-        return {file: reading for file, reading in found if reading is not None}
-
     def _read_files(self) -> Iterator[tuple[FileReading, bool, Iterator[FileRow]]]:
         """How each file is read, whether it is a JSON document of one record, and its records."""
         check_mapping(chain.from_iterable(rows for _, rows in self._files()), self._mapping)

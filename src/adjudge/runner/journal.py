@@ -15,6 +15,7 @@ import weakref
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
@@ -70,14 +71,6 @@ def sample_key(fields: Fields) -> str | None:
     except UNENCODABLE:
         return None
     return blake2b(data, digest_size=16).hexdigest()
-
-
-def _is_answer_of(graders: Collection[str], line: bytes) -> bool:
-    try:
-        row = _line.decode(line)
-        return row.g in graders and not isinstance(_result.decode(row.r), GraderError)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return False
 
 
 def _key(line: _Line) -> _Key:
@@ -222,11 +215,13 @@ class Journal:
 
         def kept_lines() -> Iterator[bytes]:
             nonlocal count
-            for number, line in iter_lines(self.path):
-                if number > 1 and _is_answer_of(graders, line):
-                    count += 1
-                else:
-                    yield line + b"\n"
+            for _, line in iter_lines(self.path):
+                with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                    row = _line.decode(line)
+                    if row.g in graders and not isinstance(_result.decode(row.r), GraderError):
+                        count += 1
+                        continue
+                yield line + b"\n"
 
         if len(self):
             atomic_write(self.path, kept_lines())

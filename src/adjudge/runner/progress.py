@@ -43,22 +43,24 @@ class Tally:
     judges by why they were made (:data:`~adjudge.judges.asking.AskReason`).
     """
 
-    def __init__(self, total: int | None = None, done: int = 0) -> None:
+    def __init__(self, total: int | None = None) -> None:
         self.total = total
-        self.done = done
+        self.done = 0
         self.resumed = 0
         self.note = ""
         self.cost_usd = 0.0
         self.failures: Counter[str] = Counter()
         self.asks: Counter[str] = Counter()
 
-    def add(self, other: Tally) -> None:
-        """Count what another process counted, too."""
-        self.done += other.done
-        self.cost_usd += other.cost_usd
-        self.note = self.note or other.note
-        self.failures.update(other.failures)  # adds, negative numbers included
-        self.asks.update(other.asks)
+    def replace(self, before: Tally, now: Tally) -> None:
+        """Count what another process has counted by ``now``, of which ``before`` is in here."""
+        self.done += now.done - before.done
+        self.cost_usd += now.cost_usd - before.cost_usd
+        self.note = now.note
+        self.failures.update(now.failures)  # adds, negative numbers included
+        self.failures.subtract(before.failures)
+        self.asks.update(now.asks)
+        self.asks.subtract(before.asks)
 
     def withdraw(self, failed: GraderError) -> None:
         """Take back a failure that is about to be asked again."""
@@ -223,15 +225,10 @@ class Progress:
 
     def __enter__(self) -> Self:
         if self._show and self._shown.enter_context(only_reporter()):
-            self._shown.enter_context(self._make_reporter())
+            is_terminal = sys.stderr is not None and sys.stderr.isatty()
+            lines = _TerminalLine if is_terminal else ProgressLines
+            self._shown.enter_context((_NotebookBar if in_notebook() else lines)(self._read))
         return self
-
-    def _make_reporter(self) -> ProgressLines:
-        if in_notebook():
-            return _NotebookBar(self._read)
-        if sys.stderr is not None and sys.stderr.isatty():
-            return _TerminalLine(self._read)
-        return ProgressLines(self._read)
 
     def __exit__(self, *_: object) -> None:
         self._shown.close()

@@ -11,7 +11,8 @@ import importlib.util
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -75,11 +76,8 @@ class ExportReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
-        counts = {name: dict(getattr(self, name).most_common()) for name in _COUNTS}
-        return {**asdict(self), **counts}
-
-
-_COUNTS = ("left_out", "pairs_left_out")
+        counts = {"left_out": self.left_out, "pairs_left_out": self.pairs_left_out}
+        return vars(self) | {name: dict(one.most_common()) for name, one in counts.items()}
 
 
 class _Answer(NamedTuple):
@@ -141,12 +139,17 @@ def _read_groups(records: RunRecords, report: ExportReport) -> list[list[_Answer
         report.samples += 1
         members = groups.setdefault(record.group_key, [])
         prompt, answer = _split_turns(sample)
+        tools = sample.extra.get("tools")  # a list of schemas, or as JSON text
+        if isinstance(tools, str):
+            with suppress(msgspec.MsgspecError):
+                tools = msgspec.json.decode(tools)
+        if not isinstance(tools, list) or not tools:
+            tools = None
         if record.reward is None:
             report.left_out[MISSING] += 1
         elif not prompt or not answer:
             report.left_out[EMPTY] += 1
         else:
-            tools = _read_tools(sample)
             members.append(
                 _Answer(place, record.reward, record, prompt, answer, tools, sample.reference)
             )
@@ -172,17 +175,6 @@ def _split_turns(sample: Sample) -> tuple[list[Row], list[Row]]:
     while answer and answer[-1].get("role") != "assistant":
         answer.pop()  # nobody answered it
     return messages[:start], answer
-
-
-def _read_tools(sample: Sample) -> Any:
-    """The tools that the policy had, as a list of schemas; ``None`` where the row has none."""
-    tools = sample.extra.get("tools")
-    if isinstance(tools, str):
-        try:
-            tools = msgspec.json.decode(tools)
-        except msgspec.MsgspecError:
-            return None
-    return tools if isinstance(tools, list) and tools else None
 
 
 def _choose(
@@ -302,22 +294,20 @@ def _check_tools(target: Path, rows: Sequence[Row]) -> None:
         )
 
 
-_CONVERSATIONS = ("prompt", "chosen", "rejected", "messages")
+_CONVERSATIONS = {"prompt", "chosen", "rejected", "messages"}
 
 
 def _table_row(row: Row) -> Row:
     """A row whose messages have the same columns: arguments of tool calls as JSON text."""
-    return {
-        key: [_table_message(one) for one in value] if key in _CONVERSATIONS else value
-        for key, value in row.items()
-    }
-
-
-def _table_message(message: Row) -> Row:
-    calls = message.get("tool_calls")
-    if not isinstance(calls, list):
-        return message
-    return {**message, "tool_calls": [_table_call(call) for call in calls]}
+    found = dict(row)
+    for key in _CONVERSATIONS & row.keys():
+        found[key] = []
+        for message in row[key]:
+            calls = message.get("tool_calls")
+            if isinstance(calls, list):
+                message = {**message, "tool_calls": list(map(_table_call, calls))}  # noqa: PLW2901
+            found[key].append(message)
+    return found
 
 
 def _table_call(call: Any) -> Any:

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from adjudge.checks.summary import list_warnings
-from adjudge.datasets.files import FileRow, find_files
+from adjudge.datasets.files import find_files
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError, RolloutError, RunFolderError
+from adjudge.errors import RolloutError, RunFolderError
 from adjudge.files import atomic_write
 from adjudge.judges.endpoint.connections import own_calls
 from adjudge.rewards.chain import RewardChecks
@@ -29,8 +29,8 @@ from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
-from adjudge.runs.job import GradedRow, GradedRun, GradingJob, RolloutGrader, encode_row
-from adjudge.runs.page_rows import ReportRows
+from adjudge.runs.job import WINDOW, GradedRow, GradedRun, GradingJob, RolloutGrader, encode_row
+from adjudge.runs.report.page import ReportRows
 from adjudge.runs.spending import FolderSpending
 from adjudge.runs.summary import DrawTotals, GradingTotals, RewardedSample, RunObserver, SampleFacts
 from adjudge.text import encode_json
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("adjudge")
 
-_WINDOW = 4096
 _MOST_INDEXED = 200_000
 """Of a run with more samples none is in full: finding the worst would take longer than reading."""
 _FIRST = 20
@@ -112,7 +111,7 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
         tally.total = counted.sizes.total() * function.answers_per_sample
         asker: RolloutGrader = function
         if job.engine is not None:
-            asker = job.engine.grade_with(job, function, _journal_on_disk(journal), tally)
+            asker = opened.enter_context(job.engine.grade_with(job, function, journal, tally))
         names, total = [entry.name for entry in job.spec.graders], counted.sizes.total()
         totals, page = GradingTotals(job.spec, graders, started), ReportRows(names, total)
         observers: list[RunObserver] = [totals, page, spending]
@@ -127,11 +126,11 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
             samples = RunSamples(folder.path, "grade", folder.facts)
         kept: list[GradedRow] = []
         rewarded = _rewarded_samples(job, asker, function, counted, keeper)
-        rows = _observe(rewarded, observers, kept if keep_rows else None)
+        lines = _observe(rewarded, observers, kept if keep_rows else None, samples)
         if folder is None:
-            deque(rows, maxlen=0)
+            deque(lines, maxlen=0)
         else:
-            atomic_write(folder.path / "rewards.jsonl", _encode_rows(rows, samples))
+            atomic_write(folder.path / "rewards.jsonl", lines)
         tally.note = "writing summary and report"
         summary: dict[str, Any] = {"transcripts": None}
         for one in observers:
@@ -140,7 +139,7 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
         summary["groups"]["source"] = counted.report.group_source
         summary |= _run_facts(job, folder, tally, counted)
         shown = page.chosen(), totals, samples
-        run = GradedRun(kept, summary, counted.reader.broken, job.folder, shown)
+        run = GradedRun(kept, summary, counted.reader.broken, job.folder, _page=shown)
         if folder is not None:
             folder.write_json("summary.json", summary)
             run.report(folder.path / "report.html")
@@ -151,25 +150,18 @@ def _observe(
     samples: Iterable[RewardedSample],
     observers: Sequence[RunObserver],
     kept: list[GradedRow] | None,
-) -> Iterator[tuple[RewardedSample, GradedRow]]:
-    """Each sample with its row, once all observers have seen the sample."""
+    index: RunSamples | None,
+) -> Iterator[bytes]:
+    """The lines of ``rewards.jsonl``, each once all observers have seen its sample."""
     for one in samples:
         for observer in observers:
             observer.on_sample(one)
         row = GradedRow.of(one)
         if kept is not None:
             kept.append(row)
-        yield one, row
-
-
-def _encode_rows(
-    rows: Iterable[tuple[RewardedSample, GradedRow]], samples: RunSamples | None
-) -> Iterator[bytes]:
-    """The lines of ``rewards.jsonl``, each noted in the index of ``samples``."""
-    for one, row in rows:
         line = encode_row(row)
-        if samples is not None:
-            samples.add(one, len(line))
+        if index is not None:
+            index.add(one, len(line))
         yield line
 
 
@@ -203,7 +195,10 @@ def _open_folder(job: GradingJob, path: Path, graders: Mapping[str, Any]) -> Run
         "settings": describe_settings(job.spec, graders),  # for `adjudge diff`
     }
     if job.rows is not None:  # what is in memory is known by its content
-        facts["inputs"] = [f"{job.rows_of}, {_digest_rows(job.rows)}"]
+        digest = hashlib.sha256()
+        for _, row in job.rows:
+            digest.update(encode_json(row, lambda value: type(value).__name__) + b"\n")
+        facts["inputs"] = [f"{job.rows_of}, sha256 {digest.hexdigest()[:16]}"]
     return RunFolder(path, facts, SPEC_IDENTITY, outputs=("report.html",), journal=JOURNAL_FILE)
 
 
@@ -233,19 +228,6 @@ def _open_keeper(
     )
 
 
-def _digest_rows(rows: Sequence[FileRow]) -> str:
-    digest = hashlib.sha256()
-    for _, row in rows:
-        digest.update(encode_json(row, lambda value: type(value).__name__) + b"\n")
-    return f"sha256 {digest.hexdigest()[:16]}"
-
-
-def _journal_on_disk(journal: Journal | None) -> Journal:
-    if journal is None:
-        raise ConfigError("engine: needs a run folder for its journal. Give one.")
-    return journal
-
-
 def _rewarded_samples(
     job: GradingJob,
     asker: RolloutGrader,
@@ -257,20 +239,20 @@ def _rewarded_samples(
     found = RewardChecks()
     order: deque[int] = deque()
     done: dict[int, RewardedSample] = {}
-    open_groups: dict[str, list[_Judged]] = {}
+    open_groups: dict[str, list[tuple[SampleFacts, GradedSample]]] = {}
     left = counted.sizes
     for window in _grade_windows(job, asker, counted, keeper):
-        for one in window:
-            order.append(one.facts.index)
-            open_groups.setdefault(one.facts.group, []).append(one)
-        closed = [group for group in {one.facts.group: None for one in window} if not left[group]]
+        for facts, one in window:
+            order.append(facts.index)
+            open_groups.setdefault(facts.group, []).append((facts, one))
+        closed = [group for group in {facts.group: None for facts, _ in window} if not left[group]]
         whole = [one for group in closed for one in open_groups.pop(group)]
-        whole.sort(key=lambda one: one.facts.index)
-        judged = [one.judged for one in whole]
+        whole.sort(key=lambda one: one[0].index)
+        judged = [one for _, one in whole]
         results = function.reward(judged, found=found)
         draws = function.draw_values(judged) if function.draws > 1 else repeat(())
-        for one, result, drawn in zip(whole, results, draws, strict=False):
-            done[one.facts.index] = RewardedSample(*one, result, drawn)
+        for (facts, one), result, drawn in zip(whole, results, draws, strict=False):
+            done[facts.index] = RewardedSample(facts, one, result, drawn)
         while order and order[0] in done:
             yield done.pop(order.popleft())
     if order or any(left.values()):
@@ -279,13 +261,6 @@ def _rewarded_samples(
             "Run the same command again when nothing writes to it; what was graded is kept."
         )
     function.check_rewards(found)
-
-
-class _Judged(NamedTuple):
-    """A sample that is graded, and has no reward yet."""
-
-    facts: SampleFacts
-    judged: GradedSample
 
 
 @dataclass
@@ -315,7 +290,7 @@ def count_samples(job: GradingJob) -> CountedSamples:
     for sample in reader:
         sizes[report.add(sample)] += 1
         columns.update(sample.extra)
-        if len(first) <= _WINDOW:
+        if len(first) <= WINDOW:
             first.append(sample)
     report.add_files(reader)
     if not report.samples:
@@ -327,7 +302,7 @@ def count_samples(job: GradingJob) -> CountedSamples:
         )
     if job.on_input is not None:
         job.on_input(report)
-    samples = first if len(first) <= _WINDOW else reader
+    samples = first if len(first) <= WINDOW else reader
     return CountedSamples(samples, sizes, reader, report, columns)
 
 
@@ -335,8 +310,8 @@ def _grade_windows(
     job: GradingJob,
     asker: RolloutGrader,
     counted: CountedSamples,
-    keeper: TranscriptKeeper | None = None,
-) -> Iterator[list[_Judged]]:
+    keeper: TranscriptKeeper | None,
+) -> Iterator[list[tuple[SampleFacts, GradedSample]]]:
     """Graded samples, a window at a time.
 
     Where a grader compares the samples of a group, a window ends with the last group it has.
@@ -344,14 +319,14 @@ def _grade_windows(
     samples: list[Sample] = []
     facts: list[SampleFacts] = []
     open_groups: set[str] = set()
-    left = counted.sizes
+    left, window = counted.sizes, WINDOW if job.engine is None else job.engine.window
     for sample in counted.samples:
         group = counted.groups.name(sample)
         left[group] -= 1
         open_groups.add(group) if left[group] else open_groups.discard(group)
         samples.append(sample)
         facts.append(SampleFacts.of(sample, group))
-        if len(samples) >= _WINDOW and not (asker.needs_whole_groups and open_groups):
+        if len(samples) >= window and not (asker.needs_whole_groups and open_groups):
             yield _grade_window(job, asker, samples, facts, keeper)
             samples, facts = [], []
     if samples:
@@ -364,13 +339,13 @@ def _grade_window(
     samples: Sequence[Sample],
     facts: Sequence[SampleFacts],
     keeper: TranscriptKeeper | None,
-) -> list[_Judged]:
+) -> list[tuple[SampleFacts, GradedSample]]:
     if keeper is not None:
         keeper.begin_window(samples, (one.group for one in facts))
     judged = run_blocking(asker.grade(samples, [one.group for one in facts], step=0))
     if job.cassette is not None:
         job.cassette.keep_failures()
-    return list(map(_Judged, facts, judged))
+    return list(zip(facts, judged, strict=True))
 
 
 def read_first_samples(job: GradingJob, most: int) -> tuple[list[Sample], list[str], int]:

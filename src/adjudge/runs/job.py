@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -17,16 +18,18 @@ from adjudge.rollouts.input_report import InputReport
 from adjudge.rollouts.samples import BrokenInputRow, SampleReader
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
-from adjudge.runs.page_rows import ReportRow
 from adjudge.runs.summary import GradingTotals, RewardedSample
 from adjudge.text import encode_json
 from adjudge.types import GradedSample, GraderError, RewardResult, Sample
 
 if TYPE_CHECKING:
     from adjudge.judges.cassette import ReplyCache
+    from adjudge.runs.report.page import ReportRow
     from adjudge.runs.samples import RunSamples
 
 MOST_DRAWS = 100
+WINDOW = 4096
+"""How many samples are asked about at a time."""
 _DEFAULT_TRANSCRIPTS, _DEFAULT_WITHOUT_JUDGE = 20_000, 2_000
 """Samples whose transcripts are kept, unless the user says otherwise. Where no judge is asked these
 are rollouts that the input has too, and keeping many would take longer than grading them."""
@@ -51,10 +54,17 @@ class RolloutGrader(Protocol):
 class GradingEngine(Protocol):
     """Somewhere else where the graders are asked before this process writes the results."""
 
+    @property
+    def window(self) -> int:
+        """How many samples it is asked about at a time."""
+
     def grade_with(
-        self, job: GradingJob, function: SpecRewardFunction, journal: Journal, tally: Tally
-    ) -> RolloutGrader:
-        """Do the asking; what it gives answers for ``function``."""
+        self, job: GradingJob, function: SpecRewardFunction, journal: Journal | None, tally: Tally
+    ) -> AbstractContextManager[RolloutGrader]:
+        """Who asks in the place of ``function`` as long as the context lasts.
+
+        Raises :class:`ConfigError`; its grader raises what stops a grader elsewhere.
+        """
 
     def endpoints(self) -> list[dict[str, Any]]:
         """The table of judge calls that were made there; see :class:`CallCounter`."""
@@ -181,17 +191,8 @@ class GradedRow:
     @classmethod
     def of(cls, one: RewardedSample) -> Self:
         """The row of a sample that has its reward."""
-        facts, draws = one.facts, [draw["reward"] for draw in one.draws]
-        return cls(
-            facts.index,
-            facts.group,
-            one.result,
-            facts.key,
-            facts.where,
-            facts.step,
-            facts.env_reward,
-            draws,
-        )
+        of, draws = one.facts, [draw["reward"] for draw in one.draws]
+        return cls(of.index, of.group, one.result, of.key, of.where, of.step, of.env_reward, draws)
 
     @property
     def reward(self) -> float | None:
@@ -254,8 +255,8 @@ class GradedRun:
     summary: Mapping[str, Any]
     broken: Sequence[BrokenInputRow] = ()
     folder: Path | None = None
-    _page: tuple[Sequence[ReportRow], GradingTotals | None, RunSamples | None] = field(
-        default=((), None, None), repr=False
+    _page: tuple[Sequence[ReportRow], GradingTotals, RunSamples | None] = field(
+        kw_only=True, repr=False
     )
 
     @property

@@ -14,6 +14,7 @@ from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings
 from adjudge.judges.table import AddressedTable
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import MissingSettings, RewardSettings, RewardSpec
+from adjudge.runs.job import select_entries
 from adjudge.types import GraderError, Sample
 
 if TYPE_CHECKING:
@@ -123,7 +124,16 @@ def estimate_calls(
         graders[entry.name] = spec.build_grader(entry, meters)
     if not graders:
         return {}
-    function = SpecRewardFunction(_with_graders_only(spec, graders), graders=graders, draws=draws)
+    # These graders only, every group drawn, and no outage outlasted.
+    plain = RewardSettings(
+        normalise=False,
+        event_weight=spec.reward.event_weight,
+        outcome_weight=spec.reward.outcome_weight,
+    )
+    missing = MissingSettings(max_missing=1.0, patience_s=0.0)
+    kept = select_entries(spec, graders) or spec
+    asking = kept.model_copy(update={"reward": plain, "missing": missing})
+    function = SpecRewardFunction(asking, graders=graders, draws=draws)
     for judged in run_blocking(function.grade(samples, groups, step=0)):
         for name, result in judged.results():
             if isinstance(result, GraderError) and result.kind is not ErrorKind.NOT_SAMPLED:
@@ -131,21 +141,6 @@ def estimate_calls(
     for one in asked.values():
         one.why = "" if one.calls else one.why
     return {name: one for name, one in asked.items() if one.calls or one.why}
-
-
-def _with_graders_only(spec: RewardSpec, graders: Mapping[str, Any]) -> RewardSpec:
-    """The spec with these graders only, every group drawn, and no outage outlasted."""
-    return spec.model_copy(
-        update={
-            "graders": [entry for entry in spec.graders if entry.name in graders],
-            "reward": RewardSettings(
-                normalise=False,
-                event_weight=spec.reward.event_weight,
-                outcome_weight=spec.reward.outcome_weight,
-            ),
-            "missing": MissingSettings(max_missing=1.0, patience_s=0.0),
-        }
-    )
 
 
 def scale_estimates(
@@ -201,18 +196,14 @@ def estimate_times(
             if rate is not None
         ]
         most = min(spec.max_concurrency, limits.max_concurrency)
+        # Answered `width` at a time at first, then twice as many.
+        rounds, left, width = 0, counted, min(CallPolicy().start_concurrency, most)
+        while left > 0 and width < most:
+            rounds, left, width = rounds + 1, left - width, min(2 * width, most)
         found[name] = {
             "calls": counted,
             "max_concurrency": most,
-            "rounds": _count_rounds(counted, min(CallPolicy().start_concurrency, most), most),
+            "rounds": rounds + max(0, math.ceil(left / most)),
             "least_s": max(least, default=None),
         }
     return found
-
-
-def _count_rounds(calls: float, width: int, most: int) -> int:
-    """Rounds in which ``calls`` are answered, ``width`` at a time at first, then twice as many."""
-    rounds = 0
-    while calls > 0 and width < most:
-        rounds, calls, width = rounds + 1, calls - width, min(2 * width, most)
-    return rounds + max(0, math.ceil(calls / most))

@@ -10,14 +10,18 @@ Several processes may write at once. Each row is one append under a lock and is 
 
 Half of a run's samples, chosen by a hash of their place, are the pool of random ones in the queue;
 those where the run disagrees with itself and those that nearly tie in their group come from the
-other half. So the random ones are a simple random sample of the run whatever is asked besides, and
-what they say of the judge holds for the run; what the others say holds for the samples where it is
-in doubt. The order depends on the run alone: two people get the same samples.
+other half. So what the random ones say of the judge holds for the run, whatever is asked besides;
+what the others say holds for samples where it is in doubt. Two people get the same samples.
+
+The live page writes labels, and nothing else. A request that writes must come from the page itself:
+from the same origin by two headers that a browser sets and a page cannot, as JSON, which a form of
+another site cannot send, and with the token of this server, which another site cannot read.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hmac
 import math
 import os
 import secrets
@@ -33,6 +37,8 @@ import msgspec
 
 from adjudge.errors import RunFolderError
 from adjudge.files import warn_damaged_lines
+from adjudge.runs.sample_index import RolloutIndex, present_number
+from adjudge.runs.samples import SCORE, RunSamples, find_run_disagreements
 from adjudge.stats import snap_ties
 from adjudge.text import encode_json
 
@@ -41,18 +47,13 @@ MAX_NOTE, MAX_NAME = 4_000, 80
 """Characters of a note, and of the name of an author or a grader."""
 
 QueueReason = Literal["random", "disagreement", "near tie"]
-QUEUE_SHARES: Mapping[QueueReason, float] = {"random": 0.5, "disagreement": 0.3, "near tie": 0.2}
-"""The share of each reason in the queue, as long as there are samples for it."""
-
-_ORDER: tuple[QueueReason, ...] = (
+_ORDER: tuple[QueueReason, ...] = (  # as long as there are samples for each
     "random", "disagreement", "random", "near tie", "random", "disagreement", "random",
     "disagreement", "random", "near tie",
 )  # fmt: skip
 
 QUEUE_SIZE = 50
 """Labels of a round, of which the page says how many are done."""
-
-LabelKind = Literal["verdict", "score", "preferred", "note"]
 
 
 class Label(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -103,7 +104,7 @@ class Label(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             )
 
     @property
-    def kind(self) -> LabelKind:
+    def kind(self) -> Literal["verdict", "score", "preferred", "note"]:
         """What it says; a note beside something else is no label of its own."""
         if self.verdict is not None:
             return "verdict"
@@ -134,8 +135,10 @@ def check_author(name: str) -> str:
 
 def stamp_label() -> dict[str, Any]:
     """A new label's ``id``, which no other has, and its ``time``."""
-    now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return {"id": secrets.token_hex(8), "time": now}
+    return {
+        "id": secrets.token_hex(8),
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+    }
 
 
 def select_current(rows: Iterable[Label]) -> list[Label]:
@@ -221,16 +224,6 @@ _decoder = msgspec.json.Decoder(Label)
 # --- the queue ------------------------------------------------------------------------------------
 
 
-class QueueSample(NamedTuple):
-    """What the queue must know of a sample; ``row`` is its place in the run's file."""
-
-    row: int
-    step: int
-    sample_index: int
-    group: int
-    reward: float | None
-
-
 class QueueEntry(NamedTuple):
     """A sample to be labelled, why, and the row of the one that it nearly ties with."""
 
@@ -239,19 +232,21 @@ class QueueEntry(NamedTuple):
     beside: int | None = None
 
 
-def build_queue(
-    samples: Sequence[QueueSample], disputed: Sequence[int] = (), *, seed: int = 0
-) -> list[QueueEntry]:
-    """All samples that have a reward, once each at most: the most useful first.
+def build_queue(rollouts: RolloutIndex, disputed: Sequence[int] = ()) -> list[QueueEntry]:
+    """All samples of a run that have a reward, once each at most: the most useful first.
 
     ``disputed``: the rows that the run disagrees with itself about
     (:func:`~adjudge.runs.sample_index.find_disagreements`), the worst first.
-    Reasons alternate by :data:`QUEUE_SHARES`; where one has no samples left, the others go on. Of
-    the half that is not random only samples with a reason are in the queue.
+    Reasons alternate; where one has no samples left, the others go on. Of the half that is not
+    random only samples with a reason are in the queue.
     """
-    judged = [one for one in samples if one.reward is not None]
-    order = {one.row: _hash_place(one, seed) for one in judged}
-    pool = sorted((one.row for one in judged if order[one.row] & 1), key=order.__getitem__)
+    order: dict[int, int] = {}
+    for row, reward in enumerate(rollouts.reward):
+        if not math.isnan(reward):
+            step = rollouts.groups[rollouts.group_of[row]].step
+            place = f"0/{step}/{rollouts.places[row]}".encode()
+            order[row] = int.from_bytes(blake2b(place, digest_size=8).digest())
+    pool = sorted((row for row in order if order[row] & 1), key=order.__getitem__)
     streams: dict[QueueReason, Iterator[QueueEntry]] = {
         "random": (QueueEntry(row, "random") for row in pool),
         "disagreement": (
@@ -259,31 +254,11 @@ def build_queue(
         ),
         "near tie": (
             QueueEntry(row, "near tie", other)
-            for row, other in _near_ties(judged)
+            for row, other in _near_ties(rollouts)
             if not order[row] & 1
         ),
     }
-    return list(_interleave(streams))
-
-
-def _near_ties(samples: Sequence[QueueSample]) -> Iterator[tuple[int, int]]:
-    """Two samples of a group with rewards next to each other, the closest first; equal ones not."""
-    groups: dict[int, list[tuple[float, int]]] = {}
-    for one in samples:
-        if one.reward is not None:
-            groups.setdefault(one.group, []).append((one.reward, one.row))
-    gaps = []
-    for members in groups.values():
-        rewards = snap_ties([reward for reward, _ in members])
-        ranked = sorted(zip(rewards, (row for _, row in members), strict=True))
-        gaps += [(high - low, row, other) for (low, other), (high, row) in pairwise(ranked)]
-    for gap, row, other in sorted(gaps):
-        if gap > 0:
-            yield row, other
-
-
-def _interleave(streams: dict[QueueReason, Iterator[QueueEntry]]) -> Iterator[QueueEntry]:
-    """By the shares of the reasons, until all streams are empty; a row once."""
+    found: list[QueueEntry] = []
     used: set[int] = set()
     while streams:
         for reason in _ORDER:
@@ -292,9 +267,230 @@ def _interleave(streams: dict[QueueReason, Iterator[QueueEntry]]) -> Iterator[Qu
                 streams.pop(reason, None)
             else:
                 used.add(entry.row)
-                yield entry
+                found.append(entry)
+    return found
 
 
-def _hash_place(one: QueueSample, seed: int) -> int:
-    digest = blake2b(f"{seed}/{one.step}/{one.sample_index}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest)
+def _near_ties(rollouts: RolloutIndex) -> Iterator[tuple[int, int]]:
+    """Two samples of a group with rewards next to each other, the closest first; equal ones not."""
+    gaps = []
+    for group in rollouts.groups:
+        rows = [row for row in group.rows if not math.isnan(rollouts.reward[row])]
+        rewards = snap_ties([rollouts.reward[row] for row in rows])
+        ranked = sorted(zip(rewards, rows, strict=True))
+        gaps += [(high - low, row, other) for (low, other), (high, row) in pairwise(ranked)]
+    for gap, row, other in sorted(gaps):
+        if gap > 0:
+            yield row, other
+
+
+# --- the live page --------------------------------------------------------------------------------
+
+
+MAX_BODY = 65_536
+"""Bytes of a request that writes; a note of the longest kind fits."""
+TOKEN_HEADER = "X-Adjudge-Token"  # noqa: S105 (a header's name)
+_MAX_LEVELS = 20
+_TAKEN_OVER = ("author", "grader", "verdict", "score", "note", "blind", "queue", "withdrawn")
+"""What a label has as the request has it."""
+
+
+class RequestRefused(Exception):
+    """A request that is not answered: an HTTP status and why."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class LabelRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a request that writes one label, or takes one back."""
+
+    generation: int
+    row: int
+    author: str
+    grader: str | None = None
+    verdict: Literal["right", "wrong"] | None = None
+    score: float | None = None
+    over: int | None = None
+    """The row of the sample that this one is better than."""
+    note: str = ""
+    blind: bool = False
+    queue: QueueReason | None = None
+    withdrawn: str | None = None
+
+
+class LabelDesk:
+    """Takes labels for one run folder, and says which are there and what comes next.
+
+    ``reading`` is refreshed by others; ``author`` is who labels if the page says nothing else.
+    """
+
+    def __init__(self, reading: RunSamples, author: str, *, read_only: bool = False) -> None:
+        self.reading, self.author, self.read_only = reading, author, read_only
+        self.token = secrets.token_urlsafe(24)
+        self._log = LabelLog(reading.folder)
+        self._stamp: tuple[int, int] | None = None
+        self._labels: list[Label] = []
+        self._queue_of: tuple[int, int] | None = None
+        self._queue: list[QueueEntry] = []
+
+    def check_request(self, headers: Mapping[str, str], length: int | None) -> None:
+        """Raise :class:`RequestRefused` unless a request to write comes from our own page."""
+        if self.read_only:
+            raise RequestRefused(403, "this page is read only (adjudge view --read-only)")
+        # The host was found to be this machine before; a page of another port has another origin.
+        if headers.get("Sec-Fetch-Site") != "same-origin":
+            raise RequestRefused(403, "labels are taken from this page only (Sec-Fetch-Site)")
+        if headers.get("Origin") != f"http://{headers.get('Host', '')}":
+            raise RequestRefused(403, "labels are taken from this page only (Origin)")
+        kind, _, parameters = headers.get("Content-Type", "").partition(";")
+        if kind.strip().lower() != "application/json" or parameters.strip():
+            raise RequestRefused(415, "a label must be sent as application/json")
+        given = headers.get(TOKEN_HEADER, "")
+        if not hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode()):
+            raise RequestRefused(403, "the server was started anew: load the page again")
+        if length is None:
+            raise RequestRefused(411, "a label must say how long it is")
+        if length > MAX_BODY:
+            raise RequestRefused(413, f"a label may have {MAX_BODY:,} bytes")
+
+    def write(self, body: bytes) -> dict[str, Any]:
+        """Append what a request says; the label as written."""
+        try:
+            asked = msgspec.json.decode(body, type=LabelRequest)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise RequestRefused(400, f"not a label: {error}") from None
+        if asked.generation != self.reading.generation:
+            raise RequestRefused(409, "the run was written anew")
+        label = self._label(asked)
+        known = {(one.id, one.author) for one in self._current()}
+        if label.withdrawn is not None and (label.withdrawn, label.author) not in known:
+            raise RequestRefused(404, "there is no such label of this author to take back")
+        self._log.append(label)
+        return {"label": msgspec.to_builtins(label)}
+
+    def _label(self, asked: LabelRequest) -> Label:
+        place = self._place(asked.row)
+        scores = self.reading.rollouts.scores
+        if asked.grader is not None and f"{asked.grader}{SCORE}" not in scores:
+            raise RequestRefused(400, "grader: the run has no such grader")
+        facts = self.reading.graders.get(asked.grader or "")
+        if asked.score is not None and facts and facts.range and not facts.mapper:
+            low, high = facts.range
+            low, high = -math.inf if low is None else low, math.inf if high is None else high
+            if not low <= asked.score <= high:
+                why = f"is not on the scale (found {asked.score:g}; allowed {low:g} to {high:g})"
+                raise RequestRefused(400, f"score: {why}")
+        over: dict[str, Any] = {}
+        if asked.over is not None:
+            rollouts = self.reading.rollouts
+            other = self._place(asked.over)
+            if asked.over == asked.row or (
+                rollouts.group_of[asked.over] != rollouts.group_of[asked.row]
+            ):
+                raise RequestRefused(400, "over: must be another sample of the same group")
+            over = {"preferred_over": other["key"], "over_index": other["index"]}
+        said = {name: getattr(asked, name) for name in _TAKEN_OVER}
+        judged = present_number(self.reading.rollouts.reward[asked.row])
+        if asked.grader is not None:
+            judged = self.reading.rollouts.score(f"{asked.grader}{SCORE}", asked.row)
+        try:
+            return Label(**stamp_label(), **place, **over, **said, judge_score=judged)
+        except ValueError as error:
+            raise RequestRefused(400, str(error)) from None
+
+    def _place(self, row: int) -> dict[str, Any]:
+        """What names the sample of a row: key, index, step, group."""
+        rollouts = self.reading.rollouts
+        found = self.reading.row(row) if 0 <= row < len(rollouts) else None
+        if found is None:
+            raise RequestRefused(404, "no such sample")
+        (step, index), key = self._sample(row), found.get("key")
+        group = rollouts.groups[rollouts.group_of[row]].name
+        key = key if isinstance(key, str) else ""
+        return {"key": key, "index": index, "step": step, "group": group}
+
+    def _labels_of(self, name: str | None) -> tuple[str, list[Label]]:
+        """Who labels, and what they said that counts."""
+        try:
+            author = check_author(name) if name else self.author
+        except ValueError as error:
+            raise RequestRefused(400, str(error)) from None
+        return author, [one for one in self._current() if one.author == author]
+
+    def describe(self, author: str | None = None, row: int | None = None) -> dict[str, Any]:
+        """Who labels, with what token, on which scales; and the author's labels of one sample.
+
+        Labels of others are counted and not shown: they would lead whoever labels.
+        """
+        author, own = self._labels_of(author)
+        found: dict[str, Any] = {
+            "author": author,
+            "read_only": self.read_only,
+            "token": "" if self.read_only else self.token,
+            "scales": self._scales(),
+            "labelled": len({one.sample for one in own}),
+        }
+        if row is not None and 0 <= row < len(self.reading.rollouts):
+            sample = self._sample(row)
+            found["labels"] = [
+                msgspec.to_builtins(one) for one in own if (one.step, one.index) == sample
+            ]
+        return found
+
+    def next_entries(self, author: str | None = None) -> dict[str, Any]:
+        """What is left of the author's round of the queue, and how many of it are done."""
+        _, own = self._labels_of(author)
+        # A random one that the person had chosen is asked again: left out, it would bias the rest.
+        queued = [one for one in own if one.queue is not None]
+        done = {(one.step, at) for one in queued for at in (one.index, one.over_index)}
+        by_choice = {(one.step, one.index) for one in own}
+        rollouts = self.reading.rollouts
+        if (version := (self.reading.generation, len(rollouts))) != self._queue_of:
+            disputed = find_run_disagreements(self.reading, most=None).worst
+            self._queue = build_queue(rollouts, [one.place for one in disputed])
+            self._queue_of = version
+        left = [
+            one
+            for one in self._queue
+            if self._sample(one.row) not in (done if one.queue == "random" else by_choice)
+        ]
+        labelled = len({one.sample for one in queued}) % QUEUE_SIZE
+        round_size = min(QUEUE_SIZE, labelled + len(left))
+        return {
+            "of": round_size,
+            "labelled": labelled,
+            "left": len(left),
+            "entries": [one._asdict() for one in left[: round_size - labelled]],
+        }
+
+    def _sample(self, row: int) -> tuple[int | None, int]:
+        rollouts = self.reading.rollouts
+        step = rollouts.groups[rollouts.group_of[row]].step
+        return step if self.reading.kind == "train" else None, rollouts.places[row]
+
+    def _scales(self) -> list[dict[str, Any]]:
+        """What the judge's numbers range over; ``levels`` where there are few."""
+        rollouts = self.reading.rollouts
+        found = []
+        for key, column in (("", rollouts.reward), *rollouts.scores.items()):
+            if key and not key.endswith(SCORE):
+                continue
+            levels = sorted({value for value in column if value == value})  # noqa: PLR0124 (NaN)
+            ends = (levels[0], levels[-1]) if levels else (None, None)
+            few = levels if len(levels) <= _MAX_LEVELS else []
+            name = key.removesuffix(SCORE) or None
+            found.append({"grader": name, "low": ends[0], "high": ends[1], "levels": few})
+        return found
+
+    def _current(self) -> list[Label]:
+        """The labels that count; the file is read again when it has changed."""
+        try:
+            found = self._log.path.stat()
+            stamp = (found.st_size, found.st_mtime_ns)
+        except OSError:
+            return []
+        if stamp != self._stamp:
+            self._stamp, self._labels = stamp, select_current(self._log.read())
+        return self._labels

@@ -1,57 +1,61 @@
 """``adjudge grade --engine ray``: the graders are asked by workers on many machines.
 
-The files are cut into shards; Ray Data hands them to workers, which read them from the shared file
-system and ask the graders that see one sample at a time. What they said comes back here, and from
-there everything goes the ordinary way: listwise graders, group steps, missing policy, summary and
-report are the local engine's own, over the same files in the same order.
+This process reads the rollouts and hands each window of them out in parts. A worker asks the
+graders that see one sample at a time, and reports each answer as it comes. The journal, the counts,
+listwise graders, group steps, missing policy, summary and report are those of the local engine, in
+this process. A part whose worker died goes to another worker, with the answers that were reported.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import pickle
 import signal
+import socket
 import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
-from adjudge.datasets.shards import Shard, cut_files
-from adjudge.errors import ConfigError, RolloutError
+from adjudge.engine.loop import run_all, run_blocking, start_on_engine
+from adjudge.errors import AdjudgeError, ConfigError
+from adjudge.files import UNENCODABLE
+from adjudge.graders.base import is_listwise
 from adjudge.installation import install_command
+from adjudge.judges.endpoint.connections import open_connections
 from adjudge.judges.endpoint.settings import EndpointStats
 from adjudge.rewards.batch_grader import BatchGrader
-from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rollouts.samples import GroupNames, SampleReader
+from adjudge.rewards.function import SpecRewardFunction, compute_fingerprint
+from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
-from adjudge.runs.job import GradingJob, RolloutGrader
-from adjudge.runs.ray_worker import (
-    EndpointId,
-    Ledger,
-    ShardWorker,
-    WorkerPlan,
-    WorkerReport,
-    select_graders,
-)
-from adjudge.types import GradedSample, Sample
+from adjudge.runs.job import GradingJob, RolloutGrader, select_entries
+from adjudge.types import GradedSample, GraderError, GraderResult, Sample
 
-_WINDOW = 512
-_SHARD_ROWS = (32, 4096)
-_SHARDS_A_WORKER = 8
+_PART_SAMPLES = (32, 512)
+_PARTS_A_WORKER = 8
+"""So many parts each of a window, so that all workers end at about the same time."""
 _WORKER_CPUS = 0.1
 """Little, so that what a dead machine's workers did can go on beside the others."""
 _OBJECT_STORE = 256 << 20
-_POLL_S = 0.25
-_RAY_DATA_THREADS = ("StreamingExecutor", "ray-data-")
-_THREADS_END_S = 60.0
+_REPORT_EVERY_S = 0.01
+_MOST_DEATHS = 5
+"""Workers in a row that die over one part without an answer: its next one would, too."""
+
+_RESULTS: msgspec.json.Decoder[GraderResult] = msgspec.json.Decoder(GraderResult)
+
+StoredAnswer = tuple[str, str, int, bytes]
+"""Sample key, grader, draw, encoded result: a line of the journal."""
+EndpointId = tuple[tuple[str, ...], tuple[str, ...]]
+"""Addresses and models of an endpoint."""
 
 
 @dataclass
@@ -63,60 +67,42 @@ class RayEngine:
     cluster's address. ``workers``: by default one per CPU of the cluster.
     """
 
+    window: ClassVar[int] = 32_768
+
     address: str | None = None
     workers: int | None = None
-    _stats: dict[str, dict[EndpointId, EndpointStats]] = field(default_factory=dict)
+    _calls: dict[str, dict[EndpointId, EndpointStats]] = field(default_factory=dict)
+    """What each worker has asked so far."""
 
+    @contextmanager
     def grade_with(
-        self, job: GradingJob, function: SpecRewardFunction, journal: Journal, tally: Tally
-    ) -> RolloutGrader:
-        """Ask all graders that see one sample; the asker that it gives knows their answers.
-
-        Raises :class:`ConfigError`, and what stops a worker: ``JudgeUnavailable``,
-        ``JudgeAuthError``.
-        """
-        if job.rows is not None:
-            raise ConfigError("--engine ray: needs files, which the workers read for themselves")
+        self, job: GradingJob, function: SpecRewardFunction, journal: Journal | None, tally: Tally
+    ) -> Iterator[RolloutGrader]:
+        """See :class:`.GradingEngine`."""
         if job.cassette is not None or job.budget_usd is not None:
             raise ConfigError(
                 "--record, --replay and --budget-usd work in one process only. Use --engine local."
             )
-        alone = select_graders(function.spec, function.graders, listwise=False)
+        alone = _select_graders(function.spec, function.graders, listwise=False)
         if alone is None:
-            return function  # nothing that workers could do
+            yield function  # nothing that workers could do
+            return
         plan = WorkerPlan(
             job.spec,
             function.fingerprint,
-            dict(job.mapping),
             str(Path.cwd()),
-            window=_WINDOW,
             startup_patience_s=job.startup_patience_s,
             draws=job.draws,
             columns=function.columns,
         )
-        answers = _WorkerAnswers(function, journal, tally)
         with _ray_cluster(self.address, self.workers):
-            workers = self.workers or _cluster_cpus()
-            samples = (tally.total or 0) // function.answers_per_sample
-            rows, parts = _shard_sizes(samples, workers)
-            shards = _sampled_shards(
-                job, function, cut_files(list(job.samples().find_readings()), rows, parts=parts)
-            )
-            for said in _worker_reports(plan, shards, workers, journal, tally):
-                answers.add(said.judged)
-                self._add_counts(said)
-        return answers
-
-    def _add_counts(self, report: WorkerReport) -> None:
-        """Keep what a worker counted last; its reports come in any order."""
-        known = self._stats.get(report.worker, {})
-        if _count_calls(report.endpoints) >= _count_calls(known):
-            self._stats[report.worker] = report.endpoints
+            workers = self.workers or _count_cpus()
+            yield _ClusterGrader(plan, workers, alone, function, journal, tally, self._calls)
 
     def endpoints(self) -> list[dict[str, Any]]:
         """The table of the workers' calls, as :meth:`CallCount.table` has it."""
         total: dict[EndpointId, EndpointStats] = {}
-        for one in [*self._stats.values()]:  # a copy: reports go on coming
+        for one in [*self._calls.values()]:  # a copy: reports go on coming
             for key, stats in one.items():
                 total[key] = total.get(key, EndpointStats()).plus(stats)
         return [
@@ -126,17 +112,47 @@ class RayEngine:
         ]
 
 
-def _count_calls(endpoints: dict[EndpointId, EndpointStats]) -> int:
-    return sum(stats.calls for stats in endpoints.values())
+def _select_graders(
+    spec: RewardSpec, graders: Mapping[str, object], *, listwise: bool
+) -> RewardSpec | None:
+    """The spec with its listwise graders alone, or without them; ``None`` when none are left."""
+    return select_entries(spec, [one for one in graders if is_listwise(graders[one]) is listwise])
 
 
-class _WorkerAnswers:
-    """What the workers said, row by row, and the listwise graders, which are asked here."""
+@dataclass
+class _Part:
+    """Samples that one worker is asked about, what is known of them, and what it said."""
 
-    def __init__(self, function: SpecRewardFunction, journal: Journal, tally: Tally) -> None:
-        self._function = function
-        self._said: dict[int, GradedSample] = {}
-        together = select_graders(function.spec, function.graders, listwise=True)
+    samples: Sequence[Sample]
+    groups: Sequence[str]
+    sampled: Sequence[bool]
+    known: list[StoredAnswer]
+    counts: Tally = field(default_factory=Tally)
+    judged: list[GradedSample] | None = None
+
+
+class _ClusterGrader:
+    """Asks the graders of single samples by workers, and those of groups in this process."""
+
+    def __init__(
+        self,
+        plan: WorkerPlan,
+        workers: int,
+        alone: RewardSpec,
+        function: SpecRewardFunction,
+        journal: Journal | None,
+        tally: Tally,
+        calls: dict[str, dict[EndpointId, EndpointStats]],
+    ) -> None:
+        import ray  # noqa: PLC0415  (an extra, heavy)
+
+        self._make_worker = ray.remote(RayWorker).options(num_cpus=_WORKER_CPUS)
+        self._died = ray.exceptions.RayActorError
+        self._plan, self._workers = plan, [self._make_worker.remote(plan) for _ in range(workers)]
+        self._function, self._journal, self._tally = function, journal, tally
+        self._calls = calls
+        self._alone = BatchGrader(alone, function.graders, journal=journal)
+        together = _select_graders(function.spec, function.graders, listwise=True)
         self._together: BatchGrader | None = None
         if together is not None:
             self._together = BatchGrader(
@@ -148,39 +164,79 @@ class _WorkerAnswers:
                 columns=function.columns,
             )
 
-    def add(self, judged: Sequence[GradedSample]) -> None:
-        """Answers of a worker; the same again changes nothing."""
-        for one in judged:
-            self._said[one.original_index] = one
-
     @property
     def needs_whole_groups(self) -> bool:
         """Whether the samples of a group must come in one call."""
         return self._together is not None
 
     async def grade(
-        self,
-        samples: Sequence[Sample],
-        groups: Sequence[str],
-        *,
-        step: int | None = None,  # noqa: ARG002  (drawn long ago)
+        self, samples: Sequence[Sample], groups: Sequence[str], *, step: int | None = None
     ) -> list[GradedSample]:
-        """The workers' answers about these samples, and those of the listwise graders."""
-        judged = [self._of(*one) for one in zip(samples, groups, strict=True)]
+        """What all graders say of the samples, in order."""
+        drawn = {group: self._function.is_drawn(group, step or 0) for group in set(groups)}
+        sampled = [drawn[group] for group in groups]
+        least, most = _PART_SAMPLES
+        size = -(-len(samples) // (len(self._workers) * _PARTS_A_WORKER))
+        size = min(max(least, size), most)
+        columns = (samples, groups, sampled)
+        parts = [
+            self._begin_part(*(column[at : at + size] for column in columns))  # type: ignore[arg-type]
+            for at in range(0, len(samples), size)
+        ]
+        left = deque(parts)
+        await run_all(self._hand_out(left, place) for place in range(len(self._workers)))
+        judged = [one for part in parts for one in part.judged or ()]
         if self._together is None:
             return judged
-        drawn = [one.sampled for one in judged]
-        ranked = await self._together.grade(samples, groups, drawn)
+        ranked = await self._together.grade(samples, groups, sampled)
         return [_join(*both) for both in zip(judged, ranked, strict=True)]
 
-    def _of(self, sample: Sample, group: str) -> GradedSample:
-        said = self._said.pop(sample.original_index, None)
-        if said is None:
-            raise RolloutError(
-                f"row {sample.original_index}: no worker read it. Check that the files have "
-                "not changed."
-            )
-        return replace(said, group_index=sample.group_index, group=group)
+    def _begin_part(
+        self, samples: Sequence[Sample], groups: Sequence[str], sampled: Sequence[bool]
+    ) -> _Part:
+        """A part with what the journal of an earlier run knows of it."""
+        known: list[StoredAnswer] = []
+        if self._journal is not None and len(self._journal):
+            keys = self._alone.journal_keys(samples, groups, sampled)
+            found = ((key, self._journal.take(*key)) for key in keys)
+            known = [(*key, msgspec.json.encode(one)) for key, one in found if one is not None]
+        self._tally.resumed += len(known)
+        return _Part(samples, groups, sampled, known)
+
+    async def _hand_out(self, left: deque[_Part], place: int) -> None:
+        """Give one worker part after part; a part whose worker died goes to a new worker."""
+        while left:
+            part, deaths = left.popleft(), 0
+            while part.judged is None:
+                known = len(part.known)
+                try:
+                    await self._ask(part, self._workers[place])
+                except self._died as error:
+                    deaths = deaths + 1 if len(part.known) == known else 0
+                    if deaths == _MOST_DEATHS:
+                        raise ConfigError(f"--engine ray: workers die: {error}") from None
+                    self._workers[place] = self._make_worker.remote(self._plan)
+
+    async def _ask(self, part: _Part, worker: Any) -> None:
+        """Take what a worker reports of a part; raises what stopped the worker."""
+        kept = Tally()  # of an earlier attempt: its answers are counted again, its cost is not
+        kept.cost_usd, kept.asks = part.counts.cost_usd, part.counts.asks
+        self._tally.replace(part.counts, kept)
+        part.counts = Tally()
+        asked = part.samples, part.groups, part.sampled, part.known
+        async for reference in worker.grade.options(num_returns="streaming").remote(*asked):
+            said: WorkerReport = pickle.loads(await reference)  # noqa: S301  (our own worker's words)
+            part.known += said.answers
+            if self._journal is not None:
+                for key, grader, draw, data in said.answers:
+                    self._journal.put(key, grader, draw, _RESULTS.decode(data))
+                self._journal.flush()
+            self._tally.replace(part.counts, said.counts)
+            part.counts, part.judged = said.counts, said.judged
+            if said.endpoints is not None:
+                self._calls[said.worker] = said.endpoints
+            if said.error is not None:
+                raise said.error
 
 
 def _join(one: GradedSample, more: GradedSample) -> GradedSample:
@@ -189,107 +245,172 @@ def _join(one: GradedSample, more: GradedSample) -> GradedSample:
     return replace(one, outcome={**one.outcome, **more.outcome}, repeats=repeats)
 
 
-def _shard_sizes(samples: int, workers: int) -> tuple[int, int]:
-    """Rows in a shard, and shards in a Parquet row group."""
-    least, most = _SHARD_ROWS
-    even = -(-samples // (workers * _SHARDS_A_WORKER))
-    return min(max(least, even), most), 2 * workers
+# --- the worker -----------------------------------------------------------------------------------
 
 
-def _sampled_shards(
-    job: GradingJob, function: SpecRewardFunction, shards: Iterator[Shard]
-) -> Iterator[tuple[Shard, list[int] | None]]:
-    """Each shard, and under ``sample_rate`` which of its rows are judged.
+@dataclass(frozen=True)
+class WorkerPlan:
+    """What all workers of a run are told.
 
-    A draw is a group's, and what makes a group is known only in order: the rows are read here.
+    ``cwd`` is the driver's working directory, which relative paths of the spec start from; the rest
+    is as of a batch grader.
     """
-    if function.spec.reward.sample_rate >= 1:
-        yield from ((shard, None) for shard in shards)
-        return
-    groups = GroupNames()
-    rows = SampleReader(job.paths, job.mapping).read()
-    for shard in shards:
-        flags = []
-        for _ in range(shard.rows):
-            _, sample = next(rows)
-            if isinstance(sample, RolloutError):
-                flags.append(0)
-            else:
-                flags.append(int(function.is_drawn(groups.name(sample), 0)))
-        yield shard, flags
+
+    spec: RewardSpec
+    fingerprint: str
+    cwd: str
+    startup_patience_s: float | None = None
+    draws: int = 1
+    columns: Collection[str] = ()
 
 
-def _worker_reports(
-    plan: WorkerPlan,
-    shards: Iterator[tuple[Shard, list[int] | None]],
-    workers: int,
-    journal: Journal,
-    tally: Tally,
-) -> Iterator[WorkerReport]:
-    """What the workers say, as it comes; raises what stopped one."""
-    import ray  # noqa: PLC0415  (an extra, heavy)
-    import ray.data  # noqa: PLC0415
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415
+@dataclass
+class WorkerReport:
+    """What a worker says of a part: answers since its last report, and its counts so far.
 
-    items = [{"shard": msgspec.json.encode(one)} for one in shards]
-    if not items:
-        return
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    ledger = (
-        ray.remote(Ledger)
-        .options(num_cpus=0, scheduling_strategy=here, max_concurrency=1)
-        .remote(str(journal.path.absolute()), journal.spec_hash)
-    )
-    graded = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
-        ShardWorker,
-        fn_constructor_args=(plan, ledger),
-        compute=ray.data.ActorPoolStrategy(size=min(workers, len(items))),
-        batch_size=1,
-        num_cpus=_WORKER_CPUS,
-    )
+    The last report has ``judged``, or the ``error`` that stops the run, and ``endpoints``: all
+    calls of this worker so far, whose name is ``worker``.
+    """
+
+    worker: str
+    answers: list[StoredAnswer]
+    counts: Tally
+    judged: list[GradedSample] | None = None
+    error: AdjudgeError | None = None
+    endpoints: dict[EndpointId, EndpointStats] | None = None
+
+
+class RayWorker:
+    """Asks a spec's graders about one part after the other; an actor of Ray.
+
+    Keeps its judges and the outage watch from part to part. What stops the run (an outage, a
+    refused key, a wrong configuration) is said as ``WorkerReport.error``.
+    """
+
+    def __init__(self, plan: WorkerPlan) -> None:
+        self.plan = plan
+        self._journal, self._tally = PartJournal(), Tally(None)
+        self._grader: BatchGrader | None = None
+        self._name = f"{socket.gethostname()}:{os.getpid()}"
+
+    def grade(
+        self,
+        samples: Sequence[Sample],
+        groups: Sequence[str],
+        sampled: Sequence[bool],
+        known: Sequence[StoredAnswer],
+    ) -> Iterator[bytes]:
+        """Reports about a part, of which ``known`` answers are not asked for again."""
+        self._journal.begin(known)
+        vars(self._tally).update(vars(Tally()))  # the graders hold this one
+        try:
+            self._grader = self._grader or self._build_grader()
+            asked = start_on_engine(self._grader.grade(samples, groups, sampled)).done
+            while not asked.done():
+                wait([asked], timeout=_REPORT_EVERY_S)
+                if self._journal.answers:
+                    yield _pack(run_blocking(self._report()))
+            yield _pack(run_blocking(self._report(judged=asked.result())))
+        except AdjudgeError as error:
+            yield _pack(run_blocking(self._report(error=error)))
+
+    async def _report(
+        self, judged: list[GradedSample] | None = None, error: AdjudgeError | None = None
+    ) -> WorkerReport:
+        """On the engine's loop, where answers are counted."""
+        answers, self._journal.answers = self._journal.answers, []
+        said = WorkerReport(self._name, answers, deepcopy(self._tally), judged, error)
+        if judged is not None or error is not None:
+            said.endpoints = {
+                (
+                    tuple(one.endpoint_key.base_urls),
+                    tuple(sorted(one.models)),
+                ): one.endpoint.stats.since(EndpointStats())
+                for one in open_connections()
+            }
+        return said
+
+    def _build_grader(self) -> BatchGrader:
+        """The graders of single samples, ready to be asked; raises :class:`ConfigError`."""
+        plan, host = self.plan, socket.gethostname()
+        try:
+            os.chdir(plan.cwd)
+        except OSError as error:
+            raise ConfigError(
+                f"{plan.cwd}: no such folder on {host}. Put the folder of the spec at the same "
+                "path on every machine (a shared file system)."
+            ) from error
+        graders = plan.spec.build_graders()
+        if compute_fingerprint(plan.spec, graders) != plan.fingerprint:
+            raise ConfigError(
+                f"{host}: adjudge's version, or a file that the spec names, differs from the one "
+                "where the run was started. Use the same on every machine."
+            )
+        part = _select_graders(plan.spec, graders, listwise=False)
+        if part is None:
+            raise ConfigError("no grader scores single samples")
+        return BatchGrader(
+            part,
+            graders,
+            journal=self._journal,
+            tally=self._tally,
+            startup_patience_s=plan.startup_patience_s,
+            draws=plan.draws,
+            columns=plan.columns,
+        )
+
+
+class PartJournal(Journal):
+    """A journal of one part, without a file: it has what is known, and ``answers`` to report."""
+
+    def __init__(self) -> None:
+        self.answers: list[StoredAnswer] = []
+        self._found: dict[tuple[str, str, int], deque[bytes]] = {}
+
+    def begin(self, known: Sequence[StoredAnswer]) -> None:
+        """Start with a part."""
+        self.answers, self._found = [], {}
+        for key, grader, draw, data in known:
+            self._found.setdefault((key, grader, draw), deque()).append(data)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._found.values()))
+
+    def take(self, sample: str, grader: str, draw: int) -> GraderResult | None:
+        """What is known, each answer once."""
+        found = self._found.get((sample, grader, draw))
+        return _RESULTS.decode(found.popleft()) if found else None
+
+    def put(self, sample: str, grader: str, draw: int, result: GraderResult) -> None:
+        """Note a result to report, if JSON can hold it; failures are asked again."""
+        if not isinstance(result, GraderError):
+            try:
+                data = msgspec.json.encode(result)
+                _RESULTS.decode(data)
+            except (*UNENCODABLE, msgspec.MsgspecError):
+                return
+            self.answers.append((sample, grader, draw, data))
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+
+def _pack(said: WorkerReport) -> bytes:
+    """For our own driver; what of a user's metadata cannot be packed goes as text."""
+    from ray import cloudpickle  # noqa: PLC0415
+
     try:
-        with _tally_updates(ledger, tally):
-            for row in graded.iter_rows():
-                said: WorkerReport = pickle.loads(row["said"])  # noqa: S301  (our own workers' words)
-                if said.error is not None:
-                    raise said.error
-                if said.last:
-                    ledger.finish.remote(said.shard)
-                yield said
-    finally:
-        # Everything reported so far is in the journal before the run ends, however it ends.
-        with contextlib.suppress(ray.exceptions.RayError):
-            ray.get(ledger.counts.remote(), timeout=5)
-        ray.kill(ledger)
+        return bytes(cloudpickle.dumps(said))
+    except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError):
+        plain = msgspec.json.Encoder(enc_hook=str).encode(said.judged)
+        said.judged = msgspec.json.decode(plain, type=list[GradedSample] | None)
+        return bytes(cloudpickle.dumps(said))
 
 
-@contextmanager
-def _tally_updates(ledger: Any, tally: Tally) -> Iterator[None]:
-    """Keep ``tally`` at what the ledger counts."""
-    import ray  # noqa: PLC0415
-
-    def look() -> None:
-        counts = ray.get(ledger.counts.remote())
-        for name in ("done", "resumed", "note", "cost_usd", "failures", "asks"):
-            setattr(tally, name, getattr(counts, name))
-
-    def watch() -> None:
-        with contextlib.suppress(ray.exceptions.RayError):
-            while not stop.wait(_POLL_S):
-                look()
-
-    stop = threading.Event()
-    thread = threading.Thread(target=watch, name="adjudge-ray-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-    look()
+# --- the cluster ----------------------------------------------------------------------------------
 
 
-def _cluster_cpus() -> int:
+def _count_cpus() -> int:
     import ray  # noqa: PLC0415
 
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -301,20 +422,17 @@ def _ray_cluster(address: str | None, workers: int | None) -> Iterator[None]:
     on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         import ray  # noqa: PLC0415
-        import ray.data  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"--engine ray: needs {error.name}. Run: {install_command('ray')}"
         ) from error
-
-    _silence_ray_output()
     if ray.is_initialized():
         yield
         return
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     if address.startswith("ray://"):
         raise ConfigError(
-            f"--ray-address {address}: Ray Data does not work through Ray Client. Run the command "
+            f"--ray-address {address}: workers cannot report through Ray Client. Run the command "
             "on a machine of the cluster, or with `ray job submit`."
         )
     options: dict[str, Any] = {"address": address, "log_to_driver": False}
@@ -331,29 +449,4 @@ def _ray_cluster(address: str | None, workers: int | None) -> Iterator[None]:
     try:
         yield
     finally:
-        try:
-            _await_ray_data_threads()
-        finally:  # Ctrl-C while it waits
-            ray.shutdown()
-
-
-def _await_ray_data_threads() -> None:
-    """Wait for the threads of Ray Data's executor.
-
-    Ray Data itself waits two seconds for them; after a node was lost they can need more. One that
-    calls Ray after its shutdown ends the whole process with exit code 1, whatever the run wrote.
-    """
-    end = time.monotonic() + _THREADS_END_S
-    for thread in threading.enumerate():
-        if thread.name.startswith(_RAY_DATA_THREADS):
-            thread.join(max(0.0, end - time.monotonic()))
-
-
-def _silence_ray_output() -> None:
-    """Ray Data's own bars and logs would run through ours."""
-    import ray.data  # noqa: PLC0415
-
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    logging.getLogger("ray.data").setLevel(logging.WARNING)
+        ray.shutdown()

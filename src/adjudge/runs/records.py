@@ -1,32 +1,52 @@
-"""The samples of a run folder as later commands read them: rewards, verdicts, rollouts.
+"""A run that is over: its samples read again, and its rewards under another spec.
 
 A folder of ``adjudge grade`` has ``rewards.jsonl`` beside the rollouts that its ``run.json`` names;
 one of ``adjudge train``, or of a flight recorder, has both in ``rollouts.jsonl``.
+
+Under another spec, a grader whose settings are those of the run answers from its record, failures
+included: a judge that failed then is not asked now, and its reward stays missing. The others are
+asked, as ``adjudge grade`` asks them, and all the rest is ``adjudge grade``'s, too.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
 import msgspec
 
-from adjudge.errors import RolloutError, RunFolderError
+from adjudge.config import compare_settings, flatten, format_setting
+from adjudge.errors import ErrorKind, RolloutError, RunFolderError
 from adjudge.files import iter_rows, warn_damaged_lines
+from adjudge.graders.base import GraderTraits, is_listwise
+from adjudge.judges.table import NOT_ABOUT_REPLIES
+from adjudge.rewards.batch_grader import BatchGrader
+from adjudge.rewards.function import SpecRewardFunction, describe_settings
+from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.rollouts.samples import SampleReader, compute_rollout_key, sample_from_row
+from adjudge.runner.journal import Journal
+from adjudge.runner.progress import Tally
 from adjudge.runs.folder import read_json_object
+from adjudge.runs.job import WINDOW, GradingJob, RolloutGrader, select_entries
+from adjudge.runs.sample_index import RowIndex, SampleRow
 from adjudge.runs.transcripts import FILE as TRANSCRIPTS_FILE
 from adjudge.runs.transcripts import TranscriptStore
-from adjudge.types import Sample
+from adjudge.types import (
+    GradedSample,
+    GraderError,
+    GraderResult,
+    GraderScore,
+    Role,
+    Sample,
+)
 
 _GRADED, _TRAINED = "rewards.jsonl", "rollouts.jsonl"
 _SCORE = "_score"
-
-RowIndex = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-"""The number of a row as JSON holds it exactly; another one is no run's."""
 
 _log = logging.getLogger("adjudge")
 
@@ -35,13 +55,6 @@ RECORDER_FILE = "recorder.jsonl"
 
 STOP_FILE = "stop.json"
 """What ``adjudge watch --stop`` leaves in a recorded run: the run ends before its next step."""
-
-
-class MissingReason(msgspec.Struct, frozen=True):
-    """Why a reward is missing: the kind of the failure, and its message."""
-
-    kind: str = "missing"
-    message: str = ""
 
 
 class RecorderRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +73,7 @@ class RecorderRow(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+class RunRecord(SampleRow, frozen=True, kw_only=True):
     """One sample of a run: a row of ``rewards.jsonl`` or ``rollouts.jsonl``.
 
     ``index`` counts the samples of the run (of a step, in a training run); ``key`` is what was
@@ -72,15 +85,10 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     index: RowIndex
-    group: str | int | None = None
     reward: float | None
-    missing: MissingReason | None = None
-    env_reward: float | None = None
     key: str = ""
     where: str = ""
-    step: int | None = None
-    advantage: float | None = None
-    reward_info: dict[str, float | None] = {}
+    reward_info: dict[str, float | None] = msgspec.field(default_factory=dict)
     details: dict[str, Any] | None = None
     messages: list[dict[str, Any]] | None = None
     prompt: str | None = None
@@ -218,3 +226,241 @@ class RunRecords:
 def _sample_of(record: RunRecord) -> Sample:
     fields = {"messages": record.messages, "prompt": record.prompt, "response": record.response}
     return sample_from_row(fields, record.index)
+
+
+# --- under another spec ---------------------------------------------------------------------------
+
+
+_NOT_ABOUT_ANSWERS = {"weight"}
+
+
+@dataclass
+class RegradingPlan:
+    """Which graders of a spec answer from the record, and why each of the ``asked`` does not."""
+
+    recorded: list[str] = field(default_factory=list)
+    asked: dict[str, str] = field(default_factory=dict)
+
+
+def plan_regrading(
+    records: RunRecords, spec: RewardSpec, graders: Mapping[str, Any]
+) -> RegradingPlan:
+    """Which answers of a run hold under ``spec``; ``graders`` are the spec's, built."""
+    plan = RegradingPlan()
+    first = next(iter(records), None)
+    if first is None:
+        raise RunFolderError(f"{records.path}: has no samples. Give a run that has some.")
+    before, now = records.facts.get("settings"), describe_settings(spec, graders)
+    for entry in spec.graders:
+        if entry.name not in first.scores:
+            plan.asked[entry.name] = "the run has no such grader"
+        elif before is None:
+            plan.asked[entry.name] = "the run does not say its graders' settings"
+        elif why := _find_change(entry, spec, before, now):
+            plan.asked[entry.name] = why
+        else:
+            plan.recorded.append(entry.name)
+    if any(entry.scope == "event" and entry.name in plan.asked for entry in spec.graders):
+        for entry in spec.graders:  # the events themselves may be others
+            if entry.scope == "event" and entry.name in plan.recorded:
+                plan.recorded.remove(entry.name)
+                plan.asked[entry.name] = "another grader of events is asked"
+    return plan
+
+
+def _find_change(
+    entry: GraderEntry, spec: RewardSpec, before: Mapping[str, Any], now: Mapping[str, Any]
+) -> str:
+    """What differs in a grader's settings or its judges', of what its answers depend on."""
+    names = [entry.judge] if isinstance(entry.judge, str) else entry.judge
+    if names is None:
+        names = list(spec.judges) if spec.asks_judge(entry) else []
+    sides = []
+    for settings in (before, now):
+        grader = dict(settings["graders"].get(entry.name) or {})
+        judges = {
+            name: {
+                key: value
+                for key, value in ((settings.get("judges") or {}).get(name) or {}).items()
+                if key not in NOT_ABOUT_REPLIES
+            }
+            for name in names
+        }
+        kept = {key: value for key, value in grader.items() if key not in _NOT_ABOUT_ANSWERS}
+        sides.append(dict(flatten({"grader": kept, "judges": judges})))
+    if not (found := compare_settings(*sides)):
+        return ""
+    one = next((one for one in found if one.key != "grader.content"), found[0])
+    if one.key == "grader.content":
+        return "what it reads outside the spec has changed"
+    key = one.key.removeprefix("grader.")
+    return f"{key} was {format_setting(one.left)}, is {format_setting(one.right)}"
+
+
+def make_regrading_job(records: RunRecords, spec: RewardSpec, **options: Any) -> GradingJob:
+    """A job over the rollouts of a run; ``options`` are further fields of :class:`.GradingJob`.
+
+    Raises :class:`~adjudge.errors.RunFolderError` for a run whose rollouts are gone.
+    """
+    if records.is_training:
+        return GradingJob([records.file], spec, **options)
+    mapping = dict(records.facts.get("map") or {})
+    return GradingJob(records.find_inputs(), spec, mapping=mapping, **options)
+
+
+class RecordedAnswers:
+    """An engine that answers from ``records`` where ``plan`` says so, and asks the other graders.
+
+    One goes once through the rollouts, in their order.
+    """
+
+    window: ClassVar[int] = WINDOW
+
+    def __init__(self, records: RunRecords, plan: RegradingPlan) -> None:
+        self._path, self._recorded = records.path, set(plan.recorded)
+        self._plan = plan
+        self._from_rows = records.is_training
+        self._rows: Iterator[RunRecord] = iter(() if records.is_training else records)
+
+    @contextmanager
+    def grade_with(
+        self, job: GradingJob, function: SpecRewardFunction, journal: Journal | None, tally: Tally
+    ) -> Iterator[RolloutGrader]:
+        """See :class:`.GradingEngine`."""
+        self._function, self._tally = function, tally
+        self._entries = function.spec.graders
+        self._asker: BatchGrader | None = None
+        if (spec := select_entries(function.spec, self._plan.asked)) is not None:
+            self._asker = BatchGrader(
+                spec,
+                {entry.name: function.graders[entry.name] for entry in spec.graders},
+                journal=journal,
+                tally=tally,
+                startup_patience_s=job.startup_patience_s,
+                listener=function.listener,
+                columns=function.columns,
+            )
+        yield self
+
+    def endpoints(self) -> list[dict[str, Any]]:
+        """No calls are made elsewhere."""
+        return []
+
+    @property
+    def needs_whole_groups(self) -> bool:
+        """Whether the samples of a group must come in one call."""
+        return self._asker is not None and self._asker.needs_whole_groups
+
+    async def grade(
+        self, samples: Sequence[Sample], groups: Sequence[str], *, step: int | None = None
+    ) -> list[GradedSample]:
+        """What the run and the graders that are asked say of the samples."""
+        stated = [self._read(sample) for sample in samples]
+        sampled = [
+            kind != ErrorKind.NOT_SAMPLED
+            and (self._from_rows or self._function.is_drawn(group, step or 0))
+            for (_, kind, _), group in zip(stated, groups, strict=True)
+        ]
+        asked: Sequence[GradedSample | None] = [None] * len(samples)
+        if self._asker is not None:
+            asked = await self._asker.grade(samples, groups, sampled)
+        found = []
+        for at, sample in enumerate(samples):
+            one = GradedSample(
+                sample.original_index,
+                sample.group_index,
+                groups[at],
+                sample.env_reward,
+                {},
+                [],
+                sampled[at],
+            )
+            self._fill(one, *stated[at], asked[at])
+            found.append(one)
+        return found
+
+    def _read(self, sample: Sample) -> tuple[Mapping[str, Any], str, str]:
+        """What was said of a sample: details, and the kind and message of a missing reward."""
+        if self._from_rows:
+            missing = sample.extra.get("missing") or {}
+            details = sample.extra.get("details")
+            found = details if isinstance(details, Mapping) else {}
+            kind, message = str(missing.get("kind", "")), str(missing.get("message", ""))
+            return found, kind or _undrawn_kind(found), message
+        record = next((one for one in self._rows if one.index == sample.original_index), None)
+        if record is None or (record.key and compute_rollout_key(sample) != record.key):
+            raise RunFolderError(
+                f"{sample.where}: is not what {self._path} graded any more. Put the rollouts back."
+            )
+        missing = record.missing
+        kind, message = ("", "") if missing is None else (missing.kind, missing.message)
+        found = record.details or {}
+        return found, kind or _undrawn_kind(found), message
+
+    def _fill(
+        self,
+        one: GradedSample,
+        details: Mapping[str, Any],
+        kind: str,
+        message: str,
+        asked: GradedSample | None,
+    ) -> None:
+        absent = {"kind": kind or "bug", "error": message or "the run has no answer of it"}
+        if not one.sampled:
+            absent = {"kind": str(ErrorKind.NOT_SAMPLED), "error": "its group was not drawn"}
+            details = {}
+        for entry in self._entries:
+            if entry.scope == "event":
+                continue
+            if entry.name not in self._recorded and asked is not None:
+                one.outcome[entry.name] = asked.outcome[entry.name]
+            else:
+                one.outcome[entry.name] = self._result(entry.name, details.get(entry.name, absent))
+        events = [entry.name for entry in self._entries if entry.scope == "event"]
+        if not events:
+            return
+        stated = details.get("events", [] if one.sampled and not kind else absent)
+        if asked is not None and events[0] not in self._recorded:
+            one.events = asked.events
+        elif isinstance(stated, Mapping):
+            one.events = _make_error("events", stated, Role.SCORE)
+        else:
+            one.events = [
+                {name: self._result(name, event.get(name, absent)) for name in events}
+                for event in stated
+            ]
+
+    def _result(self, name: str, detail: Any) -> GraderResult:
+        """A grader's answer as the run states it, on the scale of the grader that is there now."""
+        self._tally.done += 1
+        self._tally.resumed += 1
+        if not isinstance(detail, Mapping):
+            raise RunFolderError(
+                f"{self._path}: what {name} answered is no table (found {type(detail).__name__}). "
+                "Give a run with its files as adjudge wrote them."
+            )
+        grader = self._function.graders[name]
+        traits = GraderTraits.of(grader)
+        score = detail.get("score")
+        if type(score) is not int and type(score) is not float:
+            return _make_error(name, detail, traits.role)
+        metadata = dict(detail.get("metadata") or {})
+        spread = is_listwise(grader) and "rank" in metadata
+        bounds = (0.0, 1.0) if spread else traits.score_range
+        reason = str(detail.get("reason", ""))
+        return GraderScore(name, score, reason, metadata, bounds, traits.role)
+
+
+def _undrawn_kind(details: Mapping[str, Any]) -> str:
+    """The kind of a reward that no grader was asked about: the environment's alone."""
+    return str(ErrorKind.NOT_SAMPLED) if details.get("source") == "none" else ""
+
+
+def _make_error(name: str, detail: Mapping[str, Any], role: Role) -> GraderError:
+    kind, metadata = str(detail.get("kind", "bug")), dict(detail.get("metadata") or {})
+    if kind not in set(ErrorKind):
+        raise RunFolderError(
+            f"details: the kind of a failure of {name} is unknown (found {kind!r:.80}; allowed: "
+            f"{', '.join(ErrorKind)})"
+        )
+    return GraderError(name, ErrorKind(kind), str(detail.get("error", "")), metadata, role)

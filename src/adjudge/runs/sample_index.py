@@ -27,7 +27,7 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from heapq import nsmallest
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -112,24 +112,27 @@ def compare_advantages(
 
 MAX_SCORES = 48
 _MAX_STEP = 2**53
+RowIndex = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""The number of a row as JSON holds it exactly; another one is no run's."""
 _MAX_KINDS = 200
 _ABSENT = math.nan
 
 
-class MissingKind(msgspec.Struct):
-    """Why a reward is missing."""
+class MissingReason(msgspec.Struct, frozen=True):
+    """Why a reward is missing: the kind of the failure, and its message."""
 
     kind: str = "missing"
+    message: str = ""
 
 
-class SampleRow(msgspec.Struct):
+class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     """What the index takes from a row of either file; the rest is passed over unread."""
 
     step: Annotated[int, msgspec.Meta(ge=-_MAX_STEP, le=_MAX_STEP)] | None = None
-    index: Annotated[int, msgspec.Meta(ge=0, le=_MAX_STEP)] | None = None
+    index: RowIndex | None = None
     group: str | int | None = None
     reward: float | None = None
-    missing: MissingKind | None = None
+    missing: MissingReason | None = None
     env_reward: float | None = None
     advantage: float | None = None
     reward_info: dict[str, float | None] | None = None
@@ -189,11 +192,12 @@ class RolloutIndex:
         """Take in the line at ``offset``."""
         if not line.strip():
             return
-        row = _row(line)
-        if row is None:
+        try:
+            row = _decoder.decode(line)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             self.broken += 1
-        else:
-            self.add_row(row, offset, len(line))
+            return
+        self.add_row(row, offset, len(line))
 
     def add_row(self, row: SampleRow, offset: int, size: int) -> None:
         """Take in a row that lies at ``offset``."""
@@ -295,14 +299,6 @@ class RolloutIndex:
         self._fresh.clear()
 
 
-def _row(line: bytes) -> SampleRow | None:
-    """A row of a run; ``None`` for anything else."""
-    try:
-        return _decoder.decode(line)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
-
-
 def _number(value: float | None) -> float:
     return value if value is not None and -MAX_DRAWN <= value <= MAX_DRAWN else _ABSENT
 
@@ -346,6 +342,17 @@ class _Entry(NamedTuple):
     place: int
     sides: Sequence[tuple[str, Sequence[float], int]]
 
+    def describe(self) -> str:
+        """Both sides with their ranks."""
+        parts = []
+        for name, numbers, at in self.sides:
+            above = sum(number > numbers[at] for number in numbers)
+            equal = numbers.count(numbers[at])
+            rank = f"tied for {above + 1} to {above + equal}" if equal > 1 else f"rank {above + 1}"
+            number = f"{numbers[at]:.4g}".replace("-", "−")
+            parts.append(f"{name} {number} ({rank} of {len(numbers)})")
+        return "; ".join(parts)
+
 
 def find_disagreements(
     groups: Sequence[Hashable],
@@ -364,38 +371,22 @@ def find_disagreements(
     against_env = [(name, column, "environment", env_rewards) for name, column in judging.items()]
     between = [(a, judging[a], b, judging[b]) for a, b in combinations(judging, 2)]
     by_rank = "by rank in the group (of the run, where groups have one member)"
-    for rule, entries in (
-        (
-            f"a judge against the environment’s reward, {by_rank}",
-            (entry for pair in against_env for entry in _pair_entries(groups, *pair)),
-        ),
-        (
-            f"two judges against each other, {by_rank}",
-            (entry for pair in between for entry in _pair_entries(groups, *pair)),
-        ),
+    for rule, pairs in (
+        (f"a judge against the environment’s reward, {by_rank}", against_env),
+        (f"two judges against each other, {by_rank}", between),
     ):
         worst: dict[int, _Entry] = {}
-        for entry in entries:  # of each sample its worst one
+        for entry in chain.from_iterable(_pair_entries(groups, *pair) for pair in pairs):
             known = worst.setdefault(entry.place, entry)
-            if entry[:3] < known[:3]:
+            if entry[:3] < known[:3]:  # of each sample its worst one
                 worst[entry.place] = entry
         if worst:
             count = len(worst) if most is None else most
             chosen = nsmallest(count, worst.values(), key=lambda one: one[:3])
             return Disagreements(
-                rule, [Disagreement(one.place, -one.size, _describe(one.sides)) for one in chosen]
+                rule, [Disagreement(one.place, -one.size, one.describe()) for one in chosen]
             )
     return Disagreements()
-
-
-def _describe(sides: Sequence[tuple[str, Sequence[float], int]]) -> str:
-    parts = []
-    for name, numbers, at in sides:
-        above = sum(number > numbers[at] for number in numbers)
-        equal = numbers.count(numbers[at])
-        rank = f"tied for {above + 1} to {above + equal}" if equal > 1 else f"rank {above + 1}"
-        parts.append(f"{name} {_format(numbers[at])} ({rank} of {len(numbers)})")
-    return "; ".join(parts)
 
 
 def _pair_entries(
@@ -419,14 +410,9 @@ def _pair_entries(
         ranks = zip(group_step(first, "rank"), group_step(second, "rank"), strict=True)
         for at, ((place, a, b), (rank, its_rank)) in enumerate(zip(entries, ranks, strict=True)):
             if rank is not None and its_rank is not None and abs(rank - its_rank) >= LEAST:
-                apart = abs(_scaled(a, *scales[0]) - _scaled(b, *scales[1]))
+                mine, its = (
+                    (value - low) / (high - low) if high > low else 0.5
+                    for value, (low, high) in zip((a, b), scales, strict=True)
+                )
                 sides = ((one, first, at), (other, second, at))
-                yield _Entry(-abs(rank - its_rank), -apart, place, sides)
-
-
-def _scaled(value: float, low: float, high: float) -> float:
-    return (value - low) / (high - low) if high > low else 0.5
-
-
-def _format(value: float) -> str:
-    return f"{value:.4g}".replace("-", "−")
+                yield _Entry(-abs(rank - its_rank), -abs(mine - its), place, sides)

@@ -30,18 +30,18 @@ from adjudge.runs.sample_index import (
     MOST,
     AdvantageComparison,
     Disagreements,
-    MissingKind,
+    MissingReason,
     RolloutIndex,
     SampleRow,
     drawable_number,
     find_disagreements,
     present_number,
 )
-from adjudge.runs.story import GraderFacts, StoryTeller, read_grader_facts
+from adjudge.runs.story import GraderFacts, read_grader_facts, tell_story
 from adjudge.runs.summary import RewardedSample
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.stats import mean, std
-from adjudge.types import GraderScore, Role, Sample
+from adjudge.types import GraderScore, Role
 
 RunKind = Literal["train", "grade"]
 _MAX_MEMBERS = 256
@@ -61,13 +61,13 @@ class RunSamples:
     """The samples of the run in ``folder``, whose rows are indexed in ``rollouts``.
 
     ``run``: what ``run.json`` has; ``reward``: the settings of the reward, where the folder has
-    them.
+    them. ``generation``: how often the folder was read from the start.
     """
 
     def __init__(
         self, folder: Path, kind: RunKind | None = None, run: Mapping[str, Any] | None = None
     ) -> None:
-        self.folder, self.kind = folder, kind
+        self.folder, self.kind, self.generation = folder, kind, 1
         self.run: Mapping[str, Any] = run or {}
         self.reward: Mapping[str, Any] = self.run.get("reward") or {}
         self.rollouts = RolloutIndex(stepped=self.is_stepped)
@@ -95,7 +95,7 @@ class RunSamples:
             index=facts.index,
             group=facts.group,
             reward=result.score,
-            missing=MissingKind(str(result.missing.kind)) if result.missing else None,
+            missing=MissingReason(str(result.missing.kind)) if result.missing else None,
             env_reward=facts.env_reward,
             reward_info=result.reward_info,
         )
@@ -115,26 +115,19 @@ class RunSamples:
 
     def tell(self, row: Mapping[str, Any], members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The story of a sample: its row with what the folder keeps of it."""
-        teller = StoryTeller(self.graders)
-        index = row.get("index")
+        graders, index, sample = self.graders, row.get("index"), None
         if self.kind != "grade" or type(index) is not int:
-            return teller.tell(row, sample=_recorded_sample(row), members=members)
+            if "response" in row and not isinstance(row.get("messages"), list):  # of a recorder
+                with contextlib.suppress(RolloutError):
+                    sample = sample_from_row(row, 0)
+            return tell_story(graders, row, sample=sample, members=members)
         try:
             with TranscriptStore(self.folder, read_only=True) as store:
                 sample, calls = store.read_sample(index), store.read_calls(index)
                 why = "" if sample else store.read_fact("rule") or ""
         except RunFolderError as error:
-            sample, calls, why = None, {}, str(error)
-        return teller.tell(row, sample=sample, calls=calls, members=members, unkept=why)
-
-
-def _recorded_sample(row: Mapping[str, Any]) -> Sample | None:
-    """The rollout of a row that has a response and no conversation, as a recorder writes it."""
-    if isinstance(row.get("messages"), list) or "response" not in row:
-        return None
-    with contextlib.suppress(RolloutError):
-        return sample_from_row(row, 0)
-    return None
+            calls, why = {}, str(error)
+        return tell_story(graders, row, sample=sample, calls=calls, members=members, unkept=why)
 
 
 def present_rewards(rollouts: RolloutIndex, one: int) -> list[float]:
@@ -163,7 +156,7 @@ def describe_group(rollouts: RolloutIndex, one: int) -> dict[str, Any]:
 def describe_sample(run: RunSamples, row: int) -> dict[str, Any] | None:
     """One sample: its story, its group, and where to go from it.
 
-    ``story`` is :meth:`adjudge.runs.story.StoryTeller.tell`'s. ``steps`` has the links of the
+    ``story`` is :func:`~adjudge.runs.story.tell_story`'s. ``steps`` has the links of the
     samples to go to, ``chain`` how the reward came together, as far as the folder says. ``None``
     where there is no such sample, or its file has changed since it was indexed.
     """
@@ -176,7 +169,11 @@ def describe_sample(run: RunSamples, row: int) -> dict[str, Any] | None:
     one = rollouts.group_of[row]
     members = list(rollouts.groups[one].rows)
     place = members.index(row)
-    both = rollouts.both_ways(one)
+    both, known = rollouts.both_ways(one), "outcome" in rollouts.scores
+    outcomes = [
+        rollouts.score("outcome", row) if known and not math.isnan(rollouts.reward[row]) else None
+        for row in members
+    ]
     return {
         "row": row,
         "link": sample_link(run, row),
@@ -187,24 +184,13 @@ def describe_sample(run: RunSamples, row: int) -> dict[str, Any] | None:
         "left_out": both.left_out[place],
         "as_zero": both.as_zero[place],
         "turned": place in both.turned,
-        "chain": explain_reward(
-            run.reward, run.graders, found, _group_outcomes(rollouts, members), place
-        ),
+        "chain": explain_reward(run.reward, run.graders, found, outcomes, place),
         **{name: drawable_number(found.get(name)) for name in ("seed", "policy_version", "tokens")},
         "turn_advantages": list(map(drawable_number, found["turn_advantages"]))
         if isinstance(found.get("turn_advantages"), list)
         else [],
         "story": run.tell(found, _compared_members(run, one, both)),
     }
-
-
-def _group_outcomes(rollouts: RolloutIndex, members: Sequence[int]) -> list[float | None]:
-    """O of each member of a group that has a reward."""
-    known = "outcome" in rollouts.scores
-    return [
-        rollouts.score("outcome", row) if known and not math.isnan(rollouts.reward[row]) else None
-        for row in members
-    ]
 
 
 def _compared_members(
@@ -258,20 +244,16 @@ def describe_steps(run: RunSamples, row: int) -> dict[str, str | None]:
     rollouts = run.rollouts
     members = rollouts.groups[rollouts.group_of[row]].rows
     place = members.index(row)
+    failure = rollouts.failed.find(1, row + 1)
+    if failure < 0:
+        failure = rollouts.failed.find(1)
     found = {
         "previous": row - 1 if row else None,
         "next": row + 1 if row + 1 < len(rollouts) else None,
         "group": members[(place + 1) % len(members)] if len(members) > 1 else None,
-        "failure": _next_failure(rollouts, row),
+        "failure": None if failure in {-1, row} else failure,
     }
     return {name: None if one is None else sample_link(run, one) for name, one in found.items()}
-
-
-def _next_failure(rollouts: RolloutIndex, row: int) -> int | None:
-    found = rollouts.failed.find(1, row + 1)
-    if found < 0:
-        found = rollouts.failed.find(1)
-    return None if found in {-1, row} else found
 
 
 def list_disagreements(run: RunSamples) -> dict[str, Any]:

@@ -71,12 +71,12 @@ class Invocation(msgspec.Struct, kw_only=True):
         return sum(entry[name] for entry in self.endpoints)
 
 
-class _Result(msgspec.Struct):
+class _Provided(msgspec.Struct):
     provenance: Provenance | None = None
 
 
 class _JournalLine(msgspec.Struct):
-    r: _Result
+    r: _Provided
 
 
 class FolderSpending(RunObserver):
@@ -115,9 +115,19 @@ class FolderSpending(RunObserver):
         if self._path is not None:
             self._earlier = _read_invocations(self._path)
             self._book_journal(self._path.with_name(JOURNAL_FILE))
-            if self._budget is not None:
-                self._charge_earlier(self._budget)
-                self._budget.on_change = partial(self._hold, self._budget)
+            if (budget := self._budget) is not None:
+                spent = self._charged = sum(one.booked_usd for one in self._earlier)
+                budget.spent += spent
+                if spent and budget.ceiling is not None:
+                    _log.warning(
+                        "%s: earlier invocations spent %.4f USD; %.4f USD of the budget of %g USD "
+                        "are left",
+                        self._path.parent,
+                        spent,
+                        max(0.0, budget.ceiling - spent),
+                        budget.ceiling,
+                    )
+                budget.on_change = partial(self._hold, budget)
             self._thread.start()
         return self
 
@@ -189,18 +199,6 @@ class FolderSpending(RunObserver):
             if not self._earlier:
                 self._earlier.append(Invocation(started=self._now.started))
             self._earlier[-1].cost_usd += results - booked
-
-    def _charge_earlier(self, budget: SpendCeiling) -> None:
-        spent = self._charged = sum(one.booked_usd for one in self._earlier)
-        budget.spent += spent
-        if spent and budget.ceiling is not None:
-            _log.warning(
-                "%s: earlier invocations spent %.4f USD; %.4f USD of the budget of %g USD are left",
-                self._path and self._path.parent,
-                spent,
-                max(0.0, budget.ceiling - spent),
-                budget.ceiling,
-            )
 
     def _count(self, table: Sequence[EndpointCounts]) -> None:
         names = ("base_urls", "models", *_counter_names()) if table else ()

@@ -18,7 +18,7 @@ from adjudge.intake.rollouts import last_said
 from adjudge.judges.asking import JudgeCall
 from adjudge.report.page import to_browser_json
 from adjudge.rewards.function import hide_variables
-from adjudge.rewards.spec import GraderEntry, RewardSpec
+from adjudge.rewards.spec import RewardSpec
 from adjudge.types import MISSING, Sample, get_path
 
 MAX_PLACES = 20
@@ -53,34 +53,34 @@ def describe_graders(spec: RewardSpec, graders: Mapping[str, Any]) -> list[Grade
     """The facts of a spec's graders, which are built; ``${NAME}`` stays as the spec's file has it,
     since the value may be a secret.
     """
-    return [_describe_grader(spec, entry, graders[entry.name]) for entry in spec.graders]
+    found = []
+    for entry in spec.graders:
+        grader = graders[entry.name]
+        traits, fixed, field = GraderTraits.of(grader), None, ""
+        if entry.type == "rubric":
+            from adjudge.graders.llm.rubric import RubricGrader  # noqa: PLC0415  (loaded with it)
 
-
-def _describe_grader(spec: RewardSpec, entry: GraderEntry, grader: Any) -> GraderFacts:
-    traits, fixed, field = GraderTraits.of(grader), None, ""
-    if entry.type == "rubric":
-        from adjudge.graders.llm.rubric import RubricGrader  # noqa: PLC0415  (loaded with it)
-
-        if isinstance(grader, RubricGrader):
-            fixed = grader.source.fixed
-            field = "" if fixed else grader.source.field
-    judges = [entry.judge] if isinstance(entry.judge, str) else entry.judge or []
-    return GraderFacts(
-        name=entry.name,
-        type=entry.type,
-        asks_judge=spec.asks_judge(entry),
-        judges=judges,
-        role=str(traits.role),
-        weight=entry.weight_at(0),  # a schedule's first
-        scope=entry.scope,
-        range=traits.score_range,
-        mapper=hide_variables(spec, entry.mapper),
-        parameters=to_browser_json(
-            hide_variables(spec, msgspec.to_builtins(entry.model_extra or {}, enc_hook=str))
-        ),
-        criteria=hide_variables(spec, _list_criteria(fixed)),
-        rubric_field=field,
-    )
+            if isinstance(grader, RubricGrader):
+                fixed = grader.source.fixed
+                field = "" if fixed else grader.source.field
+        parameters = msgspec.to_builtins(entry.model_extra or {}, enc_hook=str)
+        found.append(
+            GraderFacts(
+                name=entry.name,
+                type=entry.type,
+                asks_judge=spec.asks_judge(entry),
+                judges=[entry.judge] if isinstance(entry.judge, str) else entry.judge or [],
+                role=str(traits.role),
+                weight=entry.weight_at(0),  # a schedule's first
+                scope=entry.scope,
+                range=traits.score_range,
+                mapper=hide_variables(spec, entry.mapper),
+                parameters=to_browser_json(hide_variables(spec, parameters)),
+                criteria=hide_variables(spec, _list_criteria(fixed)),
+                rubric_field=field,
+            )
+        )
+    return found
 
 
 def _list_criteria(rubric: object) -> list[dict[str, Any]]:
@@ -102,144 +102,142 @@ def read_grader_facts(facts: Mapping[str, Any]) -> dict[str, GraderFacts]:
     return {one.name: one for one in graders}
 
 
-class StoryTeller:
-    """Tells the stories of a run's samples; ``graders`` by name, as far as they are known."""
+def tell_story(
+    graders: Mapping[str, GraderFacts],
+    row: Mapping[str, Any],
+    *,
+    sample: Sample | None = None,
+    calls: Mapping[str, Sequence[JudgeCall]] | None = None,
+    members: Sequence[Mapping[str, Any]] = (),
+    unkept: str = "",
+) -> dict[str, Any]:
+    """The story of a row of ``rewards.jsonl`` or ``rollouts.jsonl`` as JSON for a browser.
 
-    def __init__(self, graders: Mapping[str, GraderFacts]) -> None:
-        self._graders = graders
+    ``graders``: the run's by name, as far as they are known; ``sample``: the row's rollout, where
+    it has no messages; ``calls``: those of its judges by grader; ``members``: its group, itself
+    included, as whoever compares them describes them; ``unkept``: why the rollout and the calls are
+    not there.
 
-    def tell(
-        self,
-        row: Mapping[str, Any],
-        *,
-        sample: Sample | None = None,
-        calls: Mapping[str, Sequence[JudgeCall]] | None = None,
-        members: Sequence[Mapping[str, Any]] = (),
-        unkept: str = "",
-    ) -> dict[str, Any]:
-        """The story of a row of ``rewards.jsonl`` or ``rollouts.jsonl`` as JSON for a browser.
+    * ``index``, ``key``, ``where``, ``group``, ``step``, ``reward``, ``missing`` (``kind``,
+      ``message``), ``env_reward``, ``advantage`` (as recorded), ``reward_info``, ``source``;
+    * ``messages``, or ``prompt`` and ``response`` where there are none; ``reference``;
+    * ``graders``: ``name``, ``type``, ``asks_judge``, ``judges``, ``role``, ``weight``,
+      ``range``, and the verdict: ``score`` or ``rank``, ``reason``, ``failure`` (``kind``,
+      ``error``) or null, ``evaluable``, ``metadata``, ``criteria``, ``orders``, ``votes``,
+      ``places``, ``calls``;
+    * ``turns``: by reply its ``message``, ``number``, ``env_reward``, ``advantage`` and its own
+      ``graders``;
+    * ``members``, and ``kept``: ``transcript``, and ``why`` not.
+    """
+    messages: list[Any] | None = None if sample is None else sample.messages
+    if isinstance(of_row := row.get("messages"), list):
+        messages = of_row
+    details = _table(row.get("details"))
+    calls = calls or {}
+    response = sample.response if sample is not None else None
+    if sample is not None and sample.messages and response == last_said(sample.messages):
+        response = None
+    found = {
+        **{name: row.get(name) for name in _ROW_FACTS},
+        "key": row.get("key") or "",
+        "where": row.get("where") or "",
+        "env_reward": row.get("env_reward", _table(row.get("reward_info")).get("env_reward")),
+        "source": details.get("source"),
+        "messages": messages,
+        "prompt": sample.prompt if sample is not None and messages is None else None,
+        "response": response,
+        "reference": None if sample is None else sample.reference,
+        "graders": _list_verdicts(graders, "outcome", details, sample, calls),
+        "turns": _list_turns(graders, row, messages or [], sample, calls),
+        "members": list(members),
+        "kept": {"transcript": messages is not None or response is not None, "why": unkept},
+    }
+    return dict(to_browser_json(found))
 
-        ``sample``: its rollout, where the row has no messages; ``calls``: those of its judges by
-        grader; ``members``: its group, itself included, as whoever compares them describes them;
-        ``unkept``: why the rollout and the calls are not there.
 
-        * ``index``, ``key``, ``where``, ``group``, ``step``, ``reward``, ``missing`` (``kind``,
-          ``message``), ``env_reward``, ``advantage`` (as recorded), ``reward_info``, ``source``;
-        * ``messages``, or ``prompt`` and ``response`` where there are none; ``reference``;
-        * ``graders``: ``name``, ``type``, ``asks_judge``, ``judges``, ``role``, ``weight``,
-          ``range``, and the verdict: ``score`` or ``rank``, ``reason``, ``failure`` (``kind``,
-          ``error``) or null, ``evaluable``, ``metadata``, ``criteria``, ``orders``, ``votes``,
-          ``places``, ``calls``;
-        * ``turns``: by reply its ``message``, ``number``, ``env_reward``, ``advantage`` and its own
-          ``graders``;
-        * ``members``, and ``kept``: ``transcript``, and ``why`` not.
-        """
-        messages = _messages(row, sample)
-        details = _table(row.get("details"))
-        calls = calls or {}
-        response = sample.response if sample is not None else None
-        if sample is not None and sample.messages and response == last_said(sample.messages):
-            response = None
-        found = {
-            **{name: row.get(name) for name in _ROW_FACTS},
-            "key": row.get("key") or "",
-            "where": row.get("where") or "",
-            "env_reward": row.get("env_reward", _table(row.get("reward_info")).get("env_reward")),
-            "source": details.get("source"),
-            "messages": messages,
-            "prompt": sample.prompt if sample is not None and messages is None else None,
-            "response": response,
-            "reference": None if sample is None else sample.reference,
-            "graders": self._verdicts(details, "outcome", sample, calls),
-            "turns": self._turns(row, messages or [], sample, calls),
-            "members": list(members),
-            "kept": {"transcript": messages is not None or response is not None, "why": unkept},
-        }
-        return dict(to_browser_json(found))
-
-    def _verdicts(
-        self,
-        details: Mapping[str, Any],
-        scope: str,
-        sample: Sample | None,
-        calls: Mapping[str, Sequence[JudgeCall]],
-    ) -> list[dict[str, Any]]:
-        """The verdicts of one scope, in the order of the spec, then what else was written."""
-        known = [name for name, one in self._graders.items() if one.scope == scope]
-        others = [
-            name
-            for name, said in details.items()
-            if name not in self._graders and name not in _NOT_GRADERS and isinstance(said, dict)
-        ]
-        return [
-            self._grader(name, _table(details.get(name)), sample, calls.get(name, ()))
-            for name in (*known, *others)
-        ]
-
-    def _grader(
-        self,
-        name: str,
-        said: Mapping[str, Any],
-        sample: Sample | None,
-        calls: Sequence[JudgeCall],
-    ) -> dict[str, Any]:
-        facts = self._graders.get(name, GraderFacts(name=name))
+def _list_verdicts(
+    graders: Mapping[str, GraderFacts],
+    scope: str,
+    details: Mapping[str, Any],
+    sample: Sample | None,
+    calls: Mapping[str, Sequence[JudgeCall]],
+) -> list[dict[str, Any]]:
+    """The verdicts of one scope, in the order of the spec, then what else was written."""
+    names = [name for name, one in graders.items() if one.scope == scope]
+    names += [
+        name
+        for name, said in details.items()
+        if name not in graders and name not in _NOT_GRADERS and isinstance(said, dict)
+    ]
+    found = []
+    for name in names:
+        facts, said = graders.get(name, GraderFacts(name=name)), _table(details.get(name))
         criteria = facts.criteria
         if facts.rubric_field and sample is not None:
             criteria = _own_criteria(sample, facts.rubric_field)
         verdict = _describe_verdict(said, criteria)
         if sample is not None and said:
             verdict["places"] = _place_in(sample, [*verdict["places"], *_cite(sample, verdict)])
-        return {
-            "name": name,
-            "type": facts.type,
-            "asks_judge": facts.asks_judge or bool(calls),
-            "judges": facts.judges,
-            "role": facts.role,
-            "weight": facts.weight,
-            "range": facts.range,
-            **verdict,
-            "calls": [_describe_call(call) for call in calls],
-        }
-
-    def _turns(
-        self,
-        row: Mapping[str, Any],
-        messages: Sequence[Any],
-        sample: Sample | None,
-        calls: Mapping[str, Sequence[JudgeCall]],
-    ) -> list[dict[str, Any]]:
-        """What is known of each reply. Lists shorter than the replies are of the last ones."""
-        replies = [
-            place
-            for place, message in enumerate(messages)
-            if isinstance(message, dict) and message.get("role") == "assistant"
+        asked = [
+            {field: getattr(call, field) for field in call.__struct_fields__}
+            | {"usage": None if call.usage is None else msgspec.to_builtins(call.usage)}
+            for call in calls.get(name, ())
         ]
-        said = _list(_table(row.get("details")).get("events"))
-        places: list[Any] = list(replies) or [None] * len(said)
-        found = []
-        for number, message in enumerate(places):
-            event = _of_reply(said, number, len(places))
-            own = f"#{number - (len(places) - len(said))}"
-            found.append(
-                {
-                    "message": message,
-                    "number": number + 1,
-                    "env_reward": _of_reply(_list(row.get("turn_rewards")), number, len(places)),
-                    "advantage": _of_reply(_list(row.get("turn_advantages")), number, len(places)),
-                    "graders": self._verdicts(event, "event", sample, _calls_of(calls, own))
-                    if isinstance(event, dict)
-                    else [],
-                }
-            )
-        return found
+        found.append(
+            {
+                "name": name,
+                "type": facts.type,
+                "asks_judge": facts.asks_judge or bool(asked),
+                "judges": facts.judges,
+                "role": facts.role,
+                "weight": facts.weight,
+                "range": facts.range,
+                **verdict,
+                "calls": asked,
+            }
+        )
+    return found
 
 
-def _calls_of(
-    calls: Mapping[str, Sequence[JudgeCall]], event: str
-) -> dict[str, Sequence[JudgeCall]]:
-    """The calls about one event, which the store has under ``GRADER#NUMBER``."""
-    return {name.removesuffix(event): some for name, some in calls.items() if name.endswith(event)}
+def _list_turns(
+    graders: Mapping[str, GraderFacts],
+    row: Mapping[str, Any],
+    messages: Sequence[Any],
+    sample: Sample | None,
+    calls: Mapping[str, Sequence[JudgeCall]],
+) -> list[dict[str, Any]]:
+    """What is known of each reply. Lists shorter than the replies are of the last ones."""
+    replies = [
+        place
+        for place, message in enumerate(messages)
+        if isinstance(message, dict) and message.get("role") == "assistant"
+    ]
+    said = _list(_table(row.get("details")).get("events"))
+    places: list[int | None] = [*replies] or [None] * len(said)
+
+    def of_reply(values: Sequence[Any], number: int) -> Any:
+        place = number - (len(places) - len(values))
+        return values[place] if 0 <= place < len(values) else None
+
+    found = []
+    for number, message in enumerate(places):
+        # The store has the calls about an event under GRADER#NUMBER.
+        own = f"#{number - (len(places) - len(said))}"
+        about = {key.removesuffix(own): calls[key] for key in calls if key.endswith(own)}
+        event = of_reply(said, number)
+        verdicts = []
+        if isinstance(event, dict):
+            verdicts = _list_verdicts(graders, "event", event, sample, about)
+        found.append(
+            {
+                "message": message,
+                "number": number + 1,
+                "env_reward": of_reply(_list(row.get("turn_rewards")), number),
+                "advantage": of_reply(_list(row.get("turn_advantages")), number),
+                "graders": verdicts,
+            }
+        )
+    return found
 
 
 def _table(value: object) -> Mapping[str, Any]:
@@ -248,17 +246,6 @@ def _table(value: object) -> Mapping[str, Any]:
 
 def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _of_reply(values: Sequence[Any], number: int, replies: int) -> Any:
-    place = number - (replies - len(values))
-    return values[place] if 0 <= place < len(values) else None
-
-
-def _messages(row: Mapping[str, Any], sample: Sample | None) -> list[Any] | None:
-    if isinstance(found := row.get("messages"), list):
-        return found
-    return None if sample is None else sample.messages
 
 
 # --- verdicts -----------------------------------------------------------------------------------
@@ -271,6 +258,8 @@ def _describe_verdict(
     metadata = _table(said.get("metadata"))
     failed = "error" in said or "kind" in said
     reason = said.get("reason") or ""
+    answers = _table(metadata.get("members"))  # of several judges, or draws of one
+    lost = _table(metadata.get("missing")) if answers or "asked" in metadata else {}
     return {
         "score": said.get("score"),
         "rank": said.get("rank", metadata.get("rank")),
@@ -280,7 +269,10 @@ def _describe_verdict(
         "metadata": metadata,
         "criteria": _criteria(metadata, criteria),
         "orders": _orders(metadata, str(reason)),
-        "votes": _votes(metadata, criteria),
+        "votes": [
+            {"label": label, **_describe_verdict(_table(vote), criteria)}
+            for label, vote in (*answers.items(), *lost.items())
+        ],
         "places": [one for one in _list(metadata.get("places")) if isinstance(one, dict)],
     }
 
@@ -374,18 +366,6 @@ def _orders(metadata: Mapping[str, Any], reason: str) -> list[dict[str, Any]]:
     ]
 
 
-def _votes(
-    metadata: Mapping[str, Any], criteria: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """What each of several judges, or draws of one, said; ``label`` names it."""
-    answers = _table(metadata.get("members"))
-    failed = _table(metadata.get("missing")) if answers or "asked" in metadata else {}
-    return [
-        {"label": label, **_describe_verdict(_table(said), criteria)}
-        for label, said in (*answers.items(), *failed.items())
-    ]
-
-
 def _own_criteria(sample: Sample, field: str) -> list[dict[str, Any]]:
     """The criteria that the sample brought; none where they are no rubric."""
     from adjudge.rubrics import parse_rubric  # noqa: PLC0415  (loaded where a rubric is)
@@ -394,9 +374,3 @@ def _own_criteria(sample: Sample, field: str) -> list[dict[str, Any]]:
         return _list_criteria(parse_rubric(get_path(sample.fields(), field)))
     except (AdjudgeError, ValueError, TypeError, RecursionError):
         return []
-
-
-def _describe_call(call: JudgeCall) -> dict[str, Any]:
-    """One call with every field, those that have nothing to say as null or empty."""
-    found = {name: getattr(call, name) for name in call.__struct_fields__}
-    return {**found, "usage": None if call.usage is None else msgspec.to_builtins(call.usage)}

@@ -29,7 +29,6 @@ from adjudge.types import (
 )
 
 if TYPE_CHECKING:
-    from adjudge.stats.noise import NoiseShare
     from adjudge.stats.predictions import ConcordanceEstimate
 
 UNSCALED = "no finite range: its scores count as they are"
@@ -273,22 +272,19 @@ class GradingTotals(RunObserver):
             for name in self._spec.counting
             for answer in said[name]
         )
-        if result.missing is not None:
-            self._add_missing(result.missing)
+        if (missing := result.missing) is not None:
+            self._passing += missing.passing
+            _count_kind(self._kinds, missing)
+            if missing.suspect:
+                _count_kind(self._suspect_kinds, missing)
+            if missing.kind is not ErrorKind.NOT_SAMPLED:
+                prefix = f"{missing.name}: "
+                message = prefix + missing.error.removeprefix(prefix)
+                self._examples.setdefault(str(missing.kind), message[:200])
         self.unevaluable += any(
             isinstance(answer, GraderScore) and not answer.evaluable
             for answer in judged.outcome.values()
         )
-
-    def _add_missing(self, missing: GraderError) -> None:
-        self._passing += missing.passing
-        _count_kind(self._kinds, missing)
-        if missing.suspect:
-            _count_kind(self._suspect_kinds, missing)
-        if missing.kind is not ErrorKind.NOT_SAMPLED:
-            prefix = f"{missing.name}: "
-            message = prefix + missing.error.removeprefix(prefix)
-            self._examples.setdefault(str(missing.kind), message[:200])
 
     def on_end(self, summary: dict[str, Any]) -> None:
         """Add the numbers of ``summary.json``.
@@ -303,7 +299,8 @@ class GradingTotals(RunObserver):
             for name, one in self._graders.items()
         }
         # A reward that the environment's is part of agrees with it by construction.
-        compared = env if self._spec.reward.combine_mode == "replace" else []
+        reward, negative = self._spec.reward, sum(x is not None and x < 0 for x in env)
+        compared = env if reward.combine_mode == "replace" else []
         summary |= {
             "samples": count,
             "groups": describe_sizes(Counter(groups).values()),
@@ -312,7 +309,7 @@ class GradingTotals(RunObserver):
                 **self._before_group_step(),
                 "missing": sum(self._missing),
                 "not_sampled": count - drawn,
-                **self._negative_products(),
+                **({"negative_products": negative} if reward.combine_mode == "multiply" else {}),
                 **_agreements(self.reward, compared, groups),
             },
             "graders": of_graders,
@@ -320,7 +317,14 @@ class GradingTotals(RunObserver):
                 "response_length": _agreements(self._lengths, env, groups),
                 "tool_calls": _agreements(self._tool_calls, env, groups),
             },
-            "env_reward": _env_reward_fields(env),
+            "env_reward": {
+                "present": len(outcomes),
+                "mean": mean(outcomes),
+                "std": std(outcomes),
+                "binary": len(set(outcomes)) <= 2,
+            }
+            if (outcomes := env.present())
+            else None,
             "missing": {
                 "by_kind": dict(self._kinds.most_common()),
                 "passing": self._passing,
@@ -343,11 +347,6 @@ class GradingTotals(RunObserver):
             return {}
         step = self._spec.reward.group
         return {"before_step": {"step": step, "mean": mean(present), "std": std(present)}}
-
-    def _negative_products(self) -> dict[str, int]:
-        if self._spec.reward.combine_mode != "multiply":
-            return {}
-        return {"negative_products": sum(x is not None and x < 0 for x in self.outcomes)}
 
     def _count_missing(self) -> MissingCounts:
         """What the answers that were asked about have to do with their missing rewards."""
@@ -414,18 +413,6 @@ def _agreement_fields(agreement: ConcordanceEstimate) -> dict[str, Any] | None:
     return None if agreement.value is None else {key: getattr(agreement, key) for key in keys}
 
 
-def _env_reward_fields(env: NumberColumn) -> dict[str, Any] | None:
-    present = env.present()
-    if not present:
-        return None
-    return {
-        "present": len(present),
-        "mean": mean(present),
-        "std": std(present),
-        "binary": len(set(present)) <= 2,
-    }
-
-
 def _count_kind(kinds: Counter[str], error: GraderError) -> None:
     """What was not asked about did not fail."""
     if error.kind is not ErrorKind.NOT_SAMPLED:
@@ -474,26 +461,21 @@ def summarise_noise(
 
     ``once``: graders that were asked once, as their answers do not change.
     """
-    from adjudge.stats.noise import noise_share  # noqa: PLC0415  (few runs draw again)
+    from adjudge.stats.noise import noise_share, votes_to_halve  # noqa: PLC0415  (few draw again)
 
-    found = {name: _share_fields(noise_share(draws, groups)) for name, draws in columns.items()}
+    found = {}
+    for name, draws in columns.items():
+        share = noise_share(draws, groups)
+        ends = (("votes", share.value), ("low", share.low), ("high", share.high))
+        halve = {end: votes_to_halve(value) for end, value in ends}
+        found[name] = {
+            **msgspec.structs.asdict(share),
+            "pairs_right": share.pairs_right,
+            "to_halve": None if share.value is None else halve,
+        }
     reward = found.pop(REWARD)
     return {
         "draws": len(columns[REWARD]),
         "reward": reward,
         "graders": {**found, **dict.fromkeys(once)},
-    }
-
-
-def _share_fields(found: NoiseShare) -> dict[str, Any]:
-    from adjudge.stats.noise import votes_to_halve  # noqa: PLC0415
-
-    halve = {
-        name: votes_to_halve(share)
-        for name, share in (("votes", found.value), ("low", found.low), ("high", found.high))
-    }
-    return {
-        **msgspec.structs.asdict(found),
-        "pairs_right": found.pairs_right,
-        "to_halve": None if found.value is None else halve,
     }

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -53,6 +53,7 @@ _EVERY_S = 0.4
 _MAX_WAITING = 20_000
 _BUSY_S = 30.0
 
+_T = TypeVar("_T")
 _encoder = msgspec.json.Encoder(enc_hook=str)
 _log = logging.getLogger("adjudge")
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -60,27 +61,23 @@ _LOW_BITS = (1 << 64) - 1
 
 
 class TranscriptStore:
-    """The transcripts of the run in ``folder``, or of one in memory; a context manager.
+    """The transcripts of the run in ``folder``; a context manager.
 
     One process writes, others may read meanwhile. ``run`` says which run writes; what the file has
     of another one is removed. With ``read_only`` nothing is written, and a file that is not there
     is an empty store. Raises :class:`~adjudge.errors.RunFolderError` for a file that is no store.
     """
 
-    def __init__(
-        self, folder: Path | None, *, run: str | None = None, read_only: bool = False
-    ) -> None:
-        self.path = Path(":memory:") if folder is None else folder / FILE
+    def __init__(self, folder: Path, *, run: str | None = None, read_only: bool = False) -> None:
+        self.path = folder / FILE
         self._lock = threading.RLock()
         self._waiting: deque[tuple[tuple[int, ...], str, Sample | JudgeCall]] = deque()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
-        name = str(self.path)
-        if read_only and folder is not None:
-            there = self.path.exists()
-            name = self.path.absolute().as_uri() + "?mode=ro" if there else ":memory:"
-            read_only = there
+        name = self.path.absolute().as_uri() + "?mode=ro" if read_only else str(self.path)
+        if read_only and not self.path.exists():
+            name, read_only = ":memory:", False
         try:
             self._database = sqlite3.connect(
                 name, timeout=_BUSY_S, check_same_thread=False, uri=name.startswith("file:")
@@ -117,26 +114,22 @@ class TranscriptStore:
 
     def add_sample(self, index: int, sample: Sample) -> None:
         """Keep the rollout of the sample at ``index``, unless it is kept already."""
-        self._add((index,), _ROLLOUT, sample)
+        self.add_calls(index, _ROLLOUT, [sample])
 
     def add_calls(
-        self, index: int | Sequence[int], grader: str, calls: Sequence[JudgeCall]
+        self, index: int | Sequence[int], grader: str, calls: Sequence[JudgeCall | Sample]
     ) -> None:
         """Keep the calls that ``grader`` made about the sample at ``index``, or several at once.
 
         Equal calls about a sample are kept once.
         """
-        places = (index,) if isinstance(index, int) else tuple(index)
-        for call in calls:
-            self._add(places, grader, call)
-
-    def _add(self, places: tuple[int, ...], grader: str, what: Sample | JudgeCall) -> None:
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._work, name="adjudge-transcripts", daemon=True
             )
             self._thread.start()
-        self._waiting.append((places, grader, what))
+        places = (index,) if isinstance(index, int) else tuple(index)
+        self._waiting.extend((places, grader, call) for call in calls)
         if len(self._waiting) >= _MAX_WAITING:
             self.flush()
 
@@ -180,8 +173,8 @@ class TranscriptStore:
     def read_sample(self, index: int) -> Sample | None:
         """The rollout of a sample; ``None`` where it is not kept."""
         query = f"SELECT texts.data {_READ} WHERE position = ? AND grader = ?"
-        found = [self._decode(data, Sample) for (data,) in self._select(query, index, _ROLLOUT)]
-        return found[0] if found else None
+        found = self._select(query, index, _ROLLOUT)
+        return self._decode(found[0][0], Sample) if found else None
 
     def read_calls(self, index: int) -> dict[str, list[JudgeCall]]:
         """The calls about a sample by grader, in the order in which they ended."""
@@ -227,7 +220,7 @@ class TranscriptStore:
             except sqlite3.Error as error:
                 raise RunFolderError(f"{self.path}: is damaged: {error}") from None
 
-    def _decode(self, data: bytes, kind: Any) -> Any:
+    def _decode(self, data: bytes, kind: type[_T]) -> _T:
         try:
             text = data if data.startswith(b"{") else zlib.decompress(data)
             with suppress(msgspec.DecodeError, UnicodeError):
@@ -338,17 +331,13 @@ class TranscriptKeeper(RunObserver):
         self, samples: Sequence[int], grader: str, calls: list[JudgeCall], *, failed: bool
     ) -> None:
         """See :class:`~adjudge.rewards.batch_grader.TranscriptListener`."""
-        if failed:
-            self._keep_failures(samples)
-        if kept := [index for index in samples if index in self._kept]:
-            self.store.add_calls(kept, grader, calls)
-
-    def _keep_failures(self, samples: Sequence[int]) -> None:
-        for index in samples:
+        for index in samples if failed else ():
             if self._failures_left > 0 and (sample := self._window.pop(index, None)) is not None:
                 self._failures_left -= 1
                 self._kept.add(index)
                 self.store.add_sample(index, sample)
+        if kept := [index for index in samples if index in self._kept]:
+            self.store.add_calls(kept, grader, calls)
 
     def on_end(self, summary: dict[str, Any]) -> None:
         """``transcripts``, which is null where the file is damaged."""

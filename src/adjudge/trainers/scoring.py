@@ -138,7 +138,8 @@ class Scorer(SpecRewardFunction):
         if self.recorder is not None:
             self.recorder.check_stop()
         judged = await super().grade(samples, groups, step=step)
-        counting = self._find_counting(step or 0) if self.spec.missing.max_missing < 1.0 else ()
+        watches = self.spec.missing.max_missing < 1.0
+        counting = self.spec.at_step(step or 0).counting if watches else ()
         results = (result for one in judged for name, result in one.results() if name in counting)
         for one in results:
             if isinstance(one, GraderError) and one.kind is ErrorKind.BUDGET:

@@ -19,7 +19,8 @@ from adjudge.judge_evaluation.diff.comparison import CriterionMarks, read_criter
 from adjudge.rewards.formulas import group_step
 from adjudge.rollouts.samples import BrokenInputRow, GroupNames, SampleReader, compute_rollout_key
 from adjudge.runs.labels import Label, LabelLog, implied_score, select_current
-from adjudge.runs.records import MissingReason, RunRecord, RunRecords
+from adjudge.runs.records import RunRecord, RunRecords
+from adjudge.runs.sample_index import MissingReason
 from adjudge.stats import snap_ties, z_scores
 from adjudge.types import Sample
 

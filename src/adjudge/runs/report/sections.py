@@ -17,7 +17,6 @@ from adjudge.report.charts import (
 )
 from adjudge.report.elements import (
     Element,
-    Fragment,
     bold,
     code,
     format_integer,
@@ -94,25 +93,22 @@ def facts_list(summary: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
         "equal prompts of a step": "equal prompts of a step form a group",
     }
     version = f"adjudge {summary['adjudge']}" if summary.get("adjudge") else ""
-    entries = {
+    elapsed, rate = summary.get("elapsed_s"), summary.get("samples_per_s")
+    took = "" if elapsed is None else f"{format_number(elapsed, 1 if elapsed >= 1 else 3)} s"
+    speed = f"{took} · {format_sample_rate(rate)}" if took and rate else took
+    entries: dict[str, Sequence[object]] = {
         "Rollouts": summary.get("inputs") or [],
         "Fields": [f"{ours} ← {theirs}" for ours, theirs in mapping.items()],
         "Reward spec": [spec.get("path"), str(spec.get("hash") or "")[:19]],
         "Groups": [sources.get(str(source), source)],
-        "Graded": [summary.get("created"), _speed(summary), version],
+        "Graded": [summary.get("created"), speed, version],
     }
-    return [(name, _first_lines([x for x in lines if x])) for name, lines in entries.items()]
-
-
-def _first_lines(lines: Sequence[Any]) -> list[str]:
-    more = [f"and {len(lines) - 4} more"] if len(lines) > 4 else []
-    return [*map(str, lines[:4]), *more]
-
-
-def _speed(summary: Mapping[str, Any]) -> str:
-    elapsed, rate = summary.get("elapsed_s"), summary.get("samples_per_s")
-    took = "" if elapsed is None else f"{format_number(elapsed, 1 if elapsed >= 1 else 3)} s"
-    return f"{took} · {format_sample_rate(rate)}" if took and rate else took
+    found = []
+    for name, several in entries.items():
+        lines = [str(line) for line in several if line]
+        more = [f"and {len(lines) - 4} more"] if len(lines) > 4 else []
+        found.append((name, [*lines[:4], *more]))
+    return found
 
 
 def summary_tiles(summary: Mapping[str, Any], not_evaluable: int) -> list[Tile]:
@@ -173,6 +169,16 @@ def forest_table(summary: Mapping[str, Any], *, drawn: bool = True) -> Table:
         Element("span", f"{what} ", class_=f"key {name}")
         for what, name in (("within group", "within"), ("pooled", "pooled"))
     ]
+    rows: list[list[object]] = []
+    for label, of in found:
+        within, pooled = of.get("concordance") or {}, of.get("auc") or {}
+        estimates = [
+            PlottedInterval(x.get("value"), x.get("low"), x.get("high"), name)
+            for name, x in (("within", within), ("pooled", pooled))
+        ]
+        said = f"within group {format_concordance(within)}, pooled {format_concordance(pooled)}"
+        cells = map(_estimate_cell, (within, pooled))
+        rows.append([label, forest_strip(estimates, said), *cells])
     return Table(
         [
             "Grader",
@@ -180,22 +186,10 @@ def forest_table(summary: Mapping[str, Any], *, drawn: bool = True) -> Table:
             Column("Within group", "n within"),
             *numeric(f"Pooled {kind}"),
         ],
-        [_forest_row(label, of) for label, of in found],
+        rows,
         caption=[keys, "with 95\u00a0% intervals"] if drawn else "Against the environment's reward",
         kind="forest",
     )
-
-
-def _forest_row(label: object, found: Mapping[str, Any]) -> list[object]:
-    both = [
-        (name, found.get(key) or {}) for name, key in (("within", "concordance"), ("pooled", "auc"))
-    ]
-    estimates = [
-        PlottedInterval(x.get("value"), x.get("low"), x.get("high"), name) for name, x in both
-    ]
-    within, pooled = (format_concordance(x) for _, x in both)
-    strip = forest_strip(estimates, f"within group {within}, pooled {pooled}")
-    return [label, strip, *(_estimate_cell(x) for _, x in both)]
 
 
 def _estimate_cell(found: Mapping[str, Any]) -> Element:
@@ -233,12 +227,6 @@ def _bound(x: float | None) -> str:
     return "∞" if x is None else f"{x:g}".replace("-", "−")
 
 
-def _share(count: int | None, total: int) -> object:
-    if count is None:
-        return "–"
-    return Fragment(f"{format_integer(count)} ", small(format_percent(count, total)))
-
-
 def _panel(
     title: object,
     what: str,
@@ -248,7 +236,13 @@ def _panel(
     series: ScoreSeries,
 ) -> Element:
     span = f"{format_number(found.get('min'))} to {format_number(found.get('max'))}"
-    facts = [(name, _share(found.get(name.replace(" ", "_")), total)) for name in counts]
+    facts: list[tuple[str, object]] = []
+    for name in counts:
+        count = found.get(name.replace(" ", "_"))
+        share: object = "–"
+        if count is not None:
+            share = [f"{format_integer(count)} ", small(format_percent(count, total))]
+        facts.append((name, share))
     facts += [
         ("mean", format_number(found.get("mean"))),
         ("std", format_number(found.get("std"))),
@@ -343,13 +337,12 @@ def missing_tables(summary: Mapping[str, Any]) -> Element | str:
 
 
 def _bins(found: Mapping[str, Any], key: str) -> list[tuple[str, int, int]]:
-    return [(_edges(entry), entry["missing"], entry["n"]) for entry in found.get(key) or []]
-
-
-def _edges(entry: Mapping[str, Any]) -> str:
-    if "value" in entry:
-        return _format_edge(entry["value"])
-    return f"{_format_edge(entry['low'])} to {_format_edge(entry['high'])}"
+    """The bins of a summary: a value or its ends, how many are missing, of how many."""
+    rows = []
+    for entry in found.get(key) or []:
+        ends = [entry["value"]] if "value" in entry else [entry["low"], entry["high"]]
+        rows.append((" to ".join(map(_format_edge, ends)), entry["missing"], entry["n"]))
+    return rows
 
 
 def _format_edge(x: float) -> str:

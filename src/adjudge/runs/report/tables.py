@@ -82,20 +82,14 @@ def noise_table(noise: Mapping[str, Any]) -> Table:
     columns = ["asked again", *numeric(share), Column("95 %", "i"),
                *numeric("noise std", "pairs right", votes), Column("95 %", "i")]  # fmt: skip
     entries = [*noise["graders"].items(), (bold("reward"), noise["reward"])]
-    rows = [
-        [[name, _lost_draws(found)], *(_noise_cells(found) if found else _once_cells())]
-        for name, found in entries
-    ]
+    rows: list[list[object]] = []
+    for name, found in entries:
+        if not found:
+            rows.append([[name], "0", small("a rule"), "", "", "", ""])
+            continue
+        lost_draws = small(f" ({found['missing']:,} draws missing)") if found["missing"] else None
+        rows.append([[name, lost_draws], *_noise_cells(found)])
     return Table(columns, rows, drop=("noise std", "pairs right"), keep=(share, votes))
-
-
-def _lost_draws(found: Mapping[str, Any] | None) -> object:
-    """How many draws have no score, and are left out of the share."""
-    return small(f" ({found['missing']:,} draws missing)") if found and found["missing"] else None
-
-
-def _once_cells() -> list[object]:
-    return ["0", small("a rule"), "", "", "", ""]
 
 
 def _noise_cells(found: Mapping[str, Any]) -> list[object]:
@@ -145,6 +139,8 @@ def endpoint_name(entry: Mapping[str, Any]) -> str:
 
 def _counter_rows(entry: Mapping[str, Any]) -> dict[str, str]:
     """What may be added up over invocations, as label and text; empty where it says nothing."""
+    tokens = tokens_in, tokens_out = entry["input_tokens"], entry["output_tokens"]
+    cached = f" ({entry['cached_tokens']:,} cached)" if entry["cached_tokens"] else ""
     return {
         "calls": f"{entry['calls']:,}",
         "answered": f"{entry['answered']:,}",
@@ -155,8 +151,8 @@ def _counter_rows(entry: Mapping[str, Any]) -> dict[str, str]:
         "sends that failed": _format_counts(entry["send_failures"]),
         "sent again after a failure": _format_count(entry["retries"]),
         "sent again for silence": _format_count(entry["timeouts"]),
-        "hedges": _format_hedges(entry),
-        "tokens in / out": _format_tokens(entry),
+        "hedges": f"{entry['hedges']:,}, {entry['hedge_wins']:,} won" if entry["hedges"] else "",
+        "tokens in / out": f"{tokens_in:,}{cached} / {tokens_out:,}" if any(tokens) else "",
         "cost": _format_cost(entry),
         "limit cut": _format_count(entry["limit_cuts"]),
         "circuit opened": _format_count(entry["circuit_opened"]),
@@ -165,8 +161,11 @@ def _counter_rows(entry: Mapping[str, Any]) -> dict[str, str]:
 
 def _gauge_rows(entry: Mapping[str, Any]) -> dict[str, str]:
     """What is measured in one process."""
+    quantiles = [entry["p50_s"], entry["p95_s"], entry["p99_s"]]
     return {
-        "latency p50 / p95 / p99": _format_latency(entry),
+        "latency p50 / p95 / p99": ""
+        if None in quantiles
+        else " / ".join(f"{seconds:.3g}" for seconds in quantiles) + " s",
         "in flight: peak, limit now": f"{entry['peak_in_flight']:,}, {entry['limit']:,}",
         "longest loop lag": f"{entry['loop_lag_max_s'] * 1e3:.0f} ms",
         "scores": "; ".join(
@@ -253,17 +252,6 @@ def _format_counts(kinds: Mapping[str, int]) -> str:
     return ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items()))
 
 
-def _format_hedges(entry: Mapping[str, Any]) -> str:
-    return f"{entry['hedges']:,}, {entry['hedge_wins']:,} won" if entry["hedges"] else ""
-
-
-def _format_tokens(entry: Mapping[str, Any]) -> str:
-    if not entry["input_tokens"] and not entry["output_tokens"]:
-        return ""
-    cached = f" ({entry['cached_tokens']:,} cached)" if entry["cached_tokens"] else ""
-    return f"{entry['input_tokens']:,}{cached} / {entry['output_tokens']:,}"
-
-
 def _format_cost(entry: Mapping[str, Any]) -> str:
     if not entry["cost_usd"] and not entry["assumed_usd"]:
         return "unknown: no price" if entry["unpriced"] else ""
@@ -273,10 +261,3 @@ def _format_cost(entry: Mapping[str, Any]) -> str:
     if entry["unpriced"]:
         notes.append(f"{entry['unpriced']:,} replies without a price")
     return f"{entry['cost_usd']:.4f} USD" + (f" ({', '.join(notes)})" if notes else "")
-
-
-def _format_latency(entry: Mapping[str, Any]) -> str:
-    quantiles = [entry["p50_s"], entry["p95_s"], entry["p99_s"]]
-    if None in quantiles:
-        return ""
-    return " / ".join(f"{seconds:.3g}" for seconds in quantiles) + " s"

@@ -33,10 +33,15 @@ class _Chart(NamedTuple):
 
 _RETURNS = _Chart(
     "Return",
-    (("mean", "mean_return"), ("environment", "env_return"), ("judge", "judge_return")),
+    (
+        ("mean", "mean_return"),
+        ("environment", "env_return"),
+        ("judge", "judge_return"),
+        ("reward", "reward"),
+        ("std of rewards", "reward_std"),
+    ),
 )
 _CHARTS = (
-    _Chart("Reward", (("mean", "reward"), ("std", "reward_std"))),
     _Chart("Judge’s score", (("mean", "judge/score_mean"), ("std", "judge/score_std"))),
     _Chart("Outcome and events", (("outcome", "judge/outcome_mean"),
                                   ("events", "judge/events_mean"))),
@@ -67,6 +72,7 @@ def build_overview(reading: RunReader) -> dict[str, Any]:
     """Everything but samples, as plain data; numbers that are not there are ``None``."""
     rollouts, curves = reading.rollouts, reading.curves
     label = reading.run.get("label")
+    planned, step = _planned_steps(reading), _last_step(reading)
     return {
         "version": reading.version,
         "generation": reading.generation,
@@ -76,11 +82,18 @@ def build_overview(reading: RunReader) -> dict[str, Any]:
         "facts": _facts(reading),
         "state": reading.state,
         "status": _status(reading),
-        "progress": _progress(reading),
+        "progress": planned and min(1.0, max(0, step or 0) / planned),
         "changed_at": reading.changed_at,
         "tiles": [tile._asdict() for tile in _tiles(reading)],
         "curves": _curves(curves, reading.alarms),
-        "alarms": [_alarm(one) for one in reading.alarms],
+        "alarms": [
+            {
+                "step": drawable_number(one.get("step")),
+                "note": bool(one.get("note")),
+                **{key: str(one.get(key) or "") for key in ("rule", "seen", "otherwise", "advice")},
+            }
+            for one in reading.alarms
+        ],
         "first_step": min(rollouts.steps, default=None),
         "last_step": max(rollouts.steps, default=None),
         "samples": len(rollouts),
@@ -103,12 +116,6 @@ def _last_step(reading: RunReader) -> int | None:
 def _planned_steps(reading: RunReader) -> int | None:
     planned = reading.run.get("steps_planned", reading.summary.get("steps_planned"))
     return planned if type(planned) is int and 0 < planned < 10**9 else None
-
-
-def _progress(reading: RunReader) -> float | None:
-    """Share of the planned steps that are done."""
-    planned, step = _planned_steps(reading), _last_step(reading)
-    return None if planned is None else min(1.0, max(0, step or 0) / planned)
 
 
 def _status(reading: RunReader) -> str:
@@ -170,43 +177,46 @@ def _facts(reading: RunReader) -> list[list[str]]:
 
 
 def _tiles(reading: RunReader) -> list[Tile]:
-    first = _training_tiles(reading) if reading.kind == "train" else _grading_tiles(reading)
-    return [*first, *_missing_tiles(reading), *_cost_and_alarm_tiles(reading)]
-
-
-def _training_tiles(reading: RunReader) -> list[Tile]:
-    names = (("Return", "mean_return"), ("Environment", "env_return"), ("Judge", "judge_return"))
-    if "mean_return" not in reading.curves.keys:
-        names = (("Reward", "reward"), ("Environment", "judge/env_mean"),
-                 ("Judge", "judge/outcome_mean"))  # fmt: skip
-    share = _share_present(reading.curves)
+    if reading.kind != "train":
+        return [*_grading_tiles(reading), *_missing_tiles(reading)]
+    alarms = sum(not one.get("note") for one in reading.alarms)
+    cost = reading.curves.total("judge/cost_usd")
     return [
-        _trend_tile(name, reading.curves, key, "" if name == "Environment" else share)
-        for name, key in names
+        *_training_tiles(reading),
+        *_missing_tiles(reading),
+        Tile("Judges’ cost", "–" if cost is None else f"${cost:,.2f}", "so far"),
+        Tile("Alarms", format_integer(alarms), "of the sentinel", alarm=bool(alarms)),
     ]
 
 
-def _share_present(curves: Curves) -> str:
-    """Of how many rollouts a mean of the last tenth is, where rewards are missing in it."""
-    missing = [value for value in curves.points("judge/missing_frac") if value is not None]
-    late = missing[-max(1, len(missing) // 10) :]
-    share = sum(late) / len(late) if late else 0.0
-    return f", of {1 - share:.0%} of the rollouts" if share else ""
+def _training_tiles(reading: RunReader) -> list[Tile]:
+    """What came of the last tenth of the steps, and of the first."""
+    curves = reading.curves
+    names = (("Return", "mean_return"), ("Environment", "env_return"), ("Judge", "judge_return"))
+    if "mean_return" not in curves.keys:
+        names = (("Reward", "reward"), ("Environment", "judge/env_mean"),
+                 ("Judge", "judge/outcome_mean"))  # fmt: skip
+    _, missing = _first_and_last(curves, _MISSING)
+    share = f", of {1 - missing:.0%} of the rollouts" if missing else ""
+    tiles = []
+    for name, key in names:
+        first, last = _first_and_last(curves, key)
+        note = f"from {_mean_of(first)}{'' if name == 'Environment' else share}"
+        tiles.append(Tile(name, _mean_of(last), "" if last is None else note))
+    return tiles
 
 
-def _trend_tile(name: str, curves: Curves, key: str, share: str) -> Tile:
+def _first_and_last(curves: Curves, key: str) -> tuple[float | None, float | None]:
+    """The mean of a metric over the first and the last tenth of its points."""
     present = [value for value in curves.points(key) if value is not None]
-    few = present[: max(1, len(present) // 10)]
-    late = present[-max(1, len(present) // 10) :]
-    if not present:
-        return Tile(name, "–", "")
-    note = f"from {_mean_of(sum(few), len(few))}{share}"
-    return Tile(name, _mean_of(sum(late), len(late)), note)
+    some = max(1, len(present) // 10)
+    few, late = present[:some], present[-some:]
+    return (sum(few) / len(few), sum(late) / len(late)) if present else (None, None)
 
 
-def _mean_of(total: float, count: int) -> str:
+def _mean_of(value: float | None) -> str:
     """A mean for reading; what rounding left of 0 is 0."""
-    return format_number(round(total / count, 12) + 0.0 if count else None, 2)
+    return format_number(None if value is None else round(value, 12) + 0.0, 2)
 
 
 def _grading_tiles(reading: RunReader) -> list[Tile]:
@@ -220,7 +230,7 @@ def _grading_tiles(reading: RunReader) -> list[Tile]:
         ),
         Tile(
             "Reward",
-            _mean_of(rollouts.sum, present),
+            _mean_of(rollouts.sum / present if present else None),
             f"mean of {format_integer(present)} that are present",
         ),
     ]
@@ -251,23 +261,6 @@ def _missing_tiles(reading: RunReader) -> list[Tile]:
     return [missing, Tile("Advantages of other sign", format_integer(turned), note)]
 
 
-def _cost_and_alarm_tiles(reading: RunReader) -> list[Tile]:
-    if reading.kind != "train":
-        return []
-    alarms = sum(not one.get("note") for one in reading.alarms)
-    cost = reading.curves.total("judge/cost_usd")
-    return [
-        Tile("Judges’ cost", "–" if cost is None else f"${cost:,.2f}", "so far"),
-        Tile("Alarms", format_integer(alarms), "of the sentinel", alarm=bool(alarms)),
-    ]
-
-
-def _alarm(one: dict[str, Any]) -> dict[str, Any]:
-    step = drawable_number(one.get("step"))
-    texts = {key: str(one.get(key) or "") for key in ("rule", "seen", "otherwise", "advice")}
-    return {"step": step, "note": bool(one.get("note")), **texts}
-
-
 # --- curves -------------------------------------------------------------------------------------
 
 
@@ -278,7 +271,8 @@ def _curves(curves: Curves, alarms: Sequence[Mapping[str, Any]]) -> dict[str, An
     charts = []
     for chart in _charts(curves):
         lines = [
-            ChartLine(name, _six_digits(curves.points(key, _total_metric(key))))
+            # Of what is missing, rows leave parts out that are 0.
+            ChartLine(name, _six_digits(curves.points(key, _MISSING if _MISSING in key else None)))
             for name, key in chart.lines
             if key in curves.keys
         ]
@@ -298,28 +292,18 @@ def _curves(curves: Curves, alarms: Sequence[Mapping[str, Any]]) -> dict[str, An
 
 
 def _charts(curves: Curves) -> Iterable[_Chart]:
-    if "mean_return" in curves.keys:
-        yield _RETURNS
-    yield _missing_chart(curves)
+    # Equal curves of one figure are one: of most runs the return is the reward.
+    yield _RETURNS if "mean_return" in curves.keys else _RETURNS._replace(title="Reward")
+    # Missing rewards, all and by the kinds that occurred most.
+    kinds = {key: curves.total(key) or 0.0 for key in curves.keys if key.startswith(f"{_MISSING}/")}
+    most = sorted((key for key in kinds if kinds[key] > 0), key=lambda key: -kinds[key])
+    lines = [(key.removeprefix(f"{_MISSING}/"), key) for key in most[: _MOST_LINES - 1]]
+    yield _Chart("Rewards missing, share", [("all", _MISSING), *lines], 0.0)
     yield from _CHARTS
     for key in curves.keys:
         name = key.removeprefix("judge/").removesuffix("_score_mean")
         if key == f"judge/{name}_score_mean" and key not in _NOT_GRADERS:
             yield _Chart(f"Score of {name}", ((name, key),))
-
-
-def _missing_chart(curves: Curves) -> _Chart:
-    """Missing rewards, all and by the kinds that occurred most."""
-    kinds = {key: curves.total(key) or 0.0 for key in curves.keys if key.startswith(f"{_MISSING}/")}
-    most = sorted((key for key in kinds if kinds[key] > 0), key=lambda key: -kinds[key])
-    lines = [("all", _MISSING)]
-    lines += [(key.removeprefix(f"{_MISSING}/"), key) for key in most[: _MOST_LINES - 1]]
-    return _Chart("Rewards missing, share", lines, 0.0)
-
-
-def _total_metric(key: str) -> str | None:
-    """The metric that ``key`` is a part of: rows leave a part out that is 0."""
-    return _MISSING if key.startswith(f"{_MISSING}/") else None
 
 
 def _six_digits(values: Iterable[float | None]) -> list[float | None]:
@@ -344,9 +328,7 @@ def list_groups(
     rollouts = reading.rollouts
     steps = sorted((step for step in rollouts.steps if first <= step <= last), reverse=True)
     found = [one for step in steps for one in rollouts.steps[step]]
-    kept = (
-        [one for one in found if _matches_filter(rollouts, one, show)] if show != "all" else found
-    )
+    kept = [one for one in found if _matches_filter(rollouts, one, show)]
     pages = max(1, math.ceil(len(kept) / _PAGE))
     page = min(max(0, page), pages - 1)
     shown = kept[page * _PAGE : (page + 1) * _PAGE]
@@ -364,4 +346,4 @@ def _matches_filter(rollouts: RolloutIndex, one: int, show: str) -> bool:
         return one in rollouts.missing
     if show == "turned":
         return bool(rollouts.turned(one))
-    return std(present_rewards(rollouts, one)) == 0
+    return show == "all" or std(present_rewards(rollouts, one)) == 0

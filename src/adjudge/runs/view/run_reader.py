@@ -212,7 +212,6 @@ class RunReader(RunSamples):
 
     def __init__(self, folder: Path, *, budget: int = _BUDGET) -> None:
         super().__init__(folder)
-        self.generation = 1
         self._budget = budget
         self._run = _SmallFile(folder / "run.json")
         self._summary = _SmallFile(folder / "summary.json")

@@ -1,7 +1,7 @@
 """The server of the live page of a run folder.
 
 It answers this machine only, at fixed paths, and changes nothing but ``labels.jsonl``
-(:mod:`adjudge.runs.view.labelling`).
+(:class:`~adjudge.runs.labels.LabelDesk`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from aiohttp.http import HttpProcessingError
 from adjudge.engine.processes import stop_at_end_of_input
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.hosts import is_loopback_header
-from adjudge.runs.labels import check_author
+from adjudge.runs.labels import MAX_BODY, LabelDesk, RequestRefused, check_author
 from adjudge.runs.samples import describe_sample, find_row, list_disagreements
 from adjudge.runs.view.answers import build_overview, list_groups
-from adjudge.runs.view.labelling import MAX_BODY, LabelDesk, RequestRefused
 from adjudge.runs.view.run_reader import RunReader
 
 _POLICY = (
@@ -150,7 +149,12 @@ class ViewServer:
     """
 
     def __init__(self, settings: ViewSettings) -> None:
-        _check_settings(settings)
+        try:
+            check_author(settings.author)
+        except ValueError as error:
+            raise ConfigError(f"--author {settings.author!r}: {error}") from None
+        if settings.folder.exists() and not settings.folder.is_dir():
+            raise ConfigError(f"{settings.folder}: is a file. Give the run's folder.")
         self.settings = settings
         self.port = settings.port
         self.reading = RunReader(settings.folder)
@@ -166,7 +170,9 @@ class ViewServer:
     async def __aenter__(self) -> ViewServer:
         app = web.Application(middlewares=[_guard], client_max_size=MAX_BODY)
         for path, (kind, files) in _ASSETS.items():
-            app.router.add_get(path, partial(_asset, body=_read_assets(files), kind=kind))
+            names = (file.split("/") for file in files)
+            parts = [resources.files(room).joinpath(name).read_bytes() for room, name in names]
+            app.router.add_get(path, partial(_asset, body=b"".join(parts), kind=kind))
         app.router.add_get("/api/overview", self._overview)
         app.router.add_get("/report.html", self._report)
         for name, (form, answer) in _SAMPLE_QUESTIONS.items():
@@ -239,20 +245,6 @@ class ViewServer:
         return _response(written)
 
 
-def _check_settings(settings: ViewSettings) -> None:
-    try:
-        check_author(settings.author)
-    except ValueError as error:
-        raise ConfigError(f"--author {settings.author!r}: {error}") from None
-    if settings.folder.exists() and not settings.folder.is_dir():
-        raise ConfigError(f"{settings.folder}: is a file. Give the run's folder.")
-
-
-def _read_assets(files: list[str]) -> bytes:
-    parts = (file.split("/") for file in files)
-    return b"".join(resources.files(package).joinpath(name).read_bytes() for package, name in parts)
-
-
 async def _asset(_request: web.Request, *, body: bytes, kind: str) -> web.Response:
     return web.Response(body=body, content_type=kind, charset="utf-8", headers=_HEADERS)
 
@@ -274,8 +266,12 @@ async def _guard(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     """Refuse names that are not this machine's, and what other sites' pages ask."""
+    if not is_loopback_header(request.headers.get("Host", "")):
+        return _error_response(403, "this page answers to 127.0.0.1, localhost and [::1] only")
+    site = request.headers.get("Sec-Fetch-Site", "none")
+    if request.path.startswith("/api/") and site not in {"none", "same-origin"}:
+        return _error_response(403, "asked by another site")
     try:
-        _check_origin(request)
         return await handler(request)
     except RequestRefused as refused:
         return _error_response(refused.status, str(refused))
@@ -283,14 +279,6 @@ async def _guard(
         return _error_response(500, str(error))
     except web.HTTPException as error:
         return _error_response(error.status, error.reason)
-
-
-def _check_origin(request: web.Request) -> None:
-    if not is_loopback_header(request.headers.get("Host", "")):
-        raise RequestRefused(403, "this page answers to 127.0.0.1, localhost and [::1] only")
-    site = request.headers.get("Sec-Fetch-Site", "none")
-    if request.path.startswith("/api/") and site not in {"none", "same-origin"}:
-        raise RequestRefused(403, "asked by another site")
 
 
 def _error_response(status: int, message: str) -> web.Response:
@@ -310,17 +298,15 @@ def serve_view(
     ``ready`` is called once the server listens. Raises :class:`~adjudge.errors.ConfigError` as
     :class:`ViewServer` does.
     """
-    asyncio.run(_serve(settings, ready, until_eof))
 
+    async def serve() -> None:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        async with ViewServer(settings) as server:
+            if until_eof:
+                stop_at_end_of_input(loop, stop.set)
+            ready(server)
+            await stop.wait()
 
-async def _serve(
-    settings: ViewSettings, ready: Callable[[ViewServer], None], until_eof: bool
-) -> None:
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    async with ViewServer(settings) as server:
-        if until_eof:
-            stop_at_end_of_input(loop, stop.set)
-        ready(server)
-        await stop.wait()
+    asyncio.run(serve())
