@@ -23,12 +23,7 @@ from adjudge.checks.check import (
     not_applicable,
     severity_of,
 )
-from adjudge.checks.effects import (
-    MIN_SAMPLES,
-    Affected,
-    estimate_share_by_group,
-    measure_affected,
-)
+from adjudge.checks.effects import MIN_SAMPLES, Affected, estimate_share_by_group, measure_affected
 from adjudge.checks.reasons import (
     ANSWER_NOUN,
     END_OF_SCALE,

@@ -24,10 +24,7 @@ from adjudge.judge_evaluation.alignment.label_files import (
     join_labels,
     read_label_files,
 )
-from adjudge.judge_evaluation.alignment.measures import (
-    TargetAlignment,
-    measure_alignment,
-)
+from adjudge.judge_evaluation.alignment.measures import TargetAlignment, measure_alignment
 from adjudge.judge_evaluation.alignment.report import (
     describe_counts,
     describe_selection,

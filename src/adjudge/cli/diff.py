@@ -60,8 +60,7 @@ def diff(
     a: Annotated[Path, typer.Argument(metavar="A", help="The run that is compared against.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="The other run.")],
     page: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE.html", help="Write a page, too."),
+        Path | None, typer.Option("-o", "--output", metavar="FILE.html", help="Write a page, too.")
     ] = None,
     fail_if: Annotated[
         list[str] | None,

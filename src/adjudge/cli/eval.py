@@ -24,10 +24,7 @@ from adjudge.cli.options import (
 from adjudge.datasets.files import find_files
 from adjudge.judge_evaluation.benchmarks.judges import split_target
 from adjudge.judge_evaluation.benchmarks.measures import ScoreScale
-from adjudge.judge_evaluation.benchmarks.page import (
-    evaluation_tables,
-    judge_warnings,
-)
+from adjudge.judge_evaluation.benchmarks.page import evaluation_tables, judge_warnings
 from adjudge.judge_evaluation.benchmarks.validation import (
     ValidationJob,
     estimate_validation,
@@ -64,8 +61,7 @@ def eval_judge(
         ),
     ] = None,
     data: Annotated[
-        list[str] | None,
-        data_option("The items: files, folders or patterns. Can be repeated."),
+        list[str] | None, data_option("The items: files, folders or patterns. Can be repeated.")
     ] = None,
     as_pairs: Annotated[
         bool,

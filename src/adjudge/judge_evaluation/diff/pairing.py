@@ -48,11 +48,7 @@ class DiffRun:
     """
 
     def __init__(
-        self,
-        path: Path,
-        mapping: Mapping[str, str] | None = None,
-        *,
-        dumps: Sequence[Path] = (),
+        self, path: Path, mapping: Mapping[str, str] | None = None, *, dumps: Sequence[Path] = ()
     ) -> None:
         self.path = path
         self._dumps = dumps or [path]
