@@ -19,7 +19,6 @@ from adjudge.cli.options import (
     Quiet,
     RecordTape,
     ReplayTape,
-    Rows,
     WaitForJudge,
     check_replay,
     new_folder,
@@ -71,7 +70,6 @@ def diff(
         ),
     ] = None,
     mapping: ColumnMap = None,
-    rows: Rows = None,
     as_json: JsonSummary = False,
 ) -> None:
     """Compare two runs over the same rollouts.
@@ -87,7 +85,7 @@ def diff(
     """
     conditions = [parse_condition(one) for one in fail_if or []]
     require_stats()
-    columns = parse_map(mapping, SAMPLE_FIELDS, rows)
+    columns = parse_map(mapping, SAMPLE_FIELDS)
     runs = PairedRuns(DiffRun(a, columns), DiffRun(b, columns))
     summary = summarise_diff(runs, read_labels(runs))
     summary["verdict"] = write_verdict(summary)

@@ -28,7 +28,6 @@ from adjudge.cli.options import (
     RayAddress,
     RecordTape,
     ReplayTape,
-    Rows,
     WaitForJudge,
     check_replay,
     judge_option,
@@ -172,7 +171,6 @@ def grade(
         ),
     ],
     mapping: ColumnMap = None,
-    rows: Rows = None,
     folder: Annotated[Path | None, output_option("grade")] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at the first broken row [default: skip it].")
@@ -235,7 +233,7 @@ def grade(
         rows_of="stdin",
         spec=loaded if step is None else loaded.at_step(step),
         folder=folder,
-        mapping=parse_map(mapping, SAMPLE_FIELDS, rows),
+        mapping=parse_map(mapping, SAMPLE_FIELDS),
         strict=strict,
         show_progress=not quiet,
         budget_usd=budget_usd,

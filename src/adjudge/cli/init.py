@@ -15,7 +15,7 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors, print_input, print_json
-from adjudge.cli.options import ColumnMap, JsonSummary, Rows, map_arguments, parse_map
+from adjudge.cli.options import ColumnMap, JsonSummary, parse_map
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.judges.discovery import FoundJudge, describe_search, find_judge
@@ -42,7 +42,6 @@ def init(
         Path, typer.Option("-o", "--output", help="The spec to write.")
     ] = _DEFAULT_OUTPUT,
     mapping: ColumnMap = None,
-    rows: Rows = None,
     as_json: JsonSummary = False,
 ) -> None:
     """Write a first reward spec that fits your rollouts.
@@ -58,7 +57,7 @@ def init(
     if output.exists():
         raise ConfigError(f"{output}: exists already. Remove it, or name another file with -o.")
     facts = (
-        _read_facts(inputs, parse_map(mapping, SAMPLE_FIELDS, rows)) if inputs else RolloutFacts()
+        _read_facts(inputs, parse_map(mapping, SAMPLE_FIELDS)) if inputs else RolloutFacts()
     )
     judge = run_blocking(find_judge())
     draft = draft_spec(facts, judge, output)
@@ -162,7 +161,8 @@ def draft_spec(facts: RolloutFacts, judge: FoundJudge | None, output: Path) -> D
     """A spec for rollouts of which these facts are known."""
     inputs = [_as_argument(one) for one in facts.inputs] or ["rollouts.jsonl"]
     words = ["adjudge", "grade", *inputs, "--spec", _as_argument(output)]
-    command = printable(shlex.join([*words, *map_arguments(facts.mapping)]))
+    words += [word for one in facts.mapping.items() for word in ("--map", "=".join(one))]
+    command = printable(shlex.join(words))
     rules, judged = _rollout_graders(facts)
     seen = [f"# Rollouts: {one}" for one in _describe_facts(facts)]
     looked = (

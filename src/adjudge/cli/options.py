@@ -94,16 +94,9 @@ def map_option(text: str) -> Any:
 ColumnMap = Annotated[
     list[str] | None,
     map_option(
-        "Read a field from a column, such as group=task_id or messages=a.b. Can be repeated."
-    ),
-]
-Rows = Annotated[
-    str | None,
-    typer.Option(
-        "--rows",
-        metavar="PATH",
-        help="Where the rows lie within each record of a file, such as results.results; . is the "
-        "record itself.",
+        "Read a field from a column, such as group=task_id or messages=a.b; rows=PATH says where "
+        "the rows lie within each record, such as rows=results.results (. is the record itself). "
+        "Can be repeated."
     ),
 ]
 
@@ -234,33 +227,19 @@ def new_folder(verb: str) -> Path:
     return next(path for path in chain([first], later) if not path.exists())
 
 
-def parse_map(
-    entries: Iterable[str] | None, fields: Collection[str], rows: str | None = None
-) -> dict[str, str]:
-    """``FIELD=COLUMN`` entries as a mapping; raises :class:`ConfigError`.
+def parse_map(entries: Iterable[str] | None, fields: Collection[str]) -> dict[str, str]:
+    """``FIELD=COLUMN`` entries as a mapping, and ``rows=PATH``; raises :class:`ConfigError`.
 
-    ``rows`` is what ``--rows`` says, and the mapping's ``rows``. A field that is nearly one of
-    ``fields`` is let through with a note on standard error.
+    A field that is nearly one of ``fields`` is let through with a note on standard error.
     """
-    mapping: dict[str, str] = {}
-    if rows is not None:
-        if not all(step.strip() for step in rows.split(".")) and rows != ".":
-            raise ConfigError(f"--rows {rows!r}: must be a path, such as results.results, or .")
-        mapping["rows"] = rows
-    for field, column in split_pairs("--map", entries, "FIELD=COLUMN, such as messages=traj"):
+    mapping = dict(split_pairs("--map", entries, "FIELD=COLUMN, such as messages=traj"))
+    rows = mapping.get("rows", ".")
+    if not all(step.strip() for step in rows.split(".")) and rows != ".":
+        raise ConfigError(f"--map rows={rows}: must be a path, such as results.results, or .")
+    for field in mapping:
         if field not in {*fields, "rows"} and (hint := suggest_name(field, fields)):
             errors().print(f"[yellow]--map {clean(field)}[/]: an extra field{clean(hint)}")
-        mapping[field] = column
     return mapping
-
-
-def map_arguments(mapping: Mapping[str, str]) -> list[str]:
-    """The options that :func:`parse_map` reads as this mapping."""
-    pairs = [
-        ("--rows", path) if name == "rows" else ("--map", f"{name}={path}")
-        for name, path in mapping.items()
-    ]
-    return [part for pair in pairs for part in pair]
 
 
 def check_replay(replay: Path | None, summary: Mapping[str, Any]) -> None:
