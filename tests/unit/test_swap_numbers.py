@@ -7,12 +7,12 @@ import random
 import msgspec
 import pytest
 
-from adjudge.judge_evaluation.diff.comparison import (
+from adjudge.judge_evaluation.diff.numbers import (
     CriterionMarks,
     compare_criteria,
     compare_rewards,
-    read_criterion_marks,
 )
+from adjudge.judge_evaluation.diff.pairing import read_criterion_marks
 from adjudge.stats.agreement import concordance_shares
 
 GROUPS = [[0, 1, 2], [3, 4], [5, 6]]

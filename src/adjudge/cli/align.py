@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -18,12 +18,6 @@ from adjudge.cli.options import (
 )
 from adjudge.config import check_allowed
 from adjudge.errors import ConfigError
-from adjudge.judge_evaluation.alignment.label_files import (
-    WHOLE_REWARD,
-    JoinedLabels,
-    join_labels,
-    read_label_files,
-)
 from adjudge.judge_evaluation.alignment.measures import TargetAlignment, measure_alignment
 from adjudge.judge_evaluation.alignment.report import (
     describe_counts,
@@ -33,8 +27,14 @@ from adjudge.judge_evaluation.alignment.report import (
     summarise_alignment,
     write_alignment,
 )
+from adjudge.judge_evaluation.labels import (
+    WHOLE_REWARD,
+    JoinedLabels,
+    join_labels,
+    read_label_files,
+)
 from adjudge.runs.labels import LABELS_FILE
-from adjudge.runs.records import RunRecords
+from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.stats.estimates import require_stats
 from adjudge.stats.raters import describe_youden
 
@@ -96,7 +96,7 @@ def align(
         )
     joined = join_labels(read_label_files(files), records)
     _check_joined(joined, run)
-    limits = _parse_thresholds(threshold, joined)
+    limits = _parse_thresholds(threshold, joined, records)
     found = measure_alignment(joined.joined, records, thresholds=limits)
     failed = [] if min_kappa is None else _find_failures(found, joined, min_kappa)
     summary = summarise_alignment(run, files, joined, found, failed)
@@ -133,12 +133,19 @@ def _check_joined(joined: JoinedLabels, run: Path) -> None:
         )
 
 
-def _parse_thresholds(entries: Sequence[str] | None, joined: JoinedLabels) -> Mapping[str, float]:
-    names = {one.label.grader or WHOLE_REWARD for one in joined.joined}
+def _parse_thresholds(
+    entries: Sequence[str] | None, joined: JoinedLabels, records: Iterable[RunRecord]
+) -> Mapping[str, float]:
     limits = parse_numbers("--threshold", entries, "[GRADER=]SCORE")
-    for name in limits.keys() - {""}:
-        check_allowed("--threshold", name, sorted(names), "is no grader with labels")
-    return dict.fromkeys(names, limits.pop("")) | limits if "" in limits else limits
+    labelled = sorted({one.label.grader or WHOLE_REWARD for one in joined.joined})
+    if named := limits.keys() - {"", *labelled}:
+        known = dict.fromkeys(name for one in records for name in (WHOLE_REWARD, *one.scores))
+        name = check_allowed("--threshold", named.pop(), known, "is no grader of this run")
+        raise ConfigError(
+            f"--threshold {name}: no label is about it (labels are about: {', '.join(labelled)}). "
+            "Leave it out, or label its scores."
+        )
+    return dict.fromkeys(labelled, limits.pop("")) | limits if "" in limits else limits
 
 
 def _find_failures(

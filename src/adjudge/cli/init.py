@@ -56,9 +56,7 @@ def init(
     inputs = rollouts or []
     if output.exists():
         raise ConfigError(f"{output}: exists already. Remove it, or name another file with -o.")
-    facts = (
-        _read_facts(inputs, parse_map(mapping, SAMPLE_FIELDS)) if inputs else RolloutFacts()
-    )
+    facts = _read_facts(inputs, parse_map(mapping, SAMPLE_FIELDS)) if inputs else RolloutFacts()
     judge = run_blocking(find_judge())
     draft = draft_spec(facts, judge, output)
     output.write_text(draft.text, encoding="utf-8")

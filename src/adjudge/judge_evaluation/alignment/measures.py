@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from adjudge.judge_evaluation.alignment.label_files import WHOLE_REWARD, JoinedLabel
+from adjudge.judge_evaluation.labels import WHOLE_REWARD, JoinedLabel
 from adjudge.runs.labels import implied_score
 from adjudge.runs.records import RunRecord
 from adjudge.stats import Estimate, snap_ties

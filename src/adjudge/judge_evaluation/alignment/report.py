@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from adjudge.files import atomic_write, write_json
-from adjudge.judge_evaluation.alignment.label_files import JoinedLabels
 from adjudge.judge_evaluation.alignment.measures import Alignment, Disputed, TargetAlignment
+from adjudge.judge_evaluation.labels import JoinedLabels
 from adjudge.report.charts import PlottedInterval, signed_strip
 from adjudge.report.elements import (
     bold,

@@ -1,4 +1,4 @@
-"""Rows that lie within the records of a file: where ``-m rows=PATH`` leads, and attempts at a question.
+"""Rows within the records of a file: where ``-m rows=PATH`` leads, and attempts at a question.
 
 A path leads through objects and lists to a list of objects, to an object of objects by their ids,
 or to columns that are lists of one length. A row has the columns beside the list, too, as far as
