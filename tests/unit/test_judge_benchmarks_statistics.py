@@ -20,13 +20,13 @@ from adjudge.judge_evaluation.benchmarks.scoring import (
     score_benchmark,
 )
 from adjudge.stats.agreement import pearson_correlation
-from adjudge.stats.bootstrap import (
+from adjudge.stats.estimates import (
+    binomial_two_sided,
     bootstrap_p_value,
     percentile_interval,
     ratio,
     resample_statistics,
 )
-from adjudge.stats.estimates import binomial_two_sided
 
 # Preference files.
 

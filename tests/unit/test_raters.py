@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adjudge.stats.raters import cohen_kappa, estimate_alpha, estimate_kappas
+from adjudge.stats.agreement import cohen_kappa, estimate_alpha, estimate_kappas
 
 CASES = range(6)
 

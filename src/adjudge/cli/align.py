@@ -35,8 +35,8 @@ from adjudge.judge_evaluation.labels import (
 )
 from adjudge.runs.labels import LABELS_FILE
 from adjudge.runs.records import RunRecord, RunRecords
+from adjudge.stats.agreement import describe_youden
 from adjudge.stats.estimates import require_stats
-from adjudge.stats.raters import describe_youden
 
 _SHOWN_DISPUTES = 5
 

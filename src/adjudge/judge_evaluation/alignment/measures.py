@@ -19,18 +19,18 @@ from adjudge.judge_evaluation.labels import WHOLE_REWARD, JoinedLabel
 from adjudge.runs.labels import implied_score
 from adjudge.runs.records import RunRecord
 from adjudge.stats import Estimate, snap_ties
-from adjudge.stats.agreement import estimate_within_agreement, have_same_scale
-from adjudge.stats.bootstrap import ratio
-from adjudge.stats.estimates import NO_VALUE, estimate_share, np
-from adjudge.stats.predictions import concordance, within_group_concordance
-from adjudge.stats.raters import (
+from adjudge.stats.agreement import (
     MAX_LEVELS,
     binary_levels,
     estimate_alpha,
     estimate_kappas,
+    estimate_within_agreement,
     estimate_youden,
     find_levels,
+    have_same_scale,
 )
+from adjudge.stats.estimates import NO_VALUE, estimate_share, np, ratio
+from adjudge.stats.predictions import concordance, within_group_concordance
 
 _KAPPAS = ("plain", "quadratic")
 _SAME = 1e-9

@@ -25,7 +25,7 @@ from adjudge.report.elements import (
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
 from adjudge.stats import Estimate
-from adjudge.stats.raters import describe_youden
+from adjudge.stats.agreement import describe_youden
 from adjudge.text import shorten_text
 from adjudge.version import __version__
 

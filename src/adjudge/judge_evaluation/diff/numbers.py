@@ -26,8 +26,7 @@ from adjudge.judge_evaluation.diff.pairing import (
 from adjudge.runs.summary import REWARD, summarise_noise
 from adjudge.stats import TIE_TOLERANCE, Estimate, describe_sizes, mean, z_scores
 from adjudge.stats.agreement import PairedScores, estimate_kendall, estimate_within_agreement
-from adjudge.stats.bootstrap import bootstrap_groups, ratio
-from adjudge.stats.estimates import NO_VALUE, NOTHING_VARIED, ItemColumns
+from adjudge.stats.estimates import NO_VALUE, NOTHING_VARIED, ItemColumns, bootstrap_groups, ratio
 from adjudge.stats.predictions import pair_counts
 from adjudge.version import __version__
 
