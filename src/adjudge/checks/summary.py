@@ -27,6 +27,7 @@ from adjudge.checks.check import (
     ask_of_each,
     list_found,
     make_result,
+    need,
     not_applicable,
 )
 from adjudge.text import encode_exactly
@@ -248,8 +249,8 @@ def _check_not_applicable(of: GraderNumbers) -> CheckResult:
 def _check_constant(of: GraderNumbers) -> CheckResult:
     facts = of.facts
     judged = (facts.get("scored") or 0) - (facts.get("not_evaluable") or 0)
-    if facts.get("role") != "score" or not facts.get("weight") or judged < CONSTANT_SAMPLES:
-        return not_applicable(f"no weight, or fewer than {CONSTANT_SAMPLES} scores")
+    counts = facts.get("role") == "score" and facts.get("weight") and judged >= CONSTANT_SAMPLES
+    need(counts, f"no weight, or fewer than {CONSTANT_SAMPLES} scores")
     if facts.get("min") != facts.get("max") or facts.get("min") is None:
         return _NOTHING
     what = f"gave {facts['min']:g} to every sample, which tells no rollouts apart."
@@ -265,8 +266,8 @@ def _check_unscaled(of: GraderNumbers) -> CheckResult:
 
 def _check_order(of: GraderNumbers) -> CheckResult:
     within, pooled = of.facts.get("concordance") or {}, of.facts.get("auc") or {}
-    if within.get("value") is None:
-        return not_applicable("the environment has no rewards that differ within groups")
+    none = "the environment has no rewards that differ within groups"
+    need(within.get("value") is not None, none)
     unit = "concordance within groups"
     if (pooled.get("low") or 0.0) <= 0.5 or (within.get("low") or 0.0) > 0.5:
         return CheckResult(unit=unit)
