@@ -18,14 +18,7 @@ import pytest
 from tests.recorded import find_recorded, read_parquet
 
 from adjudge.checks.rubric_lint import lint
-from adjudge.rubrics import (
-    Incomplete,
-    Rubric,
-    RubricScore,
-    rubric_from,
-    score,
-    score_range,
-)
+from adjudge.rubrics import Incomplete, Rubric, RubricScore, rubric_from, score, score_range
 
 pytestmark = pytest.mark.needs
 

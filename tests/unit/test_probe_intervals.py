@@ -4,11 +4,7 @@ import random
 
 import pytest
 
-from adjudge.judge_evaluation.probes.probe import (
-    decide_verdict,
-    mean_shift,
-    standard_shift,
-)
+from adjudge.judge_evaluation.probes.probe import decide_verdict, mean_shift, standard_shift
 from adjudge.stats import Estimate
 from adjudge.stats.estimates import (
     bootstrap,
