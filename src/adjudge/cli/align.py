@@ -11,6 +11,7 @@ import typer
 from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.cli.options import (
     JsonSummary,
+    RunFolderPath,
     new_folder,
     output_option,
     parse_numbers,
@@ -42,7 +43,7 @@ _SHOWN_DISPUTES = 5
 
 
 def align(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
+    run: RunFolderPath,
     labels: Annotated[
         list[Path] | None,
         typer.Option(

@@ -12,6 +12,7 @@ import typer
 from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.cli.grade import check_budget, print_estimate, run_job
 from adjudge.cli.options import (
+    AtStep,
     Budget,
     ColumnMap,
     DryRun,
@@ -19,6 +20,7 @@ from adjudge.cli.options import (
     Quiet,
     RecordTape,
     ReplayTape,
+    RunFolderPath,
     WaitForJudge,
     check_replay,
     new_folder,
@@ -160,16 +162,13 @@ _FORMULA = (
 
 
 def regrade(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    run: RunFolderPath,
     spec: Annotated[Path, typer.Option("--spec", "-s", help="The other reward spec.")],
     folder: Annotated[Path | None, output_option("regrade")] = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Ask no judge: refuse a spec that needs one.")
     ] = False,
-    step: Annotated[
-        int | None,
-        typer.Option(min=0, help="The step whose weights count, where the spec has schedules."),
-    ] = None,
+    step: AtStep = None,
     record: RecordTape = None,
     replay: ReplayTape = None,
     budget_usd: Budget = None,

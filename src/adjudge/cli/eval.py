@@ -11,7 +11,7 @@ from rich.console import Console
 from adjudge.cli.console import clean, errors, output, print_json, resumable_work
 from adjudge.cli.options import (
     DryRun,
-    JsonForTables,
+    JsonSummary,
     Quiet,
     WaitForJudge,
     against_option,
@@ -77,7 +77,7 @@ def eval_judge(
     wait_for_judge: WaitForJudge = 0.0,
     folder: Annotated[Path | None, output_option("eval")] = None,
     dry_run: DryRun = False,
-    as_json: JsonForTables = False,
+    as_json: JsonSummary = False,
     quiet: Quiet = False,
 ) -> None:
     """Validate a judge on a benchmark, alone or against others.

@@ -21,9 +21,11 @@ from adjudge.cli.console import (
     resumable_work,
 )
 from adjudge.cli.options import (
+    AtStep,
     Budget,
     ColumnMap,
-    JsonForTables,
+    DryRun,
+    JsonSummary,
     Quiet,
     RayAddress,
     RecordTape,
@@ -185,12 +187,7 @@ def grade(
             "--draws", min=1, max=MOST_DRAWS, help="Ask so often, to measure the judge's noise."
         ),
     ] = 1,
-    step: Annotated[
-        int | None,
-        typer.Option(
-            "--step", min=0, metavar="N", help="The step whose weights count, of schedules."
-        ),
-    ] = None,
+    step: AtStep = None,
     keep_transcripts: Annotated[
         int | None,
         typer.Option(
@@ -208,10 +205,8 @@ def grade(
         int | None,
         ray_option("--ray-workers", min=1, help="How many workers grade [default: one per CPU]."),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Estimate calls, tokens and cost, and stop.")
-    ] = False,
-    as_json: JsonForTables = False,
+    dry_run: DryRun = False,
+    as_json: JsonSummary = False,
     quiet: Quiet = False,
 ) -> None:
     """Grade rollouts with a reward spec.

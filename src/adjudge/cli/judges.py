@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from adjudge.cli.console import errors, output, print_json
-from adjudge.cli.options import settings_options
+from adjudge.cli.options import JsonAddress, UntilEof, settings_options
 from adjudge.judges.models.model_files import MODEL_FILES, fetch_model, fetched_path
 from adjudge.mock import FAULTS, MockSettings, Server
 from adjudge.mock.behaviours import OPTION_NAMES
@@ -42,10 +42,8 @@ _GROUPS = {
 def mock(
     settings: MockSettings,
     faults: Annotated[bool, typer.Option("--faults", help="List the faults and exit.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the address and the counts as JSON.")
-    ] = False,
-    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
+    as_json: JsonAddress = False,
+    until_eof: UntilEof = False,
 ) -> None:
     """Simulate a judge's server, with latency and faults.
 

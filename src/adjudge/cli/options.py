@@ -35,8 +35,14 @@ ray_option = partial(typer.Option, rich_help_panel="Ray")
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
 JsonSummary = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-JsonForTables = Annotated[
-    bool, typer.Option("--json", help="Print the summary as JSON instead of tables.")
+JsonAddress = Annotated[bool, typer.Option("--json", help="Print the address as JSON.")]
+UntilEof = Annotated[bool, typer.Option("--until-eof", hidden=True)]
+"""For who starts a server: it ends with the standard input that it was given."""
+
+RunFolderPath = Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")]
+AtStep = Annotated[
+    int | None,
+    typer.Option("--step", min=0, metavar="N", help="The step whose weights count, of schedules."),
 ]
 
 WaitForJudge = Annotated[

@@ -8,7 +8,14 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors
-from adjudge.cli.options import RayAddress, ray_option, settings_options, split_pairs
+from adjudge.cli.options import (
+    JsonAddress,
+    RayAddress,
+    UntilEof,
+    ray_option,
+    settings_options,
+    split_pairs,
+)
 from adjudge.errors import ConfigError
 from adjudge.installation import install_command
 from adjudge.service.settings import ServiceSettings
@@ -81,10 +88,8 @@ def serve_command(
     ] = None,
     replica_gpus: Annotated[float, ray_option(min=0, help="The GPUs of each replica.")] = 0.0,
     ray_address: RayAddress = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a line of JSON when the service is ready.")
-    ] = False,
-    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
+    as_json: JsonAddress = False,
+    until_eof: UntilEof = False,
 ) -> None:
     """Serve a judge over HTTP: a spec, a trained judge, or your class.
 

@@ -20,7 +20,7 @@ import typer
 
 from adjudge.checks.steps import SentinelAction, StepAlarm, StepWatch, describe_unchecked
 from adjudge.cli.console import clean, errors, output, print_json
-from adjudge.cli.options import JsonSummary
+from adjudge.cli.options import JsonAddress, JsonSummary, RunFolderPath, UntilEof
 from adjudge.errors import ConfigError, RunFolderError, redact_addresses
 from adjudge.files import write_json
 from adjudge.runs.folder import read_json_object
@@ -30,14 +30,12 @@ from adjudge.runs.view.server import ViewServer, ViewSettings, serve_view
 
 
 def view(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
+    run: RunFolderPath,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 picks a free one.")] = 0,
     no_open: Annotated[
         bool, typer.Option("--no-open", help="Print the address and open no browser.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the address as JSON and open no browser.")
-    ] = False,
+    as_json: JsonAddress = False,
     author: Annotated[
         str | None,
         typer.Option(
@@ -47,7 +45,7 @@ def view(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Take no labels; nothing is written.")
     ] = False,
-    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
+    until_eof: UntilEof = False,
 ) -> None:
     """Show a training run or a grading run on a live page.
 
@@ -102,7 +100,7 @@ _INTERVAL_S = 2.0
 
 
 def watch(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
+    run: RunFolderPath,
     gold: Annotated[
         str | None,
         typer.Option(

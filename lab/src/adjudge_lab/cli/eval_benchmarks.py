@@ -16,7 +16,7 @@ from adjudge.cli.console import clean, errors, output, print_json, resumable_wor
 from adjudge.cli.options import (
     ApiKeyEnv,
     DryRun,
-    JsonForTables,
+    JsonSummary,
     PolicyModel,
     Quiet,
     WaitForJudge,
@@ -118,7 +118,7 @@ def eval_ifeval(
         str | None, _merging_option(help="The Python with verl that merges [default: this].")
     ] = None,
     folder: Annotated[Path | None, output_option("eval")] = None,
-    as_json: JsonForTables = False,
+    as_json: JsonSummary = False,
     quiet: Quiet = False,
 ) -> None:
     """Score a model or stored responses on IFEval.
@@ -292,7 +292,7 @@ def eval_healthbench(
         float | None, budget_option("The most that the judge may cost; needs its price.")
     ] = None,
     dry_run: DryRun = False,
-    as_json: JsonForTables = False,
+    as_json: JsonSummary = False,
     quiet: Quiet = False,
 ) -> None:
     """Score stored responses on HealthBench with a rubric grader.
