@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from adjudge.judge_evaluation.diff.numbers import CriterionMarks, compare_criteria, compare_rewards
-from adjudge.judge_evaluation.diff.pairing import read_criterion_marks
+from adjudge.judge_evaluation.diff.numbers import compare_criteria, compare_rewards
+from adjudge.judge_evaluation.diff.pairing import CriterionMarks, read_criterion_marks
 from adjudge.stats.agreement import concordance_shares
 
 GROUPS = [[0, 1, 2], [3, 4], [5, 6]]
