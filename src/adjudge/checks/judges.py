@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from adjudge.checks.check import Check, CheckResult, make_result, need, not_applicable
-from adjudge.checks.reasons import read_stated_score
+from adjudge.checks.judge_texts import read_stated_score
 from adjudge.rewards.formulas import group_step
 from adjudge.stats import mean, mean_and_std
 
