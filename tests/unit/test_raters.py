@@ -9,8 +9,6 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from adjudge.stats.agreement import estimate_alpha, estimate_kappas
 
@@ -55,24 +53,6 @@ def ours(case: int) -> list[Any]:
 def test_the_numbers_of_the_packages(case: int) -> None:
     found = ours(case)
     assert found == pytest.approx(EXPECTED[case], abs=1e-9)
-
-
-@settings(deadline=None, max_examples=20)
-@given(
-    st.lists(st.lists(st.lists(st.integers(0, 3).map(float), max_size=4), max_size=4), max_size=12)
-)
-def test_alpha_is_at_most_one_and_says_why_there_is_none(groups: list[list[list[float]]]) -> None:
-    found = estimate_alpha(groups)
-    rated = [set(unit) for group in groups for unit in group if len(unit) > 1]
-    values = set().union(*rated) if rated else set()
-    if len(values) < 2:
-        assert found.value is None
-        assert found.why
-    else:
-        assert found.value is not None
-        assert found.value <= 1 + 1e-12
-        same = all(len(one) == 1 for one in rated)
-        assert (found.value == pytest.approx(1)) == same
 
 
 def test_what_cannot_be_measured_has_a_sentence() -> None:
