@@ -21,7 +21,8 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations
+from dataclasses import dataclass
+from itertools import combinations, takewhile
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -96,12 +97,8 @@ def shared_prompt_length(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
     >>> shared_prompt_length([{"role": "user"}, {"role": "a"}], [{"role": "user"}, {"role": "b"}])
     1
     """
-    number = 0
-    for one, other in zip(chosen, rejected, strict=False):
-        if one != other:
-            break
-        number += 1
-    return number
+    pairs = zip(chosen, rejected, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def split_answers(row: DatasetRow) -> PromptAndAnswers:
@@ -213,12 +210,12 @@ class RowProblems:
         return "\n".join(lines)
 
 
+@dataclass
 class LoadedRows(Generic[_T]):
     """The ``rows`` that can be used, whole, and the ``problems`` of those that cannot."""
 
-    def __init__(self, rows: list[_T], problems: RowProblems) -> None:
-        self.rows = rows
-        self.problems = problems
+    rows: list[_T]
+    problems: RowProblems
 
     def require_usable(self, *, allow: float = 0.0) -> list[_T]:
         """The rows, where at most a share ``allow`` of all cannot be used.
