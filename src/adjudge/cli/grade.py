@@ -247,7 +247,8 @@ def grade(
     check_budget(run.summary, folder)
     if run.broken:
         raise typer.Exit(2)
-    if _all_judges_down(run.summary):
+    asked = run.summary["samples"] - run.summary["reward"]["not_sampled"]
+    if asked > 0 and run.summary["missing"]["passing"] == asked:  # however few there are
         errors().print("[red]No judge answered:[/] all rewards are missing")
         raise typer.Exit(3)
     check_replay(replay, run.summary)
@@ -267,12 +268,6 @@ def _make_engine(name: str, address: str | None, workers: int | None) -> Grading
 
         return RayEngine(address, workers)
     return None
-
-
-def _all_judges_down(summary: Mapping[str, Any]) -> bool:
-    """Whether every reward is missing because judges were away, however few samples there are."""
-    asked = summary["samples"] - summary["reward"]["not_sampled"]
-    return bool(asked > 0 and summary["missing"]["passing"] == asked)
 
 
 def _too_many_missing(summary: Mapping[str, Any], max_missing: float) -> bool:
