@@ -92,17 +92,15 @@ def data_option(text: str, name: str = "--data") -> Any:
     return typer.Option(name, metavar="FILE", help=text)
 
 
-def map_option(text: str) -> Any:
-    """``--map``; :func:`parse_map` reads it."""
-    return typer.Option("--map", "-m", metavar="FIELD=COLUMN", help=text)
-
-
 ColumnMap = Annotated[
     list[str] | None,
-    map_option(
-        "Read a field from a column, such as group=task_id or messages=a.b; rows=PATH says where "
-        "the rows lie within each record, such as rows=results.results (. is the record itself). "
-        "Can be repeated."
+    typer.Option(
+        "--map",
+        "-m",
+        metavar="FIELD=COLUMN",
+        help="Read a field from a column, such as group=task_id or messages=a.b; rows=PATH says "
+        "where the rows lie within each record, such as rows=results.results (. is the record "
+        "itself). Can be repeated.",
     ),
 ]
 
@@ -265,17 +263,16 @@ def wait_for_judges(specs: Iterable[str | Path], seconds: float) -> None:
     from adjudge.engine.loop import run_blocking  # noqa: PLC0415
     from adjudge.rewards.spec import RewardSpec  # noqa: PLC0415
 
+    def say(wait: str) -> None:
+        errors().print(f"[yellow]{clean(wait)}[/]", soft_wrap=True)
+
     until = time.monotonic() + seconds
     for path in specs:
         if Path(path).suffix != ".toml":
             continue
         for model in RewardSpec.load(path).build_judges().values():
             left = max(0.0, until - time.monotonic())
-            run_blocking(model.wait_until_reachable(left, _print_wait))
-
-
-def _print_wait(said: str) -> None:
-    errors().print(f"[yellow]{clean(said)}[/]", soft_wrap=True)
+            run_blocking(model.wait_until_reachable(left, say))
 
 
 Command = Callable[..., None]
