@@ -10,6 +10,7 @@ import time
 import webbrowser
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -179,7 +180,9 @@ def _print_alarms(alarms: list[StepAlarm], *, as_json: bool) -> None:
 
 def _finish(run: Path, watching: RunWatch, *, as_json: bool) -> None:
     alarms = [one for one in watching.checks.alarms if not one.note]
-    dropped = _count_dropped(run)
+    dropped: dict[str, int] = {}
+    with suppress(RunFolderError):  # no row came yet
+        dropped = RunRecords(run).count_dropped()
     if as_json:
         found: dict[str, Any] = {
             "steps": watching.steps,
@@ -201,13 +204,6 @@ def _finish(run: Path, watching: RunWatch, *, as_json: bool) -> None:
             output().print(f"[yellow]{clean(unchecked)}[/]", soft_wrap=True)
     if alarms:
         raise typer.Exit(1)
-
-
-def _count_dropped(run: Path) -> dict[str, int]:
-    try:
-        return RunRecords(run).count_dropped()
-    except RunFolderError:  # no row came yet
-        return {}
 
 
 _BUDGET = 1 << 30
