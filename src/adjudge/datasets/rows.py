@@ -21,7 +21,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations, takewhile
 from typing import Any, Generic, Literal, TypeVar
 
@@ -210,12 +209,12 @@ class RowProblems:
         return "\n".join(lines)
 
 
-@dataclass
 class LoadedRows(Generic[_T]):
     """The ``rows`` that can be used, whole, and the ``problems`` of those that cannot."""
 
-    rows: list[_T]
-    problems: RowProblems
+    def __init__(self, rows: list[_T], problems: RowProblems) -> None:
+        self.rows = rows
+        self.problems = problems
 
     def require_usable(self, *, allow: float = 0.0) -> list[_T]:
         """The rows, where at most a share ``allow`` of all cannot be used.
