@@ -57,9 +57,9 @@ def align(
     threshold: Annotated[
         list[str] | None,
         threshold_option(
-            "[GRADER=]SCORE",
-            "Compare classes: good is this score or more. Can be repeated; without a grader it is "
-            "for all.",
+            metavar="[GRADER=]SCORE",
+            help="Compare classes: good is this score or more. Can be repeated; without a grader "
+            "it is for all.",
         ),
     ] = None,
     min_kappa: Annotated[

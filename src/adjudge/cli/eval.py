@@ -51,7 +51,7 @@ def eval_judge(
     ],
     against: Annotated[
         list[str] | None,
-        against_option("Compare with this judge on the same items. Can be repeated."),
+        against_option(help="Compare with this judge on the same items. Can be repeated."),
     ] = None,
     benchmark: Annotated[
         str | None,

@@ -82,9 +82,7 @@ def output_option(verb: str, what: str = "The run folder", more: str = "") -> An
     return typer.Option("-o", "--output", help=f"{what} [default: runs/{verb}-TIME].{more}")
 
 
-def against_option(text: str) -> Any:
-    """``--against``."""
-    return typer.Option("--against", metavar="OTHER", help=text)
+against_option = partial(typer.Option, "--against", metavar="OTHER")
 
 
 def data_option(text: str, name: str = "--data") -> Any:
@@ -92,22 +90,21 @@ def data_option(text: str, name: str = "--data") -> Any:
     return typer.Option(name, metavar="FILE", help=text)
 
 
+map_option = partial(typer.Option, "--map", "-m", metavar="FIELD=COLUMN")
+"""``--map``; :func:`parse_map` reads it."""
+
 ColumnMap = Annotated[
     list[str] | None,
-    typer.Option(
-        "--map",
-        "-m",
-        metavar="FIELD=COLUMN",
+    map_option(
         help="Read a field from a column, such as group=task_id or messages=a.b; rows=PATH says "
         "where the rows lie within each record, such as rows=results.results (. is the record "
-        "itself). Can be repeated.",
+        "itself). Can be repeated."
     ),
 ]
 
 
-def threshold_option(metavar: str, text: str) -> Any:
-    """``--threshold``, several times: a name and its number; :func:`parse_numbers` reads it."""
-    return typer.Option("--threshold", "-t", metavar=metavar, help=text)
+threshold_option = partial(typer.Option, "--threshold", "-t")
+"""``--threshold``, several times: a name and its number; :func:`parse_numbers` reads it."""
 
 
 def split_pairs(option: str, entries: Iterable[str] | None, form: str) -> list[tuple[str, str]]:
@@ -155,12 +152,10 @@ ReplayTape = Annotated[
 """What :func:`~adjudge.runs.job.open_cassette` opens."""
 
 
-def budget_option(text: str) -> Any:
-    """``--budget-usd``."""
-    return judge_option("--budget-usd", min=0.0, help=text)
-
-
-Budget = Annotated[float | None, budget_option("The most that the judges may cost in this folder.")]
+budget_option = partial(judge_option, "--budget-usd", min=0.0)
+Budget = Annotated[
+    float | None, budget_option(help="The most that the judges may cost in this folder.")
+]
 
 
 _LINE = re.compile(

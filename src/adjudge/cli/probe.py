@@ -102,7 +102,8 @@ def probe(
         bool, _item_option("--no-reference", help="Give the grader no reference answers.")
     ] = False,
     threshold: Annotated[
-        list[str] | None, threshold_option("PROBE=MOST", "The largest effect that a probe allows.")
+        list[str] | None,
+        threshold_option(metavar="PROBE=MOST", help="The largest effect that a probe allows."),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Count uncertain probes as failed (exit code 1).")

@@ -76,7 +76,7 @@ def swap(
     folder: Annotated[Path | None, output_option("swap", "The study's folder")] = None,
     mapping: ColumnMap = None,
     budget_usd: Annotated[
-        float | None, budget_option("The most that each judge may cost in this folder.")
+        float | None, budget_option(help="The most that each judge may cost in this folder.")
     ] = None,
     dry_run: DryRun = False,
     as_json: JsonSummary = False,

@@ -85,7 +85,7 @@ def eval_ifeval(
     model: PolicyModel = None,
     against: Annotated[
         list[str] | None,
-        against_option("Compare with this model. Can be repeated."),
+        against_option(help="Compare with this model. Can be repeated."),
     ] = None,
     api_key_env: ApiKeyEnv = None,
     *,
@@ -289,7 +289,7 @@ def eval_healthbench(
     wait_for_judge: WaitForJudge = 0.0,
     folder: Annotated[Path | None, output_option("eval")] = None,
     budget_usd: Annotated[
-        float | None, budget_option("The most that the judge may cost; needs its price.")
+        float | None, budget_option(help="The most that the judge may cost; needs its price.")
     ] = None,
     dry_run: DryRun = False,
     as_json: JsonSummary = False,

@@ -49,7 +49,7 @@ def eval_policy(
         ),
     ] = None,
     against: Annotated[
-        list[str] | None, against_option("Compare with this policy on the same seeds.")
+        list[str] | None, against_option(help="Compare with this policy on the same seeds.")
     ] = None,
     api_key_env: ApiKeyEnv = None,
     no_judges: Annotated[

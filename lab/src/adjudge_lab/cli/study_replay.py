@@ -79,7 +79,7 @@ def replay(
     mapping: Annotated[
         list[str] | None,
         map_option(
-            f"Read a field ({', '.join(DUMP_FIELDS)}) from another column. Can be repeated."
+            help=f"Read a field ({', '.join(DUMP_FIELDS)}) from another column. Can be repeated."
         ),
     ] = None,
     folder: Annotated[Path | None, output_option("replay", "The folder")] = None,
