@@ -14,13 +14,7 @@ import pytest
 from tests.recorded import read_parquet
 
 from adjudge.checks.rubric_lint import lint
-from adjudge.rubrics import (
-    Rubric,
-    RubricScore,
-    rubric_from,
-    score,
-    score_range,
-)
+from adjudge.rubrics import Rubric, RubricScore, rubric_from, score, score_range
 
 pytestmark = pytest.mark.needs
 

@@ -74,30 +74,6 @@ def test_left_out_samples_are_counted_once(data: list[Row]) -> None:
         assert found.samples + found.missing + found.no_outcome == len(data)
 
 
-@given(rows, st.randoms())
-def test_the_order_of_the_samples_does_not_matter(data: list[Row], rng: random.Random) -> None:
-    shuffled = list(data)
-    rng.shuffle(shuffled)
-    assert concordance(*split(data)) == concordance(*split(shuffled))
-    assert within_group_concordance(*split(data)) == within_group_concordance(*split(shuffled))
-
-
-@given(rows)
-def test_a_reversed_score_mirrors_value_and_interval(data: list[Row]) -> None:
-    scores, outcomes, groups = split(data)
-    turned = [None if s is None else -s for s in scores]
-    for measure in (concordance, within_group_concordance):
-        found, mirror = measure(scores, outcomes, groups), measure(turned, outcomes, groups)
-        if found.value is None:
-            assert mirror.value is None
-            continue
-        assert mirror.value == pytest.approx(1 - found.value)
-        assert (mirror.low is None) == (found.high is None)
-        if found.low is not None and found.high is not None:
-            assert mirror.high == pytest.approx(1 - found.low)
-            assert mirror.low == pytest.approx(1 - found.high)
-
-
 # --- the cases without a variance ----------------------------------------------------------------
 
 

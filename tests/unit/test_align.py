@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from adjudge.cli.main import app
 from adjudge.errors import ConfigError
-from adjudge.judge_evaluation.alignment.label_files import join_labels, read_label_files
 from adjudge.judge_evaluation.alignment.measures import TargetAlignment, measure_alignment
+from adjudge.judge_evaluation.labels import join_labels, read_label_files
 from adjudge.runs.labels import Label, LabelLog, stamp_label
 from adjudge.runs.records import RunRecords
 
@@ -110,7 +110,7 @@ def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, row: dict[str, Any],
     ("row", "key"),
     [
         ({"index": 3, "preferred_over": "key4"}, "preferred_over"),
-        ({"index": 1, "preferred_over": "key1"}, "preferred_over"),
+        ({"index": 1, "preferred_over": "key1"}, "preferred_over"),  # itself
         ({"index": 1, "score": 1, "grader": "corect"}, "grader"),
     ],
 )
@@ -276,6 +276,10 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     assert json.loads(bad.stdout)["failed"] == ["correct: κ is 0.972, below 0.999"]
     again = invoke("--labels", str(run / "labels.jsonl"), "--json", "-o", str(out))
     assert json.loads(again.stdout)["targets"] == summary["targets"]
+    for name, key in (("corect", "no grader of this run"), ("reward", "labels are about: correct")):
+        refused = invoke("--threshold", f"{name}=0.5", "-o", str(out))
+        assert refused.exit_code == 2
+        assert key in " ".join(refused.output.split())
     strange = write_table(tmp_path / "strange.csv", [{"key": "elsewhere", "score": 1}])
     refused = invoke("--labels", str(strange), "-o", str(out))
     assert refused.exit_code != 0

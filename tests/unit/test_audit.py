@@ -308,29 +308,9 @@ def listed(rollout: AuditedRollout, place: int) -> None:
         rollout.reward = (rollout.reward or 0.0) + 0.08
 
 
-def first(rollout: AuditedRollout, place: int) -> None:
-    rollout.reward = (rollout.reward or 0.0) + (0.1 if place == 0 else 0.0)
-
-
-def fight(rollout: AuditedRollout, _: int) -> None:
-    words = float(len(rollout.response.split()))
-    rollout.components = {"detail": words, "brevity": 5.0 - words / 100}
-
-
 def same(rollout: AuditedRollout, _: int) -> None:
     words = float(len(rollout.response.split()))
     rollout.components = {"one": words, "other": 2 * words + 1}
-
-
-def pleased(rollout: AuditedRollout, _: int) -> None:
-    rollout.env_reward = float((rollout.reward or 0.0) > 0.5)
-    rollout.reward = (rollout.reward or 0.0) + 0.04 * (rollout.step or 0)
-
-
-def default(rollout: AuditedRollout, place: int) -> None:
-    rollout.reasons = {"judge": "Clear and right."}
-    if (rollout.index + place) % 9 == 0:
-        rollout.reward, rollout.reasons = 0.5, {"judge": "Request timed out, default score."}
 
 
 def constant(rollout: AuditedRollout, _: int) -> None:
@@ -347,11 +327,6 @@ def missing(rollout: AuditedRollout, place: int) -> None:
     [
         ("length", longer, "longer responses"),
         ("format", listed, "headings"),
-        ("position", first, "the first samples"),
-        ("components", fight, "pull apart"),
-        ("components", same, "say the same"),
-        ("judge_drift", pleased, "judge's reward rises"),
-        ("filled_rewards", default, "the grader's words say"),
         ("dead_groups", constant, "5"),
         ("missing", missing, "timeout 96"),
     ],
@@ -671,16 +646,6 @@ def test_what_adjudge_logs_beside_its_reward_is_no_reward(tmp_path: Path) -> Non
     found = make_audit([write_jsonl(tmp_path / "dump.jsonl", rows)])
     assert (found.missing, found.mean_reward) == (1, 0.5)
     assert found.input.formats == {"TRL completions": 1}
-
-
-def test_a_document_of_many_samples_has_columns_to_choose(tmp_path: Path) -> None:
-    sample = {"group_index": 0, "prompt": "p", "response": "r", "label": "l", "status": "completed"}
-    rewards = [{"score": n / 2, "acc": 1} for n in range(3)]
-    document = {"rollout_id": 4, "samples": [{**sample, "reward": one} for one in rewards]}
-    path = tmp_path / "dump.json"
-    path.write_text(json.dumps(document))
-    assert "-m env_reward=reward.score" in " ".join(make_audit([path]).input.notes)
-    assert make_audit([path], {"env_reward": "reward.score"}).mean_reward == 0.5
 
 
 def test_a_line_of_many_rows_has_their_nans_and_a_column_to_choose(tmp_path: Path) -> None:

@@ -9,8 +9,12 @@ import pytest
 
 from adjudge.audit import CHECKS, audit_run
 from adjudge.checks.check import CheckOutcome
-from adjudge.checks.judge_texts import find_mismatches, is_judge_error
-from adjudge.checks.reasons import read_polarity, read_stated_score
+from adjudge.checks.judge_texts import (
+    find_mismatches,
+    is_judge_error,
+    read_polarity,
+    read_stated_score,
+)
 from adjudge.checks.responses import classify_outputs, count_repeats, has_loop, looks_cut
 from adjudge.checks.run import AuditedRollout, AuditedRun
 from adjudge.checks.words import hash_texts, measure_repetition, sketch_texts

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 import typer
-from tests.refusals import refuses
 from tests.unit.helpers.benchmark_samples import write_sample
 from typer.testing import CliRunner
 
 from adjudge.cli.grade import check_budget
 from adjudge.cli.main import command_line
-from adjudge.rewards.spec import RewardSpec
 
 SPEC = """
 [[graders]]
@@ -129,13 +127,6 @@ def test_a_judge_takes_no_more_at_a_time_than_the_spec_asks(
     _, found = run("grade", "rollouts.jsonl", "--spec", "scores.toml")
     main = found["times"]["main"]
     assert (main["calls"], main["max_concurrency"], main["rounds"]) == (60, most, rounds)
-
-
-def test_a_budget_of_a_judge_needs_its_price(folder: Path) -> None:
-    spec = folder / "pairs.toml"
-    spec.write_text(spec.read_text() + "[judges.main.endpoint]\nbudget_usd = 1.0")
-    with refuses("judges.main.price"):
-        RewardSpec.load(spec).build_judges()
 
 
 def test_a_spent_budget_of_a_service_ends_a_grading_with_4(tmp_path: Path) -> None:

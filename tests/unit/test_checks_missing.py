@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from adjudge.checks.missing import MissingCounts, answer_properties, check_missing
+from adjudge.checks.summary import MissingCounts, answer_properties, check_missing
 
 NONE: frozenset[str] = frozenset()
 

@@ -177,7 +177,6 @@ def test_labels_are_found_whatever_the_step_and_right_or_wrong_is_a_score(tmp_pa
         {"index": 2, "key": "x/2", "score": 0.0},
         {"index": 2, "key": "x/2", "verdict": "right"},  # a score goes before it
         {"index": 2, "key": "x/2", "preferred_over": "x/9", "over_index": 1},  # of another run
-        {"index": 2, "key": "x/2", "preferred_over": "x/2", "over_index": 2},
     ]
     LabelLog(a).append(*(Label(**stamp_label(), author="ada", **one) for one in said))
     later = {**stamp_label(), "time": "2999-01-01T00:00:00+00:00"}
@@ -194,7 +193,7 @@ def test_duplicates_are_joined_in_their_groups_and_order(tmp_path: Path) -> None
     a = grade(tmp_path, "a", LONG, twice)
     b = grade(tmp_path, "b", LONG, [twice[1], twice[0]])
     runs = PairedRuns(DiffRun(a), DiffRun(b))
-    found = [(one.group[1], other.group[1], one.index, other.index) for one, other in runs.pairs]
+    found = [(one.group, other.group, one.index, other.index) for one, other in runs.pairs]
     assert sorted(found) == [("x", "x", 0, 1), ("y", "y", 1, 0)]
     assert (runs.only_a, runs.only_b) == (1, 0)
 
@@ -340,15 +339,6 @@ def test_agreement_over_all_pairs_says_so(tmp_path: Path) -> None:
     b = write_run(tmp_path / "b", {"x": [2.0], "y": [1.0]})
     LabelLog(a).append(*(Label(**stamp_label(), author="ada", index=at, score=at) for at in (0, 1)))
     assert "over all pairs" in json.loads(run(a, b, "--json").stdout)["verdict"]
-
-
-@pytest.mark.slow
-def test_hostile_text_stays_text(tmp_path: Path) -> None:
-    evil = "<script>alert(1)</script>"
-    rows = [{**row, "prompt": evil, "group": evil + str(row["group"])} for row in ROWS]
-    a, b = grade(tmp_path, "a", LONG, rows), grade(tmp_path, "b", SHORT, rows)
-    run(a, b, "-o", tmp_path / "d.html")
-    assert evil not in (tmp_path / "d.html").read_text()
 
 
 class Asker(BaseGrader):

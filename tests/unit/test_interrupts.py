@@ -1,6 +1,5 @@
 """Stopping a command: SIGTERM as Ctrl-C, a second signal, and the command that goes on."""
 
-import os
 import shlex
 import signal
 import subprocess
@@ -58,18 +57,6 @@ def test_the_same_stop_may_come_twice_at_once() -> None:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
-
-
-def test_a_second_signal_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    killed: list[tuple[int, int]] = []
-    monkeypatch.setattr(console, "SAME_STOP_S", 0.0)
-    with stop_signals():
-        with pytest.raises(Terminated):
-            signal.raise_signal(signal.SIGTERM)
-        monkeypatch.setattr(os, "kill", lambda *said: killed.append(said))
-        signal.raise_signal(signal.SIGTERM)
-        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    assert killed == [(os.getpid(), signal.SIGTERM)]
 
 
 @pytest.mark.parametrize(

@@ -16,20 +16,12 @@ from adjudge.judge_evaluation.benchmarks.items import (
     BenchmarkItem,
     BenchmarkKind,
     Judgement,
-    MissingJudgement,
-)
-from adjudge.judge_evaluation.benchmarks.measures import (
-    TIES_MEANS,
-    best_of_credit,
-    ties_score_unit,
 )
 from adjudge.judge_evaluation.benchmarks.readers import REWARDBENCH2_SUBSETS
 from adjudge.judge_evaluation.benchmarks.scoring import (
     BenchmarkScore,
     compare_judges,
     score_benchmark,
-    unit_columns,
-    weighted_mean,
 )
 
 pytestmark = pytest.mark.slow  # many examples
@@ -135,74 +127,6 @@ def test_the_order_of_items_and_judgements_is_nothing(case: Any, seed: int) -> N
     other = score_benchmark(Benchmark(kind=kind, items=mixed_items), mixed, resamples=3)
     assert one == other
     assert msgspec.json.encode(one) == msgspec.json.encode(other)
-
-
-@given(pairs(), st.sampled_from(["llmbar", "judgebench", "preference"]))
-def test_which_side_is_called_a_is_nothing(case: Any, kind: BenchmarkKind) -> None:
-    items, judged = case
-    other = {"A": "B", "B": "A", "tie": "tie"}
-    turned = [
-        msgspec.structs.replace(item, answers=item.answers[::-1], right=item.right[::-1])
-        for item in items
-    ]
-    # The other side is shown first now, so that the orders change places too.
-    turned_round = [
-        msgspec.structs.replace(
-            one,
-            verdicts=[
-                x if isinstance(x, MissingJudgement) else other[x] for x in one.verdicts[::-1]
-            ],
-        )
-        for one in judged
-    ]
-    one, other_way = shares_of(kind, items, judged), shares_of(kind, turned, turned_round)
-    for name in one:
-        for part in ("score", "at_least", "at_most", "answered", "failures"):
-            assert getattr(one[name], part) == getattr(other_way[name], part)
-
-
-@given(st.lists(SCORES, min_size=2, max_size=6), st.integers(0, 99))
-def test_best_of_is_the_chance_of_choosing_right(scores: list[float], seed: int) -> None:
-    rest = scores[1:]
-    random.Random(seed).shuffle(rest)
-    earned = best_of_credit(scores)
-    assert earned == best_of_credit([scores[0], *rest])
-    assert earned == best_of_credit([2 * score - 7 for score in scores])
-    # Over the answers, each taken for the right one, the chances are one whole.
-    turns = [scores[n:] + scores[:n] for n in range(len(scores))]
-    assert sum(map(best_of_credit, turns)) == pytest.approx(1)
-
-
-@given(
-    st.lists(SCORES, min_size=2, max_size=4),
-    st.lists(SCORES, min_size=1, max_size=4),
-    SCORES,
-    st.lists(SCORES, min_size=1, max_size=4),
-    st.integers(0, 99),
-)
-def test_a_ties_prompt_knows_sets_not_order_or_scale(
-    right: list[float], wrong: list[float], ref: float, ref_wrong: list[float], seed: int
-) -> None:
-    def unit(scale: float = 1.0, shift: float = 0.0) -> Any:
-        rng = random.Random(seed)
-        rng.shuffle(right)
-        rng.shuffle(wrong)
-        tied = [scale * one + shift for one in (*right, *wrong)]
-        return ties_score_unit(
-            (tied, len(right)), ([scale * x + shift for x in (ref, *ref_wrong)], 1)
-        )
-
-    found = unit()
-    assert found == unit() == unit(2.0, -5.0)
-    score = weighted_mean(TIES_MEANS, unit_columns([found])[0])
-    assert score is not None
-    assert -0.01 <= score <= 1.01
-    # The formula once more, term by term.
-    spread, gap = max(right) - min(right), min(right) - max(wrong)
-    gap_ref = ref - max(ref_wrong)
-    whole = 0.3 * (gap > 0) + 0.3 * (gap_ref > 0) + 0.2 * (gap > spread)
-    whole += 0.2 * (gap > spread and gap_ref > spread)
-    assert score - 0.01 * found[-1][0] == pytest.approx(whole)
 
 
 @given(pairs(), st.randoms(use_true_random=False))

@@ -15,18 +15,15 @@ from adjudge.judge_evaluation.benchmarks.measures import (
     measure_length_effects,
     win_probabilities,
 )
-from adjudge.judge_evaluation.benchmarks.scoring import (
-    judged_pairs,
-    score_benchmark,
-)
+from adjudge.judge_evaluation.benchmarks.scoring import judged_pairs, score_benchmark
 from adjudge.stats.agreement import pearson_correlation
-from adjudge.stats.bootstrap import (
+from adjudge.stats.estimates import (
+    binomial_two_sided,
     bootstrap_p_value,
     percentile_interval,
     ratio,
     resample_statistics,
 )
-from adjudge.stats.estimates import binomial_two_sided
 
 # Preference files.
 
@@ -70,10 +67,7 @@ def test_length_effects() -> None:
 def test_verdicts_by_length() -> None:
     rows = [
         (pair("1", a="long answer", b="short"), said("1", "A", "A")),  # longer is better: picked
-        (
-            pair("2", a="longer one", b="brief"),
-            said("2", "A", "B"),
-        ),  # by position
+        (pair("2", a="longer one", b="brief"), said("2", "A", "B")),  # by position
         (pair("3", "B", a="longest one", b="tiny"), said("3", "A", "tie")),  # the shorter is better
         (pair("4", a="same", b="size"), said("4", "A", "A")),
         (pair("5", a="lengthy", b="x"), said("5", "A", GONE)),

@@ -146,10 +146,7 @@ ROWS = [
     for place in range(24)
 ]
 SPEC = {
-    "graders": [
-        {"name": "judge", "type": "own:Noisy"},
-        {"name": "right", "type": "string_match"},
-    ],
+    "graders": [{"name": "judge", "type": "own:Noisy"}, {"name": "right", "type": "string_match"}],
     "reward": {"normalise": False},
 }
 

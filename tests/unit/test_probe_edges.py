@@ -169,14 +169,6 @@ def test_an_item_with_own_answers_only_is_not_missing() -> None:
     assert (fair.n, fair.missing) == (40, 0)
 
 
-def test_self_preference_of_whom_half_is_missing_is_uncertain_for_that_reason() -> None:
-    def answer(item: ProbeItem, q: ProbeQuestion) -> GraderResult | float:
-        return refused() if item.best == "own" else 1.0
-
-    found = probed("self_preference", Scorer(), answer, THREE, family="own")
-    assert (found.verdict, found.why) == ("uncertain", "20 of 40 items have no answer")
-
-
 def test_an_interval_that_cannot_be_had_says_so() -> None:
     odd = choose_topics(shipped_items())[0].item.id
     found = probed(

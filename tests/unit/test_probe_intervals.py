@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-from adjudge.judge_evaluation.probes.probe import (
-    decide_verdict,
-    mean_shift,
-    standard_shift,
-)
+from adjudge.judge_evaluation.probes.probe import decide_verdict, mean_shift, standard_shift
 from adjudge.stats import Estimate
-from adjudge.stats.bootstrap import bootstrap
-from adjudge.stats.estimates import estimate_largest_share, estimate_share, unseen_share_bound
+from adjudge.stats.estimates import (
+    bootstrap,
+    estimate_largest_share,
+    estimate_share,
+    unseen_share_bound,
+)
 
 
 def test_wilson_interval_of_independent_trials() -> None:

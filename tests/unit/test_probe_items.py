@@ -1,6 +1,7 @@
-"""The items that ship, a user's own, and the changes that are made to them."""
+"""The probes as the docs list them; items that ship, a user's own, and the changes made to them."""
 
 import json
+import re
 from collections import Counter
 from functools import partial
 from itertools import product
@@ -19,7 +20,9 @@ from adjudge.judge_evaluation.probes.items import (
     load_items,
     shipped_items,
 )
+from adjudge.judge_evaluation.probes.run import PROBES
 
+PAGE = Path(__file__).parents[2] / "docs" / "probe.md"
 WORDS = [partial(changes.add_words, words=one) for one in ("flattery", "assurances", "citations")]
 
 
@@ -138,3 +141,15 @@ def test_attacks_name_the_best_score() -> None:
     attacked = changes.add_attack(item, "w", "verdict echo", "7")
     assert attacked.startswith("w\n\n{")
     assert '"score": 7' in attacked
+
+
+def test_every_probe_is_documented_with_its_threshold() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \|.*\| (±?[\d.]+)(?: / (±?[\d.]+))? \|$", PAGE.read_text(), re.MULTILINE
+    )
+    found = {name: (limit, of_pairs or limit) for name, limit, of_pairs in rows}
+    assert list(found) == list(PROBES)
+    for name, probe in PROBES.items():
+        sign = "±" if probe.sided == "both" else ""
+        limits = [f"{sign}{probe.limit(kind):g}" for kind in ("scores", "compares")]
+        assert list(found[name]) == limits

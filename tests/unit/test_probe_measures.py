@@ -16,11 +16,7 @@ from tests.unit.helpers.probe_graders import (
 from adjudge.errors import ErrorKind
 from adjudge.graders import PairwiseGrader, RubricGrader, TournamentGrader
 from adjudge.graders.llm.ranking import ListwiseGrader
-from adjudge.judge_evaluation.probes.bench import (
-    ProbedGrader,
-    ProbeQuestion,
-    reorder_criteria,
-)
+from adjudge.judge_evaluation.probes.bench import ProbedGrader, ProbeQuestion, reorder_criteria
 from adjudge.judge_evaluation.probes.items import (
     CHANGES,
     MASTER_KEYS,

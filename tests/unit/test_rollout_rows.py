@@ -25,9 +25,7 @@ TALK = [*ASK, {"role": "assistant", "content": A}]
 def read(path: Path, options: str = "") -> SampleReader:
     words = shlex.split(options)
     pairs = list(zip(words[::2], words[1::2], strict=True))
-    rows = next((value for name, value in pairs if name == "--rows"), None)
-    maps = [value for name, value in pairs if name == "-m"]
-    return SampleReader([path], parse_map(maps, SAMPLE_FIELDS, rows))
+    return SampleReader([path], parse_map([value for _, value in pairs], SAMPLE_FIELDS))
 
 
 def write(folder: Path, records: Any) -> Path:
@@ -71,7 +69,7 @@ BESIDE: dict[str, tuple[Any, str, list[tuple[Any, str | None]]]] = {
     ),
     "the lists of a mapped question": (
         [{"ask": Q, "gold": ["4"], "runs": [{"text": A}]}],
-        "--rows runs -m prompt=ask -m response=text",
+        "-m rows=runs -m prompt=ask -m response=text",
         [(["4"], "row 0")],
     ),
     "several names of a reference": (
@@ -86,7 +84,7 @@ BESIDE: dict[str, tuple[Any, str, list[tuple[Any, str | None]]]] = {
     ),
     "lists of conversations": (
         [{"messages": [TALK, TALK], "scores": [1.0, 0.0], "seed": 1}] * 2,
-        "--rows . -m env_reward=scores",
+        "-m rows=. -m env_reward=scores",
         [(None, "row 0"), (None, "row 0"), (None, "row 1"), (None, "row 1")],
     ),
     "a task without a prompt": (
@@ -121,12 +119,12 @@ ATTEMPTS = {
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ("-m prompt=ask -m response=runs.text", "--rows PATH (found runs"),
-        ("-m prompt=ask -m response=runs", "--rows runs"),
-        ("-m prompt=ask -m messages=runs", "--rows runs"),
-        ("--rows results -m prompt=ask", "ask, gold"),
+        ("-m prompt=ask -m response=runs.text", "-m rows=PATH (found runs"),
+        ("-m prompt=ask -m response=runs", "-m rows=runs"),
+        ("-m prompt=ask -m messages=runs", "-m rows=runs"),
+        ("-m rows=results -m prompt=ask", "ask, gold"),
         ("-m response=textt", "text"),
-        ("-m response=texts", "--rows texts -m response=texts"),
+        ("-m response=texts", "-m rows=texts -m response=texts"),
     ],
 )
 def test_a_mapped_list_of_objects_is_refused_with_what_it_needs(
@@ -137,7 +135,7 @@ def test_a_mapped_list_of_objects_is_refused_with_what_it_needs(
 
 def test_attempts_inherit_the_question_and_are_one_group(tmp_path: Path) -> None:
     path = write(tmp_path, [ATTEMPTS, ATTEMPTS])
-    samples = list(read(path, "--rows runs -m prompt=ask -m response=text"))
+    samples = list(read(path, "-m rows=runs -m prompt=ask -m response=text"))
     assert [one.group for one in samples] == ["row 0", "row 0", "row 1", "row 1"]
     assert [one.where.rpartition(":")[2] for one in samples[:2]] == ["1.runs.0", "1.runs.1"]
     # The record's reward is that of all attempts, and no attempt's own.
@@ -147,7 +145,7 @@ def test_attempts_inherit_the_question_and_are_one_group(tmp_path: Path) -> None
 def test_rows_with_questions_of_their_own_inherit_no_other(tmp_path: Path) -> None:
     run = {"prompt": "Answer: {q}", "score": 0.5, "model": "m", "config": {"seed": 1}}
     rows = [{"question": Q, "output": A, "score": 1}, {"question": "Why?", "output": B, "score": 0}]
-    samples = list(read(write(tmp_path, {**run, "rows": rows}), "--rows rows"))
+    samples = list(read(write(tmp_path, {**run, "rows": rows}), "-m rows=rows"))
     assert [(one.prompt, one.env_reward, one.group) for one in samples] == [
         (Q, 1.0, None),
         ("Why?", 0.0, None),
@@ -161,9 +159,9 @@ def test_init_prints_the_command_with_the_rows(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = write(tmp_path, {"results": [{"question": Q, "output": A, "score": 1}] * 2})
-    done = CliRunner().invoke(app, ["init", path.name, "--rows", "results", "--json"])
+    done = CliRunner().invoke(app, ["init", path.name, "-m", "rows=results", "--json"])
     command = json.loads(done.stdout)["command"]
-    assert "--rows results" in command
+    assert "--map rows=results" in command
     done = CliRunner().invoke(app, [*shlex.split(command)[1:], "-o", "run", "-q"])
     assert done.exit_code == 0, done.output
     rows = (tmp_path / "run" / "rewards.jsonl").read_text().splitlines()

@@ -151,21 +151,6 @@ def test_a_column_without_rewards_is_refused_before_a_judge_is_asked(work: Path)
     assert not (work / "calls.txt").exists()
 
 
-def test_stored_rewards_that_differ_by_rounding_are_equal(work: Path) -> None:
-    sums = [0.1 + 0.2, 0.3, 0.1 + 0.2, 0.1]
-    rows = [
-        {"prompt": "p", "response": "word " * (1 + at), "a": own, "b": round(own, 1)}
-        for at, own in enumerate(sums)
-    ]
-    write(work / "rollouts.jsonl", rows)
-    stored = ["--stored", "a=a", "--stored", "b=b"]
-    assert run("rollouts.jsonl", *stored, "-o", "out").exit_code == 0
-    summary = summary_of(work / "out")
-    [found] = [pair["advantages"] for pair in summary["pairs"]]
-    assert found["best_changes"]["value"] == 0.0
-    assert found["kendall"]["value"] == 1.0
-
-
 def test_broken_rows_are_named_and_kept_out(work: Path) -> None:
     with (work / "rollouts.jsonl").open("a") as file:
         file.write('{"prompt": "p"}\n{"prompt": "p", "response": "r", "old": "text"}\n')

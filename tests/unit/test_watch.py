@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from adjudge.cli import view as watch_command
@@ -148,6 +147,3 @@ def test_what_was_not_recorded_is_said(tmp_path: Path) -> None:
     (tmp_path / "recorder.jsonl").write_bytes(lines)
     done = watch(tmp_path, "--once")
     assert "1,007 samples were not recorded: queue_full 7, byte_limit 1,000" in done.stdout
-
-
-samples = st.lists(st.floats(-10, 10), min_size=1, max_size=9)

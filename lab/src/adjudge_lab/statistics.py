@@ -13,17 +13,15 @@ import msgspec
 
 from adjudge.stats import Estimate
 from adjudge.stats.agreement import pearson_correlation, spearman_correlation, standardise
-from adjudge.stats.bootstrap import (
-    DEFAULT_RESAMPLES,
-    draw_counts,
-    expanded_tail,
-    percentile_interval,
-)
 from adjudge.stats.estimates import (
     CONFIDENCE_LEVEL,
+    DEFAULT_RESAMPLES,
     NO_VALUE,
     NOTHING_VARIED,
+    draw_counts,
+    expanded_tail,
     np,
+    percentile_interval,
     t_interval,
     t_quantile,
 )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lab.tests.unit.helpers.ifeval_files import GOOD, prompt, response
 
 from adjudge.stats import Estimate
-from adjudge.stats.bootstrap import draw_counts, expanded_tail
+from adjudge.stats.estimates import draw_counts, expanded_tail
 from adjudge_lab.evaluation.ifeval.scoring import (
     JudgedResponses,
     PromptRatio,

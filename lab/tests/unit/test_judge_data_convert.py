@@ -8,8 +8,7 @@ import pytest
 from tests.recorded import find_recorded
 from tests.rows import DATA
 
-from adjudge.datasets.columns import MAX_PAIRS_PER_PROMPT
-from adjudge.datasets.rows import Preference, render_transcript, split_answers
+from adjudge.datasets.rows import MAX_PAIRS_PER_PROMPT, Preference, render_transcript, split_answers
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
 from adjudge_lab.judge_training.row_files import (

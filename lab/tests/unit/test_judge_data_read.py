@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from adjudge.datasets.columns import MAX_MESSAGES
 from adjudge.datasets.rows import (
+    MAX_MESSAGES,
     BrokenRow,
     Comparison,
     DatasetRow,

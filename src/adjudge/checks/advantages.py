@@ -11,14 +11,7 @@ from zlib import crc32
 
 import msgspec
 
-from adjudge.checks.check import (
-    AdvantageImpact,
-    Check,
-    CheckResult,
-    Finding,
-    need,
-    not_applicable,
-)
+from adjudge.checks.check import AdvantageImpact, Check, CheckResult, Finding, need, not_applicable
 from adjudge.checks.effects import (
     MIN_GROUPS,
     Affected,

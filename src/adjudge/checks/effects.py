@@ -322,46 +322,38 @@ class Affected(NamedTuple):
     mask: Any
     result: CheckResult
 
-    def describe(self, sentence: str, **described: Any) -> CheckResult:
-        """The result with the finding that these samples are, as :func:`describe_samples`.
+    def describe(
+        self,
+        sentence: str,
+        *,
+        harm: float | None = None,
+        severity: FindingSeverity | None = None,
+        rows: tuple[int, ...] | None = None,
+        affected: int | None = None,
+        impact: AdvantageImpact | None = None,
+        **said: Any,
+    ) -> CheckResult:
+        """The result with the finding that these samples are.
 
-        Without a test of chance there is no need to say what could have been seen.
+        ``harm``: their share of the run where it is not given; ``severity``: that of ``harm``;
+        ``rows``: the best rewarded first; ``impact``: what the others' advantages are without
+        them. ``said``: other fields of the finding. Without a test of chance there is no need to
+        say what could have been seen.
         """
         run, mask, result = self
-        finding = describe_samples(run, mask, sentence, result.effect, result.unit, **described)
+        affected = int(mask.sum()) if affected is None else affected
+        harm = affected / len(run) if harm is None else harm
+        best = rows_by(-np.nan_to_num(run.advantage, nan=-np.inf), mask)
+        finding = Finding(
+            sentence=sentence,
+            effect=result.effect,
+            unit=result.unit,
+            rows=best if rows is None else rows,
+            affected=affected,
+            impact=impact_without(run, mask) if impact is None else impact,
+            harm=harm,
+            severity=severity or severity_of(harm),
+            **said,
+        )
         visible = None if result.p_value is None else result.visible
         return msgspec.structs.replace(result, finding=finding, visible=visible)
-
-
-def describe_samples(
-    run: AuditedRun,
-    mask: Any,
-    sentence: str,
-    effect: Estimate,
-    unit: str,
-    *,
-    harm: float | None = None,
-    severity: FindingSeverity | None = None,
-    rows: tuple[int, ...] | None = None,
-    affected: int | None = None,
-    impact: AdvantageImpact | None = None,
-    **said: Any,
-) -> Finding:
-    """The finding that the samples of ``mask`` are, with what the others' advantages are without.
-
-    ``harm``: their share of the run where it is not given; ``severity``: that of ``harm``;
-    ``rows``: the best rewarded first. ``said``: other fields of the finding.
-    """
-    affected = int(mask.sum()) if affected is None else affected
-    harm = affected / len(run) if harm is None else harm
-    return Finding(
-        sentence=sentence,
-        effect=effect,
-        unit=unit,
-        rows=rows_by(-np.nan_to_num(run.advantage, nan=-np.inf), mask) if rows is None else rows,
-        affected=affected,
-        impact=impact_without(run, mask) if impact is None else impact,
-        harm=harm,
-        severity=severity or severity_of(harm),
-        **said,
-    )

@@ -17,13 +17,8 @@ from typing import Any
 
 import msgspec
 
-from adjudge.checks.check import (
-    Check,
-    CheckResult,
-    make_result,
-    not_applicable,
-)
-from adjudge.checks.reasons import read_stated_score
+from adjudge.checks.check import Check, CheckResult, make_result, need, not_applicable
+from adjudge.checks.judge_texts import read_stated_score
 from adjudge.rewards.formulas import group_step
 from adjudge.stats import mean, mean_and_std
 
@@ -131,8 +126,8 @@ def _compare(
     """Whether the mean score of ``some`` is apart from the others', or higher, beyond chance."""
     inside = {one.row for one in some}
     others = [one for one in every if one.row not in inside]
-    if min(len(_scores(some)), len(_scores(others))) < _FEW:
-        return not_applicable(f"fewer than {_FEW} scores to compare")
+    fewer = min(len(_scores(some)), len(_scores(others)))
+    need(fewer >= _FEW, f"fewer than {_FEW} scores to compare")
     found = correlate_ranks((one.group, one.score, float(one.row in inside)) for one in every)
     apart = mean_and_std(_scores(some))[0] - mean_and_std(_scores(others))[0]
     if found is None or abs(apart) < _APART * run.width or (higher and apart < 0):
@@ -146,8 +141,7 @@ def _check_sources(run: JudgedRun) -> CheckResult:
     for one in run.samples:
         for source in dict.fromkeys(one.sources):
             parts.setdefault(source, []).append(one)
-    if not parts:
-        return not_applicable("no replies are kept")
+    need(parts, "no replies are kept")
     some = min(parts.values(), key=len)
     each = "; ".join(
         f"{model[:80]} ({kind}) in {_of(rows, run.samples)}, mean {_mean(rows)}"
@@ -163,8 +157,7 @@ def _check_sources(run: JudgedRun) -> CheckResult:
 def _check_orders(run: JudgedRun) -> CheckResult:
     pairs = [one for one in run.samples if one.orders]
     changed = [one for one in pairs if one.orders and one.orders[0] != one.orders[1]]
-    if not pairs:
-        return not_applicable("no pairs were asked about in both orders")
+    need(pairs, "no pairs were asked about in both orders")
     if len(changed) < _FEW:
         return _NOTHING
     first = sum(one.orders == ("win", "loss") for one in changed)
@@ -179,8 +172,7 @@ def _check_orders(run: JudgedRun) -> CheckResult:
 
 def _check_shown(run: JudgedRun) -> CheckResult:
     asked = [(one, one.shown) for one in run.samples if one.shown is not None]
-    if not asked:
-        return not_applicable("no prompts are kept")
+    need(asked, "no prompts are kept")
     absent = [one for one, shown in asked if shown == 0]
     cut = [one for one, shown in asked if 0 < shown < 1]
     least, parts = max(_FEW, _SHOWN_SHARE * len(asked)), []
@@ -195,8 +187,7 @@ def _check_shown(run: JudgedRun) -> CheckResult:
 
 
 def _check_stated(run: JudgedRun) -> CheckResult:
-    if all(one.states_score is None for one in run.samples):
-        return not_applicable("no rollouts are kept")
+    need(any(one.states_score is not None for one in run.samples), "no rollouts are kept")
     stating = [one for one in run.scored if one.states_score]
     return _compare(run, stating, run.scored, "answers state a score themselves", higher=True)
 
@@ -212,8 +203,7 @@ def _check_same_reasons(run: JudgedRun) -> CheckResult:
         if one.reason and read_stated_score(one.reason) is None:
             alike.setdefault(_NUMBER.sub("#", " ".join(one.reason.split())), []).append(one)
     again = [rows for rows in alike.values() if len(rows) > _FEW]
-    if not again or run.width <= 0:
-        return not_applicable("no reason is given again and again")
+    need(again and run.width > 0, "no reason is given again and again")
     odd: list[JudgedSample] = []
     for rows in again:
         [(usual, times)] = Counter(_scores(rows)).most_common(1)
@@ -247,8 +237,7 @@ def _check_flat_groups(run: JudgedRun) -> CheckResult:
         members.setdefault(one.group, []).append(one)
     groups = [rows for rows in members.values() if len({one.env for one in rows} - {None}) > 1]
     flat = [rows for rows in groups if len(set(_scores(rows))) == 1]
-    if not groups:
-        return not_applicable("the environment’s rewards do not differ within groups")
+    need(groups, "the environment’s rewards do not differ within groups")
     if run.is_constant or len(flat) < max(_FEW, _FLAT_GROUPS * len(groups)):
         return _NOTHING
     what = "groups all scores are equal, though the environment’s rewards differ."

@@ -352,8 +352,8 @@ def _find_judge_drift(run: AuditedRun) -> CheckResult:
     need(len(steps) >= MIN_STEPS, _NO_STEPS.format(MIN_STEPS))
     env, reward = run.env_reward[both], run.reward[both]
     spread = float(reward.std())
-    if not spread or np.allclose(env, reward):
-        return not_applicable("the reward is the environment's, or all rewards are equal")
+    other = spread and not np.allclose(env, reward)
+    need(other, "the reward is the environment's, or all rewards are equal")
     # What the judge says beyond the environment: less the mean at an equal environment's reward.
     x = np.stack([np.ones(len(env)), env], axis=1)
     residual = np.full(len(run), np.nan)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from adjudge.checks.check import NO_REWARDS, Check, CheckResult, need, not_applicable
+import msgspec
+
+from adjudge.checks.check import NO_REWARDS, Check, CheckResult, need
 from adjudge.checks.effects import (
     MIN_SAMPLES,
     SHARE_OF_SAMPLES,
     Affected,
-    describe_samples,
     estimate_share_by_group,
     first_rows,
     live_advantages,
@@ -128,8 +129,8 @@ def _find_saturation(run: AuditedRun) -> CheckResult:
     present = np.isfinite(run.reward)
     need(present.any(), NO_REWARDS)
     values, counts = np.unique(run.reward[present], return_counts=True)
-    if len(values) <= _SCALE_VALUES:
-        return not_applicable(f"the reward has {_SCALE_VALUES} values or fewer: a scale of steps")
+    steps = f"the reward has {_SCALE_VALUES} values or fewer: a scale of steps"
+    need(len(values) > _SCALE_VALUES, steps)
     need(not are_shares(values), "the rewards are shares, which end at 0 and 1 by nature")
     total = int(present.sum())
     needed = math.ceil(SATURATED * total)
@@ -185,19 +186,16 @@ def _find_missing_pattern(run: AuditedRun) -> CheckResult:
     missing = np.array([bool(kind) for kind in run.kinds], dtype=bool) & np.isnan(run.reward)
     need(np.isfinite(run.reward).any(), NO_REWARDS)
     count = int(missing.sum())
-    if count < 10 or count > len(run) - 10:
-        return not_applicable("fewer than ten rewards are missing, or are there")
+    need(10 <= count <= len(run) - 10, "fewer than ten rewards are missing, or are there")
     length = np.log(np.maximum(run.feature("length"), 1.0))
     found = measure_pooled_difference(missing, length, run.group)
-    unit = "difference of the logarithms of the lengths"
     by_length = found.test
     by_group = _clustering_p_value(missing, run)
     tests = [by_group] + ([by_length.p_value] if by_length is not None else [])
-    p_value = min(1.0, min(tests) * len(tests))
     result = CheckResult(
-        p_value=p_value,
+        p_value=min(1.0, min(tests) * len(tests)),
         effect=found.estimate,
-        unit=unit,
+        unit="difference of the logarithms of the lengths",
         visible=None if by_length is None else by_length.visible(_MIN_LENGTHS, len(tests)),
     )
     parts = []
@@ -211,17 +209,12 @@ def _find_missing_pattern(run: AuditedRun) -> CheckResult:
         parts.append("they are together in some groups")
     if not parts:
         return result
-    finding = describe_samples(
-        run,
-        missing,
+    return Affected(run, missing, msgspec.structs.replace(result, visible=None)).describe(
         f"The {count:,} samples without a reward are not chosen by chance: {' and '.join(parts)}.",
-        found.estimate,
-        unit,
         otherwise="A judge may fail on what is hard to judge; the policy is then taught the rest. "
         "Raise the judge's limit of tokens or its deadline, and grade these again.",
         harm=count / len(run),
     )
-    return CheckResult(finding=finding, p_value=p_value, effect=found.estimate, unit=unit)
 
 
 _MIN_LENGTHS = 0.2
@@ -250,10 +243,8 @@ def _find_stale(run: AuditedRun) -> CheckResult:
     known = np.isfinite(content) & np.isfinite(run.reward)
     need(known.any(), "needs rewards and texts")
     values, place = np.unique(run.reward[known], return_inverse=True)
-    if len(values) <= _SCALE_VALUES:
-        return not_applicable(
-            f"the reward has {_SCALE_VALUES} values or fewer: equal ones are many"
-        )
+    few = f"the reward has {_SCALE_VALUES} values or fewer: equal ones are many"
+    need(len(values) > _SCALE_VALUES, few)
     size = len(run.group_sizes)
     group = run.group[known]
     shares = np.bincount(place) / int(known.sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +11,7 @@ import typer
 from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.cli.options import (
     JsonSummary,
+    RunFolderPath,
     new_folder,
     output_option,
     parse_numbers,
@@ -18,16 +19,7 @@ from adjudge.cli.options import (
 )
 from adjudge.config import check_allowed
 from adjudge.errors import ConfigError
-from adjudge.judge_evaluation.alignment.label_files import (
-    WHOLE_REWARD,
-    JoinedLabels,
-    join_labels,
-    read_label_files,
-)
-from adjudge.judge_evaluation.alignment.measures import (
-    TargetAlignment,
-    measure_alignment,
-)
+from adjudge.judge_evaluation.alignment.measures import TargetAlignment, measure_alignment
 from adjudge.judge_evaluation.alignment.report import (
     describe_counts,
     describe_selection,
@@ -36,16 +28,22 @@ from adjudge.judge_evaluation.alignment.report import (
     summarise_alignment,
     write_alignment,
 )
+from adjudge.judge_evaluation.labels import (
+    WHOLE_REWARD,
+    JoinedLabels,
+    join_labels,
+    read_label_files,
+)
 from adjudge.runs.labels import LABELS_FILE
-from adjudge.runs.records import RunRecords
+from adjudge.runs.records import RunRecord, RunRecords
+from adjudge.stats.agreement import describe_youden
 from adjudge.stats.estimates import require_stats
-from adjudge.stats.raters import describe_youden
 
 _SHOWN_DISPUTES = 5
 
 
 def align(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
+    run: RunFolderPath,
     labels: Annotated[
         list[Path] | None,
         typer.Option(
@@ -59,9 +57,9 @@ def align(
     threshold: Annotated[
         list[str] | None,
         threshold_option(
-            "[GRADER=]SCORE",
-            "Compare classes: good is this score or more. Can be repeated; without a grader it is "
-            "for all.",
+            metavar="[GRADER=]SCORE",
+            help="Compare classes: good is this score or more. Can be repeated; without a grader "
+            "it is for all.",
         ),
     ] = None,
     min_kappa: Annotated[
@@ -99,7 +97,7 @@ def align(
         )
     joined = join_labels(read_label_files(files), records)
     _check_joined(joined, run)
-    limits = _parse_thresholds(threshold, joined)
+    limits = _parse_thresholds(threshold, joined, records)
     found = measure_alignment(joined.joined, records, thresholds=limits)
     failed = [] if min_kappa is None else _find_failures(found, joined, min_kappa)
     summary = summarise_alignment(run, files, joined, found, failed)
@@ -136,12 +134,19 @@ def _check_joined(joined: JoinedLabels, run: Path) -> None:
         )
 
 
-def _parse_thresholds(entries: Sequence[str] | None, joined: JoinedLabels) -> Mapping[str, float]:
-    names = {one.label.grader or WHOLE_REWARD for one in joined.joined}
+def _parse_thresholds(
+    entries: Sequence[str] | None, joined: JoinedLabels, records: Iterable[RunRecord]
+) -> Mapping[str, float]:
     limits = parse_numbers("--threshold", entries, "[GRADER=]SCORE")
-    for name in limits.keys() - {""}:
-        check_allowed("--threshold", name, sorted(names), "is no grader with labels")
-    return dict.fromkeys(names, limits.pop("")) | limits if "" in limits else limits
+    labelled = sorted({one.label.grader or WHOLE_REWARD for one in joined.joined})
+    if named := limits.keys() - {"", *labelled}:
+        known = dict.fromkeys(name for one in records for name in (WHOLE_REWARD, *one.scores))
+        name = check_allowed("--threshold", named.pop(), known, "is no grader of this run")
+        raise ConfigError(
+            f"--threshold {name}: no label is about it (labels are about: {', '.join(labelled)}). "
+            "Leave it out, or label its scores."
+        )
+    return dict.fromkeys(labelled, limits.pop("")) | limits if "" in limits else limits
 
 
 def _find_failures(

@@ -25,7 +25,6 @@ from adjudge.cli.options import (
     ColumnMap,
     JsonSummary,
     Quiet,
-    Rows,
     new_folder,
     output_option,
     parse_map,
@@ -47,7 +46,6 @@ def audit(
         ),
     ],
     mapping: ColumnMap = None,
-    rows: Rows = None,
     own: Annotated[
         list[str] | None,
         typer.Option(
@@ -87,7 +85,7 @@ def audit(
     with StageBars(show=not quiet) as bars:
         report = make_audit(
             dumps,
-            parse_map(mapping, SAMPLE_FIELDS, rows),
+            parse_map(mapping, SAMPLE_FIELDS),
             checks=load_checks(own or ()),
             progress=bars.update,
         )

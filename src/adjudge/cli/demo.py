@@ -29,8 +29,7 @@ _GROUP_SIZE = 8
 
 
 def demo(
-    output: Annotated[Path | None, output_option("demo")] = None,
-    as_json: JsonSummary = False,
+    output: Annotated[Path | None, output_option("demo")] = None, as_json: JsonSummary = False
 ) -> None:
     """Grade 64 shipped rollouts; a tenth of the judge calls failed.
 

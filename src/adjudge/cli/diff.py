@@ -12,6 +12,7 @@ import typer
 from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.cli.grade import check_budget, print_estimate, run_job
 from adjudge.cli.options import (
+    AtStep,
     Budget,
     ColumnMap,
     DryRun,
@@ -19,7 +20,7 @@ from adjudge.cli.options import (
     Quiet,
     RecordTape,
     ReplayTape,
-    Rows,
+    RunFolderPath,
     WaitForJudge,
     check_replay,
     new_folder,
@@ -60,8 +61,7 @@ def diff(
     a: Annotated[Path, typer.Argument(metavar="A", help="The run that is compared against.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="The other run.")],
     page: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE.html", help="Write a page, too."),
+        Path | None, typer.Option("-o", "--output", metavar="FILE.html", help="Write a page, too.")
     ] = None,
     fail_if: Annotated[
         list[str] | None,
@@ -72,7 +72,6 @@ def diff(
         ),
     ] = None,
     mapping: ColumnMap = None,
-    rows: Rows = None,
     as_json: JsonSummary = False,
 ) -> None:
     """Compare two runs over the same rollouts.
@@ -88,7 +87,7 @@ def diff(
     """
     conditions = [parse_condition(one) for one in fail_if or []]
     require_stats()
-    columns = parse_map(mapping, SAMPLE_FIELDS, rows)
+    columns = parse_map(mapping, SAMPLE_FIELDS)
     runs = PairedRuns(DiffRun(a, columns), DiffRun(b, columns))
     summary = summarise_diff(runs, read_labels(runs))
     summary["verdict"] = write_verdict(summary)
@@ -163,16 +162,13 @@ _FORMULA = (
 
 
 def regrade(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    run: RunFolderPath,
     spec: Annotated[Path, typer.Option("--spec", "-s", help="The other reward spec.")],
     folder: Annotated[Path | None, output_option("regrade")] = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Ask no judge: refuse a spec that needs one.")
     ] = False,
-    step: Annotated[
-        int | None,
-        typer.Option(min=0, help="The step whose weights count, where the spec has schedules."),
-    ] = None,
+    step: AtStep = None,
     record: RecordTape = None,
     replay: ReplayTape = None,
     budget_usd: Budget = None,

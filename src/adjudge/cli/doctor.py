@@ -12,7 +12,8 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,7 +52,11 @@ def check_spec(path: Path, *, as_json: bool) -> None:
     judges = spec.build_judges()
     graders = spec.build_graders(judges)
     check_graders(spec, graders)
-    lacking = _missing_requirements(spec, graders)
+    lacking: list[str] = []
+    try:
+        spec.check_machine(graders)
+    except ConfigError as error:
+        lacking = str(error).splitlines()
     found = {name: _check_one_judge(name, judges[name], as_json=as_json) for name in judges}
     if as_json:
         report = {
@@ -59,7 +64,8 @@ def check_spec(path: Path, *, as_json: bool) -> None:
             "graders": [entry.name for entry in spec.graders],
             "lacking": lacking,
             "judges": {
-                name: _judge_report(judges[name], findings) for name, findings in found.items()
+                name: {**_judge_facts(judges[name]), "findings": msgspec.to_builtins(findings)}
+                for name, findings in found.items()
             },
         }
         print_json(report)
@@ -80,26 +86,11 @@ def check_spec(path: Path, *, as_json: bool) -> None:
         raise typer.Exit(3)
 
 
-def _missing_requirements(spec: RewardSpec, graders: Mapping[str, Any]) -> list[str]:
-    """What this machine lacks, a sentence each."""
-    try:
-        spec.check_machine(graders)
-    except ConfigError as error:
-        return str(error).splitlines()
-    return []
-
-
 def _check_one_judge(name: str, model: ChatModel, *, as_json: bool) -> list[FeatureCheck]:
     if not isinstance(model, HttpChatModel):
         return []
-    if as_json:
+    with nullcontext() if as_json else errors().status(f"asking {clean(name)}"):
         return run_blocking(check_judge_features(model))
-    with errors().status(f"asking {clean(name)}"):
-        return run_blocking(check_judge_features(model))
-
-
-def _judge_report(model: ChatModel, findings: Sequence[FeatureCheck]) -> dict[str, Any]:
-    return {**_judge_facts(model), "findings": [msgspec.to_builtins(one) for one in findings]}
 
 
 def _judge_facts(model: ChatModel) -> dict[str, Any]:
@@ -141,10 +132,8 @@ def _headline(model: ChatModel, table: JudgeTable) -> str:
 def _advice(findings: Sequence[FeatureCheck]) -> list[str]:
     """The ``features`` that would be true, where the setting is not."""
     checked = [one for one in findings if one.feature in ("schema", "choices", "logprobs")]
-    if any(one.honoured == "unclear" for one in checked):
-        return []
     wrong = [one for one in checked if one.sent is not None and one.sent != (one.honoured == "yes")]
-    if not wrong:
+    if not wrong or any(one.honoured == "unclear" for one in checked):
         return []
     true = [one.feature for one in checked if one.honoured == "yes"]
     listed = ", ".join(f'"{name}"' for name in [*true, "stream_usage"])

@@ -11,7 +11,7 @@ from rich.console import Console
 from adjudge.cli.console import clean, errors, output, print_json, resumable_work
 from adjudge.cli.options import (
     DryRun,
-    JsonForTables,
+    JsonSummary,
     Quiet,
     WaitForJudge,
     against_option,
@@ -24,10 +24,7 @@ from adjudge.cli.options import (
 from adjudge.datasets.files import find_files
 from adjudge.judge_evaluation.benchmarks.judges import split_target
 from adjudge.judge_evaluation.benchmarks.measures import ScoreScale
-from adjudge.judge_evaluation.benchmarks.page import (
-    evaluation_tables,
-    judge_warnings,
-)
+from adjudge.judge_evaluation.benchmarks.page import evaluation_tables, judge_warnings
 from adjudge.judge_evaluation.benchmarks.validation import (
     ValidationJob,
     estimate_validation,
@@ -54,7 +51,7 @@ def eval_judge(
     ],
     against: Annotated[
         list[str] | None,
-        against_option("Compare with this judge on the same items. Can be repeated."),
+        against_option(help="Compare with this judge on the same items. Can be repeated."),
     ] = None,
     benchmark: Annotated[
         str | None,
@@ -64,8 +61,7 @@ def eval_judge(
         ),
     ] = None,
     data: Annotated[
-        list[str] | None,
-        data_option("The items: files, folders or patterns. Can be repeated."),
+        list[str] | None, data_option("The items: files, folders or patterns. Can be repeated.")
     ] = None,
     as_pairs: Annotated[
         bool,
@@ -81,7 +77,7 @@ def eval_judge(
     wait_for_judge: WaitForJudge = 0.0,
     folder: Annotated[Path | None, output_option("eval")] = None,
     dry_run: DryRun = False,
-    as_json: JsonForTables = False,
+    as_json: JsonSummary = False,
     quiet: Quiet = False,
 ) -> None:
     """Validate a judge on a benchmark, alone or against others.

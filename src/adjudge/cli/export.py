@@ -10,12 +10,7 @@ import typer
 from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.cli.options import JsonSummary
 from adjudge.report.table import Table, numeric
-from adjudge.runs.export import (
-    ExportFormat,
-    ExportKind,
-    ExportSettings,
-    export_run,
-)
+from adjudge.runs.export import ExportFormat, ExportKind, ExportSettings, export_run
 
 Run = Annotated[
     Path,
@@ -28,8 +23,7 @@ Target = Annotated[
 Form = Annotated[
     ExportFormat,
     typer.Option(
-        "--format",
-        help="trl: conversations as TRL reads them; verl: the columns of its data sets.",
+        "--format", help="trl: conversations as TRL reads them; verl: the columns of its data sets."
     ),
 ]
 

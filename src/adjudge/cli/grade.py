@@ -21,14 +21,15 @@ from adjudge.cli.console import (
     resumable_work,
 )
 from adjudge.cli.options import (
+    AtStep,
     Budget,
     ColumnMap,
-    JsonForTables,
+    DryRun,
+    JsonSummary,
     Quiet,
     RayAddress,
     RecordTape,
     ReplayTape,
-    Rows,
     WaitForJudge,
     check_replay,
     judge_option,
@@ -63,11 +64,7 @@ _STDIN = Path("-")
 def print_estimate(job: GradingJob, *, as_json: bool) -> None:
     """Estimate from the first samples, and print what each grader would ask in all."""
     from adjudge.cli.options import print_call_estimates  # noqa: PLC0415  (a dry run's alone)
-    from adjudge.runs.judge_calls import (  # noqa: PLC0415  (a dry run's alone)
-        estimate_calls,
-        estimate_times,
-        scale_estimates,
-    )
+    from adjudge.runs.judge_calls import estimate_calls, estimate_times, scale_estimates  # noqa: PLC0415  (a dry run's alone)
 
     graders = _shipped_graders(job.spec)
     try:
@@ -176,7 +173,6 @@ def grade(
         ),
     ],
     mapping: ColumnMap = None,
-    rows: Rows = None,
     folder: Annotated[Path | None, output_option("grade")] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at the first broken row [default: skip it].")
@@ -191,15 +187,7 @@ def grade(
             "--draws", min=1, max=MOST_DRAWS, help="Ask so often, to measure the judge's noise."
         ),
     ] = 1,
-    step: Annotated[
-        int | None,
-        typer.Option(
-            "--step",
-            min=0,
-            metavar="N",
-            help="The step whose weights count, of schedules.",
-        ),
-    ] = None,
+    step: AtStep = None,
     keep_transcripts: Annotated[
         int | None,
         typer.Option(
@@ -210,19 +198,15 @@ def grade(
         ),
     ] = None,
     engine: Annotated[
-        Literal["local", "ray"],
-        ray_option("--engine", help="Where graders run."),
+        Literal["local", "ray"], ray_option("--engine", help="Where graders run.")
     ] = "local",
     ray_address: RayAddress = None,
     ray_workers: Annotated[
         int | None,
         ray_option("--ray-workers", min=1, help="How many workers grade [default: one per CPU]."),
     ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Estimate calls, tokens and cost, and stop."),
-    ] = False,
-    as_json: JsonForTables = False,
+    dry_run: DryRun = False,
+    as_json: JsonSummary = False,
     quiet: Quiet = False,
 ) -> None:
     """Grade rollouts with a reward spec.
@@ -244,7 +228,7 @@ def grade(
         rows_of="stdin",
         spec=loaded if step is None else loaded.at_step(step),
         folder=folder,
-        mapping=parse_map(mapping, SAMPLE_FIELDS, rows),
+        mapping=parse_map(mapping, SAMPLE_FIELDS),
         strict=strict,
         show_progress=not quiet,
         budget_usd=budget_usd,
@@ -263,7 +247,8 @@ def grade(
     check_budget(run.summary, folder)
     if run.broken:
         raise typer.Exit(2)
-    if _all_judges_down(run.summary):
+    asked = run.summary["samples"] - run.summary["reward"]["not_sampled"]
+    if asked > 0 and run.summary["missing"]["passing"] == asked:  # however few there are
         errors().print("[red]No judge answered:[/] all rewards are missing")
         raise typer.Exit(3)
     check_replay(replay, run.summary)
@@ -283,12 +268,6 @@ def _make_engine(name: str, address: str | None, workers: int | None) -> Grading
 
         return RayEngine(address, workers)
     return None
-
-
-def _all_judges_down(summary: Mapping[str, Any]) -> bool:
-    """Whether every reward is missing because judges were away, however few samples there are."""
-    asked = summary["samples"] - summary["reward"]["not_sampled"]
-    return bool(asked > 0 and summary["missing"]["passing"] == asked)
 
 
 def _too_many_missing(summary: Mapping[str, Any], max_missing: float) -> bool:

@@ -143,7 +143,8 @@ def split_parameters(docstring: str) -> tuple[str, dict[str, str]]:
     >>> split_parameters("Counts.\n\nArgs:\n    n: how many,\n        at most.\n\nSlow.")
     ('Counts.\n\nSlow.', {'n': 'how many, at most.'})
     """
-    before, section, after = _split_section(docstring)
+    before, _, rest = docstring.partition("\nArgs:\n")
+    section, _, after = rest.partition("\n\n")
     meanings: dict[str, str] = {}
     name = ""
     for line in section.splitlines():
@@ -152,15 +153,7 @@ def split_parameters(docstring: str) -> tuple[str, dict[str, str]]:
             meanings[name] = found[2]
         elif name:
             meanings[name] += f" {line.strip()}"
-    return "\n\n".join(part for part in (before, after) if part), meanings
-
-
-def _split_section(docstring: str) -> tuple[str, str, str]:
-    before, found, rest = docstring.partition("\nArgs:\n")
-    if not found:
-        return docstring, "", ""
-    section, _, after = rest.partition("\n\n")
-    return before.rstrip(), section, after.strip("\n")
+    return "\n\n".join(filter(None, (before.rstrip(), after.strip("\n")))), meanings
 
 
 def _shipped_prompt(type_name: str) -> str | None:

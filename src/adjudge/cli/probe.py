@@ -37,11 +37,7 @@ from adjudge.judge_evaluation.probes.probe import (
     multiple_testing_note,
     probe_table,
 )
-from adjudge.judge_evaluation.probes.run import (
-    ProbeJob,
-    estimate_probe_calls,
-    run_probes,
-)
+from adjudge.judge_evaluation.probes.run import ProbeJob, estimate_probe_calls, run_probes
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.job import open_cassette
 from adjudge.stats.estimates import require_stats
@@ -89,34 +85,25 @@ def probe(
         ),
     ],
     items: Annotated[
-        Path | None,
-        typer.Option(help="Your own questions (JSONL) [default: 40 shipped]."),
+        Path | None, typer.Option(help="Your own questions (JSONL) [default: 40 shipped].")
     ] = None,
     only: Annotated[
         str | None, typer.Option(metavar="A,B", help="Run these probes only [default: all].")
     ] = None,
-    n: Annotated[
-        int | None,
-        _item_option(min=2, help="Use so many topics [default: all]."),
-    ] = None,
+    n: Annotated[int | None, _item_option(min=2, help="Use so many topics [default: all].")] = None,
     repeats: Annotated[int, _item_option(min=1, help="How often questions are repeated.")] = 3,
     language: Annotated[
-        Literal["mixed", "en", "zh"],
-        _item_option(help="The language of the questions."),
+        Literal["mixed", "en", "zh"], _item_option(help="The language of the questions.")
     ] = "mixed",
     family: Annotated[
-        str,
-        _item_option(help="The judge's model family, as the answers name it."),
+        str, _item_option(help="The judge's model family, as the answers name it.")
     ] = "",
     no_reference: Annotated[
         bool, _item_option("--no-reference", help="Give the grader no reference answers.")
     ] = False,
     threshold: Annotated[
         list[str] | None,
-        threshold_option(
-            "PROBE=MOST",
-            "The largest effect that a probe allows.",
-        ),
+        threshold_option(metavar="PROBE=MOST", help="The largest effect that a probe allows."),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Count uncertain probes as failed (exit code 1).")

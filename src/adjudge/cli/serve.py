@@ -8,7 +8,14 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors
-from adjudge.cli.options import RayAddress, ray_option, settings_options, split_pairs
+from adjudge.cli.options import (
+    JsonAddress,
+    RayAddress,
+    UntilEof,
+    ray_option,
+    settings_options,
+    split_pairs,
+)
 from adjudge.errors import ConfigError
 from adjudge.installation import install_command
 from adjudge.service.settings import ServiceSettings
@@ -48,37 +55,29 @@ def serve_command(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="TARGET",
-            help="A reward spec, a trained judge's folder, or module:Class.",
+            metavar="TARGET", help="A reward spec, a trained judge's folder, or module:Class."
         ),
     ],
     *,
     arg: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="An argument for the class. Can be repeated.",
-        ),
+        typer.Option(metavar="KEY=VALUE", help="An argument for the class. Can be repeated."),
     ] = None,
     format_: Annotated[
         list[str] | None,
         typer.Option(
-            "--format",
-            metavar="NAME",
-            help="A wire format: nemo-gym-marked, or module:Class.",
+            "--format", metavar="NAME", help="A wire format: nemo-gym-marked, or module:Class."
         ),
     ] = None,
     damping: Annotated[
         str | None,
         typer.Option(
-            metavar="BELOW:FACTOR",
-            help="Multiply scores where the judge's confidence is low.",
+            metavar="BELOW:FACTOR", help="Multiply scores where the judge's confidence is low."
         ),
     ] = None,
     settings: ServiceSettings,
     ray: Annotated[
-        bool,
-        ray_option("--ray", help="Run the judge in replicas on a Ray cluster."),
+        bool, ray_option("--ray", help="Run the judge in replicas on a Ray cluster.")
     ] = False,
     replicas: Annotated[
         str | None,
@@ -89,10 +88,8 @@ def serve_command(
     ] = None,
     replica_gpus: Annotated[float, ray_option(min=0, help="The GPUs of each replica.")] = 0.0,
     ray_address: RayAddress = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a line of JSON when the service is ready.")
-    ] = False,
-    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
+    as_json: JsonAddress = False,
+    until_eof: UntilEof = False,
 ) -> None:
     """Serve a judge over HTTP: a spec, a trained judge, or your class.
 
@@ -110,10 +107,7 @@ def serve_command(
         from adjudge.service.server import run_service  # noqa: PLC0415
         from adjudge.service.user_backend import load_backend  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {
-            "prometheus_client",
-            "uvicorn",
-        }:
+        if (error.name or "").partition(".")[0] not in {"prometheus_client", "uvicorn"}:
             raise
         raise ConfigError(
             f"adjudge serve needs {error.name}. Run: {install_command('server')}"

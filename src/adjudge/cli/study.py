@@ -14,7 +14,6 @@ from adjudge.cli.options import (
     DryRun,
     JsonSummary,
     Quiet,
-    Rows,
     budget_option,
     new_folder,
     output_option,
@@ -56,8 +55,7 @@ class _MultiJudgeCommand(TyperCommand):
 @swap_app.command("swap", cls=_MultiJudgeCommand)
 def swap(
     rollouts: Annotated[
-        list[Path],
-        typer.Argument(help="Files or folders as for `adjudge grade`."),
+        list[Path], typer.Argument(help="Files or folders as for `adjudge grade`.")
     ],
     judges: Annotated[
         list[str] | None,
@@ -77,9 +75,8 @@ def swap(
     ] = None,
     folder: Annotated[Path | None, output_option("swap", "The study's folder")] = None,
     mapping: ColumnMap = None,
-    rows: Rows = None,
     budget_usd: Annotated[
-        float | None, budget_option("The most that each judge may cost in this folder.")
+        float | None, budget_option(help="The most that each judge may cost in this folder.")
     ] = None,
     dry_run: DryRun = False,
     as_json: JsonSummary = False,
@@ -103,7 +100,7 @@ def swap(
         rollouts=rollouts,
         judges=judges or [],
         folder=folder or new_folder("swap"),
-        mapping=parse_map(mapping, SAMPLE_FIELDS, rows),
+        mapping=parse_map(mapping, SAMPLE_FIELDS),
         stored={
             name or column: column
             for name, column in split_pairs("--stored", stored, "[NAME=]COLUMN")

@@ -10,6 +10,7 @@ import time
 import webbrowser
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ import typer
 
 from adjudge.checks.steps import SentinelAction, StepAlarm, StepWatch, describe_unchecked
 from adjudge.cli.console import clean, errors, output, print_json
-from adjudge.cli.options import JsonSummary
+from adjudge.cli.options import JsonAddress, JsonSummary, RunFolderPath, UntilEof
 from adjudge.errors import ConfigError, RunFolderError, redact_addresses
 from adjudge.files import write_json
 from adjudge.runs.folder import read_json_object
@@ -30,14 +31,12 @@ from adjudge.runs.view.server import ViewServer, ViewSettings, serve_view
 
 
 def view(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
+    run: RunFolderPath,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 picks a free one.")] = 0,
     no_open: Annotated[
         bool, typer.Option("--no-open", help="Print the address and open no browser.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the address as JSON and open no browser.")
-    ] = False,
+    as_json: JsonAddress = False,
     author: Annotated[
         str | None,
         typer.Option(
@@ -47,7 +46,7 @@ def view(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Take no labels; nothing is written.")
     ] = False,
-    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
+    until_eof: UntilEof = False,
 ) -> None:
     """Show a training run or a grading run on a live page.
 
@@ -102,7 +101,7 @@ _INTERVAL_S = 2.0
 
 
 def watch(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
+    run: RunFolderPath,
     gold: Annotated[
         str | None,
         typer.Option(
@@ -181,7 +180,9 @@ def _print_alarms(alarms: list[StepAlarm], *, as_json: bool) -> None:
 
 def _finish(run: Path, watching: RunWatch, *, as_json: bool) -> None:
     alarms = [one for one in watching.checks.alarms if not one.note]
-    dropped = _count_dropped(run)
+    dropped: dict[str, int] = {}
+    with suppress(RunFolderError):  # no row came yet
+        dropped = RunRecords(run).count_dropped()
     if as_json:
         found: dict[str, Any] = {
             "steps": watching.steps,
@@ -203,13 +204,6 @@ def _finish(run: Path, watching: RunWatch, *, as_json: bool) -> None:
             output().print(f"[yellow]{clean(unchecked)}[/]", soft_wrap=True)
     if alarms:
         raise typer.Exit(1)
-
-
-def _count_dropped(run: Path) -> dict[str, int]:
-    try:
-        return RunRecords(run).count_dropped()
-    except RunFolderError:  # no row came yet
-        return {}
 
 
 _BUDGET = 1 << 30

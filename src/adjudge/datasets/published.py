@@ -39,21 +39,10 @@ from functools import partial
 from itertools import combinations
 from typing import Any, Literal, NamedTuple
 
-from adjudge.datasets.columns import (
-    MAX_MESSAGES,
-    MAX_PAIRS_PER_PROMPT,
-    check_answers,
-    check_conversation,
-    check_margin,
-    check_prompt,
-    check_rating,
-    check_subset,
-    check_text,
-    make_preference,
-    source_fields,
-)
 from adjudge.datasets.files import RawColumns
 from adjudge.datasets.rows import (
+    MAX_MESSAGES,
+    MAX_PAIRS_PER_PROMPT,
     BrokenRow,
     ChatMessages,
     Comparison,
@@ -61,7 +50,16 @@ from adjudge.datasets.rows import (
     PreferenceLabel,
     Rating,
     SourcedRow,
+    check_answers,
+    check_conversation,
+    check_margin,
+    check_prompt,
+    check_rating,
+    check_subset,
+    check_text,
     describe_found,
+    make_preference,
+    source_fields,
 )
 from adjudge.intake.conversation import looks_like_messages
 from adjudge.messages import prompt_messages

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
-from adjudge.checks.missing import MissingCounts, answer_properties
+from adjudge.checks.summary import MissingCounts, answer_properties
 from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.base import GraderTraits
 from adjudge.graders.registry import SHIPPED

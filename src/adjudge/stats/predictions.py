@@ -85,9 +85,7 @@ def concordance(
 
 
 def within_group_concordance(
-    scores: Sequence[float | None],
-    outcomes: Sequence[float | None],
-    groups: Sequence[Hashable],
+    scores: Sequence[float | None], outcomes: Sequence[float | None], groups: Sequence[Hashable]
 ) -> ConcordanceEstimate:
     """:func:`concordance` over pairs inside a group only, pooled as Σ_g conc_g / Σ_g D_g.
 

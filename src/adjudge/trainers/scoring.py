@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from adjudge.checks.missing import MissingCounts, answer_properties, check_missing
+from adjudge.checks.summary import MissingCounts, answer_properties, check_missing
 from adjudge.engine.clock import LogLimiter
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable

@@ -16,7 +16,7 @@ from adjudge.cli.console import clean, errors, output, print_json, resumable_wor
 from adjudge.cli.options import (
     ApiKeyEnv,
     DryRun,
-    JsonForTables,
+    JsonSummary,
     PolicyModel,
     Quiet,
     WaitForJudge,
@@ -85,7 +85,7 @@ def eval_ifeval(
     model: PolicyModel = None,
     against: Annotated[
         list[str] | None,
-        against_option("Compare with this model. Can be repeated."),
+        against_option(help="Compare with this model. Can be repeated."),
     ] = None,
     api_key_env: ApiKeyEnv = None,
     *,
@@ -118,7 +118,7 @@ def eval_ifeval(
         str | None, _merging_option(help="The Python with verl that merges [default: this].")
     ] = None,
     folder: Annotated[Path | None, output_option("eval")] = None,
-    as_json: JsonForTables = False,
+    as_json: JsonSummary = False,
     quiet: Quiet = False,
 ) -> None:
     """Score a model or stored responses on IFEval.
@@ -289,10 +289,10 @@ def eval_healthbench(
     wait_for_judge: WaitForJudge = 0.0,
     folder: Annotated[Path | None, output_option("eval")] = None,
     budget_usd: Annotated[
-        float | None, budget_option("The most that the judge may cost; needs its price.")
+        float | None, budget_option(help="The most that the judge may cost; needs its price.")
     ] = None,
     dry_run: DryRun = False,
-    as_json: JsonForTables = False,
+    as_json: JsonSummary = False,
     quiet: Quiet = False,
 ) -> None:
     """Score stored responses on HealthBench with a rubric grader.

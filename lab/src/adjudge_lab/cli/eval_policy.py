@@ -13,7 +13,7 @@ from adjudge.cli.console import clean, output, print_json, resumable_work
 from adjudge.cli.options import (
     ApiKeyEnv,
     DryRun,
-    JsonForTables,
+    JsonSummary,
     PolicyModel,
     Quiet,
     against_option,
@@ -49,7 +49,7 @@ def eval_policy(
         ),
     ] = None,
     against: Annotated[
-        list[str] | None, against_option("Compare with this policy on the same seeds.")
+        list[str] | None, against_option(help="Compare with this policy on the same seeds.")
     ] = None,
     api_key_env: ApiKeyEnv = None,
     no_judges: Annotated[
@@ -57,7 +57,7 @@ def eval_policy(
     ] = False,
     folder: Annotated[Path | None, output_option("eval")] = None,
     dry_run: DryRun = False,
-    as_json: JsonForTables = False,
+    as_json: JsonSummary = False,
     quiet: Quiet = False,
 ) -> None:
     """Evaluate a policy on seeds, and its judges against the official score.

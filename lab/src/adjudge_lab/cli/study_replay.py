@@ -21,7 +21,6 @@ from adjudge.cli.options import (
     DryRun,
     JsonSummary,
     Quiet,
-    Rows,
     judge_option,
     map_option,
     new_folder,
@@ -80,10 +79,9 @@ def replay(
     mapping: Annotated[
         list[str] | None,
         map_option(
-            f"Read a field ({', '.join(DUMP_FIELDS)}) from another column. Can be repeated."
+            help=f"Read a field ({', '.join(DUMP_FIELDS)}) from another column. Can be repeated."
         ),
     ] = None,
-    rows: Rows = None,
     folder: Annotated[Path | None, output_option("replay", "The folder")] = None,
     dry_run: DryRun = False,
     as_json: JsonSummary = False,
@@ -110,7 +108,7 @@ def replay(
         form=form,
         scale=_parse_scale(scale),
         repeats=repeats,
-        mapping=parse_map(mapping, DUMP_FIELDS, rows),
+        mapping=parse_map(mapping, DUMP_FIELDS),
     )
     if dry_run:
         print_call_estimates(estimate_replay(job), as_json=as_json)

@@ -202,7 +202,9 @@ def train(
     env_file: EnvFile = None,  # noqa: ARG001  (loaded as the command line is read)
     budget_usd: Annotated[
         float | None,
-        budget_option("The most that the judge may cost in this folder [default: the file's]."),
+        budget_option(
+            help="The most that the judge may cost in this folder [default: the file's]."
+        ),
     ] = None,
     approximate: Annotated[
         bool,

@@ -29,7 +29,7 @@ from adjudge.rubrics import (
     score_range,
     subscores,
 )
-from adjudge.stats.bootstrap import expanded_tail, percentile_interval, resample_statistics
+from adjudge.stats.estimates import expanded_tail, percentile_interval, resample_statistics
 from adjudge.types import MISSING, get_path
 from adjudge_lab.evaluation.responses import FileProblem, PromptResponse, read_responses
 

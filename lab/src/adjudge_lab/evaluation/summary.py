@@ -20,7 +20,7 @@ import msgspec
 
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import Estimate, mean, mean_and_std
-from adjudge.stats.bootstrap import (
+from adjudge.stats.estimates import (
     DEFAULT_RESAMPLES,
     bootstrap_p_value,
     expanded_tail,

@@ -22,16 +22,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from adjudge.datasets.columns import (
-    check_answers,
-    check_conversation,
-    check_ends_with_answer,
-    check_prompt,
-    check_rating,
-    check_text,
-    pair_ratings,
-    source_fields,
-)
 from adjudge.datasets.files import FileRow, RawColumns, read_rows
 from adjudge.datasets.published import (
     PAIR_COLUMNS,
@@ -51,7 +41,15 @@ from adjudge.datasets.rows import (
     Preference,
     Rating,
     RowProblems,
+    check_answers,
+    check_conversation,
+    check_ends_with_answer,
+    check_prompt,
+    check_rating,
+    check_text,
     describe_found,
+    pair_ratings,
+    source_fields,
     unreadable_row_problem,
 )
 from adjudge.errors import ConfigError, RolloutError

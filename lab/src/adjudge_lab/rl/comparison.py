@@ -15,7 +15,7 @@ import msgspec
 from adjudge.errors import ConfigError
 from adjudge.files import iter_rows
 from adjudge.stats import Estimate, mean
-from adjudge.stats.bootstrap import bootstrap, ratio
+from adjudge.stats.estimates import bootstrap, ratio
 from adjudge_lab.statistics import estimate_correlation
 
 ALL_PROMPTS = "all"
@@ -165,7 +165,7 @@ def paired_difference(rows: Iterable[tuple[int, float | None, float | None]]) ->
     """The mean of first − second over rows ``(prompt, first, second)`` that have both.
 
     The interval is an expanded percentile bootstrap over prompts
-    (:func:`~adjudge.stats.bootstrap.bootstrap`).
+    (:func:`~adjudge.stats.estimates.bootstrap`).
     """
     sums: dict[int, tuple[float, float]] = {}
     for prompt, one, other in rows:

@@ -15,22 +15,22 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from adjudge.judge_evaluation.alignment.label_files import WHOLE_REWARD, JoinedLabel
+from adjudge.judge_evaluation.labels import WHOLE_REWARD, JoinedLabel
 from adjudge.runs.labels import implied_score
 from adjudge.runs.records import RunRecord
 from adjudge.stats import Estimate, snap_ties
-from adjudge.stats.agreement import estimate_within_agreement, have_same_scale
-from adjudge.stats.bootstrap import ratio
-from adjudge.stats.estimates import NO_VALUE, estimate_share, np
-from adjudge.stats.predictions import concordance, within_group_concordance
-from adjudge.stats.raters import (
+from adjudge.stats.agreement import (
     MAX_LEVELS,
     binary_levels,
     estimate_alpha,
     estimate_kappas,
+    estimate_within_agreement,
     estimate_youden,
     find_levels,
+    have_same_scale,
 )
+from adjudge.stats.estimates import NO_VALUE, estimate_share, np, ratio
+from adjudge.stats.predictions import concordance, within_group_concordance
 
 _KAPPAS = ("plain", "quadratic")
 _SAME = 1e-9
@@ -219,10 +219,7 @@ def _measure(target: _Target, labels: Sequence[JoinedLabel]) -> Alignment:
         auc=_auc(target, means, within=False),
         auc_within=_auc(target, means, within=True),
         preferences=_preferences(target, labels),
-        alphas={
-            "people": _alpha(people, {}),
-            "people and judge": _alpha(people, known),
-        },
+        alphas={"people": _alpha(people, {}), "people and judge": _alpha(people, known)},
         ceiling=_ceiling(people),
         youden=_youden(target, pairs),
         levels=levels if few else [],

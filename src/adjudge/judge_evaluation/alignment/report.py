@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from adjudge.files import atomic_write, write_json
-from adjudge.judge_evaluation.alignment.label_files import JoinedLabels
 from adjudge.judge_evaluation.alignment.measures import Alignment, Disputed, TargetAlignment
+from adjudge.judge_evaluation.labels import JoinedLabels
 from adjudge.report.charts import PlottedInterval, signed_strip
 from adjudge.report.elements import (
     bold,
@@ -25,7 +25,7 @@ from adjudge.report.elements import (
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
 from adjudge.stats import Estimate
-from adjudge.stats.raters import describe_youden
+from adjudge.stats.agreement import describe_youden
 from adjudge.text import shorten_text
 from adjudge.version import __version__
 

@@ -33,9 +33,8 @@ from adjudge.judge_evaluation.benchmarks.items import (
 )
 from adjudge.judge_evaluation.benchmarks.readers import TIES_SUBSET
 from adjudge.stats import mean, mean_of_all, sigmoid
-from adjudge.stats.agreement import measure_reliability, spearman_correlation
+from adjudge.stats.agreement import cohen_kappa, measure_reliability, spearman_correlation
 from adjudge.stats.estimates import binomial_two_sided
-from adjudge.stats.raters import cohen_kappa
 
 JudgedItem = tuple[BenchmarkItem, Judgement]
 

@@ -24,7 +24,7 @@ from adjudge.report.page import Section, notes_section, render_page
 from adjudge.report.table import Column, Table, estimate_cells, lost, numeric
 from adjudge.runs.report.tables import judge_calls_section
 from adjudge.stats import Estimate
-from adjudge.stats.raters import describe_youden
+from adjudge.stats.agreement import describe_youden
 
 EvaluationSummary = Mapping[str, Any]
 

@@ -16,7 +16,6 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.config import check_allowed
-from adjudge.datasets.columns import check_id, pair_ratings
 from adjudge.datasets.files import RawColumns, read_rows
 from adjudge.datasets.published import (
     PAIR_COLUMNS,
@@ -36,7 +35,9 @@ from adjudge.datasets.rows import (
     Rating,
     RowProblem,
     RowProblems,
+    check_id,
     describe_found,
+    pair_ratings,
     split_answers,
     unreadable_row_problem,
 )

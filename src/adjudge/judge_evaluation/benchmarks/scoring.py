@@ -37,15 +37,15 @@ from adjudge.judge_evaluation.benchmarks.measures import (
 )
 from adjudge.judge_evaluation.benchmarks.readers import REWARDBENCH2_SUBSETS
 from adjudge.stats import Estimate, mean_of_all
-from adjudge.stats.bootstrap import (
+from adjudge.stats.agreement import binary_levels, estimate_youden
+from adjudge.stats.estimates import (
     DEFAULT_RESAMPLES,
+    ItemColumns,
     bootstrap_p_value,
     expanded_tail,
     percentile_interval,
     resample_statistics,
 )
-from adjudge.stats.estimates import ItemColumns
-from adjudge.stats.raters import binary_levels, estimate_youden
 
 _MEAN_OF_SUBSETS = ("rewardbench2", "llmbar")
 

@@ -213,10 +213,7 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
         "items": {"kind": benchmark.kind, "files": [one["sha256"] for one in benchmark.files]},
         "asked": {"as_pairs": job.as_pairs},
     }
-    with (
-        RunFolder(job.folder, facts, _IDENTITY) as folder,
-        FolderSpending(job.folder) as spending,
-    ):
+    with RunFolder(job.folder, facts, _IDENTITY) as folder, FolderSpending(job.folder) as spending:
         entries = [
             _evaluate(job, folder, benchmark, one, place) for place, one in enumerate(candidates, 1)
         ]

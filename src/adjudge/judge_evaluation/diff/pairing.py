@@ -15,29 +15,32 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adjudge.errors import ConfigError, RolloutError, RunFolderError
-from adjudge.judge_evaluation.diff.comparison import CriterionMarks, read_criterion_marks
+from adjudge.judge_evaluation.labels import join_labels, read_label_files
 from adjudge.rewards.formulas import group_step
 from adjudge.rollouts.samples import BrokenInputRow, GroupNames, SampleReader, compute_rollout_key
-from adjudge.runs.labels import Label, LabelLog, implied_score, select_current
+from adjudge.runs.labels import LABELS_FILE, Label, implied_score
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.runs.sample_index import MissingReason
 from adjudge.stats import snap_ties, z_scores
 from adjudge.types import Sample
 
+CriterionMarks = dict[str, float | None]
+"""A rubric's marks of one sample: ``GRADER: CRITERION`` to true, false, a share, or null."""
 
-class RunRow(msgspec.Struct):
-    """The numbers of one sample of a run; ``place`` counts the run's samples."""
+
+class RunRow(RunRecord, frozen=True, kw_only=True):
+    """One sample of a run without its texts; ``place`` counts the run's samples."""
 
     place: int
-    index: int
-    key: str
-    where: str
-    group: tuple[int | None, str]
-    reward: float | None
-    kind: str | None
-    env_reward: float | None
-    scores: dict[str, float | None]
     marks: CriterionMarks
+
+    @property
+    def kind(self) -> str | None:
+        """Why its reward is missing, if it is."""
+        return self.missing.kind if self.missing and self.reward is None else None
+
+
+_WITHOUT_TEXTS = dict.fromkeys(("details", "messages", "prompt", "response"))
 
 
 class DiffRun:
@@ -49,11 +52,7 @@ class DiffRun:
     """
 
     def __init__(
-        self,
-        path: Path,
-        mapping: Mapping[str, str] | None = None,
-        *,
-        dumps: Sequence[Path] = (),
+        self, path: Path, mapping: Mapping[str, str] | None = None, *, dumps: Sequence[Path] = ()
     ) -> None:
         self.path = path
         self._dumps = dumps or [path]
@@ -67,15 +66,8 @@ class DiffRun:
         self.summary: Mapping[str, Any] = self._records.summary if self._records else {}
         self.rows = [
             RunRow(
+                **{name: getattr(one, name) for name in one.__struct_fields__} | _WITHOUT_TEXTS,
                 place=place,
-                index=one.index,
-                key=one.key,
-                where=one.where,
-                group=one.group_key,
-                reward=one.reward,
-                kind=one.missing.kind if one.missing and one.reward is None else None,
-                env_reward=one.env_reward,
-                scores=one.scores,
                 marks=read_criterion_marks(one.details),
             )
             for place, one in enumerate(self._read())
@@ -93,10 +85,13 @@ class DiffRun:
         """The graders with scores, in the order of the spec."""
         return list(dict.fromkeys(name for row in self.rows for name in row.scores))
 
-    def name_of(self, step: int | None, index: int) -> tuple[int | None, int]:
-        """What labels call a sample: only a training run counts anew in each step."""
-        training = self._records is not None and self._records.is_training
-        return step if training else None, index
+    @property
+    def is_training(self) -> bool:
+        """Whether samples are counted anew in each step."""
+        return self._records is not None and self._records.is_training
+
+    def __iter__(self) -> Iterator[RunRecord]:
+        return iter(self.rows)
 
     def _read(self) -> Iterator[RunRecord]:
         if self._records is None:
@@ -185,7 +180,7 @@ class PairedRuns:
             )
         self.pairs = found
         self.only_a, self.only_b = len(a.rows) - len(found), len(b.rows) - len(found)
-        groups = [(pair.a.group, pair.b.group) for pair in found]
+        groups = [(pair.a.group_key, pair.b.group_key) for pair in found]
         ours, theirs = map(set, zip(*groups, strict=True))
         self.same_groups = len(set(groups)) == len(ours) == len(theirs)
         members: dict[Hashable, list[int]] = defaultdict(list)
@@ -257,37 +252,30 @@ def _joined_labels(
 ) -> Iterator[tuple[int, Label, int | None, float | None]]:
     """The labels of one run: place, label, the place of the worse sample, and the score it means.
 
-    A label whose key is another one is of a run that was in the folder before.
+    What names no sample of both runs is left out, as is a label of a run that was in the folder
+    before.
     """
     run = (runs.a, runs.b)[side]
-    if not run.path.is_dir():
+    if not (file := run.path / LABELS_FILE).is_file():
         return
-    rows = [pair[side] for pair in runs.pairs]
-    places = {run.name_of(row.group[0], row.index): at for at, row in enumerate(rows)}
+    places = {(pair[side].step, pair[side].index): at for at, pair in enumerate(runs.pairs)}
     rewards = [row.reward for row in run.rows if row.reward is not None]
     equal = dict(zip(rewards, snap_ties(rewards), strict=True))
     levels = sorted(set(equal.values()))
-
-    def find(label: Label, index: int | None, key: str | None) -> int | None:
-        at = None if index is None else places.get(run.name_of(label.step, index))
-        return at if at is not None and key in (None, "", rows[at].key) else None
-
-    for label in select_current(LabelLog(run.path).read()):
-        at = find(label, label.index, label.key)
-        if at is not None and label.grader is None:
-            score = label.score
-            if score is None:
-                reward = rows[at].reward
-                judge = None if reward is None else equal[reward]
-                score = implied_score(label, judge, levels)
-            yield at, label, find(label, label.over_index, label.preferred_over), score
+    whole = [one for one in read_label_files([file]) if one.label.grader is None]
+    for label, record, other in join_labels(whole, run).joined:
+        if (at := places.get((record.step, record.index))) is not None:
+            over = None if other is None else places.get((other.step, other.index))
+            judge = None if record.reward is None else equal[record.reward]
+            score = implied_score(label, judge, levels) if label.score is None else label.score
+            yield at, label, over, score
 
 
 def _join_by_content(a: Sequence[RunRow], b: Sequence[RunRow]) -> Iterator[RowPair]:
     """Equal rollouts, those of the same group first, and then in their order."""
     left, right = list(a), list(b)
     keys: list[Callable[[RunRow], Hashable]] = [
-        lambda row: (row.key, row.group),
+        lambda row: (row.key, row.group_key),
         lambda row: row.key,
     ]
     for key in keys:
@@ -303,3 +291,26 @@ def _join_by_content(a: Sequence[RunRow], b: Sequence[RunRow]) -> Iterator[RowPa
         left = unmatched
         left_over = (row for rows in waiting.values() for row in rows)
         right = sorted(left_over, key=lambda row: row.place)
+
+
+def read_criterion_marks(details: Any) -> CriterionMarks:
+    """The marks of criteria in a result's ``details``; a failed rubric's partial marks count too.
+
+    >>> metadata = {"criteria": {"c1": {"met": True}}}
+    >>> read_criterion_marks({"style": {"score": 1.0, "metadata": metadata}})
+    {'style: c1': True}
+    """
+    marks: CriterionMarks = {}
+    if not isinstance(details, Mapping):
+        return marks
+    for grader, detail in details.items():
+        metadata = detail.get("metadata") if isinstance(detail, Mapping) else None
+        criteria = metadata.get("criteria") if isinstance(metadata, Mapping) else None
+        if not isinstance(criteria, Mapping):
+            continue
+        for name, mark in criteria.items():
+            if isinstance(mark, Mapping) and isinstance(
+                mark.get("met", ...), bool | int | float | None
+            ):
+                marks[f"{grader}: {name}"] = mark["met"]
+    return marks

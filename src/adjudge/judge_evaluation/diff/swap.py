@@ -195,7 +195,7 @@ def _compare(
 def _describe(run: DiffRun) -> dict[str, Any]:
     rewards = [row.reward for row in run.rows]
     present = [one for one in rewards if one is not None]
-    spread = group_spread(rewards, [row.group for row in run.rows])
+    spread = group_spread(rewards, [row.group_key for row in run.rows])
     return {
         **describe_run(run),
         "groups": spread.groups,

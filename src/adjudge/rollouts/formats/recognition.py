@@ -63,7 +63,7 @@ class FileReading:
 
     ``format``: theirs; without one, columns are read by name. ``mapping``: the column of a field,
     as users say with ``--map``. ``guessed``: the columns that are taken for fields by their names.
-    ``nested``: the path to the rows within each record, as users say with ``--rows``.
+    ``nested``: the path to the rows within each record, as users say with ``-m rows=PATH``.
     ``rewards``: which columns may be the reward, and which is; nothing where the user named it.
     ``texts`` is false where rows have rewards alone, and in a log of metrics by step, of which
     ``log`` says what it is.
@@ -324,7 +324,7 @@ def _find_nested(
     if records and not rows:
         columns = list_columns(dict.fromkeys(str(name) for one in records for name in one))
         raise ConfigError(
-            f"--rows {path}: leads to no objects in the first records (columns: {columns}). "
+            f"--map rows={path}: leads to no objects in the first records (columns: {columns}). "
             f"{_remedy(records)}"
         )
     found = None
@@ -333,7 +333,7 @@ def _find_nested(
     try:
         found = found or find_reading(rows, mapping)
     except ConfigError as error:
-        raise ConfigError(f"--rows {path}: what is there {error}") from None
+        raise ConfigError(f"--map rows={path}: what is there {error}") from None
     return replace(found, nested=path if found.nested is None else f"{path}.{found.nested}")
 
 
@@ -450,7 +450,7 @@ def _check_columns(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, s
                 raise ConfigError(
                     f"--map {name}={path}: is no {'conversation' if name == 'messages' else 'text'}"
                     f" (found {found}). Name a column inside of an object: -m {name}={path}.COLUMN;"
-                    f" each element of a list is a row: --rows {path} -m {name}={column}."
+                    f" each element of a list is a row: -m rows={path} -m {name}={column}."
                 )
 
 

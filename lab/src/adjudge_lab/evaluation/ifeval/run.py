@@ -32,7 +32,7 @@ from adjudge.report.elements import (
 )
 from adjudge.report.page import Section, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
-from adjudge.stats.bootstrap import DEFAULT_RESAMPLES
+from adjudge.stats.estimates import DEFAULT_RESAMPLES
 from adjudge_lab.evaluation.ifeval.files import (
     ResponsesFile,
     check_parquet_origin,

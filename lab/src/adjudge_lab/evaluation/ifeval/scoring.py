@@ -20,14 +20,15 @@ from typing import Any, NamedTuple
 
 from adjudge.graders.ifeval import ReadingMode
 from adjudge.stats import Estimate
-from adjudge.stats.bootstrap import (
+from adjudge.stats.estimates import (
     DEFAULT_RESAMPLES,
+    binomial_two_sided,
     bootstrap_p_value,
     draw_counts,
     expanded_tail,
+    np,
     percentile_interval,
 )
-from adjudge.stats.estimates import binomial_two_sided, np
 from adjudge_lab.evaluation.ifeval.report import IfevalJoinBy, IfevalRow, score_ifeval
 from adjudge_lab.evaluation.responses import JoinKey, PromptResponse
 

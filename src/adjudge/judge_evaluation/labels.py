@@ -1,4 +1,4 @@
-"""People's labels in files.
+"""People's labels of a run's samples, as ``align`` and ``diff`` read them.
 
 A file has rows in any packing (JSON lines, CSV, TSV, Parquet), of the columns of
 :data:`LABEL_COLUMNS`. A row names its sample by ``key``, by ``where`` (``FILE:ROW``), or by
@@ -7,9 +7,9 @@ A file has rows in any packing (JSON lines, CSV, TSV, Parquet), of the columns o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -17,7 +17,7 @@ from adjudge.datasets.files import RawColumns
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation import convert_row, read_records
 from adjudge.runs.labels import Label, select_current, stamp_label
-from adjudge.runs.records import RunRecord, RunRecords
+from adjudge.runs.records import RunRecord
 from adjudge.text import shorten_text
 
 WHOLE_REWARD = "reward"
@@ -27,6 +27,16 @@ LABEL_COLUMNS = (*Label.__struct_fields__, "where")
 """The columns of a file of labels: those of ``labels.jsonl``, and a sample's ``FILE:ROW``."""
 
 _JOINING_COLUMNS = ("key", "where", "index")
+
+
+class LabelledRun(Protocol):
+    """The samples of a run, by which labels find them."""
+
+    @property
+    def is_training(self) -> bool:
+        """Whether samples are counted anew in each step."""
+
+    def __iter__(self) -> Iterator[RunRecord]: ...
 
 
 class PlacedLabel(NamedTuple):
@@ -67,14 +77,14 @@ def read_label_files(paths: Sequence[Path]) -> list[PlacedLabel]:
     return read_records(paths, _parse_label)
 
 
-def join_labels(labels: Iterable[PlacedLabel], records: RunRecords) -> JoinedLabels:
+def join_labels(labels: Iterable[PlacedLabel], run: LabelledRun) -> JoinedLabels:
     """Labels with the samples of a run that they are about; what was replaced is left out.
 
     By key; of several samples with one key, the one at the label's index. Without a key by
     ``where``, else by index. Raises :class:`~adjudge.errors.ConfigError` for a label that could be
     of several samples with different scores, and for one of a grader that the run does not have.
     """
-    places = _SamplePlaces(records)
+    places = _SamplePlaces(run)
     found: dict[int, JoinedLabel] = {}
     rows, unknown = [], []
     for where, label, sample in labels:
@@ -93,7 +103,7 @@ def join_labels(labels: Iterable[PlacedLabel], records: RunRecords) -> JoinedLab
             unknown.append(where)
             continue
         # One sample may be named in several ways.
-        step = record.step if records.is_training else None
+        step = record.step if run.is_training else None
         named = {"key": record.key, "index": record.index, "step": step}
         if other is not None:
             named |= {"preferred_over": other.key, "over_index": other.index}
@@ -108,20 +118,25 @@ def join_labels(labels: Iterable[PlacedLabel], records: RunRecords) -> JoinedLab
 class _SamplePlaces:
     """The samples of a run by what may name them; and its graders."""
 
-    def __init__(self, records: RunRecords) -> None:
-        self._has_steps = records.is_training
-        self._by_key: dict[str, list[RunRecord]] = {}
-        self._by_where: dict[str, list[RunRecord]] = {}
-        self._by_index: dict[tuple[int | None, int], RunRecord] = {}
+    def __init__(self, run: LabelledRun) -> None:
+        self._has_steps = run.is_training
+        self._named: dict[str, dict[Hashable, list[RunRecord]]] = {
+            column: {} for column in _JOINING_COLUMNS
+        }
         graders: dict[str, None] = {}
-        for one in records:
-            if one.key:
-                self._by_key.setdefault(one.key, []).append(one)
-            if one.where:
-                self._by_where.setdefault(one.where, []).append(one)
-            self._by_index[one.step if self._has_steps else None, one.index] = one
+        for one in run:
+            for column, name in self._names(one.key, one.where, one.step, one.index):
+                self._named[column].setdefault(name, []).append(one)
             graders |= dict.fromkeys(one.scores)
         self.graders = list(graders)
+
+    def _names(
+        self, key: str, where: str, step: int | None, index: int | None
+    ) -> Iterator[tuple[str, Hashable]]:
+        """What names a sample, the column that counts most first."""
+        place = None if index is None else (step if self._has_steps else None, index)
+        names = zip(_JOINING_COLUMNS, (key, where, place), strict=True)
+        return ((column, name) for column, name in names if name)
 
     def refusal(self, label: Label, record: RunRecord | None, other: RunRecord | None) -> str:
         """What is wrong with a label of these samples; empty where nothing is."""
@@ -147,13 +162,10 @@ class _SamplePlaces:
         self, label: str, key: str, where: str, step: int | None, index: int | None
     ) -> RunRecord | None:
         """The sample that a label names; ``label``: where the label stands."""
-        if key and self._by_key:
-            return _choose_sample(self._by_key.get(key, []), f"{label}: key", index)
-        if where and self._by_where:
-            return _choose_sample(self._by_where.get(where, []), f"{label}: where", index)
-        if index is None:
-            return None
-        return self._by_index.get((step if self._has_steps else None, index))
+        for column, name in self._names(key, where, step, index):
+            if known := self._named[column]:
+                return _choose_sample(known.get(name, []), f"{label}: {column}", index)
+        return None
 
 
 def _choose_sample(same: Sequence[RunRecord], label: str, index: int | None) -> RunRecord | None:
