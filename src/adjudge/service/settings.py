@@ -54,7 +54,7 @@ class ServiceSettings(CheckedTable):
 
     @property
     def max_values(self) -> int:
-        """Numbers, texts, lists and objects in one body, of which a tenth may be lists and objects.
+        """Numbers and texts in one body; a list or an object counts as ten.
 
         Reading more would keep all other requests waiting.
         """
