@@ -12,6 +12,7 @@ import itertools
 import os
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -39,6 +40,7 @@ _T = TypeVar("_T")
 
 JUDGE_CALL = ChatCall(model="/judge", messages=())
 BATCH_CALL = ChatCall(model="/batch_judge", messages=())
+GROUP_CALL = ChatCall(model="/group_judge", messages=())
 """What an endpoint tells calls apart by; what is asked is in the wire of the exchange."""
 
 
@@ -139,12 +141,15 @@ class ServiceWire:
     def request(self, call: ChatCall) -> HttpRequest:
         """The POST; ``GradingFailure(auth)`` when the variable that must hold a key does not."""
         body = b",".join(
-            b'{"request_id":"%b",%b' % (name.encode(), said[1:])
+            b'{"request_id":%b,%b' % (_encode(name), said[1:])
             for name, said in self._bodies.items()
         )
         if call is BATCH_CALL:
             body = b'{"requests":[%b]}' % body
-        return make_post(call.model, body, self._key_env)
+        headers = {"content-type": "application/json", "user-agent": "adjudge"}
+        if key := read_key(self._key_env):
+            headers["authorization"] = f"Bearer {key}"
+        return HttpRequest(path=call.model, headers=headers, body=body)
 
     def reply(self, call: ChatCall, response: HttpResponse) -> ServiceReply:
         """The responses, or the ``GradingFailure`` of the exchange as a whole.
@@ -193,14 +198,6 @@ class ServiceWire:
         if not isinstance(found := said.get("responses"), list):
             raise malformed_failure(response, "its body is not what a judge service answers")
         return [read_response(one) if isinstance(one, dict) else JudgeResponse() for one in found]
-
-
-def make_post(path: str, body: bytes, key_env: str) -> HttpRequest:
-    """A POST with the key; ``GradingFailure(auth)`` as :func:`read_key`."""
-    headers = {"content-type": "application/json", "user-agent": "adjudge"}
-    if key := read_key(key_env):
-        headers["authorization"] = f"Bearer {key}"
-    return HttpRequest(path=path, headers=headers, body=body)
 
 
 def read_key(name: str) -> str:
@@ -364,41 +361,37 @@ class GroupClient:
         if self.run_id is not None:
             fields = {**(request.metadata or {}), "run_id": self.run_id}
             request = msgspec.structs.replace(request, metadata=fields)
-        return await run_on_engine(self._ask_within_timeout(request))
+        return await run_on_engine(self._ask(request))
 
     async def abort(self, *, group_id: str, group_size: int, request_id: str) -> None:
         """Announce that a sample of the group will never be complete; raises as :meth:`judge`."""
-        await self.judge(
-            GroupRequest(
-                prompt="",
-                completion="",
-                request_id=request_id,
-                group_id=group_id,
-                group_size=group_size,
-                aborted=True,
-            )
+        gone = GroupRequest(
+            "", "", request_id=request_id, group_id=group_id, group_size=group_size, aborted=True
         )
+        await self.judge(gone)
 
     async def aclose(self) -> None:
         """Close the connections; the next request opens new ones."""
         if self._transport is not None:
             await run_on_engine(self._transport.aclose())
 
-    async def _ask_within_timeout(self, request: GroupRequest) -> JudgeResponse:
-        try:
-            body = msgspec.json.encode(request)
-        except UnicodeEncodeError:
-            body = msgspec.json.encode(with_unicode_text(request))
+    async def _ask(self, request: GroupRequest) -> JudgeResponse:
+        prepared = prepare_request(request)
+        if isinstance(prepared, GradingFailure):
+            raise prepared
+        wire = ServiceWire({request.request_id or "": prepared.body}, self.api_key_env)
         failure = late = GradingFailure(
             ErrorKind.TIMEOUT,
             f"no answer from the judge service within {self.timeout_s:g} s: raise timeout_s, "
             "or lower the service's group_timeout_s",
         )
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(self.timeout_s):
                 for sends in itertools.count(1):
                     try:
-                        return _read_answer(await self._post(body), request)
+                        self._transport = self._transport or AiohttpTransport()
+                        response = await self._transport.post(self.url, wire.request(GROUP_CALL))
+                        return _read_answer(response, request)
                     except GradingFailure as error:
                         if error.kind not in RETRYABLE_KINDS:
                             raise
@@ -406,15 +399,7 @@ class GroupClient:
                     wait = min(failure.metadata.get("wait") or 0.0, _MAX_PAUSE_S)
                     await asyncio.sleep(max(wait, full_jitter(sends, _rng)))
                     failure = late
-        except TimeoutError:
-            pass
         raise failure
-
-    async def _post(self, body: bytes) -> HttpResponse:
-        if self._transport is None:
-            self._transport = AiohttpTransport()
-        request = make_post("/group_judge", body, self.api_key_env)
-        return await self._transport.post(self.url, request)
 
 
 def _read_answer(response: HttpResponse, request: GroupRequest) -> JudgeResponse:
