@@ -47,9 +47,9 @@ from adjudge.rollouts.formats.logs import LOG_FORMATS, OPENHANDS_FORMATS
 from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
 from adjudge.rollouts.formats.telemetry import TELEMETRY_FORMATS
 from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
+from adjudge.service import ServiceSettings
 from adjudge.service.metrics import ServiceMetrics
 from adjudge.service.queue import FairQueue
-from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JUDGE_KEY_VARIABLE
 
 ROOT = Path(__file__).parents[1]

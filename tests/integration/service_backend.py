@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend
 from adjudge.service.server import GuardedProtocol, run_service
-from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 

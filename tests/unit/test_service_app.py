@@ -9,11 +9,11 @@ import pytest
 from tests.unit.helpers.meeting import function, run_here, settings
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.service import ServiceSettings
 from adjudge.service.app import Service, ServicePhase
 from adjudge.service.backend import Backend, GroupRendezvous
 from adjudge.service.formats import ScoreFunction
 from adjudge.service.rendezvous import Rendezvous
-from adjudge.service.settings import ServiceSettings
 from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 
 ONE = {"prompt": "p", "completion": "c"}

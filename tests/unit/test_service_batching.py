@@ -11,9 +11,9 @@ import pytest
 
 from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend
 from adjudge.service.queue import BackendQueue, QueueFull
-from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 Score = Callable[[Sequence[JudgeRequest]], Awaitable[list[JudgeResponse]]]

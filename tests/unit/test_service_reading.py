@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from adjudge.engine.child_server import settings_arguments
 from adjudge.errors import ErrorKind
+from adjudge.service import ServiceSettings
 from adjudge.service.backend import check_responses
 from adjudge.service.requests import (
     AsgiReceive,
@@ -21,7 +22,6 @@ from adjudge.service.requests import (
     check_value_count,
     decode_body,
 )
-from adjudge.service.settings import ServiceSettings
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 

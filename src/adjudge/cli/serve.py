@@ -11,7 +11,7 @@ from adjudge.cli.console import clean, errors
 from adjudge.cli.options import RayAddress, ray_option, settings_options, split_pairs
 from adjudge.errors import ConfigError
 from adjudge.installation import install_command
-from adjudge.service.settings import ServiceSettings
+from adjudge.service import ServiceSettings
 
 if TYPE_CHECKING:  # what it needs comes with the extra `server`
     from adjudge.service.server import RunningService

@@ -19,6 +19,7 @@ import msgspec
 
 from adjudge.errors import PASSING_KINDS, ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.endpoint.connections import CallCounter
+from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend, BackendErrors, GroupRendezvous, check_responses
 from adjudge.service.formats import WireFormat
 from adjudge.service.metrics import RouteMetrics, ServiceMetrics
@@ -37,7 +38,6 @@ from adjudge.service.requests import (
     invalid_request,
     refusal_from_error,
 )
-from adjudge.service.settings import ServiceSettings
 from adjudge.wire import (
     MAX_BATCH,
     BatchRequest,

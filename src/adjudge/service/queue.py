@@ -24,8 +24,8 @@ from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend, BackendErrors, check_responses, find_shape_problem
-from adjudge.service.settings import ServiceSettings
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 _T = TypeVar("_T")

@@ -23,6 +23,7 @@ import msgspec
 from adjudge.engine.loop import run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.installation import install_command
+from adjudge.service import ServiceSettings
 from adjudge.service.backend import (
     Backend,
     Damping,
@@ -31,7 +32,6 @@ from adjudge.service.backend import (
 )
 from adjudge.service.queue import BackendQueue, QueueFull
 from adjudge.service.rendezvous import make_rendezvous
-from adjudge.service.settings import ServiceSettings
 from adjudge.service.user_backend import load_backend
 from adjudge.text import encode_exactly
 from adjudge.wire import GroupRequest, JudgeRequest, JudgeResponse

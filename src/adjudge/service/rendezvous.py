@@ -17,9 +17,9 @@ import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rewards.function import SpecRewardFunction
+from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend, GroupRendezvous, failure_response
 from adjudge.service.queue import FairSlots, QueueFull
-from adjudge.service.settings import ServiceSettings
 from adjudge.service.spec_backend import GroupJudge, request_to_sample, result_to_response
 from adjudge.types import GradedSample, Sample
 from adjudge.wire import GroupRequest, JudgeResponse

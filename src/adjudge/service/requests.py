@@ -21,7 +21,7 @@ import msgspec
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.hosts import is_loopback, is_loopback_header
-from adjudge.service.settings import ServiceSettings
+from adjudge.service import ServiceSettings
 from adjudge.wire import JUDGE_KEY_VARIABLE, MAX_NESTING_DEPTH, JudgeRequest
 
 _T = TypeVar("_T")

@@ -30,12 +30,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from adjudge.engine.child_server import settings_arguments, start_child_server, stop_at_end_of_input
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind
+from adjudge.service import ServiceSettings
 from adjudge.service.app import JSON_HEAD, Reply, Service
 from adjudge.service.backend import Backend
 from adjudge.service.formats import WireFormat, load_formats
 from adjudge.service.rendezvous import make_rendezvous
 from adjudge.service.requests import error_body, read_service_keys
-from adjudge.service.settings import ServiceSettings
 
 MAX_HEADER_BYTES = 32 * 1024
 """Bytes of a request's line and headers; more are refused with 431."""
