@@ -29,7 +29,6 @@ _TEXTS = {
     "group_size": "Samples of a group (NeMo-Gym).",
     "group_timeout_s": "Seconds that a group waits.",
     "max_body_mb": "The largest request, in megabytes; images have half.",
-    "drain_s": "Seconds to finish after a stop.",
 }
 _GROUPS = {
     **dict.fromkeys(_TEXTS, "Load and limits"),

@@ -8,6 +8,8 @@ from adjudge.config_tables import CheckedTable
 from adjudge.errors import ConfigError
 
 SERVICE_PORT = 8888
+DRAIN_S = 30.0
+"""Seconds after SIGTERM in which accepted requests are answered."""
 
 _LARGEST = 1e6  # seconds, megabytes: what timers and sizes can bear
 
@@ -27,7 +29,6 @@ class ServiceSettings(CheckedTable):
     ``group_size``: samples of a group, where a trainer's format does not say (0: unknown).
     ``group_timeout_s``: seconds that the first sample of a group waits for the others.
     ``max_body_mb``: the largest request; one image may have half of it.
-    ``drain_s``: seconds after SIGTERM in which accepted requests are answered.
     """
 
     host: str = "127.0.0.1"
@@ -41,7 +42,6 @@ class ServiceSettings(CheckedTable):
     group_size: int = Field(0, ge=0)
     group_timeout_s: float = Field(300.0, gt=0, le=_LARGEST)
     max_body_mb: float = Field(16.0, gt=0, le=_LARGEST)
-    drain_s: float = Field(30.0, ge=0, le=_LARGEST)
 
     def __init__(self, **given: object) -> None:
         super().__init__(**given)

@@ -23,7 +23,7 @@ import msgspec
 from adjudge.engine.loop import run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.installation import install_command
-from adjudge.service import ServiceSettings
+from adjudge.service import DRAIN_S, ServiceSettings
 from adjudge.service.backend import (
     Backend,
     Damping,
@@ -166,7 +166,6 @@ class RayBackend(Backend):
         self._replicas = replicas
         self._app = f"adjudge-{os.getpid()}"
         self._replica_arguments = (str(Path.cwd()), target, settings, arguments, damping)
-        self._drain_s = settings.drain_s
         self._connected = False
         self._handle: Any = None
 
@@ -230,7 +229,7 @@ class RayBackend(Backend):
             max_ongoing_requests=_UNBOUNDED,
             ray_actor_options={"num_cpus": 1, "num_gpus": self._replicas.gpus},
             request_router_config=RequestRouterConfig(request_router_class=AffinityRouter),
-            graceful_shutdown_timeout_s=self._drain_s,
+            graceful_shutdown_timeout_s=DRAIN_S,
             graceful_shutdown_wait_loop_s=0.5,
             health_check_period_s=2.0,
         )

@@ -30,7 +30,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from adjudge.engine.child_server import settings_arguments, start_child_server, stop_at_end_of_input
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.service import ServiceSettings
+from adjudge.service import DRAIN_S, ServiceSettings
 from adjudge.service.app import JSON_HEAD, Reply, Service
 from adjudge.service.backend import Backend
 from adjudge.service.formats import WireFormat, load_formats
@@ -340,7 +340,7 @@ async def _serve(
             await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
         else:
             loading.cancel()
-        await service.drain(service.settings.drain_s)
+        await service.drain(DRAIN_S)
     finally:
         server.should_exit = True
         await serving
