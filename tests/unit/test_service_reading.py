@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import math
 from typing import Any
 
 import msgspec
@@ -119,27 +118,6 @@ def test_a_refusal_never_quotes_the_request() -> None:
 
 
 FACTS = {"model_version": "1"}
-
-
-@pytest.mark.parametrize(
-    ("score", "kind"),
-    [
-        (math.nan, "out_of_range"),
-        (math.inf, "out_of_range"),
-        (-math.inf, "out_of_range"),
-        (10**400, "out_of_range"),
-        (None, "bug"),
-        (True, "bug"),
-        ("0.5", "bug"),
-    ],
-)
-def test_what_is_no_finite_number_is_no_score(score: Any, kind: str) -> None:
-    [answer] = check_responses(
-        [JudgeResponse(score)], [JudgeRequest("p", "c", request_id="7")], FACTS
-    )
-    assert answer.score is None
-    assert answer.error is not None
-    assert (answer.error.kind, answer.request_id) == (kind, "7")
 
 
 def test_a_score_keeps_everything_but_the_backends_idea_of_its_id() -> None:
