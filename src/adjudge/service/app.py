@@ -1,6 +1,6 @@
-"""The service as an ASGI application, without a framework: routes that judge, and pages about it.
+"""The service without a framework: routes that judge, and pages about it.
 
-:meth:`Service.answer` is what our own server asks (:mod:`.server`); other servers call the object.
+:meth:`Service.answer` is what the server asks (:mod:`.server`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ from adjudge.wire import (
     JudgeResponse,
 )
 
-AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]
 _MAX_RUN_ID = 256
 _DRAIN_POLL_S = 0.05
 _client: ContextVar[str] = ContextVar("client", default="")
@@ -182,16 +181,6 @@ class Service:
             request.group_size = request.group_size or size
         joining = [asyncio.ensure_future(self._rendezvous.join(one)) for one in requests]
         return [await one for one in joining]
-
-    async def __call__(self, scope: dict[str, Any], receive: AsgiReceive, send: AsgiSend) -> None:
-        """Answer one request, by the ASGI protocol."""
-        if scope["type"] != "http":
-            raise NotImplementedError(scope["type"])
-        status, head, body = await self.answer(scope, receive)
-        lines = [line.partition(b": ")[::2] for line in head.split(b"\r\n")[:-1]]
-        headers = [*lines, (b"content-length", b"%d" % len(body))]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
 
     async def answer(
         self, scope: dict[str, Any], receive: AsgiReceive, body: bytes | None = None

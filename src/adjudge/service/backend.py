@@ -156,7 +156,7 @@ def check_responses(
             problem = f"the metadata is no dict but {type(metadata).__name__}"
             checked.metadata, checked.error = facts, ErrorInfo(ErrorKind.BUG, problem)
         if checked.error is None:
-            if score.__class__ is float and -math.inf < score < math.inf:  # type: ignore[operator]
+            if score.__class__ is float and -math.inf < score < math.inf:
                 continue
             checked.score, checked.error = _check_score(score)
         if checked.error is not None:

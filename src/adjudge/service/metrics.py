@@ -70,7 +70,7 @@ class ServiceMetrics(Collector):
     _queue: BackendQueue
 
     def __init__(self) -> None:
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = CollectorRegistry()
         self.requests = Counter(
             "judge_requests",

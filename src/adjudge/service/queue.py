@@ -286,7 +286,7 @@ class BackendQueue:
         now, count = self._loop.time(), len(requests)
         if not self._arrivals:
             self._busy_since, self._answered = now, 0
-        done = self._loop.create_future()
+        done: asyncio.Future[list[JudgeResponse]] = self._loop.create_future()
         arrival = _Arrival(requests, share, done, now, [_UNANSWERED] * count, count)
         self._arrivals[arrival] = None
         self.queue.add(share, arrival, count)

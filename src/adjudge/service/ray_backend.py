@@ -143,10 +143,11 @@ def compute_route_key(request: JudgeRequest) -> str:
     return blake2b(encode_exactly(request.prompt or ""), digest_size=8).hexdigest()
 
 
-class RayBackend(Backend):
+class RayBackend(Backend, GroupRendezvous):
     """A backend whose judging replicas do.
 
-    Is its own rendezvous: the samples of a group meet in the replica that their key leads to.
+    Is its own rendezvous: the samples of a group meet in the replica that their key leads to, and
+    a group whose replica dies meets again in another.
     ``arguments`` and ``damping`` are :func:`~adjudge.service.user_backend.load_backend`'s.
     """
 
@@ -162,7 +163,7 @@ class RayBackend(Backend):
         damping: Damping | None = None,
     ) -> None:
         self.name = self.version = "unknown"
-        self.rendezvous = _RayRendezvous(self)
+        self.rendezvous = self
         self._replicas = replicas
         self._app = f"adjudge-{os.getpid()}"
         self._replica_arguments = (str(Path.cwd()), target, settings, arguments, damping)
@@ -185,9 +186,9 @@ class RayBackend(Backend):
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         """One response per request; raises what a replica refused."""
         # One at a time (``one_by_one``), and many calls of this at once.
-        return [await self.ask(request) for request in requests]
+        return [await self.join(request) for request in requests]
 
-    async def ask(self, request: JudgeRequest) -> JudgeResponse:
+    async def join(self, request: JudgeRequest) -> JudgeResponse:
         """A replica's answer; where it died, another's."""
         from ray.exceptions import RayError  # noqa: PLC0415  (heavy)
         from ray.serve.exceptions import RayServeException  # noqa: PLC0415
@@ -215,6 +216,7 @@ class RayBackend(Backend):
     async def aclose(self) -> None:
         """Stop the replicas, and leave the cluster."""
         if self._connected:
+            self._connected = False
             await asyncio.to_thread(self._shut_down)
 
     def _deploy(self) -> Any:
@@ -263,17 +265,6 @@ class RayBackend(Backend):
         if not serve.status().applications:
             serve.shutdown()
         ray.shutdown()
-
-
-class _RayRendezvous(GroupRendezvous):
-    """The rendezvous of a :class:`RayBackend`, which the replicas keep."""
-
-    def __init__(self, backend: RayBackend) -> None:
-        self._backend = backend
-
-    async def join(self, request: GroupRequest) -> JudgeResponse:
-        """The answer to one sample; a group whose replica dies meets again in another."""
-        return await self._backend.ask(request)
 
 
 def _failure_reason(status: Any) -> str:
