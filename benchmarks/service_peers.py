@@ -20,9 +20,9 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
 
+from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend
 from adjudge.service.server import run_service
-from adjudge.service.settings import ServiceSettings
 from adjudge.wire import BatchRequest, BatchResponse, JudgeRequest, JudgeResponse
 
 

@@ -116,8 +116,8 @@ def walk_trl(recorder: Recorder) -> None:
 
 def walk_batch_judge(recorder: Recorder) -> None:
     """``POST /batch_judge`` to the service in this process, over HTTP."""
+    from adjudge.service import ServiceSettings
     from adjudge.service.server import RunningService, run_service
-    from adjudge.service.settings import ServiceSettings
     from adjudge.service.user_backend import load_backend
 
     Path("reward.toml").write_text(SPEC)

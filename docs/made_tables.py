@@ -47,9 +47,9 @@ from adjudge.rollouts.formats.logs import LOG_FORMATS, OPENHANDS_FORMATS
 from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
 from adjudge.rollouts.formats.telemetry import TELEMETRY_FORMATS
 from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
+from adjudge.service import ServiceSettings
 from adjudge.service.metrics import ServiceMetrics
 from adjudge.service.queue import FairQueue
-from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JUDGE_KEY_VARIABLE
 
 ROOT = Path(__file__).parents[1]
@@ -223,15 +223,18 @@ def render_client_settings() -> str:
 
 def render_service_metrics() -> str:
     """What ``/metrics`` of a judge service has."""
+    metrics = ServiceMetrics()
+    counted = (metrics.requests, metrics.seconds, metrics.failures, metrics.batches)
+    label_names = {next(iter(one.describe())).name: one._labelnames for one in counted}  # noqa: SLF001
 
     async def collect() -> list[Metric]:
-        metrics = ServiceMetrics()
         metrics.watch(_Idle())
         return [one for one in metrics.registry.collect() if one.name.startswith("judge_")]
 
     rows = []
     for family in asyncio.run(collect()):
-        labels = ", ".join(f"`{name}`" for name in getattr(family, "_labelnames", ()))
+        names = label_names.get(family.name) or getattr(family, "_labelnames", ())
+        labels = ", ".join(f"`{name}`" for name in names)
         rows.append((f"`{family.name}`", family.type, labels, family.documentation))
     return compact_table(("metric", "type", "labels", "meaning"), *rows)
 

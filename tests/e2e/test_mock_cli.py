@@ -87,24 +87,6 @@ def test_json_is_one_line_at_the_start_and_one_at_the_end() -> None:
     assert (counts["requests"], counts["seed"]) == (1, first["seed"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("--fail", "resett:0.1"), "did you mean 'reset'"),
-        (("--latency", "lognormal:0.2"), "lognormal:MEDIAN,SIGMA"),
-        (("--require-key", "NO_SUCH_VARIABLE_HERE"), "not set"),
-        (("--behaviour", "rubric"), "--keyword"),
-    ],
-)
-def test_bad_input_is_one_message_and_exit_code_2(
-    tmp_path: Path, arguments: tuple[str, ...], complaint: str
-) -> None:
-    done = run_here("mock", "--port", "0", *arguments, folder=tmp_path)
-    assert done.returncode == 2
-    assert complaint in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_the_faults_are_listed(tmp_path: Path) -> None:
     done = run_here("mock", "--faults", "--json", folder=tmp_path)
     assert json.loads(done.stdout) == FAULTS

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -68,13 +66,6 @@ if os.fork() == 0:
 os.wait()
 print(rewards.reward("p", "xx")["reward"])
 """
-
-
-def test_a_forked_child_has_lines_of_its_own(service: StandIn) -> None:
-    command = [sys.executable, "-c", FORK, service.url]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
-    assert result.stdout.splitlines() == ["[0.0, 0.01, 0.02, 0.03, 0.04]", "0.02"]
-    assert result.stderr == ""
 
 
 def test_a_restarted_service_is_found_again() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from tests.unit.test_candidate_limits import BOMBS, REFERENCE
 from adjudge import GraderError, GradingRunner
 from adjudge.client import ServedGrader
 from adjudge.errors import ErrorKind
-from adjudge.service.server import start_service_process
+from adjudge.service.server import start_service
 
 pytestmark = pytest.mark.slow
 
@@ -39,31 +38,22 @@ answer_type = "REGEX"
 SLOW = {"prompt": "q", "completion": "a" * 60 + "b", "answer": "(a+)+$"}
 BOMB = rf"\boxed{{{BOMBS['tower']}}}"
 SUM = rf"\boxed{{{BOMBS['sum']}}}"
-COMMAND = [sys.executable, "-m", "adjudge"]
 
 
-def spec_file(folder: Path, text: str) -> str:
-    path = folder / "spec.toml"
-    path.write_text(text)
-    return str(path)
+def served(folder: Path, spec: str) -> Iterator[str]:
+    (path := folder / "spec.toml").write_text(spec)
+    with start_service(str(path)) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
 def maths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    path = spec_file(tmp_path_factory.mktemp("maths"), MATHS)
-    with start_service_process(
-        [*COMMAND, "serve", path, "--port", "0", "--json", "--until-eof"]
-    ) as found:
-        yield found[0].url
+    yield from served(tmp_path_factory.mktemp("maths"), MATHS)
 
 
 @pytest.fixture(scope="module")
 def pattern(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    path = spec_file(tmp_path_factory.mktemp("pattern"), PATTERN)
-    with start_service_process(
-        [*COMMAND, "serve", path, "--port", "0", "--json", "--until-eof"]
-    ) as found:
-        yield found[0].url
+    yield from served(tmp_path_factory.mktemp("pattern"), PATTERN)
 
 
 def post(url: str, value: Any) -> tuple[int, Any]:

@@ -97,21 +97,3 @@ def test_a_judge_elsewhere_is_counted(tmp_path: Path, monkeypatch: pytest.Monkey
             [calls] = json.loads(get(f"{url}/calls"))
             assert (calls["base_urls"], calls["calls"], calls["answered"]) == ([provider], 1, 1)
             assert json.loads(get(f"{url}/health"))["model_loaded"] is True
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["nothing.toml"], "nothing.toml"),
-        (["nothing"], "module:Class"),
-        (["no_such_module:Judge"], "no_such_module"),
-        (["x.toml", "--arg", "a"], "KEY=VALUE"),
-        (["x.toml", "--queue-size", "0"], "queue_size"),
-    ],
-)
-def test_what_is_wrong_is_said_and_exits_with_2(words: list[str], complaint: str) -> None:
-    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert complaint in done.stderr
-    assert "Traceback" not in done.stderr

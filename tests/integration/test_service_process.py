@@ -161,7 +161,7 @@ def test_a_drain_that_takes_too_long_ends_with_a_stated_failure() -> None:
             os.kill(running.pid, signal.SIGINT)
             return await accepted
 
-    with service(drain_s=0.2) as (running, process):
+    with service("impatient") as (running, process):
         status, body, _ = asyncio.run(drained(running))
         assert (status, body["error"]["kind"]) == (503, "cancelled")
         assert process.wait(10) == 0

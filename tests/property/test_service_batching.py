@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind
+from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend
 from adjudge.service.queue import BackendQueue, QueueFull
-from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 WORDS = ("fine", "fine", "fine", "poison", "nan", "slow")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.unit.helpers.meeting import function, run_here, sample, settings
 
-from adjudge.client.rendezvous import GroupClient
+from adjudge.client.exchange import GroupClient
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse
 from adjudge.service.rendezvous import Rendezvous

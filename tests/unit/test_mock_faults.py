@@ -18,7 +18,7 @@ from tests.unit.helpers.mock_client import (
 )
 
 from adjudge.mock import FAULTS, Server
-from adjudge.mock.faults import MODIFIERS, STREAM_FAULTS
+from adjudge.mock.responder import MODIFIERS, STREAM_FAULTS
 
 
 @pytest.mark.parametrize("name", ["hang", "stall"])

@@ -10,7 +10,6 @@ from tests.refusals import refuses
 from tests.unit.helpers.mock_client import (
     HELLO,
     MESSAGES,
-    STREAM,
     ask,
     content,
     raw,
@@ -101,18 +100,6 @@ def test_a_bad_request_is_answered_and_the_connection_closed() -> None:
         assert server.stats.refused["bad_request"] == 2
 
     run(body)
-
-
-def test_a_server_that_only_streams() -> None:
-    async def body(server: Server, session: aiohttp.ClientSession) -> None:
-        status, _, found = await ask(server, session)
-        assert status == 400
-        assert "stream" in json.loads(found)["error"]["message"]
-        status, _, _ = await ask(server, session, STREAM)
-        assert status == 200
-        assert server.stats.faults == {"stream-only": 1}
-
-    run(body, fail=("stream-only:1",))
 
 
 def test_the_key_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -367,33 +367,3 @@ def test_a_fault_of_ours_reaches_everybody_who_waits() -> None:
         assert place.open_groups == 0
 
     run_here(main())
-
-
-@pytest.mark.parametrize("held", [False, True])
-def test_generation_slots_are_not_held_while_waiting(held: bool) -> None:
-    """64 rollouts, groups of 8, 4 slots: held only to generate, all is well; else nobody hangs."""
-
-    async def main() -> list[JudgeResponse]:
-        place = Rendezvous(function(group="centre"), settings(group_timeout_s=100))
-        slots = asyncio.Semaphore(4)
-
-        async def rollout(index: int) -> JudgeResponse:
-            request = sample(f"s{index}", index / 64, size=8, group=f"g{index // 8}")
-            async with slots:
-                await asyncio.sleep(1 + index % 3)
-                if held:
-                    return await place.join(request)
-            return await place.join(request)
-
-        tasks = [asyncio.create_task(rollout(index)) for index in range(64)]
-        return [await task for task in tasks]
-
-    answers: list[JudgeResponse] = run_here(main())
-    if not held:
-        assert all(one.score is not None and group(one)["present"] == 8 for one in answers)
-        return
-    late = [one for one in answers if kind(one) is ErrorKind.INCOMPLETE]
-    settled = [one for one in answers if one.score is not None]
-    assert len(late) + len(settled) == 64
-    assert late
-    assert all(group(one)["absent"] > 0 for one in settled)

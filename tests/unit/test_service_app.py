@@ -1,4 +1,4 @@
-"""The ASGI application without a server: phases, refusals, formats, groups."""
+"""The application without a server: phases, refusals, formats, groups."""
 
 import asyncio
 import json
@@ -9,11 +9,11 @@ import pytest
 from tests.unit.helpers.meeting import function, run_here, settings
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.service import ServiceSettings
 from adjudge.service.app import Service, ServicePhase
 from adjudge.service.backend import Backend, GroupRendezvous
 from adjudge.service.formats import ScoreFunction
 from adjudge.service.rendezvous import Rendezvous
-from adjudge.service.settings import ServiceSettings
 from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 
 ONE = {"prompt": "p", "completion": "c"}
@@ -69,19 +69,15 @@ Answer = tuple[int, Any, dict[str, str]]
 async def call(
     service: Service, path: str, value: Any, method: str = "POST", key: str = ""
 ) -> Answer:
-    sent: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": json.dumps(value).encode(), "more_body": False}
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
     shown = [(b"authorization", f"Bearer {key}".encode())] if key else []
-    scope = {"type": "http", "path": path, "method": method, "query_string": b"", "headers": shown}
-    await service(scope, receive, send)
-    headers = {name.decode(): text.decode() for name, text in sent[0]["headers"]}
-    return sent[0]["status"], json.loads(sent[1]["body"]), headers
+    scope = {"path": path, "method": method, "headers": shown}
+    status, head, body = await service.answer(scope, silent, json.dumps(value).encode())
+    lines = [line.partition(": ")[::2] for line in head.decode().splitlines()]
+    return status, json.loads(body), dict(lines)
+
+
+async def silent() -> dict[str, Any]:
+    raise AssertionError("the body is here")
 
 
 def asked(

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 
 from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend
 from adjudge.service.queue import BackendQueue, QueueFull
-from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 Score = Callable[[Sequence[JudgeRequest]], Awaitable[list[JudgeResponse]]]
@@ -201,7 +202,8 @@ def test_a_backend_that_swallows_its_cancellation_gets_the_next_batch_all_the_sa
 
 def test_the_rest_of_the_loop_has_its_turn_between_batches() -> None:
     async def score(requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
-        return [JudgeResponse(1.0) for _ in requests]  # never awaits
+        time.sleep(0.002)  # noqa: ASYNC251  (never awaits)
+        return [JudgeResponse(1.0) for _ in requests]
 
     async def work(batcher: BackendQueue) -> int:
         asking = asyncio.get_running_loop().create_task(batcher.score(asked(*"abcdefgh")))

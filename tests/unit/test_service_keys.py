@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, ErrorKind
+from adjudge.service import ServiceSettings
 from adjudge.service.requests import ApiKeyAuth, RequestRefused, read_service_keys
-from adjudge.service.settings import ServiceSettings
 
 Headers = list[tuple[bytes, bytes]]
 

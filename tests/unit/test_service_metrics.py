@@ -1,17 +1,11 @@
-"""The service's metrics: the page on them names all, the dashboard and the alerts no others."""
+"""The service's metrics: the dashboard and the alerts name only those of the page."""
 
-import asyncio
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import yaml
-
-from adjudge.service.metrics import ServiceMetrics
-from adjudge.service.queue import FairQueue
 
 DOCS = Path(__file__).parents[2] / "docs"
 SUFFIXES = {
@@ -38,22 +32,6 @@ def queries() -> Iterator[str]:
     page = (DOCS / "many-machines.md").read_text()
     alerts = yaml.safe_load(page.partition("```yaml")[2].partition("\n")[2].partition("```")[0])
     yield from (rule["expr"] for group in alerts["groups"] for rule in group["rules"])
-
-
-async def served() -> dict[str, tuple[str, set[str]]]:
-    metrics: Any = ServiceMetrics()  # the names of labels are a private part of the library
-    gauges: Any = SimpleNamespace(waiting=0, judging=0, queue=FairQueue(1))
-    metrics.watch(gauges)
-    families: Any = metrics.registry.collect()  # the names of labels have no public name
-    return {
-        family.name: (family.type, set(family._labelnames))
-        for family in families
-        if family.name.startswith("judge_")
-    }
-
-
-def test_the_page_has_each_metric_with_its_type_and_labels() -> None:
-    assert documented() == asyncio.run(served())
 
 
 def test_the_dashboard_and_the_alerts_ask_for_metrics_and_labels_that_exist() -> None:

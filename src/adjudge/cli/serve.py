@@ -18,7 +18,7 @@ from adjudge.cli.options import (
 )
 from adjudge.errors import ConfigError
 from adjudge.installation import install_command
-from adjudge.service.settings import ServiceSettings
+from adjudge.service import ServiceSettings
 
 if TYPE_CHECKING:  # what it needs comes with the extra `server`
     from adjudge.service.server import RunningService
@@ -36,7 +36,6 @@ _TEXTS = {
     "group_size": "Samples of a group (NeMo-Gym).",
     "group_timeout_s": "Seconds that a group waits.",
     "max_body_mb": "The largest request, in megabytes; images have half.",
-    "drain_s": "Seconds to finish after a stop.",
 }
 _GROUPS = {
     **dict.fromkeys(_TEXTS, "Load and limits"),

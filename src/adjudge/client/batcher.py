@@ -182,7 +182,8 @@ class RequestBatcher:
         admitted = [item for item in items if isinstance(item, _Item)]
         try:
             for item in admitted:
-                await asyncio.shield(item.end)  # which others may wait for, too
+                if not item.end.done():
+                    await asyncio.shield(item.end)  # which others may wait for, too
         except asyncio.CancelledError:
             self._failures[str(ErrorKind.CANCELLED)] += len(asked)
             for item in admitted:

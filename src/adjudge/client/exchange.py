@@ -1,27 +1,46 @@
-"""What trainers hand in, as requests; one HTTP request to the judge service, and its response."""
+"""What trainers hand in, as requests; one HTTP request to the judge service, and its response.
+
+:class:`GroupClient` is the trainer's side of ``/group_judge``: each sample of a group is sent as
+soon as it is complete.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import itertools
 import os
+import random
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
 
 from adjudge.client.settings import ClientSettings
+from adjudge.engine.loop import run_on_engine
 from adjudge.errors import FINAL, ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
+from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, Transport
 from adjudge.judges.endpoint.calls import RETRYABLE_KINDS
-from adjudge.judges.wire.common import malformed_failure, response_failure
+from adjudge.judges.endpoint.limits import full_jitter
+from adjudge.judges.wire.common import malformed_failure, parse_retry_after, response_failure
+from adjudge.judges.wire.transport import AiohttpTransport, normalize_url
 from adjudge.text import replace_surrogates
 from adjudge.types import finite_number
-from adjudge.wire import JUDGE_KEY_VARIABLE, ErrorInfo, JudgeRequest, JudgeResponse
+from adjudge.wire import (
+    JUDGE_KEY_VARIABLE,
+    BatchResponse,
+    ErrorInfo,
+    GroupRequest,
+    JudgeRequest,
+    JudgeResponse,
+)
 
 _T = TypeVar("_T")
 
 JUDGE_CALL = ChatCall(model="/judge", messages=())
 BATCH_CALL = ChatCall(model="/batch_judge", messages=())
+GROUP_CALL = ChatCall(model="/group_judge", messages=())
 """What an endpoint tells calls apart by; what is asked is in the wire of the exchange."""
 
 
@@ -43,6 +62,8 @@ _encode = msgspec.json.Encoder().encode
 _encode_in_order = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder().decode
 _decode_request = msgspec.json.Decoder(JudgeRequest).decode
+_decode_batch = msgspec.json.Decoder(BatchResponse).decode
+_decode_response = msgspec.json.Decoder(JudgeResponse).decode
 _AS_WRITTEN = {str, int, bool, type(None)}
 
 
@@ -120,12 +141,15 @@ class ServiceWire:
     def request(self, call: ChatCall) -> HttpRequest:
         """The POST; ``GradingFailure(auth)`` when the variable that must hold a key does not."""
         body = b",".join(
-            b'{"request_id":"%b",%b' % (name.encode(), said[1:])
+            b'{"request_id":%b,%b' % (_encode(name), said[1:])
             for name, said in self._bodies.items()
         )
         if call is BATCH_CALL:
             body = b'{"requests":[%b]}' % body
-        return make_post(call.model, body, self._key_env)
+        headers = {"content-type": "application/json", "user-agent": "adjudge"}
+        if key := read_key(self._key_env):
+            headers["authorization"] = f"Bearer {key}"
+        return HttpRequest(path=call.model, headers=headers, body=body)
 
     def reply(self, call: ChatCall, response: HttpResponse) -> ServiceReply:
         """The responses, or the ``GradingFailure`` of the exchange as a whole.
@@ -134,47 +158,46 @@ class ServiceWire:
         """
         if response.cut:
             raise GradingFailure(ErrorKind.CONNECTION, "the response broke off")
-        said = decode_object(response.body)
         if not 200 <= response.status < 300:
-            failure = _read_refusal(call, response, said)
+            failure = _read_refusal(call, response, decode_object(response.body))
             if failure is not None:
                 raise failure
-        found: Any = [said]
-        if call is BATCH_CALL:
-            if said.get("error") is not None:
-                raise to_failure(_to_error_info(said["error"]))
-            found = said.get("responses")
-        elif said.get("request_id") is None:  # there is nothing else that it could be about
-            said["request_id"] = next(iter(self._bodies))
-        if not isinstance(found, list):
-            raise malformed_failure(response, "its body is not what a judge service answers")
-        return ServiceReply(text="", responses=self._match(found))
-
-    def _match(self, found: Sequence[Any]) -> list[JudgeResponse]:
-        """To each request the one response that names it, wherever that is."""
-        named: dict[str, dict[str, Any] | None] = {}
+        try:
+            body, is_one = response.body, call is JUDGE_CALL
+            found = [_decode_response(body)] if is_one else _decode_batch(body).responses
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            found = self._read_loosely(call, response)
+        if call is JUDGE_CALL and found[0].request_id is None:  # what else could it be about?
+            found[0].request_id = next(iter(self._bodies))
+        # To each request the one response that names it, wherever that is.
+        named: dict[str | None, JudgeResponse | None] = {}
         for one in found:
-            if isinstance(one, dict) and isinstance(name := one.get("request_id"), str):
-                named[name] = None if name in named else one
-        return [
-            self._mismatch(len(found)) if (one := named.get(name)) is None else read_response(one)
-            for name in self._bodies
-        ]
-
-    def _mismatch(self, number: int) -> JudgeResponse:
-        problem = "has none, or several, with this request's request_id"
-        message = (
-            f"of {number} responses to {len(self._bodies)} requests the service's reply {problem}"
+            named[one.request_id] = None if one.request_id in named else one
+        problem = (
+            f"of {len(found)} responses to {len(self._bodies)} requests the service's reply has "
+            "none, or several, with this request's request_id"
         )
-        return JudgeResponse(error=ErrorInfo(ErrorKind.SERVER_ERROR, message))
+        lacks = ErrorInfo(ErrorKind.SERVER_ERROR, problem)
+        matched = [named.get(name) or JudgeResponse(error=lacks) for name in self._bodies]
+        for one in matched:
+            one.request_id = None  # the wire's own
+            if one.error is not None:
+                one.score = None
+            elif one.score is None:
+                problem = "the service's response has no number as its score"
+                one.error = ErrorInfo(ErrorKind.SERVER_ERROR, problem)
+        return ServiceReply(text="", responses=matched)
 
-
-def make_post(path: str, body: bytes, key_env: str) -> HttpRequest:
-    """A POST with the key; ``GradingFailure(auth)`` as :func:`read_key`."""
-    headers = {"content-type": "application/json", "user-agent": "adjudge"}
-    if key := read_key(key_env):
-        headers["authorization"] = f"Bearer {key}"
-    return HttpRequest(path=path, headers=headers, body=body)
+    def _read_loosely(self, call: ChatCall, response: HttpResponse) -> list[JudgeResponse]:
+        """The responses of another server, whose additions may have other types."""
+        said = decode_object(response.body)
+        if call is JUDGE_CALL:
+            return [read_response(said)]
+        if said.get("error") is not None:
+            raise to_failure(_to_error_info(said["error"]))
+        if not isinstance(found := said.get("responses"), list):
+            raise malformed_failure(response, "its body is not what a judge service answers")
+        return [read_response(one) if isinstance(one, dict) else JudgeResponse() for one in found]
 
 
 def read_key(name: str) -> str:
@@ -230,21 +253,19 @@ def read_response(item: Mapping[str, Any]) -> JudgeResponse:
     other additions that are not of their type are left out.
     """
     score, error = _number(item.get("score")), item.get("error")
-    metadata = _of_type(item.get("metadata"), dict)
+    name = _of_type(item.get("request_id"), str)
+    response = JudgeResponse(request_id=name, metadata=_of_type(item.get("metadata"), dict))
     if error is not None:
-        return JudgeResponse(metadata=metadata, error=_to_error_info(error))
-    if score is None:
-        message = f"the service's response has no number as its score ({item.get('score')!r:.40})"
-        return JudgeResponse(metadata=metadata, error=ErrorInfo(ErrorKind.SERVER_ERROR, message))
-    details = _of_type(item.get("detailed_scores"), dict)
-    return JudgeResponse(
-        score,
-        None,
-        _of_type(item.get("explanation"), str),
-        details and {name: _number(value) for name, value in details.items()},
-        _number(item.get("confidence")),
-        metadata,
-    )
+        response.error = _to_error_info(error)
+    elif score is None:
+        problem = f"the service's response has no number as its score ({item.get('score')!r:.40})"
+        response.error = ErrorInfo(ErrorKind.SERVER_ERROR, problem)
+    else:
+        details = _of_type(item.get("detailed_scores"), dict)
+        response.score, response.confidence = score, _number(item.get("confidence"))
+        response.explanation = _of_type(item.get("explanation"), str)
+        response.detailed_scores = details and {n: _number(one) for n, one in details.items()}
+    return response
 
 
 def _to_error_info(said: Any) -> ErrorInfo:
@@ -292,6 +313,117 @@ def add_advice(failure: GradingFailure, settings: ClientSettings) -> GradingFail
     advice = "{said}" if own else _ADVICE.get(failure.kind, "{said}")
     said = advice.format(said=failure, tries=facts.get("attempts", 1), s=settings)
     return GradingFailure(failure.kind, said, dict(facts))
+
+
+# ── groups ───────────────────────────────────────────────────────────────────────────────────────
+
+_MAX_PAUSE_S = 30.0
+_rng = random.Random()  # noqa: S311  (spreads retries)
+
+
+class GroupClient:
+    """Sends samples of groups to the judge service at ``url`` and waits for their groups.
+
+    The answer comes when the whole group is there, or the service's ``group_timeout_s`` after its
+    first sample; so give back what generation needs (a slot, a KV cache) before :meth:`judge`, and
+    announce what will never come by :meth:`abort`. A request is sent again while the service cannot
+    be reached, is full or stops: the same ``request_id`` is the same sample there, so nothing is
+    judged twice. ``timeout_s`` is for everything together; keep it above the service's
+    ``group_timeout_s`` (300) and ``deadline_s``. ``run_id`` keeps runs apart that use the same
+    group ids. The key is read from the variable ``api_key_env`` for every request. One object
+    serves any thread and loop.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        run_id: str | None = None,
+        api_key_env: str = JUDGE_KEY_VARIABLE,
+        timeout_s: float = 600.0,
+        transport: Transport | None = None,
+    ) -> None:
+        self.url = normalize_url(url)
+        self.run_id = run_id
+        self.api_key_env = api_key_env
+        self.timeout_s = timeout_s
+        self._transport = transport
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_transport": None}
+
+    async def judge(self, request: GroupRequest) -> JudgeResponse:
+        """The sample's answer: a score, or the error because of which it has none.
+
+        Raises ``GradingFailure`` when there is no answer: ``timeout``, ``connection``,
+        ``rate_limited``, ``server_error``, ``auth``.
+        """
+        if self.run_id is not None:
+            fields = {**(request.metadata or {}), "run_id": self.run_id}
+            request = msgspec.structs.replace(request, metadata=fields)
+        return await run_on_engine(self._ask(request))
+
+    async def abort(self, *, group_id: str, group_size: int, request_id: str) -> None:
+        """Announce that a sample of the group will never be complete; raises as :meth:`judge`."""
+        gone = GroupRequest(
+            "", "", request_id=request_id, group_id=group_id, group_size=group_size, aborted=True
+        )
+        await self.judge(gone)
+
+    async def aclose(self) -> None:
+        """Close the connections; the next request opens new ones."""
+        if self._transport is not None:
+            await run_on_engine(self._transport.aclose())
+
+    async def _ask(self, request: GroupRequest) -> JudgeResponse:
+        prepared = prepare_request(request)
+        if isinstance(prepared, GradingFailure):
+            raise prepared
+        wire = ServiceWire({request.request_id or "": prepared.body}, self.api_key_env)
+        failure = late = GradingFailure(
+            ErrorKind.TIMEOUT,
+            f"no answer from the judge service within {self.timeout_s:g} s: raise timeout_s, "
+            "or lower the service's group_timeout_s",
+        )
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.timeout_s):
+                for sends in itertools.count(1):
+                    try:
+                        self._transport = self._transport or AiohttpTransport()
+                        response = await self._transport.post(self.url, wire.request(GROUP_CALL))
+                        return _read_answer(response, request)
+                    except GradingFailure as error:
+                        if error.kind not in RETRYABLE_KINDS:
+                            raise
+                        failure = error
+                    wait = min(failure.metadata.get("wait") or 0.0, _MAX_PAUSE_S)
+                    await asyncio.sleep(max(wait, full_jitter(sends, _rng)))
+                    failure = late
+        raise failure
+
+
+def _read_answer(response: HttpResponse, request: GroupRequest) -> JudgeResponse:
+    """What the service said about the sample.
+
+    Raises ``GradingFailure``: of a kind that may pass where it said nothing yet.
+    """
+    if response.status in (401, 403):
+        raise GradingFailure(ErrorKind.AUTH, "the judge service refused the key (api_key_env)")
+    if response.status == 404:
+        raise GradingFailure(ErrorKind.UNSUPPORTED, "this judge service has no /group_judge")
+    item = decode_object(response.body)
+    if item and item.get("request_id") in (None, request.request_id):
+        if request.aborted and response.status == 200:
+            return JudgeResponse(request_id=request.request_id)
+        answer, failed = read_response(item), "error" in item
+        settled = "group" in (answer.metadata or {})
+        if failed and (settled or response.status in (400, 413, 422)):
+            return answer
+        if settled and answer.error is None and response.status == 200:
+            return answer
+    kind = ErrorKind.RATE_LIMITED if response.status == 429 else ErrorKind.SERVER_ERROR
+    wait = {"wait": parse_retry_after(response.headers)}
+    raise GradingFailure(kind, f"the judge service answered {response.status}", wait)
 
 
 # ── what trainers hand in ────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
@@ -39,11 +39,13 @@ from adjudge.errors import (
     JudgeUnavailable,
     is_passing,
 )
-from adjudge.graders.answers.grader import AnswerGrader
 from adjudge.graders.base import check_parameter
 from adjudge.graders.llm.multi_judge import reduce_values
 from adjudge.types import Reduce
 from adjudge.wire import JudgeRequest, JudgeResponse
+
+if TYPE_CHECKING:
+    from adjudge.graders.answers.grader import AnswerGrader
 
 
 class JudgeRewardResult(msgspec.Struct):
@@ -253,9 +255,15 @@ class BaseJudgeReward:
         if type(self)._request_judge is BaseJudgeReward._request_judge:  # noqa: SLF001
             outcomes = await self._client.ask([*map(prepare_request, asked)])
         else:
-            # A thread waits for the others: this loop must not, since overrides wait for it.
-            loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1)
-            outcomes = await loop.run_in_executor(thread, self._ask_overrides, asked)
+            loop, threads = (
+                asyncio.get_running_loop(),
+                ThreadPoolExecutor(self.settings.max_concurrent_requests),
+            )
+            try:
+                asking = [loop.run_in_executor(threads, self._ask_override, one) for one in asked]
+                outcomes = [await one for one in asking]
+            finally:  # without waiting: overrides wait for this loop
+                threads.shutdown(wait=False, cancel_futures=True)
         results = [self._result(*one) for one in zip(asked, outcomes, strict=True)]
         if self.settings.fallback_to_rule:
             # Rules may take their time in processes of their own.
@@ -266,17 +274,19 @@ class BaseJudgeReward:
                 self._log_result(result)
         return results
 
-    def _ask_overrides(self, asked: Sequence[RequestOrFailure]) -> list[RequestOutcome]:
-        with ThreadPoolExecutor(self.settings.max_concurrent_requests) as threads:
-            return list(threads.map(self._ask_override, asked))
-
     def _ask_override(self, asked: RequestOrFailure) -> RequestOutcome:
         started = time.monotonic()
         if isinstance(asked, GradingFailure):
             return RequestOutcome(asked)
         answer: JudgeResponse | GradingFailure
         try:
-            answer = response = _read_override(self._request_judge(asked))
+            found: object = self._request_judge(asked)
+            if not isinstance(found, JudgeResponse | Mapping):
+                kind = type(found).__name__
+                raise TypeError(
+                    f"_request_judge must return a JudgeResponse or a mapping like one, got {kind}"
+                )
+            answer = response = read_response(msgspec.to_builtins(found))
             cached = bool((response.metadata or {}).get("cached"))
             if response.error is not None:
                 answer = to_failure(response.error)
@@ -344,18 +354,10 @@ class BaseJudgeReward:
             raise JudgeUnavailable(message, failure.kind)
 
 
-def _read_override(found: Any) -> JudgeResponse:
-    """What an override returned; ``TypeError`` for what is neither a response nor like one."""
-    if not isinstance(found, JudgeResponse | Mapping):
-        kind = type(found).__name__
-        raise TypeError(
-            f"_request_judge must return a JudgeResponse or a mapping like one, got {kind}"
-        )
-    return read_response(msgspec.to_builtins(found))
-
-
 @cache
 def _answer_grader() -> AnswerGrader:
+    from adjudge.graders.answers.grader import AnswerGrader  # noqa: PLC0415  (heavy, and for few)
+
     return AnswerGrader()
 
 

@@ -9,7 +9,7 @@
 """
 
 from adjudge.mock.behaviours import MockSettings
-from adjudge.mock.faults import FAULTS
+from adjudge.mock.responder import FAULTS
 from adjudge.mock.server import Server, serve, start_mock
 
 __all__ = ["FAULTS", "MockSettings", "Server", "serve", "start_mock"]

@@ -48,7 +48,7 @@ class MockSettings(CheckedTable):
 
     ``port``: 0 picks a free one. ``behaviour``: ``fixed scripted rubric criteria length echo``;
     left out, it follows from ``script`` (a JSONL path) or ``keywords``, else it is ``fixed``, with
-    ``reply`` as its text. ``latency``, ``fail``: see :mod:`adjudge.mock.faults`.
+    ``reply`` as its text. ``latency``, ``fail``: see :mod:`adjudge.mock.responder`.
     ``seed``: makes all draws reproducible per request number; left out, one is drawn and reported.
     ``require_key``: the *name* of an environment variable with the key that clients must send.
     """

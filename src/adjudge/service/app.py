@@ -1,6 +1,6 @@
-"""The service as an ASGI application, without a framework: routes that judge, and pages about it.
+"""The service without a framework: routes that judge, and pages about it.
 
-:meth:`Service.answer` is what our own server asks (:mod:`.server`); other servers call the object.
+:meth:`Service.answer` is what the server asks (:mod:`.server`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import msgspec
 
 from adjudge.errors import PASSING_KINDS, ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.endpoint.connections import CallCounter
-from adjudge.service.backend import Backend, BackendErrors, GroupRendezvous, check_response
+from adjudge.service import ServiceSettings
+from adjudge.service.backend import Backend, BackendErrors, GroupRendezvous, check_responses
 from adjudge.service.formats import WireFormat
 from adjudge.service.metrics import RouteMetrics, ServiceMetrics
 from adjudge.service.queue import BackendQueue
@@ -37,7 +38,6 @@ from adjudge.service.requests import (
     invalid_request,
     refusal_from_error,
 )
-from adjudge.service.settings import ServiceSettings
 from adjudge.wire import (
     MAX_BATCH,
     BatchRequest,
@@ -48,7 +48,6 @@ from adjudge.wire import (
     JudgeResponse,
 )
 
-AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]
 _MAX_RUN_ID = 256
 _DRAIN_POLL_S = 0.05
 _client: ContextVar[str] = ContextVar("client", default="")
@@ -98,7 +97,7 @@ class Service:
         self._rendezvous = rendezvous or GroupRendezvous()
         self.metrics = ServiceMetrics()
         self.calls = CallCounter()
-        self._batcher = BackendQueue(backend, settings, self.metrics.batches.add)
+        self._batcher = BackendQueue(backend, settings, self.metrics.batches.observe)
         self.metrics.watch(self._batcher)
         self._errors = BackendErrors()
         self._one = StrictReader(_StrictRequest, JudgeRequest)
@@ -120,7 +119,7 @@ class Service:
                     f"formats: path: the service has another route at {path!r}. Give the format a "
                     "path of its own."
                 )
-            self._routes[path] = answer, self.metrics.route(path)
+            self._routes[path] = answer, RouteMetrics(self.metrics, path)
 
     @property
     def routes(self) -> list[str]:
@@ -183,79 +182,76 @@ class Service:
         joining = [asyncio.ensure_future(self._rendezvous.join(one)) for one in requests]
         return [await one for one in joining]
 
-    async def __call__(self, scope: dict[str, Any], receive: AsgiReceive, send: AsgiSend) -> None:
-        """Answer one request, by the ASGI protocol."""
-        if scope["type"] != "http":
-            raise NotImplementedError(scope["type"])
-        status, head, body = await self.answer(scope, receive)
-        lines = [line.partition(b": ")[::2] for line in head.split(b"\r\n")[:-1]]
-        headers = [*lines, (b"content-length", b"%d" % len(body))]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
     async def answer(
         self, scope: dict[str, Any], receive: AsgiReceive, body: bytes | None = None
     ) -> Reply:
-        """The answer to a request; ``body``: what it is, where all of it is here."""
+        """The answer to a request; ``body``: what it is, where all of it is here.
+
+        Never a status of 500, whatever a format or a rendezvous raises.
+        """
         route = self._routes.get(scope["path"])
         if route is None:
             return self._page(scope)
         judge, metrics = route
-        began = time.perf_counter()
-        outcome = "disconnected"
+        began, size, outcome = time.perf_counter(), 0, "disconnected"
         self.inflight += 1
         try:
-            reply = await self._reply(judge, scope, receive, body)
-            outcome = _request_outcome(reply[0], self.phase)
-            return reply
-        finally:
-            self.inflight -= 1
-            metrics.count(outcome, time.perf_counter() - began)
-
-    async def _reply(
-        self, judge: _Answer, scope: dict[str, Any], receive: AsgiReceive, body: bytes | None
-    ) -> Reply:
-        """The answer, or the refusal, to one request."""
-        size = 0
-        try:
-            headers = scope["headers"]
             if scope["method"] != "POST":
-                return _refusal(405, ErrorKind.UNSUPPORTED, "this route takes POST")
-            client = self.auth.check(headers)
+                raise RequestRefused(405, ErrorKind.UNSUPPORTED, "this route takes POST")  # noqa: TRY301
+            client = self.auth.check(scope["headers"])
             if client in self._clients:  # who shows the shared key is told apart by run
                 _client.set(client)
             self.check_open()
             if body is None:
-                body = await self._bodies.read(headers, receive)
+                body = await self._bodies.read(scope["headers"], receive)
                 size = len(body)
             else:
                 size = len(body)
                 self._bodies.hold(size, size)
-            if 10 * len(body) > self._max_values:
-                await check_value_count(body, self._max_values)
-            return await judge(body)
-        except RequestRefused as refused:
-            return _refusal(refused.status, refused.kind, str(refused), refused.retry_after)
-        except GradingFailure as failure:
-            return _failure_reply(failure)
-        except Exception as error:  # noqa: BLE001  a format's or rendezvous' fault; never a 500
-            return self._bug(error)
+            check_value_count(body, self._max_values)
+            reply = await judge(body)
+            outcome = _request_outcome(reply[0], self.phase)
+        except Exception as error:  # noqa: BLE001
+            reply = self._failure_reply(error)
+            outcome = _request_outcome(reply[0], self.phase)
         finally:
             self._bodies.held -= size
+            self.inflight -= 1
+            metrics.count(outcome, time.perf_counter() - began)
+        return reply
 
     def _page(self, scope: dict[str, Any]) -> Reply:
         """One of the pages that judge nothing."""
-        if (page := _PAGES.get(scope["path"])) is None:
-            return _refusal(404, ErrorKind.UNSUPPORTED, "Not Found")
-        if scope["method"] not in ("GET", "HEAD"):
-            return _refusal(405, ErrorKind.UNSUPPORTED, "Method Not Allowed", allow=b"GET, HEAD")
-        make, needs_key, head = page
         try:
+            if (page := _PAGES.get(scope["path"])) is None:
+                raise RequestRefused(404, ErrorKind.UNSUPPORTED, "Not Found")  # noqa: TRY301
+            if scope["method"] not in ("GET", "HEAD"):
+                raise RequestRefused(405, ErrorKind.UNSUPPORTED, "Method Not Allowed")  # noqa: TRY301
+            make, needs_key, head = page
             if needs_key:
                 self.auth.check(scope["headers"])
             return 200, head, make(self)
         except RequestRefused as refused:
-            return _refusal(refused.status, refused.kind, str(refused), refused.retry_after)
+            return self._failure_reply(refused, allow=b"GET, HEAD")
+
+    def _failure_reply(self, error: Exception, allow: bytes = b"POST") -> Reply:
+        """What is raised for the client to know, as its status; any other exception is a bug."""
+        wait: float | None = None
+        if isinstance(error, RequestRefused):
+            status, wait = error.status, error.retry_after
+        elif not isinstance(error, GradingFailure):
+            return self._bug(error)
+        elif error.kind is ErrorKind.RATE_LIMITED:
+            status, wait = 429, getattr(error, "retry_after", 1)
+        else:
+            status = 422 if error.kind in _REQUEST_FAULTS else 503
+            wait = 1 if status == 503 and error.kind in PASSING_KINDS else None
+        head = JSON_HEAD
+        if wait is not None:
+            head += b"retry-after: %d\r\n" % math.ceil(wait)
+        if status == 405:
+            head += b"allow: %b\r\n" % allow
+        return status, head, error_body(error.kind, str(error))
 
     def _bug(self, problem: BaseException | str) -> Reply:
         return 503, JSON_HEAD, _encode(self._errors.report(problem))
@@ -301,7 +297,7 @@ class Service:
         response = await self._rendezvous.join(request)
         latency = round(time.perf_counter() - began, 6)
         facts = {"latency": latency, "model_version": self.backend.version}
-        response = check_response(response, request, facts)
+        [response] = check_responses([response], [request], facts)
         response.warnings = self._group.warnings(keys)
         if request.aborted:
             return 200, JSON_HEAD, _encode(response)
@@ -390,39 +386,10 @@ def _run_of(requests: Sequence[JudgeRequest]) -> str:
     return run[:_MAX_RUN_ID] if isinstance(run, str) else ""
 
 
-def _refusal(
-    status: int,
-    kind: ErrorKind,
-    message: str,
-    retry_after: float | None = None,
-    allow: bytes = b"POST",
-) -> Reply:
-    head = JSON_HEAD
-    if retry_after is not None:
-        head += b"retry-after: %d\r\n" % math.ceil(retry_after)
-    if status == 405:
-        head += b"allow: %b\r\n" % allow
-    return status, head, error_body(kind, message)
-
-
-def _failure_reply(failure: GradingFailure) -> Reply:
-    kind, wait = failure.kind, None
-    status = 422 if kind in _REQUEST_FAULTS else 503
-    if kind is ErrorKind.RATE_LIMITED:
-        status, wait = 429, getattr(failure, "retry_after", 1)
-    elif status == 503 and kind in PASSING_KINDS:
-        wait = 1
-    return _refusal(status, kind, str(failure), wait)
-
-
 def _request_outcome(status: int, phase: ServicePhase) -> str:
-    if status == 200:
-        return "answered"
-    if status == 429:
-        return "queue_full"
     if status == 503:
         return "failed" if phase is ServicePhase.READY else "unavailable"
-    return "refused"
+    return {200: "answered", 429: "queue_full"}.get(status, "refused")
 
 
 def _health(service: Service) -> bytes:

@@ -20,6 +20,7 @@ import msgspec
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.text import replace_surrogates
+from adjudge.types import finite_number
 from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 
 _log = logging.getLogger("adjudge.service")
@@ -120,54 +121,56 @@ class Backend(ABC):
         """Let go of models, connections, threads."""
 
 
-def find_shape_problem(responses: Any, asked: int) -> str | None:
+def find_shape_problem(responses: object, asked: int) -> str | None:
     """Why this cannot be the answer to ``asked`` requests; ``None`` when it can."""
     if not isinstance(responses, list | tuple):
         return f"the backend returned {type(responses).__name__}, not a list of responses"
     if len(responses) != asked:
         return f"the backend returned {len(responses)} responses to {asked} requests"
-    for one in responses:
-        if not isinstance(one, JudgeResponse):
-            return f"the backend returned {type(one).__name__} instead of a JudgeResponse"
+    for kind in set(map(type, responses)):
+        if not issubclass(kind, JudgeResponse):
+            return f"the backend returned {kind.__name__} instead of a JudgeResponse"
     return None
 
 
-def check_response(
-    response: JudgeResponse, request: JudgeRequest, facts: dict[str, Any]
-) -> JudgeResponse:
-    """The response as it goes out: with the request's id and ``facts`` in its metadata.
+def check_responses(
+    responses: Sequence[JudgeResponse], requests: Sequence[JudgeRequest], facts: dict[str, Any]
+) -> list[JudgeResponse]:
+    """The responses as they go out: with the requests' ids and ``facts`` in their metadata.
 
-    Always a new object, since a backend may give the same one twice. A response with an error has
+    Always new objects, since a backend may give the same one twice. A response with an error has
     no score; one without either, with a score that is no finite number, or with metadata that is no
     dict gets an error.
     """
-    checked: JudgeResponse = response.__copy__()  # type: ignore[attr-defined]  # each struct has it
-    checked.request_id = request.request_id
-    metadata, score = response.metadata, response.score
-    if metadata is None:
-        checked.metadata = facts
-    elif isinstance(metadata, dict):
-        checked.metadata = {**metadata, **facts}
-    else:
-        problem = f"the metadata is no dict but {type(metadata).__name__}"
-        checked.metadata, checked.error = facts, ErrorInfo(ErrorKind.BUG, problem)
-    if checked.error is None and (type(score) is not float or not math.isfinite(score)):
-        checked.score, checked.error = _check_score(score)
-    if checked.error is not None:
-        checked.score = checked.reward_components = None
-    return checked
+    found: list[JudgeResponse] = []
+    for response, request in zip(responses, requests, strict=True):
+        checked: JudgeResponse = response.__copy__()  # type: ignore[attr-defined]  # structs have it
+        found.append(checked)
+        checked.request_id = request.request_id
+        metadata, score = response.metadata, response.score
+        if metadata is None:
+            checked.metadata = facts
+        elif isinstance(metadata, dict):
+            checked.metadata = {**metadata, **facts}
+        else:
+            problem = f"the metadata is no dict but {type(metadata).__name__}"
+            checked.metadata, checked.error = facts, ErrorInfo(ErrorKind.BUG, problem)
+        if checked.error is None:
+            if score.__class__ is float and -math.inf < score < math.inf:
+                continue
+            checked.score, checked.error = _check_score(score)
+        if checked.error is not None:
+            checked.score = checked.reward_components = None
+    return found
 
 
-def _check_score(score: Any) -> tuple[float | None, ErrorInfo | None]:
+def _check_score(score: object) -> tuple[float | None, ErrorInfo | None]:
+    """A score of another type than most as a finite number, or why it is none."""
     if score is None:
         return None, ErrorInfo(ErrorKind.BUG, "the backend gave neither a score nor an error")
     if isinstance(score, bool) or not isinstance(score, int | float):
         return None, ErrorInfo(ErrorKind.BUG, f"the score is no number but {type(score).__name__}")
-    try:
-        number = float(score)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
+    if (number := finite_number(score)) is None:
         return None, ErrorInfo(ErrorKind.OUT_OF_RANGE, "the score is not a finite number")
     return number, None
 

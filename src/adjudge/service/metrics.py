@@ -15,23 +15,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    SummaryMetricFamily,
-)
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from adjudge.judges.endpoint.connections import Connection, open_connections
 from adjudge.service.queue import BackendQueue, FairQueue
@@ -59,37 +51,17 @@ _UPSTREAM_COUNTERS = {
 }
 
 
-class BucketCounts:
-    """How many values fell under each of some bounds."""
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    def add(self, value: float) -> None:
-        """One more."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self.sum += value
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """Counts up to each bound, as Prometheus wants them."""
-        names = [*map(floatToGoString, self._bounds), "+Inf"]
-        return list(zip(names, accumulate(self._counts), strict=True))
-
-
 class RouteMetrics:
-    """The counters of one route; plain numbers, since only the event loop touches them."""
+    """The counters of the route at ``path``."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.outcomes = dict.fromkeys(REQUEST_OUTCOMES, 0)
-        self.seconds = BucketCounts(_SECONDS_BUCKETS)
+    def __init__(self, metrics: ServiceMetrics, path: str) -> None:
+        self._outcomes = {one: metrics.requests.labels(path, one) for one in REQUEST_OUTCOMES}
+        self._seconds = metrics.seconds.labels(path)
 
     def count(self, outcome: str, seconds: float) -> None:
         """One request ended so, after so long."""
-        self.outcomes[outcome] += 1
-        self.seconds.add(seconds)
+        self._outcomes[outcome].inc()
+        self._seconds.observe(seconds)
 
 
 class ServiceMetrics(Collector):
@@ -98,25 +70,40 @@ class ServiceMetrics(Collector):
     _queue: BackendQueue
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.routes: list[RouteMetrics] = []
-        self.failures: dict[str, int] = {}
-        self.batches = BucketCounts(_SIZE_BUCKETS)
-        ProcessCollector(registry=self.registry)
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "judge_requests",
+            f"HTTP requests; outcomes: {', '.join(REQUEST_OUTCOMES)}",
+            ("route", "outcome"),
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "judge_request_duration_seconds",
+            "seconds from a request's arrival to its answer",
+            ("route",),
+            registry=registry,
+            buckets=_SECONDS_BUCKETS,
+        )
+        self.failures = Counter(
+            "judge_failures", "judgements that ended without a score", ("kind",), registry=registry
+        )
+        self.batches = Histogram(
+            "judge_batch_size",
+            "judgements that were begun at once, those of groups left out",
+            registry=registry,
+            buckets=_SIZE_BUCKETS,
+        )
+        ProcessCollector(registry=registry)
 
     def watch(self, queue: BackendQueue) -> None:
         """Where to read what holds at the moment."""
         self._queue = queue
         self.registry.register(self)
 
-    def route(self, path: str) -> RouteMetrics:
-        """The counters of a route."""
-        self.routes.append(RouteMetrics(path))
-        return self.routes[-1]
-
     def failed(self, kind: str) -> None:
         """One judgement ended without a score."""
-        self.failures[kind] = self.failures.get(kind, 0) + 1
+        self.failures.labels(kind).inc()
 
     def text(self) -> bytes:
         """All numbers, as Prometheus reads them; on the service's event loop."""
@@ -128,38 +115,10 @@ class ServiceMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """What holds now."""
-        yield from self._counted()
         yield GaugeMetricFamily("judge_inflight", "judgements under way now", self._queue.judging)
         yield GaugeMetricFamily("judge_queue_size", "judgements that wait now", self._queue.waiting)
         yield from _collect_shares(self._queue.queue)
         yield from _collect_upstream(open_connections())
-
-    def _counted(self) -> Iterator[Metric]:
-        requests = CounterMetricFamily(
-            "judge_requests",
-            f"HTTP requests; outcomes: {', '.join(REQUEST_OUTCOMES)}",
-            labels=("route", "outcome"),
-        )
-        seconds = HistogramMetricFamily(
-            "judge_request_duration_seconds",
-            "seconds from a request's arrival to its answer",
-            labels=("route",),
-        )
-        for route in self.routes:
-            for outcome, count in route.outcomes.items():
-                requests.add_metric((route.path, outcome), count)
-            seconds.add_metric((route.path,), route.seconds.buckets(), route.seconds.sum)
-        failures = CounterMetricFamily(
-            "judge_failures", "judgements that ended without a score", labels=("kind",)
-        )
-        for kind, count in self.failures.items():
-            failures.add_metric((kind,), count)
-        batches = self.batches
-        sizes = HistogramMetricFamily(
-            "judge_batch_size", "judgements that were begun at once, those of groups left out"
-        )
-        sizes.add_metric((), batches.buckets(), batches.sum)
-        yield from (requests, seconds, failures, sizes)
 
 
 def _collect_shares(queue: FairQueue[Any]) -> Iterator[Metric]:

@@ -24,8 +24,8 @@ from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.service.backend import Backend, BackendErrors, check_response, find_shape_problem
-from adjudge.service.settings import ServiceSettings
+from adjudge.service import ServiceSettings
+from adjudge.service.backend import Backend, BackendErrors, check_responses, find_shape_problem
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 _T = TypeVar("_T")
@@ -180,6 +180,8 @@ class FairSlots:
 
 _TIMER_RESOLUTION_S = 1e-6
 """Seconds too short for a timer."""
+_LANE_TURN_S = 0.001
+"""Seconds of judging without a pause, where the backend itself makes none."""
 
 
 class QueueFull(GradingFailure):
@@ -201,16 +203,14 @@ class _Arrival:
     share: Share[_Arrival]
     done: asyncio.Future[list[JudgeResponse]]
     queued_at: float
-    answers: list[JudgeResponse | None]
+    answers: list[JudgeResponse]
     unanswered: int
     taken: int = 0
     arrived: float = field(default_factory=time.perf_counter)
 
-    def finish(self) -> None:
-        """All are answered: let the caller have them."""
-        self.done.set_result([one for one in self.answers if one is not None])
 
-
+_UNANSWERED = JudgeResponse()
+"""In the place of an answer that is not there yet."""
 _Part = tuple[_Arrival, int, int]
 """Requests of one arrival: from the first place to before the second."""
 
@@ -259,9 +259,10 @@ class BackendQueue:
         """Requests in the backend's hands that somebody still waits for."""
         parts = [part for lane in self._lanes.values() for part in lane]
         return sum(
-            arrival.answers[start:stop].count(None)
+            answer is _UNANSWERED
             for arrival, start, stop in parts
             if not arrival.done.done()
+            for answer in arrival.answers[start:stop]
         )
 
     async def score(
@@ -285,15 +286,16 @@ class BackendQueue:
         now, count = self._loop.time(), len(requests)
         if not self._arrivals:
             self._busy_since, self._answered = now, 0
-        done = self._loop.create_future()
-        arrival = _Arrival(requests, share, done, now, [None] * count, count)
+        done: asyncio.Future[list[JudgeResponse]] = self._loop.create_future()
+        arrival = _Arrival(requests, share, done, now, [_UNANSWERED] * count, count)
         self._arrivals[arrival] = None
         self.queue.add(share, arrival, count)
         if self._alarm is None:
             self._alarm = self._loop.call_later(self._settings.deadline_s, self._check_deadlines)
-        self._pump()
+        if self._timer is None or self.queue.waiting >= self._size:
+            self._pump()
         try:
-            return await arrival.done
+            return await done
         finally:
             del self._arrivals[arrival]
             if arrival.unanswered:
@@ -309,9 +311,7 @@ class BackendQueue:
     def stop(self) -> None:
         """Answer all that still wait with the error ``cancelled``, and end what runs."""
         for arrival in list(self._arrivals):
-            self._fail_arrival(
-                arrival, ErrorKind.CANCELLED, "the service stopped before it was judged"
-            )
+            self._fail(arrival, ErrorKind.CANCELLED, "the service stopped before it was judged")
 
     def _check_deadlines(self) -> None:
         """Give up what is due; one timer does for all, since all may take equally long."""
@@ -324,7 +324,7 @@ class BackendQueue:
                 self._alarm = self._loop.call_later(left, self._check_deadlines)
                 return
             message = f"not answered within deadline_s = {seconds:g} s"
-            self._fail_arrival(arrival, ErrorKind.TIMEOUT, message)
+            self._fail(arrival, ErrorKind.TIMEOUT, message)
 
     def _pump(self) -> None:
         """Give the backend what it takes now."""
@@ -341,6 +341,7 @@ class BackendQueue:
     async def _work(self, parts: list[_Part]) -> None:
         """Judge ``parts``, then what is due next; one task, as long as there is more."""
         task: Any = asyncio.current_task()
+        began = time.perf_counter()
         while parts:
             await self._judge(parts)
             # The backend may have swallowed a cancellation; it must not hit the next batch.
@@ -348,7 +349,9 @@ class BackendQueue:
                 return
             if parts := self._next_parts():
                 self._lanes[task] = parts
-                await asyncio.sleep(0)  # the rest of the loop has its turn
+                if time.perf_counter() - began > _LANE_TURN_S:
+                    await asyncio.sleep(0)  # the rest of the loop has its turn
+                    began = time.perf_counter()
 
     def _next_parts(self) -> list[_Part]:
         """The next batch, by turns of the clients; none while it should wait for more."""
@@ -381,9 +384,10 @@ class BackendQueue:
 
     async def _judge(self, parts: list[_Part]) -> None:
         """Answer ``parts``; when the backend breaks on them, find out on which request."""
-        requests = [
-            request for arrival, start, stop in parts for request in arrival.requests[start:stop]
-        ]
+        [(arrival, start, stop), *others] = parts
+        requests = [*arrival.requests[start:stop]]
+        for arrival, start, stop in others:
+            requests += arrival.requests[start:stop]
         self._observe(len(requests))
         problem: BaseException | str | None
         responses: list[JudgeResponse] = []
@@ -405,50 +409,44 @@ class BackendQueue:
         elif len(requests) == 1:
             self._deliver(parts, [self._errors.report(problem)])
         else:
-            await self._halve(parts, len(requests) // 2)
-
-    async def _halve(self, parts: list[_Part], middle: int) -> None:
-        single = [(arrival, at, at + 1) for arrival, *ends in parts for at in range(*ends)]
-        for half in (single[:middle], single[middle:]):
-            wanted = [part for part in half if not part[0].done.done()]
-            if wanted:
-                await self._judge(wanted)
+            single = [(arrival, at, at + 1) for arrival, *ends in parts for at in range(*ends)]
+            middle = len(requests) // 2
+            for half in (single[:middle], single[middle:]):
+                if wanted := [part for part in half if not part[0].done.done()]:
+                    await self._judge(wanted)
 
     def _deliver(self, parts: list[_Part], responses: Sequence[JudgeResponse]) -> None:
         """Hand out answers to those that still wait for them."""
-        now, version = time.perf_counter(), self._backend.version
-        settled = end = 0
+        end = 0
         for arrival, start, stop in parts:
             begin, end = end, end + stop - start
             if arrival.done.done():
                 continue
-            # Those that came together share their facts.
-            facts = {"latency": round(now - arrival.arrived, 6), "model_version": version}
-            arrival.answers[start:stop] = [
-                check_response(response, request, facts)
-                for response, request in zip(
-                    responses[begin:end], arrival.requests[start:stop], strict=True
-                )
-            ]
-            settled += stop - start
+            arrival.answers[start:stop] = check_responses(
+                responses[begin:end], arrival.requests[start:stop], self._facts(arrival)
+            )
+            self._answered += stop - start
             arrival.unanswered -= stop - start
             if not arrival.unanswered:
-                arrival.finish()
-        self._answered += settled
+                arrival.done.set_result(arrival.answers)
 
-    def _fail_arrival(self, arrival: _Arrival, kind: ErrorKind, message: str) -> None:
+    def _facts(self, arrival: _Arrival) -> dict[str, Any]:
+        """What is the same of all that came together and were judged together."""
+        latency = round(time.perf_counter() - arrival.arrived, 6)
+        return {"latency": latency, "model_version": self._backend.version}
+
+    def _fail(self, arrival: _Arrival, kind: ErrorKind, message: str) -> None:
         """Answer what is not answered yet with an error."""
         if arrival.done.done():
             return
-        latency = round(time.perf_counter() - arrival.arrived, 6)
-        facts = {"latency": latency, "model_version": self._backend.version}
-        failed = JudgeResponse(error=ErrorInfo(kind, message))
+        facts, failed = self._facts(arrival), JudgeResponse(error=ErrorInfo(kind, message))
+        said = check_responses([failed] * len(arrival.requests), arrival.requests, facts)
         arrival.answers = [
-            check_response(failed, request, facts) if answer is None else answer
-            for request, answer in zip(arrival.requests, arrival.answers, strict=True)
+            error if answer is _UNANSWERED else answer
+            for error, answer in zip(said, arrival.answers, strict=True)
         ]
         arrival.unanswered = 0
-        arrival.finish()
+        arrival.done.set_result(arrival.answers)
         self._take_back(arrival)
 
     def _take_back(self, arrival: _Arrival) -> None:

@@ -23,6 +23,7 @@ import msgspec
 from adjudge.engine.loop import run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.installation import install_command
+from adjudge.service import DRAIN_S, ServiceSettings
 from adjudge.service.backend import (
     Backend,
     Damping,
@@ -31,7 +32,6 @@ from adjudge.service.backend import (
 )
 from adjudge.service.queue import BackendQueue, QueueFull
 from adjudge.service.rendezvous import make_rendezvous
-from adjudge.service.settings import ServiceSettings
 from adjudge.service.user_backend import load_backend
 from adjudge.text import encode_exactly
 from adjudge.wire import GroupRequest, JudgeRequest, JudgeResponse
@@ -143,10 +143,11 @@ def compute_route_key(request: JudgeRequest) -> str:
     return blake2b(encode_exactly(request.prompt or ""), digest_size=8).hexdigest()
 
 
-class RayBackend(Backend):
+class RayBackend(Backend, GroupRendezvous):
     """A backend whose judging replicas do.
 
-    Is its own rendezvous: the samples of a group meet in the replica that their key leads to.
+    Is its own rendezvous: the samples of a group meet in the replica that their key leads to, and
+    a group whose replica dies meets again in another.
     ``arguments`` and ``damping`` are :func:`~adjudge.service.user_backend.load_backend`'s.
     """
 
@@ -162,11 +163,10 @@ class RayBackend(Backend):
         damping: Damping | None = None,
     ) -> None:
         self.name = self.version = "unknown"
-        self.rendezvous = _RayRendezvous(self)
+        self.rendezvous = self
         self._replicas = replicas
         self._app = f"adjudge-{os.getpid()}"
         self._replica_arguments = (str(Path.cwd()), target, settings, arguments, damping)
-        self._drain_s = settings.drain_s
         self._connected = False
         self._handle: Any = None
 
@@ -186,9 +186,9 @@ class RayBackend(Backend):
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         """One response per request; raises what a replica refused."""
         # One at a time (``one_by_one``), and many calls of this at once.
-        return [await self.ask(request) for request in requests]
+        return [await self.join(request) for request in requests]
 
-    async def ask(self, request: JudgeRequest) -> JudgeResponse:
+    async def join(self, request: JudgeRequest) -> JudgeResponse:
         """A replica's answer; where it died, another's."""
         from ray.exceptions import RayError  # noqa: PLC0415  (heavy)
         from ray.serve.exceptions import RayServeException  # noqa: PLC0415
@@ -216,6 +216,7 @@ class RayBackend(Backend):
     async def aclose(self) -> None:
         """Stop the replicas, and leave the cluster."""
         if self._connected:
+            self._connected = False
             await asyncio.to_thread(self._shut_down)
 
     def _deploy(self) -> Any:
@@ -230,7 +231,7 @@ class RayBackend(Backend):
             max_ongoing_requests=_UNBOUNDED,
             ray_actor_options={"num_cpus": 1, "num_gpus": self._replicas.gpus},
             request_router_config=RequestRouterConfig(request_router_class=AffinityRouter),
-            graceful_shutdown_timeout_s=self._drain_s,
+            graceful_shutdown_timeout_s=DRAIN_S,
             graceful_shutdown_wait_loop_s=0.5,
             health_check_period_s=2.0,
         )
@@ -264,17 +265,6 @@ class RayBackend(Backend):
         if not serve.status().applications:
             serve.shutdown()
         ray.shutdown()
-
-
-class _RayRendezvous(GroupRendezvous):
-    """The rendezvous of a :class:`RayBackend`, which the replicas keep."""
-
-    def __init__(self, backend: RayBackend) -> None:
-        self._backend = backend
-
-    async def join(self, request: GroupRequest) -> JudgeResponse:
-        """The answer to one sample; a group whose replica dies meets again in another."""
-        return await self._backend.ask(request)
 
 
 def _failure_reason(status: Any) -> str:

@@ -17,9 +17,9 @@ import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rewards.function import SpecRewardFunction
+from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend, GroupRendezvous, failure_response
 from adjudge.service.queue import FairSlots, QueueFull
-from adjudge.service.settings import ServiceSettings
 from adjudge.service.spec_backend import GroupJudge, request_to_sample, result_to_response
 from adjudge.types import GradedSample, Sample
 from adjudge.wire import GroupRequest, JudgeResponse
@@ -93,8 +93,8 @@ class _GroupSample:
 class _Group:
     """A group; ``closed``: it waits for nobody any more. ``counts`` are there once it is settled.
 
-    ``awaited``: with how many samples it closes. ``failed``: those that it had when it was settled
-    before, and that may come again.
+    ``awaited``: with how many samples it closes. ``stale``: the names of those that failed when it
+    was settled before, and that may come again; until then their failures hold.
     """
 
     key: _GroupKey
@@ -102,7 +102,7 @@ class _Group:
     settled: asyncio.Future[None]
     awaited: int
     samples: dict[str, _GroupSample] = field(default_factory=dict)
-    failed: dict[str, _GroupSample] = field(default_factory=dict)
+    stale: set[str] = field(default_factory=set)
     timer: asyncio.TimerHandle | None = None
     closed: bool = False
     counts: dict[str, int] = field(default_factory=dict)
@@ -166,7 +166,7 @@ class Rendezvous(GroupRendezvous):
         # Shielded: whoever goes away leaves the sample, and finds it judged on coming back.
         is_late = found.closed
         await asyncio.shield(found.settled)
-        member = found.samples[_request_id(request)]
+        member = found.samples[request.request_id or ""]
         is_new = member.digest != _request_digest(request)[0]
         if is_late and is_new and found.key in self._settled:  # it came while the old was judged
             return await self.join(request)
@@ -198,59 +198,55 @@ class Rendezvous(GroupRendezvous):
         """The group that the request sits in now, or its answer if it has been settled."""
         key, name = _check_ids(request)
         said, size = _request_digest(request)
-        settled = self._settled.get(key)
-        if settled is not None and not self._open_again(key, settled, request, said, size):
+        group, settled = self._open.get(key), self._settled.get(key)
+        if settled is not None and not self._is_judged_anew(settled, request, said):
             return _finished_answer(settled, request, said)
-        group = self._open.get(key)
-        if group is None or name not in group.samples:
-            self._check_room(size)
-        if group is None:
-            group = self._open_group(key, request.group_size)
-        elif group.size != request.group_size:
+        if group is not None and group.size != request.group_size:
             raise _size_error(request.group_size, group.size)
-        member = group.samples.get(name)
+        member = None if group is None or name in group.stale else group.samples.get(name)
         if member is None:
+            self._check_room(size)
+            if group is None:
+                group = self._open_group(key, request.group_size)
+                if settled is not None:
+                    group.awaited, group.samples = len(settled.samples), {**settled.samples}
+                    group.stale = {n for n, one in group.samples.items() if one.may_pass} | {name}
+                    del self._settled[key]
             self._add_sample(group, name, _GroupSample(request, said, size))
-        elif request.aborted:
-            if not group.closed:
-                _abort_sample(member)
-        elif request.replays and member.digest != said and not group.closed:
-            _abort_sample(member)
-            self._forget_text(member)
-            del group.samples[name]
-            self._add_sample(group, name, _GroupSample(request, said, size))
+            return group
+        assert group is not None  # noqa: S101  (it has the member)
+        is_new = request.replays and member.digest != said
+        if group.closed:
+            if not request.replays and not request.aborted:
+                _check_same_sample(member, said)
+        elif request.aborted or is_new:
+            if member.judging is not None:
+                member.judging.cancel()
+            member.sample = member.judging = member.judged = None
+            if is_new and not request.aborted:
+                self._forget_text(member)
+                del group.samples[name]
+                self._add_sample(group, name, _GroupSample(request, said, size))
         elif not request.replays:
             _check_same_sample(member, said)
         return group
 
-    def _open_again(
-        self,
-        key: _GroupKey,
-        settled: _Group,
-        request: GroupRequest,
-        said: bytes,
-        size: int,
-    ) -> bool:
-        """Open a settled group for a sample that is to be judged anew; whether there is a reason.
+    def _is_judged_anew(self, settled: _Group, request: GroupRequest, said: bytes) -> bool:
+        """Whether a settled group opens again for a sample, since there is a reason.
 
         What is known of the others counts as it is. Those that may pass too are waited for.
         """
-        name = _request_id(request)
+        name = request.request_id or ""
         earlier = settled.samples.get(name)
         if earlier is None or request.aborted or settled.size != request.group_size:
             return False
-        is_new, compares = earlier.digest != said, self._judging.compares_samples
-        if not (request.replays if is_new else earlier.may_pass):
+        if earlier.digest == said:
+            return earlier.may_pass
+        if not request.replays:
             return False
-        kept = {n: one for n, one in settled.samples.items() if n != name and not one.may_pass}
-        if is_new and compares and any(one.judged is not None for one in kept.values()):
-            return False  # it would have to be compared with texts that are gone
-        self._check_room(size)
-        group = self._open_group(key, settled.size)
-        group.awaited, group.samples = len(settled.samples), kept
-        group.failed = {n: one for n, one in settled.samples.items() if n not in kept}
-        del self._settled[key]
-        return True
+        # It would have to be compared with texts that are gone.
+        kept = (one for n, one in settled.samples.items() if n != name and not one.may_pass)
+        return not (self._judging.compares_samples and any(one.judged for one in kept))
 
     def _open_group(self, key: _GroupKey, size: int) -> _Group:
         most, waiting = self._settings.queue_size, _count_samples(self._open)
@@ -278,20 +274,21 @@ class Rendezvous(GroupRendezvous):
 
     def _add_sample(self, group: _Group, name: str, member: _GroupSample) -> None:
         """A new sample of an open group, judged from now on."""
-        if len(group.samples) >= group.size:
+        before = group.samples.get(name)
+        if before is None and len(group.samples) >= group.size:
             raise _full_error(group.size)
         if group.closed:
             raise _closed_error()
         request = member.request
         group.samples[name] = member
-        before = group.failed.get(name)
+        group.stale.discard(name)
         if before is not None and before.judged is not None and before.digest == member.digest:
             member.compared = self._judging.comparison(before.judged)
         self._held_bytes += member.size
         if not request.aborted:
             member.sample = request_to_sample(request)
             member.judging = self._task(self._judge_sample(member, member.sample, group.key))
-        if len(group.samples) >= group.awaited:
+        if not group.stale and len(group.samples) >= group.awaited:
             self._close(group)
 
     async def _judge_sample(
@@ -330,11 +327,7 @@ class Rendezvous(GroupRendezvous):
 
     async def _judge_group(self, group: _Group) -> None:
         counts = group.counts = group.count()
-        # Of those that failed before and did not come again their failures hold: else one missing
-        # reward would not drop its group any more.
-        known = {name: one for name, one in group.failed.items() if one.judged is not None}
-        members = sorted({**known, **group.samples}.items())
-        there = [member for _, member in members if member.takes_part]
+        there = [member for _, member in sorted(group.samples.items()) if member.takes_part]
         judged = [await _find_judged(member) for member in there]
         samples = [None if member.judged else member.sample for member in there]
         everything, rewards = await self._judging.judge_group(judged, samples)
@@ -357,7 +350,6 @@ class Rendezvous(GroupRendezvous):
                 error.passing or (dropped_may_pass and error.kind is ErrorKind.QUORUM)
             )
         self._drop(group)
-        group.samples = {**group.failed, **group.samples}  # who has not come may still come
         self._remember(group)
 
     def _drop(self, group: _Group) -> None:
@@ -409,11 +401,7 @@ def _check_ids(request: GroupRequest) -> tuple[_GroupKey, str]:
         raise _invalid(
             f"metadata.{RUN_ID_FIELD}: must be text of at most {_MAX_ID_LENGTH} characters"
         )
-    return (run, request.group_id), _request_id(request)
-
-
-def _request_id(request: GroupRequest) -> str:
-    return request.request_id or ""
+    return (run, request.group_id), request.request_id or ""
 
 
 def _without_text(request: GroupRequest) -> GroupRequest:
@@ -431,7 +419,7 @@ def _finished_answer(settled: _Group, request: GroupRequest, said: bytes) -> Jud
     """The answer of a settled group to a retry; late samples get none."""
     if settled.size != request.group_size:
         raise _size_error(request.group_size, settled.size)
-    member = settled.samples.get(_request_id(request))
+    member = settled.samples.get(request.request_id or "")
     if member is None and len(settled.samples) >= settled.size:
         raise _full_error(settled.size)
     if member is None or member.answer is None:
@@ -447,13 +435,6 @@ async def _find_judged(member: _GroupSample) -> GradedSample:
         return await member.judging
     assert member.judged is not None  # noqa: S101  (a member without either takes no part)
     return member.judged
-
-
-def _abort_sample(member: _GroupSample) -> None:
-    """A sample that was sent and is aborted after all, while its group still waits."""
-    if member.judging is not None:
-        member.judging.cancel()
-    member.sample = member.judging = member.judged = None
 
 
 def _check_same_sample(member: _GroupSample, said: bytes) -> None:

@@ -6,12 +6,12 @@ refused with its HTTP status (:class:`RequestRefused`).
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import hmac
 import logging
 import os
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -21,7 +21,7 @@ import msgspec
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.hosts import is_loopback, is_loopback_header
-from adjudge.service.settings import ServiceSettings
+from adjudge.service import ServiceSettings
 from adjudge.wire import JUDGE_KEY_VARIABLE, MAX_NESTING_DEPTH, JudgeRequest
 
 _T = TypeVar("_T")
@@ -33,9 +33,8 @@ MAX_PARTS = 10_000
 _log = logging.getLogger("adjudge.service")
 _MAX_LOGGED = 100
 _MAX_NAMED_KEYS, _NAME_LENGTH = 10, 60
-_VALUES_PER_CONTAINER = 10  # a list or object costs the loop ten times what a number does
-_NON_STRUCTURE_BYTES = bytes(set(range(256)) - set(b'",[{'))
-_SLICE_BYTES = 1 << 20
+_CONTAINER_WEIGHT = 10  # a list or object costs the loop ten times what a number does
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 CONTAINERS: frozenset[type] = frozenset({list, dict})
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 _IMAGE_PARTS = ("image_url", "input_image", "image")
@@ -118,48 +117,29 @@ class BodyReader:
         return invalid_request(f"the body is longer than max_body_mb allows ({megabytes})", 413)
 
 
-async def check_value_count(body: bytes, most: int) -> None:
-    """Refuse (413) a body of more than ``most`` values, or of which over a tenth hold others.
+def check_value_count(body: bytes, most: int) -> None:
+    """Refuse (413) a body of more than ``most`` values; a list or an object counts as ten.
 
     Decoding and walking through them would keep the event loop from all other requests for
     seconds. What stands inside texts does not count. Nothing is decoded here: a body with few
-    commas and brackets is let through by their number alone, and longer work pauses for others.
+    commas and brackets is let through by their number alone.
     """
-    containers = most // _VALUES_PER_CONTAINER
-    if len(body) <= 2 * containers or _is_within_limits(body, most, containers):
+    is_small = _CONTAINER_WEIGHT * len(body) <= 2 * most  # a list is two bytes at least
+    if is_small or _weigh_values(body) <= most:
         return
-    bare = body
-    if b"\\" in bare:
-        bare = bare.replace(rb"\\", b"").replace(rb"\"", b"")
-    bare = bare.translate(None, _NON_STRUCTURE_BYTES)
-    if bare.count(b'"') <= 4 * most:  # a text has two, and an object's value may have a key
-        await asyncio.sleep(0)
-        if _is_within_limits(
-            await _structure_outside_texts(bare.replace(b'""', b"")), most, containers
-        ):
-            return
+    marks = body.count(b'"') - body.count(b'\\"')  # a text has two, and a value may have a key
+    if marks <= 4 * most and _weigh_values(_TEXT.sub(b"", body)) <= most:
+        return
     raise invalid_request(
-        f"the body has more values than max_body_mb allows ({most}, of which {containers} may be "
-        "lists and objects)",
+        f"the body has more values than max_body_mb allows ({most}, where a list or an object "
+        f"counts as {_CONTAINER_WEIGHT})",
         413,
     )
 
 
-def _is_within_limits(structure: bytes, most: int, containers: int) -> bool:
-    """Whether so many commas and brackets hold few enough values; each value has one of them."""
+def _weigh_values(structure: bytes) -> int:
     opened = structure.count(b"[") + structure.count(b"{")
-    return opened <= containers and opened + structure.count(b",") < most
-
-
-async def _structure_outside_texts(marks: bytes) -> bytes:
-    """Commas and brackets that do not stand between quotation marks."""
-    outside, is_text = [], 0
-    for start in range(0, len(marks), _SLICE_BYTES):
-        parts = marks[start : start + _SLICE_BYTES].split(b'"')
-        outside.append(b"".join(parts[is_text::2]))
-        is_text ^= (len(parts) - 1) & 1
-        await asyncio.sleep(0)
-    return b"".join(outside)
+    return _CONTAINER_WEIGHT * opened + structure.count(b",")
 
 
 def decode_body(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:

@@ -17,7 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -30,12 +30,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from adjudge.engine.loop import run_blocking
 from adjudge.engine.processes import settings_arguments, start_child_server, stop_at_end_of_input
 from adjudge.errors import ConfigError, ErrorKind
+from adjudge.service import DRAIN_S, ServiceSettings
 from adjudge.service.app import JSON_HEAD, Reply, Service
 from adjudge.service.backend import Backend
 from adjudge.service.formats import WireFormat, load_formats
 from adjudge.service.rendezvous import make_rendezvous
 from adjudge.service.requests import error_body, read_service_keys
-from adjudge.service.settings import ServiceSettings
 
 MAX_HEADER_BYTES = 32 * 1024
 """Bytes of a request's line and headers; more are refused with 431."""
@@ -62,7 +62,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock: a connection that never asks anything is closed, too."""
         super().connection_made(transport)
-        self._service: Service = self.app
+        self._ask: Callable[..., Awaitable[Reply]] = self.app
         self.app = self._answer
         self._in_head = self._arriving = self._completed = False
         self._head_bytes = self._lingering = 0
@@ -144,7 +144,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._task = asyncio.current_task()
         body = None if cycle.more_body else bytes(cycle.body)
         try:
-            reply = await self._service.answer(scope, receive, body)
+            reply = await self._ask(scope, receive, body)
             if cycle.flow.write_paused:
                 await cycle.flow.drain()
         except asyncio.CancelledError:
@@ -340,7 +340,7 @@ async def _serve(
             await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
         else:
             loading.cancel()
-        await service.drain(service.settings.drain_s)
+        await service.drain(DRAIN_S)
     finally:
         server.should_exit = True
         await serving
@@ -350,7 +350,8 @@ async def _serve(
 def _make_server(service: Service) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(
-            service,
+            service.answer,
+            interface="asgi3",
             http=GuardedProtocol,
             ws="none",
             lifespan="off",

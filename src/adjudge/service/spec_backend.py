@@ -251,6 +251,10 @@ def _is_slow(grader: Any) -> bool:
     return not getattr(grader, "is_rule", False) or getattr(grader, "type_name", "") in _SLOW_RULES
 
 
+_Part = tuple[list[GraderEntry], BatchGrader | None]
+"""Some of a spec's graders, and what asks them; ``None`` for none."""
+
+
 class GroupJudge:
     """What :class:`~adjudge.rewards.SpecRewardFunction` does with a group, in two steps.
 
@@ -260,24 +264,21 @@ class GroupJudge:
 
     def __init__(self, function: SpecRewardFunction, deadline_s: float) -> None:
         spec, graders = function.spec, function.graders
-        together = [entry for entry in spec.graders if is_listwise(graders[entry.name])]
-        alone = [entry for entry in spec.graders if entry not in together]
         self.names = [entry.name for entry in spec.graders]
         self._reducer = RewardReducer(spec, graders)
-        self._alone, self._together = alone, together
-        self._alone_grader = _make_grader(spec, alone, graders)
-        self._together_grader = _make_grader(spec, together, graders)
         self._deadline_s = deadline_s
+        listwise = [entry for entry in spec.graders if is_listwise(graders[entry.name])]
+        self._together = self._of(listwise, function)
+        self._alone = self._of([one for one in spec.graders if one not in listwise], function)
+
+    def _of(self, entries: list[GraderEntry], function: SpecRewardFunction) -> _Part:
+        part = function.spec.model_copy(update={"graders": entries})
+        graders = {entry.name: function.graders[entry.name] for entry in entries}
+        return entries, BatchGrader(part, graders) if entries else None
 
     async def judge_sample(self, sample: Sample, group: str) -> GradedSample:
         """What the graders say that see one sample."""
-        if self._alone_grader is None:
-            return self._unjudged(sample, group)
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                [judged] = await self._alone_grader.grade([sample], [group], [True])
-        except (TimeoutError, JudgeAuthError, ConfigError) as error:
-            return self._unjudged(sample, group, _failure_kind(error, self._deadline_s))
+        [judged] = await self._grade(self._alone, [sample], [group])
         return judged
 
     async def judge_group(
@@ -288,25 +289,48 @@ class GroupJudge:
         Compared are those whose samples are given; the others have been.
         """
         everything = list(judged)
-        new = [place for place, sample in enumerate(samples) if sample is not None]
-        if self._together_grader is not None and new:
-            there = [sample for sample in samples if sample is not None]
+        new = {place: sample for place, sample in enumerate(samples) if sample is not None}
+        if new:
             groups = [judged[place].group for place in new]
-            try:
-                async with asyncio.timeout(self._deadline_s):
-                    found = await self._together_grader.grade(there, groups, [True] * len(new))
-                added = [one.outcome for one in found]
-            except (TimeoutError, JudgeAuthError, ConfigError) as error:
-                failure = _failure_kind(error, self._deadline_s)
-                added = [_grader_errors(self._together, failure)] * len(new)
-            for place, more in zip(new, added, strict=True):
-                outcome = {**judged[place].outcome, **more}
+            compared = await self._grade(self._together, [*new.values()], groups)
+            for place, more in zip(new, compared, strict=True):
+                outcome = {**judged[place].outcome, **more.outcome}
                 everything[place] = replace(judged[place], outcome=outcome)
         return everything, self._reducer.reward(everything)
 
+    async def _grade(
+        self, part: _Part, samples: Sequence[Sample], groups: Sequence[str]
+    ) -> list[GradedSample]:
+        """What some graders say of samples; where they all fail in one way, their errors."""
+        outcome: dict[str, Any] = {}
+        events: list[Any] | GraderError = []
+        entries, grader = part
+        if grader is not None:
+            try:
+                async with asyncio.timeout(self._deadline_s):
+                    return await grader.grade(samples, groups, [True] * len(samples))
+            except TimeoutError:
+                said = f"no answer within {self._deadline_s:g} s (deadline_s)"
+                failure = ErrorKind.TIMEOUT, said
+            except JudgeAuthError as error:
+                failure = ErrorKind.AUTH, str(error)
+            except ConfigError as error:
+                failure = ErrorKind.UNSUPPORTED, str(error)
+            for entry in entries:
+                if entry.scope == "outcome":
+                    outcome[entry.name] = GraderError(entry.name, *failure)
+                else:
+                    events = GraderError("events", *failure)
+        return [
+            GradedSample(
+                one.original_index, one.group_index, group, one.env_reward, outcome, events
+            )
+            for one, group in zip(samples, groups, strict=True)
+        ]
+
     def comparison(self, judged: GradedSample) -> dict[str, Any]:
         """What the graders that compare have said of a sample; empty where that may pass."""
-        found = {one.name: judged.outcome.get(one.name) for one in self._together}
+        found = {one.name: judged.outcome.get(one.name) for one in self._together[0]}
         failed = any(one is None or getattr(one, "passing", False) for one in found.values())
         return {} if failed else found
 
@@ -320,39 +344,4 @@ class GroupJudge:
     @property
     def compares_samples(self) -> bool:
         """Whether a grader will need the samples themselves again."""
-        return self._together_grader is not None
-
-    def _unjudged(
-        self, sample: Sample, group: str, failure: tuple[ErrorKind, str] | None = None
-    ) -> GradedSample:
-        """A sample of which nothing was asked, or whose graders all failed in the same way."""
-        outcome: dict[str, Any] = {}
-        events: list[Any] | GraderError = []
-        if failure is not None:
-            outcome = _grader_errors([e for e in self._alone if e.scope == "outcome"], failure)
-            if any(entry.scope == "event" for entry in self._alone):
-                events = GraderError("events", *failure)
-        place, env_reward = sample.original_index, sample.env_reward
-        return GradedSample(place, sample.group_index, group, env_reward, outcome, events)
-
-
-def _make_grader(spec: RewardSpec, entries: list[GraderEntry], graders: Any) -> BatchGrader | None:
-    """The batch grader of some of a spec's graders, ``None`` for none."""
-    if not entries:
-        return None
-    part = spec.model_copy(update={"graders": entries})
-    return BatchGrader(part, {entry.name: graders[entry.name] for entry in entries})
-
-
-def _grader_errors(
-    entries: Sequence[GraderEntry], failure: tuple[ErrorKind, str]
-) -> dict[str, Any]:
-    return {entry.name: GraderError(entry.name, *failure) for entry in entries}
-
-
-def _failure_kind(error: Exception, deadline_s: float) -> tuple[ErrorKind, str]:
-    if isinstance(error, TimeoutError):
-        return ErrorKind.TIMEOUT, f"no answer within {deadline_s:g} s (deadline_s)"
-    if isinstance(error, JudgeAuthError):
-        return ErrorKind.AUTH, str(error)
-    return ErrorKind.UNSUPPORTED, str(error)
+        return bool(self._together[0])

@@ -1,10 +1,9 @@
-"""slime and NeMo-Gym are in no package index: exchanges as their sources send and read them."""
+"""NeMo-Gym is in no package index: an exchange as its source sends and reads it."""
 
 import asyncio
 from typing import Any
 
 import aiohttp
-import pytest
 from tests.contract.formats.served import Judge, serving
 
 
@@ -12,21 +11,6 @@ async def posted(url: str, body: Any) -> tuple[int, Any]:
     async with aiohttp.ClientSession() as session, session.post(url, json=body) as response:
         # As both clients read it: aiohttp refuses to decode another content type.
         return response.status, await response.json()
-
-
-def test_slime_reads_a_number() -> None:
-    body = {"prompt": "2 + 2?", "response": "four", "label": "4"}
-    with serving(Judge()) as url:
-        assert asyncio.run(posted(f"{url}/slime", body)) == (200, 4.0)
-        assert asyncio.run(posted(f"{url}/slime", [body, body])) == (200, [4.0, 4.0])
-
-
-def test_slime_raises_for_status_and_asks_again() -> None:
-    body = {"prompt": "2 + 2?", "response": "four", "label": None}
-    with serving(Judge(failures=1)) as url:
-        status, answer = asyncio.run(posted(f"{url}/slime", body))
-        assert (status, answer["error"]["kind"]) == (503, "timeout")
-        assert asyncio.run(posted(f"{url}/slime", body)) == (200, 4.0)
 
 
 ROW = {
@@ -64,11 +48,3 @@ def test_nemo_gyms_agent_seeds_and_verifies() -> None:
         status, answer = asyncio.run(posted(f"{url}/verify", ROW))
     assert (status, answer) == (200, {**ROW, "reward": 4.0})
     assert (judge.asked[0].prompt, judge.asked[0].answer) == ("2 + 2?", "4")
-
-
-@pytest.mark.parametrize("path", ["/slime", "/verify"])
-def test_a_failed_judge_is_no_number(path: str) -> None:
-    body: Any = ROW if path == "/verify" else {"prompt": "", "response": "x", "label": ""}
-    with serving(Judge(failures=1)) as url:
-        status, answer = asyncio.run(posted(url + path, body))
-    assert (status, set(answer)) == (503, {"error"})

@@ -17,7 +17,7 @@ import pytest
 from tests.contract.plugins.scripted import SPEC, find_source, patch_source, write_response
 
 from adjudge.engine.processes import start_child_server
-from adjudge.service.formats.nemo_gym import aggregate_metrics
+from adjudge.service.nemo_gym import aggregate_metrics
 from adjudge_lab.conformance.driver import Batch
 from adjudge_lab.conformance.drivers.nemo_rl import NeMoRLDriver
 from adjudge_lab.conformance.source import TrainerSource, stand_in

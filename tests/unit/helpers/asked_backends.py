@@ -2,9 +2,9 @@
 
 import asyncio
 
+from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend
 from adjudge.service.queue import BackendQueue
-from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 

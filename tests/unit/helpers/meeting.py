@@ -16,7 +16,7 @@ from adjudge import (
     SpecRewardFunction,
 )
 from adjudge.engine.clock import run_virtual
-from adjudge.service.settings import ServiceSettings
+from adjudge.service import ServiceSettings
 from adjudge.stats import mid_ranks
 from adjudge.wire import GroupRequest
 

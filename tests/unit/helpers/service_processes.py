@@ -20,8 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from adjudge.client import JudgeRewardSystem
 from adjudge.engine.processes import settings_arguments
+from adjudge.service import ServiceSettings
 from adjudge.service.server import RunningService, start_service_process
-from adjudge.service.settings import ServiceSettings
 
 SPEC = """
 version = 1

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from adjudge.client.exchange import GroupClient
 from adjudge.client.grader import ServiceInfo, fetch_service_info, fields_to_request
-from adjudge.client.rendezvous import GroupClient
 from adjudge.config import suggest_name
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError, JudgeUnavailable
