@@ -1,9 +1,10 @@
 """A reward spec inside other people's trainers: their shapes in and out, no logic of their own.
 
 :data:`TRAINERS`, read from ``trainers.toml``, are the trainers that adjudge works with: one
-declaration each, for every table, message and name. ``adjudge.make_reward(trainer=…)`` finds its adapters here, messages their
-install lines, and ``docs/generate_conformance.py --table`` makes the table of ``docs/trainers.md``
-of the rows, with what was measured of each trainer alone (``docs/conformance/results.json``).
+declaration each, for every table, message and name. ``adjudge.make_reward(trainer=…)`` finds its
+adapters here, messages their install lines, and ``docs/generate_conformance.py --table`` makes the
+table of ``docs/trainers.md`` of the rows, with what was measured of each trainer alone
+(``docs/conformance/results.json``).
 
 Nothing here imports a trainer before it is used.
 """

@@ -16,7 +16,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, TypeVar, Unpack
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, GradingFailure
@@ -24,9 +24,17 @@ from adjudge.intake.columns import ReferenceChoice
 from adjudge.intake.rendered import ThinkingWatch
 from adjudge.intake.rollouts import make_sample
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.recorder import FlightRecorder, open_recorder
-from adjudge.trainers.scoring import SPEC_VARIABLE, ScoreOptions, Scorer, ScorerResult
+from adjudge.trainers.scoring import (
+    SPEC_VARIABLE,
+    ScoreOptions,
+    Scorer,
+    ScorerResult,
+    open_recorder,
+)
 from adjudge.types import RewardResult, Sample
+
+if TYPE_CHECKING:
+    from adjudge.trainers.recorder import FlightRecorder
 
 DEFAULT_NAME = "adjudge"
 """What a reward is called in a trainer's log, unless it is given a name."""

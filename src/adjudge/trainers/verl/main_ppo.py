@@ -398,7 +398,7 @@ def check_spec_file(config: Any) -> None:
     spec = configured_spec(config) or os.environ.get(SPEC_VARIABLE)
     if not spec or is_address(str(spec)):
         return
-    check_scorer(config, detect_channel(config), make_scorer(str(spec)))
+    check_scorer(config, detect_channel(config), make_scorer(str(spec), records=False))
 
 
 def _prepare(config: Any) -> None:

@@ -35,8 +35,7 @@ import msgspec
 
 from adjudge.errors import ErrorKind
 from adjudge.stats import mean, quantile
-from adjudge.trainers.metrics import batch_metrics, fill_missing, group_means
-from adjudge.trainers.scoring import ScorerResult
+from adjudge.trainers.scoring import ScorerResult, batch_metrics, fill_missing, group_means
 from adjudge.types import GradedSample, GraderError, RewardResult
 
 MISSING_COLUMN, DETAILS_COLUMN, METRICS_COLUMN = "reward_missing", "details", "judge_metrics"
@@ -135,7 +134,7 @@ def read_loop_batch(data: Any, groups: Sequence[str]) -> ScorerResult | None:
 def compute_result_metrics(
     results: Sequence[RewardResult], groups: Sequence[str], lengths: Sequence[int]
 ) -> dict[str, float]:
-    """:func:`~adjudge.trainers.metrics.batch_metrics` where only results are known."""
+    """:func:`~adjudge.trainers.scoring.batch_metrics` where only results are known."""
     judged = [
         GradedSample(
             r.original_index, r.group_index, group, r.reward_info.get("env_reward"), {}, []
