@@ -372,3 +372,14 @@ def first_of(values: object, keys: Sequence[str]) -> Any:
 def list_keys(value: Fields) -> str:
     """The keys of an object, for an error."""
     return printable(f"keys {', '.join(map(str, value))}")[:120]
+
+
+def without_arrays(value: object) -> Any:
+    """A value with lists and Python's own numbers in place of the arrays of any library."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [without_arrays(one) for one in value]
+    if isinstance(value, dict):
+        return {name: without_arrays(one) for name, one in value.items()}
+    return value

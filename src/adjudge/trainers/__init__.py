@@ -11,7 +11,6 @@ Nothing here imports a trainer before it is used.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,8 +64,8 @@ def make_trainer_reward(spec: RewardSpec | Path | str | None, trainer: str, **op
     """A reward spec in the form that ``trainer`` calls.
 
     ``trainer`` is one of :data:`SHIPPED_TRAINERS`, the name of an installed package's adapter, or
-    ``module:function`` of the user's own, which may stand beside the spec. The adapter gets
-    ``spec`` as it is, and ``options``. Raises :class:`~adjudge.errors.ConfigError`.
+    ``module:function`` of the user's own, which may stand beside the spec. It gets ``spec`` as it
+    is, and ``options``. Raises :class:`~adjudge.errors.ConfigError`.
     """
     beside = None
     if isinstance(spec, Path | str) and Path(spec).is_file():  # not a judge service's address
@@ -75,7 +74,7 @@ def make_trainer_reward(spec: RewardSpec | Path | str | None, trainer: str, **op
         adapter = load_extension(
             "adjudge.trainers", trainer, where="trainer", folder=beside, shipped=SHIPPED_TRAINERS
         )
-        return _call_adapter(adapter, trainer, spec, options)
+        return adapter(spec, **options)
     except (ConfigError, ImportError) as error:
         cause = error.__cause__ if isinstance(error, ConfigError) else error
         install = INSTALL_LINES.get(trainer)
@@ -85,20 +84,3 @@ def make_trainer_reward(spec: RewardSpec | Path | str | None, trainer: str, **op
                 f"{cause.name}). Run: {install}"
             ) from error
         raise
-
-
-def _call_adapter(adapter: Any, trainer: str, spec: Any, options: dict[str, Any]) -> Any:
-    if not callable(adapter):
-        raise ConfigError(
-            f"trainer: must be a function make_reward(spec, **options) (found {trainer!r}, of type "
-            f"{type(adapter).__name__})"
-        )
-    try:
-        parameters = inspect.signature(adapter)
-    except ValueError:  # what is built in may have no signature
-        return adapter(spec, **options)
-    try:
-        parameters.bind(spec, **options)
-    except TypeError as error:
-        raise ConfigError(f"trainer {trainer!r}: {error} (its parameters: {parameters})") from None
-    return adapter(spec, **options)

@@ -176,16 +176,10 @@ class Adapter:
             )
 
     def _check_one_sample(self) -> None:
-        where, reward = self.spec.where, self.spec.reward
-        if needs := self.scorer.compares_groups:
+        if needs := self.scorer.needs_groups:
             raise ConfigError(
-                f"{where}: {needs} needs whole groups, but {self.trainer} scores each rollout "
-                "alone. Leave it out, or let the trainer's advantage compare the group."
-            )
-        if reward.sample_rate < 1:
-            raise ConfigError(
-                f"{where}: reward.sample_rate: must be 1, since it leaves whole groups out and "
-                f"{self.trainer} scores each rollout alone (found {reward.sample_rate:g})"
+                f"{self.spec.where}: {needs}: needs whole groups, but {self.trainer} scores each "
+                "rollout alone. Leave it out, or let the trainer's advantage compare the group."
             )
 
     def check_replaces(self) -> None:

@@ -163,6 +163,12 @@ class Scorer(SpecRewardFunction):
             return f"missing.policy = {spec.missing.policy!r}"
         return None
 
+    @property
+    def needs_groups(self) -> str | None:
+        """The same, and a ``sample_rate`` that leaves whole groups out."""
+        drawn = "reward.sample_rate" if self.spec.reward.sample_rate < 1 else None
+        return self.compares_groups or drawn
+
     async def grade(
         self, samples: Sequence[Sample], groups: Sequence[str], *, step: int | None = None
     ) -> list[GradedSample]:

@@ -348,17 +348,12 @@ def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupServic
 def check_scorer(config: Any, channel: Channel, scorer: Scorer) -> None:
     """Raise :class:`ConfigError` for a spec that the run around it cannot serve."""
     spec = scorer.spec
-    what = scorer.compares_groups
-    served = ", or put the spec behind `adjudge serve` and give its address instead"
-    if what is None or not channel.is_v1:
-        served = ""
-    if what is None and spec.reward.sample_rate < 1:
-        what = "reward.sample_rate"
-    if what is not None and channel is not BATCH_061:
+    if scorer.needs_groups and channel is not BATCH_061:
+        served = ", or put the spec behind `adjudge serve` and give its address instead"
         raise ConfigError(
-            f"{spec.where}: {what} needs whole groups, but this verl passes one rollout at "
-            "a time. Use graders that score each answer by itself"
-            f"{served}{_batch_mode_hint(channel)}."
+            f"{spec.where}: {scorer.needs_groups}: needs whole groups, but this verl passes one "
+            "rollout at a time. Use graders that score each answer by itself"
+            f"{served * bool(scorer.compares_groups and channel.is_v1)}{_batch_mode_hint(channel)}."
         )
     _check_missing(config, channel, spec)
 
