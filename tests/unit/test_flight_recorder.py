@@ -26,8 +26,9 @@ from adjudge.runs.records import STOP_FILE, RunRecords
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.trainers import make_trainer_reward
 from adjudge.trainers import recorder as recording
+from adjudge.trainers.adapter import RECORD_VARIABLE, open_recorder
 from adjudge.trainers.recorder import FlightRecorder
-from adjudge.trainers.scoring import RECORD_VARIABLE, Scorer, TrainerProgress, open_recorder
+from adjudge.trainers.scoring import Scorer, TrainerProgress
 
 JUDGE = {
     "type": "scripted",
@@ -159,13 +160,11 @@ def test_a_restarted_trainer_goes_on_in_its_folder(
 ) -> None:
     recorded(tmp_path, steps=1)
     assert "earlier start" not in caplog.text
-    first = Scorer(spec(), record=tmp_path)
-    second = Scorer(spec(), record=tmp_path)  # of the same start, such as an evaluation's
-    for scorer in (first, second):
+    recorders = [FlightRecorder(tmp_path) for _ in range(2)]  # of the same start
+    for scorer in [Scorer(spec(), record=one) for one in recorders]:
         scorer.score(*batch("good", "plain"), progress=TrainerProgress(0, 0))
-    for scorer in (first, second):
-        assert scorer.recorder is not None
-        scorer.recorder.close()
+    for one in recorders:
+        one.close()
     found = rows(tmp_path)
     assert [row.get("start", 1) for row in found] == [1] * 4 + [2] * 4
     assert [row.get("start", 1) for row in rows(tmp_path, "metrics.jsonl")] == [1, 2, 2]

@@ -496,20 +496,14 @@ def _cut_turn(
             spoken.append((kind, value))
             continue
         if spoken or calls or (kind == "end" and (thought or not messages)):
-            messages.append(_close_turn(role, spoken, calls, thought))
+            used = {one["id"] for one in calls} - {""}  # calls that stood beside the content
+            made = [*calls, *(one for k, one in spoken if k == "call" and one["id"] not in used)]
+            words = [thought, *(one for k, one in spoken if k == "thought")]
+            said = _content(spoken) or (None if made else "")
+            messages.append(_make_turn(role, said, made, "\n".join(filter(None, words))))
             spoken, calls, thought = [], [], ""
         messages += [value] if kind == "result" else []
     return messages
-
-
-def _close_turn(role: str, spoken: Sequence[_Piece], calls: list[Message], thought: str) -> Message:
-    """One turn of what was said in it; ``calls`` stood beside its content."""
-    used = {one["id"] for one in calls} - {""}
-    mine = [one for kind, one in spoken if kind == "call" and one["id"] not in used]
-    words = [thought, *(one for kind, one in spoken if kind == "thought")]
-    made = [*calls, *mine]
-    content = _content(spoken) or (None if made else "")
-    return _make_turn(role, content, made, "\n".join(filter(None, words)))
 
 
 def _text_of(pieces: Sequence[_Piece], *kinds: str) -> str:

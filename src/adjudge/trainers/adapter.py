@@ -29,11 +29,10 @@ from adjudge.trainers.scoring import (
     ScoreOptions,
     Scorer,
     ScorerResult,
-    open_recorder,
 )
 from adjudge.types import RewardResult, Sample
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # most trainers record nothing, and need not wait for what does
     from adjudge.trainers.recorder import FlightRecorder
 
 DEFAULT_NAME = "adjudge"
@@ -47,6 +46,9 @@ ROLLOUT_FIELD_ERROR = (
     "'reference' or 'env_reward', or 'messages' where the trainer has a rollout_func."
 )
 
+RECORD_VARIABLE = "ADJUDGE_RECORD"
+"""The environment variable that names the folder where a trainer takes only a dotted path."""
+
 _log = logging.getLogger("adjudge")
 
 _T = TypeVar("_T")
@@ -59,6 +61,16 @@ class AdapterOptions(TypedDict, total=False):
     name: str
     columns: Mapping[str, str] | None
     record: FlightRecorder | Path | str | None
+
+
+def open_recorder(record: FlightRecorder | Path | str | None = None) -> FlightRecorder | None:
+    """``record`` itself, one for that folder, or for the one that ``ADJUDGE_RECORD`` names."""
+    folder = record or os.environ.get(RECORD_VARIABLE)
+    if not folder:
+        return None
+    from adjudge.trainers.recorder import FlightRecorder  # noqa: PLC0415  (see above)
+
+    return folder if isinstance(folder, FlightRecorder) else FlightRecorder(folder)
 
 
 class Adapter:

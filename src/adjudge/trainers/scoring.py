@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 from adjudge.checks.missing import MissingCounts, answer_properties, check_missing
 from adjudge.engine.clock import LogLimiter
@@ -25,15 +25,11 @@ from adjudge.stats import group_spread, mean, mean_and_std, quantile, snap_ties,
 from adjudge.text import shorten_text
 from adjudge.types import GradedSample, GraderError, Provenance, RewardResult, Sample, Usage
 
-if TYPE_CHECKING:  # most trainers record nothing, and need not wait for what does
-    from adjudge.trainers.recorder import FlightRecorder
-
 GroupKey = TypeVar("GroupKey", bound=Hashable)
 _log = logging.getLogger("adjudge")
 
-SPEC_VARIABLE, RECORD_VARIABLE = "ADJUDGE_SPEC", "ADJUDGE_RECORD"
-"""The environment variables that name the spec, where a trainer takes only a dotted path, and the
-folder to record to."""
+SPEC_VARIABLE = "ADJUDGE_SPEC"
+"""The environment variable that names the spec where a trainer takes only a dotted path."""
 
 
 @dataclass(frozen=True)
@@ -111,31 +107,41 @@ def load_spec(spec: RewardSpec | Mapping[str, Any] | Path | str | None = None) -
     return RewardSpec.load(path)
 
 
-def open_recorder(record: FlightRecorder | Path | str | None = None) -> FlightRecorder | None:
-    """``record`` itself, one for that folder, or for the one that ``ADJUDGE_RECORD`` names."""
-    folder = record or os.environ.get(RECORD_VARIABLE)
-    if not folder:
-        return None
-    from adjudge.trainers.recorder import FlightRecorder  # noqa: PLC0415  (see above)
+class Recorder(Protocol):
+    """What writes down what is scored: a :class:`~adjudge.trainers.recorder.FlightRecorder`."""
 
-    return folder if isinstance(folder, FlightRecorder) else FlightRecorder(folder)
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the run is to end; ``None`` while nobody wants that, or who asks will see to it."""
+
+    def open(self, spec: RewardSpec, graders: Mapping[str, object]) -> None:
+        """Begin a run under ``spec``, or go on with one."""
+
+    def record(self, call: RecordedCall) -> None:
+        """Have a call written; returns at once and never raises."""
+
+    def check_stop(self) -> None:
+        """Raise :class:`~adjudge.errors.TrainingStopped` where the run is to end."""
+
+    def acknowledge_stop(self) -> None:
+        """Let :meth:`check_stop` pass: the trainer ends the run by its own means."""
 
 
 class Scorer(SpecRewardFunction):
     """A reward spec as adapters use it; one object for a whole run.
 
-    ``options`` are those of :class:`~adjudge.rewards.SpecRewardFunction`; ``record``, a folder or a
-    :class:`~adjudge.trainers.recorder.FlightRecorder`, writes what is scored to a run folder
-    (``ADJUDGE_RECORD`` is for adapters). Holds configuration and the outage watch; serves any
-    thread and loop. A pickled one (a Ray task) starts with its own watch and without options, such
-    as the ``journal`` of what was graded before; it records to the same folder.
+    ``options`` are those of :class:`~adjudge.rewards.SpecRewardFunction`; ``record`` writes what is
+    scored to a run folder (``ADJUDGE_RECORD`` is for adapters). Holds configuration and the outage
+    watch; serves any thread and loop. A pickled one (a Ray task) starts with its own watch and
+    without options, such as the ``journal`` of what was graded before; it records to the same
+    folder.
     """
 
     def __init__(
         self,
         spec: RewardSpec | Path | str | None = None,
         *,
-        record: FlightRecorder | Path | str | None = None,
+        record: Recorder | None = None,
         **options: Any,
     ) -> None:
         super().__init__(load_spec(spec), **options)
@@ -144,9 +150,9 @@ class Scorer(SpecRewardFunction):
         self._limiter = LogLimiter()
         self._unreported: dict[str, Counter[ErrorKind]] = defaultdict(Counter)
         self._unreported_total = 0
-        self.recorder = None if record is None else open_recorder(record)
-        if self.recorder is not None:
-            self.recorder.open(self.spec, self.graders)
+        self.recorder = record
+        if record is not None:
+            record.open(self.spec, self.graders)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), record=self.recorder), (self.spec,)
