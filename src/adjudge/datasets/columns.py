@@ -29,7 +29,8 @@ from adjudge.datasets.rows import (
     split_answers,
 )
 from adjudge.errors import RolloutError
-from adjudge.intake.conversation import Message, list_messages, looks_like_messages, read_messages
+from adjudge.intake.conversation import list_messages, looks_like_messages, read_messages
+from adjudge.intake.parts import Message
 from adjudge.messages import content_text, prompt_messages
 from adjudge.types import get_path
 

@@ -11,14 +11,8 @@ from typing import Any
 
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import as_id, as_object
-from adjudge.intake.conversation import (
-    Message,
-    assistant_message,
-    message_text,
-    read_messages,
-    tool_call,
-    tool_message,
-)
+from adjudge.intake.conversation import read_messages
+from adjudge.intake.parts import Message, assistant_message, message_text, tool_call, tool_message
 from adjudge.rollouts.formats.fields import (
     Record,
     RolloutFormat,

@@ -19,12 +19,8 @@ import msgspec
 
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import RewardColumns, as_id, as_object, encode_value
-from adjudge.intake.conversation import (
-    Message,
-    message_text,
-    read_messages,
-    tool_call,
-)
+from adjudge.intake.conversation import read_messages
+from adjudge.intake.parts import Message, message_text, tool_call
 from adjudge.intake.rollouts import first_turn, read_rollout
 from adjudge.text import encode_exactly
 

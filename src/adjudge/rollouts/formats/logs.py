@@ -18,7 +18,8 @@ from typing import Any
 
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import as_id, as_object, describe_value
-from adjudge.intake.conversation import Message, message_text, read_messages
+from adjudge.intake.conversation import read_messages
+from adjudge.intake.parts import Message, message_text
 from adjudge.rollouts.formats.columns import list_columns
 from adjudge.rollouts.formats.fields import (
     Record,

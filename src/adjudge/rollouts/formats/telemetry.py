@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import as_id, as_object
-from adjudge.intake.conversation import Message, looks_like_messages, read_messages
+from adjudge.intake.conversation import looks_like_messages, read_messages
+from adjudge.intake.parts import Message
 from adjudge.rollouts.formats.columns import find_column, list_columns
 from adjudge.rollouts.formats.fields import (
     Record,

@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from adjudge.errors import GradingFailure, JudgeAuthError
-from adjudge.intake.conversation import tool_call
+from adjudge.intake.parts import tool_call
 from adjudge.intake.rendered import THINK_TAGS
 from adjudge.trainers.verl.advantage import ADJUDGE_ESTIMATOR, TurnReward, TurnRewardPlacer
 from adjudge.trainers.verl.batches import MASK_COLUMN
