@@ -170,7 +170,7 @@ class RowReader:
         width = responses.shape[-1]
         valid = data.batch["attention_mask"][:, -width:].sum(dim=-1).tolist()
         ids = [row[:length] for row, length in zip(responses.tolist(), valid, strict=True)]
-        columns = {
+        columns: dict[str, list[Any]] = {
             name: list(map(without_arrays, column))
             for name, column in data.non_tensor_batch.items()
             if not name.startswith("multi_modal")  # images, of which no grader sees the tensors
