@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adjudge.datasets.files import parse_row
-from adjudge.rollouts.formats.recognition import find_reading
+from adjudge.rollouts.recognition import find_reading
 from adjudge.rollouts.samples import SampleReader
 
 CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]

@@ -19,8 +19,8 @@ from adjudge.cli.main import app
 from adjudge.datasets.files import find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.judges import discovery
-from adjudge.rollouts.formats.fields import RolloutFormat
-from adjudge.rollouts.formats.recognition import FileReading, find_reading
+from adjudge.rollouts.fields import RolloutFormat
+from adjudge.rollouts.recognition import FileReading, find_reading
 from adjudge.rollouts.samples import SampleReader, sample_from_row
 
 FILES = find_files([DUMPS])

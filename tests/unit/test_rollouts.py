@@ -9,7 +9,7 @@ from tests.refusals import refuses
 from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.rollouts import compute_prompt_key
-from adjudge.rollouts.formats.recognition import check_mapping
+from adjudge.rollouts.recognition import check_mapping
 from adjudge.rollouts.samples import SampleReader, sample_from_row
 from adjudge.types import Sample
 

@@ -42,7 +42,7 @@ from adjudge.judge_evaluation.diff.report import (
     write_verdict,
 )
 from adjudge.rewards.spec import RewardSpec
-from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
+from adjudge.rollouts.fields import SAMPLE_FIELDS
 from adjudge.runs.job import select_entries
 from adjudge.runs.records import RunRecords
 from adjudge.runs.regrading import (

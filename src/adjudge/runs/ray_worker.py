@@ -34,8 +34,8 @@ from adjudge.judges.endpoint.settings import EndpointStats
 from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.function import compute_fingerprint
 from adjudge.rewards.spec import RewardSpec
-from adjudge.rollouts.formats.nested import HEAD_ROWS
-from adjudge.rollouts.formats.recognition import find_reading
+from adjudge.rollouts.nested import HEAD_ROWS
+from adjudge.rollouts.recognition import find_reading
 from adjudge.rollouts.samples import sample_from_row
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally

@@ -13,7 +13,7 @@ from adjudge.errors import RolloutError
 from adjudge.intake.columns import as_id, as_object
 from adjudge.intake.conversation import read_messages
 from adjudge.intake.parts import Message, assistant_message, message_text, tool_call, tool_message
-from adjudge.rollouts.formats.fields import (
+from adjudge.rollouts.fields import (
     Record,
     RolloutFormat,
     Row,

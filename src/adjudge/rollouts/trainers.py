@@ -23,7 +23,7 @@ from adjudge.intake.columns import RewardColumns, as_object, find_reward
 from adjudge.intake.conversation import read_messages
 from adjudge.intake.rollouts import last_said
 from adjudge.messages import last_question, parse_conversation
-from adjudge.rollouts.formats.fields import (
+from adjudge.rollouts.fields import (
     Record,
     RolloutFormat,
     Row,
