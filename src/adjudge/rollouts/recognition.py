@@ -78,11 +78,6 @@ class FileReading:
     log: str = ""
 
     @property
-    def file_is_task(self) -> bool:
-        """Whether a file is named by the task that its samples are about."""
-        return self.format is not None and self.format.file_is_task
-
-    @property
     def title(self) -> str:
         """What the file is, for people."""
         by_name = self.log or ("columns by name" if self.texts else "rewards without texts")

@@ -288,7 +288,7 @@ class SampleReader:
     def _read_record(
         self, where: str, record: Any, reading: FileReading, number: int, *, alone: bool
     ) -> Iterator[_PlacedRow]:
-        """The rows of a record with their places; a file's task is the group of those without."""
+        """The rows of a record with their places."""
         if isinstance(record, RolloutError):
             yield where, record
             return
@@ -296,8 +296,6 @@ class SampleReader:
         made = list(self._convert(file, record, reading, number))
         listed = alone and len(made) > 1 and reading.nested is None
         for element, (place, row) in enumerate(made, start=1):
-            if reading.file_is_task and isinstance(row, dict) and row.get("group") is None:
-                row["group"] = Path(file).stem
             # A document's samples are counted as the elements of an array.
             at = f"{file}:{element}" if listed else f"{where}.{place}" if place else where
             yield at, row
