@@ -36,9 +36,8 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import open_recorder
 from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult, TrainerProgress
 from adjudge.trainers.verl import check_verl_version, installed_verl
-from adjudge.trainers.verl.advantage import ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR
 from adjudge.trainers.verl.batches import RowReader
-from adjudge.trainers.verl.reward_columns import compute_result_metrics
+from adjudge.trainers.verl.rewards import ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR, compute_result_metrics
 from adjudge.types import GraderError, RewardResult, Sample
 from adjudge.wire import GroupRequest, JudgeResponse
 
