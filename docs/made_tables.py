@@ -39,14 +39,14 @@ from adjudge.rewards.spec import (
     PanelSettings,
     RewardSettings,
 )
-from adjudge.rollouts.formats.agents import AGENT_FORMATS
-from adjudge.rollouts.formats.api_results import API_FORMATS, EXCHANGE_FORMATS
-from adjudge.rollouts.formats.columns import NAMES
-from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS, HARBOR_FORMATS
-from adjudge.rollouts.formats.logs import LOG_FORMATS, OPENHANDS_FORMATS
-from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
-from adjudge.rollouts.formats.telemetry import TELEMETRY_FORMATS
-from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
+from adjudge.rollouts.agents import AGENT_FORMATS
+from adjudge.rollouts.api_results import API_FORMATS, EXCHANGE_FORMATS
+from adjudge.rollouts.columns import NAMES
+from adjudge.rollouts.evaluations import EVALUATION_FORMATS, HARBOR_FORMATS
+from adjudge.rollouts.logs import LOG_FORMATS, OPENHANDS_FORMATS
+from adjudge.rollouts.preferences import PREFERENCE_FORMATS
+from adjudge.rollouts.telemetry import TELEMETRY_FORMATS
+from adjudge.rollouts.trainers import TRAINER_FORMATS
 from adjudge.service import ServiceSettings
 from adjudge.service.metrics import ServiceMetrics
 from adjudge.service.queue import FairQueue

@@ -9,7 +9,7 @@ from typing import Any
 
 from adjudge.datasets.files import read_rows
 from adjudge.errors import RolloutError
-from adjudge.rollouts.formats.recognition import list_formats
+from adjudge.rollouts.recognition import list_formats
 
 DATA = Path(__file__).parent / "data" / "rollouts"
 NAMED = {one.name: one for one in list_formats()}

@@ -16,6 +16,7 @@ from adjudge.errors import ConfigError, Fields, JudgeAuthError, JudgeUnavailable
 from adjudge.graders.base import BaseGrader
 from adjudge.graders.registry import is_grader, name_grader
 from adjudge.hosts import is_address
+from adjudge.intake.columns import without_arrays
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.samples import GroupNames, sample_from_row
 from adjudge.runs.grading import grade_rollouts
@@ -288,15 +289,5 @@ def _row_of(record: object, place: int) -> Metadata:
 
 def _plain_value(value: object) -> object:
     """A table's value as JSON has it: its arrays are lists, and NaN stands for nothing."""
-    value = _without_arrays(value)
+    value = without_arrays(value)
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _without_arrays(value: object) -> object:
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [_without_arrays(one) for one in value]
-    if isinstance(value, dict):
-        return {name: _without_arrays(one) for name, one in value.items()}
-    return value

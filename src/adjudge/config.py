@@ -13,10 +13,11 @@ import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from adjudge.errors import ConfigError, Fields, Metadata
 
+_NameT = TypeVar("_NameT", bound=str)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -54,23 +55,22 @@ def load_toml(path: Path | str, *, keep_references: bool = False) -> Metadata:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: is not valid TOML: {error}") from error
-    filled: Metadata = interpolate(data, str(path), "", keep_references=keep_references)
-    return filled
+    return {
+        key: interpolate(value, str(path), key, keep_references=keep_references)
+        for key, value in data.items()
+    }
 
 
-def interpolate(value: object, file: str, key: str, *, keep_references: bool = False) -> Any:
+def interpolate(value: object, file: str, key: str, *, keep_references: bool = False) -> object:
     """``value`` with every ``${NAME}`` in its strings filled in; a complaint names file and key."""
-    if isinstance(value, dict | list):
-        below: Iterable[tuple[object, object]] = (
-            value.items() if isinstance(value, dict) else enumerate(value)
-        )
-        filled = {
-            one: interpolate(
-                inner, file, f"{key}.{one}" if key else str(one), keep_references=keep_references
-            )
-            for one, inner in below
-        }
-        return filled if isinstance(value, dict) else list(filled.values())
+
+    def fill(inner: object, name: object) -> object:
+        return interpolate(inner, file, f"{key}.{name}", keep_references=keep_references)
+
+    if isinstance(value, dict):
+        return {name: fill(inner, name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [fill(inner, place) for place, inner in enumerate(value)]
     if not isinstance(value, str):
         return value
 
@@ -95,11 +95,12 @@ def suggest_name(name: str, allowed: Iterable[str]) -> str:
 
 
 def check_allowed(
-    key: str, found: object, allowed: Collection[str], problem: str = "is unknown"
-) -> Any:
+    key: str, found: object, allowed: Collection[_NameT], problem: str = "is unknown"
+) -> _NameT:
     """``found``, which must be one of ``allowed``; raises :class:`ConfigError` about ``key``."""
-    if found in allowed:
-        return found
+    for one in allowed:
+        if one == found:
+            return one
     hint = suggest_name(str(found)[:80], allowed)
     raise ConfigError(
         f"{key}: {problem}{hint} (found {found!r:.80}; allowed: {', '.join(allowed)})"

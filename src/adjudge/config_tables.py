@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import chain
@@ -71,7 +71,7 @@ class ConfigFile(ConfigTable):
     _folder: Path | None = PrivateAttr(default=None)
 
     @classmethod
-    def load(cls, path: Path | str, **options: Any) -> Self:
+    def load(cls, path: Path | str, **options: object) -> Self:
         """The file at ``path``; raises :class:`ConfigError` naming file, key and remedy.
 
         ``options`` are those of the class's own :meth:`from_dict`.
@@ -134,7 +134,7 @@ def validate_model(model: type[_Model], data: Metadata, where: str) -> _Model:
         raise ConfigError(_explain_all(model, error, data, f"{where}: ")) from None
 
 
-def check_setting(kind: Any, value: Any, key: str) -> Any:
+def check_setting(kind: object, value: object, key: str) -> object:
     """``value`` as one of the type ``kind``; raises :class:`ConfigError` about ``key``.
 
     What pydantic has no schema for is not checked.
@@ -153,7 +153,7 @@ def check_setting(kind: Any, value: Any, key: str) -> Any:
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
+def _adapter(kind: Any) -> TypeAdapter[object]:
     config = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
     return TypeAdapter(kind, config=config)
 
@@ -187,24 +187,27 @@ def explain_problem(model: type[BaseModel], problem: Fields, data: object) -> st
     return f"{cause} (found {repr(problem['input'])[:80]}){stop}{remedy}"
 
 
-def _keys_at(model: type[BaseModel], location: tuple[int | str, ...], data: Any) -> list[str]:
+def _keys_at(model: type[BaseModel], location: Sequence[int | str], data: object) -> list[str]:
     """The keys that the table at ``location`` of ``data`` may have."""
-    here: Any = model
+    here = model
     names = False  # whether the next part is a name of the user's, not a key
     for part in location:
         if issubclass(here, ConfigTable) and not names and isinstance(data, Mapping):
             here = here.table_for(data)
-        with suppress(LookupError, TypeError):  # a part may name an alternative of a type
+        if isinstance(data, Mapping):  # a part may name an alternative of a type
+            data = data.get(part, data)
+        elif isinstance(data, list) and isinstance(part, int):
             data = data[part]
         if isinstance(part, int) or names or part.startswith(UNNAMED):
             names = False
             continue
         field = here.model_fields.get(part)
-        here = _model_in(field.annotation) if field else None
-        if field is None or here is None:
+        inner = _model_in(field.annotation) if field else None
+        if field is None or inner is None:
             return []
+        here = inner
         names = typing.get_origin(field.annotation) is dict
-    if issubclass(here, ConfigTable):
+    if issubclass(here, ConfigTable) and isinstance(data, Mapping):
         here = here.table_for(data)
     return [field.alias or name for name, field in here.model_fields.items()]
 

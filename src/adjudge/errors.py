@@ -13,7 +13,7 @@ Exceptions are for what must stop the caller::
     ├── JudgeAuthError       a provider refused the key; no retry cures it     (also a RuntimeError)
     ├── JudgeUnavailable     no judge gives rewards any more                   (also a RuntimeError)
     ├── MissingRewardError   rewards are missing and the policy is ``raise``   (also a RuntimeError)
-    └── TrainingStopped      the sentinel or `adjudge watch --stop` ends a run (also a RuntimeError)
+    └── TrainingStopped      `adjudge watch --stop` ends a recorded run       (also a RuntimeError)
 
 Every exception here survives pickling with its attributes, because Ray and process pools pickle.
 """
@@ -325,4 +325,4 @@ class MissingRewardError(AdjudgeError, RuntimeError):
 
 
 class TrainingStopped(AdjudgeError, RuntimeError):
-    """A recorded training run is to end: by its sentinel, or by ``adjudge watch --stop``."""
+    """A recorded training run is to end, by ``adjudge watch --stop``."""

@@ -112,7 +112,7 @@ def find_entry_points(group: str) -> dict[str, list[EntryPoint]]:
     return found
 
 
-def load_entry_point(points: list[EntryPoint], *, where: str) -> Any:
+def load_entry_point(points: list[EntryPoint], *, where: str) -> object:
     """The object of the entry points that share a name, which must all mean the same.
 
     Raises :class:`ConfigError` naming the packages, and why one cannot be imported.
@@ -142,7 +142,7 @@ def describe_package(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}"
 
 
-def import_named(target: str, folder: Path | None = None, *, where: str) -> Any:
+def import_named(target: str, folder: Path | None = None, *, where: str) -> object:
     """What ``module:name`` means, also beside a file in ``folder``, or in the working directory.
 
     Raises :class:`ConfigError` that begins with ``where`` and names what could not be imported.

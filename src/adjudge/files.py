@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import msgspec
 
@@ -191,6 +191,21 @@ def warn_damaged_lines(path: Path, numbers: Sequence[int], remedy: str) -> None:
         _log.warning("%s: %d more lines are damaged. %s", path, more, remedy)
 
 
+def cut_torn_line(file: IO[bytes]) -> int:
+    """Cut off a last line that a killed process did not end; the size of what is left."""
+    size = end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - _BLOCK)
+        file.seek(start)
+        if (newline := file.read(end - start).rfind(b"\n")) >= 0:
+            end = start + newline + 1
+            break
+        end = start
+    if end < size:
+        file.truncate(end)
+    return end
+
+
 class JsonlLog:
     """``path``, a log that grows: rows are appended in one piece each time.
 
@@ -202,7 +217,8 @@ class JsonlLog:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            self._cut_torn_line()
+            with path.open("r+b") as file:
+                cut_torn_line(file)
 
     def append(self, *rows: Fields | msgspec.Struct) -> None:
         """Append a line a row; what JSON does not know is written as text. Makes the file."""
@@ -227,16 +243,3 @@ class JsonlLog:
             end += len(line) + 1
         if self.path.exists():
             os.truncate(self.path, end)
-
-    def _cut_torn_line(self) -> None:
-        with self.path.open("r+b") as file:
-            size = end = file.seek(0, os.SEEK_END)
-            while end:
-                start = max(0, end - _BLOCK)
-                file.seek(start)
-                if (newline := file.read(end - start).rfind(b"\n")) >= 0:
-                    end = start + newline + 1
-                    break
-                end = start
-            if end < size:
-                file.truncate(end)

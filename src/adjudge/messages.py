@@ -39,7 +39,7 @@ MEDIA_PARTS = frozenset(
         *("video_url", "file", "input_file", "document", "blob", "uri"),
     }
 )
-"""Types of a message's parts; :mod:`adjudge.intake.conversation` makes others these."""
+"""Types of a message's parts; :mod:`adjudge.intake.parts` makes others these."""
 
 
 def _part_text(part: object) -> str:

@@ -11,9 +11,11 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable
-from typing import Any, overload
+from typing import overload
 
 import msgspec
+
+from adjudge.errors import Metadata
 
 SURROGATES = "\ud800-\udfff"
 """For a character class of a pattern."""
@@ -31,8 +33,10 @@ def has_surrogates(text: str) -> bool:
 @overload
 def replace_surrogates(value: str) -> str: ...
 @overload
-def replace_surrogates(value: object) -> Any: ...
-def replace_surrogates(value: object) -> Any:
+def replace_surrogates(value: Metadata) -> Metadata: ...
+@overload
+def replace_surrogates(value: object) -> object: ...
+def replace_surrogates(value: object) -> object:
     r"""A text, or data with texts inside, with a question mark for each lone surrogate.
 
     Keys of objects included; tuples become lists. Raises ``RecursionError`` for what is nested

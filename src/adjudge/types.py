@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
 from threading import Event
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import msgspec
 
@@ -253,7 +253,7 @@ class GraderError(msgspec.Struct, frozen=True, tag_field="type", tag="error", om
 
     if not TYPE_CHECKING:  # to a type checker an error has no other attribute
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> NoReturn:
             """Raise ``AttributeError``; log the first time that a process asks for ``score``."""
             if name == "score" and not _score_was_read.is_set():
                 _score_was_read.set()
@@ -329,7 +329,7 @@ class Sample(msgspec.Struct):
             self.extra = {}
 
     @property
-    def reference(self) -> Any:
+    def reference(self) -> object:
         """The reference answer, if there is one."""
         return self.extra.get("reference")
 

@@ -24,14 +24,11 @@ from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
 from adjudge.runs.records import STOP_FILE, RunRecords
 from adjudge.runs.view.run_reader import RunReader
-from adjudge.trainers import make_trainer_reward, recorder_thread
-from adjudge.trainers.metrics import TrainerProgress
-from adjudge.trainers.recorder import (
-    RECORD_VARIABLE,
-    FlightRecorder,
-    open_recorder,
-)
-from adjudge.trainers.scoring import Scorer
+from adjudge.trainers import make_trainer_reward
+from adjudge.trainers import recorder as recording
+from adjudge.trainers.adapter import RECORD_VARIABLE, open_recorder
+from adjudge.trainers.recorder import FlightRecorder
+from adjudge.trainers.scoring import Scorer, TrainerProgress
 
 JUDGE = {
     "type": "scripted",
@@ -137,9 +134,9 @@ def test_the_environment_names_the_folder_of_adapters_alone(
     assert Scorer(spec()).recorder is None
     make_trainer_reward(spec(), "trl")
     assert (tmp_path / "run.json").exists()
-    recorder = open_recorder()
-    assert recorder is not None
-    assert recorder.folder == tmp_path
+    opened = open_recorder()
+    assert opened is not None
+    assert opened.folder == tmp_path
 
 
 @pytest.mark.parametrize("there", ["another spec", "another kind", "rows alone"])
@@ -163,13 +160,11 @@ def test_a_restarted_trainer_goes_on_in_its_folder(
 ) -> None:
     recorded(tmp_path, steps=1)
     assert "earlier start" not in caplog.text
-    first = Scorer(spec(), record=tmp_path)
-    second = Scorer(spec(), record=tmp_path)  # of the same start, such as an evaluation's
-    for scorer in (first, second):
+    recorders = [FlightRecorder(tmp_path) for _ in range(2)]  # of the same start
+    for scorer in [Scorer(spec(), record=one) for one in recorders]:
         scorer.score(*batch("good", "plain"), progress=TrainerProgress(0, 0))
-    for scorer in (first, second):
-        assert scorer.recorder is not None
-        scorer.recorder.close()
+    for one in recorders:
+        one.close()
     found = rows(tmp_path)
     assert [row.get("start", 1) for row in found] == [1] * 4 + [2] * 4
     assert [row.get("start", 1) for row in rows(tmp_path, "metrics.jsonl")] == [1, 2, 2]
@@ -183,19 +178,19 @@ class _Slow:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free = threading.Event()
-        real = recorder_thread.RecorderThread._write
+        real = recording._Writer._write
 
         def slow(thread: Any, call: Any) -> None:
             self.free.wait(20)
             real(thread, call)
 
-        monkeypatch.setattr(recorder_thread.RecorderThread, "_write", slow)
+        monkeypatch.setattr(recording._Writer, "_write", slow)
 
 
 def test_a_full_queue_is_counted_and_never_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recorder_thread, "_MOST_WAITING", 8)
+    monkeypatch.setattr(recording, "_MOST_WAITING", 8)
     slow, recorder = _Slow(monkeypatch), FlightRecorder(tmp_path)
     scorer = Scorer(spec(), record=recorder)
     started = time.perf_counter()
@@ -230,7 +225,7 @@ class _Odd:
 def test_what_cannot_be_written_never_ends_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder_thread, "_MOST_ROW_BYTES", 2000)
+    monkeypatch.setattr(recording, "_MOST_ROW_BYTES", 2000)
     recorder = FlightRecorder(tmp_path / "run")
     scorer = Scorer(spec(), record=recorder)
     scorer.score(*batch("good", column=_Odd()))
@@ -308,8 +303,7 @@ _KILLED = """
 import sys
 from tests.unit.test_flight_recorder import WORDS, batch, spec
 from adjudge.trainers.recorder import FlightRecorder
-from adjudge.trainers.metrics import TrainerProgress
-from adjudge.trainers.scoring import Scorer
+from adjudge.trainers.scoring import Scorer, TrainerProgress
 scorer = Scorer(spec(), record=FlightRecorder(sys.argv[1]))
 for step in range(10_000):
     scorer.score(*batch(*WORDS), progress=TrainerProgress(step, step))
@@ -348,21 +342,6 @@ def test_a_stop_file_ends_the_run_before_its_next_step(tmp_path: Path) -> None:
     recorder.acknowledge_stop()
     scorer.score(*batch("good"))
     recorder.close()
-
-
-def test_the_sentinel_alarms_and_stops(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    recorder = FlightRecorder(tmp_path, sentinel="stop")
-    scorer = Scorer(spec(), record=recorder)
-    with caplog.at_level(logging.WARNING):
-        scorer.score(*batch("odd", "odd", "good", "plain"), progress=TrainerProgress(3))
-        assert recorder.flush()
-    with pytest.raises(TrainingStopped, match="50% of the rewards are missing"):
-        scorer.score(*batch("good"))
-    recorder.close()
-    assert [(row["step"], row["rule"]) for row in rows(tmp_path, "alarms.jsonl")] == [
-        (3, "missing")
-    ]
-    assert "step 3: missing:" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from tests.rows import DATA, converted, records
 
 from adjudge.errors import RolloutError
 from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
-from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
+from adjudge.rollouts.preferences import PREFERENCE_FORMATS
 
 FORMATS = {one.name: one for one in PREFERENCE_FORMATS}
 FILES = {

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from adjudge.cli.main import app
 from adjudge.cli.options import parse_map
 from adjudge.errors import ConfigError
-from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
+from adjudge.rollouts.fields import SAMPLE_FIELDS
 from adjudge.rollouts.samples import SampleReader
 
 Q, A, B = "What is 2 + 2?", "It is 4.", "It is 5."

@@ -9,7 +9,7 @@ from tests.refusals import refuses
 from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.rollouts import compute_prompt_key
-from adjudge.rollouts.formats.recognition import check_mapping
+from adjudge.rollouts.recognition import check_mapping
 from adjudge.rollouts.samples import SampleReader, sample_from_row
 from adjudge.types import Sample
 
@@ -116,3 +116,51 @@ def test_odd_values_that_mean_nothing_or_break_the_row() -> None:
     with pytest.raises(RolloutError, match="finite"):
         sample_from_row({"response": "r", "env_reward": 10**5000}, 0)
     assert compute_prompt_key(sample) is None
+
+
+ASKED = [{"role": "system", "content": "s"}, {"role": "user", "content": "why?"}]
+
+
+def samples(path: Path, **mapping: str) -> list[Sample]:
+    return list(SampleReader([path], mapping, strict=True))
+
+
+def test_each_response_is_a_sample_of_its_rows_group(tmp_path: Path) -> None:
+    path = lines(
+        tmp_path,
+        {"prompt": ASKED, "responses": ["a", ""], "reward_model": {"ground_truth": "g"}},
+        {"prompt": "why?", "response": "c"},
+        {"prompt": ASKED, "responses": ["d"], "uid": "u"},
+    )
+    found = samples(path, reference="reward_model.ground_truth", group="uid")
+    assert [(one.original_index, one.response) for one in found] == [
+        (0, "a"),
+        (1, ""),
+        (2, "c"),
+        (3, "d"),
+    ]
+    assert [one.group for one in found] == [None, None, None, "u"]
+    assert [one.group for one in samples(path)] == ["row 0", "row 0", None, "row 2"]
+    first = found[0]
+    assert (first.prompt, first.reference, first.extra["sample"]) == ("why?", "g", 0)
+    assert first.messages == [*ASKED, {"role": "assistant", "content": "a"}]
+    assert "responses" not in first.extra
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"response": "r", "responses": ["a", "b"]},
+        {"messages": [*ASKED, {"role": "assistant", "content": "r"}], "responses": ["a", "b"]},
+        {"response": "r", "responses": []},
+        {"response": "r", "responses": [{"text": "a"}]},
+    ],
+)
+def test_a_response_of_its_own_is_the_rows(tmp_path: Path, row: dict[str, Any]) -> None:
+    [found] = samples(lines(tmp_path, row))
+    assert found.response == "r"
+
+
+def test_a_mapped_response_is_the_rows(tmp_path: Path) -> None:
+    path = lines(tmp_path, {"prompt": "p", "best": "r", "responses": ["a", "b"]})
+    assert [one.response for one in samples(path, response="best")] == ["r"]

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.rewards import RewardResult
 from adjudge.trainers.verl import SUPPORTED_VERSIONS, check_verl_version
-from adjudge.trainers.verl.advantage import find_caller_local, make_turn_reward
 from adjudge.trainers.verl.batches import rebuild_turns
-from adjudge.trainers.verl.reward_columns import (
+from adjudge.trainers.verl.rewards import (
     count_reward,
+    find_caller_local,
     impute_for_validation,
     impute_rewards,
     loop_row,
+    make_turn_reward,
     missing_metrics,
     read_loop_rows,
 )

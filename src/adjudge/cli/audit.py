@@ -30,7 +30,7 @@ from adjudge.cli.options import (
     parse_map,
 )
 from adjudge.files import write_json
-from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
+from adjudge.rollouts.fields import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
 
 _MARKS = {"high": "[bold red]high[/]", "medium": "[yellow]medium[/]", "low": "[dim]low[/]"}

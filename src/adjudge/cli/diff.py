@@ -43,7 +43,7 @@ from adjudge.judge_evaluation.diff.report import (
     write_verdict,
 )
 from adjudge.rewards.spec import RewardSpec
-from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
+from adjudge.rollouts.fields import SAMPLE_FIELDS
 from adjudge.runs.job import select_entries
 from adjudge.runs.records import (
     RecordedAnswers,

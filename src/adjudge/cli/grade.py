@@ -43,7 +43,7 @@ from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.graders.registry import SHIPPED
 from adjudge.report.elements import format_sample_rate
 from adjudge.rewards.spec import RewardSpec
-from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
+from adjudge.rollouts.fields import SAMPLE_FIELDS
 from adjudge.runner.progress import format_duration
 from adjudge.runs.grading import grade_rollouts, read_first_samples
 from adjudge.runs.job import MOST_DRAWS, GradedRun, GradingEngine, GradingJob

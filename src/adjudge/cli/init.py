@@ -19,7 +19,7 @@ from adjudge.cli.options import ColumnMap, JsonSummary, parse_map
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.judges.discovery import FoundJudge, describe_search, find_judge
-from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
+from adjudge.rollouts.fields import SAMPLE_FIELDS
 from adjudge.rollouts.input_report import InputReport
 from adjudge.rollouts.samples import SampleReader
 from adjudge.text import printable, replace_surrogates

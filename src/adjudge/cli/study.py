@@ -28,7 +28,7 @@ from adjudge.judge_evaluation.diff.swap import (
     pair_table,
     run_swap,
 )
-from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
+from adjudge.rollouts.fields import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
 
 swap_app = typer.Typer()

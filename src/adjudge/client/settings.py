@@ -109,7 +109,7 @@ class ClientSettings(ConfigTable):
         given = {name: value for name, value in (config or {}).items() if value is not None}
         key = given.pop("api_key", "")
         found = {name: os.environ.get(variable) for name, variable in VARIABLES.items()}
-        values = {name: value for name, value in found.items() if value}
+        values: dict[str, object] = {name: value for name, value in found.items() if value}
         values |= {name: interpolate(value, "config", name) for name, value in given.items()}
         if key not in ("", os.environ.get(JUDGE_KEY_VARIABLE)):  # else its reader filled it in
             variable = _ONE_VARIABLE.match(key) if isinstance(key, str) else None

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -338,7 +338,7 @@ def encode_value(value: object) -> str:
     raise RolloutError("a value is nested too deeply, or no JSON data")
 
 
-def decode_value(value: object, where: str) -> Any:
+def decode_value(value: object, where: str) -> object:
     """What a text of JSON holds, any other value as it is; raises :class:`RolloutError`."""
     if not isinstance(value, str):
         return value
@@ -360,7 +360,7 @@ def as_id(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def first_of(values: object, keys: Sequence[str]) -> Any:
+def first_of(values: object, keys: Sequence[str]) -> object:
     """The first of an object's ``keys`` that is there and not null."""
     given, one = as_object(values), None
     for key in keys:
@@ -372,3 +372,14 @@ def first_of(values: object, keys: Sequence[str]) -> Any:
 def list_keys(value: Fields) -> str:
     """The keys of an object, for an error."""
     return printable(f"keys {', '.join(map(str, value))}")[:120]
+
+
+def without_arrays(value: object) -> object:
+    """A value with lists and Python's own numbers in place of the arrays of any library."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [without_arrays(one) for one in value]
+    if isinstance(value, dict):
+        return {name: without_arrays(one) for name, one in value.items()}
+    return value

@@ -7,25 +7,30 @@ keys that it has: nothing replaces a text that was not understood.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TypeGuard
 
 from adjudge.errors import Fields, RolloutError
-from adjudge.intake.columns import (
-    as_id,
-    as_object,
-    decode_value,
-    describe_value,
-    encode_value,
-    first_of,
-    list_keys,
+from adjudge.intake.columns import as_object, decode_value, describe_value, first_of, list_keys
+from adjudge.intake.parts import (
+    ID_KEYS,
+    NO_MESSAGES,
+    RESULT_KEYS,
+    Message,
+    Piece,
+    assistant_message,
+    is_result,
+    make_content,
+    message_text,
+    read_call,
+    read_parts,
+    read_thought,
+    read_tool_call,
+    tool_call,
+    tool_message,
 )
-from adjudge.messages import MEDIA_PARTS, TEXT_PARTS, THINKING_PARTS
 from adjudge.types import MISSING
-
-Message = dict[str, Any]
-_Piece = tuple[str, Any]
 
 _ROLES = {
     name: role
@@ -42,36 +47,11 @@ _ROLES = {
 _OWN_ROLES = {"system", "developer", "user", "assistant", "tool"}
 _ROLE_KEYS = ("role", "from", "sender", "speaker", "author")
 _CONTENT_KEYS = ("parts", "content", "blocks", "items", "value", "text", "message", "prompt")
-_KIND_KEYS = ("type", "block_type", "content_type")
-
-_CALL_PARTS = ("tool_use", "tool_call", "tool-call", "function_call", "dynamic-tool")
-_RESULT_PARTS = ("tool_call_response", "tool-result", "function_result", "function_call_output")
-_CALLS_BY_KEY = ("functionCall", "function_call", "toolUse", "tool_call", "toolInvocation")
-_CODE_BY_KEY = ("executableCode", "executable_code")
-_RESULTS_BY_KEY = (
-    *("functionResponse", "function_response", "toolResult", "tool_call_result"),
-    *("codeExecutionResult", "code_execution_result"),
-)
-"""Keys of a part that has no type: the part is the object there."""
-_NO_MESSAGES = (
-    *("item_reference", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response"),
-    *("compaction", "remove", "step-start"),
-)
-"""Items and parts that say nothing."""
-
-_ID_KEYS = ("tool_call_id", "tool_use_id", "call_id", "toolCallId", "toolUseId", "id")
-_NAME_KEYS = ("name", "function", "toolName", "tool_name", "function_name", "tool")
-_ARGUMENT_KEYS = ("arguments", "args", "input", "parameters", "tool_input", "action")
-_RESULT_KEYS = ("content", "response", "result", "output", "text", "value")
-_OWN_RESULT_KEYS = ("output", "outputs", "result", "results", "errorText")
-"""Where a call has its own result: the tools of providers, the messages of interfaces."""
-_MEDIA_KEYS = ("inlineData", "inline_data", "fileData", "file_data", "image", "document", "video")
 CALL_KEYS = (
     *("tool_calls", "toolCalls", "tool_call", "tool_uses", "function_call", "function_calls"),
     *("invalid_tool_calls", "toolInvocations"),
 )
 _THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking", "tool_plan")
-_THOUGHT_PART_KEYS = ("thinking", "reasoning", "reasoningText", "text", "content", "summary")
 _SAYING_KEYS = (*_CONTENT_KEYS, *CALL_KEYS, *_THOUGHT_KEYS)
 _READ_KEYS = {"role", "content", "additional_kwargs", "channel", *CALL_KEYS, *_THOUGHT_KEYS}
 _OTHER_KEYS = {*_SAYING_KEYS, *_READ_KEYS, "type", "recipient", "refusal", "audio"}
@@ -97,8 +77,8 @@ def read_messages(value: object, name: str) -> list[Message]:
     talk: list[Message] = []
     thoughts: list[str] = []
     for place, turn in enumerate(value):
-        if not thoughts and _have_own_form((turn,)):
-            talk.append(turn)
+        if not thoughts and _have_own_form(one := (turn,)):
+            talk += one
         else:
             _add_turn(talk, thoughts, turn, f"{name}.{place}")
     if thoughts:  # it thought, and then it said nothing
@@ -106,7 +86,7 @@ def read_messages(value: object, name: str) -> list[Message]:
     return talk
 
 
-def list_messages(value: object, name: str) -> Sequence[Any]:
+def list_messages(value: object, name: str) -> Sequence[object]:
     """The messages as they were written: of a list, its JSON text, or a state of ``messages``."""
     value = decode_value(value, name)
     if isinstance(value, Mapping) and isinstance(value.get("messages"), list):
@@ -147,72 +127,10 @@ def _is_turn(turn: Fields) -> bool:
     return _is_item(turn.get("type")) or any(isinstance(turn.get(k), str) for k in _ROLE_KEYS[:2])
 
 
-def tool_call(call_id: object, name: object, arguments: object) -> Message:
-    """A tool call in OpenAI form; arguments that are no text become JSON."""
-    if not isinstance(arguments, str):
-        arguments = encode_value({} if arguments is None else arguments)
-    function = {"name": name if isinstance(name, str) else "", "arguments": arguments}
-    return {"id": as_id(call_id) or "", "type": "function", "function": function}
-
-
-def assistant_message(
-    content: object, calls: Sequence[object] = (), reasoning: str | None = None
-) -> Message:
-    """A turn of the assistant; ``content`` is null where it only called tools."""
-    message: Message = {"role": "assistant", "content": content}
-    if reasoning:
-        message["reasoning_content"] = reasoning
-    if calls:
-        message["tool_calls"] = list(calls)
-    return message
-
-
-def tool_message(
-    call_id: object, content: object, where: str = "content", name: object = None
-) -> Message:
-    """The result of a tool call; an object that is no part is what the tool gave, as JSON."""
-    given = as_object(content)
-    if given.keys() == {"type", "value"} and given["type"] in ("text", "json"):
-        content = given["value"]  # Vercel's
-    if isinstance(content, Mapping | bool | int | float) or (
-        isinstance(content, list) and not all(map(_is_part, content))
-    ):
-        content = encode_value(content)
-    named = {"tool_call_id": as_id(call_id), "name": name if isinstance(name, str) else ""}
-    message = {"role": "tool", "content": _content(_read_parts(content, where))}
-    return message | {key: one for key, one in named.items() if one}
-
-
-def read_tool_call(value: object, where: str) -> Message:
-    """A call of a tool in OpenAI's form, of that form, a flat one, or the JSON text of either.
-
-    The input of a custom tool is a text, and no JSON.
-
-    >>> read_tool_call({"id": "1", "name": "add", "args": {"a": 2}}, "tool_calls")
-    {'id': '1', 'type': 'function', 'function': {'name': 'add', 'arguments': '{"a":2}'}}
-    """
-    call = decode_value(value, where)
-    inner = as_object(call)
-    for key in ("function", "custom", "tool_call"):
-        inner = as_object(inner.get(key)) or inner
-    name = first_of(inner, _NAME_KEYS)
-    if not isinstance(name, str):
-        found = list_keys(call) if isinstance(call, Mapping) else describe_value(call)
-        raise RolloutError(f"{where}: must be calls with the 'name' of a tool (found {found})")
-    arguments = first_of(inner, _ARGUMENT_KEYS)
-    others = [one for key, one in inner.items() if one and key not in _OWN_RESULT_KEYS]
-    texts = [one for one in others if isinstance(one, str) and one[0] == "{"]
-    if arguments is None and (texts or any(isinstance(one, Mapping) for one in others)):
-        raise RolloutError(f"{where}: a call has no known 'arguments' (found {list_keys(inner)})")
-    if isinstance(arguments, Mapping):  # null: the argument of another row's call of a table
-        arguments = {key: one for key, one in arguments.items() if one is not None}
-    return tool_call(first_of(call, _ID_KEYS) or first_of(inner, _ID_KEYS), name, arguments)
-
-
 # --- one message ----------------------------------------------------------------------------------
 
 
-def _have_own_form(turns: Iterable[Any]) -> bool:  # noqa: PLR0911  (one loop is twice as fast)
+def _have_own_form(turns: Sequence[object]) -> TypeGuard[Sequence[Message]]:  # noqa: PLR0911  (one loop is twice as fast)
     """Whether messages are OpenAI's chats already, and nothing of them has another name."""
     for turn in turns:
         if turn.__class__ is not dict or (role := turn.get("role")).__class__ is not str:
@@ -274,7 +192,7 @@ def _role_of(turn: Fields) -> str | None:
 def _is_item(kind: object) -> bool:
     """Whether a type is one of the Responses API's items that have no role."""
     return isinstance(kind, str) and (
-        kind in ("reasoning", *_NO_MESSAGES) or kind.endswith(("_call", "_call_output"))
+        kind in ("reasoning", *NO_MESSAGES) or kind.endswith(("_call", "_call_output"))
     )
 
 
@@ -294,7 +212,7 @@ def _add_turn(talk: list[Message], thoughts: list[str], given: object, where: st
             f"{where}.role: must be a known one (found {list_keys(turn)}{''.join(shown[:1])}; "
             f"allowed: {', '.join(sorted(_OWN_ROLES))}, and what other makers call these)"
         )
-    elif not any(key in inner for key in _SAYING_KEYS + _RESULT_KEYS * (role == "tool")):
+    elif not any(key in inner for key in _SAYING_KEYS + RESULT_KEYS * (role == "tool")):
         raise RolloutError(f"{where}: has no content (found {list_keys(given)})")
     else:
         talk += _turn_messages(turn, role, where, thoughts)
@@ -304,7 +222,7 @@ def _add_item(talk: list[Message], thoughts: list[str], item: Message, where: st
     """Calls join the assistant's message before them, reasoning the message after it."""
     kind = item["type"]
     if kind == "reasoning":
-        thought = _read_thought(item, where)
+        thought = read_thought(item, where)
         thoughts += [thought] if thought else []
     elif kind.endswith("_output"):
         talk.append(tool_message(item.get("call_id"), item.get("output"), f"{where}.output"))
@@ -321,7 +239,7 @@ def _add_item(talk: list[Message], thoughts: list[str], item: Message, where: st
         name = None if kind in ("function_call", "custom_tool_call", "mcp_call") else kind
         named = {"name": name, "action": given, "output": item.get("error"), **item}
         named["id"] = item.get("call_id") or item.get("id")
-        (_, made), *results = _read_call(named, where)
+        (_, made), *results = read_call(named, where)
         last["tool_calls"] = [*last.get("tool_calls", ()), made]
         talk += [result for _, result in results]
 
@@ -335,9 +253,9 @@ def _turn_messages(turn: Message, role: str, where: str, thoughts: list[str]) ->
     if role == "call":
         made = _list_calls(content, spoken)
         return [assistant_message(None, [read_tool_call(one, spoken) for one in made])]
-    if role == "tool" and not (isinstance(content, list) and any(map(_is_result, content))):
-        content = first_of(turn, _RESULT_KEYS) if content is None else content
-        return [tool_message(first_of(every, _ID_KEYS), content, spoken, turn.get("name"))]
+    if role == "tool" and not (isinstance(content, list) and any(map(is_result, content))):
+        content = first_of(turn, RESULT_KEYS) if content is None else content
+        return [tool_message(first_of(every, ID_KEYS), content, spoken, turn.get("name"))]
     calls, results = _read_calls(every, where)
     if results and content:
         raise RolloutError(f"{where}: a call has its result beside a text: which was first?")
@@ -374,7 +292,7 @@ def _read_calls(turn: Message, where: str) -> list[list[Message]]:
         if not turn.get(key) or (key == "toolInvocations" and turn.get("parts")):
             continue  # the parts have them in their places
         for given in _list_calls(turn[key], f"{where}.{key}"):
-            (_, made), *own = _read_call(given, f"{where}.{key}")
+            (_, made), *own = read_call(given, f"{where}.{key}")
             if calls.setdefault(made["id"] or len(calls), made) is made:
                 results += [result for _, result in own]
     return [list(calls.values()), results]
@@ -385,150 +303,28 @@ def _list_calls(given: object, where: str) -> Sequence[object]:
     return given if isinstance(given, list | tuple) else [given]
 
 
-# --- parts of a message ---------------------------------------------------------------------------
-
-
-def _kind_of(part: object) -> str:
-    kind = first_of(part, _KIND_KEYS)
-    return kind if isinstance(kind, str) else "" if kind is None else "?"
-
-
-def _is_result(part: object) -> bool:
-    kind = _kind_of(part)
-    keyed = not as_object(part).keys().isdisjoint(_RESULTS_BY_KEY)
-    return keyed or kind in _RESULT_PARTS or kind.endswith(("tool_result", "_execution_result"))
-
-
-def _is_part(value: object) -> bool:
-    """Whether an element of a tool's result is a part of a message, and not data."""
-    if not isinstance(value, Mapping):
-        return isinstance(value, str)
-    return value.keys() == {"text"} or _kind_of(value) in (*TEXT_PARTS, *MEDIA_PARTS)
-
-
-def _inner(part: Fields, *keys: str) -> Fields:
-    found = (part[key] for key in keys if key in part)
-    return next((one for one in found if isinstance(one, Mapping)), part)
-
-
-def _read_part(given: object, where: str) -> list[_Piece]:
-    """``text``, ``thought``, ``call``, ``result`` or ``media``, and what it is."""
-    if isinstance(given, str):
-        return [("text", given)]
-    if not isinstance(given, Mapping):
-        raise RolloutError(f"{where}: must be a part of a message (found {describe_value(given)})")
-    part = {key: one for key, one in given.items() if one is not None}
-    kind = _kind_of(part)
-    text = first_of(part, ("text", "content", "value"))
-    text = part.get("answer") if part.keys() <= {"answer", "thought"} else text
-    text = text.get("value") if isinstance(text, Mapping) else text  # of OpenAI's Assistants
-    if kind in ("", *TEXT_PARTS) and isinstance(text, str) and part.get("thought") is not True:
-        return [("text", text)]
-    if kind == "refusal" and isinstance(part.get("refusal"), str):
-        return [("text", part["refusal"])]
-    if kind in MEDIA_PARTS:
-        return [("media", given if "type" in given else {**given, "type": kind})]
-    if not kind and not part.keys().isdisjoint(_MEDIA_KEYS):
-        return [("media", {**given, "type": "file"})]
-    return _read_act(part, kind, where)
-
-
-def _read_act(part: Fields, kind: str, where: str) -> list[_Piece]:
-    """A part that is no words: a thought, a call of a tool, a result, or nothing."""
-    if kind in _NO_MESSAGES:
-        return []
-    thought = _inner(part, "reasoningContent")
-    if kind in THINKING_PARTS or part.get("thought") is True or thought is not part:
-        return [("thought", _read_thought(thought, where))]
-    if _is_result(part):
-        inner = _inner(part, *_RESULTS_BY_KEY)
-        call_id = first_of(inner, _ID_KEYS) or first_of(inner.get("origin"), _ID_KEYS)
-        given = first_of(inner, _RESULT_KEYS)
-        return [("result", tool_message(call_id, given, where, inner.get("name")))]
-    call = _inner(part, *_CALLS_BY_KEY)
-    if (code := first_of(part, _CODE_BY_KEY)) is not None:
-        call = {"name": next(key for key in _CODE_BY_KEY if key in part), "args": code}
-    elif kind.startswith("tool-") and "toolCallId" in part:  # Vercel's
-        call = {"name": part.get("toolName", kind.removeprefix("tool-")), **part}
-    if call is not part or kind in _CALL_PARTS or kind.endswith("_tool_use"):
-        return _read_call(call, where)
-    shown = f", type {describe_value(kind)}" if kind else ""
-    raise RolloutError(f"{where}: is a part of an unknown form (found {list_keys(part)}{shown})")
-
-
-def _read_thought(part: Fields, where: str) -> str:
-    given = next((part[key] for key in _THOUGHT_PART_KEYS if part.get(key)), None)
-    return _text_of(_read_parts(given, where), "text", "thought")
-
-
-def _read_call(given: object, where: str) -> list[_Piece]:  # and the result that a call has
-    call = read_tool_call(given, where)
-    found = first_of(given, _OWN_RESULT_KEYS)
-    made: list[_Piece] = [("call", call)]
-    return made if found is None else [*made, ("result", tool_message(call["id"], found, where))]
-
-
-def _read_parts(content: object, where: str) -> list[_Piece]:
-    """What a message's content says: a text, null, a part, or a list of parts."""
-    inner = as_object(content).get("parts")
-    content = inner if isinstance(inner, list) else [] if content is None else content
-    parts = content if isinstance(content, list | tuple) else [content]
-    pieces: list[_Piece] = []
-    try:
-        for place, part in enumerate(parts):
-            pieces += _read_part(part, f"{where}.{place}" if parts is content else where)
-    except RecursionError:
-        raise RolloutError(f"{where[:100]}: is nested too deeply") from None
-    return pieces
-
-
 def _cut_turn(
     role: str, content: object, where: str, calls: list[Message], thought: str
 ) -> list[Message]:
     """The turn, cut where the result of a tool is a part of it."""
-    pieces = _read_parts(content, where)
+    pieces = read_parts(content, where)
     if all(kind in ("text", "media") for kind, _ in pieces):
-        return [_make_turn(role, None if content is None else _content(pieces), calls, thought)]
+        return [_make_turn(role, None if content is None else make_content(pieces), calls, thought)]
     messages: list[Message] = []
-    spoken: list[_Piece] = []
+    spoken: list[Piece] = []
     for kind, value in [*pieces, ("end", None)]:
         if kind not in ("result", "end"):
             spoken.append((kind, value))
             continue
         if spoken or calls or (kind == "end" and (thought or not messages)):
-            messages.append(_close_turn(role, spoken, calls, thought))
+            used = {one["id"] for one in calls} - {""}  # calls that stood beside the content
+            made = [*calls, *(one for k, one in spoken if k == "call" and one["id"] not in used)]
+            words = [thought, *(one for k, one in spoken if k == "thought")]
+            said = make_content(spoken) or (None if made else "")
+            messages.append(_make_turn(role, said, made, "\n".join(filter(None, words))))
             spoken, calls, thought = [], [], ""
         messages += [value] if kind == "result" else []
     return messages
-
-
-def _close_turn(role: str, spoken: Sequence[_Piece], calls: list[Message], thought: str) -> Message:
-    """One turn of what was said in it; ``calls`` stood beside its content."""
-    used = {one["id"] for one in calls} - {""}
-    mine = [one for kind, one in spoken if kind == "call" and one["id"] not in used]
-    words = [thought, *(one for kind, one in spoken if kind == "thought")]
-    made = [*calls, *mine]
-    content = _content(spoken) or (None if made else "")
-    return _make_turn(role, content, made, "\n".join(filter(None, words)))
-
-
-def _text_of(pieces: Sequence[_Piece], *kinds: str) -> str:
-    return "".join(value for kind, value in pieces if kind in kinds)
-
-
-def _content(pieces: Sequence[_Piece]) -> object:
-    if all(kind != "media" for kind, _ in pieces):
-        return _text_of(pieces, "text")
-    return [
-        {"type": "text", "text": value} if kind == "text" else value
-        for kind, value in pieces
-        if kind in ("text", "media")
-    ]
-
-
-def message_text(content: object, where: str = "content") -> str:
-    """The text of a message's content in any maker's form; raises :class:`RolloutError`."""
-    return _text_of(_read_parts(content, where), "text")
 
 
 def _make_turn(role: str, content: object, calls: Sequence[Message], thought: str) -> Message:

@@ -9,10 +9,27 @@ a policy thinks, its text is plain.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 from adjudge.errors import Fields, Metadata
 from adjudge.text import THINK_CLOSE, THINK_OPEN
+
+
+class Tokenizer(Protocol):
+    """What is used of a tokenizer of transformers; one of tests may have less."""
+
+    @property
+    def decode(self) -> Callable[..., str]:
+        """The text of tokens."""
+
+    @property
+    def apply_chat_template(self) -> Callable[..., object]:
+        """The text of a conversation, with the options of its template."""
+
+    @property
+    def convert_tokens_to_ids(self) -> Callable[[str], int]:
+        """The number of a token."""
+
 
 # Named one by one: a policy's own markup (`</answer>`, a tool call's closing tag) must stay.
 PAD_TOKENS = ("<pad>", "<|pad|>", "[PAD]", "<|endoftext|>", "<|finetune_right_pad_id|>", "<unk>")
@@ -93,7 +110,7 @@ def read_rendered_prompt(text: str) -> list[Metadata] | None:
     return _split_bare(text)
 
 
-def decode_prompt(tokenizer: Any, ids: Sequence[int]) -> str:
+def decode_prompt(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     """A prompt's text: with special tokens where they name the role of each turn, else without."""
     whole: str = tokenizer.decode(ids, skip_special_tokens=False)
     if read_rendered_prompt(whole) is not None:
@@ -150,7 +167,7 @@ def opens_thinking(prompt: str) -> bool:
     return prompt[-32:].rstrip().endswith(_OPENING_TAGS)
 
 
-def template_opens_thinking(tokenizer: Any, options: Fields | None = None) -> bool:
+def template_opens_thinking(tokenizer: Tokenizer, options: Fields | None = None) -> bool:
     """Whether the tokenizer's chat template does; ``options`` are those of rendering."""
     if not getattr(tokenizer, "chat_template", None):
         return False
@@ -218,7 +235,7 @@ class Thinking(NamedTuple):
     opened: bool | None = None
 
     @classmethod
-    def of(cls, tokenizer: Any, options: Fields | None = None) -> Thinking:
+    def of(cls, tokenizer: Tokenizer, options: Fields | None = None) -> Thinking:
         """What a tokenizer and its chat template say; ``options`` are those of rendering."""
         return cls(ThinkTokens(tokenizer), template_opens_thinking(tokenizer, options))
 
@@ -226,7 +243,7 @@ class Thinking(NamedTuple):
 class ThinkTokens:
     """Thinking tags that a tokenizer has as special tokens, which decoding leaves out."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         names = getattr(tokenizer, "all_special_tokens", None) or ()
         self._tags = {
             int(tokenizer.convert_tokens_to_ids(name)): THINK_TAGS[name]

@@ -1,1 +1,1 @@
-"""Files of rollouts as samples."""
+"""Files of rollouts as samples: one reader a format, recognised by what a record holds."""

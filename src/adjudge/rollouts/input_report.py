@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from adjudge.intake.columns import REFERENCE_COLUMNS
-from adjudge.rollouts.formats.columns import NAMES, fits_field
+from adjudge.rollouts.columns import NAMES, fits_field
 from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.types import Sample
 

@@ -30,7 +30,7 @@ from adjudge.intake.rollouts import (
     sample_of_rollout,
 )
 from adjudge.messages import last_question
-from adjudge.rollouts.formats.columns import (
+from adjudge.rollouts.columns import (
     RESPONSE_LISTS,
     as_answer,
     fits_field,
@@ -38,9 +38,9 @@ from adjudge.rollouts.formats.columns import (
     object_text,
     read_log,
 )
-from adjudge.rollouts.formats.fields import SAMPLE_FIELDS
-from adjudge.rollouts.formats.nested import HEAD_ROWS
-from adjudge.rollouts.formats.recognition import FileReading, check_mapping, find_reading
+from adjudge.rollouts.fields import SAMPLE_FIELDS
+from adjudge.rollouts.nested import HEAD_ROWS
+from adjudge.rollouts.recognition import FileReading, check_mapping, find_reading
 from adjudge.text import encode_exactly, encode_json
 from adjudge.types import Sample
 
@@ -193,7 +193,7 @@ class SampleReader:
     """The samples of rollouts, as often as they are needed.
 
     ``paths`` are files, folders or patterns, of formats that are recognised by their content
-    (:mod:`adjudge.rollouts.formats`); ``mapping`` names where a field comes from instead:
+    (:mod:`adjudge.rollouts`); ``mapping`` names where a field comes from instead:
     ``{"messages": "traj", "answer": "info.gold"}``. ``Sample.original_index`` counts samples over
     all files, broken rows included. ``rows``: rollouts in memory in place of files, which with
     ``by_name`` are read by the names of their columns alone. ``broken`` lists the rows that are no
@@ -288,7 +288,7 @@ class SampleReader:
     def _read_record(
         self, where: str, record: Any, reading: FileReading, number: int, *, alone: bool
     ) -> Iterator[_PlacedRow]:
-        """The rows of a record with their places; a file's task is the group of those without."""
+        """The rows of a record with their places."""
         if isinstance(record, RolloutError):
             yield where, record
             return
@@ -296,8 +296,6 @@ class SampleReader:
         made = list(self._convert(file, record, reading, number))
         listed = alone and len(made) > 1 and reading.nested is None
         for element, (place, row) in enumerate(made, start=1):
-            if reading.file_is_task and isinstance(row, dict) and row.get("group") is None:
-                row["group"] = Path(file).stem
             # A document's samples are counted as the elements of an array.
             at = f"{file}:{element}" if listed else f"{where}.{place}" if place else where
             yield at, row

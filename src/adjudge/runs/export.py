@@ -339,7 +339,7 @@ def _write_rows(path: Path, rows: Iterable[Fields]) -> int:
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    plain = replace_surrogates(list(rows))
+    plain = [replace_surrogates(row) for row in rows]
     try:
         table = pa.Table.from_pylist(plain)
         with atomic_path(path) as part:

@@ -24,7 +24,7 @@ import msgspec
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import find_reference
 from adjudge.intake.conversation import read_messages
-from adjudge.rollouts.formats.fields import request_messages
+from adjudge.rollouts.fields import request_messages
 from adjudge.service.formats import Format, ScoreFunction, rollout_request
 from adjudge.service.requests import decode_body, invalid_request
 from adjudge.stats import mean, quantile, std

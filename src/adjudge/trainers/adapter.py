@@ -16,7 +16,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, TypeVar, Unpack
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, GradingFailure
@@ -24,9 +24,16 @@ from adjudge.intake.columns import ReferenceChoice
 from adjudge.intake.rendered import ThinkingWatch
 from adjudge.intake.rollouts import make_sample
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.recorder import FlightRecorder, open_recorder
-from adjudge.trainers.scoring import SPEC_VARIABLE, ScoreOptions, Scorer, ScorerResult
+from adjudge.trainers.scoring import (
+    SPEC_VARIABLE,
+    ScoreOptions,
+    Scorer,
+    ScorerResult,
+)
 from adjudge.types import RewardResult, Sample
+
+if TYPE_CHECKING:  # most trainers record nothing, and need not wait for what does
+    from adjudge.trainers.recorder import FlightRecorder
 
 DEFAULT_NAME = "adjudge"
 """What a reward is called in a trainer's log, unless it is given a name."""
@@ -38,6 +45,9 @@ ROLLOUT_FIELD_ERROR = (
     "columns: {!r} comes from the rollout, not from the dataset. Use another field, such as "
     "'reference' or 'env_reward', or 'messages' where the trainer has a rollout_func."
 )
+
+RECORD_VARIABLE = "ADJUDGE_RECORD"
+"""The environment variable that names the folder where a trainer takes only a dotted path."""
 
 _log = logging.getLogger("adjudge")
 
@@ -51,6 +61,16 @@ class AdapterOptions(TypedDict, total=False):
     name: str
     columns: Mapping[str, str] | None
     record: FlightRecorder | Path | str | None
+
+
+def open_recorder(record: FlightRecorder | Path | str | None = None) -> FlightRecorder | None:
+    """``record`` itself, one for that folder, or for the one that ``ADJUDGE_RECORD`` names."""
+    folder = record or os.environ.get(RECORD_VARIABLE)
+    if not folder:
+        return None
+    from adjudge.trainers.recorder import FlightRecorder  # noqa: PLC0415  (see above)
+
+    return folder if isinstance(folder, FlightRecorder) else FlightRecorder(folder)
 
 
 class Adapter:
@@ -168,16 +188,10 @@ class Adapter:
             )
 
     def _check_one_sample(self) -> None:
-        where, reward = self.spec.where, self.spec.reward
-        if needs := self.scorer.compares_groups:
+        if needs := self.scorer.needs_groups:
             raise ConfigError(
-                f"{where}: {needs} needs whole groups, but {self.trainer} scores each rollout "
-                "alone. Leave it out, or let the trainer's advantage compare the group."
-            )
-        if reward.sample_rate < 1:
-            raise ConfigError(
-                f"{where}: reward.sample_rate: must be 1, since it leaves whole groups out and "
-                f"{self.trainer} scores each rollout alone (found {reward.sample_rate:g})"
+                f"{self.spec.where}: {needs}: needs whole groups, but {self.trainer} scores each "
+                "rollout alone. Leave it out, or let the trainer's advantage compare the group."
             )
 
     def check_replaces(self) -> None:

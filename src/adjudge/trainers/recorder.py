@@ -18,37 +18,52 @@ import atexit
 import fcntl
 import logging
 import os
+import secrets
+import socket
 import threading
-from collections.abc import Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from adjudge.config import compare_settings, flatten
 from adjudge.errors import RunFolderError, TrainingStopped
-from adjudge.files import write_json
+from adjudge.files import atomic_write, cut_torn_line, write_json
+from adjudge.intake.rollouts import read_conversation
 from adjudge.rewards.function import describe_settings
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.folder import read_json_object
-from adjudge.trainers.metrics import RecordedCall
+from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow
+from adjudge.runs.story import describe_graders
+from adjudge.stats import mean
+from adjudge.text import encode_json
+from adjudge.trainers.scoring import RecordedCall, batch_metrics
+from adjudge.types import GradedSample, RewardResult, Sample
 from adjudge.version import __version__
-
-if TYPE_CHECKING:  # most trainers record nothing, and need not wait for what does
-    from adjudge.checks.steps import SentinelAction
-    from adjudge.trainers.recorder_thread import RecorderThread
-
-RECORD_VARIABLE = "ADJUDGE_RECORD"
-"""The environment variable that names the folder where a trainer takes only a dotted path."""
 
 DEFAULT_MAX_BYTES = 4 * 2**30
 
 _MANIFEST, _KIND = "run.json", "record"
-_ROWS = ("rollouts.jsonl", "rewards.jsonl")
+_ROLLOUTS, _EVALUATION = "rollouts.jsonl", "evaluation_rollouts.jsonl"
+_METRICS = "metrics.jsonl"
+_ROWS = (_ROLLOUTS, "rewards.jsonl")
+_LOCK = ".recorder.lock"
 _LIVE = ".recorder.live"
 """Who records holds a shared lock on it; who opens the folder sees so whether it is alone."""
+
+_MOST_WAITING = 16_384
+"""Samples that wait to be written; a call that finds more is not recorded."""
+_MOST_ROW_BYTES = 8 * 2**20
+_WINDOW = 256
+"""Samples of a row of metrics where the trainer hands them in one by one, without a step."""
+_ROWS_AT_ONCE, _YIELD_S = 8, 0.001
 
 _log = logging.getLogger("adjudge")
 
@@ -57,9 +72,6 @@ class FlightRecorder:
     """Writes what a trainer's rewards were made of to ``folder``.
 
     ``max_bytes``: how large ``rollouts.jsonl`` may become; what comes then is counted, not written.
-    ``sentinel``: watch the metrics of the first process by the rules of
-    :mod:`adjudge.checks.steps`; alarms are logged and written to ``alarms.jsonl``, and under
-    ``"stop"`` end the run.
 
     One object serves any thread; a pickled one, or one in a forked child, has a thread and a count
     of its own. Where writing fails, the run goes on: that is logged once, and counted.
@@ -77,23 +89,16 @@ class FlightRecorder:
     ([1.0], 1)
     """
 
-    def __init__(
-        self,
-        folder: Path | str,
-        *,
-        max_bytes: int = DEFAULT_MAX_BYTES,
-        sentinel: SentinelAction | None = None,
-    ) -> None:
-        self.folder = Path(folder)
-        self._options: dict[str, Any] = {"max_bytes": max_bytes, "sentinel": sentinel}
+    def __init__(self, folder: Path | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        self.folder, self.max_bytes = Path(folder), max_bytes
         self._lock = threading.Lock()
-        self._writer: RecorderThread | None = None
+        self._writer: _Writer | None = None
         self._acknowledged = False
         self._live: int | None = None
         self._start = 1
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(FlightRecorder, **self._options), (self.folder,)
+        return partial(FlightRecorder, max_bytes=self.max_bytes), (self.folder,)
 
     def open(self, spec: RewardSpec, graders: Mapping[str, Any]) -> None:
         """Claim the folder for a run under ``spec``, or go on with one.
@@ -101,12 +106,10 @@ class FlightRecorder:
         Raises :class:`~adjudge.errors.RunFolderError` for the folder of anything else, and for one
         that cannot be used.
         """
-        from adjudge.trainers.recorder_thread import exclusive_folder  # noqa: PLC0415  (see above)
-
         facts = _describe_run(spec, graders)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with exclusive_folder(self.folder):
+            with _exclusive_folder(self.folder):
                 _claim(self.folder, facts)
                 if self._live is None:
                     self._count_start()
@@ -145,18 +148,14 @@ class FlightRecorder:
     @property
     def stop_reason(self) -> str | None:
         """Why the run is to end; ``None`` while nobody wants that, or who asks will see to it."""
-        from adjudge.runs.records import STOP_FILE  # noqa: PLC0415  (most trainers record nothing)
-
-        writer, path = self._find_writer(), self.folder / STOP_FILE
-        if self._acknowledged:
+        path = self.folder / STOP_FILE
+        if self._acknowledged or not path.exists():
             return None
-        if path.exists():
-            found = read_json_object(path) or {}
-            return (
-                f"{found.get('rule', 'adjudge watch')}: {found.get('seen', '')} (by `adjudge watch "
-                f"--stop`; remove {path} before you train on)"
-            )
-        return None if writer is None else writer.stop_reason
+        found = read_json_object(path) or {}
+        return (
+            f"{found.get('rule', 'adjudge watch')}: {found.get('seen', '')} (by `adjudge watch "
+            f"--stop`; remove {path} before you train on)"
+        )
 
     def acknowledge_stop(self) -> None:
         """Let :meth:`check_stop` pass: the trainer ends the run by its own means."""
@@ -183,37 +182,24 @@ class FlightRecorder:
             atexit.unregister(writer.close)
             writer.close()
 
-    def _find_writer(self) -> RecorderThread | None:
+    def _find_writer(self) -> _Writer | None:
         """The thread of this process, which a forked child has not."""
         writer = self._writer
         return None if writer is None or writer.pid != os.getpid() else writer
 
-    def _writer_here(self) -> RecorderThread:
-        from adjudge.trainers.recorder_thread import RecorderThread  # noqa: PLC0415  (see above)
-
+    def _writer_here(self) -> _Writer:
         with self._lock:
             writer = self._find_writer()
             if writer is None:
-                writer = RecorderThread(self.folder, **self._options, start=self._start)
+                writer = self._writer = _Writer(self.folder, self.max_bytes, self._start)
                 atexit.register(writer.close)
-                self._writer = writer
             return writer
-
-
-def open_recorder(record: FlightRecorder | Path | str | None = None) -> FlightRecorder | None:
-    """``record`` itself, one for that folder, or for the one that ``ADJUDGE_RECORD`` names."""
-    if isinstance(record, FlightRecorder):
-        return record
-    folder = record or os.environ.get(RECORD_VARIABLE)
-    return FlightRecorder(folder) if folder else None
 
 
 # --- the folder ---------------------------------------------------------------------------------
 
 
 def _describe_run(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, Any]:
-    from adjudge.runs.story import describe_graders  # noqa: PLC0415  (few runs are recorded)
-
     facts = {
         "kind": _KIND,
         "adjudge": __version__,
@@ -245,3 +231,270 @@ def _claim(folder: Path, facts: Mapping[str, Any]) -> None:
             f"(in {known.get('spec_path')}), and now is {other.right!r:.200} (in "
             f"{facts['spec_path']}). Record to another folder."
         )
+
+
+# --- the thread that writes -----------------------------------------------------------------------
+
+
+@contextmanager
+def _exclusive_folder(folder: Path) -> Iterator[None]:
+    """``folder`` for this process alone, for the time of one append."""
+    handle = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _append(path: Path, bodies: Sequence[bytes], most: int | None = None) -> int:
+    """Append JSON objects to a log of several processes; how many it had room for.
+
+    ``most``: how many bytes the log may have.
+    """
+    numbered = path.name in (_ROLLOUTS, _EVALUATION)
+    with _exclusive_folder(path.parent), path.open("ab+", buffering=0) as file:
+        end = size = cut_torn_line(file)
+        first = _next_number(path) if numbered else 0
+        lines: list[bytes] = []
+        for body in bodies:
+            # So no two samples have the same index, whichever processes they come from.
+            index = b'{"index":%d,' % (first + len(lines)) if numbered else b"{"
+            line = b"%b%b\n" % (index, body[1:])
+            end += len(line)
+            if most is not None and end > most:
+                break
+            lines.append(line)
+        if numbered:  # first: a number that is lost is better than one twice
+            atomic_write(_counter(path), b"%d" % (first + len(lines)))
+        view = memoryview(b"".join(lines))
+        try:
+            while view:
+                view = view[file.write(view) or 0 :]
+        except OSError:
+            file.truncate(size)
+            raise
+        return len(lines)
+
+
+def _counter(path: Path) -> Path:
+    return path.with_name(f".{path.name}.next")
+
+
+def _next_number(path: Path) -> int:
+    if _counter(path).exists():
+        return int(_counter(path).read_text())
+    with path.open("rb") as file:  # a folder that was copied without it
+        return sum(1 for _ in file)
+
+
+class _Writer:
+    """The thread of one process that writes to ``folder``, and its bounded queue.
+
+    ``most``: how many bytes a log of rollouts may have; ``start`` counts the starts of the run.
+    """
+
+    def __init__(self, folder: Path, most: int, start: int) -> None:
+        self.pid = os.getpid()
+        self._folder, self._most = folder, most
+        self._mark = {"start": start} if start > 1 else {}
+        rank = os.environ.get("RANK", "")
+        self._rank = int(rank) if rank.isdecimal() else None
+        self._name = secrets.token_hex(3)
+        self._counting = threading.Lock()
+        self._waiting = self._calls = self._windows = self._rows = 0
+        self._dropped: Counter[str] = Counter()
+        self._error = ""
+        self._reported = 0, ""
+        self._window: list[RecordedCall] = []  # of a sample each, until they are a row of metrics
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="adjudge-recorder")
+
+    def put(self, call: RecordedCall) -> None:
+        """Leave a call to the thread, or count it where too much waits."""
+        count = len(call.samples)
+        with self._counting:
+            full = self._waiting and self._waiting + count > _MOST_WAITING
+            self._waiting += 0 if full else count
+        if full:
+            self._drop("queue_full", count, "the disk is slower than the trainer")
+        else:
+            self._thread.submit(self._take, call, count)
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until what was put before is written; whether it is."""
+        return not wait([self._thread.submit(self._report_changes)], timeout_s).not_done
+
+    def close(self) -> None:
+        """Write what waits and the last counts, and end the thread."""
+        if self.pid == os.getpid():
+            self._thread.shutdown()
+            self._do(self._end_window)
+            self._do(self._report)
+
+    def _take(self, call: RecordedCall, count: int) -> None:
+        self._do(partial(self._write, call), count)
+        with self._counting:
+            self._waiting -= count
+        if not self._waiting:
+            self._report_changes()
+
+    def _do(self, work: Callable[[], None], count: int = 0) -> None:
+        """Whatever goes wrong, the run goes on."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001  (a full disk, a user's object in a sample)
+            self._error = f"{type(error).__name__}: {error}"[:300]
+            self._drop("error", count, self._error)
+
+    def _drop(self, why: str, count: int, message: str) -> None:
+        """Count samples that are not written; ``message`` says why, once."""
+        with self._counting:
+            first = why not in self._dropped
+            self._dropped[why] += count
+        if first:
+            _log.warning(
+                "%s: rollouts are not recorded: %s. Training goes on; recorder.jsonl counts them. "
+                "This is said once.",
+                self._folder,
+                message,
+            )
+
+    # --- one call -----------------------------------------------------------------------------
+
+    def _write(self, call: RecordedCall) -> None:
+        one_by_one = len(call.samples) == 1 and call.progress.step is None
+        step = call.progress.step
+        if step is None and not one_by_one:
+            step = self._calls
+        bodies = self._encode_rows(call, step)
+        if not self._rows and not self._dropped:
+            self._report()  # who writes here, before the first row
+        self._calls += 1
+        name = _EVALUATION if call.progress.evaluating else _ROLLOUTS
+        written = _append(self._folder / name, bodies, self._most)
+        self._rows += written
+        if written < len(bodies):
+            said = f"{name} has {self._most:,} bytes, which is max_bytes"
+            self._drop("byte_limit", len(bodies) - written, said)
+        if not call.progress.evaluating:
+            self._do(partial(self._measure, call, step))
+
+    def _encode_rows(self, call: RecordedCall, step: int | None) -> list[bytes]:
+        found = []
+        triples = zip(call.samples, call.judged, call.results, strict=True)
+        for number, (sample, judged, result) in enumerate(triples):
+            if number % _ROWS_AT_ONCE == 0:
+                time.sleep(_YIELD_S)  # or the trainer's thread waits for the interpreter's lock
+            try:
+                body = encode_json(self._row(sample, judged, result, call, step), str)
+            except Exception as error:  # noqa: BLE001  (the fields are the user's objects)
+                self._drop("no_json", 1, f"a sample cannot be written as JSON: {error!r:.200}")
+                continue
+            if len(body) > _MOST_ROW_BYTES:
+                self._drop(
+                    "too_long", 1, f"a row has {len(body):,} bytes (at most {_MOST_ROW_BYTES})"
+                )
+                continue
+            found.append(body)
+        return found
+
+    def _row(
+        self,
+        sample: Sample,
+        judged: GradedSample,
+        result: RewardResult,
+        call: RecordedCall,
+        step: int | None,
+    ) -> dict[str, Any]:
+        """As ``adjudge train`` has it, with the fields that graders saw beside it."""
+        fields, missing, messages = sample.fields(), result.missing, sample.messages
+        if messages is None:
+            fields.setdefault("response", "")
+        else:  # whoever reads the row takes both from there, and texts are most of it
+            read = read_conversation(messages, sample.opening_turns)
+            for name in ("response", "prompt"):
+                if name in fields and fields[name] == getattr(read, name):
+                    del fields[name]
+        row = {
+            "step": step,
+            **self._mark,
+            "group": self._group_name(judged.group, call),
+            "policy_version": call.progress.policy_version,
+            "rank": self._rank,
+            "reward": result.score,
+            "missing": missing and {"kind": str(missing.kind), "message": missing.error},
+            "env_reward": judged.env_reward,
+            "reward_info": result.reward_info,
+            "details": result.details,
+        }
+        return {**row, **{name: value for name, value in fields.items() if name not in row}}
+
+    def _group_name(self, group: str, call: RecordedCall) -> str:
+        """One name a group, whoever writes of it: the trainer's own begin anew in each call."""
+        if len(call.samples) == 1:
+            return group  # its others come in calls of their own, perhaps from other processes
+        if not call.whole_groups:
+            return f"{self._calls}/{group}"
+        return f"{self._name}.{self._calls}/{group}"
+
+    # --- metrics, their checks, counts --------------------------------------------------------
+
+    def _measure(self, call: RecordedCall, step: int | None) -> None:
+        if step is not None and len(call.samples) > 1:
+            self._write_metrics(step, call.metrics, [call])
+            return
+        if self._window and self._window[0].progress.step != step:
+            self._end_window()
+        self._window.append(call)
+        if len(self._window) >= _WINDOW:
+            self._end_window()
+
+    def _end_window(self) -> None:
+        calls, self._window = self._window, []
+        if calls:
+            step = calls[0].progress.step
+            judged = [one for call in calls for one in call.judged]
+            results = [one for call in calls for one in call.results]
+            metrics = batch_metrics(judged, results, _lengths(calls))
+            self._write_metrics(self._windows if step is None else step, metrics, calls)
+            self._windows += 1
+
+    def _write_metrics(
+        self, step: int, metrics: Mapping[str, float], calls: Sequence[RecordedCall]
+    ) -> None:
+        lengths = _lengths(calls)
+        scores = [one.score for call in calls for one in call.results]
+        reward = mean([score for score in scores if score is not None])
+        row: dict[str, float] = {
+            "step": step,
+            **self._mark,
+            "samples": len(lengths),
+            "length": sum(lengths) / len(lengths),
+            **({} if reward is None else {"reward": reward}),
+            **metrics,
+        }
+        _append(self._folder / _METRICS, [encode_json(row, str)])
+
+    def _report_changes(self) -> None:
+        if (self._dropped.total(), self._error) != self._reported:
+            self._do(self._report)
+
+    def _report(self) -> None:
+        with self._counting:
+            dropped = dict(+self._dropped)  # those of which there are any
+        self._reported = sum(dropped.values()), self._error
+        row = RecorderRow(
+            writer=self._name,
+            rank=self._rank,
+            pid=self.pid,
+            host=socket.gethostname(),
+            time=time.time(),
+            rows=self._rows,
+            dropped=dropped,
+            error=self._error,
+        )
+        _append(self._folder / RECORDER_FILE, [encode_json(row)])
+
+
+def _lengths(calls: Sequence[RecordedCall]) -> list[int]:
+    return [len(one.response or "") for call in calls for one in call.samples]

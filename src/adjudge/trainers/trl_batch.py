@@ -6,15 +6,15 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, Metadata
 from adjudge.intake.columns import find_finish_reason
 from adjudge.intake.rendered import Thinking, ThinkTokens, read_rendered_prompt
 from adjudge.intake.rollouts import first_turn
 from adjudge.messages import prompt_messages
 from adjudge.trainers.adapter import ROLLOUT_FIELD_ERROR, Adapter
-from adjudge.trainers.metrics import TrainerProgress
+from adjudge.trainers.scoring import TrainerProgress
 from adjudge.types import Sample
 
 Rewards = list[float | None]
@@ -143,23 +143,19 @@ class TrlBatch:
         )
 
 
-class _Share(Protocol):
-    """Several functions, of which a reward that is missing in one is missing in all."""
-
-    def take(self, place: int, given: dict[str, Any]) -> Rewards:
-        """The rewards of one of them."""
-
-
 class SharedFunction:
-    """One of a trainer's functions: its part of what a share says of a batch."""
+    """One of several functions, of which a reward that is missing in one is missing in all.
 
-    def __init__(self, share: _Share, place: int, name: str) -> None:
-        self.share, self._place = share, place
+    ``share`` is what they have in common, and ``take`` gives this one's part of it for a batch.
+    """
+
+    def __init__(self, share: object, take: Callable[[Metadata], Rewards], name: str) -> None:
+        self.share, self._take = share, take
         self.__name__ = self.__qualname__ = name
 
     def __call__(self, /, **given: Any) -> Rewards:
         """The rewards of the batch; TRL gives all arguments by name."""
-        return self.share.take(self._place, given)
+        return self._take(given)
 
 
 def shares_missing(functions: Sequence[Any]) -> bool:

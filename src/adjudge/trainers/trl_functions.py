@@ -44,7 +44,10 @@ class RewardShare:
         self, names: Sequence[str], ask: Callable[[dict[str, Any]], Sequence[Rewards]]
     ) -> None:
         self._names, self._ask = names, ask
-        self.functions = [SharedFunction(self, *row) for row in enumerate(names)]
+        self.functions = [
+            SharedFunction(self, functools.partial(self.take, place), name)
+            for place, name in enumerate(names)
+        ]
         self._lock = threading.Lock()  # AsyncGRPO calls each function in a thread of its own
         self._completions: Any = None
         self._parts: dict[int, Rewards] = {}

@@ -102,7 +102,7 @@ class _Scores(Adapter):
         self._samples: dict[_Key, list[Sample]] = defaultdict(list)
         self._rows: dict[str, list[Sample]] = defaultdict(list)
         self._done: dict[int, RewardResult] = {}
-        self._data, self._scores_to, self._lost = data, scores_to, 0
+        self._data, self._scores_to = data, scores_to
         for _, found in [] if data is None else SampleReader([Path(data)], _REFERENCE).read():
             if isinstance(found, RolloutError):
                 continue  # a null among the responses; it is asked about as None
@@ -145,13 +145,9 @@ class _Scores(Adapter):
         return [self._done[one.original_index] for one in samples]
 
     def _write(self, source: str, sample: Sample, result: RewardResult) -> None:
-        gone = result.missing
-        if gone is not None:
-            self._lost += 1
-            if str(self._lost).rstrip("0") == "1":  # the 1st, 10th, 100th, …
-                sys.stderr.write(f"adjudge: {self._lost} rewards missing ({gone.kind}): NaN\n")
         if self._scores_to is None:
             return
+        gone = result.missing
         line = {"data_source": source, "row": sample.group, "sample": sample.extra.get("sample")}
         line |= {"score": result.score}
         line |= {} if gone is None else {"missing": gone.kind.value, "message": gone.error}

@@ -17,7 +17,7 @@ from verl.trainer.ppo.reward import compute_reward, load_reward_manager
 from adjudge.errors import ConfigError, JudgeUnavailable
 from adjudge.rewards import RewardFunction, RewardResult
 from adjudge.trainers.verl import JudgeRewardManager, register
-from adjudge.trainers.verl.advantage import MissingRewardUid
+from adjudge.trainers.verl.rewards import MissingRewardUid
 
 RESPONSES = ["the answer good", "the answer poor", "fail", "fine", "a b", "good", "", "poor"]
 

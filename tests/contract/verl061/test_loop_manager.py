@@ -14,7 +14,7 @@ from verl.trainer.ppo.reward import compute_reward
 
 from adjudge.errors import ConfigError
 from adjudge.trainers.verl import JudgeRewardLoopManager, JudgeRewardManager, register
-from adjudge.trainers.verl.advantage import MissingRewardUid
+from adjudge.trainers.verl.rewards import MissingRewardUid
 
 
 def config(spec: str, estimator: str = "adjudge_grpo") -> Any:

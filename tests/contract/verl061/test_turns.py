@@ -11,7 +11,7 @@ from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.trainer.ppo.reward import compute_reward
 
 from adjudge.trainers.verl import JudgeRewardManager, adjudge_grpo
-from adjudge.trainers.verl.advantage import MissingRewardUid
+from adjudge.trainers.verl.rewards import MissingRewardUid
 from adjudge_lab.rl.rollouts import turn_advantages
 
 SPEC = """

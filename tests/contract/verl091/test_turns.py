@@ -11,8 +11,8 @@ import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
 from adjudge.trainers.verl import JudgeRewardLoopManager
-from adjudge.trainers.verl.advantage import TurnReward
 from adjudge.trainers.verl.agent_loops import TurnOutput
+from adjudge.trainers.verl.rewards import TurnReward
 from adjudge_lab.rl.rollouts import turn_advantages
 
 SPEC = """

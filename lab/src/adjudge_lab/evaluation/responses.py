@@ -27,7 +27,7 @@ from adjudge.errors import (
 )
 from adjudge.files import JsonlLog
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.rollouts.formats.columns import find_response_list
+from adjudge.rollouts.columns import find_response_list
 from adjudge.text import replace_surrogates
 
 JoinKey = str | int

@@ -19,7 +19,7 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.messages import content_text, read_prompt
-from adjudge.rollouts.formats.nested import rows_at
+from adjudge.rollouts.nested import rows_at
 from adjudge.rubrics import Criterion, Incomplete, Rubric, RubricScore, rubric_from, score
 from adjudge.text import separate_thinking
 from adjudge.types import MISSING, get_path

@@ -41,7 +41,7 @@ _MODULE_OF = {
     "JudgeRewardManager": "reward_managers",
     "JudgeToolAgentLoop": "agent_loops",
     "JudgeTrainerMixin": "main_ppo",
-    "adjudge_grpo": "advantage",
+    "adjudge_grpo": "rewards",
     "make_reward": "reward_managers",
 }
 

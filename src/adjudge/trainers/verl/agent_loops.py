@@ -24,9 +24,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from adjudge.errors import GradingFailure, JudgeAuthError
-from adjudge.intake.conversation import tool_call
+from adjudge.intake.parts import tool_call
 from adjudge.intake.rendered import THINK_TAGS
-from adjudge.trainers.verl.advantage import ADJUDGE_ESTIMATOR, TurnReward, TurnRewardPlacer
 from adjudge.trainers.verl.batches import MASK_COLUMN
 from adjudge.trainers.verl.reward_sources import (
     GROUP_SIZE_COLUMN,
@@ -34,6 +33,7 @@ from adjudge.trainers.verl.reward_sources import (
     make_group_service,
     read_group_member,
 )
+from adjudge.trainers.verl.rewards import ADJUDGE_ESTIMATOR, TurnReward, TurnRewardPlacer
 
 _log = logging.getLogger("adjudge")
 _Manager: Any = object

@@ -30,8 +30,8 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.intake.columns import ReferenceChoice, find_finish_reason
-from adjudge.intake.conversation import assistant_message, tool_call
+from adjudge.intake.columns import ReferenceChoice, find_finish_reason, without_arrays
+from adjudge.intake.parts import assistant_message, tool_call
 from adjudge.intake.rendered import END_TOKENS, ThinkTokens, decode_prompt, opens_thinking
 from adjudge.intake.rollouts import first_turn, make_sample
 from adjudge.messages import content_text, parse_conversation
@@ -130,7 +130,7 @@ OUTPUTS_COLUMN = "judge_outputs"
 # Columns that are about the rollout itself, or of use to verl only.
 _NOT_FIELDS = {
     MASK_COLUMN, OUTPUTS_COLUMN, "details", "extra_info", "judge_group_size", "judge_metrics",
-    "messages", "multi_modal_data", "multi_modal_inputs", "prompt_len", "raw_prompt",
+    "messages", "prompt_len", "raw_prompt",
     "raw_prompt_ids", "response_len", "reward_extra_info", "reward_model", "tool_extra_fields",
     "tools_kwargs", "uid", "__num_turns__",
 }  # fmt: skip
@@ -170,8 +170,10 @@ class RowReader:
         width = responses.shape[-1]
         valid = data.batch["attention_mask"][:, -width:].sum(dim=-1).tolist()
         ids = [row[:length] for row, length in zip(responses.tolist(), valid, strict=True)]
-        columns = {
-            name: list(map(numpy_to_python, col)) for name, col in data.non_tensor_batch.items()
+        columns: dict[str, list[Any]] = {
+            name: list(map(without_arrays, column))
+            for name, column in data.non_tensor_batch.items()
+            if not name.startswith("multi_modal")  # images, of which no grader sees the tensors
         }
         prompts, groups = _prompt_ids(data), self.groups(data)
         masks = data.batch.get("response_mask", None)
@@ -297,15 +299,3 @@ def _prompt_ids(data: Any) -> list[list[int]]:
     prompts = data.batch["prompts"]
     mask = data.batch["attention_mask"][:, : prompts.shape[-1]].bool()
     return [row[own].tolist() for row, own in zip(prompts, mask, strict=True)]
-
-
-def numpy_to_python(value: Any) -> Any:
-    """Scalars and arrays of numpy as Python's own, inside lists and dicts too."""
-    if isinstance(value, str | int | float | bool) or value is None:
-        return value
-    if isinstance(value, dict):
-        return {key: numpy_to_python(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [numpy_to_python(item) for item in value]
-    numpys = type(value).__module__.partition(".")[0] == "numpy"  # arrays and scalars
-    return numpy_to_python(value.tolist()) if numpys else value

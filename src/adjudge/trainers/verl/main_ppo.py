@@ -28,16 +28,6 @@ from adjudge.errors import AdjudgeError, JudgeAuthError, JudgeUnavailable
 from adjudge.hosts import is_address
 from adjudge.trainers.scoring import SPEC_VARIABLE
 from adjudge.trainers.verl import check_verl_version, installed_verl
-from adjudge.trainers.verl.advantage import find_caller_local, find_last_outputs
-from adjudge.trainers.verl.reward_columns import (
-    DETAILS_COLUMN,
-    METRICS_COLUMN,
-    MISSING_COLUMN,
-    MISSING_PARTS,
-    missing_metrics,
-    read_loop_batch,
-    read_loop_rows,
-)
 from adjudge.trainers.verl.reward_managers import COUNTS_REQUEST, JudgeRewardManager
 from adjudge.trainers.verl.reward_sources import (
     check_estimator,
@@ -47,6 +37,17 @@ from adjudge.trainers.verl.reward_sources import (
     detect_channel,
     make_checked_scorer,
     make_scorer,
+)
+from adjudge.trainers.verl.rewards import (
+    DETAILS_COLUMN,
+    METRICS_COLUMN,
+    MISSING_COLUMN,
+    MISSING_PARTS,
+    find_caller_local,
+    find_last_outputs,
+    missing_metrics,
+    read_loop_batch,
+    read_loop_rows,
 )
 
 _COLUMNS_NOT_DUMPED = {METRICS_COLUMN, "uid"}
@@ -398,7 +399,7 @@ def check_spec_file(config: Any) -> None:
     spec = configured_spec(config) or os.environ.get(SPEC_VARIABLE)
     if not spec or is_address(str(spec)):
         return
-    check_scorer(config, detect_channel(config), make_scorer(str(spec)))
+    check_scorer(config, detect_channel(config), make_scorer(str(spec), records=False))
 
 
 def _prepare(config: Any) -> None:

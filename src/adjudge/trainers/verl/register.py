@@ -16,8 +16,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from adjudge.trainers.verl import check_verl_version, installed_verl
-from adjudge.trainers.verl.advantage import ADJUDGE_ESTIMATOR, adjudge_grpo
 from adjudge.trainers.verl.reward_managers import JudgeRewardLoopManager, JudgeRewardManager
+from adjudge.trainers.verl.rewards import ADJUDGE_ESTIMATOR, adjudge_grpo
 
 MANAGER_NAME = "adjudge"
 """The value of ``reward_model.reward_manager`` (0.9.1: ``reward.reward_manager.name``)."""

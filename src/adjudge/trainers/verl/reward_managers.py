@@ -19,31 +19,8 @@ from adjudge.errors import ErrorKind, JudgeAuthError, JudgeUnavailable, Training
 from adjudge.rewards.spec import RewardSpec
 from adjudge.text import printable, shorten_text
 from adjudge.trainers.adapter import make_missing_failure
-from adjudge.trainers.metrics import TrainerProgress
-from adjudge.trainers.scoring import ScorerResult
-from adjudge.trainers.verl.advantage import (
-    ADJUDGE_ESTIMATOR,
-    STOCK_ESTIMATOR,
-    MissingRewardUid,
-    TurnRewardPlacer,
-    find_caller_local,
-    make_turn_reward,
-)
+from adjudge.trainers.scoring import ScorerResult, TrainerProgress
 from adjudge.trainers.verl.batches import BatchRows, last_output
-from adjudge.trainers.verl.reward_columns import (
-    DETAILS_COLUMN,
-    METRICS_COLUMN,
-    MISSING_COLUMN,
-    MISSING_PARTS,
-    count_reward,
-    details_text,
-    impute_for_validation,
-    impute_rewards,
-    loop_row,
-    object_column,
-    plain_details,
-    read_loop_batch,
-)
 from adjudge.trainers.verl.reward_sources import (
     GroupService,
     check_estimator,
@@ -52,6 +29,26 @@ from adjudge.trainers.verl.reward_sources import (
     make_checked_scorer,
     make_reward_source,
     make_row_reader,
+)
+from adjudge.trainers.verl.rewards import (
+    ADJUDGE_ESTIMATOR,
+    DETAILS_COLUMN,
+    METRICS_COLUMN,
+    MISSING_COLUMN,
+    MISSING_PARTS,
+    STOCK_ESTIMATOR,
+    MissingRewardUid,
+    TurnRewardPlacer,
+    count_reward,
+    details_text,
+    find_caller_local,
+    impute_for_validation,
+    impute_rewards,
+    loop_row,
+    make_turn_reward,
+    object_column,
+    plain_details,
+    read_loop_batch,
 )
 from adjudge.types import GraderError, RewardResult, Sample
 
@@ -121,8 +118,8 @@ class JudgeRewardManager:
         """The reward tensor ``[B, R]``, or with ``return_dict`` that and ``reward_extra_info``.
 
         A reward stands on the last valid token of its response; in training with ``adjudge_grpo``
-        what events add to it stands on their turns (:mod:`.advantage`). ``rm_scores`` that the
-        reward loop made are taken as they are. Where a reward is missing see :mod:`.advantage`.
+        what events add to it stands on their turns (:mod:`.rewards`). ``rm_scores`` that the
+        reward loop made are taken as they are. Where a reward is missing see :mod:`.rewards`.
         Raises what the spec says must stop a run: :class:`~adjudge.errors.JudgeUnavailable`,
         :class:`~adjudge.errors.JudgeAuthError`, :class:`~adjudge.errors.ConfigError`,
         :class:`~adjudge.errors.MissingRewardError`; and what a user's own function raises.
@@ -192,7 +189,7 @@ class JudgeRewardManager:
         groups: Sequence[str],
         sources: Sequence[str],
     ) -> tuple[list[float], dict[str, Any]]:
-        """Rewards with stand-ins, and ``reward_extra_info`` (:mod:`.reward_columns`)."""
+        """Rewards with stand-ins, and ``reward_extra_info`` (:mod:`.rewards`)."""
         rewards = [result.score for result in results]
         for result in results:
             self._keys += [key for key in result.reward_info if key not in self._keys]
@@ -286,7 +283,7 @@ class JudgeRewardLoopManager:
         Of a rollout in several rows the last counts. A missing reward is NaN with
         ``reward_missing`` 1.0, or a :class:`~adjudge.errors.GradingFailure` where that is how this
         verl leaves a rollout out; see :mod:`.reward_sources`. Keys are always the same
-        (:mod:`.reward_columns`). With ``adjudge_grpo`` in a V1 trainer the score also carries what
+        (:mod:`.rewards`). With ``adjudge_grpo`` in a V1 trainer the score also carries what
         events add to it, for :class:`~adjudge.trainers.verl.JudgeAgentLoopManager`.
         """
         if data.meta_info.get(COUNTS_REQUEST):

@@ -33,13 +33,11 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthErro
 from adjudge.hosts import is_address
 from adjudge.rewards.function import RewardFunction, check_results
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.metrics import TrainerProgress
-from adjudge.trainers.recorder import FlightRecorder, open_recorder
-from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult
+from adjudge.trainers.adapter import open_recorder
+from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult, TrainerProgress
 from adjudge.trainers.verl import check_verl_version, installed_verl
-from adjudge.trainers.verl.advantage import ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR
 from adjudge.trainers.verl.batches import RowReader
-from adjudge.trainers.verl.reward_columns import compute_result_metrics
+from adjudge.trainers.verl.rewards import ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR, compute_result_metrics
 from adjudge.types import GraderError, RewardResult, Sample
 from adjudge.wire import GroupRequest, JudgeResponse
 
@@ -79,12 +77,13 @@ class FunctionScorer:
         return ScorerResult(results, compute_result_metrics(results, groups, lengths))
 
 
-def make_scorer(spec: Any, record: FlightRecorder | None = None) -> Scorer:
+def make_scorer(spec: Any, *, records: bool = True) -> Scorer:
     """The spec's scorer, once nothing forbids it in all of verl, which tells nobody its step.
 
-    Raises :class:`~adjudge.errors.ConfigError`.
+    It ``records`` where ``ADJUDGE_RECORD`` names a folder. Raises
+    :class:`~adjudge.errors.ConfigError`.
     """
-    scorer = Scorer(spec, record=record)
+    scorer = Scorer(spec, record=open_recorder() if records else None)
     scorer.spec.refuse_undrawn()
     scorer.spec.refuse_schedules("verl's reward manager", "Give the grader a number.")
     return scorer
@@ -93,12 +92,11 @@ def make_scorer(spec: Any, record: FlightRecorder | None = None) -> Scorer:
 def make_reward_source(compute_score: Any, spec: Any) -> FunctionScorer | Scorer:
     """The reward function in ``compute_score``, or the scorer of ``spec``.
 
-    ``spec`` is a file or a judge service's address; ``None`` is that in ``ADJUDGE_SPEC``. The
-    scorer records where ``ADJUDGE_RECORD`` names a folder. Raises
+    ``spec`` is a file or a judge service's address; ``None`` is that in ``ADJUDGE_SPEC``. Raises
     :class:`~adjudge.errors.ConfigError`.
     """
     function = _find_function(compute_score, spec)
-    return make_scorer(spec, open_recorder()) if function is None else FunctionScorer(function)
+    return make_scorer(spec) if function is None else FunctionScorer(function)
 
 
 def _find_function(compute_score: Any, spec: Any) -> RewardFunction | None:
@@ -336,7 +334,7 @@ def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupServic
     if service := make_group_service(config, spec):
         _check_missing(config, channel)
         return service
-    scorer = make_scorer(spec, open_recorder())
+    scorer = make_scorer(spec)
     check_scorer(config, channel, scorer)
     return scorer
 
@@ -344,17 +342,12 @@ def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupServic
 def check_scorer(config: Any, channel: Channel, scorer: Scorer) -> None:
     """Raise :class:`ConfigError` for a spec that the run around it cannot serve."""
     spec = scorer.spec
-    what = scorer.compares_groups
-    served = ", or put the spec behind `adjudge serve` and give its address instead"
-    if what is None or not channel.is_v1:
-        served = ""
-    if what is None and spec.reward.sample_rate < 1:
-        what = "reward.sample_rate"
-    if what is not None and channel is not BATCH_061:
+    if scorer.needs_groups and channel is not BATCH_061:
+        served = ", or put the spec behind `adjudge serve` and give its address instead"
         raise ConfigError(
-            f"{spec.where}: {what} needs whole groups, but this verl passes one rollout at "
-            "a time. Use graders that score each answer by itself"
-            f"{served}{_batch_mode_hint(channel)}."
+            f"{spec.where}: {scorer.needs_groups}: needs whole groups, but this verl passes one "
+            "rollout at a time. Use graders that score each answer by itself"
+            f"{served * bool(scorer.compares_groups and channel.is_v1)}{_batch_mode_hint(channel)}."
         )
     _check_missing(config, channel, spec)
 

@@ -35,7 +35,7 @@ from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_card import JudgementForm, JudgeMode, ReplyFault
 from adjudge.text import THINK_OPEN
 from adjudge.trainers.verl.batches import BatchRows, RowReader
-from adjudge.trainers.verl.reward_columns import (
+from adjudge.trainers.verl.rewards import (
     DETAILS_COLUMN,
     METRICS_COLUMN,
     MISSING_PARTS,

@@ -16,16 +16,11 @@ from typing import Any
 
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import as_id, as_object, describe_value, is_nothing
-from adjudge.intake.conversation import (
-    Message,
-    assistant_message,
-    looks_like_messages,
-    message_text,
-    read_messages,
-)
+from adjudge.intake.conversation import looks_like_messages, read_messages
+from adjudge.intake.parts import Message, assistant_message, message_text
 from adjudge.messages import prompt_messages
-from adjudge.rollouts.formats.columns import find_column, find_reward_column, object_text
-from adjudge.rollouts.formats.fields import (
+from adjudge.rollouts.columns import find_column, find_reward_column, object_text
+from adjudge.rollouts.fields import (
     SYSTEM_KEYS,
     TURN_KEYS,
     Record,

@@ -7,19 +7,14 @@ exception. A run that used up its steps, its time or its money is a rollout that
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import as_id, as_object
-from adjudge.intake.conversation import (
-    Message,
-    assistant_message,
-    message_text,
-    read_messages,
-    tool_call,
-    tool_message,
-)
-from adjudge.rollouts.formats.fields import (
+from adjudge.intake.conversation import read_messages
+from adjudge.intake.parts import Message, assistant_message, message_text, tool_call, tool_message
+from adjudge.rollouts.fields import (
     Record,
     RolloutFormat,
     Row,
@@ -27,6 +22,7 @@ from adjudge.rollouts.formats.fields import (
     are_objects,
     as_objects,
     as_text,
+    at,
     describe_error,
     digest_prompt,
     each_row,
@@ -47,11 +43,9 @@ _is_tau_bench = shape(
 
 
 def _convert_tau_bench(record: Record) -> Iterator[Row]:
-    info = as_object(record.get("info"))
-    if info.get("error") is not None:
-        raise RolloutError(f"the run failed: {describe_error(info['error'])}")
-    task = as_object(info.get("task"))
-    instruction = as_text(task.get("instruction"))
+    if (error := at(record, "info.error")) is not None:
+        raise RolloutError(f"the run failed: {describe_error(error)}")
+    instruction = as_text(at(record, "info.task.instruction"))
     yield make_row(
         **answered_columns([dict(message) for message in as_objects(record.get("traj"))]),
         # Each environment counts its tasks from 0.
@@ -59,9 +53,9 @@ def _convert_tau_bench(record: Record) -> Iterator[Row]:
         env_reward=record.get("reward"),
         **pick_fields(record, "task_id", "trial"),
         instruction=instruction,
-        outputs=task.get("outputs"),
-        reference_tool_calls=_reference_calls(task.get("actions"), "kwargs"),
-        user_cost=info.get("user_cost"),
+        outputs=at(record, "info.task.outputs"),
+        reference_tool_calls=_reference_calls(at(record, "info.task.actions"), "kwargs"),
+        user_cost=at(record, "info.user_cost"),
     )
 
 
@@ -113,30 +107,28 @@ _TAU2_BROKEN = ("infrastructure_error", "unexpected_error", "user_error")
 def _tau2_row(simulation: Record, task: Record, info: Record) -> Row:
     ended = as_text(simulation.get("termination_reason"))
     if ended in _TAU2_BROKEN:
-        reason = as_object(simulation.get("info")).get("error")
-        raise RolloutError(f"the run failed ({ended}): {describe_error(reason)}")
+        reason = describe_error(at(simulation, "info.error"))
+        raise RolloutError(f"the run failed ({ended}): {reason}")
     if simulation.get("messages") is None and simulation.get("ticks") is not None:
         raise RolloutError("is a spoken conversation in ticks, which is not read")
     messages = _tau2_messages(simulation.get("messages"))
-    reward = as_object(simulation.get("reward_info"))
-    environment = as_object(info.get("environment_info"))
-    criteria = as_object(task.get("evaluation_criteria"))
-    domain = as_text(environment.get("domain_name"))
-    policy = as_text(simulation.get("policy")) or as_text(environment.get("policy"))
+    domain = as_text(at(info, "environment_info.domain_name"))
+    policy = as_text(simulation.get("policy")) or as_text(at(info, "environment_info.policy"))
+    actions = at(task, "evaluation_criteria.actions")
     asked = (message["content"] for message in messages if message["role"] == "user")
     return make_row(
         **answered_columns(messages),
         prompt=next(asked, None),  # the agent greets first
         group=group_name(domain or digest_prompt(policy), simulation.get("task_id")),
-        env_reward=reward.get("reward"),
+        env_reward=at(simulation, "reward_info.reward"),
         **pick_fields(simulation, "task_id", "trial", "seed"),
         termination_reason=ended,
-        reward_breakdown=reward.get("reward_breakdown"),
+        reward_breakdown=at(simulation, "reward_info.reward_breakdown"),
         **pick_fields(simulation, "agent_cost", "user_cost", "duration"),
-        agent_model=as_text(as_object(info.get("agent_info")).get("llm")),
+        agent_model=as_text(at(info, "agent_info.llm")),
         domain=domain,
         policy=policy,
-        reference_tool_calls=_reference_calls(criteria.get("actions"), "arguments"),
+        reference_tool_calls=_reference_calls(actions, "arguments"),
     )
 
 
@@ -175,7 +167,7 @@ _BROKEN_RUNS = ("exit_api", "exit_environment_error", "exit_error")
 
 def _convert_swe_agent(record: Record) -> Iterator[Row]:
     info = as_object(record.get("info"))
-    yield _instance_row(
+    row = _instance_row(
         _swe_agent_turns(as_objects(record.get("history"))),
         _instance_id(record.get("replay_config")),
         info.get("resolved", record.get("resolved")),
@@ -184,6 +176,15 @@ def _convert_swe_agent(record: Record) -> Iterator[Row]:
         swe_agent_version=as_text(info.get("swe_agent_version")),
         environment=as_text(record.get("environment")),
     )
+    yield {"group": record.get(_FILE), **row}
+
+
+_FILE = "name of the file"
+
+
+def _name_task(file: Path, record: Record) -> Record:
+    """The record with its file's name, which is the task's where the record does not say it."""
+    return {**record, _FILE: file.stem}
 
 
 ShellTurn = tuple[Message, Sequence[str]]
@@ -216,7 +217,7 @@ def _check_ended(info: Record) -> tuple[str, str | None]:
 
 def _instance_id(config: Any) -> str | None:
     """The task's name in the run's configuration, an object or its JSON (from version 1.1 on)."""
-    return as_id(as_object(as_object(read_json(config)).get("problem_statement")).get("id"))
+    return as_id(at(read_json(config), "problem_statement.id"))
 
 
 def _swe_agent_turns(history: Sequence[Record]) -> Iterator[ShellTurn]:
@@ -315,20 +316,18 @@ _has_info = shape(messages=list, info=Mapping)
 
 
 def _convert_mini_swe_agent(record: Record) -> Iterator[Row]:
-    info = as_object(record.get("info"))
-    given = as_objects(record.get("messages"))
+    info, given = as_object(record.get("info")), as_objects(record.get("messages"))
     last = as_object(given[-1].get("extra")) if given else {}
     if info.get("traceback") is not None or last.get("traceback") is not None:
         reason = info.get("exception_str") or last.get("exception_str") or info.get("exit_status")
         raise RolloutError(f"the run failed: {describe_error(reason)}")
-    config = as_object(info.get("config"))
     yield _instance_row(
         _mini_turns(given),
         as_id(record.get("instance_id")),
         info.get("resolved", record.get("resolved")),
         *_check_ended(info),
         model_stats=info.get("model_stats"),
-        model=as_text(as_object(config.get("model")).get("model_name")),
+        model=as_text(at(info, "config.model.model_name")),
         mini_version=as_text(info.get("mini_version")),
     )
 
@@ -379,7 +378,7 @@ AGENT_FORMATS = (
         own=("messages",),
     ),
     RolloutFormat(
-        "swe-agent", "SWE-agent trajectory", _is_swe_agent, _convert_swe_agent, file_is_task=True
+        "swe-agent", "SWE-agent trajectory", _is_swe_agent, _convert_swe_agent, join=_name_task
     ),
     RolloutFormat("swe-rows", "table of SWE trajectories", _is_swe_row, _convert_swe_row),
 )

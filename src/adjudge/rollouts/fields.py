@@ -19,14 +19,11 @@ import msgspec
 
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import RewardColumns, as_id, as_object, encode_value
-from adjudge.intake.conversation import (
-    Message,
-    message_text,
-    read_messages,
-    tool_call,
-)
+from adjudge.intake.conversation import read_messages
+from adjudge.intake.parts import Message, message_text, tool_call
 from adjudge.intake.rollouts import first_turn, read_rollout
 from adjudge.text import encode_exactly
+from adjudge.types import MISSING, get_path
 
 SAMPLE_FIELDS = (
     *("messages", "opening_turns", "prompt", "response", "reference", "group", "env_reward"),
@@ -58,8 +55,7 @@ class RolloutFormat:
     sample, such as one whose run failed. In a record of several samples, each that failed comes as
     a ``RolloutError`` at its place, so that the others are read. ``pairs``: its rows answer one
     prompt, and the data says which is better; ``sides``: the columns of the two answers.
-    ``file_is_task``: a file is named by its task, which is the group where a record does not say
-    it. ``request_id``: its prompts are in records of their own, often in another file; the id of
+    ``request_id``: its prompts are in records of their own, often in another file; the id of
     such a record, ``None`` for a result. A result with that ``custom_id`` is converted together
     with it. ``join``: a record with what stands in files beside its own; ``None`` where it is a
     part of another file's record. ``own``: the columns of adjudge's own names that its records
@@ -77,7 +73,6 @@ class RolloutFormat:
     convert: Callable[[Mapping[str, Any]], Iterable[Row | RolloutError]]
     pairs: bool = False
     sides: tuple[str, ...] = ()
-    file_is_task: bool = False
     request_id: Callable[[Mapping[str, Any]], str | None] | None = None
     join: Callable[[Path, Mapping[str, Any]], Mapping[str, Any] | None] | None = None
     own: tuple[str, ...] = ()
@@ -122,6 +117,12 @@ def read_json(value: Any) -> Any:
 def are_objects(value: Any) -> TypeGuard[list[Record]]:
     """Whether ``value`` is a list of JSON objects alone, or an empty list."""
     return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
+
+
+def at(record: Any, path: str) -> Any:
+    """The value at a dotted path; null where there is none."""
+    found = get_path(record, path)
+    return None if found is MISSING else found
 
 
 def as_text(value: Any) -> str | None:

@@ -14,8 +14,8 @@ from typing import Any
 
 from adjudge.intake.columns import REWARD_COLUMNS, find_reference
 from adjudge.intake.conversation import looks_like_messages
-from adjudge.rollouts.formats.columns import NAMES, find_column, list_columns
-from adjudge.rollouts.formats.fields import Row
+from adjudge.rollouts.columns import NAMES, find_column, list_columns
+from adjudge.rollouts.fields import Row
 from adjudge.types import get_path
 
 ATTEMPTS = (

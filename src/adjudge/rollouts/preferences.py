@@ -21,8 +21,8 @@ from adjudge.datasets.published import (
 )
 from adjudge.datasets.rows import BrokenRow
 from adjudge.errors import RolloutError
-from adjudge.rollouts.formats.columns import find_column, join_input
-from adjudge.rollouts.formats.fields import (
+from adjudge.rollouts.columns import find_column, join_input
+from adjudge.rollouts.fields import (
     RolloutFormat,
     Row,
     add_extras,

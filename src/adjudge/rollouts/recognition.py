@@ -19,7 +19,7 @@ from adjudge.intake.columns import (
 )
 from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.intake.rollouts import first_turn
-from adjudge.rollouts.formats.columns import (
+from adjudge.rollouts.columns import (
     find_column,
     find_log,
     find_own_columns,
@@ -35,8 +35,8 @@ from adjudge.rollouts.formats.columns import (
     read_log,
     split_responses,
 )
-from adjudge.rollouts.formats.fields import RolloutFormat, Row, SplitLines
-from adjudge.rollouts.formats.nested import (
+from adjudge.rollouts.fields import RolloutFormat, Row, SplitLines
+from adjudge.rollouts.nested import (
     OF_ATTEMPTS,
     describe_row_paths,
     find_attempts,
@@ -76,11 +76,6 @@ class FileReading:
     rewards: RewardColumns = field(default_factory=RewardColumns)
     texts: bool = True
     log: str = ""
-
-    @property
-    def file_is_task(self) -> bool:
-        """Whether a file is named by the task that its samples are about."""
-        return self.format is not None and self.format.file_is_task
 
     @property
     def title(self) -> str:
@@ -226,7 +221,7 @@ def _has_format(record: Mapping[str, Any], form: RolloutFormat) -> bool:
 
 def list_formats() -> tuple[RolloutFormat, ...]:
     """All formats, the more special before the more general."""
-    from adjudge.rollouts.formats import (  # noqa: PLC0415  (many modules, and few rows need them)
+    from adjudge.rollouts import (  # noqa: PLC0415  (many modules, and few rows need them)
         agents,
         api_results,
         evaluations,

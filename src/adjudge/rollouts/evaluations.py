@@ -18,15 +18,10 @@ import msgspec
 
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import as_id, as_object
-from adjudge.intake.conversation import (
-    Message,
-    assistant_message,
-    message_text,
-    read_messages,
-    tool_message,
-)
+from adjudge.intake.conversation import read_messages
+from adjudge.intake.parts import Message, assistant_message, message_text, tool_message
 from adjudge.messages import last_question
-from adjudge.rollouts.formats.fields import (
+from adjudge.rollouts.fields import (
     SAMPLE_FIELDS,
     Record,
     RolloutFormat,

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import as_id, as_object
-from adjudge.intake.conversation import Message, looks_like_messages, read_messages
-from adjudge.rollouts.formats.columns import find_column, list_columns
-from adjudge.rollouts.formats.fields import (
+from adjudge.intake.conversation import looks_like_messages, read_messages
+from adjudge.intake.parts import Message
+from adjudge.rollouts.columns import find_column, list_columns
+from adjudge.rollouts.fields import (
     Record,
     Row,
     add_extras,
@@ -28,7 +29,7 @@ from adjudge.rollouts.formats.fields import (
     read_json,
     shape,
 )
-from adjudge.rollouts.formats.logs import log_format, read_lines
+from adjudge.rollouts.logs import log_format, read_lines
 from adjudge.types import MISSING, get_path
 
 

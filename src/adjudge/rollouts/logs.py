@@ -18,9 +18,10 @@ from typing import Any
 
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import as_id, as_object, describe_value
-from adjudge.intake.conversation import Message, message_text, read_messages
-from adjudge.rollouts.formats.columns import list_columns
-from adjudge.rollouts.formats.fields import (
+from adjudge.intake.conversation import read_messages
+from adjudge.intake.parts import Message, message_text
+from adjudge.rollouts.columns import list_columns
+from adjudge.rollouts.fields import (
     Record,
     RolloutFormat,
     Row,

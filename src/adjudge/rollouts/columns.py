@@ -24,7 +24,7 @@ from adjudge.intake.columns import (
     usual_name,
 )
 from adjudge.intake.conversation import CALL_KEYS, looks_like_messages, read_messages
-from adjudge.rollouts.formats.fields import SAMPLE_FIELDS, Row, add_fields, completion_row, each_row
+from adjudge.rollouts.fields import SAMPLE_FIELDS, Row, add_fields, completion_row, each_row
 from adjudge.text import printable
 from adjudge.types import MISSING, get_path
 

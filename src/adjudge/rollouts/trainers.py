@@ -23,13 +23,14 @@ from adjudge.intake.columns import RewardColumns, as_object, find_reward
 from adjudge.intake.conversation import read_messages
 from adjudge.intake.rollouts import last_said
 from adjudge.messages import last_question, parse_conversation
-from adjudge.rollouts.formats.fields import (
+from adjudge.rollouts.fields import (
     Record,
     RolloutFormat,
     Row,
     add_extras,
     add_fields,
     are_objects,
+    at,
     completion_row,
     describe_error,
     digest_prompt,
@@ -324,11 +325,10 @@ def _trace_row(trace: Record, episode: Record) -> Row:
     question = last_question(messages[: sampled[0]])
     if question is None and isinstance(data.get("prompt"), str):
         question = data["prompt"]
-    work = as_object(as_object(episode.get("run") or trace.get("run")).get("work"))
-    several = len(episode.get("traces", ())) > 1
-    agent = as_object(trace.get("agent")).get("name") if several else None
-    key = as_object(episode.get("group")).get("id") or _task_name(task, data)
-    named = {"group": group_name(work.get("step"), agent, key), "step": work.get("step")}
+    step = at(episode.get("run") or trace.get("run"), "work.step")
+    agent = at(trace, "agent.name") if len(episode.get("traces", ())) > 1 else None
+    key = at(episode, "group.id") or _task_name(task, data)
+    named = {"group": group_name(step, agent, key), "step": step}
     add_fields(row, prompt=question, reference=data.get("answer"), **named, agent=agent)
     add_fields(row, env_reward=_add_rewards(row, as_object(trace.get("rewards"))))
     add_extras(row, as_object(trace.get("metrics")))
@@ -400,7 +400,7 @@ def _convert_nemo_gym(record: Record) -> Iterator[Row]:
     if not answer:
         raise RolloutError("response.output: is empty: no response was made")
     row = completion_row(before, answer)
-    agent = as_object(record.get("agent_ref")).get("name")
+    agent = at(record, "agent_ref.name")
     group = group_name(agent, digest_prompt(before), record.get("_ng_task_index"))
     # A masked sample is not trained on: its environment failed, whatever its reward is.
     reward = None if record.get("mask_sample") else record.get("reward")
