@@ -234,7 +234,7 @@ def test_held_out_judges_are_never_trained_on() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"plans": []}, "there is nothing to train"),
+        ({"plans": []}, "plans: "),
         ({"gold": "gild"}, "no held-out judge is called 'gild'; did you mean 'gold'?"),
         (with_run(model="tiny"), "run.model: is required"),
         (with_run(training={"seed": 3}), "run.training.seed: seeds are the study's"),

@@ -37,7 +37,7 @@ from adjudge_lab.studies.results import (
     write_study_rows,
 )
 from adjudge_lab.studies.study import Study
-from adjudge_lab.studies.study_file import RUN_FILE_PLAN, StudyJudge, StudyPlan
+from adjudge_lab.studies.study_file import StudyJudge, StudyPlan
 from adjudge_lab.studies.tasks import (
     AnswerSource,
     PanelMember,
@@ -230,7 +230,7 @@ def plan_study(study: Study, folder: Path) -> dict[str, Any]:
         "pilot": study.pilot,
         "seeds": list(study.seeds),
         "gold": study.gold,
-        "plans": _plan_overviews(study, arms),
+        "plans": [_plan_overview(one, arms) for one in study.plans],
         "judges": judges,
         "held_out": [one["name"] for one in judges if one["held_out"]],
         "arms": [
@@ -265,21 +265,14 @@ def _count_done(done: Sequence[bool]) -> dict[str, int]:
     return {"in_all": len(done), "done": sum(done)}
 
 
-def _plan_overviews(study: Study, arms: Sequence[Arm]) -> list[dict[str, Any]]:
-    """The plans in the file's order; after them any that arms name besides."""
-    known: Mapping[str, Any] = {one.name: one for one in study.plans}
-    names = [*known, *dict.fromkeys(name for arm in arms for name in arm.plans)]
-    return [_plan_overview(name, known.get(name), arms) for name in dict.fromkeys(names)]
-
-
-def _plan_overview(name: str, table: Any, arms: Sequence[Arm]) -> dict[str, Any]:
-    own = [arm for arm in arms if name in arm.plans]
+def _plan_overview(plan: StudyPlan, arms: Sequence[Arm]) -> dict[str, Any]:
+    own = [arm for arm in arms if plan.name in arm.plans]
     return {
-        "name": name,
-        "title": "" if table is None else table.title,
-        "question": "other" if table is None else table.question,
-        "x": None if table is None else table.x,
-        "cells": [list(cell) for cell in dict.fromkeys((arm.judge, arm.mitigation) for arm in own)],
+        "name": plan.name,
+        "title": plan.title,
+        "question": plan.question,
+        "x": plan.x,
+        "cells": [list(cell) for cell in dict.fromkeys(arm.cell for arm in own)],
         "arms": len(own),
     }
 
@@ -470,9 +463,7 @@ class _StudyRun:
             failed=self._failed,
             unscored=self._unscored,
         )
-        plans = [
-            _plan_table(plan, self._arms) for plan in [*study.plans, *_run_file_plans(self._arms)]
-        ]
+        plans = [_plan_table(plan, self._arms) for plan in study.plans]
         numbers = analyse(result, plans, seed=study.seeds[0])
         summary = {
             "adjudge": adjudge.__version__,
@@ -545,14 +536,6 @@ def _unscored_warning(unscored: tuple[str, str]) -> str:
 def _raise_first_error(found: Mapping[str, TaskOutcome]) -> None:
     for outcome in found.values():
         outcome.raise_error()
-
-
-def _run_file_plans(arms: Sequence[Arm]) -> list[StudyPlan]:
-    """The plan of the arms that are given as run files, where there are any."""
-    if not any(RUN_FILE_PLAN in arm.plans for arm in arms):
-        return []
-    table = {"name": RUN_FILE_PLAN, "title": "Arms given as run files", "judge": [arms[0].judge]}
-    return [StudyPlan.model_validate(table)]
 
 
 def _plan_table(plan: StudyPlan, arms: Sequence[Arm]) -> dict[str, Any]:
