@@ -18,7 +18,13 @@ from operator import gt, lt, sub
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from adjudge.graders.instructions.grader import ReadingMode
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.instructions.grader import (
+    ReadingMode,
+    follows,
+    loose_results,
+    parse_instructions,
+)
 from adjudge.stats import Estimate
 from adjudge.stats.bootstrap import (
     DEFAULT_RESAMPLES,
@@ -28,10 +34,30 @@ from adjudge.stats.bootstrap import (
     percentile_interval,
 )
 from adjudge.stats.estimates import binomial_two_sided, np
-from adjudge_lab.evaluation.ifeval.report import IfevalJoinBy, IfevalRow, score_ifeval
-from adjudge_lab.evaluation.responses import JoinKey, PromptResponse
+from adjudge_lab.evaluation.responses import JoinBy, JoinKey, PromptResponse
 
 IFEVAL_READINGS: tuple[ReadingMode, ...] = ("strict", "loose")
+
+
+@dataclass(frozen=True)
+class IfevalRow:
+    """One judged response: for each instruction whether it is followed, in both readings."""
+
+    key: Any
+    prompt: str
+    response: str
+    instruction_id_list: list[str]
+    labels: Mapping[ReadingMode, list[bool]]
+
+    def output(self, reading: ReadingMode) -> dict[str, Any]:
+        """The row as the reference writes it to ``eval_results_strict.jsonl`` (or ``_loose``)."""
+        return {
+            "follow_all_instructions": all(self.labels[reading]),
+            "follow_instruction_list": self.labels[reading],
+            "instruction_id_list": self.instruction_id_list,
+            "prompt": self.prompt,
+            "response": self.response,
+        }
 
 
 @dataclass
@@ -67,12 +93,13 @@ def judge_responses(
     prompts: Sequence[Mapping[str, Any]],
     responses: Sequence[PromptResponse],
     *,
-    by: IfevalJoinBy,
+    by: JoinBy,
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> JudgedResponses:
-    """Judge every sample of every prompt, by :func:`~adjudge_lab.evaluation.ifeval.report`'s rules.
+    """Judge every sample of every prompt.
 
-    ``on_progress(done, total)`` hears of responses.
+    A response that is not text, and instructions that cannot be read, are failures: in no share,
+    never counted as 0. ``on_progress(done, total)`` hears of responses.
     """
     found = JudgedResponses()
     found.instructions = {row[by]: _instruction_types(row) for row in prompts}
@@ -85,9 +112,13 @@ def judge_responses(
         else:
             lots[one.sample].append(one)
     done, total = 0, sum(map(len, lots.values()))
-    for sample in sorted(lots):
-        _judge_sample(found, prompts, lots[sample], sample, by)
-        done += len(lots[sample])
+    for _, lot in sorted(lots.items()):
+        given = {one.place: one for one in lot}
+        found.strays += [one.line for one in lot if one.place not in found.instructions]
+        for prompt in prompts:
+            if (one := given.get(prompt[by])) is not None:
+                _judge_response(found, prompt, one)
+        done += len(lot)
         on_progress(done, total)
     found.strays.sort()
     found.without_response = [row.get("key") for row in prompts if row[by] not in answered]
@@ -100,24 +131,30 @@ def _instruction_types(prompt: Mapping[str, Any]) -> list[str]:
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def _judge_sample(
-    found: JudgedResponses,
-    prompts: Sequence[Mapping[str, Any]],
-    responses: Sequence[PromptResponse],
-    sample: int,
-    by: IfevalJoinBy,
+def _judge_response(
+    found: JudgedResponses, prompt: Mapping[str, Any], one: PromptResponse
 ) -> None:
-    given = [{by: one.place, "response": one.text} for one in responses]
-    report = score_ifeval(prompts, given, by=by)
-    cut = {one.place for one in responses if one.cut}
-    for row in report.rows:
-        place = row.prompt if by == "prompt" else row.key
-        found.rows.setdefault(place, {})[sample] = row
-        found.cut += place in cut
-    found.strays += [responses[number - 1].line for number in report.without_prompt]
-    for failure in report.failures:
+    try:
+        if not isinstance(one.text, str):
+            raise GradingFailure(
+                ErrorKind.INVALID_INPUT, f"response must be text, got {type(one.text).__name__}"
+            )
+        asked = parse_instructions(prompt.get("instruction_id_list"), prompt.get("kwargs"))
+        checks = [check for _, check in asked]
+        strict = follows(one.text, checks, "strict")
+        row = IfevalRow(
+            key=prompt.get("key"),
+            prompt=str(prompt.get("prompt", "")),
+            response=one.text,
+            instruction_id_list=[name for name, _ in asked],
+            labels={"strict": strict, "loose": loose_results(one.text, checks, strict)},
+        )
+    except GradingFailure as failure:
         found.failures[failure.kind.value] += 1
-        found.failed.append(f"key {failure.key}: {failure.message}")
+        found.failed.append(f"key {prompt.get('key')}: {failure}")
+    else:
+        found.rows.setdefault(one.place, {})[one.sample] = row
+        found.cut += one.cut
 
 
 Part = tuple[str, str]
@@ -171,7 +208,7 @@ def _followed_by_part(
     """What a prompt's samples followed together, and of how many one sample could."""
     if not names:
         return {}
-    every = [row.followed(reading) for row in samples.values()]
+    every = [row.labels[reading] for row in samples.values()]
     found = {_PROMPT: (sum(map(all, every)), 1)}
     for at, name in enumerate(names):
         hits = sum(labels[at] for labels in every)
@@ -358,7 +395,7 @@ _Labels = Mapping[JoinKey, Mapping[tuple[ReadingMode, str], float]]
 def _labels_by_level(judged: JudgedResponses) -> _Labels:
     return {
         place: {
-            (reading, level): sum(count(row.followed(reading)) for row in samples.values())
+            (reading, level): sum(count(row.labels[reading]) for row in samples.values())
             / len(samples)
             for reading in IFEVAL_READINGS
             for level, count in _LEVELS.items()
