@@ -18,12 +18,13 @@ from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
 from adjudge_lab.judge_training.dataset import find_cut_problem, measure_lengths
 from adjudge_lab.judge_training.judge_questions import preferences_as_comparisons, swap_answers
-from adjudge_lab.judge_training.repeated_rows import drop_repeated_rows, rows_seen_in
 from adjudge_lab.judge_training.row_files import (
+    drop_repeated_rows,
     read_comparisons,
     read_demonstrations,
     read_preferences,
     read_ratings,
+    rows_seen_in,
 )
 from adjudge_lab.synthetic import (
     SyntheticSet,

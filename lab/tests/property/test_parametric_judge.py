@@ -14,8 +14,12 @@ from hypothesis import strategies as st
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge_lab.rl.rewards import build_reward_spec
 from adjudge_lab.rl.runfile_checks import resolve_run_file
-from adjudge_lab.studies.parametric_judge import MAX_FEATURE_UNITS, ParametricJudge
-from adjudge_lab.studies.text_features import TextFeatures, compute_features
+from adjudge_lab.studies.parametric_judge import (
+    MAX_FEATURE_UNITS,
+    ParametricJudge,
+    TextFeatures,
+    compute_features,
+)
 from adjudge_lab.synthetic import capital_question, draw_answer, draw_features, gold_score
 
 PROMPT = capital_question("Peru")

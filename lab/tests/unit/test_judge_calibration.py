@@ -26,10 +26,11 @@ from adjudge_lab.judge_training.calibration import (
     calibrate_ratings,
     calibrate_scores,
     fit_isotonic_gaps,
+    fit_normalisation,
     fit_temperature,
 )
-from adjudge_lab.judge_training.card_contents import fit_normalisation, reward_spec_of_card
 from adjudge_lab.judge_training.report import calibration_blocks
+from adjudge_lab.judge_training.run import reward_spec_of_card
 
 
 def too_sure(n: int = 1000, *, factor: float = 4.0, seed: int = 1) -> list[tuple[float, float]]:

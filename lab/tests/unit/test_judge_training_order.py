@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from adjudge_lab.judge_training.calibration import (
     bradley_terry_loss,
+    fit_normalisation,
     measure_pairs,
     pair_length_correlation,
 )
-from adjudge_lab.judge_training.card_contents import fit_normalisation
 from adjudge_lab.judge_training.trl_trainers import LengthGroupedSampler, group_by_length
 
 LENGTHS = st.lists(st.integers(1, 500), max_size=300)

@@ -83,9 +83,7 @@ def read_healthbench_items(path: Path, by: JoinBy) -> list[HealthbenchItem]:
     return items
 
 
-def _read_item(
-    row: Mapping[str, Any], where: str, number: int, by: JoinBy
-) -> HealthbenchItem:
+def _read_item(row: Mapping[str, Any], where: str, number: int, by: JoinBy) -> HealthbenchItem:
     prompt = read_prompt(row.get("prompt"))
     if prompt is None:
         raise ConfigError(

@@ -31,9 +31,9 @@ from adjudge_lab.judge_training.base_model import load_base_model, tiny_generati
 from adjudge_lab.judge_training.calibration import (
     calibrate_ratings,
     calibrate_scores,
+    fit_normalisation,
     measure_pairs,
 )
-from adjudge_lab.judge_training.card_contents import fit_normalisation
 from adjudge_lab.judge_training.dataset import (
     ConversationEncoder,
     EncodedRows,

@@ -25,8 +25,7 @@ from adjudge.types import GraderError
 from adjudge_lab.environments.tasks import DatasetTask, Task, read_dataset
 from adjudge_lab.rl.backend_checks import UnsupportedSetting, find_unsupported_settings
 from adjudge_lab.rl.episodes import draw_training_seeds, find_environment_problem
-from adjudge_lab.rl.model_source import describe_hub_problem
-from adjudge_lab.rl.policy import needs_hub
+from adjudge_lab.rl.policy import describe_hub_problem, needs_hub
 from adjudge_lab.rl.rewards import (
     INSTRUCTION_TOKENS,
     OBSERVATION_TOKENS,

@@ -99,9 +99,9 @@ def resolve_settings(run: RunFile, root: Path | None = None) -> dict[str, Any]:
 def check_arms(study: Study, arms: Sequence[Arm]) -> None:
     """Raise :class:`ConfigError` where results could have another reason than is declared.
 
-    Arms of one seed may differ in what their judge and mitigation declare, arms of one cell in their
-    seed, and no two arms are the same run. Each is a run by itself: a scaffold without rubrics to
-    show is refused. Reads the data sets.
+    Arms of one seed may differ in what their judge and mitigation declare, arms of one cell in
+    their seed, and no two arms are the same run. Each is a run by itself: a scaffold without
+    rubrics to show is refused. Reads the data sets.
     """
     runs = {arm.name: arm.run(f"{study.where}: arm {arm.name}") for arm in arms}
     keys = {name: _compared_settings(run) for name, run in runs.items()}

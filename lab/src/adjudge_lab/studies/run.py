@@ -26,6 +26,7 @@ from adjudge_lab.rl.plan import plan_run
 from adjudge_lab.studies.analysis import analyse
 from adjudge_lab.studies.cells import Arm
 from adjudge_lab.studies.manifest import StudyFolder, check_arms, make_manifest
+from adjudge_lab.studies.parametric_judge import compute_features
 from adjudge_lab.studies.prerequisites import judge_training_waves, scorer_tables
 from adjudge_lab.studies.report import write_figures, write_study_report
 from adjudge_lab.studies.results import (
@@ -53,7 +54,6 @@ from adjudge_lab.studies.tasks import (
     train_arm,
     train_study_judge,
 )
-from adjudge_lab.studies.text_features import compute_features
 
 _CURVE_METRICS = ("reward", "length", "kl", "entropy", "judge/missing_frac", "judge/zero_std_frac")
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.config import flatten, suggest_name
-from adjudge.errors import ConfigError
 from adjudge.graders.registry import build_grader, list_parameters, load_grader_class
 from adjudge.rewards.spec import GraderEntry
 from adjudge_lab.judge_training.judge_file import JudgeFile

@@ -67,9 +67,7 @@ def read_ifeval_prompts(path: Path, by: JoinBy) -> list[dict[str, Any]]:
     return rows
 
 
-def read_ifeval_responses(
-    path: Path, by: JoinBy
-) -> tuple[list[PromptResponse], list[FileProblem]]:
+def read_ifeval_responses(path: Path, by: JoinBy) -> tuple[list[PromptResponse], list[FileProblem]]:
     """Responses of a file and what was wrong with it, as :func:`read_responses` reads them.
 
     A prompt in chat form is its last user message; verl's files have the key in ``extra_info``.

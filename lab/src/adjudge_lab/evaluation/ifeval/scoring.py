@@ -131,30 +131,31 @@ def _instruction_types(prompt: Mapping[str, Any]) -> list[str]:
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def _judge_response(
-    found: JudgedResponses, prompt: Mapping[str, Any], one: PromptResponse
-) -> None:
+def _judge_response(found: JudgedResponses, prompt: Mapping[str, Any], one: PromptResponse) -> None:
     try:
-        if not isinstance(one.text, str):
-            raise GradingFailure(
-                ErrorKind.INVALID_INPUT, f"response must be text, got {type(one.text).__name__}"
-            )
-        asked = parse_instructions(prompt.get("instruction_id_list"), prompt.get("kwargs"))
-        checks = [check for _, check in asked]
-        strict = follows(one.text, checks, "strict")
-        row = IfevalRow(
-            key=prompt.get("key"),
-            prompt=str(prompt.get("prompt", "")),
-            response=one.text,
-            instruction_id_list=[name for name, _ in asked],
-            labels={"strict": strict, "loose": loose_results(one.text, checks, strict)},
-        )
+        row = _judge_text(prompt, one.text)
     except GradingFailure as failure:
         found.failures[failure.kind.value] += 1
         found.failed.append(f"key {prompt.get('key')}: {failure}")
     else:
         found.rows.setdefault(one.place, {})[one.sample] = row
         found.cut += one.cut
+
+
+def _judge_text(prompt: Mapping[str, Any], text: Any) -> IfevalRow:
+    if not isinstance(text, str):
+        message = f"response must be text, got {type(text).__name__}"
+        raise GradingFailure(ErrorKind.INVALID_INPUT, message)
+    asked = parse_instructions(prompt.get("instruction_id_list"), prompt.get("kwargs"))
+    checks = [check for _, check in asked]
+    strict = follows(text, checks, "strict")
+    return IfevalRow(
+        key=prompt.get("key"),
+        prompt=str(prompt.get("prompt", "")),
+        response=text,
+        instruction_id_list=[name for name, _ in asked],
+        labels={"strict": strict, "loose": loose_results(text, checks, strict)},
+    )
 
 
 Part = tuple[str, str]
