@@ -388,11 +388,6 @@ _TRANSFER_NOTE = (
     "Gains in SDs of the first policy's answers, with 95 % intervals. Bold: by the judge that was "
     "trained on. Own less others, and less gold: the gain that only the own judge sees."
 )
-_DRIFT_NOTE = (
-    "Change of a feature of the answers from the first policy to the end, regressed on the judges' "
-    "dials, judges without mitigation; a coefficient is the change a unit of the dial. The "
-    "units are judges: their seeds are averaged."
-)
 _FITS_NOTE = "bon: d(α − β·d). rl: d(α − β·log d). d is √KL."
 _ACCOUNTS_NOTE = (
     "A reward that is missing is no number and is left out of the update; nothing is renormalised."
@@ -449,7 +444,6 @@ def _sections(summary: _JsonObject, result: StudyResult, cells: _CellViews) -> I
     limits = Element("ul", [Element("li", text) for text in list_limits(summary)])
     curves = draw_kl_curves(result, cells, summary["units"])
     plans = [block for plan in summary["plans"] for block in _plan_blocks(plan, cells, summary)]
-    drift = _note(_DRIFT_NOTE), summary_view.regression_table(summary)
     arms = summary_view.arms_table(summary), summary_view.failed_table(summary["failed"])
     yield Section("answers", "What was asked, and what came out", _answers(summary), "Answers")
     yield Section(
@@ -468,9 +462,7 @@ def _sections(summary: _JsonObject, result: StudyResult, cells: _CellViews) -> I
         [_note(_TRANSFER_NOTE), summary_view.transfer_table(summary["transfer"])],
         "Transfer",
     )
-    yield Section(
-        "drift", "Drift", [*drift, *_drawings("", draw_drift(summary["features"]))], "Drift"
-    )
+    yield Section("drift", "Drift", _drawings("", draw_drift(summary["features"])), "Drift")
     yield Section(
         "accounting",
         "Failures and cost",
