@@ -99,44 +99,14 @@ def _find_judge(study: StudyFile, plan: StudyPlan, combination: LevelCombination
     fitting = [name for name, judge in study.judges.items() if _contains(wanted, judge.levels)]
     found = [name for name in fitting if not study.judges[name].held_out]
     if len(found) != 1:
-        study.refuse(f"plans.{plan.name}", _judge_problem(study, wanted, fitting, found))
-    return found[0]
-
-
-def _judge_problem(
-    study: StudyFile, wanted: LevelCombination, fitting: list[str], found: list[str]
-) -> str:
-    """What is wrong with a combination that ``found`` not one judge of those ``fitting``."""
-    if found:
-        names = ", ".join(map(repr, found))
-        return (
-            f"{len(found)} judges have {_format_levels(wanted)} ({names}). List another level in "
-            "which they differ, or name them in judge."
+        held_out = " (held_out = true)" if fitting and not found else ""
+        study.refuse(
+            f"plans.{plan.name}",
+            f"must find one judge with {_format_levels(wanted)} (found "
+            f"{', '.join(map(repr, fitting)) or 'none'}{held_out}). Add one or another level under "
+            "[judges], or list the combination in skip.",
         )
-    if fitting:
-        return f"{fitting[0]!r} has {_format_levels(wanted)}, but is held out (held_out = true)"
-    return (
-        f"no judge has {_format_levels(wanted)}{_nearest_judge(study, wanted)}. Add one under "
-        "[judges], or list the combination in skip."
-    )
-
-
-def _nearest_judge(study: StudyFile, wanted: LevelCombination) -> str:
-    """What there is that differs from ``wanted`` in the fewest levels."""
-    shared = {
-        name: sum(_contains({factor: value}, judge.levels) for factor, value in wanted.items())
-        for name, judge in study.judges.items()
-        if not judge.held_out
-    }
-    if not shared or not max(shared.values()):
-        return ""
-    name = max(shared, key=lambda one: shared[one])
-    there = {
-        factor: study.judges[name].levels[factor]
-        for factor in wanted
-        if factor in study.judges[name].levels
-    }
-    return f" (nearest: {name!r} with {_format_levels(there)})"
+    return found[0]
 
 
 def _check_plan_names(study: StudyFile, plan: StudyPlan) -> None:
