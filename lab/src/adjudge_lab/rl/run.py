@@ -411,12 +411,8 @@ class _TrainingRun:
 
     def _compare(self) -> dict[str, Any] | None:
         """The held-out prompts after against before; ``None`` where there is one evaluation."""
-        steps = {row["step"] for row in self._dir.rows("evaluation.jsonl")}
-        if len(steps) < 2:
-            return None
         rows = read_held_out(self._dir.path, self._run.evaluation.split)
-        found: dict[str, Any] = msgspec.to_builtins(compare_held_out([rows]))
-        return found
+        return msgspec.to_builtins(compare_held_out(rows)) if rows else None
 
     def _measure(self, found: Sequence[EvaluatedEpisode]) -> None:
         """What the policy wrote in the episodes just played, and its divergence there."""
