@@ -69,14 +69,14 @@ def load_base_model(judge: JudgeFile, texts: Iterable[str]) -> tuple[Any, Any]:
 def _tiny_model(judge: JudgeFile, texts: Iterable[str]) -> tuple[Any, Any]:
     import transformers  # noqa: PLC0415
 
+    seed, size = judge.trainer.seed, judge.model.size
     tokenizer = build_tiny_tokenizer(texts, vocabulary=_TINY_VOCABULARY)
-    tokenizer.padding_side = "right" if judge.is_scalar else "left"
-    hidden, layers = judge.model.size.hidden, judge.model.size.layers
-    model = build_tiny_model(tokenizer, seed=judge.trainer.seed, hidden=hidden, layers=layers)
+    model = build_tiny_model(tokenizer, seed=seed, hidden=size.hidden, layers=size.layers)
     if judge.is_scalar:
-        config = model.config
-        config.num_labels, config.initializer_range = 1, _TINY_INIT_RANGE / math.sqrt(hidden)
-        model = transformers.Qwen3ForSequenceClassification(config)
+        tokenizer.padding_side = "right"
+        model.config.num_labels = 1
+        model.config.initializer_range = _TINY_INIT_RANGE / math.sqrt(size.hidden)
+        model = transformers.Qwen3ForSequenceClassification(model.config)
     return model, tokenizer
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import random
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -87,15 +88,26 @@ class Player(Protocol):
         """Run ``job`` on the engine's loop, answering in the lanes that it opens."""
 
 
-class EndpointPlayer:
+class _LoopPlayer(ABC):
+    """A player that answers on the engine's loop itself, in each of its lanes."""
+
+    def run(self, job: Callable[[OpenLanes], Coroutine[Any, Any, _T]]) -> _T:
+        """Run ``job``; every lane is this player."""
+        return run_blocking(job(lambda count: [self] * count))
+
+    @abstractmethod
+    def policy(self, place: int) -> Policy:
+        """Who speaks in the episode at ``place``."""
+
+    def close(self) -> None:  # noqa: B027  (not abstract: it is done)
+        """Nothing to be put away."""
+
+
+class EndpointPlayer(_LoopPlayer):
     """A policy behind a chat endpoint; a reply that fails ends its episode with that error."""
 
     def __init__(self, model: ChatModel, **sampling: Any) -> None:
         self._model, self._sampling = model, sampling
-
-    def run(self, job: Callable[[OpenLanes], Coroutine[Any, Any, _T]]) -> _T:
-        """Run ``job``; every lane asks the endpoint."""
-        return run_blocking(job(lambda count: [self] * count))
 
     def policy(self, place: int) -> Policy:  # noqa: ARG002  (all episodes ask alike)
         """A policy that asks the endpoint."""
@@ -106,26 +118,16 @@ class EndpointPlayer:
 
         return ask_policy
 
-    def close(self) -> None:
-        """Nothing to be put away."""
 
-
-class FixedAnswers:
+class FixedAnswers(_LoopPlayer):
     """Gives ``answers[place]`` in the episode at ``place``, whatever it is asked."""
 
     def __init__(self, answers: Sequence[str]) -> None:
         self._answers = answers
 
-    def run(self, job: Callable[[OpenLanes], Coroutine[Any, Any, _T]]) -> _T:
-        """Run ``job``; every lane gives its episode's answer."""
-        return run_blocking(job(lambda count: [self] * count))
-
     def policy(self, place: int) -> Policy:
         """The answer of ``place``."""
         return lambda _: self._answers[place]
-
-    def close(self) -> None:
-        """Nothing to be put away."""
 
 
 async def play_episodes(

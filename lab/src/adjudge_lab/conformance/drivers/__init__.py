@@ -31,11 +31,10 @@ DRIVERS = {
     "rllm": f"{_HERE}.drivers.rllm:RLLMDriver",
     "reference": f"{_HERE}.reference:ReferenceTrainer",
     "zero-fill": f"{_HERE}.reference:ZeroFillTrainer",
-    "mean-fill": f"{_HERE}.reference:MeanFillTrainer",
 }
 """The trainers that can be driven, and :data:`STAND_INS`."""
 
-STAND_INS = {"reference", "zero-fill", "mean-fill"}
+STAND_INS = {"reference", "zero-fill"}
 """No trainers: they show what the suite says."""
 
 

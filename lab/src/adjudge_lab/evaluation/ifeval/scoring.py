@@ -113,11 +113,11 @@ def judge_responses(
             lots[one.sample].append(one)
     done, total = 0, sum(map(len, lots.values()))
     for _, lot in sorted(lots.items()):
-        given = {one.place: one for one in lot}
-        found.strays += [one.line for one in lot if one.place not in found.instructions]
+        given = {each.place: each for each in lot}
+        found.strays += [odd.line for odd in lot if odd.place not in found.instructions]
         for prompt in prompts:
-            if (one := given.get(prompt[by])) is not None:
-                _judge_response(found, prompt, one)
+            if (said := given.get(prompt[by])) is not None:
+                _judge_response(found, prompt, said)
         done += len(lot)
         on_progress(done, total)
     found.strays.sort()

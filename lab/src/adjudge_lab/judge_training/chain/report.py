@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from adjudge.files import iter_rows
 from adjudge.report.elements import (
     Element,
@@ -21,7 +19,6 @@ from adjudge.report.elements import (
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Table, numeric
 from adjudge.stats import mean
-from adjudge_lab.judge_training.chain.evaluation import gold_agreements
 from adjudge_lab.judge_training.chain.file import ResolvedStage
 
 _JUDGE_KEYS = ("method", "label", "base", "steps", "best_step", "first", "validation", "not_done")
@@ -36,8 +33,7 @@ def stage_summary(stage: ResolvedStage, summary: Mapping[str, Any]) -> dict[str,
 
     ``report`` is where its page is, relative to the chain's folder; ``None`` without one. A run has
     ``held_out``: the mean of each of its graders, and the reward, over held-out episodes with a
-    reward, ``before`` and ``after``; and ``agreement``: by gold how far the reward orders the
-    policy's own answers alike, in the first and the last tenth of the steps.
+    reward, ``before`` and ``after``.
     """
     same: dict[str, Any] = {
         "name": stage.name,
@@ -57,13 +53,11 @@ def stage_summary(stage: ResolvedStage, summary: Mapping[str, Any]) -> dict[str,
             "rows": rows,
             "synthetic": synthetic,
         }
-    golds = [one["name"] for one in summary["graders"] if not one["weight"]]
     return {
         **same,
         **_select_keys(summary, _RUN_KEYS),
         "alarms": summary["sentinel"]["alarms"],
         "held_out": _held_out_means(stage),
-        "agreement": msgspec.to_builtins(gold_agreements(stage.folder / "rollouts.jsonl", golds)),
     }
 
 
@@ -334,10 +328,6 @@ def _policy_blocks(one: StageSummary) -> list[object]:
         if name != "reward"
     ]
     lengths = " to ".join(format_number(one[when]["length"], 1) for when in ("first", "last"))
-    orders = [
-        [gold, *(f"{format_number(x['share'])} of {format_integer(x['pairs'])}" for x in ends)]
-        for gold, ends in one["agreement"].items()
-    ]
     return [
         Element("h3", one["name"]),
         (
@@ -346,9 +336,5 @@ def _policy_blocks(one: StageSummary) -> list[object]:
             "tokens."
         ),
         Table(["Held-out answers, mean", *numeric("Before", "After")], means),
-        Table(
-            ["Its own answers ordered as by", *numeric("First tenth of the steps", "Last tenth")],
-            orders,
-        ),
         f"Alarms of the sentinel: {len(one['alarms'])}.",
     ]
