@@ -14,12 +14,7 @@ from adjudge.graders.llm import trained_judge_card
 from adjudge.graders.llm.trained_judge_card import ReplyFault, read_preference, read_rating
 from adjudge.verdicts import UnreadableReply, Verdict, read_choice, read_score
 from adjudge_lab.judge_training.judgement_rewards import (
-    UNPARSABLE_REWARD,
     ReplyOrVerdict,
-    consistent_pair_reward,
-    constant_baselines,
-    flip_preference,
-    pointwise_reward,
 )
 
 pytestmark = pytest.mark.slow  # many examples
@@ -45,7 +40,6 @@ LETTER = st.sampled_from(["A", "B", "tie"])
 THINKING = st.text(max_size=60).filter(
     lambda text: isinstance(read_rating(rated(text, 0)), Verdict)
 )
-BLANKS = st.text(" \t\r\n", max_size=4)
 
 
 def rated(thinking: str, rating: object) -> str:
@@ -91,96 +85,9 @@ def test_an_accepted_text_is_the_form_sign_by_sign(text: str, opened: bool, cut:
         assert [bare.lower().count(tag) for tag in ("<think>", "</think>")] == [1, 1]
 
 
-@given(text=TEXT, ties=st.booleans(), rating=RATING, letter=LETTER)
-def test_no_reply_without_a_verdict_earns_what_one_with_a_verdict_does(
-    text: str, ties: bool, rating: int, letter: str
-) -> None:
-    earned = pointwise_reward(text, rating)
-    assert (earned == UNPARSABLE_REWARD) is isinstance(read_rating(text), UnreadableReply)
-    assert earned == UNPARSABLE_REWARD or 0 <= earned <= 1
-    assert all(pointwise_reward(rated("", other), rating) > UNPARSABLE_REWARD for other in range(5))
-    label = letter if ties else "A"
-    other = preferred("", "A")
-    compared = consistent_pair_reward(text, other, label, ties=ties).ab
-    assert (compared == UNPARSABLE_REWARD) is isinstance(
-        read_preference(text, ties=ties), UnreadableReply
-    )
-    assert compared == UNPARSABLE_REWARD or 0 <= compared <= 1
-
-
-@given(one=TEXT, other=TEXT, label=LETTER)
-def test_in_both_orders_a_reply_without_a_verdict_earns_least(
-    one: str, other: str, label: str
-) -> None:
-    found = consistent_pair_reward(one, other, label, ties=True)
-    lacking = [
-        isinstance(read_preference(text, ties=True), UnreadableReply) for text in (one, other)
-    ]
-    assert [earned == UNPARSABLE_REWARD for earned in found[:2]] == lacking
-    assert all(earned == UNPARSABLE_REWARD or 0 <= earned <= 1 for earned in found[:2])
-    assert (found.consistent is None) is any(lacking)
-
-
-@given(thinking=THINKING, near=RATING, far=RATING, label=RATING)
-def test_the_nearer_rating_earns_more(thinking: str, near: int, far: int, label: int) -> None:
-    distances = abs(near - label), abs(far - label)
-    earned = [pointwise_reward(rated(thinking, rating), label) for rating in (near, far)]
-    assert (earned[0] > earned[1]) is (distances[0] < distances[1])
-    assert (earned[0] == earned[1]) is (distances[0] == distances[1])
-
-
-@given(rating=RATING, label=RATING)
-def test_ratings_and_labels_are_on_one_footing(rating: int, label: int) -> None:
-    earned = pointwise_reward(rated("", rating), label)
-    assert earned == pointwise_reward(rated("", label), rating)
-    assert earned == pointwise_reward(rated("", 4 - rating), 4 - label)
-
-
 SAID: st.SearchStrategy[ReplyOrVerdict] = st.sampled_from(["A", "B", "tie", "C"]).map(
     lambda letter: preferred("", letter)
 )
-
-
-@given(ab=SAID, ba=SAID, label=LETTER)
-def test_neither_order_comes_first(ab: ReplyOrVerdict, ba: ReplyOrVerdict, label: str) -> None:
-    found = consistent_pair_reward(ab, ba, label, ties=True)
-    swapped = consistent_pair_reward(ba, ab, flip_preference(label), ties=True)
-    assert (swapped.ba, swapped.ab, swapped.consistent) == found
-
-
-@given(ba=SAID, label=LETTER, ab=LETTER, better=LETTER)
-def test_a_better_verdict_never_earns_less_in_both_orders(
-    ba: ReplyOrVerdict, label: str, ab: str, better: str
-) -> None:
-    place = {"A": 0.0, "tie": 0.5, "B": 1.0}
-    alone = [-abs(place[one] - place[label]) for one in (ab, better)]
-    paired = [
-        consistent_pair_reward(preferred("", one), ba, label, ties=True) for one in (ab, better)
-    ]
-    if alone[0] <= alone[1]:
-        assert paired[0].ab <= paired[1].ab
-        assert paired[0].ba <= paired[1].ba
-    if alone[0] < alone[1]:
-        assert paired[0].ab < paired[1].ab
-
-
-@given(thinking=THINKING, rating=RATING, blanks=st.tuples(BLANKS, BLANKS, BLANKS))
-def test_only_white_space_may_stand_beside(
-    thinking: str, rating: int, blanks: tuple[str, str, str]
-) -> None:
-    before, between, after = blanks
-    text = f"{before}<think>{thinking}</think>{between}<score>{rating}</score>{after}"
-    assert pointwise_reward(text, rating) == 1.0
-
-
-@given(thinking=THINKING, rating=RATING, extra=st.text(min_size=1), place=st.sampled_from(range(3)))
-@example(thinking="", rating=3, extra="\x0b", place=0)
-@example(thinking="", rating=3, extra="\xa0", place=1)
-def test_nothing_else_may(thinking: str, rating: int, extra: str, place: int) -> None:
-    parts = ["", f"<think>{thinking}</think>", f"<score>{rating}</score>", ""]
-    parts.insert((0, 2, 4)[place], extra)
-    if extra.strip(" \t\r\n"):
-        assert pointwise_reward("".join(parts), rating) == UNPARSABLE_REWARD
 
 
 @given(thinking=THINKING, rating=RATING, letter=LETTER)
@@ -194,22 +101,6 @@ def test_an_accepted_reply_is_read_alike_when_the_judge_serves(
     served = read_choice(preferred(thinking, letter), ["A", "B", "tie"])
     assert isinstance(served, Verdict)
     assert served.value == letter
-
-
-@given(labels=st.lists(RATING, min_size=1))
-def test_rating_baselines_are_means_of_rewards(labels: list[int]) -> None:
-    found = constant_baselines(labels)
-    for rating in range(5):
-        earned = [pointwise_reward(rated("", rating), label) for label in labels]
-        assert found.by_answer[str(rating)] == pytest.approx(sum(earned) / len(earned))
-    assert found.best_reward == max(found.by_answer.values()) >= found.chance - 1e-12
-    assert found == constant_baselines(labels[::-1])
-
-
-@given(labels=st.lists(st.sampled_from(["A", "B"]), min_size=1))
-def test_no_letter_beats_lots_in_both_orders(labels: list[str]) -> None:
-    found = constant_baselines(labels)
-    assert found.best_reward == 0.25 < found.chance == 0.375
 
 
 GROWING = [

@@ -13,7 +13,7 @@ from tests.refusals import refuses
 
 from adjudge.errors import ConfigError
 from adjudge_lab.rl import sinks
-from adjudge_lab.rl.sinks import check_sink, open_sink
+from adjudge_lab.rl.sinks import open_sink
 
 
 class Library:
@@ -133,16 +133,6 @@ def test_a_named_library_that_does_not_start(
     monkeypatch.setattr(sinks, "TensorBoardSink", failing(ValueError("why")))
     with refuses("logging.to"):
         opened(tmp_path)
-
-
-def test_another_destination(tmp_path: Path) -> None:
-    with refuses("logging.to"):
-        opened(tmp_path, "trakio")
-
-
-def test_a_sink_that_cannot_be_imported(tmp_path: Path) -> None:
-    with refuses("logging.to"):
-        check_sink("no_such_module:Sink", beside=tmp_path)
 
 
 def test_a_run_keeps_its_mark(tmp_path: Path) -> None:
