@@ -292,7 +292,10 @@ def test_rows_that_are_no_items_are_named() -> None:
         (("good.toml", "--data", "p.jsonl", "--scale", "log"), "'log' is not one of"),
         (("nobody", "--data", "p.jsonl"), "nobody: no such file, folder or pattern"),
         ((".", "--data", "p.jsonl"), "holds no judge.json"),
-        (("p.jsonl", "--data", "p.jsonl"), "p.jsonl:1 and 2 more rows: Object missing required field `subset`"),
+        (
+            ("p.jsonl", "--data", "p.jsonl"),
+            "p.jsonl:1 and 2 more rows: Object missing required field `subset`",
+        ),
     ],
 )
 def test_bad_input_is_named(arguments: tuple[str, ...], said: str) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 import adjudge
+from adjudge.datasets.sources import is_on_hub
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.files import JsonlLog, iter_rows
 from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, JudgeCard
@@ -30,7 +31,12 @@ from adjudge_lab.judge_training.base_model import (
     parameter_changes,
     weight_snapshot,
 )
-from adjudge_lab.judge_training.dataset import ConversationEncoder
+from adjudge_lab.judge_training.dataset import (
+    ConversationEncoder,
+    JudgeDataset,
+    load_demonstrations,
+    load_preferences,
+)
 from adjudge_lab.judge_training.distributed import (
     barrier,
     distributed_rank,
@@ -39,7 +45,12 @@ from adjudge_lab.judge_training.distributed import (
     process_count,
     run_distributed,
 )
+from adjudge_lab.judge_training.grpo import count_grpo_steps
 from adjudge_lab.judge_training.judge_file import JUDGE_VARIABLES, JudgeFile, JudgeJob, MetricRow
+from adjudge_lab.judge_training.judge_questions import (
+    load_labelled,
+    make_questions,
+)
 from adjudge_lab.judge_training.methods import (
     BradleyTerryMethod,
     ConversationMethod,
@@ -52,6 +63,7 @@ from adjudge_lab.judge_training.report import write_judge_report
 from adjudge_lab.judge_training.trl_trainers import (
     TrainerContext,
     check_judge_settings,
+    training_steps,
     unsupported_settings,
 )
 from adjudge_lab.rl.run_folder import (
@@ -439,3 +451,30 @@ def _check_model_length(judge: JudgeFile, model: Any, tokens: int) -> None:
             "data.max_length",
             f"makes {tokens} tokens, but the model takes at most {most}. Lower it.",
         )
+
+
+def plan_training(judge: JudgeFile) -> dict[str, int] | None:
+    """Rows and updates of a run, from its data alone; ``None`` where that is on the hub.
+
+    At most: rows that a model takes no more are known with its tokenizer. Raises
+    :class:`~adjudge.errors.ConfigError` for data that the run could not use.
+    """
+    if any(map(is_on_hub, (*judge.data.train, *judge.data.val))):
+        return None
+    material: JudgeDataset[Any]
+    if judge.mode is None:
+        material = load_preferences(judge) if judge.is_scalar else load_demonstrations(judge)
+        steps = training_steps(judge, len(material.train))
+    else:
+        labelled = load_labelled(judge)
+        material = labelled.material
+        questions, _ = make_questions(material.train, labelled.form, b"plan")
+        count = count_grpo_steps if judge.method == "grpo" else training_steps
+        steps = count(judge, len(questions))
+    unusable = material.facts.get("unreadable", {}).get("rows", 0)
+    return {
+        "train_rows": len(material.train),
+        "val_rows": len(material.val),
+        "unusable": unusable,
+        "steps": steps,
+    }

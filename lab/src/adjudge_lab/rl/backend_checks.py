@@ -10,7 +10,8 @@ from pydantic import BaseModel
 
 from adjudge.config_tables import ConfigFile
 from adjudge.errors import ConfigError
-from adjudge_lab.rl.rewards import dry_run_spec, find_group_grader
+from adjudge_lab.rl.episodes import find_group_grader
+from adjudge_lab.rl.rewards import dry_run_spec
 from adjudge_lab.rl.runfile import CAPITALS_ENV, TINY_BASE, RunFile
 from adjudge_lab.rl.sinks import SHIPPED_SINKS
 from adjudge_lab.rl.verl.inputs import (
