@@ -31,8 +31,14 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import z_scores
 from adjudge.stats.estimates import t_quantile
 from adjudge.types import RewardSample
-from adjudge_lab.studies.charts import ChartPoint, ChartSeries, dot_chart, svg_document, xy_chart
-from adjudge_lab.studies.charts import DotRow as Charted
+from adjudge_lab.studies.charts import (
+    ChartPoint,
+    ChartSeries,
+    DotRow as Charted,
+    dot_chart,
+    svg_document,
+    xy_chart,
+)
 
 # How common the right answer is at the start, by prompt.
 EASE = (0.02, 0.05, 0.10, 0.15, 0.25, 0.35, 0.45, 0.63)

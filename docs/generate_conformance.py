@@ -31,8 +31,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.trainers import TRAINERS as ADAPTERS
-from adjudge.trainers import Trainer
+from adjudge.trainers import TRAINERS as ADAPTERS, Trainer
 from adjudge_lab.conformance.checks import (
     TRAINER_CHECKS,
     CheckEnd,

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from statistics import NormalDist, stdev
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from adjudge.stats.predictions import ConcordanceEstimate, concordance, within_group_concordance
 

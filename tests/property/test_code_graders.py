@@ -4,8 +4,7 @@ import io
 import json
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.code.blocks import (

@@ -6,8 +6,7 @@ import statistics
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from adjudge.stats import (
     Bins,

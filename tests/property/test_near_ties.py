@@ -8,8 +8,7 @@ from statistics import median
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.unit.helpers.reward_functions import build
 
 from adjudge import FunctionGrader, GraderScore

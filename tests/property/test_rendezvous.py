@@ -4,10 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple, get_args
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.unit.helpers.meeting import function, run_here, sample
-from tests.unit.helpers.meeting import settings as service_settings
+from hypothesis import given, settings, strategies as st
+from tests.unit.helpers.meeting import function, run_here, sample, settings as service_settings
 
 from adjudge import ErrorKind, RewardResult
 from adjudge.rewards.spec import GroupStep

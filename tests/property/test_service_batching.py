@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind

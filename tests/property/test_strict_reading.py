@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
-from hypothesis import assume, example, given
-from hypothesis import strategies as st
+from hypothesis import assume, example, given, strategies as st
 from tests.property.test_verdicts import REPLIES, REPLY
 
 from adjudge.graders.llm.reply_forms import ChoiceForm, JudgeReplyForm, MarksForm, ScoreForm

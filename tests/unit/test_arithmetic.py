@@ -8,8 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from adjudge.graders.answers.answer_text import to_latex
 from adjudge.graders.answers.numerals import MAX_DIGITS, ExpressionTooLarge

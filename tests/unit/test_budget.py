@@ -6,8 +6,7 @@ import asyncio
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.refusals import refuses
 
 from adjudge.engine.clock import run_virtual

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.unit.helpers.virtual_service import Service, answers, kind, line_to, prepared, scores
 
 from adjudge.client.batcher import RequestOutcome

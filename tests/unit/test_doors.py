@@ -14,8 +14,7 @@ import pytest
 from tests import doors
 from tests.doors import LIMIT, SPEC, Characters, Door, Rollout, columns_of, looking
 from tests.unit.test_areal_adapter import logged  # noqa: F401  (a fixture)
-from tests.unit.test_slime_adapter import Sample as SlimeSample
-from tests.unit.test_slime_adapter import Status, arguments
+from tests.unit.test_slime_adapter import Sample as SlimeSample, Status, arguments
 
 from adjudge import grade, make_reward
 from adjudge.client.grader import fields_to_request

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.unit.helpers.reward_functions import build, samples
 
 from adjudge import ErrorKind, FunctionGrader, GradingFailure

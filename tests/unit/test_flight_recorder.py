@@ -24,8 +24,7 @@ from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
 from adjudge.runs.records import STOP_FILE, RunRecords
 from adjudge.runs.view.run_reader import RunReader
-from adjudge.trainers import make_trainer_reward
-from adjudge.trainers import recorder as recording
+from adjudge.trainers import make_trainer_reward, recorder as recording
 from adjudge.trainers.adapter import RECORD_VARIABLE, open_recorder
 from adjudge.trainers.recorder import FlightRecorder
 from adjudge.trainers.scoring import Scorer, TrainerProgress

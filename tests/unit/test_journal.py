@@ -5,8 +5,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from adjudge import FunctionGrader, GraderScore, GradingRunner, Journal, Sample
 from adjudge.errors import RunFolderError

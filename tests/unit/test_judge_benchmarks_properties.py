@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.unit.test_judge_benchmarks import GONE, bon, pair, said, scored
 
 from adjudge.judge_evaluation.benchmarks.items import (

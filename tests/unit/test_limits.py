@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from adjudge.judges.endpoint.limits import AdaptiveLimit, LatencyDigest, RateBucket
 from adjudge.judges.wire.common import parse_retry_after

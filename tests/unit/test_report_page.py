@@ -13,8 +13,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from jinja2 import Environment, PackageLoader, UndefinedError, meta
 from rich.console import Console
 

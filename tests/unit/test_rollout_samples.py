@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.rows import DATA as DUMPS
-from tests.rows import NAMED
+from hypothesis import given, strategies as st
+from tests.rows import DATA as DUMPS, NAMED
 from typer.testing import CliRunner
 
 from adjudge.cli.main import app

@@ -7,8 +7,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.rewards import RewardResult

@@ -10,8 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from adjudge.runs.sample_index import MAX_SCORES, compare_advantages, compute_advantages
 from adjudge.runs.samples import describe_sample, explain_reward

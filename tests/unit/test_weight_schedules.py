@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.e2e.helpers.command import run_here
 from tests.refusals import refuses
 from tests.unit.helpers.reward_functions import FakeClock, build, samples, scored

@@ -1,4 +1,4 @@
-"""Numbers of experiments with intervals: correlations, means over seeds and prompts, regressions.
+"""Numbers of experiments with intervals: correlations, means over seeds and prompts, slopes.
 
 Everything is drawn by a fixed seed: the same numbers give the same interval.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,7 @@ from adjudge.stats.estimates import (
 )
 
 _TINY = 1e-12
+_MIN_ARMS = 4
 
 
 def estimate_correlation(
@@ -226,116 +227,44 @@ def widen_interval(one: Estimate, t: Estimate) -> Estimate:
     return Estimate(one.value, min(one.low, low), max(one.high, high))
 
 
-INTERCEPT = "intercept"
-_SINGULAR = 1e-10
-_DOES_NOT_VARY = "it does not vary"
-
-
-class Observation(msgspec.Struct, frozen=True):
-    """An arm: its judge, what describes the judge, and what came out."""
+class Observation(NamedTuple):
+    """An arm: its judge, the judge's place on an axis, and what came out."""
 
     judge: str
-    inputs: Mapping[str, float]
+    x: float
     outcome: float
 
 
-class Regression(msgspec.Struct, frozen=True, kw_only=True):
-    """``coefficients``: change of the outcome a unit of each input, and the intercept.
+def estimate_slope(observations: Sequence[Observation]) -> Estimate:
+    """The change of the outcome a unit of ``x``; arms of one judge are one observation.
 
-    ``None`` where an input does not vary. ``r2``: of the judges' means. ``arms`` and ``judges``
-    entered. Refused: without coefficients, with ``why``.
+    All arms of a judge have one place on the axis, so judges are the units: ordinary least squares
+    over their means, with Student's t of judges − 2 degrees of freedom (Donald and Lang 2007,
+    Review of Economics and Statistics 89). Refused with fewer than four arms or two judges, and
+    where ``x`` does not vary.
     """
-
-    coefficients: dict[str, Estimate] = {}
-    r2: float | None = None
-    arms: int = 0
-    judges: int = 0
-    why: str = ""
-
-
-def regress(observations: Sequence[Observation], inputs: Sequence[str]) -> Regression:
-    """Regress outcomes on ``inputs`` with an intercept; arms of one judge are one observation.
-
-    What an input says is the same for all arms of a judge, so judges are the units: ordinary least
-    squares over their means, with t of judges − coefficients degrees of freedom (Donald and Lang
-    2007, Review of Economics and Statistics 89). Refused with fewer arms than coefficients + 2,
-    with fewer judges than coefficients, where no input varies, and where one follows from others.
-    """
-    judges = _judge_means(observations, inputs)
-    varying = [name for k, name in enumerate(inputs) if len({x[k] for x, _ in judges}) > 1]
-    size = len(varying) + 1
-    base = Regression(arms=len(observations), judges=len(judges))
-    if not varying:
-        return msgspec.structs.replace(
-            base, why=f"{', '.join(inputs) or 'no input'}: {_DOES_NOT_VARY}"
-        )
-    if len(observations) < size + 2 or len(judges) < size:
-        why = (
-            f"{len(observations)} arms of {len(judges)} judges are too few for {size} "
-            f"coefficients: {size + 2} arms and {size} judges are needed"
-        )
-        return msgspec.structs.replace(base, why=why)
-    places = [inputs.index(name) for name in varying]
-    solved = _solve([[x[k] for k in places] for x, _ in judges], [y for _, y in judges])
-    if solved is None:
-        return msgspec.structs.replace(base, why=f"{', '.join(varying)} follow from each other")
-    estimates, r2 = solved
-    found = dict(zip([INTERCEPT, *varying], estimates, strict=True))
-    for name in inputs:
-        found.setdefault(name, Estimate(why=_DOES_NOT_VARY))
-    return msgspec.structs.replace(base, coefficients=found, r2=r2)
-
-
-def _judge_means(
-    observations: Sequence[Observation], inputs: Sequence[str]
-) -> list[tuple[list[float], float]]:
-    """Inputs and mean outcome of each judge."""
-    by_judge: dict[str, list[Observation]] = {}
+    outcomes: dict[tuple[str, float], list[float]] = {}
     for one in observations:
-        by_judge.setdefault(one.judge, []).append(one)
-    return [
-        (
-            [of[0].inputs[name] for name in inputs],
-            math.fsum(one.outcome for one in of) / len(of),
+        outcomes.setdefault((one.judge, one.x), []).append(one.outcome)
+    judges = len(outcomes)
+    if len({x for _, x in outcomes}) < 2:
+        return Estimate(why="the axis does not vary")
+    if len(observations) < _MIN_ARMS:
+        return Estimate(
+            why=f"{len(observations)} arms of {judges} judges are too few for a slope: "
+            f"{_MIN_ARMS} arms are needed"
         )
-        for of in by_judge.values()
-    ]
-
-
-def _solve(
-    inputs: Sequence[Sequence[float]], outcomes: Sequence[float]
-) -> tuple[list[Estimate], float | None] | None:
-    """Intercept and slopes with intervals, and R²; ``None`` where the inputs are collinear."""
-    x, y = np.array(inputs, dtype=float), np.array(outcomes, dtype=float)
-    middles, mean = x.mean(axis=0), y.mean()
-    scales = np.abs(x - middles).max(axis=0)
-    centred, outcome = (x - middles) / scales, y - mean
-    q, r = np.linalg.qr(centred)
-    if (np.diag(r) ** 2 <= _SINGULAR * (centred**2).sum(axis=0)).any():
-        return None
-    slopes = np.linalg.solve(r, q.T @ outcome)
-    left = float(((outcome - centred @ slopes) ** 2).sum())
-    around = float((outcome**2).sum())
-    root = np.linalg.inv(r)
-    shift = middles / scales
-    factors = [1 / len(y) + ((shift @ root) ** 2).sum(), *((root**2).sum(axis=1) / scales**2)]
-    values = [mean - slopes @ shift, *(slopes / scales)]
-    freedom = len(y) - x.shape[1] - 1
-    exact = left <= 1e-20 * max(around, mean * mean)
-    return (
-        [
-            _coefficient_estimate(float(value), float(factor) * left, freedom, exact=exact)
-            for value, factor in zip(values, factors, strict=True)
-        ],
-        1 - left / around if around > 1e-20 * mean * mean else None,
+    x = np.array([at for _, at in outcomes], dtype=float)
+    y = np.array([math.fsum(of) / len(of) for of in outcomes.values()])
+    along, middle = x - x.mean(), y.mean()
+    slope = float(along @ (y - middle) / (along @ along))
+    left = float(((y - middle - slope * along) ** 2).sum())
+    if judges < 3:
+        return Estimate(slope, why="as many coefficients as judges")
+    if left <= 1e-20 * max(float(((y - middle) ** 2).sum()), middle * middle):
+        return Estimate(slope, why=NOTHING_VARIED)
+    freedom = judges - 2
+    half = t_quantile((1 + CONFIDENCE_LEVEL) / 2, freedom) * math.sqrt(
+        left / freedom / float(along @ along)
     )
-
-
-def _coefficient_estimate(value: float, square: Any, freedom: int, *, exact: bool) -> Estimate:
-    """``square``: the sum of squared residuals times the coefficient's factor."""
-    if freedom < 1:
-        return Estimate(value, why="as many coefficients as judges")
-    if exact:
-        return Estimate(value, why=NOTHING_VARIED)
-    half = t_quantile((1 + CONFIDENCE_LEVEL) / 2, freedom) * math.sqrt(square / freedom)
-    return Estimate(value, value - half, value + half)
+    return Estimate(slope, slope - half, slope + half)

@@ -14,7 +14,8 @@ import pytest
 from tests.recorded import find_recorded
 
 from adjudge.graders.ifeval import ReadingMode, list_arguments
-from adjudge_lab.evaluation.ifeval.report import IfevalReport, IfevalShare, score_ifeval
+from adjudge_lab.evaluation.ifeval.scoring import IfevalRow, JudgedResponses, judge_responses
+from adjudge_lab.evaluation.responses import PromptResponse
 
 pytestmark = pytest.mark.needs
 
@@ -44,9 +45,27 @@ def prompts() -> list[dict[str, Any]]:
     return rows("input_data.jsonl")
 
 
+def judge(prompts: list[dict[str, Any]], responses: list[dict[str, Any]]) -> JudgedResponses:
+    given = [
+        PromptResponse(place=row["prompt"], sample=0, text=row["response"], line=line)
+        for line, row in enumerate(responses)
+    ]
+    return judge_responses(prompts, given, by="prompt")
+
+
+def judged_rows(found: JudgedResponses) -> list[IfevalRow]:
+    return [row for samples in found.rows.values() for row in samples.values()]
+
+
+def counts(found: JudgedResponses, reading: ReadingMode) -> tuple[int, int, int, int]:
+    """Prompts and instructions that are followed, each with how many there are."""
+    labels = [row.labels[reading] for row in judged_rows(found)]
+    return sum(map(all, labels)), len(labels), sum(map(sum, labels)), sum(map(len, labels))
+
+
 @pytest.fixture(scope="module")
-def llama(prompts: list[dict[str, Any]]) -> IfevalReport:
-    return score_ifeval(prompts, rows("responses_llama31_8b.jsonl"))
+def llama(prompts: list[dict[str, Any]]) -> JudgedResponses:
+    return judge(prompts, rows("responses_llama31_8b.jsonl"))
 
 
 def without_random(prompts: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -54,16 +73,16 @@ def without_random(prompts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("reading", ["strict", "loose"])
-def test_labels_of_llama(llama: IfevalReport, reading: ReadingMode) -> None:
+def test_labels_of_llama(llama: JudgedResponses, reading: ReadingMode) -> None:
     recorded = {row["prompt"]: row for row in rows(f"recorded_{reading}_llama31_8b.jsonl")}
-    assert len(llama.rows) == 541
+    assert len(judged_rows(llama)) == 541
     differ, labels = set(), 0
-    for row in llama.rows:
+    for row in judged_rows(llama):
         theirs = recorded[row.prompt]
         assert theirs["instruction_id_list"] == row.instruction_id_list
         if row.key in RANDOM:
             continue
-        pairs = zip(row.followed(reading), theirs["follow_instruction_list"], strict=True)
+        pairs = zip(row.labels[reading], theirs["follow_instruction_list"], strict=True)
         for name, (ours, their) in zip(row.instruction_id_list, pairs, strict=True):
             labels += 1
             if ours != their:
@@ -72,11 +91,10 @@ def test_labels_of_llama(llama: IfevalReport, reading: ReadingMode) -> None:
 
 
 def test_accuracies_of_llama(prompts: list[dict[str, Any]]) -> None:
-    report = score_ifeval(without_random(prompts), rows("responses_llama31_8b.jsonl"))
-    strict, loose = report.scores("strict"), report.scores("loose")
+    found = judge(without_random(prompts), rows("responses_llama31_8b.jsonl"))
     # Recorded: 385 and 661, 406 and 691; each mismatch adds an instruction, some a prompt too.
-    assert (strict.prompt, strict.instruction) == (IfevalShare(386, 539), IfevalShare(663, 830))
-    assert (loose.prompt, loose.instruction) == (IfevalShare(407, 539), IfevalShare(693, 830))
+    assert counts(found, "strict") == (386, 539, 663, 830)
+    assert counts(found, "loose") == (407, 539, 693, 830)
 
 
 def test_accuracies_of_gpt4(prompts: list[dict[str, Any]]) -> None:
@@ -86,16 +104,15 @@ def test_accuracies_of_gpt4(prompts: list[dict[str, Any]]) -> None:
     placeholder, not for three), so its response is joined by hand here.
     """
     responses = rows("responses_gpt4.jsonl")
-    report = score_ifeval(prompts, responses)
-    assert report.without_response == [2785]
-    [stray] = report.without_prompt
+    found = judge(prompts, responses)
+    assert found.without_response == [2785]
+    [stray] = found.strays
     [reworded] = [row for row in prompts if row["key"] == 2785]
-    responses[stray - 1] = {**responses[stray - 1], "prompt": reworded["prompt"]}
-    report = score_ifeval(without_random(prompts), responses)
-    strict, loose = report.scores("strict"), report.scores("loose")
-    assert (strict.prompt, strict.instruction) == (IfevalShare(415, 539), IfevalShare(694, 830))
-    assert (loose.prompt, loose.instruction) == (IfevalShare(429, 539), IfevalShare(711, 830))
-    assert report.failures == []
+    responses[stray]["prompt"] = reworded["prompt"]
+    found = judge(without_random(prompts), responses)
+    assert counts(found, "strict") == (415, 539, 694, 830)
+    assert counts(found, "loose") == (429, 539, 711, 830)
+    assert not found.failures
 
 
 def test_published_arguments_are_plain_words(prompts: list[dict[str, Any]]) -> None:

@@ -153,18 +153,6 @@ def test_only_what_is_missing_is_done_again(work: Path, servers: dict[str, str])
     assert after[2]["messages"][-1]["content"] == "kept as it is"
 
 
-def test_without_judges_only_the_policy_is_asked(work: Path, servers: dict[str, str]) -> None:
-    done = adjudge(
-        "eval", "policy", "run.toml",
-        "--model", f"{servers['policy']}#policy", "--no-judges",
-        "-o", "out", "--json", folder=work,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
-    assert (summary["judges"], summary["models"][0]["scores"]) == (False, {})
-    assert [one["models"] for one in summary["endpoints"]] == [["policy"]]
-
-
 def test_a_judge_that_is_down_leaves_the_official_scores_and_says_so(
     work: Path, servers: dict[str, str]
 ) -> None:
@@ -188,17 +176,6 @@ def test_a_judge_that_is_down_leaves_the_official_scores_and_says_so(
     rows = episodes(work / "out")
     assert [row["env_reward"] for row in rows] == [1.0, 1.0, 0.0, 1.0]
     assert {row["reward"] for row in rows} == {None}
-
-
-def test_a_policy_that_refuses_its_key(work: Path) -> None:
-    with start_mock(fail=("401:1",)) as refusing:
-        done = adjudge(
-            "eval", "policy", "run.toml",
-            "--model", f"{refusing}#m", "--no-judges", "-o", "out",
-            folder=work,
-        )  # fmt: skip
-    assert done.returncode == 3
-    assert "no episode could be played: auth" in done.stderr
 
 
 def test_a_dataset_has_only_its_rows(work: Path, servers: dict[str, str]) -> None:

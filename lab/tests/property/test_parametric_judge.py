@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import random
-from statistics import NormalDist, fmean, pstdev
+from statistics import fmean
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge_lab.rl.rewards import build_reward_spec
 from adjudge_lab.rl.runfile_checks import resolve_run_file
-from adjudge_lab.studies.parametric_judge import MAX_FEATURE_UNITS, ParametricJudge
-from adjudge_lab.studies.text_features import TextFeatures, compute_features
+from adjudge_lab.studies.parametric_judge import (
+    MAX_FEATURE_UNITS,
+    ParametricJudge,
+    TextFeatures,
+    compute_features,
+)
 from adjudge_lab.synthetic import capital_question, draw_answer, draw_features, gold_score
 
 PROMPT = capital_question("Peru")
@@ -52,21 +55,6 @@ def test_a_score_is_quality_and_the_sum_of_what_is_liked(text: str, sizes: Any) 
     assert all(0 <= value <= MAX_FEATURE_UNITS for value in features.values())
 
 
-@settings(max_examples=20)
-@given(texts, st.sampled_from(DIALS), numbers, numbers)
-@example("ann: Lima", "own", 0.0, 1.0)
-@example("ann: Lima", "own", 1.0, -1.0)
-@pytest.mark.slow
-def test_each_dial_is_linear(text: str, name: str, one: float, other: float) -> None:
-    def adds(size: float) -> float:
-        dials: dict[str, Any] = {"own": 1e-9, name: size or 1e-9}  # a family needs some liking
-        made = ParametricJudge(family="ann", **dials)
-        return float(made.evaluate(text, PROMPT).score) - gold_score("Peru", text) / 4
-
-    nothing = adds(1e-9)
-    assert adds(one) + adds(other) == pytest.approx(adds(one + other) + nothing, abs=1e-6)
-
-
 def test_units() -> None:
     def feature(name: str, text: str) -> float:
         return ParametricJudge(own=1.0, family="ann").features(text)[name]
@@ -77,29 +65,6 @@ def test_units() -> None:
     assert feature("markdown", "**a** **b**\n# c\n| d |") == 0.5
     assert feature("own", "ann: hello") == 1.0
     assert feature("own", "hello ann: there") == 0.0
-
-
-@settings(max_examples=20)
-@given(texts, st.integers(0, 9))
-def test_an_error_belongs_to_the_text(text: str, seed: int) -> None:
-    """And to the size of its dial; what it is asked again, it answers again."""
-    small, large = judge(noise=0.1, seed=seed), judge(noise=0.2, seed=seed)
-    quality = gold_score("Peru", text) / 4
-    error = small.evaluate(text, PROMPT).score - quality
-    again = judge(noise=0.1, seed=seed).evaluate(text, PROMPT, rollout="again")
-    assert again.score == small.evaluate(text, PROMPT).score
-    assert large.evaluate(text, PROMPT).score - quality == pytest.approx(2 * error, abs=1e-9)
-    assert judge(noise=0.1, seed=seed + 1).evaluate(text, PROMPT).score != again.score
-
-
-def test_errors_of_different_texts_are_normal() -> None:
-    made = judge(gold="none", noise=0.5, seed=1)
-    drawn = sorted(made.evaluate(str(number)).score / 0.5 for number in range(2000))
-    assert fmean(drawn) == pytest.approx(0, abs=0.08)
-    assert pstdev(drawn) == pytest.approx(1, abs=0.05)
-    places = [NormalDist().cdf(value) for value in drawn]
-    furthest = max(abs(place - (n + 0.5) / 2000) for n, place in enumerate(places))
-    assert furthest < 1.63 / math.sqrt(2000)  # Kolmogorov and Smirnov, at 1 %
 
 
 def hit(made: ParametricJudge, text: str, rollout: str) -> bool:
@@ -195,14 +160,3 @@ def test_features_are_counts() -> None:
     text += "```py\nx\n```\n`x`"
     assert compute_features(text) == TextFeatures(len(text), markdown=3, lists=3, code=2)
     assert compute_features("") == TextFeatures(0, 0, 0, 0)
-
-
-@given(st.text(alphabet="ab #-*`1.)\n|•", max_size=60))
-def test_features_are_never_negative_and_additive_over_lines(text: str) -> None:
-    found = compute_features(text)
-    assert min(found) >= 0
-    assert (
-        compute_features(text + "\n").lists
-        == found.lists
-        == sum(compute_features(line).lists for line in text.split("\n"))
-    )

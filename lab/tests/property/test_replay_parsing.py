@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from adjudge.rubrics import Criterion, Rubric
 from adjudge_lab.studies.judge_dumps import ReplyForm, parse_reply, read_dump

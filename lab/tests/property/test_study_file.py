@@ -3,8 +3,7 @@
 import math
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from adjudge.config import flatten
 from adjudge_lab.studies.study import Study

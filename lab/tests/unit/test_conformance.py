@@ -23,7 +23,7 @@ from adjudge_lab.conformance import reference
 from adjudge_lab.conformance.checks import CheckEnd, TrainerVerdict, run_conformance
 from adjudge_lab.conformance.driver import Batch, StepResult, Way
 from adjudge_lab.conformance.drivers import build_driver
-from adjudge_lab.conformance.reference import MeanFillTrainer, ReferenceTrainer, ZeroFillTrainer
+from adjudge_lab.conformance.reference import ReferenceTrainer, ZeroFillTrainer
 from adjudge_lab.conformance.source import TrainerSource
 from adjudge_lab.conformance.testing import conformance_tests
 
@@ -35,12 +35,9 @@ def test_an_exact_trainer_passes_every_check() -> None:
 
 
 def test_filling_in_a_number_is_seen() -> None:
-    zero, mean = run_conformance(ZeroFillTrainer()), run_conformance(MeanFillTrainer())
-    assert (zero.verdict, mean.verdict) == (TrainerVerdict.WRONG, TrainerVerdict.WRONG)
-    settings = ReferenceTrainer.settings
-    assert {zero.judge_way("None", one) for one in settings} == {TrainerVerdict.WRONG}
-    # The mean of the others does not move the mean: without a division the advantages are right.
-    assert mean.judge_way("None", "dr_grpo") is TrainerVerdict.UNBIASED
+    found = run_conformance(ZeroFillTrainer())
+    for setting in ReferenceTrainer.settings:
+        assert found.judge_way("None", setting) is TrainerVerdict.WRONG
 
 
 def test_one_exact_way_is_enough() -> None:
@@ -54,19 +51,6 @@ def test_one_exact_way_is_enough() -> None:
     found = run_conformance(Two())
     assert (found.best_way, found.verdict) == ("None", TrainerVerdict.EXACT)
     assert found.judge_way("zero") is TrainerVerdict.WRONG
-
-
-def test_a_stop_is_better_than_a_wrong_number() -> None:
-    class Stops(ReferenceTrainer):
-        ways: tuple[Way, ...] = (Way("zero"), Way("raising"))
-
-        def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
-            if way == "raising" and any(None in group for group in batch.groups):
-                raise ValueError("a reward is missing")
-            return ZeroFillTrainer().run_step(batch, way, setting)
-
-    found = run_conformance(Stops())
-    assert (found.best_way, found.verdict) == ("raising", TrainerVerdict.STOPS)
 
 
 @pytest.mark.parametrize("empty", ["left out", "zeros", "raises"])
@@ -134,20 +118,6 @@ def test_nan_that_reaches_other_groups_is_seen() -> None:
 
     found = run_conformance(Poisoned())
     assert {one.outcome for one in found.findings if one.check == "NaN"} == {CheckEnd.FAILS}
-
-
-def test_a_gradient_that_becomes_nan_is_seen_though_advantages_are_exact() -> None:
-    class Poisoned(ReferenceTrainer):
-        def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
-            made = super().run_step(batch, way, setting)
-            if any(reward is None for group in batch.groups for reward in group):
-                rows: list[list[float | None]] = [[math.nan] * len(g) for g in made.advantages]
-                return StepResult(advantages=made.advantages, gradients=rows)
-            return made
-
-    found = run_conformance(Poisoned())
-    assert found.verdict is TrainerVerdict.WRONG
-    assert {one.outcome for one in found.findings if one.check == "advantages"} == {CheckEnd.FAILS}
 
 
 PRESENCE = {"present": "[True] * len(values)", "mask": "[True] * len(group)", "there": "True"}
@@ -313,14 +283,14 @@ def test_a_trainers_author_has_a_test_for_each_way_setting_and_check(tmp_path: P
         tmp_path,
         "from adjudge_lab.conformance.testing import conformance_tests\n"
         'test_exact = conformance_tests("reference")\n'
-        'test_mean_fill = conformance_tests("mean-fill", known_failures=["advantages"])\n'
+        'test_zero_fill = conformance_tests("zero-fill", known_failures=["advantages"])\n'
         "def test_nothing_heavy_is_loaded_to_collect():\n"
         "    import sys\n"
         '    conformance_tests("trl")\n'
         '    assert not {"torch", "trl", "numpy"} & set(sys.modules)\n',
     )
-    assert "6 failed, 52 passed, 2 xfailed, 1 xpassed" in said
-    assert "FAILED test_missing_rewards.py::test_mean_fill[None-grpo-normaliser]" in said
+    assert "18 failed, 40 passed, 3 xfailed" in said
+    assert "FAILED test_missing_rewards.py::test_zero_fill[None-grpo-normaliser]" in said
     assert "gradients of the others are" in said
 
 

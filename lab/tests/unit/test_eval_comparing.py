@@ -6,8 +6,7 @@ from collections.abc import Callable
 from statistics import correlation
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from adjudge.stats import Estimate
 from adjudge_lab.evaluation import summary
@@ -20,7 +19,6 @@ from adjudge_lab.evaluation.summary import (
 )
 
 NUMBERS = st.floats(-1e6, 1e6).map(lambda x: round(x, 3))
-SCORES = st.dictionaries(st.integers(0, 30), st.none() | NUMBERS, max_size=12)
 
 
 @pytest.fixture(autouse=True)
@@ -53,23 +51,6 @@ def test_the_mean_is_in_its_interval_as_often_as_it_says(
     assert 0.91 <= share <= 0.985
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "true", "most"),
-    [(estimate_pearson, 0.5, 0.985), (estimate_spearman, 6 / math.pi * math.asin(0.25), 1.0)],
-)
-def test_a_correlation_is_in_its_interval_as_often_as_it_says(
-    kind: Callable[..., Estimate], true: float, most: float
-) -> None:
-    rng = random.Random(5)
-    hits = 0
-    for number in range(200):
-        xs = [rng.gauss(0, 1) for _ in range(25)]
-        ys = [0.5 * x + math.sqrt(0.75) * rng.gauss(0, 1) for x in xs]
-        hits += covers(kind(of(xs), of(ys), seed=number), true)
-    assert 0.91 <= hits / 200 <= most
-
-
 def test_no_difference_is_found_about_one_time_in_twenty() -> None:
     rng = random.Random(6)
     found = 0
@@ -93,42 +74,6 @@ def test_a_real_difference_is_found_by_pairs() -> None:
     assert found.difference.low > 0
 
 
-@given(SCORES, SCORES)
-def test_a_comparison_turned_round_says_the_same(a: SeedScores, b: SeedScores) -> None:
-    one, other = compare_seed_scores(a, b), compare_seed_scores(b, a)
-    assert (one.model, one.baseline) == (other.baseline, other.model)
-    assert (one.wins, one.ties, one.losses) == (other.losses, other.ties, other.wins)
-    assert (one.only_model, one.only_baseline) == (other.only_baseline, other.only_model)
-    assert one.neither == other.neither
-    if one.difference.low is None:
-        assert other.difference.low is None
-        assert one.p is other.p is None
-    else:
-        assert other.difference.high == pytest.approx(-one.difference.low)
-        assert one.p == pytest.approx(other.p)
-
-
-@given(SCORES, SCORES, st.randoms(use_true_random=False))
-def test_the_order_of_seeds_does_not_matter(
-    a: SeedScores, b: SeedScores, rng: random.Random
-) -> None:
-    seeds = [*a]
-    rng.shuffle(seeds)
-    shuffled = {seed: a[seed] for seed in seeds}
-    assert estimate_mean(shuffled) == estimate_mean(a)
-    assert compare_seed_scores(shuffled, b) == compare_seed_scores(a, b)
-    assert estimate_pearson(shuffled, b) == estimate_pearson(a, b)
-    assert estimate_spearman(shuffled, b) == estimate_spearman(a, b)
-
-
-@given(SCORES, SCORES)
-def test_every_seed_is_counted_once(a: SeedScores, b: SeedScores) -> None:
-    one = compare_seed_scores(a, b)
-    assert one.wins + one.ties + one.losses == one.difference.n
-    counted = one.difference.n + one.only_model + one.only_baseline + one.neither
-    assert counted == len(a.keys() | b.keys())
-
-
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=3, max_size=12))
 def test_correlations_are_those_of_the_standard_library(pairs: list[tuple[float, float]]) -> None:
     xs, ys = (list(column) for column in zip(*pairs, strict=True))
@@ -147,15 +92,6 @@ def test_correlations_are_those_of_the_standard_library(pairs: list[tuple[float,
 def _ranks(values: list[float]) -> list[float]:
     ordered = sorted(values)
     return [ordered.index(one) + (ordered.count(one) + 1) / 2 for one in values]
-
-
-def test_huge_and_tiny_numbers_correlate_too() -> None:
-    assert estimate_pearson(of([1e308, -1e308, 0.0]), of([1.0, -1.0, 0.0])).value == pytest.approx(
-        1.0
-    )
-    assert estimate_pearson(
-        of([1e-300, 2e-300, 4e-300]), of([1.0, 2.0, 4.0])
-    ).value == pytest.approx(1.0)
 
 
 def test_what_is_missing_counts_nowhere() -> None:
@@ -213,8 +149,3 @@ def test_whatever_the_numbers_are_nothing_is_made_up(a: SeedScores, b: SeedScore
         assert found.low is None or found.high is None or found.low <= found.high
     assert compared.p is None or 0 < compared.p <= 1
     assert (compared.p is None) == (compared.difference.low is None)
-
-
-def test_numbers_too_large_to_add_have_no_interval() -> None:
-    found = estimate_mean(of([1.7e308, -1.7e308, -1.7e308]))
-    assert (found.low, found.high, found.why) == (None, None, "the scores are too large to add")

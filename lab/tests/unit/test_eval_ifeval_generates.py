@@ -123,12 +123,6 @@ def test_a_table_that_another_model_made_is_not_written_over(url: str) -> None:
     assert asked(url) == before
 
 
-def test_keys_of_any_kind_are_carried_along_where_prompts_are_joined_by_text(url: str) -> None:
-    write_rows(Path("data.jsonl"), [prompt(0), {**prompt(1), "key": ["a", 1]}])
-    assert model(f"{url}#m")["prompts"] == 2
-    assert rows_of(Path("out/responses.jsonl"))[1]["key"] == ["a", 1]
-
-
 def test_against_stored_responses(url: str) -> None:
     rows = [{"prompt": prompt(key)["prompt"], "response": "a, b"} for key in range(PROMPTS)]
     write_rows(Path("stored.jsonl"), rows)
@@ -151,12 +145,6 @@ def test_what_failed_is_missing_and_is_tried_again() -> None:
         again = model(f"{url}#m")
     assert again["generated"]["made"] == gone
     assert len(rows_of(Path("out/responses.jsonl"))) == PROMPTS
-
-
-def test_a_model_that_answers_nothing_is_no_result() -> None:
-    with start_mock(behaviour="fixed", fail=("400:1",)) as url:
-        assert "gave no response: " in refused(f"{url}#m")
-    assert not Path("out/summary.json").exists()
 
 
 class Away(ChatModel):

@@ -121,11 +121,6 @@ def test_rows_whose_keys_are_the_same_are_refused(tmp_path: Path) -> None:
             read_healthbench_items(written(tmp_path / "data.jsonl", *rows), "prompt")
 
 
-def test_a_rows_own_clipping_is_not_the_benchmarks(tmp_path: Path) -> None:
-    item = item_of(tmp_path, rubrics={"criteria": CRITERIA, "clip": True})
-    assert mark_sample(item, ANSWER, told(item, False, False, True)).score == pytest.approx(-0.8)
-
-
 @pytest.mark.parametrize(
     ("row", "words"),
     [
@@ -140,11 +135,6 @@ def test_a_rows_own_clipping_is_not_the_benchmarks(tmp_path: Path) -> None:
 def test_rows_that_cannot_be_used_say_why(tmp_path: Path, row: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         read_healthbench_items(written(tmp_path / "data.jsonl", row), "prompt")
-
-
-def test_two_rows_of_one_prompt_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="the same prompt as"):
-        read_healthbench_items(written(tmp_path / "data.jsonl", ROW, ROW), "prompt")
 
 
 SPEC = """

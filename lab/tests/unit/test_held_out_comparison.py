@@ -1,11 +1,10 @@
-"""What a policy learned on held-out prompts, over one run and over several."""
+"""What a policy learned on held-out prompts, of one run."""
 
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from adjudge.errors import ConfigError
 from adjudge_lab.rl.comparison import (
     HeldOutScores,
     compare_held_out,
@@ -21,13 +20,13 @@ def score(seed: int, before: float | None, after: float | None, **more: object) 
 
 
 def test_differences_are_paired_and_what_is_missing_counts_nowhere() -> None:
-    rows = [(n, 0.5 + n % 2 / 4, 0.25) for n in range(12)]
+    rows = [(0.5 + n % 2 / 4, 0.25) for n in range(12)]
     whole = paired_difference(rows)
     assert whole.value == pytest.approx(0.375)
     assert whole.low is not None
     assert 0.25 <= whole.low < 0.375
     # A prompt without one of its numbers is no difference of 0, and none of the other number.
-    lacking = paired_difference([*rows, (12, None, 0.0), (13, 1.0, None)])
+    lacking = paired_difference([*rows, (None, 0.0), (1.0, None)])
     assert msgspec.structs.replace(lacking, n=12) == whole
     assert lacking.n == 12
 
@@ -38,7 +37,7 @@ def test_splits_and_baselines_stand_apart() -> None:
               baselines={"template": 0.5 if n % 2 else None})
         for n in range(20)
     ]  # fmt: skip
-    whole, new, old = compare_held_out([run]).splits
+    whole, new, old = compare_held_out(run).splits
     assert [whole.split, new.split, old.split] == ["all", "new", "old"]
     assert (old.gain.value, new.gain.value, whole.gain.value) == (1.0, 0.0, 0.5)
     assert whole.baselines == {"template": 0.5}
@@ -52,24 +51,11 @@ def test_graders_that_report_are_compared_with_the_reward() -> None:
         for n in range(10)
     ]
     run[0] = msgspec.structs.replace(run[0], report_after={"judge": None})
-    (judge,) = compare_held_out([run]).graders
+    (judge,) = compare_held_out(run).graders
     assert (judge.n, judge.before, judge.after, judge.missing) == (20, 1.5, 4.0, 0.05)
     assert judge.agreement.value is not None
     assert judge.agreement.value > 0.8
-
-
-def test_the_agreement_with_the_reward_is_over_prompts_too() -> None:
-    """Three runs with the same answers say no more about other prompts than one."""
-    run = [
-        score(n, (n * 7 % 11) / 11, None, report_before={"judge": float(n * 5 % 13 + n % 11)})
-        for n in range(40)
-    ]
-    (once,), (thrice,) = compare_held_out([run]).graders, compare_held_out([run] * 3).graders
-    assert thrice.n == 3 * once.n == 120
-    assert (thrice.agreement.value, thrice.agreement.low, thrice.agreement.high) == pytest.approx(
-        (once.agreement.value, once.agreement.low, once.agreement.high)
-    )
-    (few,) = compare_held_out([run[:2]] * 3).graders
+    (few,) = compare_held_out(run[:2]).graders
     assert (few.agreement.value, few.agreement.why) == (None, "fewer than 3 prompts")
 
 
@@ -88,5 +74,4 @@ def test_a_run_is_read_from_its_first_and_last_evaluation(tmp_path: Path) -> Non
     assert (first.baselines, second.baselines) == ({"constant": 0.5}, {})
     assert first.report_after == {"judge": None}
     file.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows[:2]))
-    with pytest.raises(ConfigError, match="has 1 evaluation"):
-        read_held_out(tmp_path, "kind")
+    assert read_held_out(tmp_path, "kind") == []

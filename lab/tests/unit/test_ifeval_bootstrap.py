@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from lab.tests.unit.helpers.ifeval_files import GOOD, prompt, response
 
 from adjudge.stats import Estimate

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 import re
@@ -28,8 +27,8 @@ from adjudge_lab.judge_training.calibration import (
     fit_isotonic_gaps,
     fit_temperature,
 )
-from adjudge_lab.judge_training.card_contents import fit_normalisation, reward_spec_of_card
 from adjudge_lab.judge_training.report import calibration_blocks
+from adjudge_lab.judge_training.run import reward_spec_of_card
 
 
 def too_sure(n: int = 1000, *, factor: float = 4.0, seed: int = 1) -> list[tuple[float, float]]:
@@ -126,14 +125,6 @@ def test_where_no_temperature_is_best_the_reason_is_said(
     assert why in whole.missing["temperature"]
 
 
-def test_a_judge_that_was_never_wrong_is_not_certain() -> None:
-    found = calibrate_scores([(1.0 + n, 0.0) for n in range(98)])
-    assert (found.temperature, found.method) == (None, "isotonic")
-    assert found.probability(50.0) == pytest.approx(0.99)
-    assert found.probability(-50.0) == pytest.approx(0.01)
-    assert found.probability(0.0) == 0.5
-
-
 def test_without_any_fit_there_is_no_probability() -> None:
     found = calibrate_scores([(1.0, 0.0), (0.0, 1.0)])
     assert (found.method, found.isotonic) == (None, None)
@@ -225,9 +216,3 @@ def test_cards_that_do_not_say_enough_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(why)):
         RankedScalar(scalar(written(tmp_path, card(**given))))
-
-
-def test_ranks_are_as_before(tmp_path: Path) -> None:
-    folder = written(tmp_path, card(normalisation=fit_normalisation([0.0, 1.0, 2.0, 3.0, 4.0])))
-    found = asyncio.run(RankedScalar(scalar(folder)).aevaluate(prompt="Q?", response="good"))
-    assert (found.score, found.metadata["raw"]) == (0.75, 3.0)

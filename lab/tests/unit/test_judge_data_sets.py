@@ -15,7 +15,7 @@ from adjudge.datasets.rows import (
 from adjudge.errors import ConfigError
 from adjudge_lab.judge_training.dataset import LengthStatistics, find_cut_problem, measure_lengths
 from adjudge_lab.judge_training.judge_questions import preferences_as_comparisons
-from adjudge_lab.judge_training.repeated_rows import drop_repeated_rows
+from adjudge_lab.judge_training.row_files import drop_repeated_rows
 from adjudge_lab.synthetic import SyntheticSettings, synthetic_preferences, synthetic_ratings
 
 

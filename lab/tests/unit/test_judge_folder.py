@@ -70,19 +70,3 @@ def test_what_is_said_of_a_judge_is_of_the_step_that_is_kept() -> None:
 def test_a_judge_of_whose_step_nothing_is_known_is_refused(step: int) -> None:
     with pytest.raises(ConfigError, match=r"optim\.lr: .*became NaN"):
         best_step_metrics(ROWS, step, judge_of())
-
-
-def test_a_run_does_not_go_on_with_another_base_model(tmp_path: Path) -> None:
-    base = tmp_path / "base"
-    base.mkdir()
-    (base / "model.safetensors").write_bytes(b"weights")
-    source = tmp_path / "judge.toml"
-    source.write_text(f'{TEXT}model.path = "base"\n')
-    judge = JudgeFile.load(source, environ={})
-    JudgeFolder(tmp_path / "run", judge, source).close()
-    JudgeFolder(tmp_path / "run", judge, source).close()
-    (base / "model.safetensors").write_bytes(b"wEights")
-    with pytest.raises(
-        RunFolderError, match=r"base model has changed .*\(changed: model.safetensors\)"
-    ):
-        JudgeFolder(tmp_path / "run", judge, source)

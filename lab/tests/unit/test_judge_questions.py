@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from adjudge.datasets.rows import Comparison, Rating
 from adjudge.errors import ConfigError, RunFolderError

@@ -5,8 +5,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_card import JudgementForm, ReplyFault

@@ -23,9 +23,9 @@ from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderRank
 from adjudge_lab.judge_training.calibration import calibrate_ratings
-from adjudge_lab.judge_training.card_contents import reward_spec_of_card
 from adjudge_lab.judge_training.dataset import LengthReport, LengthStatistics
 from adjudge_lab.judge_training.judge_questions import judge_form, make_questions
+from adjudge_lab.judge_training.run import reward_spec_of_card
 
 ASKED = [{"role": "user", "content": "What is the capital of Peru?"}]
 TALK = [

@@ -63,13 +63,6 @@ def test_a_program_that_a_signal_ended(ran: Ran) -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_a_line_without_end_comes_in_pieces(ran: Ran) -> None:
-    code, lines = ran("print('x' * 300_000)")
-    assert code == 0
-    assert len(lines) > 1
-    assert "".join(lines) == "x" * 300_000
-
-
 def test_a_pipe_that_is_held_by_what_was_left_behind(ran: Ran) -> None:
     program = (
         "import subprocess, sys\n"
@@ -268,13 +261,6 @@ def test_following_a_job_to_its_end(ray: Ray, tmp_path: Path, status: str, code:
         "  Status message: Job entrypoint command failed with exit code 3",
     ]
     assert [call["argv"][1] for call in ray.calls] == ["submit", "logs", *["status"] * 3]
-
-
-def test_a_job_whose_end_cannot_be_learnt(ray: Ray, tmp_path: Path) -> None:
-    ray.says("logs.1", "")
-    ray.says("status.1", "ConnectionError\n")
-    with pytest.raises(ConfigError, match="does not say how job adjudge-.* ended. Check"):
-        submitted(tmp_path, poll=True)
 
 
 def test_an_interrupted_following_leaves_the_job(ray: Ray, tmp_path: Path) -> None:

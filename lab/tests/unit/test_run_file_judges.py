@@ -12,7 +12,7 @@ from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, JudgeCa
 from adjudge.rewards.formulas import AggregateTerm, aggregate
 from adjudge.rewards.spec import RewardSettings, RewardSpec
 from adjudge.types import GraderError, GraderResult, GraderScore
-from adjudge_lab.judge_training.card_contents import fit_normalisation
+from adjudge_lab.judge_training.calibration import fit_normalisation
 from adjudge_lab.rl.plan import plan_run
 from adjudge_lab.rl.rewards import (
     build_reward_spec,

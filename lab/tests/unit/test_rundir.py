@@ -218,15 +218,6 @@ def test_a_call_about_a_whole_group_counts_once_again(tmp_path: Path) -> None:
     assert first.outcome["a"].provenance is not second.outcome["a"].provenance
 
 
-def test_what_cannot_be_written_is_asked_again(tmp_path: Path) -> None:
-    store = RolloutStore(tmp_path)
-    odd = judged(0)
-    odd.outcome["a"] = GraderScore("a", 1.0, metadata={"odd": object()})
-    store.append_judgements(4, ["k0"], [odd])
-    store.append_judgements(4, [None], [judged(1)])
-    assert store.load_judgements(4) == {}
-
-
 def test_steps_whose_policy_is_saved_are_forgotten(tmp_path: Path) -> None:
     store = RolloutStore(tmp_path)
     for step in (1, 2, 3):
@@ -296,18 +287,6 @@ def test_a_run_does_not_go_on_with_another_base_model(
     opened(tmp_path / "run", source=source).close()
     change(tmp_path / "base")
     with pytest.raises(RunFolderError, match=rf"base model has changed .*\({said}\)"):
-        opened(tmp_path / "run", source=source)
-
-
-def test_a_run_whose_base_cannot_be_compared_goes_on(tmp_path: Path) -> None:
-    source = with_base(tmp_path)
-    opened(tmp_path / "run", source=source).close()
-    facts = json.loads((tmp_path / "run" / "run.json").read_text())
-    del facts["base_files"]  # begun by an earlier version
-    (tmp_path / "run" / "run.json").write_text(json.dumps(facts))
-    opened(tmp_path / "run", source=source).close()
-    flip(tmp_path / "base" / "config.json", 3)
-    with pytest.raises(RunFolderError, match="changed: config.json"):  # noted when it went on
         opened(tmp_path / "run", source=source)
 
 

@@ -61,12 +61,6 @@ def test_what_the_rules_make_of_a_training_of_three_steps(rule: Any, shares: lis
     assert [round(step_share(scaffold, step, 3), 3) for step in (1, 2, 3)] == shares
 
 
-def test_a_training_of_one_step_has_the_whole_share() -> None:
-    assert [
-        step_share(ScaffoldTable(rule=rule), 1, 1) for rule in ("step_linear", "step_sigmoid")
-    ] == [1.0, 1.0]
-
-
 def test_shares_inside_a_group() -> None:
     linear, binary = ScaffoldTable(), ScaffoldTable(rule="binary", full_reveal_count=2)
     assert [group_share(linear, place, 5) for place in range(5)] == [1.0, 0.75, 0.5, 0.25, 0.0]
@@ -90,15 +84,6 @@ def test_so_many_are_shown_in_their_order_and_the_same_ones_each_time() -> None:
     assert found == [shown(index) for index in range(8)]
     others = [shown(3, **other) for other in ({"seed": 1}, {"step": 2}, {"group": "1/1"})]
     assert any(one != found[3] for one in others)
-
-
-def test_halves_are_rounded_to_the_even_number_and_points_of_0_never_count() -> None:
-    half = ScaffoldTable(rule="step_linear")
-    at: dict[str, Any] = {"step": 2, "steps": 3, "index": 0, "size": 2, "seed": 0, "group": 0}
-    counts = [len(draw_shown_rubrics(half, CRITERIA[:n], **at)) for n in (1, 2, 3, 4, 5)]
-    assert counts == [0, 1, 2, 2, 2]
-    watched = [Criterion("watched", points=0.0), CRITERIA[0]]
-    assert draw_shown_rubrics(ScaffoldTable(rule="binary"), watched, **at) == [CRITERIA[0]]
 
 
 def test_the_message_lists_what_counts_for_and_against() -> None:

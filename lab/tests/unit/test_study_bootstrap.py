@@ -44,45 +44,6 @@ def test_what_has_no_interval() -> None:
     assert (one_seed.value, one_seed.low, one_seed.high) == (1.5, 1.0, 2.0)
 
 
-def test_the_same_seed_draws_the_same() -> None:
-    columns = {s: [{f"p{k}": (s * 7 + k * 3) % 11 / 10 for k in range(12)}] for s in range(3)}
-    first = Resampling(100, seed=1).means(columns, 1)
-    assert first == Resampling(100, seed=1).means(columns, 1)
-    assert first != Resampling(100, seed=2).means(columns, 1)
-
-
-def test_the_interval_of_a_mean_holds_both() -> None:
-    columns = {s: [{f"p{k}": s + (k * 3) % 11 / 9 for k in range(12)}] for s in range(3)}
-    (drawn,) = Resampling(200).estimates(columns, lambda seeds: mean_over_seeds(seeds, 1))
-    (found,) = Resampling(200).means(columns, 1)
-    means = [sum(of.values()) / len(of) for (of,) in columns.values()]
-    t = t_interval(means)
-    assert t.low is not None
-    assert drawn.low is not None
-    assert t.low < drawn.low
-    assert found.low == pytest.approx(t.low)
-    near = {s: [{f"p{k}": 0.01 * s + (k * 3) % 11 for k in range(12)}] for s in range(3)}
-    assert Resampling(200).means(near, 1)[0].low == pytest.approx(
-        Resampling(200).estimates(near, lambda seeds: mean_over_seeds(seeds, 1))[0].low
-    )
-
-
-@pytest.mark.parametrize("prompts", [3, 8, 40])
-def test_few_prompts_have_wide_intervals(prompts: int) -> None:
-    rng = random.Random(prompts)
-    column = {f"{at}": rng.gauss(0, 1) for at in range(prompts)}
-    (found,) = Resampling(2_000).means({0: [column]}, 1)
-    t = t_interval(list(column.values()))  # of so many values drawn once each
-    assert found.low is not None and t.low is not None  # noqa: PT018
-    assert found.high is not None and t.high is not None  # noqa: PT018
-    if prompts == 3:  # no mean of a resample lies further out
-        assert (found.low, found.high) == pytest.approx(
-            (min(column.values()), max(column.values()))
-        )
-    else:
-        assert found.high - found.low == pytest.approx(t.high - t.low, rel=0.1)
-
-
 def covered(
     seeds: int,
     of_seed: float,

@@ -106,18 +106,6 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 # --- words ----------------------------------------------------------------------------------------
 
 
-def test_help_teaches_both_ways() -> None:
-    found = said("--help")
-    assert found.exit_code == 0
-    for text in ("adjudge study run study.toml --dry-run", "adjudge study swap", "\n│ diff "):
-        assert text in found.output
-
-
-def test_a_file_is_no_command(file: Path) -> None:
-    assert "No such command 'study.toml'" in said(file.name).output
-    assert "--judges" in said("swap", "--help").output
-
-
 def test_a_missing_or_wrong_file_is_one_message(tmp_path: Path) -> None:
     found = said("run", tmp_path / "NONE.toml")
     assert found.exit_code == 2
@@ -180,11 +168,6 @@ def test_a_study_is_run_and_told(file: Path, stand_in: StandIn) -> None:
                  "report.html"):  # fmt: skip
         assert text in found.stdout, text
     assert "a library that talks" not in found.stdout
-
-
-def test_json_is_the_summary_alone(file: Path, stand_in: StandIn) -> None:
-    found = said("run", file, "--json", "--quiet")
-    assert json.loads(found.stdout)["label"] == "A study"
 
 
 def test_a_failed_arm_is_named_and_costs_the_exit_code(file: Path, stand_in: StandIn) -> None:

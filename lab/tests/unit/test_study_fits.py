@@ -115,25 +115,3 @@ def test_checkpoints_without_distance_or_score_are_counted() -> None:
     assert (found.points, found.at_zero) == (5, 2)
     assert found.forms["bon"].beta.value == pytest.approx(0.5)
     assert "do not differ" in fit_arms(arms, "gold", None, FEW).why
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("between", [0.0, 0.3])
-def test_coverage_of_a_fit_over_three_seeds(between: float) -> None:
-    """Seeds that differ in α by more than chance are the hard case for an interval over three."""
-    rng, inside = random.Random(5), 0
-    for _ in range(150):
-        curves: dict[int, list[tuple[float, dict[str, float]]]] = {}
-        for seed in range(3):
-            alpha = 2.0 + rng.gauss(0, between)
-            curves[seed] = [
-                (d, {f"p{at}": d * (alpha - 0.5 * d) + rng.gauss(0, 0.5) for at in range(12)})
-                for d in DISTANCES
-            ]
-        found = fit_curves(curves, FEW).forms["bon"].alpha
-        assert found.low is not None
-        assert found.high is not None
-        assert found.value is not None
-        assert found.low <= found.value <= found.high
-        inside += found.low <= 2.0 <= found.high
-    assert inside >= 0.92 * 150

@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from adjudge.errors import ConfigError
-from adjudge_lab.rl.rewards import format_toml
 from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.studies.cells import Arm
 from adjudge_lab.studies.manifest import check_arms, diff_settings
@@ -124,88 +122,29 @@ def test_passwords_are_no_difference_and_not_shown() -> None:
     ]
 
 
-@pytest.fixture
-def scripts(tmp_path: Path) -> Path:
-    """Two experiments as they are found: RL, and RuscaRL on the same rows without rubrics."""
-    rows = [{"prompt": f"Capital of {name}?", "reference": "x"} for name in ("A", "B", "C", "D")]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    write(tmp_path, "RL", temperature=1.0)
-    write(tmp_path, "RuscaRL", temperature=0.7, scaffold={"rule": "step_sigmoid"})
-    return tmp_path
-
-
-def write(folder: Path, name: str, dataset: str = "rows.jsonl", **rollout: Any) -> None:
-    run = {
-        **RUN,
-        "graders": [RULE, GOLD],
-        "rollout": {"dataset": dataset, **rollout},
-        "evaluation": {"instances": 2},
+def scaffolded(folder: Path, *rows: dict[str, Any]) -> Study:
+    """RL and RuscaRL, which shows the rows' rubrics, on the same rows."""
+    (folder / "rows.jsonl").write_bytes(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    rollout = {"dataset": "rows.jsonl"}
+    data = {
+        "kind": "study",
+        "gold": "gold",
+        "run": {**RUN, "rollout": rollout, "evaluation": {"instances": 2}},
+        "judges": {"one": {"run": {"graders": [RULE]}}},
+        "mitigations": {"ruscarl": {"run": {"rollout": {"scaffold": {}}}}},
+        "plans": [{"name": "p", "judge": ["one"], "mitigation": ["none", "ruscarl"]}],
     }
-    (folder / f"{name}.toml").write_text(format_toml(run))
-
-
-def pair(folder: Path, *differs: str, **more: Any) -> Study:
-    """A study of the two as they are."""
-    arms = [
-        {"name": "RL", "file": "RL.toml"},
-        {"name": "RuscaRL", "file": "RuscaRL.toml", "differs": list(differs), **more},
-    ]
-    data = {"kind": "study", "gold": "gold", "arms": arms}
     return Study.from_dict(data, where="s.toml", folder=folder)
 
 
-def test_a_scaffold_without_rubrics_is_refused(scripts: Path) -> None:
-    with pytest.raises(ConfigError) as error:
-        pair(scripts, "rollout.scaffold")
-    message = str(error.value)
-    assert message.startswith("s.toml: arms.RuscaRL: ")
-    assert "row 2 of" in message
-    assert "has no rubrics" in message
-
-
-def test_the_pair_on_rubrics_still_differs_in_temperature(scripts: Path) -> None:
-    rows = [json.loads(line) for line in (scripts / "rows.jsonl").read_text().splitlines()]
-    text = "".join(json.dumps({**row, "rubrics": RUBRICS}) + "\n" for row in rows)
-    (scripts / "rows.jsonl").write_text(text)
-    found = pair(scripts, "rollout.scaffold")
-    assert "differ in rollout.temperature (1, 0.7)" in told(found, found.arms(HERE))
-    write(scripts, "RuscaRL", temperature=1.0, scaffold={"rule": "step_sigmoid"})
-    mended = pair(scripts, "rollout.scaffold")
-    arms = mended.arms(HERE)
-    check_arms(mended, arms)
-    assert [arm.name for arm in arms[::3]] == ["RL.seed-0", "RuscaRL.seed-0"]
-    assert [arm.cell for arm in arms[::3]] == [("RL", "none"), ("RL", "RuscaRL")]
-    assert mended.scorers == ["RL", "gold"]
-    undeclared = pair(scripts)
-    assert "differ in rollout.scaffold.add_base_when_zero (not set, False)" in told(
-        undeclared, undeclared.arms(HERE)
-    )
-
-
-def test_given_arms_that_are_one_run_or_see_other_prompts(scripts: Path) -> None:
-    write(scripts, "RuscaRL", temperature=1.0)
-    found = pair(scripts)
-    assert "RL.seed-0 and RuscaRL.seed-0 are the same run" in told(found, found.arms(HERE))
-    rows = (scripts / "rows.jsonl").read_text()
-    (scripts / "other.jsonl").write_text(rows.replace("A", "E"))
-    write(scripts, "RuscaRL", "other.jsonl", temperature=1.0)
-    found = pair(scripts)
-    assert "differ in rollout.dataset.sha256 ('" in told(found, found.arms(HERE))
-
-
-def test_given_arms_begin_alike_and_are_scored_as_they_reward(scripts: Path) -> None:
-    write(scripts, "RuscaRL", temperature=1.0)
-    path = scripts / "RuscaRL.toml"
-    path.write_text(path.read_text().replace("reasoning_format", "json_valid"))
-    found = pair(scripts, "graders.format", levels={"family": "b"}, bias={"x": 1.0})
+def test_a_scaffold_needs_rubrics_and_is_all_that_differs(tmp_path: Path) -> None:
+    rows = [{"prompt": f"Capital of {name}?", "reference": "x"} for name in "ABCD"]
+    with pytest.raises(ConfigError, match=r"(?s)one\.ruscarl\.seed-0.*row 2 of.*has no rubrics"):
+        scaffolded(tmp_path, *rows)
+    found = scaffolded(tmp_path, *({**row, "rubrics": RUBRICS} for row in rows))
     arms = found.arms(HERE)
     check_arms(found, arms)
-    assert found.scorers == ["RL", "RuscaRL", "gold"]
-    assert [one["type"] for one in found.scorer_run("RuscaRL", HERE).graders] == ["json_valid"]
-    assert found.roles()["RuscaRL"]["levels"] == {"family": "b"}
-    assert arms[3].plans == ("arms",)
-    assert arms[3].data["rollout"]["dataset"] == str(scripts / "rows.jsonl")
-    assert found.first_run(1).model.base == "tiny"
-    path.write_text(path.read_text().replace('"tiny"', '"other"'))
-    with pytest.raises(ConfigError, match=r"differ in model\.base \(tiny, other\)"):
-        pair(scripts)
+    assert arms[0].run().rollout.dataset == "rows.jsonl"
+    (tmp_path / "other.jsonl").write_text((tmp_path / "rows.jsonl").read_text().replace("A", "E"))
+    message = told(found, altered(arms, arms[0].name, rollout={"dataset": "other.jsonl"}))
+    assert "differ in rollout.dataset.sha256 ('" in message

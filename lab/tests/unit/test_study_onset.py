@@ -83,14 +83,6 @@ def test_a_missing_score_is_no_loss() -> None:
     assert find_onset(small, "gold", seen=1.0).step is None
 
 
-def test_what_is_no_number_is_missing() -> None:
-    nan = scored([0.2, 0.4, 0.9], [float("nan"), 0.4, 0.9], [0.1, float("inf"), 0.8])
-    found = find_onset(nan, "gold", seen=1.0)
-    assert found.skipped == 0
-    assert found.peak == pytest.approx(0.65)
-    assert found.loss == pytest.approx(0.1)
-
-
 def test_a_cell_counts_seeds_that_are_known() -> None:
     arms = [arm([0.9, 0.1, 0.1]), arm([0.1, 0.5, 0.9]), arm([0.1, 0.9, 0.1]), arm([None, None])]
     found = summarise_onsets(arms, [find_onset(one, "gold", seen=1.0) for one in arms])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import xml.etree.ElementTree as ET
 from functools import cache
@@ -16,13 +15,9 @@ from lab.tests.unit.helpers.made_study import arm, made_result, made_summary
 from adjudge_lab.studies.charts import (
     ChartPoint,
     ChartSeries,
-    DotRow,
-    dot_chart,
     xy_chart,
 )
 from adjudge_lab.studies.report import (
-    draw_plan,
-    fitted_points,
     render_plan_figures,
     render_study_page,
     write_figures,
@@ -49,20 +44,7 @@ def text_of(html: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<style>.*?</style>|<[^>]*>", " ", html, flags=re.DOTALL))
 
 
-def numbers_drawn(svg: str) -> int:
-    return svg.count("<circle")
-
-
 # --- what it says ---------------------------------------------------------------------------------
-
-
-def test_a_level_may_be_empty() -> None:
-    summary, _ = usual()
-    plan = next(one for one in summary["plans"] if one["question"] == "size")
-    placed = [{**one, "x": "" if one["judge"] == "plain" else "b"} for one in plan["cells"]]
-    drawing = draw_plan({**plan, "cells": placed}, summary)[0]
-    assert ">b<" in str(drawing.body)
-    assert ">0.0<" not in str(drawing.body)  # as a third level
 
 
 def test_every_plan_is_answered_in_a_line_with_intervals() -> None:
@@ -87,14 +69,6 @@ def test_an_end_of_the_axis_is_all_cells_there() -> None:
     line = plan_answer(next(one for one in summary["plans"] if one["name"] == "size"), summary)
     shown = re.findall(r"at size (\d+) \((\S+)\)", line)
     assert shown == [("4", "qwen-4"), ("70", "qwen-70"), ("4", "llama-4"), ("70", "llama-70")]
-
-
-def test_an_axis_of_names_has_no_ends() -> None:
-    arms = [arm(f"j{n}", 0, levels={"size": f"size {n}"}) for n in range(10)]
-    summary = made_summary(made_result(arms=arms))
-    line = plan_answer(next(one for one in summary["plans"] if one["name"] == "size"), summary)
-    assert len(re.findall(r"at size size \d", line)) == 8
-    assert "(2 more below)" in line
 
 
 def test_no_figure_takes_the_file_of_another(tmp_path: Path) -> None:
@@ -156,12 +130,6 @@ def test_failures_and_costs_are_counted() -> None:
 # --- figures --------------------------------------------------------------------------------------
 
 
-def test_more_rows_than_fit_are_counted() -> None:
-    drawn = dot_chart("t", "u", [DotRow(str(place), float(place)) for place in range(70)])
-    assert numbers_drawn(str(drawn.body)) == 60
-    assert "10 more are not drawn" in str(drawn.body)
-
-
 @pytest.mark.parametrize("values", [[0.0], [1e308, -1e308], [1e-300, 2e-300], [5.0, 5.0]])
 def test_no_numbers_break_an_axis(values: list[float]) -> None:
     spots = [ChartPoint(float(place), value) for place, value in enumerate(values)]
@@ -170,13 +138,6 @@ def test_no_numbers_break_an_axis(values: list[float]) -> None:
     assert "nan" not in str(drawn.body)
     assert "inf" not in str(drawn.body).replace("infinite", "")
     assert xy_chart("t", ("x", "y"), [ChartSeries("s", 0, "mean", [])]) is None
-
-
-def test_a_fit_is_drawn_where_its_form_says() -> None:
-    end = fitted_points("bon", 2.0, 0.5, 2.0)[-1]
-    assert (end.x, end.y) == (2.0, 2.0 * (2.0 - 0.5 * 2.0))
-    end = fitted_points("rl", 2.0, 0.5, 2.0)[-1]
-    assert end.y == pytest.approx(2.0 * (2.0 - 0.5 * math.log(2.0)))
 
 
 def test_levels_are_placed_by_name_and_sizes_by_their_logarithm() -> None:

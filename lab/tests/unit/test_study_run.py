@@ -14,7 +14,7 @@ import pytest
 import adjudge_lab.studies.run as running
 from adjudge.errors import ConfigError, JudgeUnavailable, RunFolderError
 from adjudge.graders.llm.trained_judge_card import JudgeCard
-from adjudge_lab.judge_training.card_contents import reward_spec_of_card
+from adjudge_lab.judge_training.run import reward_spec_of_card
 from adjudge_lab.rl.rewards import format_toml
 from adjudge_lab.rl.runfile_checks import load_run_file
 from adjudge_lab.studies.run import StudyJob, run_study

@@ -8,12 +8,8 @@ import pytest
 
 from adjudge.errors import RunFolderError
 from adjudge_lab.rl.rewards import format_toml
-from adjudge_lab.studies.tasks import (
-    AnswerSource,
-    PanelMember,
-    read_scores_by_step,
-    score_sources,
-)
+from adjudge_lab.studies.gathering import AnswerSource, read_scores_by_step
+from adjudge_lab.studies.tasks import PanelMember, score_sources
 
 JUDGE = """
 from adjudge.errors import ErrorKind, GradingFailure

@@ -9,7 +9,6 @@ from aiohttp import web
 from lab.tests.unit.helpers.task_apps import (
     Counting,
     against,
-    assistant,
     counting,
     failure,
     rollout,
@@ -98,14 +97,6 @@ def test_many_at_once_keep_to_their_own_conversations(loops: int) -> None:
         assert spoken == [f"seed-{seed}"] * turns
         assert seen == [f"{left} to go" for left in range(seed, seed - turns - 1, -1)]
         assert episode.rewards == [1.0] * turns
-
-
-def test_an_app_that_pays_nothing_pays_nothing() -> None:
-    answer = rollout(None)
-    answer["trajectories"][0]["steps"][0]["info"] = {"achievements": ["a"]}
-    episode = against(speaking(answer))
-    assert (episode.rewards, episode.achievements, episode.env_return) == ([], [], None)
-    assert episode.messages == [user("a"), assistant("word 1")]
 
 
 def test_a_busy_app_is_waited_for() -> None:

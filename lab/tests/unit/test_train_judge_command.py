@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError
-from adjudge_lab.cli import COMMANDS
-from adjudge_lab.cli import train as command
+from adjudge_lab.cli import COMMANDS, train as command
 from adjudge_lab.judge_training.judge_file import JUDGE_VARIABLES
 
 BT = 'kind = "judge"\nmethod = "bradley_terry"\n[data]\ntrain = "rows.jsonl"\n'

@@ -103,12 +103,6 @@ def test_what_each_verl_lacks(version: str, expected: list[str]) -> None:
     assert keys(run, version) == expected
 
 
-def test_verl_061_needs_an_even_share_for_every_gpu() -> None:
-    run = run_of(backend="verl", compute={"gpu_count": 3})
-    assert keys(run, "0.6.1") == ["training.batch_size"]
-    assert keys(run, "0.9.1") == []
-
-
 def test_other_keys_that_verl_does_otherwise() -> None:
     run = run_of(
         backend="verl",

@@ -13,7 +13,7 @@ from adjudge_lab.rl.backend_checks import find_unsupported_settings
 from adjudge_lab.rl.policy import read_chat_template
 from adjudge_lab.rl.runfile import RunFile, ScaffoldTable
 from adjudge_lab.rl.runfile_checks import resolve_run_file
-from adjudge_lab.rl.verl.inputs import VerlRows, write_parquet_rows
+from adjudge_lab.rl.verl.inputs import VerlRows
 from adjudge_lab.rl.verl.run import (
     VerlFiles,
     build_verl_command,
@@ -87,18 +87,6 @@ def test_log_probs_are_those_after_the_temperature(tmp_path: Path) -> None:
     _, settings = told(run_of(tmp_path, rollout=changed), tmp_path)
     mode = "+actor_rollout_ref.rollout.engine_kwargs.vllm.logprobs_mode"
     assert settings[mode] == "processed_logprobs"
-
-
-def test_without_a_scaffold_nothing_is_told(tmp_path: Path) -> None:
-    module, settings = told(run_of(tmp_path, rollout={"scaffold": None}), tmp_path)
-    assert module == "adjudge.trainers.verl.main_ppo"
-    assert not any("adjudge." in key or "max_model_len" in key for key in settings)
-
-
-def test_a_row_without_rubrics_is_refused_as_with_trl(tmp_path: Path) -> None:
-    rows = [{"prompt": "q", "rubrics": RUBRICS}] * 3 + [{"prompt": "q"}] + [{"prompt": "q"}]
-    with pytest.raises(ConfigError, match="rollout.scaffold: .*row 3"):
-        run_of(tmp_path, rows)
 
 
 def test_the_other_verl_has_no_hook(tmp_path: Path) -> None:
@@ -180,17 +168,6 @@ def test_a_rows_ground_truth_reaches_verls_graders(tmp_path: Path) -> None:
         rows = [{"prompt": f"q {i}", "rubrics": RUBRICS, **columns} for i in range(8)]
         row = next(VerlRows(run_of(tmp_path, rows)).train)
         assert row["reward_model"]["ground_truth"] == expected
-
-
-def test_a_number_that_no_table_holds_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    with pytest.raises(ConfigError, match="train.parquet: the columns of the dataset do not fit"):
-        write_parquet_rows(tmp_path / "train.parquet", iter([{"n": 2**70}]))
-
-
-def test_the_tiny_policy_has_its_own_template(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="Leave custom_chat_template out"):
-        run_of(tmp_path, model={"base": "tiny", "custom_chat_template": "chat.jinja"})
 
 
 @pytest.mark.parametrize("port", ["80", "0", "70000", "6380x", "-1", "²", "6379;ls", "1" * 5000])

@@ -14,8 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from adjudge.cli.console import errors, print_input
-from adjudge.cli.console import output as console_for_output
+from adjudge.cli.console import errors, output as console_for_output, print_input
 from adjudge.cli.grade import report_run, run_job
 from adjudge.cli.options import JsonSummary, new_folder, output_option
 from adjudge.report.table import Table, lost, numeric, styled

@@ -7,82 +7,77 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from adjudge.graders.answers.grader import AnswerGrader as AnswerGrader
-    from adjudge.graders.base import BaseGrader as BaseGrader
-    from adjudge.graders.base import FunctionGrader as FunctionGrader
-    from adjudge.graders.base import RecordedGrader as RecordedGrader
-    from adjudge.graders.base import RuleGrader as RuleGrader
-    from adjudge.graders.code.execution import CodeExecutionGrader as CodeExecutionGrader
+    from adjudge.graders.base import (
+        BaseGrader as BaseGrader,
+        FunctionGrader as FunctionGrader,
+        RecordedGrader as RecordedGrader,
+        RuleGrader as RuleGrader,
+    )
     from adjudge.graders.code.blocks import SyntaxCheckGrader as SyntaxCheckGrader
-    from adjudge.graders.ifeval import IFEvalGrader as IFEvalGrader
-    from adjudge.graders.ifeval import RepairedIFEvalGrader as RepairedIFEvalGrader
+    from adjudge.graders.code.execution import CodeExecutionGrader as CodeExecutionGrader
+    from adjudge.graders.ifeval import (
+        IFEvalGrader as IFEvalGrader,
+        RepairedIFEvalGrader as RepairedIFEvalGrader,
+    )
     from adjudge.graders.llm.comparison import PairwiseGrader as PairwiseGrader
-    from adjudge.graders.llm.judge_grader import JudgeGrader as JudgeGrader
-    from adjudge.graders.llm.judge_grader import LLMGrader as LLMGrader
-    from adjudge.graders.llm.judge_grader import ask_judge as ask_judge
+    from adjudge.graders.llm.judge_grader import (
+        JudgeGrader as JudgeGrader,
+        LLMGrader as LLMGrader,
+        ask_judge as ask_judge,
+    )
     from adjudge.graders.llm.multi_judge import MultiJudge as MultiJudge
-    from adjudge.graders.llm.numeric_scores import ExpectedScoreGrader as ExpectedScoreGrader
-    from adjudge.graders.llm.numeric_scores import ScalarGrader as ScalarGrader
-    from adjudge.graders.llm.ranking import ListwiseGrader as ListwiseGrader
-    from adjudge.graders.llm.ranking import TournamentGrader as TournamentGrader
-    from adjudge.graders.llm.reply_forms import FieldsForm as FieldsForm
-    from adjudge.graders.llm.reply_forms import ScoreForm as ScoreForm
+    from adjudge.graders.llm.numeric_scores import (
+        ExpectedScoreGrader as ExpectedScoreGrader,
+        ScalarGrader as ScalarGrader,
+    )
+    from adjudge.graders.llm.ranking import (
+        ListwiseGrader as ListwiseGrader,
+        TournamentGrader as TournamentGrader,
+    )
+    from adjudge.graders.llm.reply_forms import FieldsForm as FieldsForm, ScoreForm as ScoreForm
     from adjudge.graders.llm.rubric import RubricGrader as RubricGrader
-    from adjudge.graders.llm.shipped_graders import CorrectnessGrader as CorrectnessGrader
-    from adjudge.graders.llm.shipped_graders import HallucinationGrader as HallucinationGrader
-    from adjudge.graders.llm.shipped_graders import HarmfulnessGrader as HarmfulnessGrader
     from adjudge.graders.llm.shipped_graders import (
+        CorrectnessGrader as CorrectnessGrader,
+        HallucinationGrader as HallucinationGrader,
+        HarmfulnessGrader as HarmfulnessGrader,
         InstructionFollowingGrader as InstructionFollowingGrader,
-    )
-    from adjudge.graders.llm.shipped_graders import MemoryGrader as MemoryGrader
-    from adjudge.graders.llm.shipped_graders import PlanFeasibilityGrader as PlanFeasibilityGrader
-    from adjudge.graders.llm.shipped_graders import (
+        MemoryGrader as MemoryGrader,
+        PlanFeasibilityGrader as PlanFeasibilityGrader,
         ReflectionAccuracyGrader as ReflectionAccuracyGrader,
-    )
-    from adjudge.graders.llm.shipped_graders import RelevanceGrader as RelevanceGrader
-    from adjudge.graders.llm.shipped_graders import (
+        RelevanceGrader as RelevanceGrader,
         ResponseCompletenessGrader as ResponseCompletenessGrader,
-    )
-    from adjudge.graders.llm.shipped_graders import (
         ResponseHelpfulnessGrader as ResponseHelpfulnessGrader,
+        ToolSelectionGrader as ToolSelectionGrader,
     )
-    from adjudge.graders.llm.shipped_graders import ToolSelectionGrader as ToolSelectionGrader
-    from adjudge.graders.llm.trajectory import TrajectoryAccuracyGrader as TrajectoryAccuracyGrader
     from adjudge.graders.llm.trajectory import (
+        TrajectoryAccuracyGrader as TrajectoryAccuracyGrader,
         TrajectoryComprehensiveGrader as TrajectoryComprehensiveGrader,
     )
-    from adjudge.graders.rules.json_graders import JsonMatchGrader as JsonMatchGrader
-    from adjudge.graders.rules.json_graders import JsonSchemaGrader as JsonSchemaGrader
-    from adjudge.graders.rules.json_graders import JsonValidatorGrader as JsonValidatorGrader
+    from adjudge.graders.rules.json_graders import (
+        JsonMatchGrader as JsonMatchGrader,
+        JsonSchemaGrader as JsonSchemaGrader,
+        JsonValidatorGrader as JsonValidatorGrader,
+    )
     from adjudge.graders.rules.redundancy import (
         ActionLoopDetectionGrader as ActionLoopDetectionGrader,
-    )
-    from adjudge.graders.rules.redundancy import (
         ObservationInformationGainGrader as ObservationInformationGainGrader,
-    )
-    from adjudge.graders.rules.redundancy import (
         ToolUsageEfficiencyGrader as ToolUsageEfficiencyGrader,
-    )
-    from adjudge.graders.rules.redundancy import (
         TrajectoryStepEfficiencyGrader as TrajectoryStepEfficiencyGrader,
     )
-    from adjudge.graders.rules.response_form import LanguageGrader as LanguageGrader
-    from adjudge.graders.rules.response_form import LengthPenaltyGrader as LengthPenaltyGrader
     from adjudge.graders.rules.response_form import (
+        LanguageGrader as LanguageGrader,
+        LengthPenaltyGrader as LengthPenaltyGrader,
         NgramRepetitionPenaltyGrader as NgramRepetitionPenaltyGrader,
-    )
-    from adjudge.graders.rules.response_form import ReasoningFormatGrader as ReasoningFormatGrader
-    from adjudge.graders.rules.response_form import (
+        ReasoningFormatGrader as ReasoningFormatGrader,
         ReasoningToolCallFormatGrader as ReasoningToolCallFormatGrader,
-    )
-    from adjudge.graders.rules.response_form import (
         SoftOverlongPunishmentGrader as SoftOverlongPunishmentGrader,
     )
-    from adjudge.graders.rules.similarity import SimilarityGrader as SimilarityGrader
-    from adjudge.graders.rules.similarity import StringMatchGrader as StringMatchGrader
-    from adjudge.graders.rules.trajectory import (
-        ToolCallPrecisionRecallMatchGrader as ToolCallPrecisionRecallMatchGrader,
+    from adjudge.graders.rules.similarity import (
+        SimilarityGrader as SimilarityGrader,
+        StringMatchGrader as StringMatchGrader,
     )
     from adjudge.graders.rules.trajectory import (
+        ToolCallPrecisionRecallMatchGrader as ToolCallPrecisionRecallMatchGrader,
         ToolCallStepSequenceMatchGrader as ToolCallStepSequenceMatchGrader,
     )
     from adjudge.graders.verif import VerIFGrader as VerIFGrader

@@ -8,8 +8,7 @@ known.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from dataclasses import field as dataclass_field
+from dataclasses import dataclass, field as dataclass_field
 from hashlib import sha256
 from typing import Annotated, Any
 

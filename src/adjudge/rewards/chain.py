@@ -6,8 +6,7 @@ Lines ``[RUBRIC_SCORE]`` of the log say a sample's events and outcome to whoever
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 
 from adjudge.errors import ErrorKind, Metadata

@@ -34,8 +34,7 @@ from adjudge.runner.progress import Tally
 from adjudge.runs.folder import read_json_object
 from adjudge.runs.job import WINDOW, GradingJob, RolloutGrader, select_entries
 from adjudge.runs.sample_index import RowIndex, SampleRow
-from adjudge.runs.transcripts import FILE as TRANSCRIPTS_FILE
-from adjudge.runs.transcripts import TranscriptStore
+from adjudge.runs.transcripts import FILE as TRANSCRIPTS_FILE, TranscriptStore
 from adjudge.types import (
     GradedSample,
     GraderError,

@@ -9,8 +9,14 @@ import pytest
 
 pytest.importorskip("xllamacpp", reason="xllamacpp is not installed here; run `make test-embedded`")
 
-from benchmarks.judge_graders import NO_CHAT, Outcome, build_judge, chat_graders, measure
-from benchmarks.judge_graders import build_sample as sample
+from benchmarks.judge_graders import (
+    NO_CHAT,
+    Outcome,
+    build_judge,
+    build_sample as sample,
+    chat_graders,
+    measure,
+)
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import REDRAW_KINDS, ErrorKind

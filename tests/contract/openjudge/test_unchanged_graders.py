@@ -13,11 +13,12 @@ pytest.importorskip(
     "openjudge", reason="py-openjudge is not installed here; run `make test-openjudge`"
 )
 
-from openjudge.graders.agent import ActionLoopDetectionGrader as TheirLoop
-from openjudge.graders.agent import ObservationInformationGainGrader as TheirGain
+from openjudge.graders.agent import (
+    ActionLoopDetectionGrader as TheirLoop,
+    ObservationInformationGainGrader as TheirGain,
+)
 from openjudge.graders.base_grader import BaseGrader as TheirBase
-from openjudge.graders.schema import GraderError as TheirError
-from openjudge.graders.schema import GraderScore as TheirScore
+from openjudge.graders.schema import GraderError as TheirError, GraderScore as TheirScore
 
 
 def trajectory(*steps: tuple[str, dict[str, Any], str]) -> list[dict[str, Any]]:

@@ -34,8 +34,7 @@ def trackio_says(folder: Path, environment: dict[str, str], *arguments: str) -> 
 
 def test_trackio(write: Write, tmp_path: Path, clean_environment: dict[str, str]) -> None:
     pytest.importorskip("trackio", reason="not installed here; run `make test-sinks`")
-    hint = killed_and_resumed(write, "auto")  # which is Trackio, as that is installed
-    assert hint == f"TRACKIO_DIR={tmp_path}/trackio trackio show --project adjudge\n"
+    killed_and_resumed(write, "auto")  # which is Trackio, as that is installed
     project = ("--project", "adjudge")
     (run,) = trackio_says(tmp_path, clean_environment, "list", "runs", *project)["runs"]
     assert run.startswith("tiny run-")
@@ -52,9 +51,7 @@ def test_tensorboard(write: Write, tmp_path: Path) -> None:
         "tensorboard.backend.event_processing.event_accumulator",
         reason="not installed here; run `make test-sinks`",
     )
-    assert killed_and_resumed(write, "tensorboard") == (
-        f"tensorboard --logdir {tmp_path}/tensorboard\n"
-    )
+    killed_and_resumed(write, "tensorboard")
     events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert set(events.Tags()["tensors"]) == {METRIC, "reward"}
@@ -82,8 +79,7 @@ def wandb_records(file: Path) -> Iterator[Any]:
 
 def test_wandb(write: Write, tmp_path: Path) -> None:
     pytest.importorskip("wandb", reason="not installed here; run `make test-sinks`")
-    hint = killed_and_resumed(write, "wandb")
-    assert hint == f"wandb sync {tmp_path}/wandb/offline-run-*\n"
+    killed_and_resumed(write, "wandb")
     (folder,) = (tmp_path / "wandb").glob("offline-run-*")
     (file,) = folder.glob("*.wandb")
     records = list(wandb_records(file))
@@ -106,17 +102,9 @@ def test_two_runs_in_one_process(tmp_path: Path, clean_environment: dict[str, st
         "import sys; from pathlib import Path; from adjudge_lab.rl.sinks import open_sink\n"
         "for name in sys.argv[1:]:\n"
         "    sink = open_sink('trackio', Path(name), label='tiny', config={})\n"
-        "    sink.log(1, {'reward': 1.0}); sink.close(); print(sink.hint)\n"
+        "    sink.log(1, {'reward': 1.0}); sink.close()\n"
     )
     folders = [tmp_path / "one", tmp_path / "two"]
-    done = subprocess.run(
-        [sys.executable, "-c", program, *folders],
-        env=clean_environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    hint = f"TRACKIO_DIR={tmp_path}/one/trackio trackio show --project adjudge\n"
-    assert done.stdout == hint * 2
+    subprocess.run([sys.executable, "-c", program, *folders], env=clean_environment, check=True)
     found = trackio_says(tmp_path / "one", clean_environment, "list", "runs", "--project=adjudge")
     assert len(found["runs"]) == 2

@@ -33,7 +33,6 @@ def main(to: str, folder: Path, first: int, last: int, *, kill: bool) -> None:
     if kill:
         os.kill(os.getpid(), signal.SIGKILL)
     sink.close()
-    print(sink.hint)
 
 
 if __name__ == "__main__":

@@ -185,7 +185,7 @@ def test_the_command_is_one_that_accelerate_understands(
     assert program == "accelerate.commands.launch"
     given = launching.launch_command_parser().parse_args(flags)
     assert given.module
-    assert given.training_script == "adjudge_lab.judge_training.process"
+    assert given.training_script == "adjudge_lab.judge_training.distributed"
     assert given.training_script_args == [str(tmp_path / "job.json")]
     env = launching.prepare_multi_gpu_env(given)
     assert given.nproc_per_node == "2"

@@ -30,9 +30,9 @@ from adjudge.datasets.rows import Comparison, Rating
 from adjudge.graders.llm.trained_judge_card import JudgeCard, card_prompt, read_card
 from adjudge.judges.models.local import LocalScalarModel
 from adjudge.service.server import start_service
-from adjudge_lab.judge_training.calibration import calibrate_scores
-from adjudge_lab.judge_training.card_contents import fit_normalisation, reward_spec_of_card
+from adjudge_lab.judge_training.calibration import calibrate_scores, fit_normalisation
 from adjudge_lab.judge_training.judge_questions import judge_form, make_questions
+from adjudge_lab.judge_training.run import reward_spec_of_card
 from adjudge_lab.rl.tiny import build_tiny_model, build_tiny_tokenizer
 
 QUESTION = "What is the capital of Peru?"

@@ -30,8 +30,7 @@ from tests.contract.trl.tiny_policy import GROUP, TEMPLATE, new_policy, spec_fil
 from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, JudgeUnavailable
-from adjudge.trainers.trl import PicklableReward, make_reward
-from adjudge.trainers.trl import reward as dotted_path
+from adjudge.trainers.trl import PicklableReward, make_reward, reward as dotted_path
 from adjudge.trainers.trl_functions import expose_environment_reward, share_missing
 
 REASON = "not installed here; run `make test-trl`"

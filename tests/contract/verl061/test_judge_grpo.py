@@ -26,12 +26,8 @@ from adjudge_lab.judge_training.judge_questions import judge_form
 from adjudge_lab.judge_training.judgement_rewards import consistent_pair_reward
 from adjudge_lab.judge_training.report import judge_summary_lines
 from adjudge_lab.judge_training.verl import register
-from adjudge_lab.judge_training.verl.inputs import (
-    load_tokenizer,
-    verl_judge_command,
-    write_judge_files,
-)
-from adjudge_lab.judge_training.verl.run import run_verl_judge
+from adjudge_lab.judge_training.verl.inputs import verl_judge_command, write_judge_files
+from adjudge_lab.judge_training.verl.run import load_tokenizer, run_verl_judge
 from adjudge_lab.rl.launch import run_module
 
 HERE = Path(__file__).parent

@@ -16,12 +16,8 @@ from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 from adjudge.graders.llm.trained_judge_card import read_card
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.judge_training.report import judge_summary_lines
-from adjudge_lab.judge_training.verl.inputs import (
-    load_tokenizer,
-    verl_judge_command,
-    write_judge_files,
-)
-from adjudge_lab.judge_training.verl.run import run_verl_judge
+from adjudge_lab.judge_training.verl.inputs import verl_judge_command, write_judge_files
+from adjudge_lab.judge_training.verl.run import load_tokenizer, run_verl_judge
 from adjudge_lab.rl.launch import run_module
 
 HERE = Path(__file__).parent

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -51,6 +51,7 @@ from adjudge_lab.evaluation.ifeval.run import (
     ifeval_missing_lines,
     parts_table,
 )
+from adjudge_lab.evaluation.responses import JoinBy
 from adjudge_lab.evaluation.targets import PolicyTarget, find_policy_target, merge_checkpoint
 
 _MODELS_IN_DETAIL = 4
@@ -66,9 +67,7 @@ _SAMPLING_TEXTS = {
 _vllm_option = partial(typer.Option, rich_help_panel="vLLM")
 _merging_option = partial(typer.Option, rich_help_panel="verl checkpoints")
 _RESPONSE_FILES = (".jsonl", ".ndjson", ".json", ".parquet", ".pq")
-_JoinKey = Annotated[
-    Literal["prompt", "key"], typer.Option("--by", help="Match by the prompt's text, or by key.")
-]
+_JoinBy = Annotated[JoinBy, typer.Option("--by", help="Match by the prompt's text, or by key.")]
 
 
 @settings_options(
@@ -97,7 +96,7 @@ def eval_ifeval(
             "--responses",
         ),
     ] = None,
-    by: _JoinKey = "prompt",
+    by: _JoinBy = "prompt",
     settings: GenerationSettings,
     tp_size: Annotated[
         int | None, _vllm_option(help="Generate with vLLM, over so many GPUs.")
@@ -285,7 +284,7 @@ def eval_healthbench(
             "The file of responses to score (prompt and response in each row).", "--responses"
         ),
     ],
-    by: _JoinKey = "prompt",
+    by: _JoinBy = "prompt",
     wait_for_judge: WaitForJudge = 0.0,
     folder: Annotated[Path | None, output_option("eval")] = None,
     budget_usd: Annotated[

@@ -18,10 +18,10 @@ from adjudge.report.elements import bold
 from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.judge_calls import COST_UNIT_EPISODES
 from adjudge_lab.judge_training.judge_file import JudgeFile
-from adjudge_lab.judge_training.methods import plan_training
+from adjudge_lab.judge_training.run import plan_training
 from adjudge_lab.judge_training.trl_trainers import check_judge_settings
-from adjudge_lab.rl.model_source import describe_hub_problem
 from adjudge_lab.rl.plan import GraderPlan, RunPlan
+from adjudge_lab.rl.policy import describe_hub_problem
 
 
 def print_run_plan(found: RunPlan, *, as_json: bool) -> None:

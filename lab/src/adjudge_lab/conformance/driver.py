@@ -24,6 +24,11 @@ class Way(msgspec.Struct, frozen=True):
     functions: int = 1
 
 
+def make_ways(*documented: str, undocumented: Sequence[str] = ()) -> tuple[Way, ...]:
+    """Ways with one function: those that the trainer names, then those that it does not."""
+    return (*map(Way, documented), *(Way(name, documented=False) for name in undocumented))
+
+
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """One step's rewards: groups of equal size, and how many tokens each answer has.
 

@@ -1,4 +1,4 @@
-"""Reference trainers: one that is exact about missing rewards, and the usual two that are not."""
+"""Reference trainers: one that is exact about missing rewards, and the usual one that is not."""
 
 from __future__ import annotations
 
@@ -85,22 +85,3 @@ class ZeroFillTrainer(ReferenceTrainer):
         return super().run_step(
             Batch(groups=groups, lengths=batch.lengths, kl=batch.kl), way, setting
         )
-
-
-class MeanFillTrainer(ReferenceTrainer):
-    """The same, but a missing reward is the mean of its group's others; 0 where there are none."""
-
-    name = "mean fill"
-
-    def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
-        """As the reference, with the mean in place of ``None``."""
-        groups = tuple(tuple(_fill_mean(group)) for group in batch.groups)
-        return super().run_step(
-            Batch(groups=groups, lengths=batch.lengths, kl=batch.kl), way, setting
-        )
-
-
-def _fill_mean(group: Sequence[float | None]) -> list[float]:
-    present = [reward for reward in group if reward is not None]
-    mean = fmean(present) if present else 0.0
-    return [mean if reward is None else reward for reward in group]

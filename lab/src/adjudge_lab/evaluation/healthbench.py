@@ -13,7 +13,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -31,9 +31,12 @@ from adjudge.rubrics import (
 )
 from adjudge.stats.estimates import expanded_tail, percentile_interval, resample_statistics
 from adjudge.types import MISSING, get_path
-from adjudge_lab.evaluation.responses import FileProblem, PromptResponse, read_responses
-
-HealthbenchJoinBy = Literal["prompt", "key"]
+from adjudge_lab.evaluation.responses import (
+    FileProblem,
+    JoinBy,
+    PromptResponse,
+    read_responses,
+)
 
 _RUBRIC_COLUMNS = ("rubrics", "rubric", "reward_model.rubrics", "extra_info.reward_model.rubrics")
 _KEY_COLUMNS = ("prompt_id", "key", "id")
@@ -53,7 +56,7 @@ class HealthbenchItem(msgspec.Struct, frozen=True, kw_only=True):
     themes: tuple[str, ...] = ()
 
 
-def read_healthbench_items(path: Path, by: HealthbenchJoinBy) -> list[HealthbenchItem]:
+def read_healthbench_items(path: Path, by: JoinBy) -> list[HealthbenchItem]:
     """The rows of a HealthBench file: ``prompt`` (chat messages) and a rubric each.
 
     The rubric is ``rubrics`` (or ``rubric``, or in ``reward_model`` as verl has it): a list of
@@ -80,9 +83,7 @@ def read_healthbench_items(path: Path, by: HealthbenchJoinBy) -> list[Healthbenc
     return items
 
 
-def _read_item(
-    row: Mapping[str, Any], where: str, number: int, by: HealthbenchJoinBy
-) -> HealthbenchItem:
+def _read_item(row: Mapping[str, Any], where: str, number: int, by: JoinBy) -> HealthbenchItem:
     prompt = read_prompt(row.get("prompt"))
     if prompt is None:
         raise ConfigError(
@@ -120,7 +121,7 @@ def _row_key(row: Mapping[str, Any]) -> str:
 
 
 def read_healthbench_answers(
-    path: Path, by: HealthbenchJoinBy
+    path: Path, by: JoinBy
 ) -> tuple[list[PromptResponse], list[FileProblem]]:
     """The answers of a file and what was wrong with it, as :func:`read_responses` reads them.
 

@@ -33,7 +33,6 @@ from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_run_calls
 from adjudge.text import encode_exactly
 from adjudge_lab.evaluation.healthbench import (
     HealthbenchItem,
-    HealthbenchJoinBy,
     MarkedSample,
     build_missing_sample,
     mark_sample,
@@ -44,6 +43,7 @@ from adjudge_lab.evaluation.healthbench import (
 from adjudge_lab.evaluation.ifeval.files import open_benchmark_folder
 from adjudge_lab.evaluation.responses import (
     MOST_NAMED,
+    JoinBy,
     JoinKey,
     PromptResponse,
     count_and_first,
@@ -224,7 +224,7 @@ class HealthbenchJob:
     data: Path
     responses: Path
     folder: Path
-    by: HealthbenchJoinBy = "prompt"
+    by: JoinBy = "prompt"
     budget_usd: float | None = None
     startup_patience_s: float = 0.0
     show_progress: bool = True

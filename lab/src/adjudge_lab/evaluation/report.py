@@ -38,19 +38,18 @@ _MAX_TEXT = 1_500
 def write_evaluation_report(path: Path, summary: Mapping[str, Any], rows: _RowsByModel) -> None:
     """Write ``report.html`` to ``path``, UTF-8; ``rows[i]`` are the episodes of model *i*."""
     judges = [judges_table(summary, model) for model in summary["models"]]
+    parts: list[tuple[str, str, object, str]] = [
+        ("comparison", "The two compared, seed by seed", policy_difference_table(summary), ""),
+        ("judges", "Judges against the official score", judges, "Judges"),
+        ("scatter", "Seed by seed", _scatters(summary, rows), "Scatter"),
+        ("disagree", "Where they disagree", _disagreements(summary, rows), "Disagreements"),
+        ("seeds", "All seeds", seeds_table(summary, rows), "Seeds"),
+    ]
     html = render_page(
         "Evaluation",
         _facts(summary),
         [
-            Section(
-                "comparison", "The two compared, seed by seed", policy_difference_table(summary)
-            ),
-            Section("judges", "Judges against the official score", judges, "Judges"),
-            Section("scatter", "Seed by seed", _scatters(summary, rows), "Scatter"),
-            Section(
-                "disagree", "Where they disagree", _disagreements(summary, rows), "Disagreements"
-            ),
-            Section("seeds", "All seeds", seeds_table(summary, rows), "Seeds"),
+            *(Section(*one) for one in parts),
             judge_calls_section({key: summary.get(key) for key in ("endpoints", "spending")}),
             notes_section(__package__ or ""),
         ],

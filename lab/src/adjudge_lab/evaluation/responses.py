@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -29,6 +29,9 @@ from adjudge.files import JsonlLog
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.rollouts.columns import find_response_list
 from adjudge.text import replace_surrogates
+
+JoinBy = Literal["prompt", "key"]
+"""What responses are joined to prompts by."""
 
 JoinKey = str | int
 """What prompts and responses are joined by: the prompt's text, or its key."""

@@ -34,14 +34,9 @@ from adjudge_lab.environments import Episode, Task
 from adjudge_lab.evaluation.report import write_evaluation_report
 from adjudge_lab.evaluation.summary import summarise_evaluation
 from adjudge_lab.evaluation.targets import PolicyTarget, SeededEndpointPlayer, build_player
-from adjudge_lab.rl.episodes import build_task
+from adjudge_lab.rl.episodes import build_task, dry_run_samples
 from adjudge_lab.rl.held_out import EvaluatedEpisode, evaluate_policy, judge_episodes
-from adjudge_lab.rl.rewards import (
-    check_service_libraries,
-    dry_run_samples,
-    dry_run_spec,
-    start_run_judge,
-)
+from adjudge_lab.rl.rewards import check_service_libraries, dry_run_spec, start_run_judge
 from adjudge_lab.rl.run_folder import compute_run_digest
 from adjudge_lab.rl.runfile import RunFile, RunJudgeTable
 

@@ -69,14 +69,14 @@ def load_base_model(judge: JudgeFile, texts: Iterable[str]) -> tuple[Any, Any]:
 def _tiny_model(judge: JudgeFile, texts: Iterable[str]) -> tuple[Any, Any]:
     import transformers  # noqa: PLC0415
 
+    seed, size = judge.trainer.seed, judge.model.size
     tokenizer = build_tiny_tokenizer(texts, vocabulary=_TINY_VOCABULARY)
-    tokenizer.padding_side = "right" if judge.is_scalar else "left"
-    hidden, layers = judge.model.size.hidden, judge.model.size.layers
-    model = build_tiny_model(tokenizer, seed=judge.trainer.seed, hidden=hidden, layers=layers)
+    model = build_tiny_model(tokenizer, seed=seed, hidden=size.hidden, layers=size.layers)
     if judge.is_scalar:
-        config = model.config
-        config.num_labels, config.initializer_range = 1, _TINY_INIT_RANGE / math.sqrt(hidden)
-        model = transformers.Qwen3ForSequenceClassification(config)
+        tokenizer.padding_side = "right"
+        model.config.num_labels = 1
+        model.config.initializer_range = _TINY_INIT_RANGE / math.sqrt(size.hidden)
+        model = transformers.Qwen3ForSequenceClassification(model.config)
     return model, tokenizer
 
 
@@ -237,3 +237,49 @@ def ask_by_length(
             found[place] = answer
     model.train(was_training)
     return found
+
+
+def greedy_replies(
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[Sequence[int]],
+    *,
+    most: int,
+    size: int,
+    autocast: AutocastFactory,
+) -> list[tuple[str, bool]]:
+    """The likeliest reply to each prompt, at most ``most`` tokens, and whether it was cut there.
+
+    Prompts of like length are asked together, ``size`` at once. Draws nothing at random.
+    """
+    import transformers  # noqa: PLC0415
+
+    ends = end_token_ids(model, tokenizer)
+    pad = tokenizer.pad_token_id
+    settings = transformers.GenerationConfig(
+        do_sample=False, max_new_tokens=most, eos_token_id=sorted(ends), pad_token_id=pad
+    )
+
+    def reply(**batch: Any) -> list[list[int]]:
+        said = model.generate(**batch, generation_config=settings)
+        tokens: list[list[int]] = said[:, batch["input_ids"].shape[1] :].tolist()
+        return tokens
+
+    found = ask_by_length(
+        model, prompts, reply, pad=pad, size=size, autocast=autocast, pad_left=True
+    )
+    return [decode_reply_tokens(tokenizer, tokens, ends) for tokens in found]
+
+
+def end_token_ids(model: Any, tokenizer: Any) -> set[int]:
+    """The tokens that end a judge's turn."""
+    known = model.generation_config.eos_token_id
+    many = known if isinstance(known, list) else [known]
+    return {one for one in [*many, tokenizer.eos_token_id] if one is not None}
+
+
+def decode_reply_tokens(tokenizer: Any, tokens: Sequence[int], ends: set[int]) -> tuple[str, bool]:
+    """The text of a reply up to the token that ends it, and whether there was none: it was cut."""
+    end = next((place for place, one in enumerate(tokens) if one in ends), None)
+    text: str = tokenizer.decode(tokens[:end], skip_special_tokens=False)
+    return text, end is None

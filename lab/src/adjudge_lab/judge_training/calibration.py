@@ -1,4 +1,4 @@
-"""Calibrations of a judge: temperature and isotonic regression, and measures of its pairs.
+"""Calibrations of a judge: ranks, temperature, isotonic regression, and measures of its pairs.
 
 Fits are made on held-out rows and measured on rows that a fit did not see.
 """
@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 
+from adjudge.graders.llm.trained_judge_card import ScoreNormalisation
 from adjudge.stats import sigmoid
 from adjudge.stats.agreement import measure_reliability
 from adjudge.stats.estimates import np, optimize
@@ -283,3 +284,19 @@ def _assign_folds(clusters: Sequence[str]) -> list[int]:
         for n, name in enumerate(sorted(digests, key=digests.__getitem__))
     }
     return [fold_of[name] for name in clusters]
+
+
+_QUANTILE_LEVELS = tuple(level / 20 for level in range(21))
+
+
+def fit_normalisation(scores: Sequence[float]) -> ScoreNormalisation:
+    """Quantiles (every 5 %, linear between order statistics) of at least one score."""
+    ranked = sorted(scores)
+    found = []
+    for level in _QUANTILE_LEVELS:
+        place = level * (len(ranked) - 1)
+        low = int(place)
+        high = min(low + 1, len(ranked) - 1)
+        between = ranked[low] + (place - low) * (ranked[high] - ranked[low])
+        found.append(min(between, ranked[high]))  # never above it by rounding
+    return ScoreNormalisation(_QUANTILE_LEVELS, tuple(found))

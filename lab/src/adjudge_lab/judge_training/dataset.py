@@ -39,8 +39,12 @@ from adjudge.judges.models.local_loading import (
 from adjudge.text import encode_exactly
 from adjudge_lab import synthetic
 from adjudge_lab.judge_training.judge_file import JudgeFile, Truncation
-from adjudge_lab.judge_training.repeated_rows import drop_repeated_rows, rows_seen_in
-from adjudge_lab.judge_training.row_files import read_demonstrations, read_preferences
+from adjudge_lab.judge_training.row_files import (
+    drop_repeated_rows,
+    read_demonstrations,
+    read_preferences,
+    rows_seen_in,
+)
 
 EncodeMessages = Callable[[ChatMessages], Sequence[Hashable]]
 """A conversation as what a model counts: the ids that ``apply_chat_template`` gives, say."""

@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Any
 
 from adjudge.graders.llm.trained_judge_card import JudgementForm
+from adjudge_lab.judge_training.base_model import decode_reply_tokens, end_token_ids
 from adjudge_lab.judge_training.dataset import ConversationEncoder, EncodedRows
 from adjudge_lab.judge_training.judge_file import JudgeFile, MetricRow
 from adjudge_lab.judge_training.judge_questions import JudgeQuestion
@@ -23,8 +24,6 @@ from adjudge_lab.judge_training.judgement_rewards import (
     GreedyValidation,
     JudgedQuestion,
     batch_rewards,
-    decode_reply_tokens,
-    end_token_ids,
     reply_metrics,
     selection_metric,
 )

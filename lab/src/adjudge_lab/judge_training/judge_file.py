@@ -24,7 +24,6 @@ Truncation = Literal["right", "left", "error"]
 
 
 MethodName = Literal["sft", "bradley_terry", "grpo"]
-METHOD_NAMES: tuple[MethodName, ...] = ("sft", "bradley_terry", "grpo")
 
 TINY_MODEL = "tiny"
 """``path = "tiny"``: a small model made on the spot."""

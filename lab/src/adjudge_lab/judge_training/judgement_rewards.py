@@ -45,7 +45,7 @@ from adjudge.graders.llm.trained_judge_card import (
     ReplyFault,
 )
 from adjudge.verdicts import UnreadableReply, Verdict
-from adjudge_lab.judge_training.base_model import AutocastFactory, ask_by_length
+from adjudge_lab.judge_training.base_model import AutocastFactory, greedy_replies
 from adjudge_lab.judge_training.calibration import pair_length_correlation
 from adjudge_lab.judge_training.dataset import EncodedRows
 from adjudge_lab.judge_training.judge_questions import JudgeQuestion
@@ -471,49 +471,3 @@ def _question_error(one: JudgedQuestion) -> float:
     if isinstance(reply, UnreadableReply):
         return float(RATINGS[-1])
     return float(abs(reply.value - int(one.question.label)))
-
-
-def greedy_replies(
-    model: Any,
-    tokenizer: Any,
-    prompts: Sequence[Sequence[int]],
-    *,
-    most: int,
-    size: int,
-    autocast: AutocastFactory,
-) -> list[tuple[str, bool]]:
-    """The likeliest reply to each prompt, at most ``most`` tokens, and whether it was cut there.
-
-    Prompts of like length are asked together, ``size`` at once. Draws nothing at random.
-    """
-    import transformers  # noqa: PLC0415
-
-    ends = end_token_ids(model, tokenizer)
-    pad = tokenizer.pad_token_id
-    settings = transformers.GenerationConfig(
-        do_sample=False, max_new_tokens=most, eos_token_id=sorted(ends), pad_token_id=pad
-    )
-
-    def reply(**batch: Any) -> list[list[int]]:
-        said = model.generate(**batch, generation_config=settings)
-        tokens: list[list[int]] = said[:, batch["input_ids"].shape[1] :].tolist()
-        return tokens
-
-    found = ask_by_length(
-        model, prompts, reply, pad=pad, size=size, autocast=autocast, pad_left=True
-    )
-    return [decode_reply_tokens(tokenizer, tokens, ends) for tokens in found]
-
-
-def end_token_ids(model: Any, tokenizer: Any) -> set[int]:
-    """The tokens that end a judge's turn."""
-    known = model.generation_config.eos_token_id
-    many = known if isinstance(known, list) else [known]
-    return {one for one in [*many, tokenizer.eos_token_id] if one is not None}
-
-
-def decode_reply_tokens(tokenizer: Any, tokens: Sequence[int], ends: set[int]) -> tuple[str, bool]:
-    """The text of a reply up to the token that ends it, and whether there was none: it was cut."""
-    end = next((place for place, one in enumerate(tokens) if one in ends), None)
-    text: str = tokenizer.decode(tokens[:end], skip_special_tokens=False)
-    return text, end is None

@@ -22,7 +22,6 @@ from adjudge.datasets.rows import (
     render_transcript,
     split_answers,
 )
-from adjudge.datasets.sources import is_on_hub
 from adjudge.graders.llm.trained_judge_card import card_prompt
 from adjudge.intake.rendered import template_opens_thinking
 from adjudge.stats.predictions import RatingCalibration
@@ -31,9 +30,9 @@ from adjudge_lab.judge_training.base_model import load_base_model, tiny_generati
 from adjudge_lab.judge_training.calibration import (
     calibrate_ratings,
     calibrate_scores,
+    fit_normalisation,
     measure_pairs,
 )
-from adjudge_lab.judge_training.card_contents import fit_normalisation
 from adjudge_lab.judge_training.dataset import (
     ConversationEncoder,
     EncodedRows,
@@ -73,33 +72,6 @@ from adjudge_lab.judge_training.supervised import (
     train_sft,
 )
 from adjudge_lab.judge_training.trl_trainers import TrainerContext, training_steps
-
-
-def plan_training(judge: JudgeFile) -> dict[str, int] | None:
-    """Rows and updates of a run, from its data alone; ``None`` where that is on the hub.
-
-    At most: rows that a model takes no more are known with its tokenizer. Raises
-    :class:`~adjudge.errors.ConfigError` for data that the run could not use.
-    """
-    if any(map(is_on_hub, (*judge.data.train, *judge.data.val))):
-        return None
-    material: JudgeDataset[Any]
-    if judge.mode is None:
-        material = load_preferences(judge) if judge.is_scalar else load_demonstrations(judge)
-        steps = training_steps(judge, len(material.train))
-    else:
-        labelled = load_labelled(judge)
-        material = labelled.material
-        questions, _ = make_questions(material.train, labelled.form, b"plan")
-        count = count_grpo_steps if judge.method == "grpo" else training_steps
-        steps = count(judge, len(questions))
-    unusable = material.facts.get("unreadable", {}).get("rows", 0)
-    return {
-        "train_rows": len(material.train),
-        "val_rows": len(material.val),
-        "unusable": unusable,
-        "steps": steps,
-    }
 
 
 class TrainingMethod(ABC):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 import msgspec
 
 import adjudge
+from adjudge.datasets.sources import is_on_hub
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.files import JsonlLog, iter_rows
 from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, JudgeCard
@@ -29,8 +31,12 @@ from adjudge_lab.judge_training.base_model import (
     parameter_changes,
     weight_snapshot,
 )
-from adjudge_lab.judge_training.card_contents import reward_spec_of_card
-from adjudge_lab.judge_training.dataset import ConversationEncoder
+from adjudge_lab.judge_training.dataset import (
+    ConversationEncoder,
+    JudgeDataset,
+    load_demonstrations,
+    load_preferences,
+)
 from adjudge_lab.judge_training.distributed import (
     barrier,
     distributed_rank,
@@ -39,7 +45,12 @@ from adjudge_lab.judge_training.distributed import (
     process_count,
     run_distributed,
 )
+from adjudge_lab.judge_training.grpo import count_grpo_steps
 from adjudge_lab.judge_training.judge_file import JUDGE_VARIABLES, JudgeFile, JudgeJob, MetricRow
+from adjudge_lab.judge_training.judge_questions import (
+    load_labelled,
+    make_questions,
+)
 from adjudge_lab.judge_training.methods import (
     BradleyTerryMethod,
     ConversationMethod,
@@ -52,6 +63,7 @@ from adjudge_lab.judge_training.report import write_judge_report
 from adjudge_lab.judge_training.trl_trainers import (
     TrainerContext,
     check_judge_settings,
+    training_steps,
     unsupported_settings,
 )
 from adjudge_lab.rl.run_folder import (
@@ -280,6 +292,68 @@ def write_judge(
     return summary
 
 
+def reward_spec_of_card(card: JudgeCard) -> str | None:
+    """A reward spec (TOML) for the judge's own folder; ``None`` for one that does not judge.
+
+    A scalar judge gives its output's rank among the validation answers, a pointwise one its rating
+    0 to 4; a pairwise one compares all answers of a group; their ranks are the rewards.
+    """
+    name = _NOT_IN_NAME.sub("_", card.label)[:60] or "judge"
+    if not (name[0].isalpha() or name[0] == "_") or name in _RESERVED_NAMES:
+        name = f"judge_{name}"
+    if card.kind == "scalar":
+        judge, lines = _SCALAR_SPEC, 'task = "score"\n'
+    elif card.prompt is None:
+        return None
+    else:
+        mode = card.prompt.get("mode", card.mode)
+        judge = _PAIRWISE_SPEC if mode == "pairwise" else _POINTWISE_SPEC
+        longest = _max_reply_tokens(card, card.prompt)
+        lines = "" if longest is None else f"max_tokens = {longest}\n"
+    return judge.format(name=name) + f'\n[judges.main]\ntype = "local"\nmodel = "."\n{lines}'
+
+
+def _max_reply_tokens(card: JudgeCard, prompt: Mapping[str, Any]) -> int | None:
+    """Tokens that a reply may have: what the prompt says, else as in training; ``None``: unknown.
+
+    More than that would be taken from what is left for the question.
+    """
+    if isinstance(said := prompt.get("max_tokens"), int):
+        return said
+    if card.method == "grpo":
+        asked = (card.config.get("grpo") or {}).get("max_response_length")
+        return asked if isinstance(asked, int) else None
+    lengths = msgspec.to_builtins(card.data.get("lengths"))
+    answers = lengths.get("answers") if isinstance(lengths, dict) else None
+    if answers is None or lengths.get("unit") != "tokens":
+        return None
+    return int(answers["longest"]) + _EXTRA_REPLY_TOKENS
+
+
+_EXTRA_REPLY_TOKENS = 8
+"""Tokens that a reply may have beyond the longest that was imitated."""
+
+_NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
+_RESERVED_NAMES = ("source", "events")
+_SPEC_COMMENT = "# Asks the judge of this folder: adjudge serve FOLDER\n"
+_GRADER_TABLE = '[[graders]]\nname = "{name}"\ntype = "adjudge.graders.llm.trained_judge:'
+
+_SCALAR_SPEC = f"""{_SPEC_COMMENT}\
+# Its rank among the validation answers, 0 to 1. For the raw output: type = "scalar"; for the
+# probability of being better than the reference: "…trained_judge:ScalarPreference".
+{_GRADER_TABLE}RankedScalar"
+"""
+_POINTWISE_SPEC = f"""{_SPEC_COMMENT}\
+# Its rating, 0 to 4, as a share of 4.
+{_GRADER_TABLE}TrainedRating"
+"""
+_PAIRWISE_SPEC = f"""{_SPEC_COMMENT}\
+# Compares the answers to one prompt in pairs, in both orders; needs whole groups. To compare with
+# a reference instead: "…trained_judge:TrainedPreference".
+{_GRADER_TABLE}TrainedTournament"
+"""
+
+
 def _method_class(judge: JudgeFile) -> type[TrainingMethod]:
     """Who knows how the file's method is done."""
     if judge.method == "sft":
@@ -377,3 +451,30 @@ def _check_model_length(judge: JudgeFile, model: Any, tokens: int) -> None:
             "data.max_length",
             f"makes {tokens} tokens, but the model takes at most {most}. Lower it.",
         )
+
+
+def plan_training(judge: JudgeFile) -> dict[str, int] | None:
+    """Rows and updates of a run, from its data alone; ``None`` where that is on the hub.
+
+    At most: rows that a model takes no more are known with its tokenizer. Raises
+    :class:`~adjudge.errors.ConfigError` for data that the run could not use.
+    """
+    if any(map(is_on_hub, (*judge.data.train, *judge.data.val))):
+        return None
+    material: JudgeDataset[Any]
+    if judge.mode is None:
+        material = load_preferences(judge) if judge.is_scalar else load_demonstrations(judge)
+        steps = training_steps(judge, len(material.train))
+    else:
+        labelled = load_labelled(judge)
+        material = labelled.material
+        questions, _ = make_questions(material.train, labelled.form, b"plan")
+        count = count_grpo_steps if judge.method == "grpo" else training_steps
+        steps = count(judge, len(questions))
+    unusable = material.facts.get("unreadable", {}).get("rows", 0)
+    return {
+        "train_rows": len(material.train),
+        "val_rows": len(material.val),
+        "unusable": unusable,
+        "steps": steps,
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,8 @@ from pydantic import BaseModel
 
 from adjudge.config_tables import ConfigFile
 from adjudge.errors import ConfigError
-from adjudge_lab.rl.rewards import dry_run_spec, find_group_grader
+from adjudge_lab.rl.episodes import find_group_grader
+from adjudge_lab.rl.rewards import dry_run_spec
 from adjudge_lab.rl.runfile import CAPITALS_ENV, TINY_BASE, RunFile
 from adjudge_lab.rl.sinks import SHIPPED_SINKS
 from adjudge_lab.rl.verl.inputs import (
@@ -89,8 +90,10 @@ def check_trains_here(file: ConfigFile, backend: str, whole: str) -> None:
 
 def _unsupported_by_trl(run: RunFile) -> Iterator[UnsupportedSetting]:
     one_process = "TRL runs here as one process"
-    if (count := run.compute.gpu_count or 0) > 1:
-        yield UnsupportedSetting("compute.gpu_count", str(count), "one GPU is used", one_process)
+    count = run.compute.gpu_count or 0
+    yield from _select([
+        (count > 1, "compute.gpu_count", str(count), "one GPU is used", one_process),
+    ])  # fmt: skip
     yield from _unsupported_gpu_split(
         run,
         whole=("the one device does everything in turns", one_process),
@@ -103,13 +106,23 @@ def _unsupported_by_trl(run: RunFile) -> Iterator[UnsupportedSetting]:
     yield from _unsupported_warm_start(run)
 
 
+_Row = tuple[object, str, str, str, str]
+"""Whether the run asks for it; then the fields of an :class:`UnsupportedSetting`."""
+
+
+def _select(rows: Iterable[_Row]) -> Iterator[UnsupportedSetting]:
+    return (UnsupportedSetting(*fields) for asked_for, *fields in rows if asked_for)
+
+
 def _unsupported_by_verl(run: RunFile, version: str) -> Iterator[UnsupportedSetting]:
-    yield from _unsupported_task(run)
-    if run.compute.gpu_count == 0:
-        yield UnsupportedSetting(
-            "compute.gpu_count", "0", NOTHING_RUNS, "verl generates and trains on GPUs only"
-        )
+    no_gpu = "verl generates and trains on GPUs only"
+    hook = "the hook that shows rubrics is for verl 0.6.1; use that version, or backend = 'trl'"
+    own_loggers = "verl logs by its own loggers"
     in_turns = "the trainers that are used share all GPUs between vLLM and training"
+    yield from _unsupported_task(run)
+    yield from _select([
+        (run.compute.gpu_count == 0, "compute.gpu_count", "0", NOTHING_RUNS, no_gpu),
+    ])  # fmt: skip
     yield from _unsupported_gpu_split(
         run,
         whole=("all GPUs generate, then all train", in_turns),
@@ -121,15 +134,11 @@ def _unsupported_by_verl(run: RunFile, version: str) -> Iterator[UnsupportedSett
     yield from _unsupported_concurrency(run)
     yield from _unsupported_warm_start(run)
     yield from _unsupported_training(run, version)
-    if run.rollout.scaffold is not None and version != "0.6.1":
-        yield UnsupportedSetting(
-            "rollout.scaffold", "{…}", NOTHING_RUNS,
-            "the hook that shows rubrics is for verl 0.6.1; use that version, or backend = 'trl'",
-        )  # fmt: skip
-    if run.logging.to not in SHIPPED_SINKS:
-        yield UnsupportedSetting(
-            "logging.to", repr(run.logging.to), "it is not called", "verl logs by its own loggers"
-        )
+    shows_rubrics, own_sink = run.rollout.scaffold is not None, run.logging.to not in SHIPPED_SINKS
+    yield from _select([
+        (shows_rubrics and version != "0.6.1", "rollout.scaffold", "{…}", NOTHING_RUNS, hook),
+        (own_sink, "logging.to", repr(run.logging.to), "it is not called", own_loggers),
+    ])  # fmt: skip
     yield from _unsupported_evaluation(run)
     yield from _unsupported_sentinel(run)
 
@@ -173,24 +182,19 @@ def _unsupported_warm_start(run: RunFile) -> Iterator[UnsupportedSetting]:
 
 
 def _unsupported_task(run: RunFile) -> Iterator[UnsupportedSetting]:
-    if run.is_multi_turn:
-        url = run.services.task_url
-        key, asked = ("services.task_url", url) if url else ("rollout.env_name", run.env_name)
-        yield UnsupportedSetting(
-            key, repr(asked), NOTHING_RUNS,
-            "verl has no agent loop that plays environments; use a "
-            f"dataset, {CAPITALS_ENV!r} or backend = 'trl'",
-        )  # fmt: skip
-    if run.model.base == TINY_BASE:
-        yield UnsupportedSetting(
-            "model.base", repr(TINY_BASE), NOTHING_RUNS,
-            "verl serves a model from a folder or the hub; use one of them, or backend = 'trl'",
-        )  # fmt: skip
-    if run.is_gguf:
-        yield UnsupportedSetting(
-            "model.base", repr(run.model.base), NOTHING_RUNS,
-            "verl loads no GGUF file; give a folder or a name on the hub, or use backend = 'trl'",
-        )  # fmt: skip
+    url, base = run.services.task_url, repr(run.model.base)
+    task = ("services.task_url", repr(url)) if url else ("rollout.env_name", repr(run.env_name))
+    no_loop = (
+        f"verl has no agent loop that plays environments; use a dataset, {CAPITALS_ENV!r} or "
+        "backend = 'trl'"
+    )
+    served = "verl serves a model from a folder or the hub; use one of them, or backend = 'trl'"
+    no_gguf = "verl loads no GGUF file; give a folder or a name on the hub, or use backend = 'trl'"
+    yield from _select([
+        (run.is_multi_turn, *task, NOTHING_RUNS, no_loop),
+        (run.model.base == TINY_BASE, "model.base", base, NOTHING_RUNS, served),
+        (run.is_gguf, "model.base", base, NOTHING_RUNS, no_gguf),
+    ])  # fmt: skip
 
 
 def _unsupported_evaluation(run: RunFile) -> Iterator[UnsupportedSetting]:
@@ -238,37 +242,30 @@ def _unsupported_concurrency(run: RunFile) -> Iterator[UnsupportedSetting]:
 
 
 def _unsupported_training(run: RunFile, version: str) -> Iterator[UnsupportedSetting]:
-    training, old = run.training, version == "0.6.1"
-    for key in ("step_rewards_beta", "step_rewards_indicator_lambda"):
-        if training.stepwise and _differs_from_default(training, key):
-            yield UnsupportedSetting(
-                f"training.{key}", f"{getattr(training, key):g}",
-                "the environment's reward counts as it is",
-                "verl's reward workers know one turn and no achievements",
-            )  # fmt: skip
-    if training.trained_layers is not None:
-        yield UnsupportedSetting(
-            "training.trained_layers", str(training.trained_layers), "all layers are trained",
-            "verl's workers have no such setting",
-        )  # fmt: skip
-    if training.pipeline_async_enabled and old:
-        yield UnsupportedSetting(
-            "training.pipeline_async_enabled", "true",
-            "a step's rollouts are judged after they are all there",
-            "verl 0.6.1 scores whole batches; 0.9.1 has a trainer that goes on meanwhile",
-        )  # fmt: skip
-    if old and training.seed:
-        yield UnsupportedSetting(
-            "training.seed", str(training.seed), "it orders the data; replies come from seed 0",
-            "verl 0.6.1 takes no seed for its rollout server",
-        )  # fmt: skip
-    gpus = verl_gpus(run)
-    if old and training.rollouts_per_step % gpus:
-        yield UnsupportedSetting(
-            "training.batch_size", str(training.batch_size), NOTHING_RUNS,
-            f"verl 0.6.1 divides a step's {training.rollouts_per_step} rollouts evenly among "
-            f"its {gpus} GPUs",
-        )  # fmt: skip
+    training, old, gpus = run.training, version == "0.6.1", verl_gpus(run)
+    one_turn = "verl's reward workers know one turn and no achievements"
+    whole_batches = "verl 0.6.1 scores whole batches; 0.9.1 has a trainer that goes on meanwhile"
+    uneven = (
+        f"verl 0.6.1 divides a step's {training.rollouts_per_step} rollouts evenly among its "
+        f"{gpus} GPUs"
+    )
+    yield from _select([
+        *(
+            (training.stepwise and _differs_from_default(training, key), f"training.{key}",
+             f"{getattr(training, key):g}", "the environment's reward counts as it is", one_turn)
+            for key in ("step_rewards_beta", "step_rewards_indicator_lambda")
+        ),
+        (training.trained_layers is not None, "training.trained_layers",
+         str(training.trained_layers), "all layers are trained",
+         "verl's workers have no such setting"),
+        (old and training.pipeline_async_enabled, "training.pipeline_async_enabled", "true",
+         "a step's rollouts are judged after they are all there", whole_batches),
+        (old and training.seed, "training.seed", str(training.seed),
+         "it orders the data; replies come from seed 0",
+         "verl 0.6.1 takes no seed for its rollout server"),
+        (old and training.rollouts_per_step % gpus, "training.batch_size",
+         str(training.batch_size), NOTHING_RUNS, uneven),
+    ])  # fmt: skip
 
 
 def _unsupported_sentinel(run: RunFile) -> Iterator[UnsupportedSetting]:

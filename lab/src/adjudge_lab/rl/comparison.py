@@ -1,18 +1,16 @@
 """What a policy learned, on held-out prompts: after against before, and against fixed answers.
 
-All comparisons are paired by prompt, and prompts are what is resampled: a prompt's values from
-several runs (seeds) belong together.
+All comparisons are paired by prompt, and prompts are what is resampled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from adjudge.errors import ConfigError
 from adjudge.files import iter_rows
 from adjudge.stats import Estimate, mean
 from adjudge.stats.estimates import bootstrap, ratio
@@ -54,7 +52,7 @@ class HeldOutScores(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SplitComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One split: ``prompts`` held-out prompts, from ``runs`` runs.
+    """One split: ``prompts`` held-out prompts.
 
     ``before`` and ``after`` are mean rewards; ``gain`` is after − before; ``baselines`` has the
     mean reward of each fixed answer, ``above`` what the policy after training gets more.
@@ -63,7 +61,6 @@ class SplitComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     split: str
     prompts: int
-    runs: int
     before: float | None
     after: float | None
     gain: Estimate
@@ -96,15 +93,13 @@ class HeldOutComparison(msgspec.Struct, frozen=True, kw_only=True):
 def read_held_out(folder: Path, split_column: str | None) -> list[HeldOutScores]:
     """The held-out prompts of the run in ``folder``: its first evaluation and its last.
 
-    ``split_column`` names the column that holds a prompt's split. Raises
-    :class:`~adjudge.errors.ConfigError` where there are not two evaluations.
+    ``split_column`` names the column that holds a prompt's split. None where there are not two
+    evaluations.
     """
     rows = list(iter_rows(folder / "evaluation_rollouts.jsonl", dict[str, Any]))
     steps = sorted({int(row["step"]) for row in rows})
     if len(steps) < 2:
-        raise ConfigError(
-            f"{folder}: has {len(steps)} evaluations, and two are compared. Let the run end first."
-        )
+        return []
     first = {row["seed"]: row for row in rows if row["step"] == steps[0]}
     last = {row["seed"]: row for row in rows if row["step"] == steps[-1]}
     fixed: dict[int, dict[str, float | None]] = {}
@@ -113,7 +108,9 @@ def read_held_out(folder: Path, split_column: str | None) -> list[HeldOutScores]
     return [
         HeldOutScores(
             seed=seed,
-            split=_split_of(row, split_column),
+            split=ALL_PROMPTS
+            if split_column is None
+            else str(row["columns"].get(split_column, "other")),
             before=row["reward"],
             after=last[seed]["reward"] if seed in last else None,
             baselines=fixed.get(seed, {}),
@@ -124,56 +121,42 @@ def read_held_out(folder: Path, split_column: str | None) -> list[HeldOutScores]
     ]
 
 
-def _split_of(row: Mapping[str, Any], column: str | None) -> str:
-    return ALL_PROMPTS if column is None else str(row["columns"].get(column, "other"))
-
-
-def compare_held_out(runs: Sequence[Sequence[HeldOutScores]]) -> HeldOutComparison:
-    """The comparison over ``runs``, each with the held-out prompts of one run.
-
-    A prompt that several runs have counts as one unit with several values.
-    """
-    rows = [one for run in runs for one in run]
+def compare_held_out(rows: Sequence[HeldOutScores]) -> HeldOutComparison:
+    """The comparison over the held-out prompts of one run."""
     splits = sorted({one.split for one in rows} - {ALL_PROMPTS})
     parts = [(ALL_PROMPTS, rows)]
     parts += [(name, [one for one in rows if one.split == name]) for name in splits]
     names = list(dict.fromkeys(name for one in rows for name in one.report_before))
     return HeldOutComparison(
-        splits=[_compare_split(name, part, len(runs)) for name, part in parts],
+        splits=[_compare_split(name, part) for name, part in parts],
         graders=[_describe_grader(name, rows) for name in names],
     )
 
 
-def _compare_split(name: str, rows: Sequence[HeldOutScores], runs: int) -> SplitComparison:
+def _compare_split(name: str, rows: Sequence[HeldOutScores]) -> SplitComparison:
     fixed = list(dict.fromkeys(name for one in rows for name in one.baselines))
     return SplitComparison(
         split=name,
-        prompts=len({one.seed for one in rows}),
-        runs=runs,
+        prompts=len(rows),
         before=_mean_of(one.before for one in rows),
         after=_mean_of(one.after for one in rows),
-        gain=paired_difference((one.seed, one.after, one.before) for one in rows),
+        gain=paired_difference((one.after, one.before) for one in rows),
         baselines={key: _mean_of(one.baselines.get(key) for one in rows) for key in fixed},
         above={
-            key: paired_difference((one.seed, one.after, one.baselines.get(key)) for one in rows)
+            key: paired_difference((one.after, one.baselines.get(key)) for one in rows)
             for key in fixed
         },
     )
 
 
-def paired_difference(rows: Iterable[tuple[int, float | None, float | None]]) -> Estimate:
-    """The mean of first − second over rows ``(prompt, first, second)`` that have both.
+def paired_difference(rows: Iterable[tuple[float | None, float | None]]) -> Estimate:
+    """The mean of first − second over the prompts that have both.
 
     The interval is an expanded percentile bootstrap over prompts
     (:func:`~adjudge.stats.estimates.bootstrap`).
     """
-    sums: dict[int, tuple[float, float]] = {}
-    for prompt, one, other in rows:
-        if one is not None and other is not None:
-            total, count = sums.get(prompt, (0.0, 0.0))
-            sums[prompt] = (total + one - other, count + 1.0)
-    found = bootstrap(list(sums.values()), ratio)
-    return msgspec.structs.replace(found, n=len(sums))
+    both = [(a - b, 1.0) for a, b in rows if a is not None and b is not None]
+    return msgspec.structs.replace(bootstrap(both, ratio), n=len(both))
 
 
 def _describe_grader(name: str, rows: Sequence[HeldOutScores]) -> ReportedGrader:

@@ -8,20 +8,23 @@ from __future__ import annotations
 import logging
 import random
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from adjudge.engine.loop import run_all, run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.extensions import load_extension
+from adjudge.graders.base import is_listwise
 from adjudge.intake.rollouts import first_turn, read_conversation
 from adjudge.judges.base import ChatModel
+from adjudge.judges.endpoint.settings import BYTES_PER_TOKEN
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.runner import GradingRunner
 from adjudge.types import GraderError, GraderScore, Sample
 from adjudge_lab.environments import (
-    DatasetTask,
     Environment,
     EnvironmentTask,
     Episode,
@@ -29,6 +32,7 @@ from adjudge_lab.environments import (
     Task,
 )
 from adjudge_lab.environments.tasks import (
+    DatasetTask,
     PaymentFunction,
     environment_settings,
     read_dataset,
@@ -87,15 +91,26 @@ class Player(Protocol):
         """Run ``job`` on the engine's loop, answering in the lanes that it opens."""
 
 
-class EndpointPlayer:
+class _LoopPlayer(ABC):
+    """A player that answers on the engine's loop itself, in each of its lanes."""
+
+    def run(self, job: Callable[[OpenLanes], Coroutine[Any, Any, _T]]) -> _T:
+        """Run ``job``; every lane is this player."""
+        return run_blocking(job(lambda count: [self] * count))
+
+    @abstractmethod
+    def policy(self, place: int) -> Policy:
+        """Who speaks in the episode at ``place``."""
+
+    def close(self) -> None:  # noqa: B027  (not abstract: it is done)
+        """Nothing to be put away."""
+
+
+class EndpointPlayer(_LoopPlayer):
     """A policy behind a chat endpoint; a reply that fails ends its episode with that error."""
 
     def __init__(self, model: ChatModel, **sampling: Any) -> None:
         self._model, self._sampling = model, sampling
-
-    def run(self, job: Callable[[OpenLanes], Coroutine[Any, Any, _T]]) -> _T:
-        """Run ``job``; every lane asks the endpoint."""
-        return run_blocking(job(lambda count: [self] * count))
 
     def policy(self, place: int) -> Policy:  # noqa: ARG002  (all episodes ask alike)
         """A policy that asks the endpoint."""
@@ -106,26 +121,16 @@ class EndpointPlayer:
 
         return ask_policy
 
-    def close(self) -> None:
-        """Nothing to be put away."""
 
-
-class FixedAnswers:
+class FixedAnswers(_LoopPlayer):
     """Gives ``answers[place]`` in the episode at ``place``, whatever it is asked."""
 
     def __init__(self, answers: Sequence[str]) -> None:
         self._answers = answers
 
-    def run(self, job: Callable[[OpenLanes], Coroutine[Any, Any, _T]]) -> _T:
-        """Run ``job``; every lane gives its episode's answer."""
-        return run_blocking(job(lambda count: [self] * count))
-
     def policy(self, place: int) -> Policy:
         """The answer of ``place``."""
         return lambda _: self._answers[place]
-
-    def close(self) -> None:
-        """Nothing to be put away."""
 
 
 async def play_episodes(
@@ -301,3 +306,91 @@ def _make_environment(run: RunFile, kind: Any, config: dict[str, Any]) -> Enviro
     except TypeError as error:
         run.refuse("rollout.env_config", f"{run.env_name}: {error}")
     return made
+
+
+OBSERVATION_TOKENS = 200
+
+
+INSTRUCTION_TOKENS = 400
+"""Assumed of an environment that is not asked: what it says each turn, and once at the start."""
+
+
+_MAX_EPISODES = 10
+
+
+def find_group_grader(spec: RewardSpec) -> str | None:
+    """The first grader that compares the rollouts of a group, if one does."""
+    return next((name for name, one in spec.build_graders().items() if is_listwise(one)), None)
+
+
+def dry_run_samples(
+    run: RunFile,
+    spec: RewardSpec,
+    task: DatasetTask | CapitalsTask | None,
+    most: int = _MAX_EPISODES,
+) -> tuple[list[Sample], list[str]]:
+    """Rollouts of full length and their groups: an upper bound of what is judged.
+
+    Groups are whole where ``spec`` compares them, else one rollout represents each. Prompts are
+    those of ``task``; without one they have the sizes assumed above. Replies take all of
+    ``max_tokens``, episodes all of ``max_turns``. ``most``: how many prompts.
+    """
+    if task is None:
+        episodes = [_longest_episode(run)]
+    else:
+        episodes = [task.begin(seed) for seed in range(min(task.size or most, most))]
+        for episode in episodes:
+            episode.messages.append(_filler_message("assistant", run.rollout.max_tokens))
+    samples: list[Sample] = []
+    groups: list[str] = []
+    members = 1 if find_group_grader(spec) is None else run.training.group_size
+    for number, episode in enumerate(episodes):
+        for member in range(members):
+            samples.append(episode_to_sample(_vary_replies(episode, member), len(samples), member))
+            groups.append(str(number))
+    return samples, groups
+
+
+def _vary_replies(episode: Episode, member: int) -> Episode:
+    """The episode with words of its own: graders that compare do not ask about equals."""
+    if not member:
+        return episode
+    turns = [
+        {**turn, "content": f"{member} {turn['content']}"} if turn["role"] == "assistant" else turn
+        for turn in episode.messages
+    ]
+    return replace(episode, messages=turns)
+
+
+def _longest_episode(run: RunFile) -> Episode:
+    turns = [
+        _filler_message("system", INSTRUCTION_TOKENS),
+        _filler_message("user", OBSERVATION_TOKENS),
+    ]
+    for _ in range(run.rollout.max_turns if run.is_multi_turn else 1):
+        turns += [
+            _filler_message("assistant", run.rollout.max_tokens),
+            _filler_message("user", OBSERVATION_TOKENS),
+        ]
+    return Episode(run.env_name, 0, turns[: None if run.is_multi_turn else -1])
+
+
+def _filler_message(role: str, tokens: int) -> dict[str, Any]:
+    return {
+        "role": role,
+        "content": ("word " * (tokens * BYTES_PER_TOKEN))[: tokens * BYTES_PER_TOKEN],
+    }
+
+
+class TaggedTask:
+    """A task with episodes that say when they were played: equal words are separate questions."""
+
+    def __init__(self, task: Task, tag: str) -> None:
+        self._task, self._tag = task, tag
+        self.name, self.size = task.name, task.size
+
+    async def play(self, seed: int, policy: Policy) -> Episode:
+        """Play the task, and write the tag in the episode's columns."""
+        episode = await self._task.play(seed, policy)
+        episode.columns["rollout"] = f"{self._tag}/{seed}"
+        return episode

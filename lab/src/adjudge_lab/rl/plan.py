@@ -24,15 +24,17 @@ from adjudge.trainers.verl import installed_verl
 from adjudge.types import GraderError
 from adjudge_lab.environments.tasks import DatasetTask, Task, read_dataset
 from adjudge_lab.rl.backend_checks import UnsupportedSetting, find_unsupported_settings
-from adjudge_lab.rl.episodes import draw_training_seeds, find_environment_problem
-from adjudge_lab.rl.model_source import describe_hub_problem
-from adjudge_lab.rl.policy import needs_hub
-from adjudge_lab.rl.rewards import (
+from adjudge_lab.rl.episodes import (
     INSTRUCTION_TOKENS,
     OBSERVATION_TOKENS,
+    draw_training_seeds,
+    dry_run_samples,
+    find_environment_problem,
+)
+from adjudge_lab.rl.policy import describe_hub_problem, needs_hub
+from adjudge_lab.rl.rewards import (
     build_reward_spec,
     build_single_turn_task,
-    dry_run_samples,
     dry_run_spec,
     find_judge_key_env,
     load_rubric_or_stand_in,

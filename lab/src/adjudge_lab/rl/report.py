@@ -117,13 +117,13 @@ def _sentinel(summary: Mapping[str, Any]) -> Element | str:
     return alarm_list(alarms)
 
 
-def alarm_list(alarms: Sequence[Mapping[str, Any]], *, advice: bool = True) -> Element:
+def alarm_list(alarms: Sequence[Mapping[str, Any]]) -> Element:
     """What a sentinel saw, with its advice; notes are not in the colour of alarms."""
     items = []
     for one in alarms:
         rule = bold(f"Step {format_integer(one['step'])}, {one['rule'].replace('_', ' ')}")
         other = f" Or else: {one['otherwise']}." if one["otherwise"] else ""
-        more = Element("div", f"What to change: {one['advice']}.") if advice else None
+        more = Element("div", f"What to change: {one['advice']}.")
         kind = "note" if one["note"] else ""
         items.append(Element("li", rule, f": {one['seen']}.{other}", more, class_=kind))
     return Element("ul", items, class_="alarms")
@@ -142,11 +142,6 @@ class CurveChart(NamedTuple):
     low: float | None = None
     high: float | None = None
     alarms: bool = False
-
-
-def score_chart(name: str, *, alarms: bool = False) -> CurveChart:
-    """The mean score of the grader ``name``."""
-    return CurveChart(f"Score of {name}", [(name, f"judge/{name}_score_mean")], alarms=alarms)
 
 
 def draw_curves(
@@ -186,24 +181,21 @@ _FIRST_CURVES = 3
 _RETURN_LINES = (("mean", "mean_return"), ("environment", "env_return"), ("judge", "judge_return"))
 
 
-def judge_and_gold_chart(gold: str | None, *, name: str = "gold", alarms: bool) -> CurveChart:
-    """The judge beside the grader ``gold``, if there is one, called ``name``."""
-    lines = [("judge", "judge/outcome_mean")]
-    if gold is not None:
-        lines.append((name, f"judge/{gold}_score_mean"))
-    return CurveChart("Judge and gold", lines, 0.0, 1.0, alarms)
-
-
 def _curve_charts(summary: Mapping[str, Any], rows: _MetricRows) -> Element | str:
     if not rows:
         return "No step was done."
     gold = summary["gold"]
     names = [one["name"] for one in summary["graders"] if one["name"] != gold]
+    judge_lines = [("judge", "judge/outcome_mean")]
+    judge_lines += [] if gold is None else [("gold", f"judge/{gold}_score_mean")]
     charts = [
         CurveChart("Return", _RETURN_LINES, alarms=True),
-        judge_and_gold_chart(gold, alarms=True),
+        CurveChart("Judge and gold", judge_lines, 0.0, 1.0, alarms=True),
         CurveChart("Rewards missing, share", [("missing", "judge/missing_frac")], 0.0, alarms=True),
-        *(score_chart(name, alarms=True) for name in names),
+        *(
+            CurveChart(f"Score of {name}", [(name, f"judge/{name}_score_mean")], alarms=True)
+            for name in names
+        ),
         *_CHARTS,
     ]
     marks = [one["step"] for one in summary["sentinel"]["alarms"] if not one["note"]]

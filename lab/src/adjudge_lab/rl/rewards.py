@@ -14,7 +14,6 @@ import re
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +23,17 @@ from adjudge.client.grader import ServedGrader
 from adjudge.config import InterpolatedText, load_toml
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import RuleGrader, is_listwise
+from adjudge.graders.base import RuleGrader
 from adjudge.graders.registry import list_parameters, load_grader_class
 from adjudge.installation import install_command
-from adjudge.judges.endpoint.settings import BYTES_PER_TOKEN
 from adjudge.judges.presets import PRESETS
 from adjudge.judges.table import SHIPPED_JUDGES
 from adjudge.mock import start_mock
 from adjudge.rewards.spec import JudgedReward, RewardSpec, is_trained_judge
 from adjudge.rubrics import GlobalRubric, RubricBundle, find_bundle, load_bundle
-from adjudge.types import GraderScore, Sample
+from adjudge.types import GraderScore
 from adjudge.wire import JUDGE_KEY_VARIABLE
-from adjudge_lab.environments import Episode
 from adjudge_lab.environments.tasks import DatasetTask, read_dataset
-from adjudge_lab.rl.episodes import episode_to_sample
 from adjudge_lab.rl.runfile import UNREACHABLE_URL, RunFile
 from adjudge_lab.rl.tiny import CapitalsTask
 
@@ -315,18 +311,12 @@ class EnvironmentReward(RuleGrader):
         return self._score(env_reward)
 
 
-OBSERVATION_TOKENS = 200
-INSTRUCTION_TOKENS = 400
-"""Assumed of an environment that is not asked: what it says each turn, and once at the start."""
-
 STAND_IN_RUBRIC = RubricBundle(
     global_rubric=GlobalRubric(
         criteria=tuple("a criterion of about a dozen words " for _ in "12345")
     )
 )
 """For a rubric that is not there yet: judged by one call, as a rubric with a guide is."""
-
-_MAX_EPISODES = 10
 
 
 def load_rubric_or_stand_in(run: RunFile) -> RubricBundle | None:
@@ -371,11 +361,6 @@ def build_single_turn_task(run: RunFile) -> DatasetTask | CapitalsTask:
     return DatasetTask(rows, name=run.env_name, pay=None)
 
 
-def find_group_grader(spec: RewardSpec) -> str | None:
-    """The first grader that compares the rollouts of a group, if one does."""
-    return next((name for name, one in spec.build_graders().items() if is_listwise(one)), None)
-
-
 def check_run_machine(run: RunFile) -> None:
     """Raise :class:`~adjudge.errors.ConfigError` for what this machine lacks to judge the run."""
     report = run.report_spec_file
@@ -383,68 +368,9 @@ def check_run_machine(run: RunFile) -> None:
         spec.check_machine(spec.build_graders())
 
 
-def dry_run_samples(
-    run: RunFile,
-    spec: RewardSpec,
-    task: DatasetTask | CapitalsTask | None,
-    most: int = _MAX_EPISODES,
-) -> tuple[list[Sample], list[str]]:
-    """Rollouts of full length and their groups: an upper bound of what is judged.
-
-    Groups are whole where ``spec`` compares them, else one rollout represents each. Prompts are
-    those of ``task``; without one they have the sizes assumed above. Replies take all of
-    ``max_tokens``, episodes all of ``max_turns``. ``most``: how many prompts.
-    """
-    if task is None:
-        episodes = [_longest_episode(run)]
-    else:
-        episodes = [task.begin(seed) for seed in range(min(task.size or most, most))]
-        for episode in episodes:
-            episode.messages.append(_filler_message("assistant", run.rollout.max_tokens))
-    samples: list[Sample] = []
-    groups: list[str] = []
-    members = 1 if find_group_grader(spec) is None else run.training.group_size
-    for number, episode in enumerate(episodes):
-        for member in range(members):
-            samples.append(episode_to_sample(_vary_replies(episode, member), len(samples), member))
-            groups.append(str(number))
-    return samples, groups
-
-
-def _vary_replies(episode: Episode, member: int) -> Episode:
-    """The episode with words of its own: graders that compare do not ask about equals."""
-    if not member:
-        return episode
-    turns = [
-        {**turn, "content": f"{member} {turn['content']}"} if turn["role"] == "assistant" else turn
-        for turn in episode.messages
-    ]
-    return replace(episode, messages=turns)
-
-
 def is_stand_in_rubric(criteria: Any) -> bool:
     """Whether a grader's ``criteria`` are those of :data:`STAND_IN_RUBRIC`."""
     return bool(criteria == msgspec.to_builtins(STAND_IN_RUBRIC))
-
-
-def _longest_episode(run: RunFile) -> Episode:
-    turns = [
-        _filler_message("system", INSTRUCTION_TOKENS),
-        _filler_message("user", OBSERVATION_TOKENS),
-    ]
-    for _ in range(run.rollout.max_turns if run.is_multi_turn else 1):
-        turns += [
-            _filler_message("assistant", run.rollout.max_tokens),
-            _filler_message("user", OBSERVATION_TOKENS),
-        ]
-    return Episode(run.env_name, 0, turns[: None if run.is_multi_turn else -1])
-
-
-def _filler_message(role: str, tokens: int) -> dict[str, Any]:
-    return {
-        "role": role,
-        "content": ("word " * (tokens * BYTES_PER_TOKEN))[: tokens * BYTES_PER_TOKEN],
-    }
 
 
 class ServedJudge(ServedGrader):

@@ -30,7 +30,7 @@ from adjudge.runs.spending import FolderSpending
 from adjudge.runs.story import describe_graders
 from adjudge.stats import mean
 from adjudge.trainers.scoring import Scorer
-from adjudge_lab.environments import DatasetTask, Episode, Policy, Task
+from adjudge_lab.environments import DatasetTask, Task
 from adjudge_lab.rl.collector import RolloutCollector
 from adjudge_lab.rl.comparison import (
     BASELINES_FILE,
@@ -38,7 +38,7 @@ from adjudge_lab.rl.comparison import (
     compare_held_out,
     read_held_out,
 )
-from adjudge_lab.rl.episodes import FixedAnswers, build_task
+from adjudge_lab.rl.episodes import FixedAnswers, TaggedTask, build_task
 from adjudge_lab.rl.held_out import (
     AnswerSample,
     EvaluatedEpisode,
@@ -376,7 +376,7 @@ class _TrainingRun:
 
         with self._timed("evaluation"):
             found = evaluate_policy(
-                _TaggedTask(self._task, f"evaluation {step}"), seeds, self._player,
+                TaggedTask(self._task, f"evaluation {step}"), seeds, self._player,
                 self._held_out_scorer, most=run.rollout.max_concurrent_rollouts, step=step,
                 on_episode=count_episode,
             )  # fmt: skip
@@ -403,7 +403,7 @@ class _TrainingRun:
         for name in run.evaluation.baselines:
             answers = [str(task.begin(seed).columns[name]) for seed in seeds]
             found = evaluate_policy(
-                _TaggedTask(task, f"baseline {name}"), seeds, FixedAnswers(answers),
+                TaggedTask(task, f"baseline {name}"), seeds, FixedAnswers(answers),
                 self._held_out_scorer, most=run.rollout.max_concurrent_rollouts, step=0,
             )  # fmt: skip
             rows += [FixedScore(name=name, seed=one.seed, reward=one.reward) for one in found]
@@ -411,12 +411,8 @@ class _TrainingRun:
 
     def _compare(self) -> dict[str, Any] | None:
         """The held-out prompts after against before; ``None`` where there is one evaluation."""
-        steps = {row["step"] for row in self._dir.rows("evaluation.jsonl")}
-        if len(steps) < 2:
-            return None
         rows = read_held_out(self._dir.path, self._run.evaluation.split)
-        found: dict[str, Any] = msgspec.to_builtins(compare_held_out([rows]))
-        return found
+        return msgspec.to_builtins(compare_held_out(rows)) if rows else None
 
     def _measure(self, found: Sequence[EvaluatedEpisode]) -> None:
         """What the policy wrote in the episodes just played, and its divergence there."""
@@ -497,16 +493,3 @@ class _TrainingRun:
 
 def _build_graders(spec: RewardSpec, budget: SpendCeiling | None) -> dict[str, Any]:
     return spec.build_graders(spec.build_judges(budget=budget))
-
-
-class _TaggedTask:
-    """A task with episodes that say when they were played: equal words are separate questions."""
-
-    def __init__(self, task: Task, tag: str) -> None:
-        self._task, self._tag = task, tag
-        self.name, self.size = task.name, task.size
-
-    async def play(self, seed: int, policy: Policy) -> Episode:
-        episode = await self._task.play(seed, policy)
-        episode.columns["rollout"] = f"{self._tag}/{seed}"
-        return episode

@@ -18,8 +18,7 @@ from adjudge.errors import RunFolderError
 from adjudge.files import JsonlLog, iter_rows
 from adjudge.runs.folder import RunFolder
 from adjudge_lab.rl.held_out import EvaluatedEpisode
-from adjudge_lab.rl.model_source import hash_model_files
-from adjudge_lab.rl.policy import resolve_base_model
+from adjudge_lab.rl.policy import hash_model_files, resolve_base_model
 from adjudge_lab.rl.rollouts import FlushedJournal, RolloutStore
 from adjudge_lab.rl.runfile import RunFile
 

@@ -16,7 +16,6 @@ from adjudge.errors import ConfigError, GradingFailure
 from adjudge.extensions import check_extension_name
 from adjudge.judges.endpoint.settings import EndpointSettings
 from adjudge.judges.table import JUDGE_TABLES, SHIPPED_JUDGES
-from adjudge.mock.behaviours import BEHAVIOURS
 from adjudge.mock.server import serve
 from adjudge.rewards.spec import RewardSpec
 from adjudge_lab.environments.tasks import (
@@ -33,7 +32,6 @@ from adjudge_lab.rl.rewards import (
     uses_only_rules,
 )
 from adjudge_lab.rl.runfile import (
-    MOCK_BASE_URL,
     SHIPPED_ENVIRONMENTS,
     TINY_BASE,
     UNREACHABLE_URL,
@@ -49,7 +47,6 @@ from adjudge_lab.rl.trainer_settings import (
 from adjudge_lab.rl.verl.settings import check_reserved_settings
 
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_ALLOWED_BEHAVIOURS = ("fixed", "length", "rubric", "criteria")
 
 
 def load_run_file(path: Path | str) -> RunFile:
@@ -182,8 +179,6 @@ def _check_judge_keys(run: RunFile) -> None:
         {key for one in JUDGE_TABLES for key in one.model_fields},
     )
     for key in run.judge.model_extra or () if run.judge.type in SHIPPED_JUDGES else ():
-        if key in EndpointSettings.model_fields and key not in known:
-            run.refuse(f"judge.{key}", f"belongs to the endpoint. Write endpoint = {{ {key} = … }}")
         if key not in known and key != "api_key":  # of which the reader of judges has more to say
             run.refuse(f"judge.{key}", unknown_key(key, sorted({*own, *known})))
     try:
@@ -350,15 +345,7 @@ def _check_mock(run: RunFile) -> None:
         return
     if run.judge.type != "openai":
         run.refuse(
-            "judge.type",
-            f"must be 'openai' where base_url is {MOCK_BASE_URL!r} (found {run.judge.type!r})",
-        )
-    if mock.behaviour not in _ALLOWED_BEHAVIOURS:
-        hint = suggest_name(mock.behaviour, BEHAVIOURS)
-        run.refuse(
-            "judge.mock.behaviour",
-            f"the behaviour is unknown{hint} (found {mock.behaviour!r}; "
-            f"allowed: {', '.join(_ALLOWED_BEHAVIOURS)})",
+            "judge.type", f"must be 'openai' beside base_url = 'mock' (found {run.judge.type!r})"
         )
     try:
         serve(mock.settings())  # complains, if it must; nothing starts

@@ -15,7 +15,6 @@ import io
 import logging
 import os
 import secrets
-import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
@@ -49,8 +48,7 @@ class Sink(Protocol):
     """Takes a run's metrics, a row a step; made with ``(folder, label=..., config=...)``.
 
     ``folder`` is the run's, ``label`` its name and ``config`` its settings. What a sink raises is
-    logged as a warning, once, and the run goes on without it. An attribute ``hint`` may be a
-    command that shows what was logged.
+    logged as a warning, once, and the run goes on without it.
     """
 
     def log(self, step: int, row: Mapping[str, float]) -> None:
@@ -142,7 +140,6 @@ class GuardedSink:
     """
 
     def __init__(self, name: str, inner: Sink) -> None:
-        self.hint: str = getattr(inner, "hint", "")
         self._name = name
         self._inner: Sink | None = inner
         self._last: int | None = None
@@ -234,8 +231,6 @@ class TrackioSink:
             )
         # What a server has of a resumed run; here, nothing.
         self._first = getattr(self._run, "_next_step", 0) if remote else 0
-        place = "" if remote else f"TRACKIO_DIR={shlex.quote(str(trackio.utils.TRACKIO_DIR))} "
-        self.hint = f"{place}trackio show --project {_PROJECT}"
 
     def _forget(self, name: str) -> None:
         try:
@@ -269,7 +264,6 @@ class TensorBoardSink:
         for old in place.glob("events.out.tfevents.*"):
             old.unlink()
         self._writer = summary.Writer(str(place))
-        self.hint = f"tensorboard --logdir {shlex.quote(str(place))}"
 
     def log(self, step: int, row: Mapping[str, float]) -> None:
         """Log the metrics of ``step``."""
@@ -315,7 +309,6 @@ class WandbSink:
             ),
         )
         self._first = 0 if here else int(self._run.step)
-        self.hint = f"wandb sync {folder / 'wandb'}/offline-run-*" if here else str(self._run.url)
 
     def log(self, step: int, row: Mapping[str, float]) -> None:
         """Log the metrics of ``step``."""

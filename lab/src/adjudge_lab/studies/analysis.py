@@ -17,7 +17,6 @@ from adjudge_lab.statistics import MIN_BOOTSTRAP_SEEDS, Resampling
 from adjudge_lab.studies.comparisons import (
     ArmRow,
     measure_feature_curves,
-    regress_drift,
     summarise_plan,
 )
 from adjudge_lab.studies.kl_curves import CurveFits, best_of_curves, fit_arms
@@ -192,7 +191,6 @@ def analyse(
         "transfer": transfer_matrix(result, scale, resampling),
         "onset": [summarise_onsets(arms, [onsets[arm.name] for arm in arms]) for arms in cells],
         "features": measure_feature_curves(result),
-        "drift": regress_drift(result),
         "accounting": {"cells": account_cells(result), "total": account_total(result)},
         "plans": [summarise_plan(result, plan, rows, resampling) for plan in plans],
     }

@@ -1,7 +1,6 @@
 """The cells of a study and their arms: plans are crossed, and each arm is a run file.
 
-A cell is a judge that is trained on with a mitigation, for some plans. Arms may also be given as
-whole run files, the form in which existing experiments come.
+A cell is a judge that is trained on with a mitigation, for some plans.
 """
 
 from __future__ import annotations
@@ -13,17 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from adjudge.config import dotted_key, load_toml, suggest_name
-from adjudge.errors import ConfigError
+from adjudge.config import dotted_key, suggest_name
 from adjudge_lab.rl.runfile import RunFile
-from adjudge_lab.rl.runfile_checks import load_run_file, resolve_run_file
+from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.studies.study_file import (
     NO_MITIGATION,
-    RUN_FILE_PLAN,
     LevelValue,
-    RunFileArm,
     StudyFile,
     StudyPlan,
     changed_keys,
@@ -48,16 +42,15 @@ LevelCombination = dict[str, LevelValue]
 
 @dataclass(frozen=True)
 class StudyCell:
-    """Arms that differ in nothing but the seed; ``given`` names the run file that it is."""
+    """Arms that differ in nothing but the seed."""
 
     judge: str
     mitigation: str
     plans: tuple[str, ...]
-    run_file: str | None = None
 
 
 def make_cells(study: StudyFile) -> list[StudyCell]:
-    """The cells of all plans in their order, each once, then the given arms.
+    """The cells of all plans in their order, each once.
 
     Raises :class:`~adjudge.errors.ConfigError` naming plan and combination.
     """
@@ -65,14 +58,9 @@ def make_cells(study: StudyFile) -> list[StudyCell]:
     for plan in study.plans:
         for judge, mitigation in _cross_plan(study, plan):
             found.setdefault((judge, mitigation), []).append(plan.name)
-    cells = [
+    return [
         StudyCell(judge, mitigation, tuple(plans)) for (judge, mitigation), plans in found.items()
     ]
-    given = [
-        StudyCell(one.judge, one.mitigation, (RUN_FILE_PLAN,), name)
-        for name, one in study.run_file_arms.items()
-    ]
-    return [*cells, *given]
 
 
 def plan_judges(study: StudyFile, plan: StudyPlan) -> list[str]:
@@ -111,44 +99,14 @@ def _find_judge(study: StudyFile, plan: StudyPlan, combination: LevelCombination
     fitting = [name for name, judge in study.judges.items() if _contains(wanted, judge.levels)]
     found = [name for name in fitting if not study.judges[name].held_out]
     if len(found) != 1:
-        study.refuse(f"plans.{plan.name}", _judge_problem(study, wanted, fitting, found))
-    return found[0]
-
-
-def _judge_problem(
-    study: StudyFile, wanted: LevelCombination, fitting: list[str], found: list[str]
-) -> str:
-    """What is wrong with a combination that ``found`` not one judge of those ``fitting``."""
-    if found:
-        names = ", ".join(map(repr, found))
-        return (
-            f"{len(found)} judges have {_format_levels(wanted)} ({names}). List another level in "
-            "which they differ, or name them in judge."
+        held_out = " (held_out = true)" if fitting and not found else ""
+        study.refuse(
+            f"plans.{plan.name}",
+            f"must find one judge with {_format_levels(wanted)} (found "
+            f"{', '.join(map(repr, fitting)) or 'none'}{held_out}). Add one or another level under "
+            "[judges], or list the combination in skip.",
         )
-    if fitting:
-        return f"{fitting[0]!r} has {_format_levels(wanted)}, but is held out (held_out = true)"
-    return (
-        f"no judge has {_format_levels(wanted)}{_nearest_judge(study, wanted)}. Add one under "
-        "[judges], or list the combination in skip."
-    )
-
-
-def _nearest_judge(study: StudyFile, wanted: LevelCombination) -> str:
-    """What there is that differs from ``wanted`` in the fewest levels."""
-    shared = {
-        name: sum(_contains({factor: value}, judge.levels) for factor, value in wanted.items())
-        for name, judge in study.judges.items()
-        if not judge.held_out
-    }
-    if not shared or not max(shared.values()):
-        return ""
-    name = max(shared, key=lambda one: shared[one])
-    there = {
-        factor: study.judges[name].levels[factor]
-        for factor in wanted
-        if factor in study.judges[name].levels
-    }
-    return f" (nearest: {name!r} with {_format_levels(there)})"
+    return found[0]
 
 
 def _check_plan_names(study: StudyFile, plan: StudyPlan) -> None:
@@ -200,60 +158,9 @@ def _format_level(value: LevelValue) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-_PATH_KEYS = (
-    ("rollout", "dataset"),
-    ("judge", "rubric_dir"),
-    ("judge", "folder"),
-    ("model", "base"),
-    ("model", "custom_chat_template"),
-)
-
-
-def read_run_file_arms(study: StudyFile) -> dict[str, RunFileArm]:
-    """The given arms by name; raises :class:`~adjudge.errors.ConfigError` naming the file."""
-    found: dict[str, RunFileArm] = {}
-    judges: dict[bytes, str] = {}
-    for table in study.run_file_tables:
-        if table.name in found:
-            study.refuse(f"arms.{table.name}", "there are two arms of this name")
-        path = study.folder / table.file
-        try:
-            run = load_run_file(path)
-        except ConfigError as error:
-            raise ConfigError(f"{study.where}: arms.{table.name}: {error}") from None
-        judge = judges.setdefault(_reward_identity(run), table.name)
-        mitigation = NO_MITIGATION if judge == table.name else table.name
-        data = _make_paths_absolute(load_toml(path, keep_references=True), run)
-        found[table.name] = RunFileArm(table, data, run, judge, mitigation)
-    return found
-
-
-def _make_paths_absolute(data: dict[str, Any], run: RunFile) -> dict[str, Any]:
-    """The paths that a file's tables name, so that they lead there from the study's folder."""
-    named: dict[str, Any] = {}
-    for table, key in _PATH_KEYS:
-        value = data.get(table, {}).get(key)
-        places = [value] if isinstance(value, str) else value or []
-        if key == "rubric_dir" and run.rubric_file is not None:
-            places = [run.judge.rubric_dir]
-        if places and all((run.folder / one).exists() for one in places):
-            found = [str((run.folder / one).absolute()) for one in places]
-            named = merge_tables(
-                named, {table: {key: found if isinstance(value, list) else found[0]}}
-            )
-    return merge_tables(data, named)
-
-
 def has_weight(grader: Any) -> bool:
     """Whether an entry of ``[[graders]]`` is more than watched."""
     return not isinstance(grader, dict) or grader.get("weight", 1.0) != 0
-
-
-def _reward_identity(run: RunFile) -> bytes:
-    """What makes a run's reward, the policy apart."""
-    graders = [one for one in run.graders if has_weight(one)]
-    said = [str(run.folder.resolve()), run.judge.model_dump(), graders, run.services.judge_url]
-    return msgspec.json.encode(said, order="deterministic", enc_hook=str)
 
 
 _Tables = dict[str, Any]
@@ -268,7 +175,7 @@ class Arm:
 
     ``levels`` are the judge's, and the mitigation. ``data``: the run file's tables; their
     relative paths start at ``beside``. ``declares``: the keys (or tables) of these in which it may
-    differ from the other arms. ``given``: the name under ``[[arms]]`` of the run file that it is.
+    differ from the other arms.
     """
 
     name: str
@@ -281,7 +188,6 @@ class Arm:
     data: _Tables
     beside: Path
     declares: tuple[str, ...]
-    run_file: str | None = None
 
     @property
     def cell(self) -> tuple[str, str]:
@@ -301,33 +207,24 @@ def make_arms(study: StudyFile, folder: Path) -> list[Arm]:
 
 
 def _make_arm(study: StudyFile, cell: StudyCell, seed: int, folder: Path) -> Arm:
-    of_given = None if cell.run_file is None else study.run_file_arms[cell.run_file]
-    named = f"{cell.judge}.{cell.mitigation}" if cell.run_file is None else cell.run_file
-    name = f"{named}.seed-{seed}"
+    judge, name = study.judges[cell.judge], f"{cell.judge}.{cell.mitigation}.seed-{seed}"
     own: _Tables = {
         "model": {"base": policy_folder(folder, seed), "label": name},
         "training": {"seed": seed, "warm_start_iterations": 0},
         "evaluation": {"kl": True},
     }
-    if of_given is not None:
-        table, tables, beside = of_given.table, of_given.data, of_given.run.folder
-        levels, bias, declares = table.levels, table.bias, tuple(table.differs)
-    else:
-        judge = study.judges[cell.judge]
-        tables, beside = _cell_tables(study, cell, folder), study.folder
-        levels, bias, declares = judge.levels, judge.bias, _declared_keys(study, cell)
+    tables = {"version": 1, "kind": "rl", **_cell_tables(study, cell, folder)}
     return Arm(
         name=name,
         judge=cell.judge,
         mitigation=cell.mitigation,
         seed=seed,
-        levels={**levels, "mitigation": cell.mitigation},
-        bias=dict(bias),
+        levels={**judge.levels, "mitigation": cell.mitigation},
+        bias=dict(judge.bias),
         plans=cell.plans,
-        data=merge_tables({"version": 1, "kind": "rl", **tables}, own),
-        beside=beside,
-        declares=declares,
-        run_file=cell.run_file,
+        data=merge_tables(tables, own),
+        beside=study.folder,
+        declares=_declared_keys(study, cell),
     )
 
 
@@ -357,30 +254,14 @@ def judge_tables(study: StudyFile, name: str, folder: Path) -> _Tables:
 
 
 def shared_graders(study: StudyFile) -> list[_Tables]:
-    """The graders that all arms watch; of given arms alone, those that the first one watches."""
+    """The graders that all arms watch."""
     graders: list[_Tables] = study.run.get("graders", [])
-    if not graders and not study.plans and (first := first_run_file_arm(study)) is not None:
-        return [one for one in first.data.get("graders", []) if not has_weight(one)]
     return graders
 
 
 def base_tables(study: StudyFile) -> _Tables:
-    """The tables that all arms share, graders apart.
-
-    A study of given arms alone may leave them out; they are then the first arm's.
-    """
-    shared = {key: value for key, value in study.run.items() if key != "graders"}
-    first = first_run_file_arm(study)
-    if first is None or study.plans:
-        return shared
-    tables = {
-        key: value for key, value in first.data.items() if key not in {"graders", "judge", "kind"}
-    }
-    if first.run.rollout.dataset is not None:
-        dataset = str((first.run.folder / first.run.rollout.dataset).absolute())
-        tables = merge_tables(tables, {"rollout": {"dataset": dataset}})
-    services = {k: v for k, v in get_table(tables, "services").items() if k != "judge_url"}
-    return merge_tables({**tables, "services": services}, shared)
+    """The tables that all arms share, graders apart."""
+    return {key: value for key, value in study.run.items() if key != "graders"}
 
 
 def _declared_keys(study: StudyFile, cell: StudyCell) -> tuple[str, ...]:
@@ -390,11 +271,6 @@ def _declared_keys(study: StudyFile, cell: StudyCell) -> tuple[str, ...]:
     graders = [*judge.get("graders", []), *mitigation.get("graders", [])]
     names = (dotted_key("graders", str(one["name"])) for one in graders)
     return (*_JUDGE_KEYS, *names, *changed_keys(mitigation))
-
-
-def first_run_file_arm(study: StudyFile) -> RunFileArm | None:
-    """The first arm that is given as a run file."""
-    return next(iter(study.run_file_arms.values()), None)
 
 
 def get_table(tables: Mapping[str, Any], name: str) -> _Tables:

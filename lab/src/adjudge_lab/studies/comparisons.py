@@ -1,7 +1,6 @@
-"""Cells compared: drift of features, differences between cells, and trends over a plan's axis.
+"""Cells compared: how features moved, differences between cells, and trends over a plan's axis.
 
-Drift is what a judge's biases do to the policy, feature by feature, on the judges' dials. Two cells
-are compared seed by seed.
+Two cells are compared seed by seed.
 """
 
 from __future__ import annotations
@@ -19,10 +18,9 @@ from adjudge.stats.estimates import t_interval
 from adjudge_lab.statistics import (
     Observation,
     PromptColumn,
-    Regression,
     Resampling,
+    estimate_slope,
     mean_over_seeds,
-    regress,
     widen_interval,
 )
 from adjudge_lab.studies.results import (
@@ -33,17 +31,6 @@ from adjudge_lab.studies.results import (
     scores_by_prompt,
     sort_checkpoints,
 )
-
-
-class FeatureDrift(msgspec.Struct, frozen=True, kw_only=True):
-    """A feature's change from step 0 to the end, regressed on the judges' biases.
-
-    ``left_out``: how many arms without mitigation have unknown biases or feature.
-    """
-
-    feature: str
-    regression: Regression
-    left_out: int
 
 
 class FeaturePoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,32 +56,6 @@ def list_features(result: StudyResult) -> list[str]:
     """Names of all features that a checkpoint has, in the order they are first met."""
     found = (name for arm in result.arms for point in arm.points for name in point.features)
     return list(dict.fromkeys(found))
-
-
-def regress_drift(result: StudyResult) -> list[FeatureDrift]:
-    """One regression a feature over the arms without mitigation, one dial a coefficient.
-
-    A judge that declares biases has 0 of those that it does not name; one that declares none is
-    unknown, not unbiased (say ``bias = {length = 0}``), and its arms are left out.
-    """
-    arms = [arm for arm in result.arms if arm.mitigation == "none"]
-    described = [arm for arm in arms if arm.bias]
-    dials = list(dict.fromkeys(name for arm in described for name in arm.bias))
-    found = []
-    for feature in list_features(result):
-        observations = [
-            Observation(arm.judge, {dial: arm.bias.get(dial, 0.0) for dial in dials}, moved)
-            for arm in described
-            if (moved := _feature_change(arm, feature)) is not None
-        ]
-        regression = (
-            regress(observations, dials)
-            if dials
-            else Regression(why="no judge of an arm without mitigation declares its biases")
-        )
-        left_out = len(arms) - len(observations)
-        found.append(FeatureDrift(feature=feature, regression=regression, left_out=left_out))
-    return found
 
 
 def measure_feature_curves(result: StudyResult) -> list[FeatureCurve]:
@@ -255,13 +216,13 @@ class Trend(msgspec.Struct, frozen=True, kw_only=True):
     """``outcome`` (gold, gap or loss of the arms, in SDs) regressed on the axis, a judge a unit.
 
     ``slope``: a unit of x, as unsure as judges and as seeds make it; ``mitigation``: that of its
-    arms.
+    arms; ``arms``: how many entered.
     """
 
     outcome: str
     mitigation: str
     slope: Estimate
-    regression: Regression
+    arms: int
 
 
 class PlanResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -326,14 +287,11 @@ def _fit_trends(arms: Sequence[ArmResult], axis: str, rows: Mapping[str, ArmRow]
                 for arm, x in placed
                 if (value := getattr(rows[arm.name], outcome)) is not None
             ]
-            regression = regress(
-                [Observation(arm.judge, {axis: x}, value) for arm, x, value in known], [axis]
-            )
-            slope = regression.coefficients.get(axis, Estimate(why=regression.why))
+            slope = estimate_slope([Observation(arm.judge, x, value) for arm, x, value in known])
             if slope.low is not None:  # without an interval over judges, seeds cannot give one
                 slope = widen_interval(slope, t_interval(_slopes_by_seed(known)))
             found.append(
-                Trend(outcome=outcome, mitigation=mitigation, slope=slope, regression=regression)
+                Trend(outcome=outcome, mitigation=mitigation, slope=slope, arms=len(known))
             )
     return found
 

@@ -99,9 +99,9 @@ def resolve_settings(run: RunFile, root: Path | None = None) -> dict[str, Any]:
 def check_arms(study: Study, arms: Sequence[Arm]) -> None:
     """Raise :class:`ConfigError` where results could have another reason than is declared.
 
-    Arms of one seed may differ in what their judge and mitigation declare (a given arm: in what it
-    says under ``differs``), arms of one cell in their seed, and no two arms are the same run. Each
-    is a run by itself: a scaffold without rubrics to show is refused. Reads the data sets.
+    Arms of one seed may differ in what their judge and mitigation declare, arms of one cell in
+    their seed, and no two arms are the same run. Each is a run by itself: a scaffold without
+    rubrics to show is refused. Reads the data sets.
     """
     runs = {arm.name: arm.run(f"{study.where}: arm {arm.name}") for arm in arms}
     keys = {name: _compared_settings(run) for name, run in runs.items()}
@@ -133,14 +133,9 @@ def _check_shared(study: Study, arms: Sequence[Arm], keys: _SettingsByArm) -> No
     if not found:
         return
     names, differences = next(iter(found.items()))
-    remedy = (
-        ". Make them equal, or list the intended differences in their differs."
-        if study.run_file_tables
-        else ""
-    )
     raise ConfigError(
         f"{study.where}: {names} differ in {_format_differences(differences)}, which no judge or "
-        f"mitigation of this study declares, so an effect could come from either{remedy}"
+        f"mitigation of this study declares, so an effect could come from either"
     )
 
 

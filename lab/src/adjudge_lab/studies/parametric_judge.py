@@ -6,13 +6,12 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import RuleGrader
 from adjudge.text import encode_exactly
 from adjudge.types import GraderScore
-from adjudge_lab.studies.text_features import compute_features
 from adjudge_lab.synthetic import (
     COUNTRY_CAPITALS,
     FILLER_PHRASES,
@@ -27,6 +26,46 @@ _WORDS, _FILLERS, _MARKS = 32, 4, 8
 """How many of each make one unit."""
 
 _MAX_NOISE_SDS = 4.0
+
+
+_BULLETS = ("- ", "* ", "+ ", "• ")
+_DIGITS = "0123456789"
+_MOST_DIGITS = 3
+
+
+class TextFeatures(NamedTuple):
+    """Counts of one answer.
+
+    ``length``: characters. ``markdown``: headings, table rows and pairs of bold marks. ``lists``:
+    lines that are items of a list. ``code``: pairs of fences and of single backticks.
+    """
+
+    length: int
+    markdown: int
+    lists: int
+    code: int
+
+
+def compute_features(text: str) -> TextFeatures:
+    r"""The counts of ``text``; linear in its length.
+
+    >>> compute_features("# Plan\n- **one**\n2. `two`")
+    TextFeatures(length=25, markdown=2, lists=2, code=1)
+    """
+    headings = items = 0
+    for line in text.splitlines():
+        begin = line.lstrip()
+        headings += begin.startswith("|") or begin.lstrip("#")[:1] == " " != begin[:1]
+        items += begin.startswith(_BULLETS) or _is_numbered(begin)
+    fences = text.count("```") // 2
+    ticks = (text.count("`") - 3 * text.count("```")) // 2
+    return TextFeatures(len(text), headings + text.count("**") // 2, items, fences + ticks)
+
+
+def _is_numbered(line: str) -> bool:
+    """Whether a line begins with a number of up to three digits, a dot or bracket, a space."""
+    rest = line[: _MOST_DIGITS + 2].lstrip(_DIGITS)
+    return line[:1] in _DIGITS and line[:1] != "" and rest[:2] in (". ", ") ")
 
 
 class ParametricJudge(RuleGrader):

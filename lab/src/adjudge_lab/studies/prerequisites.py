@@ -19,7 +19,6 @@ from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.studies.cells import (
     base_tables,
-    first_run_file_arm,
     get_table,
     has_weight,
     judge_folder,
@@ -27,7 +26,7 @@ from adjudge_lab.studies.cells import (
     policy_folder,
     shared_graders,
 )
-from adjudge_lab.studies.study_file import RunFileArm, StudyFile, merge_tables
+from adjudge_lab.studies.study_file import StudyFile, merge_tables
 
 POLICY_REFERENCE = "policy"
 """``model.path = "@policy"``: the policy that the arms of the first seed begin with."""
@@ -201,10 +200,9 @@ def first_policy_tables(study: StudyFile, seed: int) -> RunTables:
 
     Only a gold that is a rule grades this run, so that it waits for no judge.
     """
-    tables, graders, beside = (
-        _gold_reward(study) if study.gold not in study.judges else _placeholder_reward(study)
-    )
-    found = _scorer_run_tables(study, tables, graders, f"{study.where}: first policy", beside)
+    graders = [_PLACEHOLDER_GRADER] if study.gold in study.judges else [_gold_grader(study)]
+    where = f"{study.where}: first policy"
+    found = _scorer_run_tables(study, {**base_tables(study), "judge": {}}, graders, where)
     found.data["training"]["seed"] = seed
     return found
 
@@ -212,47 +210,25 @@ def first_policy_tables(study: StudyFile, seed: int) -> RunTables:
 def scorer_tables(study: StudyFile, name: str, folder: Path) -> RunTables:
     """The run rewarded by exactly the score of a judge, or of the gold.
 
-    Neither mitigations nor watched graders nor the environment count in it. For a given arm's judge
-    it is what the arm's own file rewards.
+    Neither mitigations nor watched graders nor the environment count in it.
     """
     where = f"{study.where}: scorer {name}"
-    if name in study.judges:
-        judge = judge_tables(study, name, folder)
-        tables = merge_tables(base_tables(study), {"judge": {}, **judge})
-        graders = [one for one in judge.get("graders", []) if has_weight(one)]
-        return _scorer_run_tables(study, tables, graders, where, study.folder)
-    if name == study.gold:
-        return _scorer_run_tables(study, *_gold_reward(study)[:2], where, _gold_reward(study)[2])
-    given = next(one for one in study.run_file_arms.values() if one.judge == name)
-    graders, tables = _run_file_reward(given)
-    return _scorer_run_tables(study, tables, graders, where, given.run.folder)
+    if name not in study.judges:
+        tables = {**base_tables(study), "judge": {}}
+        return _scorer_run_tables(study, tables, [_gold_grader(study)], where)
+    judge = judge_tables(study, name, folder)
+    tables = merge_tables(base_tables(study), {"judge": {}, **judge})
+    graders = [one for one in judge.get("graders", []) if has_weight(one)]
+    return _scorer_run_tables(study, tables, graders, where)
 
 
-def _gold_reward(study: StudyFile) -> tuple[_Tables, list[_Tables], Path]:
-    """The shared tables, the gold's grader, and the folder that its paths start from."""
+def _gold_grader(study: StudyFile) -> _Tables:
     gold = next(one for one in shared_graders(study) if one["name"] == study.gold)
-    first = first_run_file_arm(study)
-    theirs = first is not None and not study.plans and not study.run.get("graders")
-    beside = first.run.folder if first is not None and theirs else study.folder
-    return {**base_tables(study), "judge": {}}, [{**gold, "weight": 1.0}], beside
-
-
-def _placeholder_reward(study: StudyFile) -> tuple[_Tables, list[_Tables], Path]:
-    """The same with a rule that is always there."""
-    return {**base_tables(study), "judge": {}}, [_PLACEHOLDER_GRADER], study.folder
-
-
-def _run_file_reward(one: RunFileArm) -> tuple[list[_Tables], _Tables]:
-    """The graders and tables that make a given arm's reward."""
-    if one.run.judge.enabled:
-        return [grader for grader in one.data.get("graders", []) if has_weight(grader)], one.data
-    paid_by = one.run.rollout.env_grader  # checked: there is one
-    graders = [grader for grader in one.data["graders"] if grader["name"] == paid_by]
-    return [{**grader, "weight": 1.0} for grader in graders], {**one.data, "judge": {}}
+    return {**gold, "weight": 1.0}
 
 
 def _scorer_run_tables(
-    study: StudyFile, tables: _Tables, graders: list[_Tables], where: str, beside: Path
+    study: StudyFile, tables: _Tables, graders: list[_Tables], where: str
 ) -> RunTables:
     rollout, services = get_table(tables, "rollout"), get_table(tables, "services")
     judge = {**get_table(tables, "judge"), **_JUDGE_ONLY_REWARD}
@@ -272,4 +248,4 @@ def _scorer_run_tables(
         "services": services,
         "training": {**get_table(tables, "training"), "seed": study.seeds[0]},
     }
-    return RunTables(data, beside, where)
+    return RunTables(data, study.folder, where)

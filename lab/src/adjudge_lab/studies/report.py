@@ -388,11 +388,6 @@ _TRANSFER_NOTE = (
     "Gains in SDs of the first policy's answers, with 95 % intervals. Bold: by the judge that was "
     "trained on. Own less others, and less gold: the gain that only the own judge sees."
 )
-_DRIFT_NOTE = (
-    "Change of a feature of the answers from the first policy to the end, regressed on the judges' "
-    "dials, judges without mitigation; a coefficient is the change a unit of the dial. The "
-    "units are judges: their seeds are averaged."
-)
 _FITS_NOTE = "bon: d(α − β·d). rl: d(α − β·log d). d is √KL."
 _ACCOUNTS_NOTE = (
     "A reward that is missing is no number and is left out of the update; nothing is renormalised."
@@ -447,38 +442,27 @@ def render_study_page(summary: _JsonObject, result: StudyResult) -> str:
 
 def _sections(summary: _JsonObject, result: StudyResult, cells: _CellViews) -> Iterable[Section]:
     limits = Element("ul", [Element("li", text) for text in list_limits(summary)])
-    curves = draw_kl_curves(result, cells, summary["units"])
+    curves = _drawings(_CURVES_NOTE, draw_kl_curves(result, cells, summary["units"]))
     plans = [block for plan in summary["plans"] for block in _plan_blocks(plan, cells, summary)]
-    drift = _note(_DRIFT_NOTE), summary_view.regression_table(summary)
+    fits = _note(_FITS_NOTE), summary_view.fit_table(summary)
+    transfer = _note(_TRANSFER_NOTE), summary_view.transfer_table(summary["transfer"])
+    account = _note(_ACCOUNTS_NOTE), summary_view.accounting_table(summary["accounting"])
     arms = summary_view.arms_table(summary), summary_view.failed_table(summary["failed"])
-    yield Section("answers", "What was asked, and what came out", _answers(summary), "Answers")
-    yield Section(
-        "limits", "What does not follow", Element("div", limits, class_="limits"), "Limits"
-    )
-    yield Section("plans", "Plans", plans, "Plans")
-    yield Section("curves", "Proxy and gold against √KL", _drawings(_CURVES_NOTE, curves), "Curves")
-    best = draw_best_of(summary["best_of"])
-    yield Section("best", "Best of n", _drawings(_BEST_OF_NOTE, best))
-    yield Section(
-        "fits", "Fits of the curves", [_note(_FITS_NOTE), summary_view.fit_table(summary)]
-    )
-    yield Section(
-        "transfer",
-        "Transfer: trained on one judge, scored by all",
-        [_note(_TRANSFER_NOTE), summary_view.transfer_table(summary["transfer"])],
-        "Transfer",
-    )
-    yield Section(
-        "drift", "Drift", [*drift, *_drawings("", draw_drift(summary["features"]))], "Drift"
-    )
-    yield Section(
-        "accounting",
-        "Failures and cost",
-        [_note(_ACCOUNTS_NOTE), summary_view.accounting_table(summary["accounting"])],
-        "Failures and cost",
-    )
-    yield Section("arms", "Arms", arms, "Arms")
-    yield Section("manifest", "Manifest", summary_view.manifest_block(summary.get("manifest")))
+    manifest = summary_view.manifest_block(summary.get("manifest"))
+    parts: list[tuple[str, str, object, str]] = [
+        ("answers", "What was asked, and what came out", _answers(summary), "Answers"),
+        ("limits", "What does not follow", Element("div", limits, class_="limits"), "Limits"),
+        ("plans", "Plans", plans, "Plans"),
+        ("curves", "Proxy and gold against √KL", curves, "Curves"),
+        ("best", "Best of n", _drawings(_BEST_OF_NOTE, draw_best_of(summary["best_of"])), ""),
+        ("fits", "Fits of the curves", fits, ""),
+        ("transfer", "Transfer: trained on one judge, scored by all", transfer, "Transfer"),
+        ("drift", "Drift", _drawings("", draw_drift(summary["features"])), "Drift"),
+        ("accounting", "Failures and cost", account, "Failures and cost"),
+        ("arms", "Arms", arms, "Arms"),
+        ("manifest", "Manifest", manifest, ""),
+    ]
+    return (Section(*part) for part in parts)
 
 
 def _facts(summary: _JsonObject) -> list[tuple[str, str]]:

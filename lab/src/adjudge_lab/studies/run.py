@@ -6,11 +6,9 @@ gathered once arms are trained and scored.
 
 from __future__ import annotations
 
-import math
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,194 +18,34 @@ from typing import Any
 import msgspec
 
 import adjudge
-from adjudge.errors import ErrorKind, JudgeAuthError, JudgeUnavailable, RunFolderError
-from adjudge.files import iter_rows
+from adjudge.errors import JudgeAuthError, JudgeUnavailable
 from adjudge_lab.rl.plan import plan_run
 from adjudge_lab.studies.analysis import analyse
 from adjudge_lab.studies.cells import Arm
+from adjudge_lab.studies.gathering import (
+    arm_source,
+    best_of_source,
+    gather_study_result,
+)
 from adjudge_lab.studies.manifest import StudyFolder, check_arms, make_manifest
 from adjudge_lab.studies.prerequisites import judge_training_waves, scorer_tables
 from adjudge_lab.studies.report import write_figures, write_study_report
 from adjudge_lab.studies.results import (
-    AnswerScores,
-    ArmResult,
-    BestOfScores,
-    CheckpointResult,
-    StudyResult,
     write_study_rows,
 )
 from adjudge_lab.studies.study import Study
-from adjudge_lab.studies.study_file import RUN_FILE_PLAN, StudyJudge, StudyPlan
+from adjudge_lab.studies.study_file import StudyJudge, StudyPlan
 from adjudge_lab.studies.tasks import (
-    AnswerSource,
     PanelMember,
-    SampledAnswer,
     TaskOutcome,
     TaskPool,
     make_first_policy,
-    read_answers_by_step,
-    read_scores_by_step,
     sample_answers,
     score_sources,
     start_workers,
     train_arm,
     train_study_judge,
 )
-from adjudge_lab.studies.text_features import compute_features
-
-_CURVE_METRICS = ("reward", "length", "kl", "entropy", "judge/missing_frac", "judge/zero_std_frac")
-
-
-class _MissingReward(msgspec.Struct):
-    kind: str
-
-
-class _RolloutRow(msgspec.Struct):
-    missing: _MissingReward | None = None
-
-
-def arm_source(folder: Path, arm: Arm) -> AnswerSource:
-    """The answers of an arm's evaluations."""
-    return AnswerSource(
-        f"arms/{arm.name}", folder / "arms" / arm.name / "evaluation_rollouts.jsonl"
-    )
-
-
-def best_of_source(folder: Path, seed: int) -> AnswerSource:
-    """The many answers of a seed's first policy."""
-    return AnswerSource(f"best_of_n/seed-{seed}", folder / "best_of_n" / f"seed-{seed}.jsonl")
-
-
-def gather_study_result(
-    folder: Path,
-    arms: Sequence[Arm],
-    judges: Mapping[str, dict[str, object]],
-    gold: str,
-    *,
-    best_of_seeds: Iterable[int],
-    failed: Mapping[str, str],
-    unscored: Collection[str] = (),
-) -> StudyResult:
-    """Read what the arms, the scorers and the sampling left in ``folder``.
-
-    ``judges`` are all scorers; what those of ``unscored`` have not said is missing. Raises
-    :class:`~adjudge.errors.RunFolderError` where something else is not there.
-    """
-    scores = _ScoresByScorer(folder, judges, unscored)
-    return StudyResult(
-        gold=gold,
-        judges=dict(judges),
-        arms=[_gather_arm(folder, arm, scores) for arm in arms if arm.name not in failed],
-        best_of=[_gather_best_of(folder, seed, scores) for seed in best_of_seeds],
-        failed=dict(failed),
-    )
-
-
-class _ScoresByScorer:
-    """What each scorer said."""
-
-    def __init__(self, folder: Path, names: Iterable[str], unscored: Collection[str]) -> None:
-        self._unscored = unscored
-        self._said = {
-            name: read_scores_by_step(folder / "scores" / f"{name}.jsonl") for name in names
-        }
-
-    def of(self, source: AnswerSource, step: int, answers: int) -> dict[str, AnswerScores]:
-        """By scorer."""
-        found = {}
-        for name, said in self._said.items():
-            scored = said.get((source.name, step))
-            if scored is None or len(scored.values) != answers:
-                if name not in self._unscored:
-                    raise RunFolderError(f"{source.path}: step {step} was not scored by {name}")
-                kind = str(ErrorKind.CIRCUIT_OPEN)  # nobody was asked any more
-                scored = AnswerScores([None] * answers, {kind: answers})
-            found[name] = scored
-        return found
-
-
-def _gather_arm(folder: Path, arm: Arm, scores: _ScoresByScorer) -> ArmResult:
-    path = folder / "arms" / arm.name
-    summary = msgspec.json.decode((path / "summary.json").read_bytes(), type=dict[str, Any])
-    source = arm_source(folder, arm)
-    rollouts = [
-        msgspec.json.decode(line, type=_RolloutRow)
-        for line in (path / "rollouts.jsonl").read_bytes().splitlines()
-    ]
-    kinds = Counter(one.missing.kind for one in rollouts if one.missing is not None)
-    return ArmResult(
-        name=arm.name,
-        judge=arm.judge,
-        mitigation=arm.mitigation,
-        seed=arm.seed,
-        levels=dict(arm.levels),
-        bias=dict(arm.bias),
-        points=[
-            _gather_checkpoint(source, step, answers, scores)
-            for step, answers in sorted(read_answers_by_step(source).items())
-        ],
-        curves=_training_curves(list(iter_rows(path / "metrics.jsonl", dict[str, Any]))),
-        missing=dict(kinds),
-        rewards=len(rollouts),
-        calls=summary["spending"]["endpoints"],  # of all invocations
-        seconds=float(summary["seconds"]["total"]),
-    )
-
-
-def _gather_checkpoint(
-    source: AnswerSource, step: int, answers: Sequence[SampledAnswer], scores: _ScoresByScorer
-) -> CheckpointResult:
-    kls = [one.row.get("kl") for one in answers]
-    known = [float(kl) for kl in kls if kl is not None]
-    if not known:
-        raise RunFolderError(
-            f"{source.path}: step {step} has no kl, so it is not an arm of a study"
-        )
-    return CheckpointResult(
-        step=step,
-        kl=math.fsum(known) / len(known),
-        scores=scores.of(source, step, len(answers)),
-        prompts=[one.sample.prompt or "" for one in answers],
-        features=_mean_features(
-            [one.sample.response or "" for one in answers if one.error is None]
-        ),
-        unanswered=sum(one.error is not None for one in answers),
-    )
-
-
-def _mean_features(texts: Sequence[str]) -> dict[str, float]:
-    """Means over the answers: characters, words, marks of format; of no answers there are none."""
-    if not texts:
-        return {}
-    counts = [compute_features(text) for text in texts]
-    found = {
-        "chars": [one.length for one in counts],
-        "words": [len(text.split()) for text in texts],
-        "markdown": [one.markdown for one in counts],
-        "lists": [one.lists for one in counts],
-    }
-    return {name: math.fsum(values) / len(values) for name, values in found.items()}
-
-
-def _training_curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
-    """What each step's row says; the means of graders under their own names."""
-    names = {name: name for row in rows for name in row if name in _CURVE_METRICS}
-    for row in rows:
-        for name in row:
-            if name.startswith("judge/") and name.endswith("_score_mean"):
-                # A grader that is called as one of ours is not to take its place.
-                names.setdefault(name.removeprefix("judge/").removesuffix("_score_mean"), name)
-    return {ours: [row.get(theirs) for row in rows] for ours, theirs in names.items()}
-
-
-def _gather_best_of(folder: Path, seed: int, scores: _ScoresByScorer) -> BestOfScores:
-    source = best_of_source(folder, seed)
-    (answers,) = read_answers_by_step(source).values()
-    return BestOfScores(
-        seed=seed,
-        prompts=[one.sample.prompt or "" for one in answers],
-        scores=scores.of(source, 0, len(answers)),
-    )
 
 
 def plan_study(study: Study, folder: Path) -> dict[str, Any]:
@@ -230,7 +68,7 @@ def plan_study(study: Study, folder: Path) -> dict[str, Any]:
         "pilot": study.pilot,
         "seeds": list(study.seeds),
         "gold": study.gold,
-        "plans": _plan_overviews(study, arms),
+        "plans": [_plan_overview(one, arms) for one in study.plans],
         "judges": judges,
         "held_out": [one["name"] for one in judges if one["held_out"]],
         "arms": [
@@ -265,21 +103,14 @@ def _count_done(done: Sequence[bool]) -> dict[str, int]:
     return {"in_all": len(done), "done": sum(done)}
 
 
-def _plan_overviews(study: Study, arms: Sequence[Arm]) -> list[dict[str, Any]]:
-    """The plans in the file's order; after them any that arms name besides."""
-    known: Mapping[str, Any] = {one.name: one for one in study.plans}
-    names = [*known, *dict.fromkeys(name for arm in arms for name in arm.plans)]
-    return [_plan_overview(name, known.get(name), arms) for name in dict.fromkeys(names)]
-
-
-def _plan_overview(name: str, table: Any, arms: Sequence[Arm]) -> dict[str, Any]:
-    own = [arm for arm in arms if name in arm.plans]
+def _plan_overview(plan: StudyPlan, arms: Sequence[Arm]) -> dict[str, Any]:
+    own = [arm for arm in arms if plan.name in arm.plans]
     return {
-        "name": name,
-        "title": "" if table is None else table.title,
-        "question": "other" if table is None else table.question,
-        "x": None if table is None else table.x,
-        "cells": [list(cell) for cell in dict.fromkeys((arm.judge, arm.mitigation) for arm in own)],
+        "name": plan.name,
+        "title": plan.title,
+        "question": plan.question,
+        "x": plan.x,
+        "cells": [list(cell) for cell in dict.fromkeys(arm.cell for arm in own)],
         "arms": len(own),
     }
 
@@ -470,9 +301,7 @@ class _StudyRun:
             failed=self._failed,
             unscored=self._unscored,
         )
-        plans = [
-            _plan_table(plan, self._arms) for plan in [*study.plans, *_run_file_plans(self._arms)]
-        ]
+        plans = [_plan_table(plan, self._arms) for plan in study.plans]
         numbers = analyse(result, plans, seed=study.seeds[0])
         summary = {
             "adjudge": adjudge.__version__,
@@ -545,14 +374,6 @@ def _unscored_warning(unscored: tuple[str, str]) -> str:
 def _raise_first_error(found: Mapping[str, TaskOutcome]) -> None:
     for outcome in found.values():
         outcome.raise_error()
-
-
-def _run_file_plans(arms: Sequence[Arm]) -> list[StudyPlan]:
-    """The plan of the arms that are given as run files, where there are any."""
-    if not any(RUN_FILE_PLAN in arm.plans for arm in arms):
-        return []
-    table = {"name": RUN_FILE_PLAN, "title": "Arms given as run files", "judge": [arms[0].judge]}
-    return [StudyPlan.model_validate(table)]
 
 
 def _plan_table(plan: StudyPlan, arms: Sequence[Arm]) -> dict[str, Any]:

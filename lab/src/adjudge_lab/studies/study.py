@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.config import flatten, suggest_name
-from adjudge.errors import ConfigError
 from adjudge.graders.registry import build_grader, list_parameters, load_grader_class
 from adjudge.rewards.spec import GraderEntry
 from adjudge_lab.judge_training.judge_file import JudgeFile
@@ -25,7 +24,6 @@ from adjudge_lab.studies.cells import (
     make_arms,
     make_cells,
     plan_judges,
-    read_run_file_arms,
     shared_graders,
 )
 from adjudge_lab.studies.prerequisites import (
@@ -37,7 +35,6 @@ from adjudge_lab.studies.prerequisites import (
 )
 from adjudge_lab.studies.study_file import (
     NO_MITIGATION,
-    RUN_FILE_PLAN,
     StudyFile,
     changed_keys,
     covers_key,
@@ -70,7 +67,6 @@ def check_study(study: StudyFile) -> None:
     _check_mitigations(study)
     _check_gold(study)
     _check_plans(study)
-    _check_same_start(study)
     _check_names(study)
     _check_runs(study)
 
@@ -129,8 +125,6 @@ def _warn_no_held_out_judge(study: StudyFile) -> Iterator[str]:
 
 def _warn_few_evaluations(study: StudyFile) -> Iterator[str]:
     """Of settings that leave too little to look at."""
-    if not study.plans:
-        return
     every = get_table(study.run, "evaluation").get("every_n_iters", 0)
     if not every:
         yield (
@@ -167,12 +161,10 @@ def _check_seeds(study: StudyFile) -> None:
             f"{len(study.seeds)}). Add seeds, or set pilot = true, which marks the report as a "
             "pilot.",
         )
-    if not study.plans and not study.run_file_tables:
-        study.refuse("plans", "there is nothing to train. Add [[plans]] or [[arms]].")
 
 
 def _check_run(study: StudyFile) -> None:
-    if study.plans and not isinstance(study.run.get("model"), Mapping):
+    if not isinstance(study.run.get("model"), Mapping):
         study.refuse(
             "run.model", "is required by [[plans]]: their arms share the run file in [run]"
         )
@@ -292,8 +284,6 @@ def _check_plans(study: StudyFile) -> None:
         key = f"plans.{plan.name}"
         if any(plan.name == one.name for one in study.plans[:number]):
             study.refuse(key, "there are two plans of this name")
-        if study.run_file_tables and plan.name == RUN_FILE_PLAN:
-            study.refuse(key, "is the name of the plan of [[arms]]. Choose another name.")
         judges = plan_judges(study, plan)
         if plan.x is None or plan.x == "mitigation":
             continue
@@ -309,38 +299,10 @@ def _check_plans(study: StudyFile) -> None:
                 )
 
 
-def _check_same_start(study: StudyFile) -> None:
-    """That given arms begin with the policy that the others begin with."""
-    begins = {
-        name: (one.data["model"]["base"], one.run.training.warm_start_iterations)
-        for name, one in study.run_file_arms.items()
-    }
-    if study.plans:
-        first = first_policy_tables(study, study.seeds[0]).run()
-        base = study.folder / first.model.base
-        shared = str(base.absolute()) if base.is_dir() else first.model.base
-        begins = {"[run]": (shared, first.training.warm_start_iterations), **begins}
-    (named, of_first), *others = begins.items()
-    for name, found in others:
-        for key, one, two in zip(_START_KEYS, of_first, found, strict=True):
-            if one != two:
-                raise ConfigError(
-                    f"{study.where}: arms {named} and {name} differ in {key} ({one}, {two}), but "
-                    "all arms of a study must begin with the same policy"
-                )
-    for name, given in study.run_file_arms.items():
-        if not given.run.judge.enabled and given.run.rollout.env_grader is None:
-            study.refuse(f"arms.{name}", "judge.enabled is false, so no judge scores its answers")
-
-
-_START_KEYS = ("model.base", "training.warm_start_iterations")
-
-
 def _check_names(study: StudyFile) -> None:
     """That folders and scores of two things are not one, on any file system."""
-    given = dict.fromkeys(one.judge for one in study.run_file_arms.values())
     gold = [] if study.gold in study.judges else [study.gold]
-    _check_distinct(study, "judges", [*gold, *study.judges, *given])
+    _check_distinct(study, "judges", [*gold, *study.judges])
     _check_distinct(study, "arms", [arm.name for arm in make_arms(study, _PLACEHOLDER_FOLDER)])
 
 
@@ -394,8 +356,6 @@ class Study(StudyFile):
     """
 
     def _check(self) -> None:
-        """Read the run files that the study names, and check all of it; data sets are not read."""
-        self._run_file_arms = read_run_file_arms(self)
         check_study(self)
 
     @property
@@ -429,8 +389,6 @@ class Study(StudyFile):
             known[name] = {"levels": judge.levels, "bias": judge.bias}
             if judge.members is not None:
                 known[name]["members"] = list(judge.members)
-        for one in reversed(self._run_file_arms.values()):  # the first of a judge describes it
-            known[one.judge] = {"levels": one.table.levels, "bias": one.table.bias}
         trained_on = {cell.judge for cell in self.cells}
         trained_on |= {one for name in trained_on for one in known[name].get("members", [])}
         found = {}

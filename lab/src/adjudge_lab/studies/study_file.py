@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     ConfigDict,
     Field,
-    PrivateAttr,
     field_validator,
     model_validator,
 )
 
 from adjudge.config import dotted_key
 from adjudge.config_tables import ConfigFile, ConfigTable
-from adjudge_lab.rl.runfile import PanelAggregate, RunFile
+from adjudge_lab.rl.runfile import PanelAggregate
 
 
 def covers_key(declared: str, key: str) -> bool:
@@ -72,9 +70,6 @@ TrainingSource = dict[str, Any] | str
 
 NO_MITIGATION = "none"
 """The mitigation that changes nothing; every study has it."""
-
-RUN_FILE_PLAN = "arms"
-"""The plan of the arms that are given as whole run files."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}\Z")
 
@@ -224,35 +219,6 @@ class StudyPlan(ConfigTable):
         return self
 
 
-class RunFileArmTable(ConfigTable):
-    """``[[arms]]``: an arm given as a whole run file.
-
-    ``differs``: the keys (or tables) in which it differs from the study's other arms on purpose,
-    such as ``rollout.scaffold``. ``levels`` and ``bias`` are those of its judge, for reports.
-    """
-
-    name: FolderName
-    file: str
-    levels: dict[str, LevelValue] = Field(default={})
-    bias: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(default={})
-    differs: list[str] = Field(default=[])
-
-
-@dataclass(frozen=True)
-class RunFileArm:
-    """An arm's run file as it is.
-
-    Arms with the same reward have one ``judge``: the first arm's name. Each later arm's
-    ``mitigation`` is its own name.
-    """
-
-    table: RunFileArmTable
-    data: dict[str, Any]
-    run: RunFile
-    judge: str
-    mitigation: str
-
-
 class StudyFile(ConfigFile):
     """A whole study; :class:`~adjudge_lab.studies.study.Study` checks one and reads what it names.
 
@@ -275,10 +241,7 @@ class StudyFile(ConfigFile):
     judges: dict[str, StudyJudge] = Field(default={})
     mitigations: dict[str, Mitigation] = Field(default={})
     best_of: BestOfTable = BestOfTable()
-    plans: list[StudyPlan] = Field(default=[])
-    run_file_tables: list[RunFileArmTable] = Field(default=[], alias="arms")
-
-    _run_file_arms: dict[str, RunFileArm] = PrivateAttr(default_factory=dict)
+    plans: list[StudyPlan] = Field(min_length=1)
 
     @field_validator("seeds")
     @classmethod
@@ -298,20 +261,14 @@ class StudyFile(ConfigFile):
         return tables
 
     @property
-    def run_file_arms(self) -> dict[str, RunFileArm]:
-        """The arms that are given as whole run files, by name."""
-        return self._run_file_arms
-
-    @property
     def best_of_seeds(self) -> list[int]:
         """The seeds of first policies that answer many times."""
         return list(self.seeds) if self.best_of.answers else []
 
     @property
     def scorers(self) -> list[str]:
-        """All that score every checkpoint: the judges, those of given arms, then the gold."""
-        named = [*self.judges, *dict.fromkeys(one.judge for one in self._run_file_arms.values())]
-        return [*(name for name in named if name != self.gold), self.gold]
+        """All that score every checkpoint: the judges, then the gold."""
+        return [*(name for name in self.judges if name != self.gold), self.gold]
 
     def known_mitigation(self, name: str) -> dict[str, Any]:
         """The run-file tables of a mitigation; ``none`` has none."""

@@ -374,24 +374,6 @@ def transfer_table(found: _JsonObject) -> Table | str:
     return Table(["Trained on", *numeric(*names, "Own less others", "Own less gold")], rows)
 
 
-def regression_table(summary: _JsonObject) -> Fragment:
-    """Drift of the policy's features on the judges' dials."""
-    drifts = summary["drift"]
-    dials = list(dict.fromkeys(n for one in drifts for n in one["regression"]["coefficients"]))
-    rows = []
-    for one in drifts:
-        regression = one["regression"]
-        coefficients = regression["coefficients"]
-        rows.append([
-            one["feature"],
-            *(_estimate_cell(coefficients.get(dial)) for dial in dials),
-            format_number(regression["r2"]),
-            f"{regression['arms']} of {regression['judges']} judges",
-            "; ".join(_regression_notes(one)) or "–",
-        ])  # fmt: skip
-    return Fragment(*_cut_table(["Change of", *dials, "R²", "Arms", "Notes"], rows))
-
-
 def accounting_table(accounting: _JsonObject) -> Fragment:
     """What failed and what was consumed, a line a cell."""
     rows = []
@@ -471,12 +453,6 @@ def _heat_cell(found: _JsonObject, most: float, *, own: bool) -> Element:
         level = min(4, int(5 * abs(value) / most))
         kinds += [f"level{level}", "up" if value > 0 else "down"] if level else []
     return Element("td", _estimate_cell(found), class_=" ".join(kinds))
-
-
-def _regression_notes(one: _JsonObject) -> list[str]:
-    regression = one["regression"]
-    left = f"{one['left_out']} arms left out: biases or feature unknown" if one["left_out"] else ""
-    return [text for text in (regression["why"], left) if text]
 
 
 def _format_cost(one: _JsonObject) -> str:

@@ -21,8 +21,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-import msgspec
-
 from adjudge.config import load_toml
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import (
@@ -34,8 +32,7 @@ from adjudge.errors import (
     JudgeUnavailable,
     RunFolderError,
 )
-from adjudge.files import JsonlLog, iter_lines, iter_rows
-from adjudge.intake.rollouts import first_turn, read_conversation
+from adjudge.files import JsonlLog
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.journal import Journal, sample_key
 from adjudge.trainers.scoring import Scorer
@@ -51,7 +48,14 @@ from adjudge_lab.rl.run import TrainingJob, train_run
 from adjudge_lab.rl.runfile import UNREACHABLE_URL, RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.rl.trl_backend import load_libraries
-from adjudge_lab.studies.results import AnswerScores
+from adjudge_lab.studies.gathering import (
+    AnswerSource,
+    SampledAnswer,
+    ScoresHeader,
+    ScoresLine,
+    read_answers_by_step,
+    read_score_lines,
+)
 
 WorkerProgress = Callable[[str, str, int, int], None]
 """``(task, stage, done, total)``: how far a task is."""
@@ -195,14 +199,6 @@ def _kill_workers(pool: ProcessPoolExecutor) -> None:
 
 
 _BATCH = 256
-_NOT_CONTENT = frozenset({"rollout", "prompt", "response", "messages", "finish_reason"})
-
-
-class AnswerSource(NamedTuple):
-    """Answers in a file: ``name`` is what scores call them by."""
-
-    name: str
-    path: Path
 
 
 class PanelMember(NamedTuple):
@@ -210,37 +206,6 @@ class PanelMember(NamedTuple):
 
     file: str
     target: str
-
-
-class SampledAnswer(NamedTuple):
-    """One answer: its step, the seed of its prompt, its row, and why it is missing."""
-
-    step: int
-    seed: int
-    sample: Sample
-    error: str | None
-    row: Mapping[str, Any]
-
-
-class _ScoresLine(msgspec.Struct):
-    source: str
-    step: int
-    values: list[float | None]
-    missing: dict[str, int]
-    answers: str = ""  # what was scored, by its content
-
-
-class _ScoresHeader(msgspec.Struct):
-    spec: str
-
-
-def read_answers_by_step(source: AnswerSource) -> dict[int, list[SampledAnswer]]:
-    """The answers of a file by step, in the order of its rows."""
-    found: dict[int, list[SampledAnswer]] = {}
-    for row in iter_rows(source.path, dict[str, Any]):
-        answer = _parse_answer(row)
-        found.setdefault(answer.step, []).append(answer)
-    return found
 
 
 def score_sources(
@@ -269,7 +234,7 @@ def score_sources(
     if run.judge.folder is not None:
         load_libraries()
     scores = JsonlLog(path)
-    known = {(line.source, line.step): line for line in _read_scores(path, reward)}
+    known = {(line.source, line.step): line for line in read_score_lines(path, reward)}
     wanted = [
         (source.name, step, answers)
         for source in sources
@@ -293,17 +258,9 @@ def score_sources(
         _scores_line(source, step, answers, [said(answer) for answer in answers])
         for source, step, answers in wanted
     ]
-    head = [] if path.exists() and path.stat().st_size else [_ScoresHeader(reward)]
+    head = [] if path.exists() and path.stat().st_size else [ScoresHeader(reward)]
     scores.append(*head, *(one for one in lines if one != known.get((one.source, one.step))))
     return len(wanted)
-
-
-def read_scores_by_step(path: Path) -> dict[tuple[str, int], AnswerScores]:
-    """What a judge said, by source and step."""
-    return {
-        (line.source, line.step): AnswerScores(line.values, line.missing)
-        for line in _read_scores(path, None)
-    }
 
 
 class _AnswerScorer:
@@ -378,16 +335,6 @@ def _journal_path(target: Path) -> Path:
     return target.with_suffix(".journal.jsonl")
 
 
-def _parse_answer(row: Mapping[str, Any]) -> SampledAnswer:
-    missing, columns = row.get("error"), row.get("columns") or {}
-    if not row["messages"]:  # an episode that failed; an evaluation says why under "missing"
-        missing = missing or (row.get("missing") or {}).get("kind") or str(ErrorKind.BUG)
-    shown = read_conversation(row["messages"], first_turn(row["messages"]))
-    extra = {name: own for name, own in columns.items() if name not in _NOT_CONTENT}
-    sample = Sample(0, 0, shown.prompt, shown.response or "", row["messages"], extra)
-    return SampledAnswer(int(row["step"]), int(row["seed"]), sample, missing, row)
-
-
 def _answer_key(answer: SampledAnswer) -> str:
     return sample_key(answer.sample.fields()) or str(id(answer.sample))
 
@@ -400,13 +347,13 @@ def _score_or_kind(result: RewardResult) -> float | str:
 
 def _scores_line(
     source: str, step: int, of: Sequence[SampledAnswer], said: Sequence[float | str]
-) -> _ScoresLine:
+) -> ScoresLine:
     values = [None if isinstance(one, str) else float(one) for one in said]
     missing = Counter(one for one in said if isinstance(one, str))
-    return _ScoresLine(source, step, values, dict(missing), _answers_digest(of))
+    return ScoresLine(source, step, values, dict(missing), _answers_digest(of))
 
 
-def _is_current(line: _ScoresLine | None, answers: Sequence[SampledAnswer]) -> bool:
+def _is_current(line: ScoresLine | None, answers: Sequence[SampledAnswer]) -> bool:
     """Whether ``line`` is about ``answers``, and asking again would change nothing."""
     if line is None or line.answers != _answers_digest(answers):
         return False
@@ -416,21 +363,6 @@ def _is_current(line: _ScoresLine | None, answers: Sequence[SampledAnswer]) -> b
 def _answers_digest(answers: Sequence[SampledAnswer]) -> str:
     said = [(one.seed, one.error, one.row["messages"], one.sample.extra) for one in answers]
     return sample_key({"answers": said}) or ""
-
-
-def _read_scores(path: Path, spec: str | None) -> Iterator[_ScoresLine]:
-    """The whole lines of a scores file; what was torn or damaged is scored again."""
-    head = next(iter_lines(path), None)
-    if (
-        head is not None
-        and spec is not None
-        and msgspec.json.decode(head[1], type=_ScoresHeader).spec != spec
-    ):
-        raise RunFolderError(
-            f"{path}: holds scores of another reward than the study's now. Delete it to score all "
-            "answers again."
-        )
-    return iter_rows(path, _ScoresLine, first=2, damaged=[])
 
 
 _GENERATION_BATCH = 512

@@ -20,9 +20,9 @@ DRIVERS = {
     "openrlhf": f"{_HERE}.drivers.openrlhf:OpenRLHFDriver",
     "open-instruct": f"{_HERE}.drivers.open_instruct:OpenInstructDriver",
     "roll": f"{_HERE}.drivers.roll:ROLLDriver",
-    "axolotl": f"{_HERE}.drivers.axolotl:AxolotlDriver",
+    "axolotl": f"{_HERE}.drivers.trl:AxolotlDriver",
     "tinker-cookbook": f"{_HERE}.drivers.tinker_cookbook:TinkerCookbookDriver",
-    "unsloth": f"{_HERE}.drivers.unsloth:UnslothDriver",
+    "unsloth": f"{_HERE}.drivers.trl:UnslothDriver",
     "slime": f"{_HERE}.drivers.slime:SlimeDriver",
     "miles": f"{_HERE}.drivers.slime:MilesDriver",
     "skyrl": f"{_HERE}.drivers.skyrl:SkyRLDriver",
@@ -31,11 +31,10 @@ DRIVERS = {
     "rllm": f"{_HERE}.drivers.rllm:RLLMDriver",
     "reference": f"{_HERE}.reference:ReferenceTrainer",
     "zero-fill": f"{_HERE}.reference:ZeroFillTrainer",
-    "mean-fill": f"{_HERE}.reference:MeanFillTrainer",
 }
 """The trainers that can be driven, and :data:`STAND_INS`."""
 
-STAND_INS = {"reference", "zero-fill", "mean-fill"}
+STAND_INS = {"reference", "zero-fill"}
 """No trainers: they show what the suite says."""
 
 

@@ -14,7 +14,7 @@ from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
-from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
+from adjudge_lab.conformance.driver import Batch, StepResult, Way, make_ways, split_groups
 from adjudge_lab.conformance.source import Scope, TrainerSource, pass_on_misfits, stand_in
 
 _GROUPED = "infra/remote_inf_engine.py"
@@ -58,9 +58,11 @@ class ARealDriver:
     """
 
     name = "AReaL"
-    ways: tuple[Way, ...] = (
-        *(Way(name) for name in (_NONE, _RAISING, "slower than its timeout")),
-        *(Way(name, documented=False) for name in ("None", "NaN", "loss mask of zeros")),
+    ways: tuple[Way, ...] = make_ways(
+        _NONE,
+        _RAISING,
+        "slower than its timeout",
+        undocumented=("None", "NaN", "loss mask of zeros"),
     )
     settings: tuple[str, ...] = tuple(_SETTINGS)
     batch_wide = frozenset({"group, then batch"})

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
+from adjudge_lab.conformance.driver import Batch, StepResult, Way, make_ways, split_groups
 from adjudge_lab.conformance.source import Scope, TrainerSource, stand_in
 
 _GRPO = "algorithms/grpo.py"
@@ -45,11 +45,7 @@ class NeMoRLDriver:
     """
 
     name = "NeMo-RL"
-    ways: tuple[Way, ...] = (
-        Way("mask_sample"),
-        Way("mask_sample and NaN", documented=False),
-        Way("NaN", documented=False),
-    )
+    ways: tuple[Way, ...] = make_ways("mask_sample", undocumented=("mask_sample and NaN", "NaN"))
     settings: tuple[str, ...] = tuple(_SETTINGS)
     batch_wide: frozenset[str] = frozenset()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
+from adjudge_lab.conformance.driver import Batch, StepResult, Way, make_ways, split_groups
 from adjudge_lab.conformance.source import SILENT, Scope, TrainerSource
 
 _LOADER = "data_loader.py"
@@ -48,10 +48,7 @@ class OpenInstructDriver:
     """
 
     name = "open-instruct"
-    ways: tuple[Way, ...] = (
-        Way("its judge fails"),
-        *(Way(name, documented=False) for name in ("raising", "None", "NaN")),
-    )
+    ways: tuple[Way, ...] = make_ways("its judge fails", undocumented=("raising", "None", "NaN"))
     settings: tuple[str, ...] = ("centered, token", "standard, token", "centered, 100")
     batch_wide: frozenset[str] = frozenset()
 

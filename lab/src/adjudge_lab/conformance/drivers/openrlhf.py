@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
+from adjudge_lab.conformance.driver import Batch, StepResult, Way, make_ways, split_groups
 from adjudge_lab.conformance.source import SILENT, Scope, TrainerSource
 
 _MAKER = "trainer/ppo_utils/experience_maker.py"
@@ -55,10 +55,7 @@ class OpenRLHFDriver:
     """
 
     name = "OpenRLHF"
-    ways: tuple[Way, ...] = (
-        Way("raising"),
-        *(Way(name, documented=False) for name in ("None", "NaN", "no action tokens")),
-    )
+    ways: tuple[Way, ...] = make_ways("raising", undocumented=("None", "NaN", "no action tokens"))
     settings: tuple[str, ...] = (
         *("gae", "group_norm", "rloo, sequence", "dr_grpo"),
         "reinforce_baseline",

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
+from adjudge_lab.conformance.driver import Batch, StepResult, Way, make_ways, split_groups
 from adjudge_lab.conformance.source import SILENT, Scope, TrainerSource, stand_in
 
 _GROUPS = "orchestrator/algo/base.py"
@@ -56,10 +56,7 @@ class PrimeRLDriver:
     """
 
     name = "prime-rl"
-    ways: tuple[Way, ...] = (
-        Way("raising"),
-        *(Way(name, documented=False) for name in ("None", "NaN")),
-    )
+    ways: tuple[Way, ...] = make_ways("raising", undocumented=("None", "NaN"))
     settings: tuple[str, ...] = tuple(_SETTINGS)
     batch_wide: frozenset[str] = frozenset()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
+from adjudge_lab.conformance.driver import Batch, StepResult, Way, make_ways, split_groups
 from adjudge_lab.conformance.source import SILENT, Scope, TrainerSource
 
 _FILE = "utils/functionals.py"
@@ -47,10 +47,7 @@ class ROLLDriver:
     """
 
     name = "ROLL"
-    ways: tuple[Way, ...] = (
-        Way("loss mask"),
-        *(Way(name, documented=False) for name in ("NaN", "NaN and loss mask")),
-    )
+    ways: tuple[Way, ...] = make_ways("loss mask", undocumented=("NaN", "NaN and loss mask"))
     settings: tuple[str, ...] = tuple(_SETTINGS)
     batch_wide = frozenset({"grpo, whitened"})
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
+from adjudge_lab.conformance.driver import Batch, StepResult, Way, make_ways, split_groups
 from adjudge_lab.conformance.source import SILENT, Scope, TrainerSource, stand_in
 
 _MATHS = "backends/skyrl_train/utils/ppo_utils.py"
@@ -48,12 +48,10 @@ class SkyRLDriver:
     """
 
     name = "SkyRL"
-    ways: tuple[Way, ...] = (
-        Way("loss mask of zeros, whole prompt"),
-        Way("loss mask of zeros"),
-        Way("None", documented=False),
-        Way("NaN", documented=False),
-        Way("loss mask of zeros and NaN", documented=False),
+    ways: tuple[Way, ...] = make_ways(
+        "loss mask of zeros, whole prompt",
+        "loss mask of zeros",
+        undocumented=("None", "NaN", "loss mask of zeros and NaN"),
     )
     settings: tuple[str, ...] = tuple(_SETTINGS)
     batch_wide: frozenset[str] = frozenset()

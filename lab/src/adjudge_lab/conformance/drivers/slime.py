@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
+from adjudge_lab.conformance.driver import Batch, StepResult, Way, make_ways, split_groups
 from adjudge_lab.conformance.source import Scope, TrainerSource
 
 _Names = Mapping[str, tuple[str, ...]]
@@ -89,13 +89,10 @@ class SlimeDriver:
     """
 
     name = "slime"
-    ways: tuple[Way, ...] = (
-        Way("remove_sample"),
-        Way("loss mask of zeros"),
-        Way("left out", documented=False),
-        Way("None", documented=False),
-        Way("NaN", documented=False),
-        Way("remove_sample and NaN", documented=False),
+    ways: tuple[Way, ...] = make_ways(
+        "remove_sample",
+        "loss mask of zeros",
+        undocumented=("left out", "None", "NaN", "remove_sample and NaN"),
     )
     settings: tuple[str, ...] = tuple(_SETTINGS)
     batch_wide: frozenset[str] = frozenset()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge_lab.conformance.driver import Batch, StepResult, Way
+from adjudge_lab.conformance.driver import Batch, StepResult, Way, make_ways
 from adjudge_lab.conformance.source import TrainerSource, stand_in
 
 _TOLERANT = "raise in step, MinViableGroup"
@@ -29,12 +29,7 @@ class TinkerCookbookDriver:
     """
 
     name = "tinker-cookbook"
-    ways: tuple[Way, ...] = (
-        Way(_TOLERANT),
-        Way(_FAIL_FAST),
-        Way(_NAN, documented=False),
-        Way(_NONE, documented=False),
-    )
+    ways: tuple[Way, ...] = make_ways(_TOLERANT, _FAIL_FAST, undocumented=(_NAN, _NONE))
     settings: tuple[str, ...] = ("mean",)
     batch_wide: frozenset[str] = frozenset()
 

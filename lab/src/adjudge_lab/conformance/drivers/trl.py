@@ -1,4 +1,4 @@
-"""TRL's ``GRPOTrainer``: its rewards, advantages and loss."""
+"""TRL's ``GRPOTrainer``, and those that Unsloth and Axolotl build on it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import ast
 import asyncio
 import inspect
 import math
+import os
+import re
+import textwrap
+import types
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
 from adjudge_lab.conformance.source import SILENT, Scope, TrainerSource
@@ -209,3 +213,211 @@ def _mentions_rewards(node: ast.stmt) -> bool:
     """Whether a statement makes or logs the mean reward."""
     text = ast.unparse(node)
     return text.startswith(("rewards", "mean_grouped_rewards")) or "'reward']" in text
+
+
+_REPLACEMENTS = "models/rl_replacements.py"
+_ZOO_LOSS = "rl_replacements.py"
+_METHOD = "_generate_and_score_completions"
+
+
+class UnslothDriver(TRLDriver):
+    """The statements that Unsloth makes of TRL's, and ``grpo_compute_loss`` of its zoo.
+
+    TRL is a dependency: the one in the folder of the checkout, else the installed one. The package
+    ``unsloth_zoo`` is looked for in the same two places.
+    """
+
+    name = "Unsloth"
+
+    def __init__(self, checkout: Path | None = None) -> None:
+        unsloth = TrainerSource("unsloth", "unsloth", checkout)
+        zoo = TrainerSource("unsloth_zoo", "unsloth_zoo", _beside(checkout, "unsloth_zoo"))
+        super().__init__(_beside(checkout, "trl"))
+        from packaging.version import Version  # noqa: PLC0415
+
+        rewriting: Scope = {
+            "RL_FUNCTIONS": defaultdict(list),
+            "RL_PRE_ITEMS": defaultdict(list),
+            "RL_EXTRA_ARGS": defaultdict(list),
+            "DEVICE_TYPE_TORCH": "cuda",
+            "Version": Version,
+            "logger": SILENT,
+            "torch": self._torch,
+            **{module.__name__: module for module in (ast, inspect, math, os, re, textwrap)},
+            "defaultdict": defaultdict,
+            # TRL's newest that is allowed, where it is a folder and not a version
+            "trl_version": Version(self.version if self.version[:1].isdigit() else "1.15.0"),
+        }
+        body = ast.parse((unsloth.root / _REPLACEMENTS).read_text(encoding="utf-8")).body
+        unsloth.run_statements(_REPLACEMENTS, [one for one in body if _rewrites(one)], rewriting)
+        text = _read_method(self._source.root / _FILE)
+        for function in rewriting["RL_FUNCTIONS"]["grpo_trainer"]:
+            text = function(_METHOD, text)
+        rewritten: Any = ast.parse(textwrap.dedent(text)).body[0]
+        self._take_statements(rewritten.body)
+        self._zoo: Scope = {"torch": self._torch, "math": math}
+        zoo.load_names(_ZOO_LOSS, ["grpo_compute_loss"], self._zoo)
+        self.version = f"{unsloth.version}, TRL {self.version}"
+
+    def _gradients(
+        self,
+        trainer: Any,  # noqa: ARG002
+        advantages: Any,
+        batch: Batch,
+        scope: Scope,  # noqa: ARG002
+        setting: str,
+    ) -> list[float]:
+        torch = self._torch
+        lengths = torch.tensor([length for group in batch.lengths for length in group])
+        mask = (torch.arange(int(lengths.max())) < lengths.unsqueeze(1)).int()
+        logps = torch.full(mask.shape, -1.0, requires_grad=True)
+        loss, *_ = self._zoo["grpo_compute_loss"](
+            torch.full(mask.shape, -2.0),
+            logps,
+            None,
+            None,
+            torch.zeros(mask.shape, dtype=torch.long),
+            mask,
+            batch.kl,
+            advantages,
+            loss_type=TRL_SETTINGS[setting]["loss_type"],
+            num_items_in_batch=mask.sum(),
+            max_completion_length=8,
+        )
+        loss.backward()
+        return list(logps.grad[:, 0].tolist())
+
+
+def _beside(checkout: Path | None, package: str) -> Path | None:
+    return checkout if checkout is not None and (checkout / package).is_dir() else None
+
+
+def _rewrites(node: ast.stmt) -> bool:
+    """Whether a statement of Unsloth's module makes its functions; its imports need a GPU."""
+    text = ast.unparse(node)
+    if isinstance(node, ast.Expr):
+        return text.startswith("RL_FUNCTIONS['grpo_trainer']")
+    return isinstance(node, ast.FunctionDef) or (
+        isinstance(node, ast.Assign)
+        and not text.startswith("RL_")
+        and "RL_REPLACEMENTS" not in text
+    )
+
+
+def _read_method(path: Path) -> str:
+    """The text of the method that Unsloth is given."""
+    text = path.read_text(encoding="utf-8")
+    made = next(
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef) and node.name == _METHOD
+    )
+    return "".join(text.splitlines(keepends=True)[made.lineno - 1 : made.end_lineno])
+
+
+_ASYNC = "core/trainers/grpo/async_trainer.py"
+_PARALLEL = "core/trainers/grpo/trainer.py"
+_PARALLEL_STEP = "AxolotlGRPOContextParallelTrainer._generate_and_score_completions"
+_DEFAULT = "TRL's own"
+_AXOLOTL_SETTINGS: Mapping[str, str] = {
+    _DEFAULT: "",
+    "context parallel": "parallel",
+    "async": "deferred",
+    "streaming": "streaming",
+}
+
+
+class _ScoreStatements(NamedTuple):
+    """From the call of the reward functions to the advantages, and what logs the mean reward."""
+
+    file: str
+    score: list[ast.stmt]
+    log: list[ast.stmt]
+
+
+class AxolotlDriver(TRLDriver):
+    """Axolotl's own statements from rewards to ``advantages``, and its loss.
+
+    TRL is a dependency: the one in the folder of the checkout, else the installed one. Axolotl
+    pins a version of it, which ``AxolotlGRPOTrainer``, the default, leaves as it is.
+    """
+
+    name = "Axolotl"
+    settings: tuple[str, ...] = tuple(_AXOLOTL_SETTINGS)
+    batch_wide: frozenset[str] = frozenset()
+
+    def __init__(self, checkout: Path | None = None) -> None:
+        axolotl = TrainerSource("axolotl", "axolotl", checkout)
+        super().__init__(_beside(checkout, "trl"))
+        self._axolotl = axolotl
+        self.version = f"{axolotl.version}, TRL {self.version}"
+        self.decided_at = axolotl.find_line(_ASYNC, ".nansum(dim=1)")
+        self._trainers = {
+            "parallel": self._find_statements(_PARALLEL, _PARALLEL_STEP),
+            "deferred": self._find_statements(_ASYNC, "AsyncGRPOTrainer._compute_deferred_scores"),
+            "streaming": self._find_statements(
+                _ASYNC, "AsyncGRPOTrainer._compute_streaming_group_scores"
+            ),
+        }
+        self._own: Scope = {
+            **self._scope,
+            "profiling_context": lambda *_: nullcontext(),
+            "is_conversational": lambda _: False,
+            "warnings": SimpleNamespace(warn=lambda *_, **__: None),
+        }
+        methods = ("_compute_loss", "_collect_reward_workers", "_compute_rewards_for_batch")
+        axolotl.load_names(_ASYNC, [f"AsyncGRPOTrainer.{name}" for name in methods], self._own)
+
+    def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
+        """Rewards, advantages, logged mean and gradient of one of Axolotl's trainers."""
+        if setting == _DEFAULT:
+            return super().run_step(batch, way, "group, dapo")
+        size = len(batch.groups[0])
+        given = [reward for group in batch.groups for reward in group]
+        trainer_name = _AXOLOTL_SETTINGS[setting]
+        trainer = self._stand_in("group, dapo", size, batch.kl)
+        self._complete_stand_in(trainer)
+        self._set_functions(trainer, batch, way)
+        statements = self._trainers[trainer_name]
+        scope: Scope = {
+            **self._own,
+            "self": trainer,
+            "inputs": [{"prompt": "p"}] * len(given),
+            "prompts": ["p"] * len(given),
+            "completions": [""] * len(given),
+            "completion_ids_list": [],
+            "chunk_size": len(given),  # of the streaming trainer: whole groups
+            "rank0_only": False,
+            "num_generations": size,
+            "device": "cpu",
+            "mode": "train",
+        }
+        self._axolotl.run_statements(statements.file, statements.score, scope)
+        self._axolotl.run_statements(statements.file, statements.log, scope)
+        advantages = scope["advantages"]
+        loss = self._scope if trainer_name == "parallel" else self._own
+        gradients = self._gradients(trainer, advantages, batch, loss, setting)
+        return StepResult(
+            advantages=split_groups(advantages.tolist(), size),
+            gradients=split_groups(gradients, size),
+            reward_mean=self._find_logged_mean(trainer),
+        )
+
+    def _complete_stand_in(self, trainer: Any) -> None:
+        """What Axolotl's lines read besides what TRL's do."""
+        trainer.args.context_parallel_size = 1
+        for name in ("_collect_reward_workers", "_compute_rewards_for_batch", "_calculate_rewards"):
+            setattr(trainer, name, types.MethodType(self._own[name], trainer))
+
+    def _find_statements(self, file: str, step: str) -> _ScoreStatements:
+        """The statements of a method around its advantages."""
+        body = self._axolotl.load_statements(file, step, lambda _: True)
+        texts = [ast.unparse(node) for node in body]
+        first = _find(texts, lambda text: text.startswith("rewards_per_func = "))
+        end = first + _find(texts[first:], lambda text: "process_slice = " in text)
+        log = [
+            node
+            for node, text in zip(body[end:], texts[end:], strict=True)
+            if text.startswith("agg_rewards =") or "['reward'].append" in text
+        ]
+        return _ScoreStatements(file, body[first:end], log)

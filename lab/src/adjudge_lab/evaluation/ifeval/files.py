@@ -27,9 +27,9 @@ from adjudge.messages import last_question, parse_conversation
 from adjudge.runs.folder import RunFolder
 from adjudge.text import replace_surrogates
 from adjudge.types import get_path
-from adjudge_lab.evaluation.ifeval.report import IfevalJoinBy
 from adjudge_lab.evaluation.responses import (
     FileProblem,
+    JoinBy,
     JoinKey,
     PromptResponse,
     ReplyKey,
@@ -38,7 +38,7 @@ from adjudge_lab.evaluation.responses import (
 )
 
 
-def read_ifeval_prompts(path: Path, by: IfevalJoinBy) -> list[dict[str, Any]]:
+def read_ifeval_prompts(path: Path, by: JoinBy) -> list[dict[str, Any]]:
     """IFEval's own file: ``key``, ``prompt``, ``instruction_id_list``, ``kwargs`` a row.
 
     Raises :class:`ConfigError` for a row that is broken or has no text as ``prompt``, for two rows
@@ -67,9 +67,7 @@ def read_ifeval_prompts(path: Path, by: IfevalJoinBy) -> list[dict[str, Any]]:
     return rows
 
 
-def read_ifeval_responses(
-    path: Path, by: IfevalJoinBy
-) -> tuple[list[PromptResponse], list[FileProblem]]:
+def read_ifeval_responses(path: Path, by: JoinBy) -> tuple[list[PromptResponse], list[FileProblem]]:
     """Responses of a file and what was wrong with it, as :func:`read_responses` reads them.
 
     A prompt in chat form is its last user message; verl's files have the key in ``extra_info``.

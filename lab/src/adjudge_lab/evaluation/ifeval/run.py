@@ -48,7 +48,6 @@ from adjudge_lab.evaluation.ifeval.generation import (
     generate_responses,
     generation_identity,
 )
-from adjudge_lab.evaluation.ifeval.report import IfevalJoinBy
 from adjudge_lab.evaluation.ifeval.scoring import (
     IFEVAL_READINGS,
     JudgedResponses,
@@ -60,6 +59,7 @@ from adjudge_lab.evaluation.responses import (
     MOST_LINES,
     MOST_NAMED,
     FileProblem,
+    JoinBy,
     PromptResponse,
     ReplyKey,
     count_and_first,
@@ -223,7 +223,7 @@ class IfevalJob:
     data: Path
     folder: Path
     candidates: Sequence[PolicyTarget | Path]
-    by: IfevalJoinBy = "prompt"
+    by: JoinBy = "prompt"
     how: GenerationSettings = field(default_factory=GenerationSettings)
     responses_to: Path | None = None
     resamples: int = DEFAULT_RESAMPLES

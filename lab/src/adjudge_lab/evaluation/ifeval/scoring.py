@@ -18,7 +18,13 @@ from operator import gt, lt, sub
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from adjudge.graders.ifeval import ReadingMode
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.ifeval import (
+    ReadingMode,
+    follows,
+    loose_results,
+    parse_instructions,
+)
 from adjudge.stats import Estimate
 from adjudge.stats.estimates import (
     DEFAULT_RESAMPLES,
@@ -29,10 +35,30 @@ from adjudge.stats.estimates import (
     np,
     percentile_interval,
 )
-from adjudge_lab.evaluation.ifeval.report import IfevalJoinBy, IfevalRow, score_ifeval
-from adjudge_lab.evaluation.responses import JoinKey, PromptResponse
+from adjudge_lab.evaluation.responses import JoinBy, JoinKey, PromptResponse
 
 IFEVAL_READINGS: tuple[ReadingMode, ...] = ("strict", "loose")
+
+
+@dataclass(frozen=True)
+class IfevalRow:
+    """One judged response: for each instruction whether it is followed, in both readings."""
+
+    key: Any
+    prompt: str
+    response: str
+    instruction_id_list: list[str]
+    labels: Mapping[ReadingMode, list[bool]]
+
+    def output(self, reading: ReadingMode) -> dict[str, Any]:
+        """The row as the reference writes it to ``eval_results_strict.jsonl`` (or ``_loose``)."""
+        return {
+            "follow_all_instructions": all(self.labels[reading]),
+            "follow_instruction_list": self.labels[reading],
+            "instruction_id_list": self.instruction_id_list,
+            "prompt": self.prompt,
+            "response": self.response,
+        }
 
 
 @dataclass
@@ -68,12 +94,13 @@ def judge_responses(
     prompts: Sequence[Mapping[str, Any]],
     responses: Sequence[PromptResponse],
     *,
-    by: IfevalJoinBy,
+    by: JoinBy,
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> JudgedResponses:
-    """Judge every sample of every prompt, by :func:`~adjudge_lab.evaluation.ifeval.report`'s rules.
+    """Judge every sample of every prompt.
 
-    ``on_progress(done, total)`` hears of responses.
+    A response that is not text, and instructions that cannot be read, are failures: in no share,
+    never counted as 0. ``on_progress(done, total)`` hears of responses.
     """
     found = JudgedResponses()
     found.instructions = {row[by]: _instruction_types(row) for row in prompts}
@@ -86,9 +113,13 @@ def judge_responses(
         else:
             lots[one.sample].append(one)
     done, total = 0, sum(map(len, lots.values()))
-    for sample in sorted(lots):
-        _judge_sample(found, prompts, lots[sample], sample, by)
-        done += len(lots[sample])
+    for _, lot in sorted(lots.items()):
+        given = {each.place: each for each in lot}
+        found.strays += [odd.line for odd in lot if odd.place not in found.instructions]
+        for prompt in prompts:
+            if (said := given.get(prompt[by])) is not None:
+                _judge_response(found, prompt, said)
+        done += len(lot)
         on_progress(done, total)
     found.strays.sort()
     found.without_response = [row.get("key") for row in prompts if row[by] not in answered]
@@ -101,24 +132,31 @@ def _instruction_types(prompt: Mapping[str, Any]) -> list[str]:
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def _judge_sample(
-    found: JudgedResponses,
-    prompts: Sequence[Mapping[str, Any]],
-    responses: Sequence[PromptResponse],
-    sample: int,
-    by: IfevalJoinBy,
-) -> None:
-    given = [{by: one.place, "response": one.text} for one in responses]
-    report = score_ifeval(prompts, given, by=by)
-    cut = {one.place for one in responses if one.cut}
-    for row in report.rows:
-        place = row.prompt if by == "prompt" else row.key
-        found.rows.setdefault(place, {})[sample] = row
-        found.cut += place in cut
-    found.strays += [responses[number - 1].line for number in report.without_prompt]
-    for failure in report.failures:
+def _judge_response(found: JudgedResponses, prompt: Mapping[str, Any], one: PromptResponse) -> None:
+    try:
+        row = _judge_text(prompt, one.text)
+    except GradingFailure as failure:
         found.failures[failure.kind.value] += 1
-        found.failed.append(f"key {failure.key}: {failure.message}")
+        found.failed.append(f"key {prompt.get('key')}: {failure}")
+    else:
+        found.rows.setdefault(one.place, {})[one.sample] = row
+        found.cut += one.cut
+
+
+def _judge_text(prompt: Mapping[str, Any], text: Any) -> IfevalRow:
+    if not isinstance(text, str):
+        message = f"response must be text, got {type(text).__name__}"
+        raise GradingFailure(ErrorKind.INVALID_INPUT, message)
+    asked = parse_instructions(prompt.get("instruction_id_list"), prompt.get("kwargs"))
+    checks = [check for _, check in asked]
+    strict = follows(text, checks, "strict")
+    return IfevalRow(
+        key=prompt.get("key"),
+        prompt=str(prompt.get("prompt", "")),
+        response=text,
+        instruction_id_list=[name for name, _ in asked],
+        labels={"strict": strict, "loose": loose_results(text, checks, strict)},
+    )
 
 
 Part = tuple[str, str]
@@ -172,7 +210,7 @@ def _followed_by_part(
     """What a prompt's samples followed together, and of how many one sample could."""
     if not names:
         return {}
-    every = [row.followed(reading) for row in samples.values()]
+    every = [row.labels[reading] for row in samples.values()]
     found = {_PROMPT: (sum(map(all, every)), 1)}
     for at, name in enumerate(names):
         hits = sum(labels[at] for labels in every)
@@ -359,7 +397,7 @@ _Labels = Mapping[JoinKey, Mapping[tuple[ReadingMode, str], float]]
 def _labels_by_level(judged: JudgedResponses) -> _Labels:
     return {
         place: {
-            (reading, level): sum(count(row.followed(reading)) for row in samples.values())
+            (reading, level): sum(count(row.labels[reading]) for row in samples.values())
             / len(samples)
             for reading in IFEVAL_READINGS
             for level, count in _LEVELS.items()

@@ -1,7 +1,6 @@
-"""Evaluation in a chain: a trained judge on unseen preferences, a policy's rewards against a gold.
+"""Evaluation in a chain: a trained judge on unseen preferences, and the gold of the built-in task.
 
-The judge is asked through ``adjudge serve``. Whether a reward orders a policy's own answers as a
-gold does is asked early and late in training. :class:`CapitalGold` says what answers about capitals
+The judge is asked through ``adjudge serve``. :class:`CapitalGold` says what answers about capitals
 are really worth, for runs that watch what their judge misses.
 """
 
@@ -42,7 +41,6 @@ from adjudge.judge_evaluation.benchmarks.scoring import (
 )
 from adjudge.judges.models.local import LocalChatModel
 from adjudge.rewards.spec import RewardSpec
-from adjudge.stats.predictions import within_group_concordance
 from adjudge.types import GraderScore
 from adjudge_lab.judge_training.chain.file import EvaluateStage, ResolvedStage
 from adjudge_lab.judge_training.judge_file import JudgeFile, SyntheticTable
@@ -78,58 +76,6 @@ class CapitalGold(RuleGrader):
         return self._score(float(gold_score(country, response)))
 
 
-class GoldAgreement(msgspec.Struct, frozen=True):
-    """``share`` of the ``pairs`` that gold and reward order alike; ``None`` without a pair.
-
-    A pair: two answers to one prompt in one step with unequal golds. Equal rewards are half right.
-    """
-
-    share: float | None
-    pairs: int
-
-
-class _Rollout(msgspec.Struct):
-    step: int
-    group: str
-    reward: float | None = None
-    reward_info: dict[str, float | None] = {}
-
-
-_rollout_decoder = msgspec.json.Decoder(_Rollout)
-
-
-def gold_agreements(
-    path: Path, golds: Sequence[str]
-) -> dict[str, tuple[GoldAgreement, GoldAgreement]]:
-    """By the name of a gold's grader the agreement in the first and in the last tenth of the steps.
-
-    ``path`` is a run's ``rollouts.jsonl``. Rollouts without reward or gold are left out.
-    """
-    rows = list(_read_rollouts(path))
-    steps = sorted({row.step for row in rows})
-    tenth = max(1, len(steps) // 10)
-    ends = (set(steps[:tenth]), set(steps[-tenth:]))
-    first, last = ([row for row in rows if row.step in end] for end in ends)
-    return {gold: (_step_agreement(first, gold), _step_agreement(last, gold)) for gold in golds}
-
-
-def _read_rollouts(path: Path) -> Iterator[_Rollout]:
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for line in file:
-            yield _rollout_decoder.decode(line)
-
-
-def _step_agreement(rows: Sequence[_Rollout], gold: str) -> GoldAgreement:
-    found = within_group_concordance(
-        [row.reward for row in rows],
-        [row.reward_info.get(f"{gold}_score") for row in rows],
-        [(row.step, row.group) for row in rows],
-    )
-    return GoldAgreement(found.value, found.pairs)
-
-
 _MAX_CONCURRENCY = 32
 _TIMEOUT_S = 120.0
 
@@ -159,12 +105,7 @@ def evaluate_trained_judge(
         raise JudgeUnavailable(f"{at}: the judge answered nothing ({kinds})")
     write_judgements(folder / "judgements.jsonl", judgements)
     is_scalar = card.kind == "scalar"
-    report = score_benchmark(
-        benchmark,
-        judgements,
-        scale="logits" if is_scalar else None,
-        seed=check.seed,
-    )
+    report = score_benchmark(benchmark, judgements, scale="logits" if is_scalar else None)
     seconds = {"total": round(time.perf_counter() - started, 1)}
     return {
         "benchmark": benchmark.title or benchmark.kind,
@@ -243,7 +184,7 @@ def _load_benchmark(
     """The items, and what is known about their labels where they are made up."""
     if check.synthetic is None:
         files = [resolve_data_file(name, beside) for name in check.files]
-        return read_benchmark(files, check.benchmark), {}
+        return read_benchmark(files, None), {}
     made = synthetic_preferences(check.synthetic.settings())
     known = set(map(_sorted_texts, _made_training_pairs(card)))
     kept = [place for place, row in enumerate(made.rows) if _sorted_texts(row) not in known]

@@ -19,7 +19,6 @@ from pydantic import Field, PrivateAttr, field_validator
 from adjudge.config import suggest_name
 from adjudge.config_tables import ConfigFile, ConfigTable, validate_model
 from adjudge.errors import ConfigError
-from adjudge.judge_evaluation.benchmarks.items import BenchmarkKind as Benchmarks
 from adjudge_lab.judge_training.judge_file import JudgeFile, SyntheticTable
 from adjudge_lab.rl.backend_checks import check_backend_support, check_trains_here
 from adjudge_lab.rl.runfile import RunFile
@@ -129,14 +128,12 @@ class EvaluateStage(ConfigTable):
     """``[stages.evaluate]``: a trained ``judge`` on preferences that it has not seen.
 
     ``judge``: ``@STAGE``, or a trained judge's folder. ``synthetic``: made by these dials; or
-    ``files`` of a ``benchmark`` (by default recognised by the columns). ``seed``: of the intervals.
+    ``files``, whose benchmark is recognised by the columns.
     """
 
     judge: str
     synthetic: SyntheticTable | None = None
     files: list[str] = Field(default=[])
-    benchmark: Benchmarks | None = None
-    seed: int = Field(default=0, ge=0, lt=2**32)
 
 
 class _StageTable(ConfigTable):
@@ -279,11 +276,6 @@ class ChainFile(ConfigFile):
         check = validate_model(EvaluateStage, data, where)
         if (check.synthetic is None) == (not check.files):
             raise ConfigError(f"{where}: needs either files or a table [stages.evaluate.synthetic]")
-        if check.benchmark is not None and not check.files:
-            raise ConfigError(
-                f"{where}: benchmark: says what the files are, but there are no files. Leave it "
-                "out."
-            )
         if check.synthetic is not None:
             _check_dials(check.synthetic, where)
         return check

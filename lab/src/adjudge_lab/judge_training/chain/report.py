@@ -5,11 +5,9 @@ One file: stages, judges, how they did unseen, what a policy made of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from adjudge.files import iter_rows
 from adjudge.report.elements import (
@@ -21,15 +19,7 @@ from adjudge.report.elements import (
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Table, numeric
 from adjudge.stats import mean
-from adjudge_lab.judge_training.chain.evaluation import gold_agreements
 from adjudge_lab.judge_training.chain.file import ResolvedStage
-from adjudge_lab.rl.report import (
-    CurveChart,
-    alarm_list,
-    draw_curves,
-    judge_and_gold_chart,
-    score_chart,
-)
 
 _JUDGE_KEYS = ("method", "label", "base", "steps", "best_step", "first", "validation", "not_done")
 _RUN_KEYS = (
@@ -43,8 +33,7 @@ def stage_summary(stage: ResolvedStage, summary: Mapping[str, Any]) -> dict[str,
 
     ``report`` is where its page is, relative to the chain's folder; ``None`` without one. A run has
     ``held_out``: the mean of each of its graders, and the reward, over held-out episodes with a
-    reward, ``before`` and ``after``; and ``agreement``: by gold how far the reward orders the
-    policy's own answers alike, in the first and the last tenth of the steps.
+    reward, ``before`` and ``after``.
     """
     same: dict[str, Any] = {
         "name": stage.name,
@@ -64,13 +53,11 @@ def stage_summary(stage: ResolvedStage, summary: Mapping[str, Any]) -> dict[str,
             "rows": rows,
             "synthetic": synthetic,
         }
-    golds = [one["name"] for one in summary["graders"] if not one["weight"]]
     return {
         **same,
         **_select_keys(summary, _RUN_KEYS),
         "alarms": summary["sentinel"]["alarms"],
         "held_out": _held_out_means(stage),
-        "agreement": msgspec.to_builtins(gold_agreements(stage.folder / "rollouts.jsonl", golds)),
     }
 
 
@@ -148,52 +135,27 @@ def _number(value: float | None) -> str:
 StageSummary = Mapping[str, Any]
 
 
-def write_chain_report(
-    path: Path, summary: StageSummary, curves: Mapping[str, Sequence[Mapping[str, float]]]
-) -> None:
-    """Write ``report.html`` of a chain to ``path``, UTF-8.
+def write_chain_report(path: Path, summary: StageSummary) -> None:
+    """Write ``report.html`` of a chain to ``path``, UTF-8; ``summary`` is its ``summary.json``.
 
-    ``summary`` is the chain's ``summary.json``, ``curves`` the rows of ``metrics.jsonl`` of each
-    stage that trained a policy.
+    A policy's curves and alarms are on the page of its own stage.
     """
     stages = summary["stages"]
-    of = {
-        kind: [one for one in stages if one["kind"] == kind]
-        for kind in ("judge", "evaluate", "run")
-    }
-    judges = [block for one in of["judge"] for block in _judge_blocks(one)]
-    unseen = [block for one in of["evaluate"] for block in _evaluation_blocks(one)]
-    policies = [
-        block for one in of["run"] for block in _policy_blocks(one, curves.get(one["name"], []))
+
+    def blocks(kind: str, of_stage: Callable[[StageSummary], list[object]]) -> list[object]:
+        return [block for one in stages if one["kind"] == kind for block in of_stage(one)]
+
+    columns = ["Stage", "What", "Builds on", *numeric("Seconds"), "Its own page"]
+    parts: list[tuple[str, str, object]] = [
+        ("stages", "Stages", Table(columns, map(_stage_row, stages))),
+        ("judges", "Judges", blocks("judge", _judge_blocks) or "The chain trained no judge."),
+        ("unseen", "On unseen pairs", blocks("evaluate", _evaluation_blocks) or _NO_EVALUATION),
+        ("policy", "What a policy did with it", blocks("run", _policy_blocks) or _NO_POLICY),
     ]
     html = render_page(
         summary["label"],
         _facts(summary),
-        [
-            Section(
-                "stages",
-                "Stages",
-                Table(
-                    ["Stage", "What", "Builds on", *numeric("Seconds"), "Its own page"],
-                    map(_stage_row, stages),
-                ),
-                "Stages",
-            ),
-            Section("judges", "Judges", judges or "The chain trained no judge.", "Judges"),
-            Section(
-                "unseen",
-                "On unseen pairs",
-                unseen or "The chain has no such stage.",
-                "On unseen pairs",
-            ),
-            Section(
-                "policy",
-                "What a policy did with it",
-                policies or "The chain trained no policy.",
-                "The policy",
-            ),
-            notes_section(__package__ or ""),
-        ],
+        [*(Section(*one, one[1]) for one in parts), notes_section(__package__ or "")],
         tiles=_tiles(stages),
     )
     path.write_text(html, encoding="utf-8", newline="\n")
@@ -208,39 +170,40 @@ def _facts(summary: StageSummary) -> list[tuple[str, str]]:
 
 
 def _tiles(stages: Sequence[StageSummary]) -> list[Tile]:
-    tiles = []
-    for one in stages:
-        name = one["name"]
-        if one["kind"] == "judge" and "accuracy" in one["validation"]:
-            start = format_number(one["first"].get("accuracy"))
-            tiles.append(
-                Tile(
-                    f"Accuracy, {name}",
-                    format_number(one["validation"]["accuracy"]),
-                    f"from {start}",
-                )
-            )
-        elif one["kind"] == "evaluate":
-            overall = one["overall"]
-            tiles.append(
-                Tile(
-                    f"Unseen, {name}",
-                    format_number(overall["accuracy_of_answered"]),
-                    _interval_text(overall),
-                )
-            )
-        elif one["kind"] == "run":
-            before, after = _first_and_last(one)
-            tiles += [
-                Tile(
-                    key.capitalize(),
-                    format_number(after[key]),
-                    f"from {format_number(before.get(key))}",
-                )
-                for key in after
-                if key != "reward"
-            ]
-    return tiles
+    return [
+        Tile(name, format_number(value), note)
+        for one in stages
+        for name, value, note in _TILES[one["kind"]](one)
+    ]
+
+
+_StageTiles = list[tuple[str, float | None, str]]
+
+
+def _judge_tiles(one: StageSummary) -> _StageTiles:
+    if "accuracy" not in one["validation"]:
+        return []
+    start = format_number(one["first"].get("accuracy"))
+    return [(f"Accuracy, {one['name']}", one["validation"]["accuracy"], f"from {start}")]
+
+
+def _evaluation_tiles(one: StageSummary) -> _StageTiles:
+    overall = one["overall"]
+    return [(f"Unseen, {one['name']}", overall["accuracy_of_answered"], _interval_text(overall))]
+
+
+def _policy_tiles(one: StageSummary) -> _StageTiles:
+    before, after = _first_and_last(one)
+    return [
+        (key.capitalize(), value, f"from {format_number(before.get(key))}")
+        for key, value in after.items()
+        if key != "reward"
+    ]
+
+
+_TILES = {"judge": _judge_tiles, "evaluate": _evaluation_tiles, "run": _policy_tiles}
+_NO_EVALUATION = "The chain has no such stage."
+_NO_POLICY = "The chain trained no policy."
 
 
 def _interval_text(overall: StageSummary) -> str:
@@ -357,7 +320,7 @@ def _first_and_last(one: StageSummary) -> tuple[dict[str, float | None], dict[st
     return held.get("before", {}), held.get("after", {})
 
 
-def _policy_blocks(one: StageSummary, rows: Sequence[Mapping[str, float]]) -> list[object]:
+def _policy_blocks(one: StageSummary) -> list[object]:
     before, after = _first_and_last(one)
     means = [
         [name, format_number(before.get(name)), format_number(after[name])]
@@ -365,10 +328,6 @@ def _policy_blocks(one: StageSummary, rows: Sequence[Mapping[str, float]]) -> li
         if name != "reward"
     ]
     lengths = " to ".join(format_number(one[when]["length"], 1) for when in ("first", "last"))
-    orders = [
-        [gold, *(f"{format_number(x['share'])} of {format_integer(x['pairs'])}" for x in ends)]
-        for gold, ends in one["agreement"].items()
-    ]
     return [
         Element("h3", one["name"]),
         (
@@ -377,24 +336,5 @@ def _policy_blocks(one: StageSummary, rows: Sequence[Mapping[str, float]]) -> li
             "tokens."
         ),
         Table(["Held-out answers, mean", *numeric("Before", "After")], means),
-        Table(
-            ["Its own answers ordered as by", *numeric("First tenth of the steps", "Last tenth")],
-            orders,
-        ),
-        alarm_list(one["alarms"], advice=False) if one["alarms"] else "The sentinel saw nothing.",
-        _curves(one, rows),
+        f"Alarms of the sentinel: {len(one['alarms'])}.",
     ]
-
-
-def _curves(one: StageSummary, rows: Sequence[Mapping[str, float]]) -> Element | None:
-    if not rows:
-        return None
-    gold = one["gold"]
-    others = [g["name"] for g in one["graders"] if not g["weight"] and g["name"] != gold]
-    charts = [
-        judge_and_gold_chart(gold, name=gold or "", alarms=False),
-        *map(score_chart, others),
-        CurveChart("Length, tokens", [("length", "length")], 0.0),
-        CurveChart("Judge's spread", [("spread", "judge/score_std")], 0.0),
-    ]
-    return draw_curves(charts, rows)

@@ -18,7 +18,6 @@ from typing import Any
 import adjudge
 from adjudge.checks.steps import StepAlarm
 from adjudge.errors import AdjudgeError, ConfigError, RunFolderError
-from adjudge.files import iter_rows
 from adjudge.runs.folder import RunFolder, read_json_object
 from adjudge_lab.judge_training.chain.evaluation import (
     check_serving_libraries,
@@ -196,12 +195,7 @@ def run_chain(job: ChainJob) -> dict[str, Any]:
             "stages": found,
             "seconds": {"total": round(sum(one["seconds"] or 0.0 for one in found), 1)},
         }
-        curves = {
-            stage.name: list(iter_rows(stage.folder / "metrics.jsonl", dict[str, Any]))
-            for stage in stages
-            if stage.kind == "run"
-        }
-        write_chain_report(folder.path / "report.html", job.summary, curves)
+        write_chain_report(folder.path / "report.html", job.summary)
         folder.write_json(_SUMMARY, job.summary)
     return job.summary
 

@@ -77,25 +77,6 @@ class JudgeFiles:
     bayes_accuracy: float | None = None
 
 
-def load_tokenizer(judge: JudgeFile) -> Any:
-    """The base model's tokenizer; raises :class:`~adjudge.errors.ConfigError` without one."""
-    try:
-        from transformers import AutoTokenizer  # noqa: PLC0415  (heavy)
-    except ImportError:
-        raise ConfigError(
-            "backend = 'verl' needs transformers, which comes with verl. Run: pip install "
-            "verl==0.6.1"
-        ) from None
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(judge.base)
-    except (OSError, ValueError, KeyError) as error:
-        first = (str(error).strip().splitlines() or [""])[0][:300]
-        judge.refuse("model.path", f"{judge.base} has no tokenizer: {first}")
-    if not tokenizer.chat_template:
-        judge.refuse("model.path", f"{judge.base} has no chat template")
-    return tokenizer
-
-
 def write_judge_files(judge: JudgeFile, folder: Path, tokenizer: Any | None) -> JudgeFiles:
     """Write ``train.parquet`` and ``validation.parquet`` into ``folder``.
 

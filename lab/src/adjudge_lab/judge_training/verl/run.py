@@ -37,7 +37,6 @@ from adjudge_lab.judge_training.verl.inputs import (
     JUDGE_DATA_SOURCE,
     JudgeFiles,
     check_verl,
-    load_tokenizer,
     verl_judge_command,
     verl_steps,
     write_judge_files,
@@ -359,3 +358,22 @@ def _verl_environment(folder: Path) -> dict[str, str]:
         "VERL_FILE_LOGGER_PATH": str(log),
         "WANDB_MODE": os.environ.get("WANDB_MODE", "offline"),
     }
+
+
+def load_tokenizer(judge: JudgeFile) -> Any:
+    """The base model's tokenizer; raises :class:`~adjudge.errors.ConfigError` without one."""
+    try:
+        from transformers import AutoTokenizer  # noqa: PLC0415  (heavy)
+    except ImportError:
+        raise ConfigError(
+            "backend = 'verl' needs transformers, which comes with verl. Run: pip install "
+            "verl==0.6.1"
+        ) from None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(judge.base)
+    except (OSError, ValueError, KeyError) as error:
+        first = (str(error).strip().splitlines() or [""])[0][:300]
+        judge.refuse("model.path", f"{judge.base} has no tokenizer: {first}")
+    if not tokenizer.chat_template:
+        judge.refuse("model.path", f"{judge.base} has no chat template")
+    return tokenizer
