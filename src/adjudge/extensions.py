@@ -142,7 +142,7 @@ def describe_package(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}"
 
 
-def import_named(target: str, folder: Path | None = None, *, where: str) -> object:
+def import_named(target: str, folder: Path | None = None, *, where: str) -> Any:
     """What ``module:name`` means, also beside a file in ``folder``, or in the working directory.
 
     Raises :class:`ConfigError` that begins with ``where`` and names what could not be imported.

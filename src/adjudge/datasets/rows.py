@@ -28,7 +28,8 @@ import msgspec
 
 from adjudge.datasets.files import RawColumns
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.intake.conversation import Message, list_messages, looks_like_messages, read_messages
+from adjudge.intake.conversation import list_messages, looks_like_messages, read_messages
+from adjudge.intake.parts import Message
 from adjudge.messages import content_text, prompt_messages
 from adjudge.types import get_path
 
