@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.code.execution import CaseOutcome
+from adjudge.graders.code.grader import CaseOutcome
 from adjudge.graders.llm.judge_grader import JudgeOutcome
 from adjudge.graders.verif import (
     Constraints,

@@ -10,7 +10,7 @@ from tests.unit.helpers.code_grading import block, execute
 
 from adjudge.errors import Cause, ErrorKind, GradingFailure
 from adjudge.graders.code.blocks import SyntaxCheckGrader, split_fenced_blocks
-from adjudge.graders.code.execution import same_output
+from adjudge.graders.code.grader import same_output
 from adjudge.types import GraderScore
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from adjudge.graders.answers.grader import AnswerGrader
     from adjudge.graders.base import BaseGrader, FunctionGrader, RecordedGrader, RuleGrader
     from adjudge.graders.code.blocks import SyntaxCheckGrader
-    from adjudge.graders.code.execution import CodeExecutionGrader
+    from adjudge.graders.code.grader import CodeExecutionGrader
     from adjudge.graders.ifeval import IFEvalGrader, RepairedIFEvalGrader
     from adjudge.graders.llm.comparison import PairwiseGrader
     from adjudge.graders.llm.judge_grader import JudgeGrader, LLMGrader, ask_judge
