@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from contextlib import suppress
 from typing import Any
 
@@ -44,7 +43,6 @@ anything = st.characters(exclude_categories=())  # surrogates too
 texts = st.lists(
     st.one_of(st.sampled_from(FRAGMENTS), st.text(anything, max_size=6)), max_size=12
 ).map("".join)
-said = texts.map(lambda text: re.sub("</?think>", "", text)).filter(str.strip)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner),
