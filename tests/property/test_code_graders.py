@@ -15,7 +15,7 @@ from adjudge.graders.code.blocks import (
     split_fenced_blocks,
 )
 from adjudge.graders.code.cases import parse_cases
-from adjudge.graders.code.execution import same_value
+from adjudge.graders.code.grader import same_value
 from adjudge.graders.code.tester import Handle, Session
 from adjudge.graders.code.values import PLAIN_TYPES, decode_tree, dumps, encode_tree, loads
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from contextlib import suppress
 from typing import Any
 
@@ -43,7 +42,6 @@ anything = st.characters(exclude_categories=())  # surrogates too
 texts = st.lists(
     st.one_of(st.sampled_from(FRAGMENTS), st.text(anything, max_size=6)), max_size=12
 ).map("".join)
-said = texts.map(lambda text: re.sub("</?think>", "", text)).filter(str.strip)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner),
@@ -102,27 +100,6 @@ def test_ranges_hold_for_any_pair(grader: RuleGrader, response: str, reference: 
     except GradingFailure:
         assume(False)
     check(grader, result)
-
-
-@pytest.mark.parametrize("metric", METRICS)
-@given(text=said)
-@settings(max_examples=40)
-def test_identical_texts_are_fully_similar(metric: Any, text: str) -> None:
-    assert SimilarityGrader(metric).evaluate(text, text).score == 1.0
-    assert StringMatchGrader().evaluate(text, text).score == 1.0
-
-
-@given(value=json_values, data=st.data())
-def test_json_equals_itself_in_any_spelling(value: Any, data: st.DataObject) -> None:
-    spelled = json.dumps(
-        value,
-        ensure_ascii=data.draw(st.booleans()),
-        indent=data.draw(st.none() | st.just(2)),
-        sort_keys=data.draw(st.booleans()),
-    )
-    assume("Infinity" not in spelled)
-    reference = json.dumps(value) if isinstance(value, str | None) else value
-    assert JsonMatchGrader().evaluate(spelled, reference).score == 1.0
 
 
 def same(one: Any, other: Any) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings, strategies as st
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.code.execution import CaseOutcome
+from adjudge.graders.code.grader import CaseOutcome
 from adjudge.graders.llm.judge_grader import JudgeOutcome
 from adjudge.graders.verif import (
     Constraints,

@@ -15,7 +15,7 @@ from adjudge import RewardSpec, SpecRewardFunction
 from adjudge.errors import Cause, ErrorKind, GradingFailure
 from adjudge.graders.answers.grader import AnswerGrader, AnswerType
 from adjudge.graders.code.blocks import SyntaxCheckGrader
-from adjudge.graders.code.execution import CodeExecutionGrader
+from adjudge.graders.code.grader import CodeExecutionGrader
 from adjudge.graders.ifeval import IFEvalGrader
 from adjudge.graders.rules.json_graders import (
     JsonMatchGrader,

@@ -7,7 +7,7 @@ from tests.refusals import fails
 from tests.unit.helpers.code_grading import execute, needs_sandbox, outcomes
 
 from adjudge.errors import ErrorKind
-from adjudge.graders.code.execution import CodeExecutionGrader
+from adjudge.graders.code.grader import CodeExecutionGrader
 
 pytestmark = needs_sandbox
 

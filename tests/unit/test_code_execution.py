@@ -10,7 +10,7 @@ from tests.refusals import fails
 from tests.unit.helpers.code_grading import block, execute, needs_sandbox, outcomes
 
 from adjudge.errors import Cause, ErrorKind
-from adjudge.graders.code.execution import CodeExecutionGrader
+from adjudge.graders.code.grader import CodeExecutionGrader
 
 # Honest code
 

@@ -200,11 +200,6 @@ def test_the_dialect_is_honoured() -> None:
         JsonSchemaGrader({"items": [{"type": "string"}]})
 
 
-def test_a_number_beyond_arithmetic_is_a_judgement() -> None:
-    grader = JsonSchemaGrader({"multipleOf": 0.5})
-    assert ask(grader, "1e999").reason == "a number beyond the range of a double"
-
-
 @pytest.mark.parametrize(
     ("divisor", "instance", "fits"),
     [
@@ -215,6 +210,7 @@ def test_a_number_beyond_arithmetic_is_a_judgement() -> None:
         (1e-7, "0.0000003", True),
         (3, "9007199254740993", True),
         (2, "9007199254740993", False),
+        (0.5, "1e999", False),
     ],
 )
 def test_multiples_of_decimals(divisor: float, instance: str, fits: bool) -> None:

@@ -86,7 +86,7 @@ class WorkerProcess:
         self._owner = os.getpid()
         self.functions: set[str] = set()  # that it has imported
         self._buffer = bytearray()
-        self._broken = False
+        self._broken = self.killed = False
         self._phase: WorkerPhase | None = None  # of no input: it loads a function
         self.calls = 0
         self._socket, theirs = socket.socketpair()
@@ -249,6 +249,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the process and close our end; :meth:`reap` collects it. Safe to repeat."""
+        self.killed = True
         self.stop()
         self._socket.close()
 
@@ -313,7 +314,6 @@ class WorkerPool:
         self._slots = asyncio.Semaphore(size or min(4, usable_cpus()))
         self._idle: list[WorkerProcess] = []
         self._children: set[WorkerProcess] = set()
-        self._dying: list[WorkerProcess] = []
         self._closed = False
         self._finalizer = weakref.finalize(self, _kill_processes, self._children)
 
@@ -387,15 +387,12 @@ class WorkerPool:
 
     def _discard(self, child: WorkerProcess) -> None:
         child.kill()
-        self._dying.append(child)
         self._reap()
 
     def _reap(self) -> None:
         """Collect what has ended; the rest waits for the next call, or for the end of the pool."""
-        if self._dying:
-            gone = [child for child in self._dying if child.reap()]
-            self._children.difference_update(gone)
-            self._dying = [child for child in self._dying if child not in gone]
+        gone = [child for child in self._children if child.killed and child.reap()]
+        self._children.difference_update(gone)
 
 
 def _kill_processes(children: set[WorkerProcess]) -> None:

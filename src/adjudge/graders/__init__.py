@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         RuleGrader as RuleGrader,
     )
     from adjudge.graders.code.blocks import SyntaxCheckGrader as SyntaxCheckGrader
-    from adjudge.graders.code.execution import CodeExecutionGrader as CodeExecutionGrader
+    from adjudge.graders.code.grader import CodeExecutionGrader as CodeExecutionGrader
     from adjudge.graders.ifeval import (
         IFEvalGrader as IFEvalGrader,
         RepairedIFEvalGrader as RepairedIFEvalGrader,

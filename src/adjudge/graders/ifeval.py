@@ -140,8 +140,7 @@ def _sections(response: str, section_spliter: str, num_sections: int) -> bool:
 
 
 def _postscript(response: str, postscript_marker: str) -> bool:
-    known = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
-    mark = known.get(postscript_marker, re.escape(postscript_marker))
+    mark = checks.POSTSCRIPTS.get(postscript_marker, re.escape(postscript_marker))
     return bool(re.search(rf"^[^\w\n]*{mark}[\W_]*\w", response, re.MULTILINE | re.IGNORECASE))
 
 

@@ -273,10 +273,7 @@ _DASH_BULLET = re.compile(r"^[^\S\n]*-.*", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\[[^\]\n]*(\]?)")
 _HIGHLIGHT = re.compile(r"\*[^\n*]*\*")
 _DOUBLE_HIGHLIGHT = re.compile(r"\*\*[^\n*]*\*\*")
-_POSTSCRIPTS = {
-    "P.P.S": re.compile(r"p\.\s?p\.\s?s"),
-    "P.S.": re.compile(r"p\.\s?s\."),
-}
+POSTSCRIPTS = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
 
 
 def number_paragraphs(response: str, num_paragraphs: int) -> bool:
@@ -350,9 +347,8 @@ def _has_title(line: str) -> bool:
 
 def postscript(response: str, postscript_marker: str) -> bool:
     """The response has the marker of a postscript, in any case."""
-    lowered = response.lower()
-    pattern = _POSTSCRIPTS.get(postscript_marker)
-    return bool(pattern.search(lowered)) if pattern else postscript_marker.lower() in lowered
+    mark = POSTSCRIPTS.get(postscript_marker, re.escape(postscript_marker.lower()))
+    return bool(re.search(mark, response.lower()))
 
 
 def constrained_response(response: str) -> bool:

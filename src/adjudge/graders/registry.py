@@ -48,7 +48,7 @@ SHIPPED: Mapping[str, str] = {
     "string_match": f"{_RULES}.similarity:StringMatchGrader",
     "language": f"{_RULES}.response_form:LanguageGrader",
     "code_syntax": "adjudge.graders.code.blocks:SyntaxCheckGrader",
-    "code_execution": "adjudge.graders.code.execution:CodeExecutionGrader",
+    "code_execution": "adjudge.graders.code.grader:CodeExecutionGrader",
     "ifeval": "adjudge.graders.ifeval:IFEvalGrader",
     "ifeval_repaired": "adjudge.graders.ifeval:RepairedIFEvalGrader",
     "verif": "adjudge.graders.verif:VerIFGrader",

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 from adjudge.errors import ErrorKind, GradingFailure, Metadata
 from adjudge.graders.base import View, final_response
 from adjudge.graders.code.cases import Case
-from adjudge.graders.code.execution import CaseOutcome, run_cases
+from adjudge.graders.code.grader import CaseOutcome, run_cases
 from adjudge.graders.code.sandbox import check_sandbox
 from adjudge.graders.code.values import encode_tree
 from adjudge.graders.llm.candidate_view import (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.graders.code.execution import CodeExecutionGrader
+from adjudge.graders.code.grader import CodeExecutionGrader
 from adjudge.types import GraderScore
 
 needs_sandbox = pytest.mark.usefixtures("sandboxed")
