@@ -95,6 +95,14 @@ class Case:
         command = ["regrade", str(run or self.run), "--spec", str(spec), "-q", *words]
         return CliRunner().invoke(command_line({}), command, env={"COLUMNS": "250"})
 
+    def offline(self, spec: Path, out: Path, run: Path | None = None) -> Result:
+        """The rewards of ``spec`` from the record alone, in the folder ``out``."""
+        asked = self.calls
+        done = self.regrade(spec, "-o", str(out), "--offline", run=run)
+        assert done.exit_code == 0, done.output
+        assert self.calls == asked
+        return done
+
 
 @pytest.fixture
 def case(tmp_path: Path) -> Case:
@@ -108,10 +116,7 @@ def rewards(folder: Path) -> list[float | None]:
 def test_the_same_spec_gives_the_same_rewards_and_asks_nobody(case: Case, tmp_path: Path) -> None:
     before = case.record()
     assert None in before
-    asked = case.calls
-    done = case.regrade(case.spec, "-o", str(tmp_path / "again"), "--offline")
-    assert done.exit_code == 0, done.output
-    assert case.calls == asked
+    done = case.offline(case.spec, tmp_path / "again")
     assert rewards(tmp_path / "again") == before
     assert "No difference: A and B give" in done.stdout
     assert "from the record: quality, brief, named" in done.stderr
@@ -125,8 +130,7 @@ def test_groups_that_were_not_drawn_keep_the_environments_reward(
     before = case.record(env_reward=1.0)
     kept = [place // 4 for place, reward in enumerate(before) if reward == 1.0]
     assert 0 < len({group for group in kept if kept.count(group) == 4}) < 6
-    done = case.regrade(case.spec, "-o", str(tmp_path / "again"), "--offline")
-    assert done.exit_code == 0, done.output
+    case.offline(case.spec, tmp_path / "again")
     assert rewards(tmp_path / "again") == before
 
 
@@ -147,10 +151,7 @@ def test_another_reduction_is_what_the_trainer_would_have_got(
     """Against the same rollouts scored under the other spec from the start, exactly."""
     case.record()
     other = case.write("other", SPEC.replace(*change))
-    asked = case.calls
-    done = case.regrade(other, "-o", str(tmp_path / "out"), "--offline")
-    assert done.exit_code == 0, done.output
-    assert case.calls == asked
+    case.offline(other, tmp_path / "out")
     fresh = Case.__new__(Case)
     fresh.folder, fresh.run, fresh.spec = case.folder, tmp_path / "fresh", other
     assert rewards(tmp_path / "out") == fresh.record()
@@ -185,13 +186,10 @@ def test_a_graded_run_is_regraded_too(case: Case, tmp_path: Path) -> None:
     command = ["grade", str(case.run), "--spec", str(case.spec), "-o", str(graded), "-q"]
     CliRunner().invoke(command_line({}), command)
     assert rewards(graded) == before
-    asked = case.calls
     other = case.write("other", SPEC.replace("weight = 0.5", "weight = 2.0"))
-    done = case.regrade(other, "-o", str(tmp_path / "one"), "--offline", run=graded)
-    assert done.exit_code == 0, done.output
-    case.regrade(other, "-o", str(tmp_path / "two"), "--offline")
+    case.offline(other, tmp_path / "one", graded)
+    case.offline(other, tmp_path / "two")
     assert rewards(tmp_path / "one") == rewards(tmp_path / "two") != before
-    assert case.calls == asked
 
 
 def test_a_run_that_does_not_say_its_settings_is_asked_anew(case: Case) -> None:

@@ -67,6 +67,7 @@ async def post(
     session: aiohttp.ClientSession, server: ViewServer, body: bytes | None = None, **headers: Any
 ) -> tuple[int, Any]:
     data = body_of(verdict="right") if body is None else body
+    data = data.replace(b'"generation": 2', b'"generation": %d' % server.reading.generation)
     sent = headers_of(server, **headers)
     async with session.post("/api/labels", data=data, headers=sent) as answer:
         text = await answer.text()
@@ -81,9 +82,9 @@ async def get(session: aiohttp.ClientSession, path: str) -> Any:
 
 def test_a_label_is_written_with_what_the_run_says_of_its_sample(folder: Path) -> None:
     async def use(session: aiohttp.ClientSession, server: ViewServer) -> None:
-        generation = server.reading.generation
+        labels = f"/api/labels?row=1&generation={server.reading.generation}"
         sent = body_of(
-            generation=generation, grader="quality", score=0.5, note="=1+1", blind=True,
+            grader="quality", score=0.5, note="=1+1", blind=True,
             queue="random",
         )  # fmt: skip
         status, found = await post(session, server, sent)
@@ -93,19 +94,19 @@ def test_a_label_is_written_with_what_the_run_says_of_its_sample(folder: Path) -
                 "note": "=1+1", "judge_score": 1.0, "blind": True, "queue": "random",
                 "author": "ada"}.items() <= label.items()  # fmt: skip
         assert "step" not in label
-        facts = await get(session, f"/api/labels?row=1&generation={generation}")
+        facts = await get(session, labels)
         assert facts["labels"] == [label]
         assert facts["scales"][1] == {"grader": "quality", "low": 0.0, "high": 1.0,
                                       "levels": [0.0, 1.0]}  # fmt: skip
-        others = await get(session, f"/api/labels?row=1&generation={generation}&author=bo")
+        others = await get(session, f"{labels}&author=bo")
         assert others["labels"] == []
-        over = body_of(generation=generation, over=0)
+        over = body_of(over=0)
         status, found = await post(session, server, over)
         assert (found["label"]["preferred_over"], found["label"]["over_index"]) == ("key0", 0)
-        back = body_of(generation=generation, withdrawn=label["id"])
+        back = body_of(withdrawn=label["id"])
         assert (await post(session, server, back))[0] == 200
         assert (await post(session, server, back))[0] == 404
-        facts = await get(session, f"/api/labels?row=1&generation={generation}")
+        facts = await get(session, labels)
         assert [one["preferred_over"] for one in facts["labels"]] == ["key0"]
 
     served(folder, use)
@@ -118,7 +119,7 @@ def test_a_score_off_the_stated_scale_is_refused(folder: Path, score: Any) -> No
     (folder / "run.json").write_text(json.dumps({"spec_hash": "x", "graders": graders}))
 
     async def use(session: aiohttp.ClientSession, server: ViewServer) -> None:
-        sent = body_of(generation=server.reading.generation, grader="quality", score=score)
+        sent = body_of(grader="quality", score=score)
         assert (await post(session, server, sent))[0] == 400
 
     served(folder, use)
@@ -129,7 +130,7 @@ def test_a_label_that_cannot_be_written_says_why(folder: Path) -> None:
     (folder / "labels.jsonl").symlink_to(folder / "elsewhere")
 
     async def use(session: aiohttp.ClientSession, server: ViewServer) -> None:
-        sent = body_of(generation=server.reading.generation, score=0.5)
+        sent = body_of(score=0.5)
         status, said = await post(session, server, sent)
         assert status == 500
         assert "labels.jsonl: cannot be used" in str(said)
@@ -195,11 +196,7 @@ def test_what_is_no_label_is_not_written(
     folder: Path, body: bytes, status: int, words: str
 ) -> None:
     async def use(session: aiohttp.ClientSession, server: ViewServer) -> None:
-        found = await post(
-            session,
-            server,
-            body.replace(b'"generation": 2', b'"generation": %d' % server.reading.generation),
-        )
+        found = await post(session, server, body)
         assert found[0] == status, found
         assert words in found[1]
 
@@ -221,7 +218,7 @@ def test_two_servers_of_one_folder_see_each_others_labels(folder: Path) -> None:
         second = ViewServer(ViewSettings(folder, author="bo"))
         async with second, aiohttp.ClientSession(second.url) as other:
             await get(other, "/api/overview")
-            body = body_of(generation=server.reading.generation, verdict="wrong")
+            body = body_of(verdict="wrong")
             for row in (0, 1, 2):
                 sent = body.replace(b'"row": 1', b'"row": %d' % row)
                 assert (await post(session, server, sent))[0] == 200
@@ -240,7 +237,7 @@ def test_the_queue_leaves_out_what_the_author_has_labelled(folder: Path) -> None
         assert queue["of"] == len(queue["entries"]) == queue["left"] <= 30
         first = queue["entries"][0]
         body = body_of(
-            generation=server.reading.generation, verdict="right", row=first["row"],
+            verdict="right", row=first["row"],
             queue=first["queue"],
         )  # fmt: skip
         assert (await post(session, server, body))[0] == 200

@@ -272,6 +272,14 @@ def test_curves_follow_a_bounded_number_of_metrics() -> None:
     assert len(curves.keys) <= MAX_CURVES
 
 
+def test_equal_curves_of_returns_and_rewards_are_shown_once(tmp_path: Path) -> None:
+    rows = [{"step": n, "mean_return": n / 9, "reward": n / 9, "reward_std": 0.1} for n in (1, 2)]
+    append(tmp_path / "metrics.jsonl", lines(*rows))
+    [chart] = build_overview(whole(RunReader(tmp_path)))["curves"]["charts"]
+    assert (chart["title"], len(chart["values"])) == ("Return", 2)
+    assert "mean = reward" in json.dumps(chart["figure"])
+
+
 # --- numbers --------------------------------------------------------------------------------------
 
 

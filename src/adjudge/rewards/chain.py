@@ -78,7 +78,7 @@ class ResultWriter:
     """Writes what samples have beside their rewards: parts, details, what each event adds."""
 
     def __init__(self, spec: RewardSpec) -> None:
-        self._spec, self._counting = spec, spec.counting
+        self.spec, self._counting = spec, spec.counting
         self._parts = [
             name
             for name, scope in _PARTS.items()
@@ -86,22 +86,22 @@ class ResultWriter:
         ]
 
     @property
-    def keys(self) -> list[str]:
+    def info_keys(self) -> list[str]:
         """The keys of every result's ``reward_info``."""
-        scores = [f"{entry.name}_score" for entry in self._spec.graders]
+        scores = [f"{entry.name}_score" for entry in self.spec.graders]
         return [*scores, *self._parts, "env_reward"]
 
     def list_parts(self, chain: RewardChain) -> dict[str, float | None]:
         """``reward_info``: the same keys for every sample of the spec, always."""
         one = chain.sample
-        info = {f"{entry.name}_score": _find_score(one, entry) for entry in self._spec.graders}
+        info = {f"{entry.name}_score": _find_score(one, entry) for entry in self.spec.graders}
         for name in self._parts:
             part: RewardPart = getattr(chain, name)
             info[name] = part if isinstance(part, float) else None
         info["env_reward"] = one.env_reward
         return info
 
-    def write(self, chain: RewardChain) -> RewardResult:
+    def make_result(self, chain: RewardChain) -> RewardResult:
         """The result that a trainer gets of a chain."""
         one, reward, source = chain.sample, chain.reward, chain.source
         if one.sampled and _score_logger.isEnabledFor(logging.INFO):
@@ -123,7 +123,7 @@ class ResultWriter:
         result = RewardResult(one.original_index, one.group_index, reward, info, details)
         if source == "graders":
             result.event_rewards = self._event_rewards(chain)
-            if self._spec.missing.suspect == "min":
+            if self.spec.missing.suspect == "min":
                 result.imputed = [found for found in self.list_failures(one) if found.suspect]
         return result
 
@@ -137,7 +137,7 @@ class ResultWriter:
 
     def _event_rewards(self, chain: RewardChain) -> list[float] | None:
         """What each event adds to the reward; ``None`` where that is not a sum over events."""
-        settings, values = self._spec.reward, chain.event_values
+        settings, values = self.spec.reward, chain.event_values
         if not values or isinstance(values, GraderError) or "events" not in self._parts:
             return None
         if settings.event_weight == 0 or settings.combine_mode == "multiply":

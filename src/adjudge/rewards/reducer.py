@@ -61,7 +61,7 @@ _LONE_SAMPLE_EFFECT = {
 """What becomes of samples that are alone in their group."""
 
 
-class RewardReducer:
+class RewardReducer(ResultWriter):
     """Makes of what graders said the rewards that a spec says; asks nobody.
 
     ``graders`` are read for their role and range. Raises :class:`~adjudge.errors.ConfigError` where
@@ -69,7 +69,7 @@ class RewardReducer:
     """
 
     def __init__(self, spec: RewardSpec, graders: Mapping[str, object]) -> None:
-        self.spec = spec
+        super().__init__(spec)
         self.graders: Metadata = dict(graders)
         check_graders(spec, self.graders)
         scopes: tuple[GraderScope, ...] = ("outcome", "event")
@@ -86,18 +86,11 @@ class RewardReducer:
             for scope in scopes
         }
         self._event_graders = {term.name for term in self._terms["event"]}
-        self._counting = spec.counting
         self._compares = spec.reward.group != "none" or spec.missing.policy in (
             "drop_group",
             "fallback",
         )
-        self._writer = ResultWriter(spec)
         self._warned = False
-
-    @property
-    def info_keys(self) -> list[str]:
-        """The keys of every result's ``reward_info``."""
-        return self._writer.keys
 
     def reward(
         self,
@@ -130,7 +123,7 @@ class RewardReducer:
         if step is not None and self.spec.schedules:
             reducer = RewardReducer(self.spec.at_step(step), self.graders)
         chains = reducer.explain(judged, whole_groups=whole_groups)
-        results = list(map(reducer._writer.write, chains))
+        results = list(map(reducer.make_result, chains))
         checks = RewardChecks() if found is None else found
         checks.add(_by_group(chains), results)
         if found is None:
@@ -347,9 +340,9 @@ class RewardReducer:
             ones = [one.repeats[number - 1] if number else one for one in drawn]
             column: list[dict[str, float | None]] = []
             for chain in self.explain(ones):
-                whole = not chain.fell_back and not self._writer.list_failures(chain.sample)
+                whole = not chain.fell_back and not self.list_failures(chain.sample)
                 reward = chain.reward if whole and isinstance(chain.reward, float) else None
-                column.append({**self._writer.list_parts(chain), "reward": reward})
+                column.append({**self.list_parts(chain), "reward": reward})
             columns.append(column)
         rows = iter(zip(*columns, strict=True))
         return [list(next(rows)) if one.sampled else [] for one in judged]

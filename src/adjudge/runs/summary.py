@@ -251,7 +251,10 @@ class GradingTotals(RunObserver):
         self.outcomes.append(facts.env_reward)
         self.reward.append(result.score)
         if self._spec.reward.group != "none":
-            self._stepped.append(_before_group_step(result))
+            # What the graders' answers came to, where that was compared in the group.
+            compared = result.score is not None and (result.details or {}).get("source")
+            outcome = result.reward_info.get("outcome") if compared == "graders" else None
+            self._stepped.append(outcome)
         self._lengths.append(facts.length)
         self._tool_calls.append(facts.tool_calls)
         own = facts.properties
@@ -298,12 +301,16 @@ class GradingTotals(RunObserver):
             name: one.summarise(env, groups, count - drawn, self._unscaled.get(name))
             for name, one in self._graders.items()
         }
+        # How many groups miss all their rewards, some, or none.
+        sizes = Counter(groups)
+        lost = Counter(group for group, gone in zip(groups, self._missing, strict=True) if gone)
+        whole = sum(lost[group] == size for group, size in sizes.items())
         # A reward that the environment's is part of agrees with it by construction.
         reward, negative = self._spec.reward, sum(x is not None and x < 0 for x in env)
         compared = env if reward.combine_mode == "replace" else []
         summary |= {
             "samples": count,
-            "groups": describe_sizes(Counter(groups).values()),
+            "groups": describe_sizes(sizes.values()),
             "reward": {
                 **_spread(self.reward, groups),
                 **self._before_group_step(),
@@ -332,7 +339,11 @@ class GradingTotals(RunObserver):
                 "by_length_decile": missing_by_bin(self._lengths, self._missing),
                 "by_env_reward": missing_by_value(env, self._missing),
                 "by_property": [one.as_dict() for one in self._count_missing().table()],
-                "by_group": _missing_groups(groups, self._missing),
+                "by_group": {
+                    "all": whole,
+                    "some": len(lost) - whole,
+                    "none": len(sizes) - len(lost),
+                },
                 "suspect": self._suspects,
                 "suspect_by_kind": dict(self._suspect_kinds.most_common()),
             },
@@ -360,21 +371,6 @@ class GradingTotals(RunObserver):
                 [bool(self._missing[at]) for at in rows],
             )
         return counts
-
-
-def _before_group_step(result: RewardResult) -> float | None:
-    """What the graders' answers came to, where that was compared in the group."""
-    if result.score is None or (result.details or {}).get("source") != "graders":
-        return None
-    return result.reward_info.get("outcome")
-
-
-def _missing_groups(groups: Sequence[int], missing: Sequence[int]) -> dict[str, int]:
-    """How many groups miss all their rewards, some, or none."""
-    sizes = Counter(groups)
-    lost = Counter(group for group, gone in zip(groups, missing, strict=True) if gone)
-    whole = sum(lost[group] == size for group, size in sizes.items())
-    return {"all": whole, "some": len(lost) - whole, "none": len(sizes) - len(lost)}
 
 
 def _spread(values: NumberColumn, groups: Sequence[int]) -> dict[str, Any]:

@@ -36,7 +36,6 @@ from adjudge.report.page import (
     render_prose,
 )
 from adjudge.runs.report.sections import (
-    ScoreSeries,
     facts_list,
     findings_list,
     forest_table,
@@ -96,10 +95,6 @@ def _sections(
     shown: int,
     stories: Mapping[str, Any],
 ) -> list[Section]:
-    reward, *scores = (
-        ScoreSeries(values, series.outcomes, series.groups)
-        for values in (series.reward, *series.scores)
-    )
     agreement = render_prose(
         _PACKAGE,
         "agreement.html",
@@ -117,7 +112,7 @@ def _sections(
     )
     return [
         Section("agreement", "What a GRPO group sees", agreement, "Agreement"),
-        Section("graders", "Reward and graders", grader_panels(summary, reward, scores), "Graders"),
+        Section("graders", "Reward and graders", grader_panels(summary, series), "Graders"),
         Section("missing", "Missing rewards", missing_tables(summary), "Missing"),
         noise_section(summary),
         judge_calls_section(summary),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from adjudge.checks.summary import check_summary
 from adjudge.report.charts import (
@@ -28,7 +28,7 @@ from adjudge.report.elements import (
 )
 from adjudge.report.page import Tile
 from adjudge.report.table import Column, Table, numeric
-from adjudge.runs.summary import UNSCALED
+from adjudge.runs.summary import UNSCALED, GradingTotals
 from adjudge.stats import GroupSpread, bins_for, group_spread, histogram
 
 # No text of a sample enters here.
@@ -69,17 +69,6 @@ def findings_list(summary: Mapping[str, Any]) -> Element | None:
         begin = "" if one.severity == "low" else "Warning: "
         said.append([f"{begin}{one.sentence} {one.advice} ", small(one.otherwise)])
     return Element("ul", [Element("li", one) for one in said], class_="findings") if said else None
-
-
-class ScoreSeries(NamedTuple):
-    """One number per sample with what its charts need; all sequences run over the same samples.
-
-    ``outcomes`` are the environment's rewards, ``None`` where a sample has none.
-    """
-
-    values: Sequence[float | None]
-    outcomes: Sequence[float | None]
-    groups: Sequence[Hashable]
 
 
 def facts_list(summary: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
@@ -199,16 +188,17 @@ def _estimate_cell(found: Mapping[str, Any]) -> Element:
     return Element("span", bold(value), " ", small(interval), title=tip)
 
 
-def grader_panels(
-    summary: Mapping[str, Any], reward: ScoreSeries, scores: Sequence[ScoreSeries]
-) -> list[Element]:
+def grader_panels(summary: Mapping[str, Any], series: GradingTotals) -> list[Element]:
     """The reward, then each grader: its distribution and its spread inside groups."""
     total, found = summary.get("samples") or 0, summary.get("reward") or {}
     what = "what the trainer gets"
-    panels = [_panel("Reward", what, ["present", "missing"], found, total, reward)]
-    for (name, of), series in zip((summary.get("graders") or {}).items(), scores, strict=True):
+    counts = ["present", "missing"]
+    panels = [_panel("Reward", what, counts, found, total, series.reward, series)]
+    graders = (summary.get("graders") or {}).items()
+    for (name, of), scores in zip(graders, series.scores, strict=True):
         counts = ["scored", "missing", "not evaluable", *["untrusted"] * bool(of.get("untrusted"))]
-        panels.append(_panel(code(name), _grader_description(of), counts, of, total, series))
+        what = _grader_description(of)
+        panels.append(_panel(code(name), what, counts, of, total, scores, series))
     return panels
 
 
@@ -233,7 +223,8 @@ def _panel(
     counts: Sequence[str],
     found: Mapping[str, Any],
     total: int,
-    series: ScoreSeries,
+    values: Sequence[float | None],
+    series: GradingTotals,
 ) -> Element:
     span = f"{format_number(found.get('min'))} to {format_number(found.get('max'))}"
     facts: list[tuple[str, object]] = []
@@ -252,8 +243,8 @@ def _panel(
     kinds = found.get("missing_by_kind") or {}
     each = " · ".join(f"{kind} {format_integer(count)}" for kind, count in kinds.items())
     lines = [Element("div", Element("dt", name), Element("dd", value)) for name, value in facts]
-    chart_title, chart = _distribution(series, found.get("score_range"))
-    spread = list(_spread(group_spread(series.values, series.groups)))
+    chart_title, chart = _distribution(values, series.outcomes, found.get("score_range"))
+    spread = list(_spread(group_spread(values, series.groups)))
     return Element(
         "section",
         Element("header", Element("h3", title), paragraph(what)),
@@ -266,20 +257,22 @@ def _panel(
 
 
 def _distribution(
-    series: ScoreSeries, score_range: Sequence[float | None] | None
+    values: Sequence[float | None],
+    outcomes: Sequence[float | None],
+    score_range: Sequence[float | None] | None,
 ) -> tuple[str, Element]:
     """A chart of all values and its title; by outcome where there are two of them."""
-    present = [x for x in series.values if x is not None]
+    present = [x for x in values if x is not None]
     if not present:
         return "Distribution", paragraph("No value.")
     bins = bins_for(present, *_axis(present, score_range))
-    levels = sorted({x for x in series.outcomes if x is not None})
+    levels = sorted({x for x in outcomes if x is not None})
     if len(levels) != 2:
         counts = histogram(present, bins).counts
         chart = histogram_chart(counts, bins, "distribution, samples per bin")
         return "Distribution, samples", chart
     halves = [
-        [x for x, y in zip(series.values, series.outcomes, strict=True) if y == z and x is not None]
+        [x for x, y in zip(values, outcomes, strict=True) if y == z and x is not None]
         for z in levels
     ]
     names = (f"env reward {levels[1]:g}", f"env reward {levels[0]:g}")
