@@ -289,7 +289,7 @@ def _build_one(
         ) from error
     grader.name = name
     if stated is not None:
-        if (own := getattr(grader, _RANGE.name, None)) is not None:
+        if (own := GraderTraits.of(grader).score_range) is not None:
             raise ConfigError(f"{where}: {_RANGE.name}: its class sets {own!r}. Leave it out.")
         grader.score_range = stated
     return grader
