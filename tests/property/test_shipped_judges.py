@@ -9,27 +9,10 @@ from hypothesis import given, settings, strategies as st
 from tests.unit.helpers.shipped_judges import Judge, graded
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.llm.shipped_graders import (
-    CorrectnessGrader,
-    InstructionFollowingGrader,
-    MemoryGrader,
-    PlanFeasibilityGrader,
-    ReflectionAccuracyGrader,
-    ShippedGrader,
-    ToolSelectionGrader,
-)
-from adjudge.graders.llm.trajectory import TrajectoryAccuracyGrader, TrajectoryComprehensiveGrader
+from adjudge.graders.llm.shipped_graders import ShippedGrader
+from adjudge.graders.registry import SHIPPED, load_grader_class
 
-GRADERS = [
-    CorrectnessGrader,
-    InstructionFollowingGrader,
-    ToolSelectionGrader,
-    PlanFeasibilityGrader,
-    ReflectionAccuracyGrader,
-    MemoryGrader,
-    TrajectoryAccuracyGrader,
-    TrajectoryComprehensiveGrader,
-]
+GRADERS = [c for c in map(load_grader_class, SHIPPED) if issubclass(c, ShippedGrader)]
 FIELDS = (
     "response", "query", "prompt", "reference", "context", "instruction", "tool_calls", "tools",
     "plan", "reflection", "memory", "observation", "history", "group", "finish_reason",
@@ -58,7 +41,7 @@ _messages = st.lists(_message | st.fixed_dictionaries({"message": _message}), ma
     reply=_json | st.fixed_dictionaries({"score": _json, "steps": _json}),
     full=st.booleans(),
 )
-@settings(max_examples=20)  # of each judge
+@settings(max_examples=12)  # of each judge
 def test_whatever_a_sample_and_a_judge_say(
     cls: type[ShippedGrader], sample: dict[str, Any], reply: Any, full: bool
 ) -> None:

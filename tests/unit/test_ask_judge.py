@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from tests.refusals import refuses
+from tests.unit.helpers.shipped_judges import Judge, text_of
 
 import adjudge
-from adjudge import BaseGrader, ChatModel, ErrorKind, GraderScore, ScriptedModel
+from adjudge import BaseGrader, ChatModel, ErrorKind, GraderScore
 from adjudge.graders import ScoreForm, ask_judge
 from adjudge.prompts import ChatMessage, PromptTemplate
 
@@ -54,26 +55,19 @@ def spec(script: Any, **keys: Any) -> Mapping[str, Any]:
 def test_a_reply_is_a_score_or_a_failure_with_its_kind(
     replies: Any, expected: float | ErrorKind, calls: int
 ) -> None:
-    asked = []
-
-    def script(messages: Any) -> Any:
-        asked.append(messages[-1]["content"])
-        return replies
-
-    run = adjudge.grade(
-        [{"prompt": "Why?", "response": "So."}],
-        {"graders": [{"name": "clear", "type": Clarity(ScriptedModel(script), "clear")}],
-         "missing": LENIENT},
-        progress=False,
-    )  # fmt: skip
-    [row] = run.rows
+    judge = Judge(replies)
+    graders = [{"name": "clear", "type": Clarity(judge, "clear")}]
+    rows = [{"prompt": "Why?", "response": "So."}]
+    [row] = adjudge.grade(rows, {"graders": graders, "missing": LENIENT}, progress=False).rows
     if isinstance(expected, ErrorKind):
         assert row.reward is None
         assert row.missing is not None
         assert row.missing.kind is expected
     else:
         assert (row.scores, row.reward) == ({"clear": 4.0}, 0.75)
-    assert len(set(asked)) == calls  # a repair says what was wrong
+    assert (
+        len({text_of(asked[-1]) for asked in judge.asked}) == calls
+    )  # a repair says what was wrong
 
 
 def test_a_judge_that_repeats_the_response_has_said_nothing() -> None:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.helpers.shipped_judges import Judge
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.numeric_scores import ExpectedScoreGrader
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.judges.base import TokenLogprobs
 from adjudge.types import GraderScore
-
-Messages = Sequence[Mapping[str, Any]]
 
 
 def token(text: str, **likely: float) -> TokenLogprobs:
@@ -113,12 +112,10 @@ def test_without_a_distribution_there_is_no_score(judge: Any) -> None:
 
 
 def test_a_judge_said_to_give_no_logprobs_is_not_asked() -> None:
-    def asked(_messages: Messages) -> Any:
-        raise AssertionError("asked")
-
-    model = ScriptedModel(asked)
+    model = Judge("4")
     model.features = frozenset({"schema", "choices"})
     assert failed(model).kind is ErrorKind.UNSUPPORTED
+    assert model.asked == []
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,6 @@ def result(grader: Any, completion: str) -> Any:
     return runner.run([{"query": QUESTION, "response": completion}])["g"][0]
 
 
-def test_the_corpus_is_what_it_says() -> None:
-    assert len(CORPUS) == 10
-    assert len(COMPLETIONS) >= 60
-    assert len({text for _, text in COMPLETIONS}) == len(COMPLETIONS)
-
-
 @pytest.mark.parametrize("view", ["final", "full"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("by_schema", [True, False])

@@ -54,8 +54,9 @@ def score(value: float) -> GraderScore:
     return GraderScore("stated", value, f"because {value}", provenance=cost)
 
 
-def panel(*answers: Any) -> dict[str, BaseGrader]:
-    return {f"judge{number}": Stated(answer) for number, answer in enumerate(answers, 1)}
+def panel(*answers: Any, **attributes: Any) -> dict[str, BaseGrader]:
+    stated = (Stated(answer, **attributes) for answer in answers)
+    return {f"judge{number}": one for number, one in enumerate(stated, 1)}
 
 
 def grade(grader: MultiJudge, **fields: Any) -> Any:
@@ -201,10 +202,7 @@ def test_a_response_that_a_judge_of_the_quorum_did_not_rank_has_no_rank() -> Non
 
 def test_a_gate_is_voted_on_and_opens_for_a_majority_only() -> None:
     def gates(*answers: float) -> dict[str, BaseGrader]:
-        return {
-            f"judge{n}": Stated(answer, role=Role.GATE, score_range=(0.0, 1.0))
-            for n, answer in enumerate(answers)
-        }
+        return panel(*answers, role=Role.GATE, score_range=(0.0, 1.0))
 
     assert grade(MultiJudge(gates(0, 1))).score == 0.0
     assert grade(MultiJudge(gates(0, 1, 1))).score == 1.0

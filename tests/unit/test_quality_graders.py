@@ -11,7 +11,6 @@ from adjudge.errors import ErrorKind
 from adjudge.graders.llm.judge_grader import load_shipped_prompt
 from adjudge.graders.llm.shipped_graders import (
     CorrectnessGrader,
-    HallucinationGrader,
     HarmfulnessGrader,
     InstructionFollowingGrader,
     QualityGrader,
@@ -24,15 +23,7 @@ from adjudge.graders.registry import SHIPPED, build_grader, load_grader_class
 from adjudge.runner import GradingRunner
 from adjudge.types import GraderError
 
-GRADERS = [
-    RelevanceGrader,
-    CorrectnessGrader,
-    HallucinationGrader,
-    HarmfulnessGrader,
-    InstructionFollowingGrader,
-    ResponseCompletenessGrader,
-    ResponseHelpfulnessGrader,
-]
+GRADERS = QualityGrader.__subclasses__()
 SAMPLE = {
     "query": "What is the capital of France?",
     "response": "It is Paris.",

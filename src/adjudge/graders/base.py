@@ -287,32 +287,32 @@ class ParametricRule(RuleGrader):
         check_parameters(self)
 
 
-class GraderTraits(NamedTuple):
+class GraderTraits(msgspec.Struct, frozen=True):
     """What others go by of a grader. One of another package may lack any of it."""
 
     role: Role = Role.SCORE
-    score_range: ScoreRange | None = None
+    score_range: Any = None  # of any library's numbers
     mode: GraderMode = GraderMode.POINTWISE
     is_rule: bool = False
     asks_again: bool = False
     fingerprint: str = ""
-    members: Sequence[Any] = ()
+    members: Any = ()
     model: Any = None
-    check_fields: Callable[[Fields], None] | None = None
-    check_machine: Callable[[], None] | None = None
+    check_fields: Any = None
+    check_machine: Any = None
 
     @classmethod
-    def of(cls, grader: Any) -> GraderTraits:
-        """The traits of any object; raises ``ValueError`` for a role that there is not."""
-        # An object of another package has no base class of ours: what it has is asked here alone.
-        found: Any = [getattr(grader, name, cls._field_defaults[name]) for name in cls._fields]
-        return cls(Role(found[0]), *found[1:])
+    def of(cls, grader: object) -> GraderTraits:
+        """The traits of any object; raises :class:`ConfigError` for one of another type."""
+        try:
+            return msgspec.convert(grader, cls, from_attributes=True)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"grader {grader!r}: {error}") from None
 
 
-def is_listwise(grader: Any) -> bool:
+def is_listwise(grader: object) -> bool:
     """Whether ``grader`` (of this package or another) sees whole groups."""
-    mode = GraderTraits.of(grader).mode
-    return bool(getattr(mode, "value", mode) == GraderMode.LISTWISE.value)
+    return GraderTraits.of(grader).mode is GraderMode.LISTWISE
 
 
 def docstring_summary(cls: type) -> str:

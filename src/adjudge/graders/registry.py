@@ -240,11 +240,8 @@ def build_grader(
         return build(judge)
     from adjudge.graders.llm.multi_judge import MultiJudge  # noqa: PLC0415  (most ask one judge once)
 
-    if judge is None and len(judges) > 1:
-        raise ConfigError(
-            f"{where}: judge: is required where there are several (allowed: {', '.join(judges)}). "
-            f"For all of them: judge = {json.dumps(list(judges))}"
-        )
+    if judge is None:  # then there must be one
+        _choose_judge(judges, None, True, where)
     named = [judge] if isinstance(judge, str) else list(judge or judges)
     members = {one: build(one) for one in named}
     try:
@@ -289,7 +286,7 @@ def _build_one(
         ) from error
     grader.name = name
     if stated is not None:
-        if (own := getattr(grader, _RANGE.name, None)) is not None:
+        if (own := GraderTraits.of(grader).score_range) is not None:
             raise ConfigError(f"{where}: {_RANGE.name}: its class sets {own!r}. Leave it out.")
         grader.score_range = stated
     return grader
@@ -341,8 +338,10 @@ def _choose_judge(
     if not required:
         return {}
     if judges:
-        names = ", ".join(judges)
-        raise ConfigError(f"{where}: judge: is required where there are several (allowed: {names})")
+        raise ConfigError(
+            f"{where}: judge: is required where there are several (allowed: {', '.join(judges)}). "
+            f"For all of them: judge = {json.dumps(list(judges))}"
+        )
     raise ConfigError(
         f"{where}: {JUDGE_PARAMETER}: is missing: the spec has no judge. Add a [judges.main] table "
         "(type, model)."

@@ -9,6 +9,8 @@ from functools import partial
 from statistics import median, pstdev
 from typing import Annotated
 
+import msgspec
+
 from adjudge.errors import Cause, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.base import (
     BaseGrader,
@@ -245,9 +247,9 @@ def _check_same_question(graders: object) -> BaseGrader:
         raise ConfigError(f"graders: must be a table of graders by judge (found {graders!r})")
     first: BaseGrader
     first, *others = graders.values()
-    one = GraderTraits.of(first)
-    for other in map(GraderTraits.of, others):
-        if other[:3] != one[:3]:
-            names = [n for n, a, b in zip(one._fields, one[:3], other[:3], strict=False) if a != b]
-            raise ConfigError(f"graders: differ in {names[0]}, so their answers cannot be combined")
+    one = msgspec.structs.asdict(GraderTraits.of(first))
+    for other in map(msgspec.structs.asdict, map(GraderTraits.of, others)):
+        for name in ("role", "score_range", "mode"):
+            if other[name] != one[name]:
+                raise ConfigError(f"graders: differ in {name}, so their answers cannot be combined")
     return first

@@ -237,7 +237,7 @@ class ScalarGrader(JudgeGrader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if getattr(self.model, "kind", None) in _SERVERS:
+        if self.model.kind in _SERVERS:
             raise ConfigError(f"judge: {_NOT_SCALAR.format(self.model.model)}")
         if self.activation == "sigmoid":
             if self.score_range is not None:
