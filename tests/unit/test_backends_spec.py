@@ -147,10 +147,6 @@ def test_a_refused_key_is_said(beside: Path) -> None:
     assert error(response) == (ErrorKind.AUTH, "quality: scripted auth")
 
 
-def test_a_reply_without_a_verdict_is_unparsable(beside: Path) -> None:
-    assert error(scored(JUDGED, ask("mumble"), folder=beside)[0])[0] is ErrorKind.UNPARSABLE
-
-
 def test_own_graders_break_in_their_own_place(beside: Path) -> None:
     odd = {"graders": [{"name": "odd", "type": "own_service:Odd"}]}
     found = scored(odd, ask("explode"), ask("shout"), ask("fine"), folder=beside)
@@ -162,23 +158,6 @@ def test_own_graders_break_in_their_own_place(beside: Path) -> None:
     assert found[2].score == 0.25
     stopped = scored(odd, ask("refuse"), folder=beside)
     assert error(stopped[0]) == (ErrorKind.BUG, "setting x is wrong")
-
-
-def test_metadata_are_fields_and_never_replace_the_requests_own(beside: Path) -> None:
-    odd = {"graders": [{"name": "odd", "type": "own_service:Odd"}]}
-    with_tenant = ask("fine", metadata={"tenant": "a", "response": "explode", "prompt": "x"})
-    assert scored(odd, with_tenant, folder=beside)[0].score == 0.75
-    filled = ask("<answer>4</answer>", metadata={"reference": "4", "answer_type": "NUMBER"})
-    assert scored(RULES, filled, folder=beside)[0].score == 1.0
-
-
-def test_an_environments_reward_comes_in_metadata(beside: Path) -> None:
-    data = {**RULES, "reward": {"combine_mode": "weighted_sum"}}
-    answered = ask("<answer>4</answer>", answer="4", metadata={"env_reward": 0.5})
-    lacking = ask("<answer>4</answer>", answer="4")
-    found = scored(data, answered, lacking, folder=beside)
-    assert found[0].score == 1.5
-    assert error(found[1])[0] is ErrorKind.INVALID_INPUT
 
 
 def test_images_reach_the_judge_as_data_uris(beside: Path) -> None:

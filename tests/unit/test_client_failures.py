@@ -157,28 +157,6 @@ def test_nothing_else_falls_back(service: StandIn, status: int, body: Any, kind:
         assert rewards.get_metrics()["fallbacks"] == 0
 
 
-@pytest.mark.parametrize(
-    ("completion", "answer", "answer_type", "reward"),
-    [
-        ("<answer>14</answer>", "4", "NUMBER", 0.0),
-        ("<answer>(B)</answer>", "B", "multiple_choice", 1.0),
-        ("<answer>Paris</answer>", "paris", None, 1.0),
-        ("<answer>b</answer>", ["a", "b"], "ANY", 1.0),
-        ("<answer>b</answer>", {"a": "b"}, "ANY", None),
-        (RIGHT, "4", "JUDGE", None),
-        (RIGHT, None, "NUMBER", None),
-    ],
-)
-def test_rules_by_answer_type(
-    completion: str, answer: Any, answer_type: str | None, reward: float | None
-) -> None:
-    with quick(NOBODY) as rewards:
-        found = rewards.reward("p", completion, answer, answer_type)
-        assert found["reward"] == reward
-        assert found["source"] == ("none" if reward is None else "rule_fallback")
-        assert ("the rule gives no score" in found["error"]) == (reward is None)
-
-
 def test_an_override_that_fails_falls_back_and_one_that_is_wrong_is_raised() -> None:
     """S11."""
 

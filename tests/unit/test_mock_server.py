@@ -127,17 +127,6 @@ def test_the_key_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
         serve(require_key="MOCK_TEST_KEY")
 
 
-def test_a_rate_limit_is_told_in_headers() -> None:
-    async def body(server: Server, session: aiohttp.ClientSession) -> None:
-        status, headers, _ = await ask(server, session)
-        assert (status, headers["retry-after"]) == (429, "2")
-        status, headers, found = await ask(server, session, MESSAGES)
-        assert (status, headers["retry-after"]) == (429, "2")
-        assert json.loads(found)["error"]["type"] == "rate_limit_error"
-
-    run(body, fail=("429-retry=1.5:1",))
-
-
 def test_a_seed_gives_one_fate_per_request_number() -> None:
     fates: list[list[Any]] = []
 

@@ -59,18 +59,6 @@ def test_pointwise_graders_are_asked_on_arrival_and_the_group_at_the_end() -> No
     run_here(main())
 
 
-def test_an_announced_sample_is_not_waited_for() -> None:
-    answers = meet(
-        sample("a", 0.0, size=3),
-        sample("b", aborted=True, size=3),
-        sample("c", 1.0, size=3),
-        made=function(group="centre"),
-    )
-    assert [one.score for one in answers] == [-0.5, None, 0.5]
-    assert kind(answers[1]) is ErrorKind.CANCELLED
-    assert group(answers[0]) == {"size": 3, "present": 2, "aborted": 1, "absent": 0}
-
-
 def test_a_sample_that_was_sent_may_still_be_aborted() -> None:
     async def main() -> None:
         made = function(group="centre")

@@ -11,7 +11,7 @@ import logging
 import math
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,10 @@ _MAX_LOGGED = 100
 _MESSAGE_LIMIT = 500
 EXPLANATION_LIMIT = 4_000
 """Characters of a response's explanation."""
+
+
+_INFINITE = math.inf
+_copy: Callable[[JudgeResponse], JudgeResponse] = JudgeResponse.__copy__  # type: ignore[attr-defined]
 
 
 class Damping(msgspec.Struct, frozen=True):
@@ -142,21 +146,19 @@ def check_responses(
     no score; one without either, with a score that is no finite number, or with metadata that is no
     dict gets an error.
     """
-    found: list[JudgeResponse] = []
-    for response, request in zip(responses, requests, strict=True):
-        checked: JudgeResponse = response.__copy__()  # type: ignore[attr-defined]  # structs have it
-        found.append(checked)
+    found: list[JudgeResponse] = [*map(_copy, responses)]
+    for checked, request in zip(found, requests, strict=True):
         checked.request_id = request.request_id
-        metadata, score = response.metadata, response.score
-        if metadata is None:
+        if (metadata := checked.metadata) is None:
             checked.metadata = facts
         elif isinstance(metadata, dict):
             checked.metadata = {**metadata, **facts}
         else:
             problem = f"the metadata is no dict but {type(metadata).__name__}"
             checked.metadata, checked.error = facts, ErrorInfo(ErrorKind.BUG, problem)
+        score = checked.score
         if checked.error is None:
-            if score.__class__ is float and -math.inf < score < math.inf:
+            if score.__class__ is float and -_INFINITE < score < _INFINITE:
                 continue
             checked.score, checked.error = _check_score(score)
         if checked.error is not None:
