@@ -13,7 +13,7 @@ if find_spec("verl") is None:
     collect_ignore = [str(path) for path in HERE.glob("*.py") if path.stem != "test_installed"]
 
 os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent / "verl_shared")]
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.trainer.ppo.reward import compute_reward
 
-from adjudge.trainers.verl import JudgeRewardManager, adjudge_grpo
+from adjudge.trainers.verl import JudgeRewardManager, adjudge_grpo, register  # noqa: F401  (makes the name known)
 
 RESPONSES = [
     "good",

@@ -250,7 +250,9 @@ def launch(argv: Sequence[str], env: Mapping[str, str]) -> int:
     assert argv[0] == "adjudge.trainers.verl.main_ppo"
     variables = {
         **env,
-        "PYTHONPATH": os.pathsep.join([str(HERE), str(ROOT / "src"), str(ROOT / "lab" / "src")]),
+        "PYTHONPATH": os.pathsep.join(
+            map(str, (HERE, HERE.parent / "verl_shared", ROOT / "src", ROOT / "lab/src"))
+        ),
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
     }

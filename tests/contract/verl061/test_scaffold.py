@@ -76,7 +76,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, spec: str) -> Path:
         "ADJUDGE_SPEC": spec,
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join(
-            [str(HERE), str(HERE.parents[2] / "src"), str(HERE.parents[2] / "lab" / "src")]
+            f"{HERE.parents[2]}/{one}"
+            for one in ("tests/contract/verl061", "tests/contract/verl_shared", "src", "lab/src")
         ),
         "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
     }

@@ -21,7 +21,9 @@ def train(folder: Path, spec: str, *overrides: str, **variables: str) -> list[di
         "ADJUDGE_SPEC": spec,
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[2] / "src")]),
+        "PYTHONPATH": os.pathsep.join(
+            map(str, (HERE, HERE.parent / "verl_shared", HERE.parents[2] / "src"))
+        ),
         "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
         **variables,
     }

@@ -9,33 +9,13 @@ import tiny  # type: ignore[import-not-found]  # beside this file
 import torch
 from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.trainer.ppo.reward import compute_reward
+from verl_words import BY_TURN  # type: ignore[import-not-found]  # above
 
-from adjudge.trainers.verl import JudgeRewardManager, adjudge_grpo
+from adjudge.trainers.verl import JudgeRewardManager, adjudge_grpo, register  # noqa: F401  (makes the name known)
 from adjudge.trainers.verl.rewards import MissingRewardUid
 from adjudge_lab.rl.rollouts import turn_advantages
 
-SPEC = """
-[[graders]]
-name = "turn"
-type = "llm"
-scope = "event"
-template = "{response}"
-score_range = [0.0, 1.0]
-
-[judges.main]
-type = "scripted"
-[judges.main.script]
-fail = "no verdict"
-good = '{"score": 1.0}'
-poor = '{"score": 0.0}'
-fine = '{"score": 0.75}'
-
-[reward]
-event_weight = 1.0
-outcome_weight = 0.0
-combine_mode = "weighted_sum"
-judge_scale = 0.5
-"""
+SPEC = BY_TURN + 'combine_mode = "weighted_sum"\njudge_scale = 0.5\n'
 CHAT = [{"role": "user", "content": "what ?"}]
 SHOT = [*CHAT, {"role": "assistant", "content": "fine"}, {"role": "user", "content": "what ?"}]
 # A turn is a word; `user x` in between is the environment's and masked.

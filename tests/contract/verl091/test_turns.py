@@ -9,32 +9,13 @@ import pytest
 import tiny  # beside this file
 import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
+from verl_words import BY_TURN  # type: ignore[import-not-found]  # above
 
 from adjudge.trainers.verl import JudgeRewardLoopManager
 from adjudge.trainers.verl.agent_loops import TurnOutput
 from adjudge.trainers.verl.rewards import TurnReward
 from adjudge_lab.rl.rollouts import turn_advantages
 
-SPEC = """
-[[graders]]
-name = "turn"
-type = "llm"
-scope = "event"
-template = "{response}"
-score_range = [0.0, 1.0]
-
-[judges.main]
-type = "scripted"
-[judges.main.script]
-fail = "no verdict"
-good = '{"score": 1.0}'
-poor = '{"score": 0.0}'
-fine = '{"score": 0.75}'
-
-[reward]
-event_weight = 1.0
-outcome_weight = 0.0
-"""
 ROLLOUTS = (
     "+actor_rollout_ref.rollout.agent.agent_loop_manager_class="
     "adjudge.trainers.verl.JudgeAgentLoopManager"
@@ -52,7 +33,7 @@ MESSAGES = [
 @pytest.fixture(scope="module")
 def by_turn(tmp_path_factory: pytest.TempPathFactory) -> str:
     path: Path = tmp_path_factory.mktemp("turns") / "reward.toml"
-    path.write_text(SPEC)
+    path.write_text(BY_TURN)
     return str(path)
 
 

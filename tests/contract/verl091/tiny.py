@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 import verl
 from hydra import compose, initialize_config_dir
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, PreTrainedTokenizerFast
+from transformers import LlamaConfig
 from verl import DataProto
+from verl_words import SPEC, make_batch, make_tokenizer, objects  # type: ignore[import-not-found]  # above
+
+__all__ = ["SPEC", "batch", "objects", "tokenizer"]
 
 HERE = Path(__file__).parent
 
@@ -32,23 +32,6 @@ CHAT = (
     "{% if add_generation_prompt %}<|im_start|> assistant {% endif %}"
 )
 
-SPEC = """
-[[graders]]
-name = "quality"
-type = "llm"
-template = "{response}"
-score_range = [0.0, 1.0]
-
-[judges.main]
-type = "scripted"
-[judges.main.script]
-fail = "no verdict"
-good = '{"score": 1.0}'
-poor = '{"score": 0.0}'
-fine = '{"score": 0.75}'
-"" = '{"score": 0.25}'
-"""
-
 MANAGER = [
     "reward.reward_manager.source=importlib",
     "reward.reward_manager.name=JudgeRewardLoopManager",
@@ -59,18 +42,7 @@ MANAGER = [
 
 
 def tokenizer() -> Any:
-    words = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<unk>"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=words,
-        pad_token="<pad>",
-        eos_token="<eos>",
-        unk_token="<unk>",
-        additional_special_tokens=["<|im_start|>", "<|im_end|>"],
-        padding_side="left",
-    )
-    fast.chat_template = CHAT
-    return fast
+    return make_tokenizer(WORDS, CHAT)
 
 
 def ids(text: str) -> list[int]:
@@ -108,32 +80,8 @@ def config(folder: Path, *overrides: str) -> Any:
 
 def batch(responses: list[str], width: int = 4, **columns: list[Any]) -> DataProto:
     """``responses`` to one prompt; an empty one has no token at all."""
-    prompt = ids("what is 2 + 3 ?")
-    rows: dict[str, list[list[int]]] = {"prompts": [], "responses": [], "attention_mask": []}
-    for text in responses:
-        found = [*ids(text), 1] if text else []
-        fill = width - len(found)
-        rows["prompts"].append([0, *prompt])
-        rows["responses"].append(found + [0] * fill)
-        rows["attention_mask"].append([0] + [1] * (len(prompt) + len(found)) + [0] * fill)
-    size = len(responses)
-    given: dict[str, list[Any]] = {
-        "data_source": ["judge/x"] * size,
-        "reward_model": [{"style": "rule", "ground_truth": "5"} for _ in range(size)],
-        "extra_info": [{"index": i} for i in range(size)],
-        "uid": [f"u{i // 4}" for i in range(size)],
-        **columns,
-    }
-    return DataProto.from_dict(
-        tensors={name: torch.tensor(values) for name, values in rows.items()},
-        non_tensors={name: objects(values) for name, values in given.items()},
-    )
-
-
-def objects(values: list[Any]) -> Any:
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array
+    found = [[*ids(text), 1] if text else [] for text in responses]
+    return make_batch(ids("what is 2 + 3 ?"), found, width, **columns)
 
 
 def last_line(spec: str, script: str, *arguments: str) -> Any:
@@ -143,7 +91,9 @@ def last_line(spec: str, script: str, *arguments: str) -> Any:
         "ADJUDGE_SPEC": spec,
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[2] / "src")]),
+        "PYTHONPATH": os.pathsep.join(
+            map(str, (HERE, HERE.parent / "verl_shared", HERE.parents[2] / "src"))
+        ),
     }
     done = subprocess.run(
         [sys.executable, str(HERE / script), *arguments],
