@@ -12,9 +12,6 @@ from adjudge.errors import RolloutError
 from adjudge.rollouts.recognition import list_formats
 
 DATA = Path(__file__).parent / "data" / "rollouts"
-TABLES = json.loads((DATA.parent / "rollout_tables.json").read_text(encoding="utf-8"))
-"""Cases of tests: of each name a table."""
-
 NAMED = {one.name: one for one in list_formats()}
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.rows import TABLES
 from typer.testing import CliRunner
 
 from adjudge import RewardSpec
@@ -63,7 +62,55 @@ def say(rows: list[dict[str, Any]], *maps: str) -> list[str]:
 NO_PROMPT = "no prompt in this file: graders that ask about a question will see none"
 PAIR = {"prompt": "p", "response": LONG}
 
-TABLE = TABLES["what_commands_say"]
+TABLE: list[tuple[list[dict[str, Any]], list[str], list[str], list[str]]] = [
+    (
+        [{"question": "p", "output": LONG, "gold": "x", "score": 1, "task_id": "a", "note": "n"}],
+        ["response from output", "prompt from question", "reference from gold",
+         "reward from score", "group column task_id", "other columns note"],
+        [],
+        ["no prompt", "no reward column"],
+    ),
+    ([{"messages": SAID, "reward": 1}], ["messages in all samples", "reference none"], [], []),
+    ([{"response": LONG, "reward": 1}], ["prompt none"], [NO_PROMPT], ["no reward column"]),
+    (
+        [{**PAIR, "overall_score": 3.5, "year": 2020, "row_id": 1, "tokens": 9, "words": "x"}],
+        ["reward none"],
+        ["no reward column was found. Columns of numbers that may be one: overall_score, year."],
+        ["row_id.", "tokens.", NO_PROMPT],
+    ),
+    (
+        [{**PAIR, "pass_at_1": 0.5, "idx": n, "api_duration": n, "done": n % 2} for n in range(20)],
+        [],
+        ["Columns of numbers that may be one: done."],
+        [],
+    ),
+    ([{**PAIR, "info": {"acc": 1}}], [], ["Choose with -m env_reward=info.acc"], []),
+    ([PAIR], ["reward none"], [], ["no reward column"]),
+    ([{**PAIR, "gold": 4}], ["reference from gold"], [], ["no reward column"]),
+    (
+        [{**PAIR, "reward": {"fluency": 0.1, "score": 1}}],
+        [],
+        ["reward: ", "'reward.score'"],
+        ["no reward column"],
+    ),
+    (
+        [{**PAIR, "answer": "x"}, PAIR, {**PAIR, "gold": "y"}, PAIR],
+        ["reference from answer, gold; 2 of 4 samples have none"],
+        [],
+        [],
+    ),
+    (
+        [{**PAIR, "answer": "x", "solution": "y"}] * 2,
+        ["reference from answer", "other columns solution"],
+        ["'solution' is another, which is passed over."],
+        [],
+    ),
+    ([{**PAIR, "response": ""}] * 2 + [PAIR], ["response 2 of 3 samples have none"],
+     ["2 of 3 responses are empty."], []),
+    ([{**PAIR, "response": ""}, PAIR], ["response 1 of 2 samples have none"],
+     [], ["responses are empty"]),
+    ([PAIR, {"x": 1}], ["broken rows 1; rows.jsonl:2: "], [], []),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("rows", "lines", "notes", "unsaid"), TABLE)

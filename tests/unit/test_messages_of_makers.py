@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 from tests import doors
 from tests.doors import Talk
-from tests.rows import DATA, TABLES
+from tests.rows import DATA
 
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import read_messages
@@ -183,7 +183,25 @@ def test_a_call_and_its_result_in_the_words_of_other_makers(name: str) -> None:
     assert list(list_acts(sample.messages or [])) == wanted
 
 
-@pytest.mark.parametrize(("turn", "response", "thought"), TABLES["words_beside_the_content"])
+@pytest.mark.parametrize(
+    ("turn", "response", "thought"),
+    [
+        ({"content": SAID, "thinking": "hm"}, SAID, "hm"),
+        ({"content": SAID, "reasoning": "hm"}, SAID, "hm"),
+        ({"content": SAID, "tool_plan": "hm"}, SAID, "hm"),
+        ({"content": SAID, "additional_kwargs": {"reasoning_content": "hm"}}, SAID, "hm"),
+        ({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+                      {"type": "text", "text": SAID}]}, SAID, "hm"),
+        ({"content": [{"reasoningContent": {"reasoningText": {"text": "hm"}}}, {"text": SAID}]},
+         SAID, "hm"),
+        ({"content": "hm", "channel": "analysis"}, "", "hm"),
+        ({"content": None, "refusal": SAID}, SAID, None),
+        ({"content": None, "audio": {"id": "1", "transcript": SAID}}, SAID, None),
+        ({"content": {"content_type": "text", "parts": [SAID]}}, SAID, None),
+        ({"content": [{"type": "text", "value": SAID}]}, SAID, None),
+        ({"content": "", "parts": [{"text": SAID}]}, SAID, None),
+    ],
+)  # fmt: skip
 def test_words_beside_the_content_are_not_lost(
     turn: dict[str, Any], response: str, thought: str | None
 ) -> None:
@@ -196,7 +214,28 @@ def test_words_beside_the_content_are_not_lost(
 TURNS = [doors.user(Q), doors.policy(SAID)]
 
 
-@pytest.mark.parametrize(("row", "opening_turns"), TABLES["parts_in_columns"])
+@pytest.mark.parametrize(
+    ("row", "opening_turns"),
+    [
+        ({"system": "s", "messages": TURNS}, None),
+        ({"system": [{"type": "text", "text": "s"}], "messages": TURNS}, None),
+        ({"system_prompt": "s", "messages": json.dumps(TURNS)}, None),
+        ({"system_prompt": "s", "messages": TURNS, "opening_turns": 1}, 2),
+        ({"system": "s", "prompt": TURNS[:1], "response": SAID}, 2),
+        ({"system": "s", "conversations": [{"from": "human", "value": Q},
+                                           {"from": "gpt", "value": SAID}]}, None),
+        # a conversation that only asks, and the answer beside it
+        ({"system": "s", "messages": TURNS[:1], "response": SAID}, 2),
+        ({"system": "s", "messages": TURNS[:1], "completion": TURNS[1:]}, 2),
+        ({"system": "s", "messages": TURNS[:1], "output": SAID}, 2),
+        # the list of a thread begins with its end
+        ({"system": "s", "messages": [{**TURNS[1], "created_at": 2},
+                                      {**TURNS[0], "created_at": 1}]}, None),
+        ({"system": "s", "prompt": {"messages": TURNS[:1]}, "response": TURNS[1]}, 2),
+        # tables of JSON
+        ({"system": "s", "prompt": json.dumps(TURNS[:1]), "response": json.dumps(TURNS[1])}, 2),
+    ],
+)  # fmt: skip
 def test_parts_of_a_conversation_in_columns_of_their_own(
     row: dict[str, Any], opening_turns: int | None
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.refusals import refuses
-from tests.rows import DATA, TABLES
+from tests.rows import DATA
 
 from adjudge.audit.report import make_audit
 from adjudge.errors import RolloutError
@@ -111,10 +111,23 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
         list(SampleReader([path], {}).read())
 
 
+SAMPLES = [{**SLIME, "reward": n} for n in range(2)]
 DPO = {"prompt": "p", "chosen": "c", "rejected": "r"}
 ARENA = {"prompt": "p", "response_a": "c", "response_b": "r", "winner": "model_a"}
-PLACES = TABLES["places"]
-"""A file, what is in it, and the place of each sample."""
+PLACES: dict[str, tuple[str, Any, list[str]]] = {
+    "lines": ("a.jsonl", [PAIR, PAIR], ["1", "2"]),
+    "an array": ("a.json", [PAIR, PAIR], ["1", "2"]),
+    "responses of a row": ("a.jsonl", [PAIR | {"response": None, "responses": ["x", "y"]}] * 2,
+                           ["1.0", "1.1", "2.0", "2.1"]),
+    "both sides": ("a.jsonl", [DPO], ["1.chosen", "1.rejected"]),
+    "sides of other names": ("a.jsonl", [ARENA], ["1.response_a", "1.response_b"]),
+    "documents in lines": ("a.jsonl", [{"rollout_id": 1, "samples": SAMPLES}] * 2,
+                           ["1.0", "1.1", "2.0", "2.1"]),
+    "a document": ("a.json", {"rollout_id": 1, "samples": SAMPLES}, ["1", "2"]),
+    "a document with one that failed": (
+        "a.json", {"rollout_id": 1, "samples": [SAMPLES[0] | {"status": "failed"}, *SAMPLES]},
+        ["1", "2", "3"]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PLACES)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.rows import DATA, TABLES
+from tests.rows import DATA
 from typer.testing import CliRunner
 
 from adjudge.cli.main import app
@@ -61,15 +61,50 @@ def test_is_read_at_once_or_refused_and_read_by_options(program: str, tmp_path: 
     assert len({one.where for one in samples}) == len(samples)
 
 
-BESIDE = TABLES["reference_and_group"]
-"""Records, options, and the reference and the group of each sample."""
+BESIDE: dict[str, tuple[Any, str, list[tuple[Any, str | None]]]] = {
+    "the answer above attempts": (
+        [{"question": Q, "answer": "4", "samples": [{"text": A}, {"text": B}]}],
+        "",
+        [("4", "row 0")] * 2,
+    ),
+    "the lists of a mapped question": (
+        [{"ask": Q, "gold": ["4"], "runs": [{"text": A}]}],
+        "--rows runs -m prompt=ask -m response=text",
+        [(["4"], "row 0")],
+    ),
+    "several names of a reference": (
+        [{"sampled": A, "answers": ["4", "four"]}],
+        "-m response=sampled -m reference=answers",
+        [(["4", "four"], None)],
+    ),
+    "a label that is a verdict": (
+        [{"prompt": Q, "response": A, "label": "FALSE"}],
+        "",
+        [(None, None)],
+    ),
+    "lists of conversations": (
+        [{"messages": [TALK, TALK], "scores": [1.0, 0.0], "seed": 1}] * 2,
+        "--rows . -m env_reward=scores",
+        [(None, "row 0"), (None, "row 0"), (None, "row 1"), (None, "row 1")],
+    ),
+    "a task without a prompt": (
+        [{"task_id": "a", "code": A}, {"task_id": "a", "code": B}],
+        "-m response=code",
+        [(None, "a"), (None, "a")],
+    ),
+    "a task with a prompt": (
+        [{"task_id": "a", "prompt": Q, "code": A}],
+        "-m response=code",
+        [(None, None)],
+    ),
+}
 
 
 @pytest.mark.parametrize("kind", BESIDE)
 def test_reference_and_group_of_rows(kind: str, tmp_path: Path) -> None:
     records, options, expected = BESIDE[kind]
     samples = list(read(write(tmp_path, records), options))
-    assert [[one.reference, one.group] for one in samples] == expected
+    assert [(one.reference, one.group) for one in samples] == expected
 
 
 ATTEMPTS = {
