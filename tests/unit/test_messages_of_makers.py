@@ -278,10 +278,39 @@ def test_a_conversation_without_an_answer_is_refused() -> None:
         sample_from_row({"messages": TURNS, "response": [{"role": "tool", "content": "x"}]}, 0)
 
 
-REFUSED = json.loads((DATA.parent / "makers_refused.json").read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize(("turn", "key"), REFUSED)
+@pytest.mark.parametrize(
+    ("turn", "key"),
+    [
+        ({"role": "narrator", "content": "x"}, "messages.1.role"),
+        ({"speaker_id": 1, "line": "x"}, "messages.1.role"),
+        ({"role": "assistant", "answer": "x"}, "messages.1"),
+        ({"role": "assistant", "content": {"told": "x"}}, "messages.1.content"),
+        ({"role": "assistant", "content": [{"type": "poem", "text": "x"}]}, "messages.1.content.0"),
+        ({"role": "assistant", "content": [{"type": "text"}]}, "messages.1.content.0"),
+        ({"role": "assistant", "content": 4}, "messages.1.content"),
+        (  # what a user quotes is no tool's result
+            {"role": "user", "content": [{"type": "search_result", "title": "t", "content": "x"}]},
+            "messages.1.content.0",
+        ),
+        ({"role": "user", "content": [{"functionCall": {"args": {}}}]}, "messages.1.content.0"),
+        (
+            {"role": "assistant", "content": "", "tool_calls": [{"args": {}}]},
+            "messages.1.tool_calls",
+        ),
+        ({"role": "assistant", "tool_calls": 3}, "messages.1.tool_calls"),
+        ({"role": "assistant", "tool_calls": ["{"]}, "messages.1.tool_calls"),
+        (  # nobody says whether the text was before the result
+            {"role": "assistant", "content": "x", "tool_calls": [{**LOOK, "result": "y"}]},
+            "messages.1",
+        ),
+        ({"type": "function_call", "arguments": "{}"}, "messages.1"),
+        (
+            {"role": "assistant", "content": "", "tool_calls": [{"name": "f", "told": {"a": 1}}]},
+            "messages.1.tool_calls",
+        ),
+        ("x", "messages.1"),
+    ],
+)
 def test_what_is_not_understood_is_refused_with_its_keys(turn: Any, key: str) -> None:
     with pytest.raises(RolloutError, match=rf"^{re.escape(key)}: "):
         sample_from_row({"messages": [doors.user("q"), turn]}, 0)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.rows import DATA
 
 from adjudge.datasets.files import parse_row
 from adjudge.rollouts.recognition import find_reading
@@ -15,8 +14,31 @@ from adjudge.rollouts.samples import SampleReader
 
 CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
 OWN = {"prompt": "p", "response": "mine"}
-OWN_ROWS = json.loads((DATA.parent / "own_rows.json").read_text(encoding="utf-8"))
-"""Columns that a format has, too."""
+STEALING: list[dict[str, Any]] = [
+    {"chosen": "c", "rejected": "w"},
+    {"chosen": ["c"], "rejected": ["w"], "subset": "s"},
+    {"input": "i", "output_1": "x", "output_2": "y", "label": 1},
+    {"question": "q", "response_A": "x", "response_B": "y", "label": "A>B"},
+    {"response_1": "x", "response_2": "y", "preference_strength": 1},
+    {"response_a": "x", "response_b": "y", "winner": "model_a"},
+    {"conversation_a": CHAT, "conversation_b": CHAT, "winner": "model_a"},
+    {"instruction": "i", "completions": [{"response": "x", "overall_score": 1}]},
+    {"trajectory": CHAT, "info": {"exit_status": "submitted"}, "environment": "e"},
+    {"trajectory": CHAT, "instance_id": "i", "resolved": True},
+    {"traj": CHAT, "task_id": 1, "reward": 1.0},
+    {"termination_reason": "max_steps", "reward_info": {"reward": 1.0}},
+    {"tasks": [], "simulations": []},
+    {"custom_id": "c", "params": {"max_tokens": 5}},
+    {"custom_id": "c", "result": {"type": "succeeded"}},
+    {"object": "chat.completion", "choices": ["a", "b"]},
+    {"eval": {"a": 1}, "status": "ok", "version": 1},
+    {"doc": {}, "target": "t", "arguments": [], "resps": [["r"]], "filtered_resps": ["r"]},
+    {"input": "i", "output": "o", "score": 1.0, "step": 3},
+    {"completion": "c", "step": 1, "advantage": 0.5},
+    {"completion": "c", "reward": 1.0, "example_id": 1, "metrics": {"m": 1}},
+    {"task": {"a": 1}, "nodes": [], "rewards": {}},
+    {"index": 1, "group": "g", "reward": 1.0, "missing": None, "reward_info": {}},
+]
 
 
 def read(folder: Path, *rows: Any, **mapping: str) -> list[Any]:
@@ -25,7 +47,7 @@ def read(folder: Path, *rows: Any, **mapping: str) -> list[Any]:
     return [sample for _, sample in SampleReader([path], mapping).read()]
 
 
-@pytest.mark.parametrize("more", OWN_ROWS["beside_a_response"], ids=" ".join)
+@pytest.mark.parametrize("more", STEALING, ids=" ".join)
 def test_a_response_of_the_users_own_is_read_with_all_columns(
     tmp_path: Path, more: dict[str, Any]
 ) -> None:

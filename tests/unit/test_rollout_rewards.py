@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from tests.refusals import refuses
-from tests.rows import DATA
 
 from adjudge.audit.report import make_audit
 from adjudge.errors import RolloutError
@@ -33,8 +32,48 @@ def read(path: Path, *rows: dict[str, Any], **mapping: str) -> list[Any]:
     return [sample for _, sample in SampleReader([path], mapping).read()]
 
 
-REWARDS = json.loads((DATA.parent / "reward_columns.json").read_text(encoding="utf-8"))
-"""A row, its reward, and the columns that are named in what is said of them."""
+REWARDS: dict[str, tuple[dict[str, Any], float | None, str]] = {
+    # A column named reward is taken, whatever stands beside it.
+    "trl": ({**TRL, "reward": 0.5, "year": 2020, "sample_id": 7}, 0.5, ""),
+    "trl, one function": ({**TRL, "accuracy_reward": 0.5}, 0.5, ""),
+    "trl, a number of the data": ({**TRL, "accuracy_reward": 0.5, "year": 2020}, 0.5, "year"),
+    "trl, two functions": ({**TRL, "a_reward": 0.5, "b_reward": 1}, None, "a_reward b_reward"),
+    "trl, two of no name": ({**TRL, "right": 0.5, "brief": 1}, None, "right brief"),
+    "swift": ({**SWIFT, "reward": 0.5, "ORM": 1.0}, 0.5, ""),
+    "slime": ({**SLIME, "reward": {"score": 0.5, "pred": "x"}}, 0.5, ""),
+    "slime, two": ({**SLIME, "reward": {"fmt": 1, "acc": 0}}, None, "reward.fmt reward.acc"),
+    "verl": ({**VERL, "score": 0.5, "reward": 0.5, "acc": True}, 0.5, ""),
+    "reward and score": ({**PAIR, "reward": 0.5, "score": 1.0}, 0.5, "score"),
+    "parts beside a reward": ({**PAIR, "reward": 0.5, "a_reward": 1, "b_reward": 0}, 0.5, ""),
+    "one in another name": ({**PAIR, "total_reward": 0.5}, 0.5, ""),
+    "one in another name and a verdict": (
+        {**PAIR, "Final Reward": 0.5, "success": True},
+        0.5,
+        "success",
+    ),
+    "several in other names": ({**PAIR, "a_reward": 1, "b_reward": 0}, None, "a_reward b_reward"),
+    "what a group's rewards are": ({**PAIR, "reward_std": 0.1, "score": 0.5}, 0.5, ""),
+    "an object": ({**PAIR, "reward": {"fmt": 1, "acc": 0}}, None, "reward.fmt reward.acc"),
+    "a list of one": ({**PAIR, "reward": [0.5]}, None, "reward.0"),
+    "a list and a number": ({**PAIR, "reward": [0, 0.5], "score": 1}, None, "'reward' score"),
+    "of a run of our own": ({**PAIR, "reward": 1, "reward_info": {}, "score": 0}, None, ""),
+    # A text that is a number or a truth value is one.
+    "a number as text": ({**PAIR, "reward": " 0.5 "}, 0.5, ""),
+    "true of pandas": ({**PAIR, "correct": "True"}, 1.0, ""),
+    "a usual name of evaluations": ({**PAIR, "is_correct": True}, 1.0, ""),
+    "a verdict by another name": (
+        {**PAIR, "follow_all_instructions": True, "toxic": False},
+        1.0,
+        "",
+    ),
+    "a filter's verdict": ({**PAIR, "passed_moderation": True}, None, ""),
+    "two verdicts": ({**PAIR, "base_passed": True, "all_passed": False}, None, "base_passed"),
+    "counts of verdicts": ({**PAIR, "num_passed": 3, "passed_tests": "all"}, None, ""),
+    "yes": ({**PAIR, "success": "yes"}, 1.0, ""),
+    "a verdict in words": ({**PAIR, "correct": "B", "outcome": "won"}, None, ""),
+    "of ten": ({**PAIR, "score": "7/10"}, None, "'score'"),
+    "nan as text": ({**PAIR, "reward": "NaN"}, None, ""),
+}
 
 
 @pytest.mark.parametrize("name", REWARDS)

@@ -81,10 +81,34 @@ def test_the_first_spec_grades_it(file: Path) -> None:
         assert "loop" in summary["graders"]
 
 
-OWN_ROWS = json.loads((DUMPS.parent / "own_rows.json").read_text(encoding="utf-8"))
+CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+OWN_ROWS: list[dict[str, Any]] = [
+    {"prompt": "p", "completion": "c", "step": 3, "reward": 1.0},
+    {"prompt": "p", "completion": ["a", "b"], "step": [1, 1]},
+    {"prompt": "p", "completions": ["a", "b"], "scores": [1, 0]},
+    {"input": "p", "output": "o", "score": 1.0},
+    {"instruction": "i", "input": "p", "output": "o"},
+    {"instruction": "i", "completions": ["a", "b"], "output": "c"},
+    {"trajectory": CHAT, "instance_id": "x", "target": "gold"},
+    {"trajectory": CHAT, "info": {}, "history": "none"},
+    {"traj": CHAT, "reward": 1.0, "task_id": 3, "answer": "gold"},
+    {"id": 1, "input": "q", "target": "a", "output": "x", "epoch": 1},
+    {"eval": {"name": "x"}, "status": "ok", "version": 2, "prompt": "p", "completion": "c"},
+    {"custom_id": "a", "result": {"type": "ok"}, "output": "o"},
+    {"custom_id": "a", "body": {"x": 1}, "url": "http://x", "output": "o"},
+    {"custom_id": "a", "params": {"temperature": 1}, "completion": "c"},
+    {"task": {"name": "x"}, "traces": ["t"], "output": "r", "prompt": "p"},
+    {"tasks": ["a"], "simulations": ["b"], "prompt": "p", "completion": "c"},
+    {"samples": [], "rollout_id": 1, "prompt": "p", "completion": "c"},
+    {"prompt": "p", "completion": "c"},
+    {"input": "p", "output": "c"},
+    {"id": 1, "question": "q", "answer": "a"},
+    {"chosen": 3, "rejected": 4},
+    {"instruction": "q", "completions": "text"},
+]
 
 
-@pytest.mark.parametrize("row", OWN_ROWS["of_no_format"], ids=",".join)
+@pytest.mark.parametrize("row", OWN_ROWS, ids=",".join)
 def test_rows_of_ones_own_are_of_no_format(row: dict[str, Any]) -> None:
     """Some of their columns are named as a format's are."""
     with suppress(ConfigError):  # no column looks like a response

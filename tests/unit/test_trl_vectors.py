@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from tests.refusals import refuses
-from tests.unit.test_trl_reward import Trainer as TrlTrainer
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, MissingRewardError
 from adjudge.graders import FunctionGrader
@@ -56,17 +55,29 @@ def spec(*more: dict[str, Any], **tables: Any) -> RewardSpec:
     return RewardSpec.from_dict({"graders": graders, **tables})
 
 
-class Trainer(TrlTrainer):
-    """One that normalises each function by itself, and asks them all."""
-
-    reward_funcs: list[Any]
+class Trainer:
+    """What the functions read of a trainer, and what they log to it."""
 
     def __init__(self, vector: RewardVector, **more: Any) -> None:
-        given = {"reward_funcs": vector.functions, "reward_weights": vector.weights, **more}
-        super().__init__(4, multi_objective_aggregation="normalize_then_sum", **given)
+        self.num_generations = self.num_generations_eval = 4
+        self.model = SimpleNamespace(training=True)
+        self.accelerator = SimpleNamespace(process_index=0)
+        self.reward_funcs, self.reward_weights = vector.functions, vector.weights
+        self.multi_objective_aggregation = "normalize_then_sum"
+        self.metrics: list[str] = []
+        self.extra: dict[str, list[Any]] = {}
+        for name, value in more.items():
+            setattr(self, name, value)
+
+    def log_metric(self, name: str, _: float) -> None:
+        self.metrics.append(name)
+
+    def log_extra(self, column: str, values: list[Any]) -> None:
+        self.extra[column] = values
 
     def ask(self, texts: list[str]) -> dict[str, list[float | None]]:
         """What each function says, called one after the other, as TRL does."""
+
         given = {"trainer_state": SimpleNamespace(global_step=0), "reference": texts}
         logs = {"log_metric": self.log_metric, "log_extra": self.log_extra}
         batch = {"prompts": ["p"] * len(texts), "completions": texts, **given, **logs}
@@ -84,7 +95,7 @@ def test_each_grader_is_asked_once_and_has_a_function_of_its_own() -> None:
         said = trainer.ask(["kind", "kind kind", "bad", "none"])
         assert said == {"kind": [0.25, 0.5, 0.0, 0.0], "long": [0.0, -2.5, 0.0, 0.0]}
     assert sorted(ASKED) == sorted(["kind", "kind kind", "bad", "none"] * 2)
-    assert "judge/score_mean" in trainer.metrics
+    assert trainer.metrics.count("judge/score_mean") == 2
     assert trainer.extra["judge/seen_score"] == [1.0] * 4
 
 
