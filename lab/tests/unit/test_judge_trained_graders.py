@@ -21,8 +21,7 @@ from adjudge.judge_evaluation.benchmarks.judges import BenchmarkJudge, ask_judge
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runner import GradingRunner
-from adjudge.types import GraderError, GraderRank
+from adjudge.types import GraderRank
 from adjudge_lab.judge_training.calibration import calibrate_ratings
 from adjudge_lab.judge_training.dataset import LengthReport, LengthStatistics
 from adjudge_lab.judge_training.judge_questions import judge_form, make_questions
@@ -167,14 +166,6 @@ def test_what_cannot_be_rated(tmp_path: Path) -> None:
     with pytest.raises(GradingFailure, match="'response' is a int"):
         rated(path, listening, prompt="Q?", response=3)
     assert listening.asked == []
-
-
-def test_a_failed_call_is_its_own_kind(tmp_path: Path) -> None:
-    grader = TrainedRating(judge(folder(tmp_path, POINTWISE), ErrorKind.TIMEOUT))
-    sample = {"prompt": "Q?", "response": "Lima."}
-    [found] = GradingRunner({"r": grader}, show_progress=False).run([sample])["r"]
-    assert isinstance(found, GraderError)
-    assert found.kind is ErrorKind.TIMEOUT
 
 
 def test_ratings_become_labels_where_the_card_says_how(tmp_path: Path) -> None:
