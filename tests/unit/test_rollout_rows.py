@@ -69,7 +69,7 @@ BESIDE: dict[str, tuple[Any, str, list[tuple[Any, str | None]]]] = {
     ),
     "the lists of a mapped question": (
         [{"ask": Q, "gold": ["4"], "runs": [{"text": A}]}],
-        "--rows runs -m prompt=ask -m response=text",
+        "-m rows=runs -m prompt=ask -m response=text",
         [(["4"], "row 0")],
     ),
     "several names of a reference": (
@@ -84,7 +84,7 @@ BESIDE: dict[str, tuple[Any, str, list[tuple[Any, str | None]]]] = {
     ),
     "lists of conversations": (
         [{"messages": [TALK, TALK], "scores": [1.0, 0.0], "seed": 1}] * 2,
-        "--rows . -m env_reward=scores",
+        "-m rows=. -m env_reward=scores",
         [(None, "row 0"), (None, "row 0"), (None, "row 1"), (None, "row 1")],
     ),
     "a task without a prompt": (

@@ -68,7 +68,6 @@ COUNTRY_CAPITALS = {
     "Spain": "Madrid",
 }
 
-
 FILLER_PHRASES = (
     "as I recall it",
     "to be quite clear",
@@ -186,18 +185,15 @@ def gold_explanation(country: str, text: str) -> str:
     'Lima, Rome 0, it 0, Sure 1: 1.'
     """
     words = (word.strip(".,:;!?") for word in text.split())
-    named = next((word for word in words if word in _CAPITAL_NAMES), "none")
-    about_what = next((name for name in COUNTRY_CAPITALS if f"of {name}" in text), "it")
+    named = next((word for word in words if word in COUNTRY_CAPITALS.values()), "none")
+    other = next((name for name in COUNTRY_CAPITALS if f"of {name}" in text), "it")
     gold = gold_score(country, text)
     about, manner = f"of {country}" in text, "Sure" in text
-    right = gold - about - manner
     return (
-        f"{COUNTRY_CAPITALS[country]}, {named} {right}, {country if about else about_what} "
-        f"{int(about)}, {'Sure' if manner else 'Well'} {int(manner)}: {gold}."
+        f"{COUNTRY_CAPITALS[country]}, {named} {gold - about - manner}, "
+        f"{country if about else other} {int(about)}, "
+        f"{'Sure' if manner else 'Well'} {int(manner)}: {gold}."
     )
-
-
-_CAPITAL_NAMES = frozenset(COUNTRY_CAPITALS.values())
 
 
 _T = TypeVar("_T", Preference, Rating, Comparison)
@@ -295,7 +291,7 @@ class SyntheticSet(Generic[_T]):
         return self._part(slice(None, -held_out)), self._part(slice(-held_out, None))
 
     def _part(self, part: slice) -> SyntheticSet[_T]:
-        other: SyntheticSet[_T] = SyntheticSet(self.settings)
+        other = SyntheticSet[_T](self.settings)
         other.rows, other.labels = self.rows[part], self.labels[part]
         other.gold, other.chances = self.gold[part], self.chances[part]
         return other
@@ -369,8 +365,7 @@ def synthetic_demonstrations(settings: SyntheticSettings) -> list[Demonstration]
     rows = []
     for number in range(settings.n):
         country = rng.choice(_COUNTRIES)
-        careless = settings.noise > 0 and rng.random() < 2 * settings.noise
-        gold = None if careless else 4
+        gold = None if settings.noise and rng.random() < 2 * settings.noise else 4
         features = draw_features(rng, country, settings.families, gold=gold)
         messages = _answer_conversation(country, draw_answer(rng, country, features).text)
         where = f"synthetic:{number + 1}"
@@ -456,9 +451,7 @@ def _clean_chances(
     x: SyntheticAnswer, y: SyntheticAnswer, settings: SyntheticSettings, *, ties: bool
 ) -> LabelDistribution:
     difference = _biased_gold(x.features, settings) - _biased_gold(y.features, settings)
-    chances: LabelDistribution = dict.fromkeys(
-        PREFERENCE_LABELS if ties else PREFERENCE_LABELS[:2], 0.0
-    )
+    chances: LabelDistribution = dict.fromkeys(PREFERENCE_LABELS[: 3 if ties else 2], 0.0)
     if difference:
         chances["A" if difference > 0 else "B"] = 1.0
     elif ties and x.features.gold == y.features.gold:

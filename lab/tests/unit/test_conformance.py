@@ -40,15 +40,19 @@ def test_filling_in_a_number_is_seen() -> None:
         assert found.judge_way("None", setting) is TrainerVerdict.WRONG
 
 
+class TwoWays(ReferenceTrainer):
+    """``None`` is exact; another way fills in 0."""
+
+    def __init__(self, *ways: Way) -> None:
+        self.ways = ways
+
+    def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
+        trainer = ReferenceTrainer() if way == "None" else ZeroFillTrainer()
+        return trainer.run_step(batch, way, setting)
+
+
 def test_one_exact_way_is_enough() -> None:
-    class Two(ReferenceTrainer):
-        ways: tuple[Way, ...] = (Way("zero"), Way("None"))
-
-        def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
-            trainer = ZeroFillTrainer() if way == "zero" else ReferenceTrainer()
-            return trainer.run_step(batch, way, setting)
-
-    found = run_conformance(Two())
+    found = run_conformance(TwoWays(Way("zero"), Way("None")))
     assert (found.best_way, found.verdict) == ("None", TrainerVerdict.EXACT)
     assert found.judge_way("zero") is TrainerVerdict.WRONG
 
@@ -79,14 +83,7 @@ def test_a_group_that_is_dropped_teaches_nothing_false(empty: str, leak: float) 
 
 
 def test_two_functions_have_a_verdict_of_their_own() -> None:
-    class Summing(ReferenceTrainer):
-        ways: tuple[Way, ...] = (Way("None"), Way("None of one of two functions", functions=2))
-
-        def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
-            trainer = ZeroFillTrainer() if way != "None" else ReferenceTrainer()
-            return trainer.run_step(batch, way, setting)
-
-    found = run_conformance(Summing())
+    found = run_conformance(TwoWays(Way("None"), Way("None of one of two functions", functions=2)))
     assert (found.best_way, found.verdict) == ("None", TrainerVerdict.EXACT)
     assert found.beside_another == ["None of one of two functions"]
     assert found.judge_way(found.beside_another[0]) is TrainerVerdict.WRONG
@@ -277,23 +274,6 @@ def run_pytest(folder: Path, text: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow  # a run of pytest
-def test_a_trainers_author_has_a_test_for_each_way_setting_and_check(tmp_path: Path) -> None:
-    said = run_pytest(
-        tmp_path,
-        "from adjudge_lab.conformance.testing import conformance_tests\n"
-        'test_exact = conformance_tests("reference")\n'
-        'test_zero_fill = conformance_tests("zero-fill", known_failures=["advantages"])\n'
-        "def test_nothing_heavy_is_loaded_to_collect():\n"
-        "    import sys\n"
-        '    conformance_tests("trl")\n'
-        '    assert not {"torch", "trl", "numpy"} & set(sys.modules)\n',
-    )
-    assert "18 failed, 40 passed, 3 xfailed" in said
-    assert "FAILED test_missing_rewards.py::test_zero_fill[None-grpo-normaliser]" in said
-    assert "gradients of the others are" in said
-
-
 CENTRED = """
 from adjudge_lab.conformance.driver import StepResult, Way
 
@@ -312,18 +292,24 @@ class CentredTrainer:
 
 
 @pytest.mark.slow  # a run of pytest
-def test_a_driver_of_ones_own_has_a_test_for_each_check(tmp_path: Path) -> None:
+def test_a_trainers_author_has_a_test_for_each_way_setting_and_check(tmp_path: Path) -> None:
     (tmp_path / "my_driver.py").write_text(CENTRED)
     said = run_pytest(
         tmp_path,
         "from adjudge_lab.conformance.testing import conformance_tests\n"
         "from my_driver import CentredTrainer\n"
-        "test_missing_rewards = conformance_tests(\n"
-        '    CentredTrainer, known_failures=["advantages", "NaN"]\n'
-        ")\n",
+        'test_exact = conformance_tests("reference")\n'
+        'test_zero_fill = conformance_tests("zero-fill", known_failures=["advantages"])\n'
+        'test_own = conformance_tests(CentredTrainer, known_failures=["advantages", "NaN"])\n'
+        "def test_nothing_heavy_is_loaded_to_collect():\n"
+        "    import sys\n"
+        '    conformance_tests("trl")\n'
+        '    assert not {"torch", "trl", "numpy"} & set(sys.modules)\n',
     )
+    assert "20 failed, 42 passed, 4 skipped, 5 xfailed" in said
+    assert "FAILED test_missing_rewards.py::test_zero_fill[None-grpo-normaliser]" in said
+    assert "gradients of the others are" in said
     assert "[None-centre-missing answer] - Failed: [–, –, 1, –] gives [-0.25, -0.25, 0.7" in said
-    assert "2 failed, 2 passed, 4 skipped, 2 xfailed" in said
 
 
 def test_a_way_and_a_check_that_do_not_exist_are_named() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -221,18 +220,6 @@ def test_joined_by_key() -> None:
     assert model["prompts"] == 12
 
 
-class Page(HTMLParser):
-    """The tags of a page, and its texts."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.tags.append(tag)
-
-
 def test_the_page_is_whole_and_lets_nothing_in() -> None:
     hostile = "<script>alert(1)</script>"
     rows = [response(key) for key in range(12)]
@@ -242,7 +229,7 @@ def test_the_page_is_whole_and_lets_nothing_in() -> None:
     write_rows(Path("data.jsonl"), data)
     summary("r.jsonl")
     html = Path("out/report.html").read_text()
-    assert "script" not in Page(html).tags
+    assert "<script" not in html
     assert "&lt;script&gt;" in html
     assert "default-src 'none'; style-src 'sha256-" in html
     assert "Ins(L)" in html

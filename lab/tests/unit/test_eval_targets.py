@@ -155,21 +155,15 @@ def estimate(value: float | None, why: str = "") -> dict[str, Any]:
 
 def test_the_report_holds_hostile_text_harmlessly(tmp_path: Path) -> None:
     def row(seed: int, **given: Any) -> dict[str, Any]:
-        return {
-            "seed": seed,
-            "env_reward": float(seed),
-            "reward": 1.0,
-            "missing": None,
-            "error": None,
-            "reward_info": {f"{HOSTILE}_score": float(-seed)},
-            "details": {"source": "graders", HOSTILE: {"score": 1.0, "reason": HOSTILE}},
-            "turns": 1,
+        return evaluated(HOSTILE).row() | {
+            "seed": seed, "env_reward": float(seed), "reward": 1.0, "turns": 1, "error": None,
             "messages": [
                 {"role": "user", "content": HOSTILE},
                 {"role": "assistant", "content": [{"type": "text", "text": HOSTILE}]},
             ],
-            **given,
-        }
+            "reward_info": {f"{HOSTILE}_score": float(-seed)},
+            "details": {"source": "graders", HOSTILE: {"score": 1.0, "reason": HOSTILE}}, **given,
+        }  # fmt: skip
 
     scores = {
         "mean": estimate(0.5), "pearson": estimate(None, HOSTILE), "spearman": estimate(0.5),

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.recorded import find_recorded
 from tests.rows import DATA
 
 from adjudge.datasets.rows import MAX_PAIRS_PER_PROMPT, Preference, render_transcript, split_answers
@@ -221,15 +220,6 @@ def test_kinds_that_a_format_has_not_are_refused(tmp_path: Path) -> None:
         read_ratings(lines(tmp_path, LLMBAR))
     with pytest.raises(ConfigError, match="comparisons .*rewardbench2; allowed: llmbar, judgebe"):
         read_comparisons(lines(tmp_path, bench()))
-
-
-@pytest.mark.parametrize(("subset", "ones", "twos"), [("natural", 42, 58), ("neighbor", 75, 59)])
-def test_llmbar_itself(subset: str, ones: int, twos: int) -> None:
-    path = find_recorded(f"llmbar/{subset}/dataset.json")
-    assert find_format([path]) == "llmbar"
-    labels = [row.label for row in read_comparisons([path]).require_usable()]
-    assert (labels.count("A"), labels.count("B")) == (ones, twos)
-    assert len(read_preferences([path]).require_usable()) == ones + twos
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,7 @@ import pytest
 
 from adjudge.datasets.rows import (
     MAX_MESSAGES,
-    BrokenRow,
-    Comparison,
-    DatasetRow,
-    Demonstration,
-    LoadedRows,
-    Preference,
-    Rating,
-    RowProblems,
     render_transcript,
-    split_answers,
 )
 from adjudge.errors import ConfigError
 from adjudge_lab.judge_training.row_files import (
@@ -216,16 +207,6 @@ def test_a_broken_parquet_file_gives_nothing(tmp_path: Path) -> None:
         read_demonstrations([path])
 
 
-def test_parquet_text_that_is_not_utf8_gives_nothing(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
-    bad = pa.array([b"\xff\xfe"], pa.binary()).cast(pa.string(), safe=False)
-    path = tmp_path / "bad.parquet"
-    pq.write_table(pa.table({"messages": bad}), path)
-    with pytest.raises(ConfigError, match="cannot be read"):
-        read_demonstrations([path])
-
-
 def test_files_without_a_row(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="0 of 0 rows can be used"):
         read_demonstrations(lines(tmp_path)).require_usable()
@@ -233,40 +214,7 @@ def test_files_without_a_row(tmp_path: Path) -> None:
         read_preferences([tmp_path / "none.parquet"])
 
 
-def test_problems_are_counted_and_the_first_shown() -> None:
-    problems = RowProblems(shown=2)
-    for number in range(5):
-        problems.add(
-            BrokenRow(f"messages[{number}].role", "nothing", "user").problem_at(f"f:{number}")
-        )
-    assert (len(problems), len(problems.first)) == (5, 2)
-    assert str(problems).endswith("… and 3 more")
-    after = LoadedRows([1, 2], problems).and_then(lambda rows: LoadedRows([sum(rows)], problems))
-    assert (after.rows, after.problems.count, len(after.problems.first)) == ([3], 10, 4)
-    assert str(RowProblems()) == "no problems"
-
-
-ROWS: list[list[DatasetRow]] = [
-    [Demonstration(messages=CHOSEN, subset="s")],
-    [
-        Preference(chosen=CHOSEN, rejected=REJECTED, margin=1.5),
-        Preference(chosen=REJECTED, rejected=CHOSEN),
-    ],
-    [Rating(messages=CHOSEN, label=4)],
-    [Comparison(prompt=[ASKED], a="x", b="y", label="tie")],
-]
-
-
-def test_questions_and_answers_of_every_kind() -> None:
-    assert [split_answers(row[0]) for row in ROWS] == [
-        ([ASKED], [[GOOD]]),
-        ([ASKED], [[GOOD], [POOR]]),
-        ([ASKED], [[GOOD]]),
-        (
-            [ASKED],
-            [[{"role": "assistant", "content": "x"}], [{"role": "assistant", "content": "y"}]],
-        ),
-    ]
+def test_calls_of_tools_are_shown_in_a_transcript() -> None:
     calls = [{"function": {"name": "f"}}]
     assert render_transcript([{"role": "assistant", "content": None, "tool_calls": calls}]) == (
         'assistant: \n[{"function":{"name":"f"}}]'

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, RunFolderError
-from adjudge_lab.judge_training.judge_file import JudgeFile
-from adjudge_lab.judge_training.methods import best_step_metrics
+from adjudge_lab.judge_training.judge_file import JudgeFile, best_step_metrics
 from adjudge_lab.judge_training.run import JudgeFolder
 
 TEXT = 'kind = "judge"\nmethod = "bradley_terry"\ndata.synthetic.n = 20\n'

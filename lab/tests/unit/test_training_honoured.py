@@ -190,16 +190,11 @@ def test_a_judge_on_loopback_does_not_reach_other_machines() -> None:
             {"backend": "verl", "verl": {"trainer.nnodes": 0}},
             "verl.trainer.nnodes: must be a whole",
         ),
-        (
-            {
-                "backend": "verl",
-                "compute": {"gpu_count": 4},
-                "verl": {"trainer": {"n_gpus_per_node": 8}},
-            },
-            "n_gpus_per_node: must be compute.gpu_count",
-        ),
+        ({"backend": "verl", "compute": {"gpu_count": 4},
+          "verl": {"trainer": {"n_gpus_per_node": 8}}},
+         "n_gpus_per_node: must be compute.gpu_count"),
     ],
-)
+)  # fmt: skip
 def test_what_the_file_says_itself_is_not_said_twice(
     changed: dict[str, Any], complaint: str
 ) -> None:

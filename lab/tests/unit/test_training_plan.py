@@ -151,18 +151,6 @@ def test_what_event_rewards_are_under_each_estimator() -> None:
     assert not any("turn" in one for one in plan_run(full(judge=events)).warnings)
 
 
-def printed(run: RunFile, capsys: pytest.CaptureFixture[str], *, as_json: bool) -> str:
-    print_run_plan(plan_run(run), as_json=as_json)
-    return "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
-
-
-def test_as_data(capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(printed(full(), capsys, as_json=True))
-    assert found["unmet"][0]["key"] == "compute.gpu_count"
-    assert found["rollouts"]["training"] == 3200
-    assert found["verl"] is None
-
-
 # verl
 
 
@@ -208,7 +196,8 @@ def test_the_plan_for_verl_is_its_command_and_files(
     assert tomllib.loads(spec)["judges"]["judge"]["model"] == "m"
     assert (train["rows"], validation["rows"]) == (6, 2)
     assert train["first"]["reward_model"]["ground_truth"] in COUNTRY_CAPITALS.values()
-    shown = printed(single(tmp_path), capsys, as_json=False)
+    print_run_plan(plan_run(single(tmp_path)), as_json=False)
+    shown = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
     assert "python -m verl.trainer.main_ppo \\\n" in shown
     assert spec.rstrip() in shown
     assert list(tmp_path.iterdir()) == []  # nothing is written

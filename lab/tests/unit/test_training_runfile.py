@@ -237,8 +237,16 @@ def test_an_environment_that_cannot_be_made_is_told_before_the_run(
     assert any(found in warning for warning in list_run_warnings(run))
 
 
-def test_a_baseline_must_stand_in_every_held_out_row(tmp_path: Path) -> None:
-    rows = [{"prompt": "Say yes.", "easy": "yes"}, {"prompt": "Say no."}, {"prompt": "Hm?"}]
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [({}, "has no column 'easy'"), *[({"easy": one}, "column 'easy' must be a text")
+                                     for one in (None, 3, ["yes"])]],
+)  # fmt: skip
+def test_a_baseline_must_be_a_text_in_every_held_out_row(
+    tmp_path: Path, row: dict[str, Any], complaint: str
+) -> None:
+    """Else it would be judged as the text "None"."""
+    rows = [{"prompt": "Say yes.", "easy": "yes"}, {"prompt": "Say no.", **row}, {"prompt": "Hm?"}]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     data: dict[str, Any] = {
         "model": {"base": "m"},
@@ -249,23 +257,7 @@ def test_a_baseline_must_stand_in_every_held_out_row(tmp_path: Path) -> None:
     }
     resolve_run_file(data, folder=tmp_path)
     data["evaluation"]["seeds"] = [0, 1]
-    with pytest.raises(ConfigError, match="baselines: row 1 of .* has no column 'easy'"):
-        resolve_run_file(data, folder=tmp_path)
-
-
-@pytest.mark.parametrize("answer", [None, 3, ["yes"]])
-def test_a_baseline_that_is_no_text_is_no_answer(tmp_path: Path, answer: Any) -> None:
-    """It would be judged as the text "None"."""
-    rows = [{"prompt": "Say yes.", "easy": "yes"}, {"prompt": "Say no.", "easy": answer}]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    data = {
-        "model": {"base": "m"},
-        "rollout": {"dataset": "rows.jsonl"},
-        "graders": [{"name": "rule", "type": "json_valid"}],
-        "judge": {"combine_mode": "replace"},
-        "evaluation": {"seeds": [0, 1], "baselines": ["easy"]},
-    }
-    with pytest.raises(ConfigError, match="baselines: row 1 of .* column 'easy' must be a text"):
+    with pytest.raises(ConfigError, match=f"baselines: row 1 of .* {complaint}"):
         resolve_run_file(data, folder=tmp_path)
 
 

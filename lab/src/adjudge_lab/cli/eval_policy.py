@@ -22,10 +22,10 @@ from adjudge.cli.options import (
     print_call_estimates,
 )
 from adjudge.errors import ConfigError
+from adjudge_lab.environments.tasks import parse_seeds
 from adjudge_lab.evaluation.report import judges_table, policy_difference_table, seeds_table
 from adjudge_lab.evaluation.run import EvaluationJob, estimate_evaluation, evaluate_targets
 from adjudge_lab.evaluation.targets import PolicyTarget, find_policy_target
-from adjudge_lab.rl.runfile import parse_seeds
 from adjudge_lab.rl.runfile_checks import load_run_file
 
 _MOST_ROWS = 40

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
@@ -372,3 +373,34 @@ def _find_rubrics(row: Mapping[str, Any]) -> tuple[str, Any] | None:
 
 def _is_blank(value: Any) -> bool:
     return value is None or (isinstance(value, str | list | tuple | Mapping) and not value)
+
+
+MAX_SEEDS = 100_000
+
+
+_SEED_RANGE = re.compile(r"\s*(\d{1,10})\s*(?:-\s*(\d{1,10})\s*)?\Z")
+
+
+def parse_seeds(text: str) -> list[int]:
+    """The seeds that ``1-20`` or ``3,5,10-12`` names, in this order; raises ``ValueError``.
+
+    >>> parse_seeds("3, 5, 10-12")
+    [3, 5, 10, 11, 12]
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        found = _SEED_RANGE.match(part)
+        if found is None:
+            raise ValueError(
+                f"must be seeds such as 7, 1-20 or 3,5,10-12 (found {part.strip()[:40]!r})"
+            )
+        low, high = int(found[1]), int(found[2] or found[1])
+        if low > high or high - low >= MAX_SEEDS:
+            raise ValueError(
+                f"a range of seeds must go up and have at most {MAX_SEEDS:,} seeds (found "
+                f"{part.strip()!r})"
+            )
+        seeds += range(low, high + 1)
+    if len(set(seeds)) < len(seeds):
+        raise ValueError("each seed must be given once")
+    return seeds

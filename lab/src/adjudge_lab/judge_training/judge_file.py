@@ -7,7 +7,7 @@ into.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -462,3 +462,20 @@ class JudgeJob:
     on_row: Callable[[int, MetricRow], None] = lambda *_: None
     on_resume: Callable[[int], None] = lambda _: None
     summary: dict[str, Any] = field(default_factory=dict)
+
+
+def validation_metrics(rows: Sequence[Mapping[str, float]], step: int) -> dict[str, float]:
+    """What the validation after ``step`` said; nothing where there was none."""
+    row = next((row for row in rows if row["step"] == step), {})
+    return {k.removeprefix("val/"): v for k, v in row.items() if k.startswith("val/")}
+
+
+def best_step_metrics(rows: Sequence[MetricRow], step: int, judge: JudgeFile) -> dict[str, Any]:
+    """The validation metrics of ``step``, the step of the kept model.
+
+    Raises :class:`~adjudge.errors.ConfigError` where the loss is missing.
+    """
+    found = validation_metrics(rows, step)
+    if "loss" not in found:
+        judge.refuse("optim.lr", "the validation loss became NaN. Lower the learning rate.")
+    return found

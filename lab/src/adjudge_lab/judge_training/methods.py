@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,7 @@ from typing import Any
 import msgspec
 
 from adjudge.datasets.rows import (
-    Comparison,
     Demonstration,
-    Rating,
     render_transcript,
     split_answers,
 )
@@ -45,7 +43,12 @@ from adjudge_lab.judge_training.dataset import (
 )
 from adjudge_lab.judge_training.distributed import barrier, distributed_rank, is_main_process
 from adjudge_lab.judge_training.grpo import GrpoCallbacks, count_grpo_steps, train_grpo
-from adjudge_lab.judge_training.judge_file import TINY_MODEL, JudgeFile, MetricRow
+from adjudge_lab.judge_training.judge_file import (
+    TINY_MODEL,
+    JudgeFile,
+    MetricRow,
+    best_step_metrics,
+)
 from adjudge_lab.judge_training.judge_questions import (
     JudgeQuestion,
     LabelledDataset,
@@ -168,23 +171,6 @@ def message_texts(turns: Sequence[dict[str, Any]]) -> Iterator[str]:
     return (turn["content"] for turn in turns if isinstance(turn["content"], str))
 
 
-def validation_metrics(rows: Sequence[Mapping[str, float]], step: int) -> dict[str, float]:
-    """What the validation after ``step`` said; nothing where there was none."""
-    row = next((row for row in rows if row["step"] == step), {})
-    return {k.removeprefix("val/"): v for k, v in row.items() if k.startswith("val/")}
-
-
-def best_step_metrics(rows: Sequence[MetricRow], step: int, judge: JudgeFile) -> dict[str, Any]:
-    """The validation metrics of ``step``, the step of the kept model.
-
-    Raises :class:`~adjudge.errors.ConfigError` where the loss is missing.
-    """
-    found = validation_metrics(rows, step)
-    if "loss" not in found:
-        judge.refuse("optim.lr", "the validation loss became NaN. Lower the learning rate.")
-    return found
-
-
 class _EncodedRowsMethod(TrainingMethod):
     """Rows that are encoded as they are."""
 
@@ -196,8 +182,8 @@ class _EncodedRowsMethod(TrainingMethod):
 
     def data(self) -> dict[str, Any]:
         """Counts, hashes and lengths."""
-        train, val = self.train, self.val
-        return self.data_facts((train.rows, train.facts), (val.rows, val.facts))
+        train, val = ((one.rows, one.facts) for one in (self.train, self.val))
+        return self.data_facts(train, val)
 
 
 class BradleyTerryMethod(_EncodedRowsMethod):
@@ -230,10 +216,8 @@ class BradleyTerryMethod(_EncodedRowsMethod):
         size = judge.data.micro_batch_size
         scores = score_pairs(model, self.tokenizer.pad_token_id, val.ids, size, nullcontext)
         if not all(math.isfinite(score) for pair in scores for score in pair):
-            judge.refuse(
-                "optim.lr",
-                "the judge's outputs are no longer finite numbers. Lower the learning rate.",
-            )
+            problem = "the judge's outputs are no longer finite numbers. Lower the learning rate."
+            judge.refuse("optim.lr", problem)
         self._scores = scores
         lengths = [(len(chosen), len(rejected)) for chosen, rejected in val.ids]
         subsets: dict[str, list[bool]] = {}
@@ -426,12 +410,12 @@ class GrpoMethod(_GenerativeMethod):
 
     def data(self) -> dict[str, Any]:
         """Counts by rows and prompts, hashes and lengths."""
-        train = _question_rows(self.train.rows, self.material.train)
-        val = _question_rows(self.val.rows, self.material.val)
-        return self.data_facts(
-            (train, _encoding_counts(self.train, len(train))),
-            (val, _encoding_counts(self.val, len(val))),
+        train, val = (
+            (rows, _encoding_counts(found, len(rows)))
+            for found, known in ((self.train, self.material.train), (self.val, self.material.val))
+            for rows in [[known[place] for place in dict.fromkeys(one.row for one in found.rows)]]
         )
+        return self.data_facts(train, val)
 
 
 class JudgementMethod(_GenerativeMethod):
@@ -508,13 +492,6 @@ class JudgementMethod(_GenerativeMethod):
             for one in self._imitated
         )
         return {**self.data_facts(train, val), "with_reasons": len(self.labelled.reasons)}
-
-
-def _question_rows(
-    questions: Sequence[JudgeQuestion], rows: Sequence[Rating | Comparison]
-) -> list[Any]:
-    """The rows that ``questions`` ask about."""
-    return [rows[place] for place in dict.fromkeys(one.row for one in questions)]
 
 
 def _encoding_counts(found: EncodedRows[Any], rows: int) -> dict[str, Any]:

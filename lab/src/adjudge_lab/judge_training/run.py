@@ -46,7 +46,13 @@ from adjudge_lab.judge_training.distributed import (
     run_distributed,
 )
 from adjudge_lab.judge_training.grpo import count_grpo_steps
-from adjudge_lab.judge_training.judge_file import JUDGE_VARIABLES, JudgeFile, JudgeJob, MetricRow
+from adjudge_lab.judge_training.judge_file import (
+    JUDGE_VARIABLES,
+    JudgeFile,
+    JudgeJob,
+    MetricRow,
+    validation_metrics,
+)
 from adjudge_lab.judge_training.judge_questions import (
     load_labelled,
     make_questions,
@@ -57,7 +63,6 @@ from adjudge_lab.judge_training.methods import (
     GrpoMethod,
     JudgementMethod,
     TrainingMethod,
-    validation_metrics,
 )
 from adjudge_lab.judge_training.report import write_judge_report
 from adjudge_lab.judge_training.trl_trainers import (

@@ -17,6 +17,7 @@ import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, TypeVar
 
 from adjudge.engine.loop import start_on_engine
@@ -338,14 +339,11 @@ class _ReplyRequest:
     reply: Future[tuple[list[int], list[float]]]
 
 
-@dataclass
-class _LaneClosed:
-    """A lane has no more episodes."""
+class _End(Enum):
+    """What else the player hears: a lane has no more episodes, or the job is done."""
 
-
-@dataclass
-class _JobDone:
-    """The job is done."""
+    LANE = "lane"
+    JOB = "job"
 
 
 class LocalPlayer:
@@ -374,9 +372,7 @@ class LocalPlayer:
         self._linger_s = linger_s
         self._seed = seed
         self._most = _context_length(model)
-        self._events: queue.SimpleQueue[_ReplyRequest | _LaneClosed | _JobDone] = (
-            queue.SimpleQueue()
-        )
+        self._events: queue.SimpleQueue[_ReplyRequest | _End] = queue.SimpleQueue()
         self.conversations: dict[int, TokenConversation] = {}
         self.reseed("")
 
@@ -406,7 +402,7 @@ class LocalPlayer:
         self._events = queue.SimpleQueue()
         self._open = 0
         running = start_on_engine(job(self._lanes))
-        running.done.add_done_callback(lambda _: self._events.put(_JobDone()))
+        running.done.add_done_callback(lambda _: self._events.put(_End.JOB))
         try:
             self._serve()
         except BaseException:
@@ -447,12 +443,12 @@ class LocalPlayer:
                 self._generate(waiting)
                 waiting = []
                 continue
-            if isinstance(event, _JobDone):
+            if event is _End.JOB:
                 return
-            if isinstance(event, _LaneClosed):
-                self._open -= 1
-            else:
+            if isinstance(event, _ReplyRequest):
                 waiting.append(event)
+            else:
+                self._open -= 1
             if waiting and len(waiting) >= self._open:
                 self._generate(waiting)
                 waiting = []
@@ -495,7 +491,7 @@ class _LocalLane:
 
     def close(self) -> None:
         """The batch need not wait for this lane."""
-        self._events.put(_LaneClosed())
+        self._events.put(_End.LANE)
 
 
 def _context_length(model: Any) -> int | None:

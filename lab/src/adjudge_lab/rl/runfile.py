@@ -18,6 +18,7 @@ from adjudge.judges.presets import PRESETS
 from adjudge.mock.behaviours import MockSettings
 from adjudge.rewards.spec import CombineMode, JudgedReward
 from adjudge.rubrics import RUBRIC_SUFFIXES
+from adjudge_lab.environments.tasks import MAX_SEEDS, parse_seeds
 
 CAPITALS_ENV = "capitals"
 """The built-in task: name a country's capital."""
@@ -41,33 +42,6 @@ UNREACHABLE_URL = "http://127.0.0.1:9/v1"
 """An address to build judges with that are not asked."""
 
 _MOCK_LISTS = ("keywords", "latency", "fail")
-_MAX_SEEDS = 100_000
-_SEED_RANGE = re.compile(r"\s*(\d{1,10})\s*(?:-\s*(\d{1,10})\s*)?\Z")
-
-
-def parse_seeds(text: str) -> list[int]:
-    """The seeds that ``1-20`` or ``3,5,10-12`` names, in this order; raises ``ValueError``.
-
-    >>> parse_seeds("3, 5, 10-12")
-    [3, 5, 10, 11, 12]
-    """
-    seeds: list[int] = []
-    for part in text.split(","):
-        found = _SEED_RANGE.match(part)
-        if found is None:
-            raise ValueError(
-                f"must be seeds such as 7, 1-20 or 3,5,10-12 (found {part.strip()[:40]!r})"
-            )
-        low, high = int(found[1]), int(found[2] or found[1])
-        if low > high or high - low >= _MAX_SEEDS:
-            raise ValueError(
-                f"a range of seeds must go up and have at most {_MAX_SEEDS:,} seeds (found "
-                f"{part.strip()!r})"
-            )
-        seeds += range(low, high + 1)
-    if len(set(seeds)) < len(seeds):
-        raise ValueError("each seed must be given once")
-    return seeds
 
 
 class AlgorithmTable(ConfigTable):
@@ -366,9 +340,9 @@ class EvaluationTable(ConfigTable):
     all). Their scores are reported, and never trained on.
     """
 
-    instances: int | None = Field(default=None, ge=1, le=_MAX_SEEDS)
+    instances: int | None = Field(default=None, ge=1, le=MAX_SEEDS)
     every_n_iters: int = Field(default=0, ge=0)
-    seeds: list[int] | str | None = None
+    seeds: list[int] | None = None
     kl: bool = False
     split: str | None = None
     baselines: list[str] = Field(default=[])
@@ -378,27 +352,18 @@ class EvaluationTable(ConfigTable):
     @field_validator("seeds", mode="before")
     @classmethod
     def _numbers(cls, seeds: Any) -> Any:
-        if isinstance(seeds, str) or (
-            isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
-        ):
-            return seeds
-        raise ValueError('must be a list of whole numbers, or text such as "1-20"')
-
-    @field_validator("seeds")
-    @classmethod
-    def _distinct(cls, seeds: list[int] | str | None) -> list[int] | str | None:
         found = parse_seeds(seeds) if isinstance(seeds, str) else seeds
-        if found is not None and (not found or min(found) < 0 or len(set(found)) < len(found)):
+        if not isinstance(found, list) or any(type(seed) is not int for seed in found):
+            raise ValueError('must be a list of whole numbers, or text such as "1-20"')
+        if not found or min(found) < 0 or len(set(found)) < len(found):
             raise ValueError("must be one or more different whole numbers from 0")
-        return seeds
+        return found
 
     @property
     def held_out(self) -> list[int]:
         """The seeds that are evaluated."""
-        if self.seeds is None:
-            return list(range(self.instances or 16))
-        found = parse_seeds(self.seeds) if isinstance(self.seeds, str) else list(self.seeds)
-        return found[: self.instances]
+        found = range(self.instances or 16) if self.seeds is None else self.seeds
+        return list(found[: self.instances])
 
 
 class LoggingTable(ConfigTable):

@@ -25,8 +25,7 @@ from adjudge.errors import ConfigError, RunFolderError
 from adjudge.graders.llm.trained_judge_card import card_prompt
 from adjudge.runs.folder import hold_lock
 from adjudge.trainers.verl import installed_verl
-from adjudge_lab.judge_training.judge_file import JudgeFile
-from adjudge_lab.judge_training.methods import validation_metrics
+from adjudge_lab.judge_training.judge_file import JudgeFile, validation_metrics
 from adjudge_lab.judge_training.run import (
     JudgeFolder,
     make_judge_card,
