@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.judges.endpoint.limits import AdaptiveLimit, LatencyDigest, RateBucket
-from adjudge.judges.wire.common import parse_retry_after
+from adjudge.judges.wire import parse_retry_after
 
 DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
 

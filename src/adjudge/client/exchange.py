@@ -13,7 +13,7 @@ from adjudge.client.settings import ClientSettings
 from adjudge.errors import FINAL, ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.endpoint.calls import RETRYABLE_KINDS
-from adjudge.judges.wire.common import malformed_failure, response_failure
+from adjudge.judges.wire import malformed_failure, response_failure
 from adjudge.text import replace_surrogates
 from adjudge.types import finite_number
 from adjudge.wire import JUDGE_KEY_VARIABLE, ErrorInfo, JudgeRequest, JudgeResponse

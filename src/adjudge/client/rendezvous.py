@@ -15,7 +15,7 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpResponse, Transport
 from adjudge.judges.endpoint.calls import RETRYABLE_KINDS
 from adjudge.judges.endpoint.limits import full_jitter
-from adjudge.judges.wire.common import parse_retry_after
+from adjudge.judges.wire import parse_retry_after
 from adjudge.judges.wire.transport import AiohttpTransport, normalize_url
 from adjudge.wire import JUDGE_KEY_VARIABLE, GroupRequest, JudgeResponse
 

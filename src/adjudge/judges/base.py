@@ -188,7 +188,7 @@ class Wire(Protocol):
     """A provider's format; stateless and pure.
 
     A judge with a server may have the user's own: ``wire = "module:Class"`` in its table. The class
-    is made with the key (or ``None``); :func:`adjudge.judges.wire.common.response_failure` words
+    is made with the key (or ``None``); :func:`adjudge.judges.wire.response_failure` words
     the failure of a response with an error status.
     """
 

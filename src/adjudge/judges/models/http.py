@@ -48,7 +48,7 @@ from adjudge.judges.base import (
 from adjudge.judges.endpoint.connections import Connection, EndpointKey, connect, open_cache
 from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
 from adjudge.judges.presets import ALL_FEATURES, PRESETS, Preset, check_features, flatten_sampling
-from adjudge.judges.wire.common import hide_key_in_failure
+from adjudge.judges.wire import hide_key_in_failure
 from adjudge.judges.wire.transport import (
     check_headers,
     load_authority,

@@ -20,7 +20,7 @@ from adjudge.judges.base import (
     find_ignored_features,
 )
 from adjudge.judges.presets import PRESETS, Preset
-from adjudge.judges.wire.common import (
+from adjudge.judges.wire import (
     ReplyBody,
     build_headers,
     cut_failure,
