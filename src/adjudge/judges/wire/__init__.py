@@ -219,9 +219,9 @@ def parse_provider_error(data: object) -> ProviderError | None:
     if isinstance(error, str):
         return ProviderError(error[:_READ], _error_names(data))
     if isinstance(error, dict):
-        return ProviderError(
-            _own_text(error.get("message")), _error_names(error), _is_moderated(error)
-        )
+        metadata = error.get("metadata")
+        moderated = isinstance(metadata, dict) and any(map(metadata.get, _MODERATED))
+        return ProviderError(_own_text(error.get("message")), _error_names(error), moderated)
     if "error" in (data.get("object"), data.get("type")) or "message" in data:
         return ProviderError(_own_text(data.get("message")), _error_names(data))
     detail = data.get("detail")
@@ -388,11 +388,6 @@ def _decode_json(body: bytes) -> object:
 def _error_names(error: Fields) -> str:
     values = (error.get(key) for key in ("type", "code", "param"))
     return " ".join(str(v)[:80].lower() for v in values if isinstance(v, str | int))
-
-
-def _is_moderated(error: Fields) -> bool:
-    metadata = error.get("metadata")
-    return isinstance(metadata, dict) and any(metadata.get(key) for key in _MODERATED)
 
 
 def _own_text(message: object) -> str:
