@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from adjudge.judges.endpoint.limits import AdaptiveLimit, LatencyDigest, RateBucket
-from adjudge.judges.wire.common import parse_retry_after
+from adjudge.judges.wire import parse_retry_after
 
 DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
 

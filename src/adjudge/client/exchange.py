@@ -23,7 +23,7 @@ from adjudge.errors import FINAL, ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, Transport
 from adjudge.judges.endpoint.calls import RETRYABLE_KINDS
 from adjudge.judges.endpoint.limits import full_jitter
-from adjudge.judges.wire.common import malformed_failure, parse_retry_after, response_failure
+from adjudge.judges.wire import malformed_failure, parse_retry_after, response_failure
 from adjudge.judges.wire.transport import AiohttpTransport, normalize_url
 from adjudge.text import replace_surrogates
 from adjudge.types import finite_number

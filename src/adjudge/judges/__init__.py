@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from adjudge.judges.models.classifier import ClassifierModel
     from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
     from adjudge.judges.models.offline import RecordedModel, ScriptedModel
-    from adjudge.judges.wire.common import response_failure
+    from adjudge.judges.wire import response_failure
 
 __all__ = [
     "AnthropicChatModel",
@@ -36,7 +36,7 @@ _HOME = {
     "models.classifier": ("ClassifierModel",),
     "models.http": ("AnthropicChatModel", "OpenAIChatModel"),
     "models.offline": ("RecordedModel", "ScriptedModel"),
-    "wire.common": ("response_failure",),
+    "wire": ("response_failure",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

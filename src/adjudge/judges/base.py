@@ -188,7 +188,7 @@ class Wire(Protocol):
     """A provider's format; stateless and pure.
 
     A judge with a server may have the user's own: ``wire = "module:Class"`` in its table. The class
-    is made with the key (or ``None``); :func:`adjudge.judges.wire.common.response_failure` words
+    is made with the key (or ``None``); :func:`adjudge.judges.wire.response_failure` words
     the failure of a response with an error status.
     """
 
@@ -343,8 +343,13 @@ class ChatModel:
                 f"judge {self.model!r}: answer must be `async def` (found a function that returned "
                 f"{type(answering).__name__})"
             )
-        said = await answering
-        return said if type(said) is Reply else _as_reply(call, said)
+        said: object = await answering
+        if isinstance(said, Reply):
+            return said
+        if isinstance(said, str):
+            return build_text_reply(call, said)
+        found = f"answer must return a Reply or text (found {type(said).__name__})"
+        raise GradingFailure(ErrorKind.BUG, f"judge {call.model!r}: {found}")
 
     def chat(self, messages: Sequence[Message], **asked: Any) -> Reply:
         """The blocking twin of :meth:`achat`, for ordinary code in any thread."""
@@ -353,16 +358,6 @@ class ChatModel:
     def merge_sampling(self, sampling: Fields) -> Fields:
         """The sampling of a call that says something about it."""
         return {**self.sampling, **sampling}
-
-
-def _as_reply(call: ChatCall, said: object) -> Reply:
-    """What a model of the user's own answered; no judgement is made of what is no text."""
-    if isinstance(said, Reply):
-        return said
-    if isinstance(said, str):
-        return build_text_reply(call, said)
-    found = f"answer must return a Reply or text (found {type(said).__name__})"
-    raise GradingFailure(ErrorKind.BUG, f"judge {call.model!r}: {found}")
 
 
 TextTurns = list[dict[str, str]]

@@ -300,7 +300,7 @@ class ReplyCache:
             if report.not_stored and not report.stored:
                 problem = (
                     f"none of {report.not_stored} replies was stored: their temperature is above 0 "
-                    "or not given. Set it to 0.0, or record the run"
+                    "or not given. Set it to 0.0, or record the run (sampled=True)"
                 )
                 _log.warning("%s: %s.", self.path, problem)
         return self._final

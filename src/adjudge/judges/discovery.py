@@ -11,7 +11,7 @@ import asyncio
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -58,7 +58,9 @@ async def find_judge(ports: Sequence[int] = tuple(LOCAL_SERVERS)) -> FoundJudge 
     with a password in it.
     """
     if url := read_url_from_environment():
-        return await _find_at_url(url)
+        said = "OPENAI_BASE_URL is set, and its server answers"
+        key = os.environ.get("OPENAI_API_KEY", "").strip()
+        return await _find_at(url, "openai", _PATIENCE_S, said, key)
     async with asyncio.TaskGroup() as group:
         local = [group.create_task(_find_local(port)) for port in ports]
     if found := next(filter(None, (one.result() for one in local)), None):
@@ -78,42 +80,34 @@ def describe_search(ports: Sequence[int] = tuple(LOCAL_SERVERS)) -> str:
     return f"OPENAI_BASE_URL, {keys}; local ports {', '.join(map(str, ports))}"
 
 
-async def _find_at_url(url: str) -> FoundJudge | None:
-    key = os.environ.get("OPENAI_API_KEY", "").strip()
-    models = await _list_models(url, _PATIENCE_S, key=key)
+async def _find_local(port: int) -> FoundJudge | None:
+    url, kind = f"http://localhost:{port}/v1", LOCAL_SERVERS.get(port, "openai")
+    return await _find_at(url, kind, _LOCAL_PATIENCE_S, f"a server answers at localhost:{port}")
+
+
+async def _find_at(
+    url: str, kind: str, seconds: float, reason: str, key: str = ""
+) -> FoundJudge | None:
+    """The judge at an address: ``kind``, where the server does not say whose its models are."""
+    models = await _list_models(url, seconds, key)
     if not models:
         return None
-    kind = _server_type(models[0], "openai")
+    if owner := models[0].get("owned_by"):
+        kind = _OWNERS.get(str(owner), "openai")
     table = {"type": kind, "model": models[0]["id"], "base_url": url}
     if key and kind != "openai":
         table["api_key_env"] = "OPENAI_API_KEY"
-    return FoundJudge(table, "OPENAI_BASE_URL is set, and its server answers")
+    return FoundJudge(table, reason)
 
 
-async def _find_local(port: int) -> FoundJudge | None:
-    url = f"http://localhost:{port}/v1"
-    models = await _list_models(url, _LOCAL_PATIENCE_S)
-    if not models:
-        return None
-    kind = _server_type(models[0], LOCAL_SERVERS.get(port, "openai"))
-    table = {"type": kind, "model": models[0]["id"], "base_url": url}
-    return FoundJudge(table, f"a server answers at localhost:{port}")
-
-
-def _server_type(model: Fields, default: str) -> str:
-    """The judge type of a server, which says whose its models are."""
-    owner = model.get("owned_by")
-    return _OWNERS.get(str(owner), "openai") if owner else default
-
-
-async def _list_models(url: str, seconds: float, key: str = "") -> list[Metadata]:
+async def _list_models(url: str, seconds: float, key: str) -> list[Metadata]:
     """What the server at ``url`` says of its models; nothing where it does not answer so."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     limit = aiohttp.ClientTimeout(total=seconds)
-    trust_env = not url.startswith("http://localhost")
+    direct = url.startswith("http://localhost")
     try:
         async with (
-            aiohttp.ClientSession(timeout=limit, trust_env=trust_env) as session,
+            aiohttp.ClientSession(timeout=limit, trust_env=not direct) as session,
             session.get(f"{url}/models", headers=headers, allow_redirects=False) as reply,
         ):
             if reply.status != 200:
@@ -127,8 +121,8 @@ async def _list_models(url: str, seconds: float, key: str = "") -> list[Metadata
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError, RecursionError):
         return []
     models = said.get("data") if isinstance(said, dict) else None
-    named = [one for one in models if _has_plain_id(one)] if isinstance(models, list) else []
-    return sorted(named, key=_unfitness)
+    listed = models if isinstance(models, list) else ()
+    return sorted((one for one in listed if _has_plain_id(one)), key=_unfitness)
 
 
 def _unfitness(model: Fields) -> int:
@@ -137,7 +131,7 @@ def _unfitness(model: Fields) -> int:
     return 0 if name in _MODEL_OF_KEY.values() else 2 if _NO_CHAT.search(name) else 1
 
 
-def _has_plain_id(model: Any) -> bool:
+def _has_plain_id(model: object) -> bool:
     name = model.get("id") if isinstance(model, dict) else None
     return isinstance(name, str) and name.isprintable() and 0 < len(name) <= 200
 

@@ -31,7 +31,7 @@ _MAX_FORBIDDEN_IN_ROW = 8
 """So many different requests are not all ones that a firewall objects to."""
 
 
-class Server:
+class Replica:
     """One base URL: what is in flight there, and whether it works, by a circuit breaker.
 
     ::
@@ -46,7 +46,7 @@ class Server:
     time may probe. Answers to calls that were sent before teach nothing then. Times are seconds on
     the caller's clock.
 
-    >>> server = Server("http://a", failures=2, cooldown_s=1.0)
+    >>> server = Replica("http://a", failures=2, cooldown_s=1.0)
     >>> server.failed(0.0); server.failed(0.0)
     >>> server.is_up, server.admits(0.5), server.admits(1.0)
     (False, False, True)
@@ -123,7 +123,7 @@ class Servers:
 
     def __init__(self, urls: Sequence[str], policy: CallPolicy) -> None:
         how = policy.breaker_failures, policy.breaker_cooldown_s
-        self.all = [Server(url, *how) for url in urls]
+        self.all = [Replica(url, *how) for url in urls]
         self._waits = policy.breaker_waits
         self._reached = False  # until a server was reached, no call waits for one
         self.last_failure: GradingFailure | None = None
@@ -148,14 +148,14 @@ class Servers:
         """An outage that no call waits for: of servers that have never been reached."""
         return None if self._waits and self._reached else self.outage
 
-    def answered(self, server: Server, probe: bool) -> None:
+    def answered(self, server: Replica, probe: bool) -> None:
         """A server said something, if only "no"."""
         self._reached = True
         self.last_failure = None  # what is said after it has another cause
         server.answered(probe)
 
     def failed(
-        self, server: Server, probe: bool, now: float, failure: GradingFailure | None = None
+        self, server: Replica, probe: bool, now: float, failure: GradingFailure | None = None
     ) -> None:
         """A server failed, was not reached, or kept silent (no ``failure``)."""
         self._reached |= failure is None or failure.metadata.get("sent", True)
@@ -184,7 +184,7 @@ class Servers:
             return failure
         return GradingFailure(ErrorKind.REFUSED, str(failure), failure.metadata)
 
-    def pick(self, now: float, group: str | None, avoid: Server | None) -> Server | None:
+    def pick(self, now: float, group: str | None, avoid: Replica | None) -> Replica | None:
         """The server for a call that is sent now; ``None`` while all are down.
 
         One that is due for its probe goes first: otherwise it would never come back. ``avoid`` is
@@ -241,7 +241,7 @@ class Call(msgspec.Struct, eq=False):
     timeouts: int = 0
     """How often it was sent again for silence."""
     failure: GradingFailure | None = None
-    avoid: Server | None = None
+    avoid: Replica | None = None
 
     def end(self, outcome: Reply | Exception | None) -> None:
         """Tell who waits, or that there will be no outcome; cancel what is still out."""
@@ -268,7 +268,7 @@ class Send(msgspec.Struct, eq=False):
     """
 
     call: Call
-    server: Server
+    server: Replica
     why: str
     probe: bool
     at: float

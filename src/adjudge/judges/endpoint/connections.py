@@ -219,7 +219,7 @@ async def aclose_all() -> None:
         await run_on_engine(_close())
 
 
-EndpointCounts = Metadata
+EndpointTable = Metadata
 """``base_urls`` and ``models`` of an endpoint, the numbers of
 :class:`~adjudge.judges.endpoint.settings.EndpointStats` (times in seconds, money in US dollars,
 ``None`` where nothing was measured) and, where there are some, ``classifiers``: route, output and
@@ -235,7 +235,7 @@ class CallCounter:
     def __init__(self) -> None:
         self._before = {one: one.endpoint.stats.since(None) for one in open_connections()}
 
-    def table(self) -> list[EndpointCounts]:
+    def table(self) -> list[EndpointTable]:
         """One entry per endpoint that was asked, in the order of opening."""
         entries = []
         for one in open_connections():
@@ -246,10 +246,10 @@ class CallCounter:
                 entries.append({"base_urls": urls, "models": models, **stats.summary(), **found})
         return entries
 
-    def read(self) -> list[EndpointCounts]:
+    def read(self) -> list[EndpointTable]:
         """:meth:`table` of the engine's loop with what was cancelled, for code outside of it."""
 
-        async def read() -> list[EndpointCounts]:
+        async def read() -> list[EndpointTable]:
             for one in open_connections():
                 await one.endpoint.wait_for_cancelled()
             return self.table()

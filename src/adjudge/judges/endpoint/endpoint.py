@@ -54,7 +54,7 @@ from adjudge.judges.endpoint.settings import (
     Price,
     SpendCeiling,
 )
-from adjudge.judges.wire.common import hide_key, hide_key_in_failure, parse_retry_after
+from adjudge.judges.wire import hide_key, hide_key_in_failure, parse_retry_after
 from adjudge.types import Provenance
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ from adjudge.judges.base import (
 from adjudge.judges.endpoint.connections import Connection, EndpointKey, connect, open_cache
 from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
 from adjudge.judges.presets import ALL_FEATURES, PRESETS, Preset, check_features, flatten_sampling
-from adjudge.judges.wire.common import hide_key_in_failure
+from adjudge.judges.wire import hide_key_in_failure
 from adjudge.judges.wire.transport import (
     check_headers,
     load_authority,
@@ -360,7 +360,9 @@ class HttpChatModel(ChatModel):
             if key.isascii() and key.isprintable():
                 return key
             problem = "has characters that no key has"
-        elif self._needs_key and not self._local():
+        elif self._needs_key and not all(
+            is_loopback(urlsplit(url).hostname or "") for url in self.base_urls
+        ):  # this machine's own servers rarely want a key
             problem = "is not set"
         else:
             return None
@@ -372,10 +374,6 @@ class HttpChatModel(ChatModel):
         """Whether a cassette answers everything, so that no key is needed."""
         cache = self._endpoint_key.cache
         return cache is not None and not isinstance(cache, str) and cache.replays
-
-    def _local(self) -> bool:
-        """Whether all addresses are this machine's own, whose servers rarely want a key."""
-        return all(is_loopback(urlsplit(url).hostname or "") for url in self.base_urls)
 
 
 _PING_REQUEST = HttpRequest(path="/models", headers={}, body=b"")

@@ -260,15 +260,31 @@ def _generate(loaded: LoadedModel, asked: ChatQuestion, batch: list[_Encoded]) -
             input_ids=torch.tensor(ids, device=loaded.device),
             attention_mask=torch.tensor(mask, device=loaded.device),
             generation_config=_generation_config(asked, ends, filler),
-            prefix_allowed_tokens_fn=None
-            if allowed is None
-            else lambda _, row: allowed(row[longest:].tolist()),
+            prefix_allowed_tokens_fn=(lambda _, row: allowed(row[longest:].tolist()))
+            if asked.choices
+            else None,
         )
+    tokenizer, answers = loaded.tokenizer, []
     rows = made.sequences[:, longest:].tolist()
-    return [
-        _decode_answer(loaded, asked, one, row, ends, place, made.logits, allowed)
-        for place, (one, row) in enumerate(zip(batch, rows, strict=True))
-    ]
+    for place, (one, row) in enumerate(zip(batch, rows, strict=True)):
+        stop = next((at for at, token in enumerate(row) if token in ends), None)
+        kept = row if stop is None else row[:stop]
+        logprobs = None
+        if asked.logprobs:
+            logprobs = [
+                _token_logprobs(tokenizer, made.logits[at][place], token, allowed(kept[:at]))
+                for at, token in enumerate(kept)
+            ]
+        answers.append(
+            ChatAnswer(
+                text=tokenizer.decode(kept, skip_special_tokens=True),
+                ended=stop is not None,
+                input_tokens=len(one.ids),
+                output_tokens=len(kept) + (stop is not None),
+                logprobs=logprobs,
+            )
+        )
+    return answers
 
 
 def _end_tokens(loaded: LoadedModel) -> list[int]:
@@ -300,59 +316,28 @@ def _generation_config(asked: ChatQuestion, ends: list[int], filler: int) -> Any
 
 def _allowed_tokens(
     loaded: LoadedModel, choices: Sequence[str], end: int
-) -> Callable[[list[int]], list[int]] | None:
-    """Which tokens may follow what was generated so far; ``None``: any."""
-    if not choices:
-        return None
+) -> Callable[[list[int]], list[int]]:
+    """Which tokens may follow what was generated so far; without choices, none: that is any."""
     spelt = [
         [*loaded.tokenizer(choice, add_special_tokens=False).input_ids, end] for choice in choices
     ]
 
     def following(so_far: list[int]) -> list[int]:
         n = len(so_far)
-        return sorted({ids[n] for ids in spelt if len(ids) > n and ids[:n] == so_far}) or [end]
+        found = {ids[n] for ids in spelt if len(ids) > n and ids[:n] == so_far}
+        return sorted(found) or ([end] if choices else [])
 
     return following
 
 
-def _decode_answer(
-    loaded: LoadedModel,
-    asked: ChatQuestion,
-    one: _Encoded,
-    row: list[int],
-    ends: list[int],
-    place: int,
-    logits: Sequence[Any] | None,
-    allowed: Callable[[list[int]], list[int]] | None,
-) -> ChatAnswer:
-    stop = next((at for at, token in enumerate(row) if token in ends), None)
-    kept = row if stop is None else row[:stop]
-    tokenizer = loaded.tokenizer
-    found = None
-    if asked.logprobs and logits is not None:
-        found = [
-            _token_logprobs(tokenizer, logits[at][place], token, allowed and allowed(kept[:at]))
-            for at, token in enumerate(kept)
-        ]
-    return ChatAnswer(
-        text=tokenizer.decode(kept, skip_special_tokens=True),
-        ended=stop is not None,
-        input_tokens=len(one.ids),
-        output_tokens=len(kept) + (stop is not None),
-        logprobs=found,
-    )
-
-
-def _token_logprobs(
-    tokenizer: Any, logits: Any, token: int, allowed: Sequence[int] | None
-) -> TokenLogprobs:
+def _token_logprobs(tokenizer: Any, logits: Any, token: int, allowed: list[int]) -> TokenLogprobs:
     """The model's own distribution at one token, over the ``allowed`` ones; temperature 1."""
     import torch  # noqa: PLC0415
 
     logits = logits.float()
     if allowed:
         masked = torch.full_like(logits, float("-inf"))
-        masked[list(allowed)] = logits[list(allowed)]
+        masked[allowed] = logits[allowed]
         logits = masked
     logs = torch.log_softmax(logits, dim=-1)
     best = torch.topk(logs, min(_TOP, len(allowed) if allowed else _TOP, logs.shape[-1]))

@@ -12,7 +12,7 @@ import msgspec
 from adjudge.errors import ErrorKind, GradingFailure, Metadata
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, find_ignored_features
 from adjudge.judges.presets import PRESETS
-from adjudge.judges.wire.common import (
+from adjudge.judges.wire import (
     ReplyBody,
     build_headers,
     cut_failure,

@@ -32,7 +32,7 @@ from adjudge.judges.base import (
     ScalarReading,
     read_text_turns,
 )
-from adjudge.judges.wire.common import (
+from adjudge.judges.wire import (
     ReplyBody,
     build_headers,
     cut_failure,

@@ -20,7 +20,7 @@ from adjudge.judges.base import (
     find_ignored_features,
 )
 from adjudge.judges.presets import PRESETS, Preset
-from adjudge.judges.wire.common import (
+from adjudge.judges.wire import (
     ReplyBody,
     build_headers,
     cut_failure,
@@ -393,25 +393,19 @@ def _is_closed_schema(schema: object) -> bool:
     return all(_is_closed_schema(part) for part in schema.values())
 
 
+# Not re.escape: it escapes spaces and dashes too, which other regular expressions refuse.
+_REGEX_ESCAPES = str.maketrans({sign: f"\\{sign}" for sign in r"\.^$*+?{}[]|()"})
+_GRAMMAR_ESCAPES = str.maketrans(
+    {sign: f"\\{sign}" for sign in '"\\'}
+    | {chr(code): f"\\x{code:02X}" for code in (*range(32), 127)}
+)
+"""GBNF literals know fewer escapes than JSON."""
+
+
 def _choice_list(field: str, choices: Sequence[str]) -> object:
     if field == "structured_outputs":
         return {"choice": list(choices)}
     if field == "grammar":
-        return "root ::= " + " | ".join(map(_grammar_literal, choices))
-    return "(" + "|".join("".join(map(_escape_character, choice)) for choice in choices) + ")"
-
-
-def _escape_character(character: str) -> str:
-    # Not re.escape: it escapes spaces and dashes too, which other regular expressions refuse.
-    return f"\\{character}" if character in r"\.^$*+?{}[]|()" else character
-
-
-def _grammar_literal(text: str) -> str:
-    """A text as a GBNF literal, which knows fewer escapes than JSON."""
-    return '"' + "".join(map(_escape_in_grammar, text)) + '"'
-
-
-def _escape_in_grammar(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    return character if character >= " " and character != "\x7f" else f"\\x{ord(character):02X}"
+        literals = (choice.translate(_GRAMMAR_ESCAPES) for choice in choices)
+        return "root ::= " + " | ".join(f'"{literal}"' for literal in literals)
+    return "(" + "|".join(choice.translate(_REGEX_ESCAPES) for choice in choices) + ")"
