@@ -145,13 +145,9 @@ class MultiJudge(BaseGrader):
                 return _raise_failure(await member.ask(fields, draw * self.votes + vote))
 
         found = await ask_all(partial(ask, *member) for member in self._voters)
-        given: dict[str, _MemberAnswer] = {}
-        missing: dict[str, GradingFailure] = {}
-        for (_, member), one in zip(self._voters, found, strict=True):
-            if isinstance(one, GradingFailure):
-                missing[member.name] = one
-            else:
-                given[member.name] = one
+        named = [(member.name, one) for (_, member), one in zip(self._voters, found, strict=True)]
+        missing = {label: one for label, one in named if isinstance(one, GradingFailure)}
+        given = {label: one for label, one in named if not isinstance(one, GradingFailure)}
         metadata: Metadata = {
             "members": {label: _describe_answer(one) for label, one in given.items()},
             "missing": {label: describe_failure(one) for label, one in missing.items()},
