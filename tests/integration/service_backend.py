@@ -66,5 +66,5 @@ if __name__ == "__main__":
     settings = ServiceSettings(**msgspec.json.decode(sys.argv[1]))
     if "impatient" in sys.argv:
         GuardedProtocol.read_timeout_s = 0.7
-        server.DRAIN_S = 0.2
+        vars(server)["DRAIN_S"] = 0.2
     run_service(Obedient("one_by_one" in sys.argv), settings, announce, until_eof=True)
