@@ -35,22 +35,10 @@ class Tokenizer(Protocol):
 PAD_TOKENS = ("<pad>", "<|pad|>", "[PAD]", "<|endoftext|>", "<|finetune_right_pad_id|>", "<unk>")
 END_TOKENS = (
     *PAD_TOKENS,
-    "</s>",
-    "<eos>",
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|end_of_text|>",
-    "<|end|>",
-    "<|return|>",
-    "<|eot|>",
-    "<end_of_turn>",
-    "<turn|>",
-    "<|END_OF_TURN_TOKEN|>",
-    "<|endofassistant|>",
-    "<｜end▁of▁sentence｜>",
-    "<|user|>",  # where GLM stops
-    "<|observation|>",
+    *("</s>", "<eos>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>"),
+    *("<|return|>", "<|eot|>", "<end_of_turn>", "<turn|>", "<|END_OF_TURN_TOKEN|>"),
+    *("<|endofassistant|>", "<｜end▁of▁sentence｜>"),
+    *("<|user|>", "<|observation|>"),  # where GLM stops
 )
 
 
