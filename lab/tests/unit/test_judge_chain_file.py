@@ -33,7 +33,7 @@ JUDGE = {
     "name": "judge",
     "judge": {"method": "bradley_terry", "data": MADE, "model": {"path": "@sft"}},
 }
-CHECK = {"name": "check", "evaluate": {"judge": "@judge", **MADE}}
+CHECK: dict[str, Any] = {"name": "check", "evaluate": {"judge": "@judge", **MADE}}
 POLICY = {
     "name": "policy",
     "run": {
