@@ -13,7 +13,7 @@ pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl
 import torch
 
 from adjudge.errors import ConfigError, RunFolderError
-from adjudge_lab.judge_training import distributed, process
+from adjudge_lab.judge_training import distributed
 from adjudge_lab.judge_training.base_model import (
     add_lora,
     load_base_model,
@@ -234,7 +234,7 @@ def test_what_a_process_refuses_is_refused_by_its_starter(
 ) -> None:
     monkeypatch.setenv(EVENT_MARK_VARIABLE, "0123")
     for text in ("of the first\nin two lines", "another's"):
-        process._report_failure(kind, kind(text), None)
+        distributed._report_failure(kind, kind(text), None)
     heard: list[int] = []
     listener = _ProcessOutput(
         job(tmp_path, "sft", 2, on_row=lambda step, _: heard.append(step)), "0123"

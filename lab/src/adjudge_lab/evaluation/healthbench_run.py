@@ -49,6 +49,7 @@ from adjudge_lab.evaluation.responses import (
     count_and_first,
     plural,
     problem_lines,
+    unjoined_error,
 )
 
 _OWN_RUBRIC_KEYS = ("rubric", "rubric_id", "criteria", "part")
@@ -311,11 +312,7 @@ def _join_answers(
     places: dict[JoinKey, HealthbenchItem] = {item.place: item for item in items}
     pairs = [(places[one.place], one) for one in answers if one.place in places]
     if not pairs:
-        other = "key" if job.by == "prompt" else "prompt"
-        raise ConfigError(
-            f"{job.responses}: no response belongs to a prompt of {job.data} by {job.by}. Use "
-            f"--by {other} to join by the other column."
-        )
+        raise unjoined_error(job.responses, job.data, job.by)
     return pairs
 
 

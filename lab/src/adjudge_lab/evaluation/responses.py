@@ -109,6 +109,15 @@ def first_problem_text(problems: Sequence[FileProblem]) -> str:
     return f" (line {problems[0].line}: {problems[0].reason})" if problems else ""
 
 
+def unjoined_error(where: object, data: Path, by: JoinBy) -> ConfigError:
+    """What is said where no response belongs to a prompt."""
+    other = "key" if by == "prompt" else "prompt"
+    return ConfigError(
+        f"{where}: no response belongs to a prompt of {data} by {by}. Use --by {other} to join by "
+        "the other column."
+    )
+
+
 class PromptResponse(msgspec.Struct, frozen=True, kw_only=True):
     """One response to the prompt at ``place``.
 

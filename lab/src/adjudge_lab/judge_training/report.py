@@ -22,7 +22,7 @@ from adjudge.report.elements import (
 )
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Table, numeric
-from adjudge.stats.predictions import Reliability, ScoreCalibration
+from adjudge.stats.predictions import ScoreCalibration
 from adjudge_lab.rl.report import curve_grid
 
 _MetricRows = Sequence[Mapping[str, float]]
@@ -99,25 +99,29 @@ def _draw_chart(
     return line_chart(title, lines, steps, low=chart.low, high=chart.high)
 
 
-def summary_measures() -> tuple[tuple[str, str], ...]:
-    """Names and keys of the measures that a summary shows, the most telling first."""
-    return (
-        ("Accuracy", "accuracy"),
-        ("Consistency", "consistency"),
-        ("Right in both orders", "both_right"),
-        ("Mean error", "error"),
-        ("No verdict", "unread"),
-        ("Reward", "reward_mean"),
-        ("Loss", "loss"),
-        ("Margin", "margin"),
-        ("Calibration error", "calibration_error"),
-        ("Length correlation", "length_corr"),
-    )
+_SUMMARY_MEASURES = {
+    "Accuracy": "accuracy",
+    "Consistency": "consistency",
+    "Right in both orders": "both_right",
+    "Mean error": "error",
+    "No verdict": "unread",
+    "Reward": "reward_mean",
+    "Loss": "loss",
+    "Margin": "margin",
+    "Calibration error": "calibration_error",
+    "Length correlation": "length_corr",
+}
+"""Names and keys of the measures that a summary shows, the most telling first."""
 
 
 def calibration_blocks(calibration: ScoreCalibration) -> list[object]:
     """What a report's validation section says of a scalar judge's calibration."""
-    measured = _measured_reliabilities(calibration)
+    found = (
+        ("As they are", calibration.as_is),
+        ("By temperature", calibration.with_temperature),
+        ("Isotonic", calibration.with_isotonic),
+    )
+    measured = [(name, one) for name, one in found if one is not None]
     rows = [[name, *map(format_number, (x.error, x.brier, x.log_loss))] for name, x in measured]
     fitted = ""
     if calibration.temperature is not None:
@@ -146,15 +150,6 @@ def calibration_blocks(calibration: ScoreCalibration) -> list[object]:
         ),
         curve_grid(diagrams),
     ]
-
-
-def _measured_reliabilities(calibration: ScoreCalibration) -> list[tuple[str, Reliability]]:
-    found = (
-        ("As they are", calibration.as_is),
-        ("By temperature", calibration.with_temperature),
-        ("Isotonic", calibration.with_isotonic),
-    )
-    return [(name, one) for name, one in found if one is not None]
 
 
 def write_judge_report(
@@ -188,7 +183,7 @@ def judge_summary_lines(summary: Mapping[str, Any]) -> list[str]:
     lines = [f"{summary['steps']} steps in {took:.0f} s, best {summary['best_step']}"]
     lines += [
         f"{key:<20}{format_number(first.get(key))} → {format_number(last[key])}"
-        for _, key in summary_measures()
+        for key in _SUMMARY_MEASURES.values()
         if key in last
     ]
     if baseline := (summary.get("baselines") or {}).get("val"):
@@ -232,7 +227,7 @@ def _tiles(summary: Mapping[str, Any]) -> list[Tile]:
     first, last, data = summary["first"], summary["validation"], summary["data"]
     found = [
         Tile(name, format_number(last[key], 3), f"from {format_number(first.get(key), 3)}")
-        for name, key in summary_measures()
+        for name, key in _SUMMARY_MEASURES.items()
         if key in last
     ]
     if baseline := (summary.get("baselines") or {}).get("val"):

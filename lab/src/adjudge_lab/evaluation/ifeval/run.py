@@ -65,6 +65,7 @@ from adjudge_lab.evaluation.responses import (
     count_and_first,
     plural,
     problem_lines,
+    unjoined_error,
 )
 from adjudge_lab.evaluation.targets import PolicyTarget
 
@@ -402,11 +403,7 @@ def _refuse_unjudged(job: IfevalJob, name: str, judged: JudgedResponses) -> None
         return
     if judged.failed:
         raise ConfigError(f"{name}: no response could be judged: {judged.failed[0]}")
-    other = "key" if job.by == "prompt" else "prompt"
-    raise ConfigError(
-        f"{name}: no response belongs to a prompt of {job.data} by {job.by}. Use --by {other} "
-        "to join by the other column."
-    )
+    raise unjoined_error(name, job.data, job.by)
 
 
 def _coverage(judged: JudgedResponses, problems: Sequence[FileProblem]) -> dict[str, Any]:
