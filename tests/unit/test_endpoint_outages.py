@@ -20,6 +20,8 @@ from tests.unit.helpers.scripted_provider import (
 from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.judges.base import Reply
+from adjudge.judges.endpoint.calls import Servers
+from adjudge.judges.endpoint.settings import CallPolicy
 from adjudge.judges.models.http import wait_for_server
 
 
@@ -145,6 +147,18 @@ def test_a_group_spills_when_its_server_is_much_busier() -> None:
         assert 20 < used.count(home) < 45
 
     run_virtual(run())
+
+
+def test_a_lost_server_moves_only_its_own_groups() -> None:
+    urls = [f"http://{i}" for i in range(4)]
+    servers = Servers(urls, CallPolicy(breaker_failures=1))
+    groups = [f"group {i}" for i in range(200)]
+    before = {group: servers.pick(0.0, group, None) for group in groups}
+    servers.all[2].failed(0.0)
+    after = {group: servers.pick(0.0, group, None) for group in groups}
+    moved = {group for group in groups if before[group] is not after[group]}
+    assert moved == {group for group in groups if before[group] is servers.all[2]}
+    assert 20 < len(moved) < 80
 
 
 def test_a_bad_server_is_ejected_and_probed() -> None:

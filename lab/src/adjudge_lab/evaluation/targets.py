@@ -376,7 +376,8 @@ def connect_endpoint(
     """
     if target.kind == "embedded":
         most = in_flight or EmbeddedChatModel.batch_size
-        return _build_embedded_model(target, most, max_tokens or 0)
+        length = max(_EMBEDDED_TOKENS, _PROMPT_TOKENS + (max_tokens or 0))
+        return EmbeddedChatModel(target.place, batch_size=most, max_length=length)
     settings = None if in_flight is None else EndpointSettings(
         max_concurrency=in_flight,
         deadline_s=600.0,
@@ -389,11 +390,6 @@ def connect_endpoint(
         api_key_env=target.api_key_env,
         settings=settings,
     )
-
-
-def _build_embedded_model(target: PolicyTarget, slots: int, max_tokens: int) -> ChatModel:
-    length = max(_EMBEDDED_TOKENS, _PROMPT_TOKENS + max_tokens)
-    return EmbeddedChatModel(target.place, batch_size=slots, max_length=length)
 
 
 class SeededEndpointPlayer(EndpointPlayer):
