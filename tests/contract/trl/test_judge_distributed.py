@@ -13,7 +13,7 @@ pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl
 import torch
 
 from adjudge.errors import ConfigError, RunFolderError
-from adjudge_lab.judge_training import distributed
+from adjudge_lab.judge_training import distributed, process
 from adjudge_lab.judge_training.base_model import (
     add_lora,
     load_base_model,
@@ -185,7 +185,7 @@ def test_the_command_is_one_that_accelerate_understands(
     assert program == "accelerate.commands.launch"
     given = launching.launch_command_parser().parse_args(flags)
     assert given.module
-    assert given.training_script == "adjudge_lab.judge_training.distributed"
+    assert given.training_script == "adjudge_lab.judge_training.process"
     assert given.training_script_args == [str(tmp_path / "job.json")]
     env = launching.prepare_multi_gpu_env(given)
     assert given.nproc_per_node == "2"
@@ -234,7 +234,7 @@ def test_what_a_process_refuses_is_refused_by_its_starter(
 ) -> None:
     monkeypatch.setenv(EVENT_MARK_VARIABLE, "0123")
     for text in ("of the first\nin two lines", "another's"):
-        distributed._report_failure(kind, kind(text), None)
+        process._report_failure(kind, kind(text), None)
     heard: list[int] = []
     listener = _ProcessOutput(
         job(tmp_path, "sft", 2, on_row=lambda step, _: heard.append(step)), "0123"

@@ -7,20 +7,15 @@ accelerate starts several CPU processes by MPI only.
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
-import signal
-import sys
 import tempfile
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import msgspec
@@ -35,7 +30,7 @@ _T = TypeVar("_T")
 EVENT_MARK_VARIABLE = "ADJUDGE_JUDGE_EVENTS"
 """The variable with what the processes' messages to their starter begin with."""
 
-_PROCESS_MODULE = "adjudge_lab.judge_training.distributed"
+_PROCESS_MODULE = "adjudge_lab.judge_training.process"
 _ERROR_TYPES: Mapping[str, type[Exception]] = {
     error.__name__: error for error in (ConfigError, RunFolderError)
 }
@@ -251,55 +246,3 @@ class _ProcessOutput:
 
     def _failed(self, name: str, text: str) -> None:
         self._failure = self._failure or (name, text)  # others fail because the first did
-
-
-_MAX_MESSAGE = 3000  # characters of a message: a line that comes in one piece
-
-
-def main(said: Path) -> None:
-    """Train what the file ``said`` describes."""
-    # Whoever stops us wants an end, and a checkpoint is whole at any moment.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sys.excepthook = _report_failure
-    logging.getLogger("adjudge").setLevel(logging.ERROR)  # the starter has said it
-    job = read_job(said.read_bytes())
-    if is_main_process():
-        job.on_row, job.on_progress = _event_sender("row"), _event_sender("progress")
-        job.on_resume = _event_sender("resume")
-    from adjudge_lab.judge_training.run import run_judge  # noqa: PLC0415  (which imports this)
-
-    run_judge(job)
-
-
-def read_job(text: bytes) -> JudgeJob:
-    """What the starter was asked for."""
-    given = msgspec.json.decode(text)
-    judge = JudgeFile.from_dict(
-        given["judge"],
-        where=given["where"],
-        folder=Path(given["beside"]),
-        environ=given["overrides"],
-    )
-    return JudgeJob(judge, Path(given["source"]), Path(given["folder"]))
-
-
-def _event_sender(name: str) -> Callable[..., None]:
-    return lambda *given: _send_event(name, *given)
-
-
-def _send_event(*event: Any) -> None:
-    """One line, at once and in one piece, between those of other processes."""
-    line = os.environ[EVENT_MARK_VARIABLE].encode() + msgspec.json.encode(event) + b"\n"
-    sys.stdout.flush()
-    os.write(1, line)
-
-
-def _report_failure(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
-    _send_event("failed", kind.__name__, str(error)[:_MAX_MESSAGE])
-    traceback.print_exception(kind, error, trace)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
