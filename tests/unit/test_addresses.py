@@ -6,8 +6,7 @@ import traceback
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line

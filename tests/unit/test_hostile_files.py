@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adjudge.datasets.shards import cut_files, read_shard
 from typer.testing import CliRunner
 
 from adjudge.cli.main import app
@@ -56,11 +55,6 @@ def test_a_line_longer_than_a_row_is_one_broken_row(
     ):
         path.write_bytes(pack(content))
         assert read(path) == expected
-    path.write_bytes(b"\n".join([A, LONG, B, LONG, C]))
-    if pack is bytes and name.endswith(".jsonl"):
-        shards = [list(read_shard(one)) for one in cut_files([path], 2)]
-        whole = [[index for index, row in one if isinstance(row, dict)] for one in shards]
-        assert whole == [[0], [2], [4]]
 
 
 def test_a_packed_line_of_any_length_takes_bounded_memory(

@@ -176,7 +176,7 @@ def _convert_swe_agent(record: Record) -> Iterator[Row]:
         swe_agent_version=as_text(info.get("swe_agent_version")),
         environment=as_text(record.get("environment")),
     )
-    yield {"group": record.get(_FILE), **row}
+    yield {"group": record[_FILE], **row} if _FILE in record else row
 
 
 _FILE = "name of the file"
