@@ -337,19 +337,9 @@ def follows(response: str, asked: Sequence[InstructionCheck], reading: ReadingMo
 
     Raises what a check raises: ``ConfigError`` without the language detection.
     """
-    strict = [bool(response.strip()) and check(response) for check in asked]
-    return strict if reading == "strict" else loose_results(response, asked, strict)
-
-
-def loose_results(
-    response: str, asked: Sequence[InstructionCheck], strict: Sequence[bool]
-) -> list[bool]:
-    """The loose answers, where ``strict`` are the strict ones: those followed stay followed."""
-    if all(strict):
-        return list(strict)
-    _, *others = iter_readings(response)
-    texts = [text for text in others if text.strip()]
-    return [ok or any(map(check, texts)) for ok, check in zip(strict, asked, strict=True)]
+    texts = [response] if reading == "strict" else iter_readings(response)
+    filled = [text for text in texts if text.strip()]
+    return [any(map(check, filled)) for check in asked]
 
 
 def follows_json(payload: str) -> list[bool]:

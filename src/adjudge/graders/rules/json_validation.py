@@ -60,8 +60,8 @@ def _refuse(literal: str) -> Any:
 _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
-def decode_strict_json(text: str, *, prefix: bool = False) -> Any:
-    """The value of a JSON text (RFC 8259); with ``prefix`` what follows it is ignored.
+def decode_strict_json(text: str) -> Any:
+    """The value of a JSON text (RFC 8259).
 
     Raises :class:`InvalidJson` for any other text, for ``NaN`` and ``Infinity``, and beyond two
     limits of the kind that the RFC leaves to the reader: nesting deeper than
@@ -72,7 +72,7 @@ def decode_strict_json(text: str, *, prefix: bool = False) -> Any:
     {'a': [1, True]}
     """
     try:
-        value = _DECODER.raw_decode(text)[0] if prefix else _DECODER.decode(text)
+        value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise InvalidJson(f"{error.msg.removesuffix(' at')} at character {error.pos}") from None
     except RecursionError:
