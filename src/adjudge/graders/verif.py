@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
-from adjudge.errors import ErrorKind, GradingFailure, Metadata
+from adjudge.errors import ErrorKind, GradingFailure, InvalidInput, Metadata
 from adjudge.graders.base import View, final_response
 from adjudge.graders.code.cases import Case
 from adjudge.graders.code.grader import CaseOutcome, run_cases
@@ -81,10 +81,10 @@ def parse_constraints(value: Any, *, where: str, runs: bool) -> Constraints:
         fault = error.errors()[0]
         at = ".".join(map(str, (where, *fault["loc"])))
         found = shorten_text(repr(fault["input"]), 60)
-        raise _invalid(f"{at}: {fault['msg']} (found {found})") from None
+        raise InvalidInput(f"{at}: {fault['msg']} (found {found})") from None
     functions = [None] * len(row.checkers) if row.functions is None else row.functions
     if len(functions) != len(row.checkers):
-        raise _invalid(
+        raise InvalidInput(
             f"{where}.functions: must have one for each of {len(row.checkers)} checkers "
             f"(found {len(functions)})"
         )
@@ -96,7 +96,7 @@ def parse_constraints(value: Any, *, where: str, runs: bool) -> Constraints:
             soft.append(text)
             continue
         if runs and not (isinstance(source, str) and 0 < len(source.strip()) <= _MOST_SOURCE):
-            raise _invalid(
+            raise InvalidInput(
                 f"{where}.functions.{place}: must be Python source that defines "
                 f"check_following(instruction, response), of at most {_MOST_SOURCE} characters "
                 f"(found {type(source).__name__}; skip_rules = true asks the judge)"
@@ -111,10 +111,6 @@ class _Row(BaseModel):
 
     checkers: list[_Checker] = Field(min_length=1, max_length=200)
     functions: list[Any] | None = None
-
-
-def _invalid(message: str) -> GradingFailure:
-    return GradingFailure(ErrorKind.INVALID_INPUT, message)
 
 
 _PROGRAM = """

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import InvalidInput
 from adjudge.graders.answers.answer_text import strip_wrappers
 
 _WIDE = {0xFEE0 + code: code for code in range(0x21, 0x7F)}  # full-width forms
@@ -284,8 +284,7 @@ def search_patterns(payload: dict[str, Any]) -> str | None:
     try:
         patterns = list(map(re.compile, payload["patterns"]))
     except (re.error, OverflowError) as error:
-        message = f"the reference is not a pattern: {error}"
-        raise GradingFailure(ErrorKind.INVALID_INPUT, message) from None
+        raise InvalidInput(f"the reference is not a pattern: {error}") from None
     for pattern in patterns:
         if (match := pattern.search(payload["text"], payload["start"])) is not None:
             return str(match[0][:1000])

@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from adjudge.engine.worker import InputTooLarge, WorkerPhase, enter_phase
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import InvalidInput
 from adjudge.text import compose_letters, shorten_text
 
 MAX_JSON_DEPTH = 64
@@ -46,11 +46,8 @@ class InvalidJson(ValueError):
     """The text is not JSON, or goes beyond the stated limits; the message says which."""
 
 
-class UnusableSchema(GradingFailure):
+class UnusableSchema(InvalidInput):
     """The schema itself cannot be used; the message says why."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorKind.INVALID_INPUT, message)
 
 
 def _refuse(literal: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import GradingFailure, InvalidInput
 from adjudge.graders.base import ParametricRule
 from adjudge.graders.rules.json_validation import canonical_json
 from adjudge.messages import content_text
@@ -157,7 +157,7 @@ def invalid_trajectory(message: str, *, suspect: bool = False) -> GradingFailure
 
     A file in another format looks the same, so it is no verdict.
     """
-    return GradingFailure(ErrorKind.INVALID_INPUT, message, {"suspect": True} if suspect else {})
+    return InvalidInput(message, {"suspect": True} if suspect else {})
 
 
 _decoder = msgspec.json.Decoder()
