@@ -274,31 +274,9 @@ class VerIFGrader(JudgeGrader):
         if response is None:
             reason = "the response never ended its thinking"
             return self._candidate_fault(reason, unclosed_think=True)
-        shown = self._showing.render(fields)
+        shown = self._showing.render(fields) or fields
         if is_blank(response):
             return self._candidate_fault("the response is empty", empty=True)
-        return await self._judged(constraints, response.lstrip(), fields, shown or fields, draw)
-
-    def _constraints(self, fields: Mapping[str, Any]) -> Constraints:
-        value = get_path(fields, self.field)
-        where = self.field
-        if value is MISSING or value is None:
-            value, where = fields.get("reference"), "reference"
-        if value is None:
-            raise missing_field_failure((self.field, "reference"), fields)
-        found = parse_constraints(value, where=where, runs=not self.skip_rules)
-        if self.skip_rules:
-            found = Constraints((*found.soft, *(rule.text for rule in found.rules)), ())
-        return found
-
-    async def _judged(
-        self,
-        constraints: Constraints,
-        response: str,
-        fields: Mapping[str, Any],
-        shown: Mapping[str, Any],
-        draw: int,
-    ) -> GraderScore:
         query = _query(shown)
         if query is None:
             raise missing_field_failure(("instruction", "query", "messages", "prompt"), fields)
@@ -306,7 +284,7 @@ class VerIFGrader(JudgeGrader):
         async def rules() -> list[CaseOutcome]:
             if not constraints.rules:
                 return []
-            return await run_checks(constraints.rules, _text(query), response)
+            return await run_checks(constraints.rules, _text(query), response.lstrip())
 
         async def soft() -> JudgeOutcome | None:
             if not constraints.soft:
@@ -329,6 +307,18 @@ class VerIFGrader(JudgeGrader):
         judged: Any
         checked, judged = await ask_all((rules, soft))
         return combine_parts(constraints, checked, judged, self.name, self.score_range)
+
+    def _constraints(self, fields: Mapping[str, Any]) -> Constraints:
+        value = get_path(fields, self.field)
+        where = self.field
+        if value is MISSING or value is None:
+            value, where = fields.get("reference"), "reference"
+        if value is None:
+            raise missing_field_failure((self.field, "reference"), fields)
+        found = parse_constraints(value, where=where, runs=not self.skip_rules)
+        if self.skip_rules:
+            found = Constraints((*found.soft, *(rule.text for rule in found.rules)), ())
+        return found
 
 
 def _query(shown: Mapping[str, Any]) -> Any:

@@ -117,7 +117,27 @@ class Sandbox:
         second = _prepare_program(helper, helper_files)
         async with self._slot():
             await _require_sandbox()
-            return await _run_pair(first, second, limits)
+            started = time.monotonic()
+            with contextlib.ExitStack() as leaders, contextlib.ExitStack() as helpers:
+                # Pipes and no socket pair, which would carry descriptors and lead back to this
+                # process. Our copies of a program's ends close when it has ended: so the other one
+                # sees the end.
+                helper_in, leader_out = _pipe(helpers, leaders)
+                leader_in, helper_out = _pipe(leaders, helpers)
+                task = asyncio.create_task(_run(*second, helper_in, (helper_out,), limits))
+                task.add_done_callback(lambda _: helpers.close())
+                try:
+                    result = await _run(*first, leader_in, (leader_out,), limits)
+                    leaders.close()
+                    await asyncio.wait([task], timeout=_GRACE_S)
+                finally:
+                    task.cancel()
+                    await asyncio.wait([task])
+                    failure = None if task.cancelled() else task.exception()
+                if failure is not None:
+                    raise failure
+                result = replace(result, duration_s=time.monotonic() - started)
+                return result, None if task.cancelled() else task.result()
 
     def _slot(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
@@ -178,33 +198,6 @@ def _probe(bwrap: str) -> str | None:
         return None
     said = _tail(done.stderr) or f"exit code {done.returncode}, output {done.stdout[:100]!r}"
     return f"bubblewrap cannot sandbox a program here ({said}). {_REMEDY}"
-
-
-async def _run_pair(
-    leader: tuple[list[str], dict[str, bytes]],
-    helper: tuple[list[str], dict[str, bytes]],
-    limits: SandboxLimits,
-) -> tuple[SandboxResult, SandboxResult | None]:
-    started = time.monotonic()
-    with contextlib.ExitStack() as leaders, contextlib.ExitStack() as helpers:
-        # Pipes and no socket pair, which would carry descriptors and lead back to this process.
-        # Our copies of a program's ends close when it has ended: so the other one sees the end.
-        helper_in, leader_out = _pipe(helpers, leaders)
-        leader_in, helper_out = _pipe(leaders, helpers)
-        task = asyncio.create_task(_run(*helper, helper_in, (helper_out,), limits))
-        task.add_done_callback(lambda _: helpers.close())
-        try:
-            result = await _run(*leader, leader_in, (leader_out,), limits)
-            leaders.close()
-            await asyncio.wait([task], timeout=_GRACE_S)
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-            failure = None if task.cancelled() else task.exception()
-        if failure is not None:
-            raise failure
-        result = replace(result, duration_s=time.monotonic() - started)
-        return result, None if task.cancelled() else task.result()
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
