@@ -333,7 +333,8 @@ class ToolCallStepSequenceMatchGrader(ParametricRule):
         if not steps and not reference:
             return self._not_applicable(1.0, _NOTHING, **counts)
         if self.use_jaccard_similarity:
-            score = _overlap(set(_flat(steps)), set(_flat(reference)))
+            made, wanted = set(_flat(steps)), set(_flat(reference))
+            score = len(made & wanted) / len(made | wanted)
         else:
             # Reference steps beyond the last step made score 0.
             scored = [_mean_f1(*pair) for pair in zip(steps, reference, strict=False)]
@@ -458,7 +459,3 @@ def _flat(steps: Iterable[list[_Call]]) -> list[_Call]:
 
 def _ratio(part: float, whole: int) -> float:
     return part / whole if whole else 0.0
-
-
-def _overlap(one: set[Any], other: set[Any]) -> float:
-    return len(one & other) / len(one | other)
