@@ -231,6 +231,13 @@ class GradingFailure(AdjudgeError):
         return is_final(self.kind, self.metadata)
 
 
+class InvalidInput(GradingFailure):
+    """The sample cannot be judged as it is: the kind ``invalid_input``."""
+
+    def __init__(self, message: str, metadata: Metadata | None = None) -> None:
+        super().__init__(ErrorKind.INVALID_INPUT, message, metadata)
+
+
 class CandidateLimitExceeded(GradingFailure):
     """The candidate's text alone used up a worker's processor time, memory or stack.
 

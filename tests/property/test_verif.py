@@ -10,10 +10,10 @@ from adjudge.graders.llm.judge_grader import JudgeOutcome
 from adjudge.graders.verif import (
     Constraints,
     RuleConstraint,
-    combine_parts,
+    VerIFGrader,
     parse_constraints,
 )
-from adjudge.judges import Reply
+from adjudge.judges import Reply, ScriptedModel
 from adjudge.types import Provenance
 from adjudge.verdicts import Verdict
 
@@ -25,6 +25,7 @@ outcomes = st.sampled_from(
 )
 verdicts = st.sampled_from([None, 0, 1, GradingFailure(ErrorKind.UNPARSABLE, "no verdict")])
 texts = st.text(max_size=30)
+GRADER = VerIFGrader(ScriptedModel(""))
 
 
 def told(value: Any) -> Any:
@@ -38,7 +39,7 @@ def score(checked: list[CaseOutcome], said: Any) -> float | GradingFailure:
     soft = () if said is None else ("soft",)
     try:
         constraints = Constraints(soft, rules)
-        return combine_parts(constraints, checked, told(said), "v", (0, 1)).score
+        return GRADER.combine_parts(constraints, checked, told(said)).score
     except GradingFailure as failure:
         return failure
 

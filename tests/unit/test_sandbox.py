@@ -40,12 +40,6 @@ def test_files_lie_in_the_working_directory_and_it_is_writable(sandbox: Sandbox)
     assert printed(sandbox, program, files=files) == "text ü b'\\xff'\nn\n"
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "", "a\0b", "main.py"])
-def test_file_names_that_leave_the_folder_are_refused(sandbox: Sandbox, name: str) -> None:
-    with pytest.raises(ValueError, match="file"):
-        run(sandbox, "print(1)", files={name: ""})
-
-
 # The caller's side
 
 

@@ -13,7 +13,6 @@ from adjudge.graders.verif import (
     Constraints,
     RuleConstraint,
     VerIFGrader,
-    combine_parts,
 )
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.types import Provenance, Usage
@@ -186,7 +185,7 @@ def test_what_a_failed_judge_cost_is_kept_where_the_rules_fail_too() -> None:
     late = GradingFailure(ErrorKind.UNPARSABLE, "no verdict", provenance=paid)
     constraints = Constraints(("soft",), (RuleConstraint("r", "x"),))
     with pytest.raises(GradingFailure) as failed:
-        combine_parts(constraints, refused, late, "v", (0.0, 1.0))
+        VerIFGrader(Judge()).combine_parts(constraints, refused, late)
     assert failed.value.kind is ErrorKind.UNSUPPORTED
     assert failed.value.provenance is not None
     assert failed.value.provenance.usage == Usage(input_tokens=10, output_tokens=1)

@@ -78,7 +78,9 @@ def check_spec(path: Path, *, as_json: bool) -> None:
         if not judges:
             console.print("The spec has no judges; no request was sent.")
         for name, findings in found.items():
-            _print_judge(console, name, judges[name], findings, spec.judges[name])
+            about = _headline(judges[name], spec.judges[name])
+            console.print(f"\n[bold]{clean(name)}[/]  {clean(about)}")
+            _print_findings(console, findings)
     if lacking:
         raise typer.Exit(2)
     if any(finding.feature == "reply" and finding.honoured != "yes"
@@ -103,14 +105,7 @@ def _judge_facts(model: ChatModel) -> dict[str, Any]:
     return facts
 
 
-def _print_judge(
-    console: Console,
-    name: str,
-    model: ChatModel,
-    findings: Sequence[FeatureCheck],
-    table: JudgeTable,
-) -> None:
-    console.print(f"\n[bold]{clean(name)}[/]  {clean(_headline(model, table))}")
+def _print_findings(console: Console, findings: Sequence[FeatureCheck]) -> None:
     if not findings:
         console.print("[dim]This judge has no server; no request was sent.[/]")
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import islice
@@ -73,7 +73,7 @@ def init(
         )
         return
     if facts.samples:
-        part = f"; the first {_INIT_ROWS} rows" if facts.samples == _INIT_ROWS else ""
+        part = f"; the first {_INIT_ROWS} rows" if len(facts.samples) == _INIT_ROWS else ""
         print_input(errors(), facts.report, part)
     errors().print(f"[dim]{clean(draft.note)}[/]")
     typer.echo(f"Wrote {printable(output)}. Now run:\n  {draft.command}")
@@ -81,57 +81,43 @@ def init(
 
 @dataclass(frozen=True)
 class RolloutFacts:
-    """What the first rollouts have, as far as it matters for which graders fit.
+    """The first rollouts.
 
-    ``mapping``: what ``--map`` said. ``tool_calls``: how many of the ``samples`` call tools.
-    ``dialogues``: in how many without tool calls the assistant has several turns, where all have
-    messages. ``prompts``: how many have a prompt. ``report``: how all of them were read.
+    ``mapping``: what ``--map`` said. ``format``: what they were read as, in ``report`` in full.
     """
 
     inputs: Sequence[Path] = ()
+    mapping: Mapping[str, str] = field(default_factory=dict)
+    samples: Sequence[Sample] = ()
     format: str = ""
-    mapping: dict[str, str] = field(default_factory=dict)
-    samples: int = 0
-    tool_calls: int = 0
-    dialogues: int = 0
-    prompts: int = 0
-    references: Sequence[Any] = ()
-    env_rewards: Sequence[float] = ()
-    longest_response: int = 0
     report: InputReport = field(default_factory=InputReport)
+
+    @property
+    def references(self) -> list[Any]:
+        """Those that there are."""
+        return [one.reference for one in self.samples if one.reference is not None]
+
+    def count(self, holds: Callable[[Sample], object]) -> int:
+        """Of how many samples something holds."""
+        return sum(map(bool, map(holds, self.samples)))
 
 
 def _read_facts(inputs: Sequence[Path], mapping: dict[str, str]) -> RolloutFacts:
     report = InputReport()
-    reader, samples = _read_first(inputs, mapping, report)
-    reading = next(iter(reader.readings.values()))
-    for sample in samples:
-        report.add(sample)
-    report.add_files(reader)
-    return RolloutFacts(
-        inputs=inputs,
-        format=reading.title,
-        mapping=mapping,
-        samples=len(samples),
-        tool_calls=sum(map(_calls_tools, samples)),
-        dialogues=sum(map(_is_dialogue, samples)) if all(one.messages for one in samples) else 0,
-        prompts=sum(bool(one.prompt) for one in samples),
-        references=[one.reference for one in samples if one.reference is not None],
-        env_rewards=[one.env_reward for one in samples if one.env_reward is not None],
-        longest_response=max(len(one.response or "") for one in samples),
-        report=report,
-    )
-
-
-def _read_first(
-    inputs: Sequence[Path], mapping: dict[str, str], report: InputReport
-) -> tuple[SampleReader, list[Sample]]:
     reader = SampleReader(inputs, mapping, say=report.hear)
     samples = list(islice(reader, _INIT_ROWS))
     if not samples:
         first = f": {reader.broken[0].where}: {reader.broken[0].message}" if reader.broken else ""
         raise ConfigError(f"{', '.join(map(str, inputs))}: has no usable row{first}")
-    return reader, samples
+    for sample in samples:
+        report.add(sample)
+    report.add_files(reader)
+    title = next(iter(reader.readings.values())).title
+    return RolloutFacts(inputs, mapping, samples, title, report)
+
+
+def _has_env_reward(sample: Sample) -> bool:
+    return sample.env_reward is not None
 
 
 def _calls_tools(sample: Sample) -> bool:
@@ -209,12 +195,15 @@ def _describe_facts(facts: RolloutFacts) -> Iterable[str]:
     shown = ", ".join(map(printable, facts.inputs[:3]))
     more = f" and {len(facts.inputs) - 3} more" if len(facts.inputs) > 3 else ""
     yield f"{shown}{more}: {facts.format}"
-    has = [f"{facts.tool_calls} call tools"] if facts.tool_calls else []
-    has += [f"{len(facts.references)} have a reference"] if facts.references else []
-    has += [f"{len(facts.env_rewards)} have a reward of their own"] if facts.env_rewards else []
-    has += [] if facts.prompts else ["none has a prompt"]
+    counts = {
+        "call tools": facts.count(_calls_tools),
+        "have a reference": len(facts.references),
+        "have a reward of their own": facts.count(_has_env_reward),
+    }
+    has = [f"{count} {what}" for what, count in counts.items() if count]
+    has += [] if any(one.prompt for one in facts.samples) else ["none has a prompt"]
     told = ", ".join(has) or "none has tool calls or a reference"
-    yield f"of the first {facts.samples} rows, {told}"
+    yield f"of the first {len(facts.samples)} rows, {told}"
 
 
 _Entry = tuple[str, Any, str]
@@ -229,8 +218,8 @@ _GRADER = "[[graders]]"
 def _rollout_graders(facts: RolloutFacts) -> tuple[list[_Table], list[_Table]]:
     """Graders that follow rules, and graders that ask a judge."""
     rules: list[_Table] = []
-    most = facts.samples // 2 + 1  # the others of a mixed file would have no reward
-    if facts.tool_calls >= most or not facts.samples:
+    most = len(facts.samples) // 2 + 1  # the others of a mixed file would have no reward
+    if facts.count(_calls_tools) >= most or not facts.samples:
         rules += [
             _grader("loop", "action_loop", "1: no tool call is repeated", 0.5),
             _grader("info", "information_gain", "1: every tool result says something new", 0.5),
@@ -238,7 +227,7 @@ def _rollout_graders(facts: RolloutFacts) -> tuple[list[_Table], list[_Table]]:
     if facts.references and len(facts.references) >= most:
         rules.append(_reference_grader(facts.references))
     if not rules:
-        limit = _round_up(facts.longest_response or 1000)
+        limit = _round_up(max(len(one.response or "") for one in facts.samples) or 1000)
         rules = [
             _grader("repetition", "ngram_repetition", "a penalty (at most 0) for repetition", 1.0),
             _grader(
@@ -307,14 +296,17 @@ def _answer_type(references: Sequence[Any], texts: Sequence[str]) -> str:
 
 
 def _rubric_stub(facts: RolloutFacts) -> _Table:
-    acts_in_text = 2 * facts.dialogues > facts.samples
-    seen = "the whole trajectory" if facts.tool_calls or acts_in_text else "the response"
+    dialogues = facts.count(_is_dialogue) if all(one.messages for one in facts.samples) else 0
+    acts_in_text = 2 * dialogues > len(facts.samples)
+    whole = facts.count(_calls_tools) or acts_in_text
+    seen = "the whole trajectory" if whole else "the response"
     criteria = [
         {"id": "task", "criterion": "Does what the user asked for, completely", "points": 5},
         {"id": "true", "criterion": "States nothing false or made up", "points": 3},
         {"id": "padded", "criterion": "Is padded with what nobody asked for", "points": -2},
     ]
-    if facts.samples and 2 * facts.prompts <= facts.samples:  # the judge sees no question
+    prompts = sum(bool(one.prompt) for one in facts.samples)
+    if facts.samples and 2 * prompts <= len(facts.samples):  # the judge sees no question
         criteria = [
             {"id": "true", "criterion": "States nothing false or made up", "points": 5},
             {"id": "whole", "criterion": "Is complete: it does not break off", "points": 3},
@@ -353,7 +345,7 @@ def _reward_table(facts: RolloutFacts) -> _Table:
     own = "replace: the graders' reward takes the place of the row's own (weighted_sum, multiply)"
     entries: list[_Entry] = [("aggregate", "weighted_mean", "or points, min")]
     entries.append(("group", "none", step))
-    entries += [("combine_mode", "replace", own)] if facts.env_rewards else []
+    entries += [("combine_mode", "replace", own)] if facts.count(_has_env_reward) else []
     return "[reward]", entries
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import Annotated, Any
 
 import msgspec
@@ -86,12 +87,8 @@ def _announce(server: Server) -> None:
     typer.echo(server.base_url)
     typer.echo(f"OpenAI clients: OPENAI_BASE_URL={server.base_url}")
     typer.echo(f"Anthropic clients: ANTHROPIC_BASE_URL={server.url}")
-    typer.echo(f"try: curl{key} {server.base_url}/chat/completions -d {_quoted(body)}")
+    typer.echo(f"try: curl{key} {server.base_url}/chat/completions -d {shlex.quote(body)}")
     typer.echo(f"counts: {server.url}/stats; seed {server.seed}; Ctrl-C stops")
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
 
 
 def _show(counts: dict[str, Any]) -> None:

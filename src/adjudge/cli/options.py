@@ -288,17 +288,18 @@ def settings_options(
     """
     types = get_type_hints(type(default))
     fields = inspect.signature(type(default)).parameters
-    options = [
-        _option(
+    options: list[inspect.Parameter] = []
+    for name, text in texts.items():
+        word = "--" + (names or {}).get(name, name).replace("_", "-")
+        option = typer.Option(word, help=text, rich_help_panel=(groups or {}).get(name))
+        several = isinstance(getattr(default, name), tuple)
+        parameter = inspect.Parameter(
             name,
-            types[name],
-            getattr(default, name),
-            (names or {}).get(name, name),
-            text,
-            (groups or {}).get(name),
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None if several else getattr(default, name),
+            annotation=Annotated[list[str] | None if several else types[name], option],
         )
-        for name, text in texts.items()
-    ]
+        options.append(parameter)
 
     def add(command: Command) -> Command:
         @wraps(command)
@@ -320,19 +321,6 @@ def settings_options(
         return run
 
     return add
-
-
-def _option(
-    name: str, kind: Any, value: Any, option_name: str, text: str, group: str | None
-) -> inspect.Parameter:
-    several = isinstance(value, tuple)
-    option = typer.Option("--" + option_name.replace("_", "-"), help=text, rich_help_panel=group)
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None if several else value,
-        annotation=Annotated[list[str] | None if several else kind, option],
-    )
 
 
 DryRun = Annotated[

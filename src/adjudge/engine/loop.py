@@ -124,7 +124,7 @@ atexit.register(_stop_at_exit)
 
 
 class Job:
-    """One coroutine running on the engine, watched from elsewhere: ``done`` is its future."""
+    """One coroutine that starts on the engine, watched from elsewhere: ``done`` is its future."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self.done: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -132,9 +132,6 @@ class Job:
         self._task: asyncio.Task[Any] | None = None
         self._cancelled = False
         self._loop = _engine().loop
-
-    def submit(self) -> None:
-        """Start the work on the engine."""
         self._loop.call_soon_threadsafe(self._start)
 
     def _start(self) -> None:
@@ -174,13 +171,6 @@ def on_engine() -> bool:
         return False
 
 
-def start_on_engine(coroutine: Coroutine[Any, Any, Any]) -> Job:
-    """Start ``coroutine`` on the engine and go on; the caller watches the job, or cancels it."""
-    job = Job(coroutine)
-    job.submit()
-    return job
-
-
 async def run_on_engine(coroutine: Coroutine[Any, Any, _T]) -> _T:
     """Await ``coroutine`` on the engine from any running loop; one thread hop, inline when there.
 
@@ -191,7 +181,6 @@ async def run_on_engine(coroutine: Coroutine[Any, Any, _T]) -> _T:
         return await coroutine
     job = Job(coroutine)
     waiter = asyncio.wrap_future(job.done)
-    job.submit()
     try:
         result: _T = await asyncio.shield(waiter)
     except asyncio.CancelledError:
@@ -237,7 +226,6 @@ def run_blocking(coroutine: Coroutine[Any, Any, _T]) -> _T:
         )
     job = Job(coroutine)
     try:
-        job.submit()
         with _raising_on_ctrl_c():
             result: _T = job.done.result()
     except KeyboardInterrupt:

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 
 from adjudge.engine.processes import get_pool
 from adjudge.engine.worker import WorkerPhase, enter_phase
-from adjudge.errors import CandidateLimitExceeded, ErrorKind, GradingFailure
+from adjudge.errors import CandidateLimitExceeded, InvalidInput
 from adjudge.graders import ifeval_checks as checks
 from adjudge.graders.base import NO_FINAL_TEXT, ParametricRule, is_nan, require_text, view_text
 from adjudge.text import SPACELESS, compose_letters, final_text, shorten_text, split_words
@@ -260,7 +260,7 @@ def parse_instructions(
     ids = _list_of("instruction_id_list", instruction_id_list)
     given = _list_of("kwargs", kwargs)
     if len(ids) != len(given):
-        raise _refused(f"kwargs has {len(given)} entries for {len(ids)} instructions")
+        raise InvalidInput(f"kwargs has {len(given)} entries for {len(ids)} instructions")
     pairs = zip(ids, given, strict=True)
     return [(name, _check(name, values, repaired)) for name, values in pairs]
 
@@ -275,35 +275,31 @@ def _check(name: Any, values: Any, repaired: bool) -> InstructionCheck:
     both = INSTRUCTIONS.get(name) if isinstance(name, str) else None
     if both is None:
         known = ", ".join(INSTRUCTIONS)
-        raise _refused(f"unknown instruction {shorten_text(name)!r} (known: {known})")
+        raise InvalidInput(f"unknown instruction {shorten_text(name)!r} (known: {known})")
     if not isinstance(values, Mapping):
-        raise _refused(f"{name}: kwargs must be an object, got {type(values).__name__}")
+        raise InvalidInput(f"{name}: kwargs must be an object, got {type(values).__name__}")
     taken = {key: _read(name, key, values.get(key)) for key in list_arguments(name)}
     if taken.get("nth_paragraph", 0) > taken.get("num_paragraphs", 0):
-        raise _refused(f"{name}: nth_paragraph must be at most num_paragraphs")
+        raise InvalidInput(f"{name}: nth_paragraph must be at most num_paragraphs")
     check = both[repaired]
     return partial(check, **taken) if taken else check
 
 
 def _read(name: str, key: str, value: Any) -> Any:
     if value is None or is_nan(value):
-        raise _refused(f"{name}: {key} is missing")
+        raise InvalidInput(f"{name}: {key} is missing")
     try:
         return checks.argument_adapter(key).validate_python(value)
     except ValidationError as error:
         reason = f"{error.errors()[0]['msg']} (found {type(value).__name__})"
-        raise _refused(f"{name}: {key}: {reason}") from None
+        raise InvalidInput(f"{name}: {key}: {reason}") from None
 
 
 def _list_of(column: str, value: Any) -> Sequence[Any]:
     if not isinstance(value, list | tuple) or len(value) > _MAX_INSTRUCTIONS:
         found = len(value) if isinstance(value, list | tuple) else type(value).__name__
-        raise _refused(f"{column} must be a list of at most {_MAX_INSTRUCTIONS}, got {found}")
+        raise InvalidInput(f"{column} must be a list of at most {_MAX_INSTRUCTIONS}, got {found}")
     return value
-
-
-def _refused(message: str) -> GradingFailure:
-    return GradingFailure(ErrorKind.INVALID_INPUT, message)
 
 
 ReadingMode = Literal["strict", "loose"]
@@ -337,19 +333,9 @@ def follows(response: str, asked: Sequence[InstructionCheck], reading: ReadingMo
 
     Raises what a check raises: ``ConfigError`` without the language detection.
     """
-    strict = [bool(response.strip()) and check(response) for check in asked]
-    return strict if reading == "strict" else loose_results(response, asked, strict)
-
-
-def loose_results(
-    response: str, asked: Sequence[InstructionCheck], strict: Sequence[bool]
-) -> list[bool]:
-    """The loose answers, where ``strict`` are the strict ones: those followed stay followed."""
-    if all(strict):
-        return list(strict)
-    _, *others = iter_readings(response)
-    texts = [text for text in others if text.strip()]
-    return [ok or any(map(check, texts)) for ok, check in zip(strict, asked, strict=True)]
+    texts = [response] if reading == "strict" else iter_readings(response)
+    filled = [text for text in texts if text.strip()]
+    return [any(map(check, filled)) for check in asked]
 
 
 def follows_json(payload: str) -> list[bool]:

@@ -308,7 +308,7 @@ def nth_paragraph_first_word(
 
 def sections(response: str, section_spliter: str, num_sections: int) -> bool:
     """At least so many marks such as "Section 1"."""
-    marks = _section(section_spliter).finditer(response)
+    marks = _plain(section_spliter, r"\s?{}\s?\d+\s?", 0).finditer(response)
     return sum(1 for _ in marks) >= num_sections
 
 
@@ -403,9 +403,10 @@ def no_comma(response: str) -> bool:
     return "," not in response
 
 
-@lru_cache(maxsize=1024)
-def _section(splitter: str) -> re.Pattern[str]:
-    return re.compile(rf"\s?{re.escape(splitter)}\s?\d+\s?")
+@lru_cache(maxsize=4096)
+def _plain(text: str, form: str = "{}", flags: int = re.IGNORECASE) -> re.Pattern[str]:
+    """``text`` as it is, inside the pattern ``form``."""
+    return re.compile(form.format(re.escape(text)), flags)
 
 
 _WORD = re.compile(r"\w+")
@@ -415,7 +416,7 @@ _ASCII_GAPS = {code: " " for code in range(128) if not (chr(code).isalnum() or c
 def keyword_existence(response: str, keywords: tuple[str, ...]) -> bool:
     """The response has each keyword, in any case, also inside a word."""
     if not response.isascii():
-        return all(_anywhere(keyword).search(response) for keyword in keywords)
+        return all(_plain(keyword).search(response) for keyword in keywords)
     lowered = response.lower()
     return all(keyword.lower() in lowered for keyword in keywords)
 
@@ -425,7 +426,7 @@ def keyword_frequency(response: str, keyword: str, frequency: int, relation: boo
     if response.isascii():
         found = response.lower().count(keyword.lower())
     else:
-        found = sum(1 for _ in _anywhere(keyword).finditer(response))
+        found = sum(1 for _ in _plain(keyword).finditer(response))
     return holds(found, frequency, relation)
 
 
@@ -434,7 +435,7 @@ def forbidden_words(response: str, forbidden_words: tuple[str, ...]) -> bool:
     if response.isascii():
         lowered = response.lower()
         forbidden_words = tuple(word for word in forbidden_words if word.lower() in lowered)
-    return not any(_as_word(word).search(response) for word in forbidden_words)
+    return not any(_plain(word, r"\b{}\b").search(response) for word in forbidden_words)
 
 
 def letter_frequency(response: str, letter: str, let_frequency: int, let_relation: bool) -> bool:
@@ -464,16 +465,6 @@ def capital_word_frequency(response: str, capital_frequency: int, capital_relati
 def holds(found: int, threshold: int, at_least: bool) -> bool:
     """Whether there are at least so many, or fewer."""
     return (found >= threshold) is at_least
-
-
-@lru_cache(maxsize=4096)
-def _anywhere(keyword: str) -> re.Pattern[str]:
-    return re.compile(re.escape(keyword), re.IGNORECASE)
-
-
-@lru_cache(maxsize=4096)
-def _as_word(word: str) -> re.Pattern[str]:
-    return re.compile(rf"\b{re.escape(word)}\b", re.IGNORECASE)
 
 
 def response_language(response: str, language: str) -> bool:

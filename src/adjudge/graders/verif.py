@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
-from adjudge.errors import ErrorKind, GradingFailure, Metadata
+from adjudge.errors import ErrorKind, GradingFailure, InvalidInput
 from adjudge.graders.base import View, final_response
 from adjudge.graders.code.cases import Case
 from adjudge.graders.code.grader import CaseOutcome, run_cases
@@ -35,7 +35,7 @@ from adjudge.graders.llm.shipped_graders import trim_shipped_prompt
 from adjudge.judges.asking import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.messages import content_text, last_question, parse_conversation
 from adjudge.text import shorten_text
-from adjudge.types import MISSING, GraderScore, ScoreRange, get_path
+from adjudge.types import MISSING, GraderScore, get_path
 
 _MOST_SOURCE = 20_000
 _Checker = Annotated[
@@ -81,10 +81,10 @@ def parse_constraints(value: Any, *, where: str, runs: bool) -> Constraints:
         fault = error.errors()[0]
         at = ".".join(map(str, (where, *fault["loc"])))
         found = shorten_text(repr(fault["input"]), 60)
-        raise _invalid(f"{at}: {fault['msg']} (found {found})") from None
+        raise InvalidInput(f"{at}: {fault['msg']} (found {found})") from None
     functions = [None] * len(row.checkers) if row.functions is None else row.functions
     if len(functions) != len(row.checkers):
-        raise _invalid(
+        raise InvalidInput(
             f"{where}.functions: must have one for each of {len(row.checkers)} checkers "
             f"(found {len(functions)})"
         )
@@ -96,7 +96,7 @@ def parse_constraints(value: Any, *, where: str, runs: bool) -> Constraints:
             soft.append(text)
             continue
         if runs and not (isinstance(source, str) and 0 < len(source.strip()) <= _MOST_SOURCE):
-            raise _invalid(
+            raise InvalidInput(
                 f"{where}.functions.{place}: must be Python source that defines "
                 f"check_following(instruction, response), of at most {_MOST_SOURCE} characters "
                 f"(found {type(source).__name__}; skip_rules = true asks the judge)"
@@ -111,10 +111,6 @@ class _Row(BaseModel):
 
     checkers: list[_Checker] = Field(min_length=1, max_length=200)
     functions: list[Any] | None = None
-
-
-def _invalid(message: str) -> GradingFailure:
-    return GradingFailure(ErrorKind.INVALID_INPUT, message)
 
 
 _PROGRAM = """
@@ -152,78 +148,11 @@ async def run_checks(
 _MOST_SHOWN = 50
 
 
-def combine_parts(
-    constraints: Constraints,
-    checked: list[CaseOutcome] | GradingFailure,
-    judged: JudgeOutcome | GradingFailure | None,
-    name: str,
-    score_range: ScoreRange,
-) -> GraderScore:
-    """The product of the two halves; a failure stands in for one that has none.
-
-    Raises ``GradingFailure`` where one of them is not known, with what is known in its metadata.
-    """
-    metadata: dict[str, Any] = {"constraints": len(constraints.soft)}
-    failures = [one for one in (checked, judged) if isinstance(one, GradingFailure)]
-    said: list[str] = []
-    rules = llm = (1.0, 1.0)  # the lowest and the highest that they can be
-    if isinstance(checked, GradingFailure):
-        rules = (0.0, 1.0)
-    else:
-        named = list(zip((rule.name for rule in constraints.rules), checked, strict=True))
-        failures += [_rule_failure(rule, one) for rule, one in named if one.failure]
-        metadata["rules"] = [
-            {"name": rule, "passed": None if one.failure else one.passed} for rule, one in named
-        ]
-        if checked:
-            passed, n = sum(one.passed for one in checked), len(checked)
-            said.append(f"{passed} of {n} rules hold")
-            rules = passed / n, (passed + sum(one.failure is not None for one in checked)) / n
-    if isinstance(judged, GradingFailure):
-        llm = (0.0, 1.0)
-    elif judged is not None:
-        llm = (float(judged.verdict.value),) * 2
-        said.append(f"judge {llm[0]:g}")
-    for part, (low, high) in (("rule_part", rules), ("llm_part", llm)):
-        metadata |= {part: low} if low == high else {}
-    answered = judged if isinstance(judged, JudgeOutcome) else None
-    if failures:
-        metadata |= {"low": rules[0] * llm[0], "high": rules[1] * llm[1]}
-        of_rules = len({one.kind for one in failures}) == 1 and judged is answered
-        alone = isinstance(checked, GradingFailure) or of_rules
-        raise _missing(failures, metadata, answered, alone)
-    reason, provenance = ", ".join(said), None
-    if answered:
-        metadata, provenance = metadata | answered.notes, answered.provenance
-        reason += f": {answered.verdict.reason}" if answered.verdict.reason else ""
-    score = rules[0] * llm[0]
-    return GraderScore(name, score, reason, metadata, score_range, provenance=provenance)
-
-
 def _rule_failure(rule: str, outcome: CaseOutcome) -> GradingFailure:
     """Its function read the candidate's text; the time it takes is no outage of a judge."""
     kind = outcome.failure or ErrorKind.BUG
     message = f"rule {rule!r}: its function has no answer: {outcome.text}"
     return GradingFailure(kind, message, {"suspect": True, "local": kind is ErrorKind.TIMEOUT})
-
-
-def _missing(
-    failures: Sequence[GradingFailure],
-    metadata: Metadata,
-    answered: JudgeOutcome | None,
-    alone: bool,
-) -> GradingFailure:
-    """What leaves the score missing, as one failure; ``alone``: the first says all of it."""
-    first = failures[0]
-    metadata |= {"failures": [describe_failure(one) for one in failures[:_MOST_SHOWN]]}
-    more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-    low, high = metadata["low"], metadata["high"]
-    message = f"{first}{more}: the score lies in [{low:.4g}, {high:.4g}]"
-    costs = [answered.provenance] if answered else []
-    if not alone:
-        return join_failures(failures, message, metadata, answered=costs)
-    paid = sum_costs(costs, failures)
-    return GradingFailure(first.kind, message, {**metadata, **first.metadata}, provenance=paid)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -276,33 +205,10 @@ class VerIFGrader(JudgeGrader):
         constraints = self._constraints(fields)
         response = final_response(fields.get("response"))
         if response is None:
-            reason = "the response never ended its thinking"
-            return self._candidate_fault(reason, unclosed_think=True)
-        shown = self._showing.render(fields)
+            return self._unclosed()
+        shown = self._showing.render(fields) or fields
         if is_blank(response):
             return self._candidate_fault("the response is empty", empty=True)
-        return await self._judged(constraints, response.lstrip(), fields, shown or fields, draw)
-
-    def _constraints(self, fields: Mapping[str, Any]) -> Constraints:
-        value = get_path(fields, self.field)
-        where = self.field
-        if value is MISSING or value is None:
-            value, where = fields.get("reference"), "reference"
-        if value is None:
-            raise missing_field_failure((self.field, "reference"), fields)
-        found = parse_constraints(value, where=where, runs=not self.skip_rules)
-        if self.skip_rules:
-            found = Constraints((*found.soft, *(rule.text for rule in found.rules)), ())
-        return found
-
-    async def _judged(
-        self,
-        constraints: Constraints,
-        response: str,
-        fields: Mapping[str, Any],
-        shown: Mapping[str, Any],
-        draw: int,
-    ) -> GraderScore:
         query = _query(shown)
         if query is None:
             raise missing_field_failure(("instruction", "query", "messages", "prompt"), fields)
@@ -310,7 +216,7 @@ class VerIFGrader(JudgeGrader):
         async def rules() -> list[CaseOutcome]:
             if not constraints.rules:
                 return []
-            return await run_checks(constraints.rules, _text(query), response)
+            return await run_checks(constraints.rules, _text(query), response.lstrip())
 
         async def soft() -> JudgeOutcome | None:
             if not constraints.soft:
@@ -332,7 +238,71 @@ class VerIFGrader(JudgeGrader):
         checked: Any
         judged: Any
         checked, judged = await ask_all((rules, soft))
-        return combine_parts(constraints, checked, judged, self.name, self.score_range)
+        return self.combine_parts(constraints, checked, judged)
+
+    def combine_parts(
+        self,
+        constraints: Constraints,
+        checked: list[CaseOutcome] | GradingFailure,
+        judged: JudgeOutcome | GradingFailure | None,
+    ) -> GraderScore:
+        """The product of the two halves; a failure stands in for one that has none.
+
+        Raises ``GradingFailure`` where one of them is not known, with what is known as metadata.
+        """
+        metadata: dict[str, Any] = {"constraints": len(constraints.soft)}
+        failures = [one for one in (checked, judged) if isinstance(one, GradingFailure)]
+        said: list[str] = []
+        rules = llm = (1.0, 1.0)  # the lowest and the highest that they can be
+        if isinstance(checked, GradingFailure):
+            rules = (0.0, 1.0)
+        else:
+            named = list(zip((rule.name for rule in constraints.rules), checked, strict=True))
+            failures += [_rule_failure(rule, one) for rule, one in named if one.failure]
+            metadata["rules"] = [
+                {"name": rule, "passed": None if one.failure else one.passed} for rule, one in named
+            ]
+            if checked:
+                passed, n = sum(one.passed for one in checked), len(checked)
+                said.append(f"{passed} of {n} rules hold")
+                rules = passed / n, (passed + sum(one.failure is not None for one in checked)) / n
+        if isinstance(judged, GradingFailure):
+            llm = (0.0, 1.0)
+        elif judged is not None:
+            llm = (float(judged.verdict.value),) * 2
+            said.append(f"judge {llm[0]:g}")
+        for part, (low, high) in (("rule_part", rules), ("llm_part", llm)):
+            metadata |= {part: low} if low == high else {}
+        answered = judged if isinstance(judged, JudgeOutcome) else None
+        if failures:
+            first, low, high = failures[0], rules[0] * llm[0], rules[1] * llm[1]
+            more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+            message = f"{first}{more}: the score lies in [{low:.4g}, {high:.4g}]"
+            shown = [describe_failure(one) for one in failures[:_MOST_SHOWN]]
+            metadata |= {"low": low, "high": high, "failures": shown}
+            costs = [answered.provenance] if answered else []
+            of_rules = len({one.kind for one in failures}) == 1 and judged is answered
+            if not isinstance(checked, GradingFailure) and not of_rules:
+                raise join_failures(failures, message, metadata, answered=costs)
+            metadata, paid = {**metadata, **first.metadata}, sum_costs(costs, failures)
+            raise GradingFailure(first.kind, message, metadata, provenance=paid)
+        reason, provenance = ", ".join(said), None
+        if answered:
+            metadata, provenance = metadata | answered.notes, answered.provenance
+            reason += f": {answered.verdict.reason}" if answered.verdict.reason else ""
+        return self._result(rules[0] * llm[0], reason, metadata, provenance)
+
+    def _constraints(self, fields: Mapping[str, Any]) -> Constraints:
+        value = get_path(fields, self.field)
+        where = self.field
+        if value is MISSING or value is None:
+            value, where = fields.get("reference"), "reference"
+        if value is None:
+            raise missing_field_failure((self.field, "reference"), fields)
+        found = parse_constraints(value, where=where, runs=not self.skip_rules)
+        if self.skip_rules:
+            found = Constraints((*found.soft, *(rule.text for rule in found.rules)), ())
+        return found
 
 
 def _query(shown: Mapping[str, Any]) -> Any:

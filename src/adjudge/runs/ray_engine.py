@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from adjudge.engine.loop import run_all, run_blocking, start_on_engine
+from adjudge.engine.loop import Job, run_all, run_blocking
 from adjudge.errors import AdjudgeError, ConfigError
 from adjudge.files import UNENCODABLE
 from adjudge.graders.base import is_listwise
@@ -305,7 +305,7 @@ class RayWorker:
         vars(self._tally).update(vars(Tally()))  # the graders hold this one
         try:
             self._grader = self._grader or self._build_grader()
-            asked = start_on_engine(self._grader.grade(samples, groups, sampled)).done
+            asked = Job(self._grader.grade(samples, groups, sampled)).done
             while not asked.done():
                 wait([asked], timeout=_REPORT_EVERY_S)
                 if self._journal.answers:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from adjudge.engine.loop import start_on_engine
+from adjudge.engine.loop import Job
 from adjudge.errors import RolloutError
 from adjudge.runner.journal import Journal, sample_key
 from adjudge.stats import mean
@@ -195,7 +195,7 @@ class RolloutCollector:
     def _ask(self, batch: RolloutBatch, rollouts: Sequence[Rollout]) -> None:
         asked = [one for one in rollouts if one.sample is not None]
         if asked and not self._is_known(asked):
-            batch.judging.append(start_on_engine(self._judge(batch.step, asked)))
+            batch.judging.append(Job(self._judge(batch.step, asked)))
 
     def _is_known(self, asked: Sequence[Rollout]) -> bool:
         """Take what was said of ``asked`` before the run was interrupted, if it was all said."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
-from adjudge.engine.loop import start_on_engine
+from adjudge.engine.loop import Job
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.models.local_loading import get_control_tokens
 from adjudge.prompts.fence import break_control_tokens
@@ -401,7 +401,7 @@ class LocalPlayer:
         self.conversations = {}
         self._events = queue.SimpleQueue()
         self._open = 0
-        running = start_on_engine(job(self._lanes))
+        running = Job(job(self._lanes))
         running.done.add_done_callback(lambda _: self._events.put(_End.JOB))
         try:
             self._serve()

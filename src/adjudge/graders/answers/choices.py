@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import InvalidInput
 from adjudge.graders.answers.answer_text import strip_wrappers
 
 _WIDE = {0xFEE0 + code: code for code in range(0x21, 0x7F)}  # full-width forms
@@ -145,16 +147,11 @@ def _capitalized(text: str) -> str:
 
 def _letter_in_sentences(text: str, label: re.Match[str] | None) -> str | None:
     letters = {match.start(): match[0] for match in _LETTER.finditer(text)}
-    found = label
+    found = label or _last_match(_LETTER_CUES, text)
     if label is not None:  # what follows at once is the option's own text: "B. U.S. Senate"
         letters = {
             place: one for place, one in letters.items() if text[label.end() : place].strip()
         }
-    for cue in _LETTER_CUES if found is None else ():
-        for found in cue.finditer(text):  # noqa: B007  only the last one counts
-            pass
-        if found is not None:
-            break
     if found is not None:
         hedge = _is_hedge(text, {**letters, found.start(1): found[1]}, found.start(1), found.end())
         return None if hedge else found[1]
@@ -162,6 +159,12 @@ def _letter_in_sentences(text: str, label: re.Match[str] | None) -> str | None:
         if one := set(_LETTER.findall(sentence)):
             return one.pop() if len(one) == 1 else None
     return None
+
+
+def _last_match(patterns: Iterable[re.Pattern[str]], text: str) -> re.Match[str] | None:
+    """The last match of the first pattern that has any."""
+    last = (match for one in patterns for match in deque(one.finditer(text), maxlen=1))
+    return next(last, None)
 
 
 def read_boolean(text: str) -> bool | None:
@@ -180,11 +183,7 @@ def read_boolean(text: str) -> bool | None:
     if found is None:
         stated = _ASIDE.sub(lambda match: (match[1] or "").ljust(len(match[0])), text)
         text = stated if _BOOLEAN.search(stated) else text
-    for pattern in (_BOOLEAN_CUE, _BOOLEAN) if found is None else ():
-        for found in pattern.finditer(text):  # noqa: B007  only the last one counts
-            pass
-        if found is not None:
-            break
+        found = _last_match((_BOOLEAN_CUE, _BOOLEAN), text)
     if found is None:
         return None
     start, end = found.span(1 if found[1] else 2)
@@ -231,12 +230,8 @@ def find_last_box(text: str) -> Box | None:
     >>> find_last_box("between 3 and 5") is None
     True
     """
-    last = None
-    for last in _BOX_PATTERN.finditer(text):  # noqa: B007  only the last one counts
-        pass
-    if last is not None:
-        return _finite(list(last.groups()))
-    return _finite(_NUMBERS.findall(text))
+    last = _last_match((_BOX_PATTERN,), text)
+    return _finite(last.groups() if last else _NUMBERS.findall(text))
 
 
 def read_box(reference: Any) -> Box | None:
@@ -289,8 +284,7 @@ def search_patterns(payload: dict[str, Any]) -> str | None:
     try:
         patterns = list(map(re.compile, payload["patterns"]))
     except (re.error, OverflowError) as error:
-        message = f"the reference is not a pattern: {error}"
-        raise GradingFailure(ErrorKind.INVALID_INPUT, message) from None
+        raise InvalidInput(f"the reference is not a pattern: {error}") from None
     for pattern in patterns:
         if (match := pattern.search(payload["text"], payload["start"])) is not None:
             return str(match[0][:1000])

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from rapidfuzz.distance import Levenshtein
 
-from adjudge.errors import LACKED, CandidateLimitExceeded, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, CandidateLimitExceeded, ErrorKind, GradingFailure, InvalidInput
 from adjudge.graders.answers.answer_text import (
     comparable_text,
     find_last_mark,
@@ -166,7 +166,7 @@ def read_reference_texts(reference: Any) -> list[str]:
 def raise_unusable_reference(wanted: str, reference: Any) -> Any:
     """Raise ``GradingFailure(invalid_input)`` for a reference that is not ``wanted``."""
     found = f"{type(reference).__name__} {shorten_text(reference, 80)!r}"
-    raise GradingFailure(ErrorKind.INVALID_INPUT, f"the reference must be {wanted}, got {found}")
+    raise InvalidInput(f"the reference must be {wanted}, got {found}")
 
 
 def _each(reference: Any) -> list[Any]:
@@ -313,8 +313,7 @@ class AnswerGrader(ParametricRule):
         """Judge one response against its reference."""
         kind = self._kind(answer_type, reference)
         if reference is None and not (kind == "REGEX" and self.pattern):
-            message = "the sample has no reference"
-            raise GradingFailure(ErrorKind.INVALID_INPUT, message, {LACKED: ["reference"]})
+            raise InvalidInput("the sample has no reference", {LACKED: ["reference"]})
         facts = {"reference": shorten_text(reference), "answer_type": kind}
         text = final_response(response)
         if text is None:
@@ -383,8 +382,9 @@ class AnswerGrader(ParametricRule):
             unread = [text for text in unread if said is None or text not in asked]
             decisions += ["undecided"] if said is None else []
         if unread:
-            message = f"the reference is not a mathematical expression: {unread[0][:100]!r}"
-            raise GradingFailure(ErrorKind.INVALID_INPUT, message)
+            raise InvalidInput(
+                f"the reference is not a mathematical expression: {unread[0][:100]!r}"
+            )
         return AnswerMatch(0.0, answer, "undecided" if "undecided" in decisions else "differs")
 
     async def _regex(self, text: str, marked: bool, reference: Any) -> AnswerMatch:

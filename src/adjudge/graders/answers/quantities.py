@@ -203,9 +203,10 @@ def _next(text: str, at: int, before: str, worded: bool) -> tuple[str, ParsedNum
         text, at
     ):
         if (read := read_value(text, at)) is not None:
-            number = ParsedNumber(read.number, read.percent, at, text[at : read.end].strip())
-            number = number._replace(exact=read.exact, computed=not read.plain)
-            return "value", number, read.end
+            value, reader = read
+            number = ParsedNumber(value, reader.percent, at, text[at : reader.at].strip())
+            computed = reader.operators > 0
+            return "value", number._replace(exact=reader.exact, computed=computed), reader.at
         if text[at] not in "+-([{" and (broken := _BROKEN.match(text, at)) is not None:
             return "broken", None, broken.end()
     return _mark(text, at)

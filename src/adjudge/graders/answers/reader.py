@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 from adjudge.graders.answers.answer_text import FUNCTIONS, comparable_text
 from adjudge.graders.answers.numerals import (
@@ -438,29 +438,19 @@ def _root(number: int, degree: int) -> int:
     return root
 
 
-class ParsedValue(NamedTuple):
-    """A number and where it ends in the text.
+def read_value(text: str, start: int = 0) -> tuple[Fraction, Reader] | None:
+    r"""The longest arithmetic that begins at ``start``, and its reader; ``None`` where none does.
 
-    ``exact``: no irrational root and no π in it; else the first 60 digits hold.
-    ``percent``: written with a percent sign, which ``number`` includes.
-    ``plain``: a numeral, signed or not; false for what had to be computed.
-    """
-
-    number: Fraction
-    exact: bool
-    percent: bool
-    plain: bool
-    end: int
-
-
-def read_value(text: str, start: int = 0) -> ParsedValue | None:
-    r"""The longest arithmetic that begins at ``start``; ``None`` where none does.
+    The reader stands at its end. Its ``exact`` says that there is no irrational root and no π in
+    the number, else the first 60 digits hold; its ``percent``, that there is a percent sign, which
+    the number includes; its ``operators``, whether it had to be computed.
 
     ``text`` as :func:`~adjudge.graders.answers.answer_text.to_latex` returns it. Raises
     :class:`ExpressionTooLarge` for what is beyond a limit.
 
-    >>> read_value(r"2^{10} apples").number
-    Fraction(1024, 1)
+    >>> number, reader = read_value(r"2^{10} apples")
+    >>> number, reader.at
+    (Fraction(1024, 1), 6)
     """
     reader = Reader(text, start)
     try:
@@ -469,4 +459,4 @@ def read_value(text: str, start: int = 0) -> ParsedValue | None:
         return None
     if reader.listed and reader.operators:
         return None
-    return ParsedValue(number, reader.exact, reader.percent, reader.operators == 0, reader.at)
+    return number, reader

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure, InvalidInput
 from adjudge.graders.base import is_nan
 from adjudge.graders.code.analysis import find_requirements, parse_python
 from adjudge.graders.code.blocks import find_names
@@ -293,4 +293,4 @@ def _decoded(text: str) -> Any:
 
 
 def _invalid(message: str) -> GradingFailure:
-    return GradingFailure(ErrorKind.INVALID_INPUT, shorten_text(message, 400))
+    return InvalidInput(shorten_text(message, 400))

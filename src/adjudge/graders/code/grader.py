@@ -18,7 +18,7 @@ from decimal import Decimal
 from importlib import resources
 from typing import Annotated, Any, Literal
 
-from adjudge.errors import LACKED, CandidateLimitExceeded, Cause, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, CandidateLimitExceeded, Cause, ErrorKind, InvalidInput
 from adjudge.graders.base import Between, ParametricRule
 from adjudge.graders.code.blocks import (
     NO_CODE,
@@ -411,7 +411,7 @@ class CodeExecutionGrader(ParametricRule):
         given = reference if test_cases is None else test_cases
         if given is None:
             lacked = {LACKED: ["test_cases", "reference"]}
-            raise GradingFailure(ErrorKind.INVALID_INPUT, "the sample has no test cases", lacked)
+            raise InvalidInput("the sample has no test cases", lacked)
         cases = parse_cases(given, function or self.function, self.untrusted_tests)
         try:
             text = require_code_text(response)

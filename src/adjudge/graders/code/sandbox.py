@@ -29,7 +29,6 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import PurePosixPath
 
 from adjudge.engine.processes import usable_cpus
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
@@ -86,9 +85,9 @@ class Sandbox:
         ``program`` is Python source, run as ``main.py`` by this interpreter with ``-I -S``, or an
         argument list; without ``site`` there are no ``exit`` and ``quit``. ``files`` (relative
         name: content) lie in the working directory. Raises ``GradingFailure(unsupported)`` where
-        there is no sandbox, ``ValueError`` for wrong arguments. Cancelling kills the program.
+        there is no sandbox. Cancelling kills the program.
         """
-        argv, contents = _prepare_program(program, files or {}, limits)
+        argv, contents = _prepare_program(program, files or {})
         async with self._slot():
             await _require_sandbox()
             with contextlib.ExitStack() as stack:
@@ -114,11 +113,31 @@ class Sandbox:
         ``duration_s`` is the pair's, the wait for the helper's end included. Raises as :meth:`run`
         does.
         """
-        first = _prepare_program(leader, leader_files, limits)
-        second = _prepare_program(helper, helper_files, limits)
+        first = _prepare_program(leader, leader_files)
+        second = _prepare_program(helper, helper_files)
         async with self._slot():
             await _require_sandbox()
-            return await _run_pair(first, second, limits)
+            started = time.monotonic()
+            with contextlib.ExitStack() as leaders, contextlib.ExitStack() as helpers:
+                # Pipes and no socket pair, which would carry descriptors and lead back to this
+                # process. Our copies of a program's ends close when it has ended: so the other one
+                # sees the end.
+                helper_in, leader_out = _pipe(helpers, leaders)
+                leader_in, helper_out = _pipe(leaders, helpers)
+                task = asyncio.create_task(_run(*second, helper_in, (helper_out,), limits))
+                task.add_done_callback(lambda _: helpers.close())
+                try:
+                    result = await _run(*first, leader_in, (leader_out,), limits)
+                    leaders.close()
+                    await asyncio.wait([task], timeout=_GRACE_S)
+                finally:
+                    task.cancel()
+                    await asyncio.wait([task])
+                    failure = None if task.cancelled() else task.exception()
+                if failure is not None:
+                    raise failure
+                result = replace(result, duration_s=time.monotonic() - started)
+                return result, None if task.cancelled() else task.result()
 
     def _slot(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
@@ -179,33 +198,6 @@ def _probe(bwrap: str) -> str | None:
         return None
     said = _tail(done.stderr) or f"exit code {done.returncode}, output {done.stdout[:100]!r}"
     return f"bubblewrap cannot sandbox a program here ({said}). {_REMEDY}"
-
-
-async def _run_pair(
-    leader: tuple[list[str], dict[str, bytes]],
-    helper: tuple[list[str], dict[str, bytes]],
-    limits: SandboxLimits,
-) -> tuple[SandboxResult, SandboxResult | None]:
-    started = time.monotonic()
-    with contextlib.ExitStack() as leaders, contextlib.ExitStack() as helpers:
-        # Pipes and no socket pair, which would carry descriptors and lead back to this process.
-        # Our copies of a program's ends close when it has ended: so the other one sees the end.
-        helper_in, leader_out = _pipe(helpers, leaders)
-        leader_in, helper_out = _pipe(leaders, helpers)
-        task = asyncio.create_task(_run(*helper, helper_in, (helper_out,), limits))
-        task.add_done_callback(lambda _: helpers.close())
-        try:
-            result = await _run(*leader, leader_in, (leader_out,), limits)
-            leaders.close()
-            await asyncio.wait([task], timeout=_GRACE_S)
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-            failure = None if task.cancelled() else task.exception()
-        if failure is not None:
-            raise failure
-        result = replace(result, duration_s=time.monotonic() - started)
-        return result, None if task.cancelled() else task.result()
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
@@ -275,26 +267,17 @@ def _read_status(status: int, key: str) -> int | None:
 
 
 def _prepare_program(
-    program: str | Sequence[str], files: Mapping[str, str | bytes], limits: SandboxLimits
+    program: str | Sequence[str], files: Mapping[str, str | bytes]
 ) -> tuple[list[str], dict[str, bytes]]:
-    """The command and the files of a program; ``ValueError`` for what cannot be run."""
-    contents = {}
-    for name, content in files.items():
-        path = PurePosixPath(name)
-        if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
-            raise ValueError(f"a file's name must be relative and inside, got {name!r}")
-        contents[str(path)] = encode_exactly(content) if isinstance(content, str) else content
-    argv = list(program) if not isinstance(program, str) else [*interpreter_command(), _SOURCE]
+    """The command and the files of a program."""
+    argv = list(program)
     if isinstance(program, str):
-        if _SOURCE in contents:
-            raise ValueError(f"files must not contain {_SOURCE!r}, the program's own name")
-        # Lone surrogates become bytes that the program fails on, not an exception out here.
-        contents[_SOURCE] = encode_exactly(program)
-    if not argv or sum(map(len, contents.values())) > limits.disk_mb << 20:
-        raise ValueError(
-            f"there must be a program, and its files must fit into {limits.disk_mb} MB"
-        )
-    return argv, contents
+        argv, files = [*interpreter_command(), _SOURCE], {**files, _SOURCE: program}
+    # Lone surrogates become bytes that the program fails on, not an exception out here.
+    return argv, {
+        name: encode_exactly(content) if isinstance(content, str) else content
+        for name, content in files.items()
+    }
 
 
 def _tail(text: bytes) -> str:

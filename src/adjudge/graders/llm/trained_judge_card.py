@@ -35,7 +35,7 @@ import msgspec
 from adjudge.datasets.rows import PREFERENCE_LABELS, RATINGS
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
-from adjudge.stats.predictions import RatingCalibration, ScoreCalibration
+from adjudge.stats.predictions import IsotonicFit, RatingCalibration, ScoreCalibration
 from adjudge.text import THINK_CLOSE, THINK_OPEN
 from adjudge.verdicts import UnreadableReply, Verdict
 from adjudge.verdicts.strict import strip_invisible
@@ -57,10 +57,7 @@ class ScoreNormalisation(msgspec.Struct, frozen=True):
     scores: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not len(self.levels) == len(self.scores) > 0:
-            raise ValueError("levels and scores must be equally many, one at least")
-        if any(list(one) != sorted(one) for one in (self.levels, self.scores)):
-            raise ValueError("levels and scores must rise")
+        IsotonicFit(self.scores, self.levels)  # they rise, and are equally many
 
     def __call__(self, score: float) -> float:
         """The share of validation answers below ``score``, 0 to 1, linear between quantiles.
@@ -76,8 +73,7 @@ class ScoreNormalisation(msgspec.Struct, frozen=True):
             return (levels[low] + levels[high - 1]) / 2
         if low == 0 or low == len(scores):
             return float(low > 0)
-        part = (score - scores[low - 1]) / (scores[low] - scores[low - 1])
-        return levels[low - 1] + part * (levels[low] - levels[low - 1])
+        return IsotonicFit(scores, levels)(score)
 
 
 class JudgeCard(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from adjudge.engine.processes import get_pool
-from adjudge.errors import LACKED, CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, CandidateLimitExceeded, ConfigError, GradingFailure, InvalidInput
 from adjudge.graders.base import NO_FINAL_TEXT, ParametricRule, final_response, require_package
 from adjudge.graders.rules.json_validation import (
     MAX_CHARS,
@@ -149,14 +149,12 @@ def _read_field(value: Any, name: str) -> Any:
     A null is a gap of the table; the text ``null`` is the value.
     """
     if value is None:
-        message = f"the sample has no {name}"
-        raise GradingFailure(ErrorKind.INVALID_INPUT, message, {LACKED: [name]})
+        raise InvalidInput(f"the sample has no {name}", {LACKED: [name]})
     try:
         text = value if isinstance(value, str) else json.dumps(value, allow_nan=False)
         return decode_strict_json(text)
     except (TypeError, ValueError, RecursionError) as error:
-        message = f"{name} is not JSON: {shorten_text(error)}"
-        raise GradingFailure(ErrorKind.INVALID_INPUT, message) from None
+        raise InvalidInput(f"{name} is not JSON: {shorten_text(error)}") from None
 
 
 def _keys(value: Any) -> Iterator[str]:

@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from adjudge.engine.worker import InputTooLarge, WorkerPhase, enter_phase
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import InvalidInput
 from adjudge.text import compose_letters, shorten_text
 
 MAX_JSON_DEPTH = 64
@@ -46,11 +46,8 @@ class InvalidJson(ValueError):
     """The text is not JSON, or goes beyond the stated limits; the message says which."""
 
 
-class UnusableSchema(GradingFailure):
+class UnusableSchema(InvalidInput):
     """The schema itself cannot be used; the message says why."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorKind.INVALID_INPUT, message)
 
 
 def _refuse(literal: str) -> Any:
@@ -60,8 +57,8 @@ def _refuse(literal: str) -> Any:
 _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
-def decode_strict_json(text: str, *, prefix: bool = False) -> Any:
-    """The value of a JSON text (RFC 8259); with ``prefix`` what follows it is ignored.
+def decode_strict_json(text: str) -> Any:
+    """The value of a JSON text (RFC 8259).
 
     Raises :class:`InvalidJson` for any other text, for ``NaN`` and ``Infinity``, and beyond two
     limits of the kind that the RFC leaves to the reader: nesting deeper than
@@ -72,7 +69,7 @@ def decode_strict_json(text: str, *, prefix: bool = False) -> Any:
     {'a': [1, True]}
     """
     try:
-        value = _DECODER.raw_decode(text)[0] if prefix else _DECODER.decode(text)
+        value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise InvalidJson(f"{error.msg.removesuffix(' at')} at character {error.pos}") from None
     except RecursionError:

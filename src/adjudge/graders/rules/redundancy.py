@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +65,7 @@ class ActionLoopDetectionGrader(ParametricRule):
             reason = f"{calls} answered tool calls: nothing to compare"
             return self._not_applicable(1.0, reason, calls=calls, **trajectory.unpaired())
         sets = [frozenset(text.lower().split()) for text in texts]
-        groups = Counter(sets)
+        groups, actions = Counter(sets), dict(zip(sets, texts, strict=True))
         similar = count_similar_pairs(groups, self.similarity_threshold)
         pairs = calls * (calls - 1) // 2
         return self._score(
@@ -75,7 +75,11 @@ class ActionLoopDetectionGrader(ParametricRule):
             calls=calls,
             similar_pairs=similar,
             pairs=pairs,
-            repeated=_most_repeated(groups, dict(zip(sets, texts, strict=True))),
+            repeated=[
+                {"action": actions[tokens][:_SHOWN_CHARS], "count": times}
+                for tokens, times in groups.most_common(_SHOWN)
+                if times > 1
+            ],
             **trajectory.unpaired(),
         )
 
@@ -113,17 +117,6 @@ def _printed_arguments(arguments: Any, equals: str, comma: str) -> str:
         return "" if given is None else str(given)
     except (TypeError, ValueError, RecursionError):
         return arguments if type(arguments) is str else UNPRINTABLE
-
-
-def _most_repeated(
-    groups: Mapping[frozenset[str], int], texts: Mapping[frozenset[str], str]
-) -> list[dict[str, Any]]:
-    repeated = [tokens for tokens, times in groups.items() if times > 1]
-    repeated.sort(key=groups.__getitem__, reverse=True)
-    return [
-        {"action": texts[tokens][:_SHOWN_CHARS], "count": groups[tokens]}
-        for tokens in repeated[:_SHOWN]
-    ]
 
 
 _MIN_CHARS = 10

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field, StringConstraints
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, InvalidInput
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
     Between,
@@ -255,7 +255,7 @@ class SoftOverlongPunishmentGrader(ParametricRule):
                     "unit = 'tokens' needs the field response_length (a whole number of tokens), "
                     f"got {response_length!r}; unit = 'chars' or 'words' measures the response"
                 )
-                raise GradingFailure(ErrorKind.INVALID_INPUT, message)
+                raise InvalidInput(message)
         else:
             length = _length(response, self.unit)
         over = length - (self.max_length - self.cache_length)
@@ -345,7 +345,7 @@ class LanguageGrader(ParametricRule):
             message = "no language, neither configured nor in the row"
             if language is not None:
                 message = f"unknown language code {shorten_text(language)!r}"
-            raise GradingFailure(ErrorKind.INVALID_INPUT, message)
+            raise InvalidInput(message)
         text = final_response(response)
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)

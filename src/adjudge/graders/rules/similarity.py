@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from rapidfuzz.distance import LCSseq, Levenshtein
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import InvalidInput
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
     ParametricRule,
@@ -180,7 +180,7 @@ class StringMatchGrader(ParametricRule):
         """Match one response against its reference or references."""
         targets = [self._prepared(target) for target in read_references(reference)]
         if self.match == "overlap" and not all(map(split_words, targets)):
-            raise GradingFailure(ErrorKind.INVALID_INPUT, "the reference has no words")
+            raise InvalidInput("the reference has no words")
         text = final_response(response)
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)

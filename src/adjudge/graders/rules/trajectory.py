@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import GradingFailure, InvalidInput
 from adjudge.graders.base import ParametricRule
 from adjudge.graders.rules.json_validation import canonical_json
 from adjudge.messages import content_text
@@ -157,7 +157,7 @@ def invalid_trajectory(message: str, *, suspect: bool = False) -> GradingFailure
 
     A file in another format looks the same, so it is no verdict.
     """
-    return GradingFailure(ErrorKind.INVALID_INPUT, message, {"suspect": True} if suspect else {})
+    return InvalidInput(message, {"suspect": True} if suspect else {})
 
 
 _decoder = msgspec.json.Decoder()
@@ -333,7 +333,8 @@ class ToolCallStepSequenceMatchGrader(ParametricRule):
         if not steps and not reference:
             return self._not_applicable(1.0, _NOTHING, **counts)
         if self.use_jaccard_similarity:
-            score = _overlap(set(_flat(steps)), set(_flat(reference)))
+            made, wanted = set(_flat(steps)), set(_flat(reference))
+            score = len(made & wanted) / len(made | wanted)
         else:
             # Reference steps beyond the last step made score 0.
             scored = [_mean_f1(*pair) for pair in zip(steps, reference, strict=False)]
@@ -458,7 +459,3 @@ def _flat(steps: Iterable[list[_Call]]) -> list[_Call]:
 
 def _ratio(part: float, whole: int) -> float:
     return part / whole if whole else 0.0
-
-
-def _overlap(one: set[Any], other: set[Any]) -> float:
-    return len(one & other) / len(one | other)

@@ -22,7 +22,6 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.ifeval import (
     ReadingMode,
     follows,
-    loose_results,
     parse_instructions,
 )
 from adjudge.stats import Estimate
@@ -149,13 +148,12 @@ def _judge_text(prompt: Mapping[str, Any], text: Any) -> IfevalRow:
         raise GradingFailure(ErrorKind.INVALID_INPUT, message)
     asked = parse_instructions(prompt.get("instruction_id_list"), prompt.get("kwargs"))
     checks = [check for _, check in asked]
-    strict = follows(text, checks, "strict")
     return IfevalRow(
         key=prompt.get("key"),
         prompt=str(prompt.get("prompt", "")),
         response=text,
         instruction_id_list=[name for name, _ in asked],
-        labels={"strict": strict, "loose": loose_results(text, checks, strict)},
+        labels={reading: follows(text, checks, reading) for reading in IFEVAL_READINGS},
     )
 
 
