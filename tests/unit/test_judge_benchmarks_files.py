@@ -11,13 +11,13 @@ from tests.refusals import refuses
 from tests.unit.helpers.benchmark_samples import write_sample
 
 from adjudge.errors import ConfigError, ErrorKind
+from adjudge.files import JsonlLog
 from adjudge.judge_evaluation.benchmarks.items import (
     BENCHMARK_KINDS,
     BenchmarkKind,
     Judgement,
     MissingJudgement,
     read_judgements,
-    write_judgements,
 )
 from adjudge.judge_evaluation.benchmarks.readers import (
     REWARDBENCH2_SUBSETS,
@@ -134,7 +134,7 @@ def test_judgements_survive_the_file(tmp_path: Path) -> None:
         Judgement(subset="s", id="3", verdicts=["tie", "B"]),
     ]
     path = tmp_path / "judged.jsonl"
-    write_judgements(path, judged)
+    JsonlLog(path).rewrite(judged)
     assert read_judgements(path) == judged
     with path.open("a") as file:
         file.write('{"subset": "s", "id": "4", "verdicts": ["C", "A"]}\n')
