@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import pytest
 from tests.recorded import find_recorded
 
-from adjudge.judge_evaluation.benchmarks.readers import read_llmbar_reply
 from adjudge.verdicts import Verdict, read_choice, read_score
 
 pytestmark = pytest.mark.needs
@@ -34,14 +33,7 @@ class Comparison(NamedTuple):
     recorded: str | None
     candidates: tuple[str, str]
 
-    @property
-    def label(self) -> str | None:
-        return read_llmbar_reply(self.text)
 
-
-# "Output (b) is better. … Therefore, Output (a) is better.": the two files that have this one text
-# record different winners.
-CONTRADICTS_ITSELF = {("natural", "palm2_swap", 35, 0, "BA")}
 # The file palm2_cot has for 51 replies the winner that the reply does not name; the file palm2_swap
 # has the very same replies, with the winner that they name. (order AB: rows, order BA: rows)
 OTHERWISE_IN_THE_TWIN = {
@@ -80,21 +72,12 @@ def llmbar() -> list[Comparison]:
     return [one for one in found if one.key[1] in expected]
 
 
-def test_every_winner_is_read_as_recorded_or_the_difference_is_judged(
-    llmbar: list[Comparison],
-) -> None:
-    assert {one.key for one in llmbar if one.label != one.recorded} == TWINS | CONTRADICTS_ITSELF
-    readable = [one for one in llmbar if one.recorded is not None]
-    assert len(readable) == 7904
-    assert all(one.label is not None for one in readable)
-
-
 def test_no_sentence_of_a_recorded_reply_is_a_verdict(llmbar: list[Comparison]) -> None:
-    """Without the benchmark's pattern only what is nothing but a label is read."""
+    """Only what is nothing but a label is read."""
     for one in llmbar:
         found = read_choice(one.text, PAIR, quoted=one.candidates, cut=one.finish == "length")
         if isinstance(found, Verdict):
-            assert found.value == one.label
+            assert found.value == one.recorded or one.key in TWINS
             assert len(one.text) < 60 or found.form in {"phrase", "brackets"}, one
 
 

@@ -276,7 +276,10 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     assert json.loads(bad.stdout)["failed"] == ["correct: κ is 0.972, below 0.999"]
     again = invoke("--labels", str(run / "labels.jsonl"), "--json", "-o", str(out))
     assert json.loads(again.stdout)["targets"] == summary["targets"]
-    for name, key in (("corect", "no grader of this run"), ("reward", "labels are about: correct")):
+    for name, key in (
+        ("corect", "no grader of this run"),
+        ("reward", "no label is about this grader (found 'reward'; allowed: correct)"),
+    ):
         refused = invoke("--threshold", f"{name}=0.5", "-o", str(out))
         assert refused.exit_code == 2
         assert key in " ".join(refused.output.split())

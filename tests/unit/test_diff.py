@@ -161,6 +161,8 @@ def test_people_say_who_is_right(tmp_path: Path) -> None:
         {"index": 3, "key": "another run's", "score": 2.0},
     ]
     LabelLog(b).append(*(Label(**stamp_label(), author="ada", **one) for one in said))
+    with LabelLog(b).path.open("a") as file:
+        file.write('{"id": "a writer that was killed')
     found = json.loads(run(a, b, "--json").stdout)["truth"]["labels"]["within"]
     # Of the scored pair of x and the preferred pair of y: A has one right, B both.
     assert (found["pairs"], found["a"]["value"], found["b"]["value"]) == (2, 0.5, 1.0)

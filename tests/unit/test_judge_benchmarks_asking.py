@@ -11,6 +11,7 @@ import pytest
 from tests.unit.helpers.benchmark_samples import write_sample
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
+from adjudge.files import JsonlLog
 from adjudge.graders.base import FunctionGrader
 from adjudge.graders.llm.comparison import PairwiseGrader
 from adjudge.judge_evaluation.benchmarks.items import (
@@ -20,7 +21,6 @@ from adjudge.judge_evaluation.benchmarks.items import (
     Judgement,
     MissingJudgement,
     read_judgements,
-    write_judgements,
 )
 from adjudge.judge_evaluation.benchmarks.judges import BenchmarkJudge, ask_judge, spec_judge
 from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
@@ -85,7 +85,7 @@ def test_failures_are_missing_with_their_kind(tmp_path: Path, answer: Any, kind:
     assert found.failures == {kind.value: 2 * len(benchmark.items)}
     assert found.score is None
     assert (found.at_least, found.at_most) == (0.0, 1.0)
-    write_judgements(tmp_path / "judgements.jsonl", judged)  # whatever it said of its failure
+    JsonlLog(tmp_path / "judgements.jsonl").rewrite(judged)  # whatever it said of its failure
     assert read_judgements(tmp_path / "judgements.jsonl") == judged
 
 

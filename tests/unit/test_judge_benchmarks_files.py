@@ -11,13 +11,13 @@ from tests.refusals import refuses
 from tests.unit.helpers.benchmark_samples import write_sample
 
 from adjudge.errors import ConfigError, ErrorKind
+from adjudge.files import JsonlLog
 from adjudge.judge_evaluation.benchmarks.items import (
     BENCHMARK_KINDS,
     BenchmarkKind,
     Judgement,
     MissingJudgement,
     read_judgements,
-    write_judgements,
 )
 from adjudge.judge_evaluation.benchmarks.readers import (
     REWARDBENCH2_SUBSETS,
@@ -134,7 +134,7 @@ def test_judgements_survive_the_file(tmp_path: Path) -> None:
         Judgement(subset="s", id="3", verdicts=["tie", "B"]),
     ]
     path = tmp_path / "judged.jsonl"
-    write_judgements(path, judged)
+    JsonlLog(path).rewrite(judged)
     assert read_judgements(path) == judged
     with path.open("a") as file:
         file.write('{"subset": "s", "id": "4", "verdicts": ["C", "A"]}\n')
@@ -164,25 +164,14 @@ def test_recorded_llmbar_judges(tmp_path: Path) -> None:
     assert isinstance(judged[1].verdicts[0], MissingJudgement)
     assert judged[1].verdicts[0].kind is ErrorKind.UNPARSABLE
     assert judged[1].verdicts[1] == "A"
-    replies = ("(a) is short. Therefore, Output (b) is better.", "Output (b)")
-    rounds = [
-        {"completion": [text, "stop"]} for text in (*replies, "Neither.", "Output (a).\nIt is.")
-    ]
-    results = [
-        dict(zip(("swap = False", "swap = True"), rounds[at : at + 2], strict=True))
-        for at in (0, 2)
-    ]
-    path.write_text(json.dumps([{**LLMBAR, "results": [one]} for one in results]), encoding="utf-8")
-    unscored = read_llmbar_judge(path)[1]  # no winner was read: the benchmark's pattern reads one
-    assert unscored[0].verdicts == ["B", "A"]
-    assert isinstance(unscored[1].verdicts[0], MissingJudgement)
-    assert unscored[1].verdicts[1] == "B"
     llmbar_file(path, ("1", "3"))
     with pytest.raises(ConfigError, match="not a file of LLMBar's judges"):
         read_llmbar_judge(path)
-    path.write_text(json.dumps([LLMBAR]), encoding="utf-8")
-    with pytest.raises(ConfigError, match="not a file of LLMBar's judges"):
-        read_llmbar_judge(path)
+    unread = {"completion": ["Output (b) is better.", "stop"]}  # no winner was read from it
+    for results in ({}, {"results": [{"swap = False": unread, "swap = True": unread}]}):
+        path.write_text(json.dumps([{**LLMBAR, **results}]), encoding="utf-8")
+        with pytest.raises(ConfigError, match="not a file of LLMBar's judges"):
+            read_llmbar_judge(path)
 
 
 LAYOUTS = (

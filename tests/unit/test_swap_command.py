@@ -189,39 +189,3 @@ def test_what_cannot_be_studied(work: Path, arguments: list[str], key: str) -> N
     done = run(*arguments, "-o", "out")
     assert isinstance(done.exception, ConfigError)
     assert str(done.exception).startswith(key)
-
-
-RUBRIC = """
-[[graders]]
-name = "care"
-type = "rubric"
-criteria = [
-  {{ id = "dose", criterion = "Names a dose", points = 2 }},
-  {{ id = "brief", criterion = "Is brief", points = 1 }},
-]
-
-[judges.main]
-type = "scripted"
-function = "rubric_judges:{function}"
-"""
-
-RUBRIC_JUDGES = """
-def strict(messages):
-    return {"1": {"reason": "", "verdict": "MET"}, "2": {"reason": "", "verdict": "UNMET"}}
-
-def kind(messages):
-    return {"1": {"reason": "", "verdict": "MET"}, "2": {"reason": "", "verdict": "MET"}}
-"""
-
-
-def test_criteria_that_two_asked_rubric_judges_mark_differently(work: Path) -> None:
-    (work / "rubric_judges.py").write_text(RUBRIC_JUDGES)
-    for function in ("strict", "kind"):
-        (work / f"{function}.toml").write_text(RUBRIC.format(function=function))
-    done = run("rollouts.jsonl", "--judges", "strict.toml", "kind.toml", "-o", "out")
-    assert done.exit_code == 0, done.output
-    [pair] = summary_of(work / "out")["pairs"]
-    found = [(c["criterion"], c["samples"], c["differs"]["value"]) for c in pair["criteria"]]
-    assert found == [("", 24, 0.5), ("care: brief", 12, 1.0), ("care: dose", 12, 0.0)]
-    assert (pair["criteria"][1]["met_first"], pair["criteria"][1]["met_second"]) == (0.0, 1.0)
-    assert "care: brief" in (work / "out" / "report.html").read_text()

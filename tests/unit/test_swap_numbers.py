@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from adjudge.judge_evaluation.diff.numbers import compare_criteria, compare_rewards
-from adjudge.judge_evaluation.diff.pairing import CriterionMarks, read_criterion_marks
+from adjudge.judge_evaluation.diff.numbers import compare_rewards
 from adjudge.stats.agreement import concordance_shares
 
 GROUPS = [[0, 1, 2], [3, 4], [5, 6]]
@@ -59,35 +58,3 @@ def test_the_shares_of_rank_statistics_are_derivatives() -> None:
         down = [1.0 - step * (at == place) for at in range(len(x))]
         slope = (whole(up) - whole(down)) / (2 * step)
         assert concordance_shares(x, y)[place][0] == pytest.approx(slope, abs=1e-5)
-
-
-def test_criteria_that_are_marked_differently() -> None:
-    def marks(**met: bool | None) -> CriterionMarks:
-        criteria = {name: {"met": one, "reason": ""} for name, one in met.items()}
-        return read_criterion_marks({"quality": {"score": 1.0, "metadata": {"criteria": criteria}}})
-
-    a = [marks(x=True, y=True), marks(x=True, y=None), marks(x=False), marks(own=True)]
-    b = [marks(x=False, y=True), marks(x=True, y=False), marks(x=False, y=True), {}]
-    whole, *each = compare_criteria(a, b, [[0, 1], [2, 3]])
-    assert (whole.criterion, whole.samples) == ("", 5)
-    assert whole.differs.value == pytest.approx(2 / 5)
-    # y was marked by both in one group only: a prompt's own criterion, no line of its own.
-    assert [(one.criterion, one.samples) for one in each] == [("quality: x", 3)]
-    assert each[0].differs.value == pytest.approx(1 / 3)
-    assert [each[0].met_first, each[0].met_second] == pytest.approx([2 / 3, 1 / 3])
-    assert compare_criteria(a, [{}] * 4, [[0, 1], [2, 3]]) == []
-
-
-@pytest.mark.parametrize(
-    "details",
-    [
-        None,
-        [],
-        {"a": 1},
-        {"a": {"metadata": None}},
-        {"a": {"metadata": {"criteria": [1]}}},
-        {"a": {"metadata": {"criteria": {"c": "x", "d": {"met": "yes"}, "e": {}}}}},
-    ],
-)
-def test_details_without_marks(details: object) -> None:
-    assert read_criterion_marks(details) == {}

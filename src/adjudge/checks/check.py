@@ -116,6 +116,16 @@ class Check(Generic[EvidenceT]):
     features: Mapping[str, Any] = field(default_factory=dict)
 
 
+def make_checks(
+    *rows: tuple[str, Callable[[EvidenceT], CheckResult], str, str, str],
+) -> tuple[Check[EvidenceT], ...]:
+    """Checks of rows of name, function, what it looks for, ``otherwise`` and ``advice``."""
+    return tuple(
+        Check(name, looks_for, looks_for, run, otherwise, advice)
+        for name, run, looks_for, otherwise, advice in rows
+    )
+
+
 CheckState = Literal["found", "failed", "nothing_found", "not_applicable"]
 
 

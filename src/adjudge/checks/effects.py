@@ -299,28 +299,37 @@ def first_rows(mask: Any) -> tuple[int, ...]:
     return tuple(np.flatnonzero(mask)[:MAX_ROWS].tolist())
 
 
-def measure_affected(
-    run: AuditedRun, mask: Any, known: Any, needed: int, unit: str = SHARE_OF_SAMPLES
-) -> CheckResult:
-    """The share of the ``known`` samples with ``mask``, of a check that ``needed`` of them fail."""
-    return CheckResult(
-        effect=estimate_share_by_group(run, mask, known),
-        unit=unit,
-        visible=visible_share(int(known.sum()), needed),
-    )
-
-
 def needed_of(count: int, share: float) -> int:
     """The fewest of ``count`` samples that are worth a word: three, and a share of them."""
     return max(MIN_SAMPLES, math.ceil(share * count))
 
 
 class Affected(NamedTuple):
-    """The samples of a run that a check is about, and its result without a finding."""
+    """The samples of a run that a check is about, and its result without a finding.
+
+    ``few``: whether there are fewer than a finding needs.
+    """
 
     run: AuditedRun
     mask: Any
     result: CheckResult
+    few: bool = False
+
+    @classmethod
+    def measure(
+        cls,
+        run: AuditedRun,
+        mask: Any,
+        known: Any,
+        needed: int = MIN_SAMPLES,
+        least: float = 0.0,
+        unit: str = SHARE_OF_SAMPLES,
+    ) -> Affected:
+        """The ``known`` samples with ``mask``; a finding needs ``needed`` and a share ``least``."""
+        count, effect = int(known.sum()), estimate_share_by_group(run, mask, known)
+        needed = max(needed, math.ceil(least * count))
+        result = CheckResult(effect=effect, unit=unit, visible=visible_share(count, needed))
+        return cls(run, mask, result, int(mask.sum()) < needed)
 
     def describe(
         self,
@@ -340,7 +349,7 @@ class Affected(NamedTuple):
         them. ``said``: other fields of the finding. Without a test of chance there is no need to
         say what could have been seen.
         """
-        run, mask, result = self
+        run, mask, result, _ = self
         affected = int(mask.sum()) if affected is None else affected
         harm = affected / len(run) if harm is None else harm
         best = rows_by(-np.nan_to_num(run.advantage, nan=-np.inf), mask)

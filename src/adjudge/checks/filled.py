@@ -21,7 +21,6 @@ from adjudge.checks.effects import (
     estimate_share_by_group,
     first_rows,
     impact_without,
-    measure_affected,
     measure_pooled_difference,
     visible_share,
 )
@@ -160,9 +159,10 @@ def _describe_spike(run: AuditedRun, present: Any, value: float, apart: list[flo
         else "a default that the grader gives on purpose"
     )
     values, counts = np.unique(rewards, return_counts=True)
-    result = measure_affected(run, at, present, math.ceil(needed_apart(values, counts, value)))
+    needed = math.ceil(needed_apart(values, counts, value))
+    affected = Affected.measure(run, at, present, needed)
     found = _describe_failures(
-        Affected(run, at, result),
+        affected,
         f"{int(at.sum()):,} of {len(rewards):,} rewards are exactly {value:g}, and no other is "
         f"near: the next is {nearest:g}{also}. {'They come with this: ' if company else ''}"
         f"{'; '.join(company)}{'.' if company else ''}".strip(),
@@ -171,12 +171,12 @@ def _describe_spike(run: AuditedRun, present: Any, value: float, apart: list[flo
         advice="If the grader returns this number when it fails, return a missing reward instead "
         "(None, or what the trainer leaves out).",
     )
-    return msgspec.structs.replace(found, visible=result.visible)
+    return msgspec.structs.replace(found, visible=affected.result.visible)
 
 
 def _describe_failures(affected: Affected, sentence: str, **said: Any) -> CheckResult:
     """The finding that rewards may be failures, with the harm if they are."""
-    run, at, _ = affected
+    run, at, *_ = affected
     present = np.isfinite(run.reward)
     turned = impact_without(run, at).turned or 0.0
     harm = min(1.0, float(at.sum()) / int(present.sum()) + turned)

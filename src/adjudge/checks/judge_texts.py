@@ -23,7 +23,7 @@ from adjudge.checks.check import (
     not_applicable,
     severity_of,
 )
-from adjudge.checks.effects import MIN_SAMPLES, Affected, estimate_share_by_group, measure_affected
+from adjudge.checks.effects import Affected, estimate_share_by_group
 from adjudge.checks.run import AuditedRollout, AuditedRun, BlockFeature
 from adjudge.stats import Estimate
 from adjudge.stats.agreement import spearman_correlation
@@ -465,12 +465,12 @@ def _find_judge_errors(run: AuditedRun) -> CheckResult:
     need(count, "no judge's words are there")
     mask = known & (error > 0) & np.isfinite(run.reward)
     unit = "share of the samples with a judge's words"
-    result = measure_affected(run, mask, known, MIN_SAMPLES, unit)
+    affected = Affected.measure(run, mask, known, unit=unit)
     values = Counter(np.round(run.reward[mask], 9).tolist()).most_common(1)
-    if int(mask.sum()) < MIN_SAMPLES or values[0][1] < _FIXED_SHARE * mask.sum():
-        return result
+    if affected.few or values[0][1] < _FIXED_SHARE * mask.sum():
+        return affected.result
     value, times = values[0]
-    return Affected(run, mask, result).describe(
+    return affected.describe(
         f"In {int(mask.sum())} of {count} samples the judge's words are an error, and {times} of "
         f"them still have a reward, {value:g} each: a failure became a number.",
         advice="Mark these samples as missing, so that the trainer leaves them out, and ask the "

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.checks.check import Check, CheckResult, make_result, need, not_applicable
+from adjudge.checks.check import CheckResult, make_checks, make_result, need, not_applicable
 from adjudge.checks.judge_texts import read_stated_score
 from adjudge.rewards.formulas import group_step
 from adjudge.stats import mean, mean_and_std
@@ -304,29 +304,26 @@ def _mean(rows: Sequence[JudgedSample]) -> str:
     return _number(mean(_scores(rows)))
 
 
-JUDGE_CHECKS: tuple[Check[JudgedRun], ...] = tuple(
-    Check(name, title, title, run, otherwise, advice)
-    for name, run, title, otherwise, advice in (
-        ("repaired", _check_repaired, "scores of a second ask that differ from first ones",
-         "Answers that are hard to judge may be bad more often.", "Read the first replies."),
-        ("sources", _check_sources, "more models than judges, or a cache with other scores",
-         "A router answers so; what a cache has may be of easier prompts.", "Ask one model."),
-        ("orders", _check_orders, "pairs that change with the order",
-         "Pairs of equal quality change by the judge’s noise alone.",
-         "Ask about each pair in both orders, and let those that change be ties."),
-        ("answer_shown", _check_shown, "answers that are not whole in the judge’s prompt",
-         "A template may show an extracted answer or a summary on purpose.",
-         "Read a prompt: see the template’s fields, and what cuts long texts."),
-        ("stated_scores", _check_stated, "answers that state a score and get a higher one",
-         "A task that asks for a rating has such answers.", "Read what the judge says of them."),
-        ("same_reasons", _check_same_reasons, "equal reasons with scores far apart",
-         "A stock sentence before the real reason goes with any score.",
-         "Read the replies: score and reason may be of two answers."),
-        ("flat_groups", _check_flat_groups, "groups that the judge does not tell apart",
-         "A scale of few values has ties by chance.",
-         "Use a finer scale, or a judge that compares the answers of a group."),
-        ("against_environment", _check_environment, "scores against the environment’s reward",
-         "A grader may judge what the environment does not pay, such as brevity.",
-         "Compare the best and the worst sample of a group."),
-    )
+JUDGE_CHECKS = make_checks(
+    ("repaired", _check_repaired, "scores of a second ask that differ from first ones",
+     "Answers that are hard to judge may be bad more often.", "Read the first replies."),
+    ("sources", _check_sources, "more models than judges, or a cache with other scores",
+     "A router answers so; what a cache has may be of easier prompts.", "Ask one model."),
+    ("orders", _check_orders, "pairs that change with the order",
+     "Pairs of equal quality change by the judge’s noise alone.",
+     "Ask about each pair in both orders, and let those that change be ties."),
+    ("answer_shown", _check_shown, "answers that are not whole in the judge’s prompt",
+     "A template may show an extracted answer or a summary on purpose.",
+     "Read a prompt: see the template’s fields, and what cuts long texts."),
+    ("stated_scores", _check_stated, "answers that state a score and get a higher one",
+     "A task that asks for a rating has such answers.", "Read what the judge says of them."),
+    ("same_reasons", _check_same_reasons, "equal reasons with scores far apart",
+     "A stock sentence before the real reason goes with any score.",
+     "Read the replies: score and reason may be of two answers."),
+    ("flat_groups", _check_flat_groups, "groups that the judge does not tell apart",
+     "A scale of few values has ties by chance.",
+     "Use a finer scale, or a judge that compares the answers of a group."),
+    ("against_environment", _check_environment, "scores against the environment’s reward",
+     "A grader may judge what the environment does not pay, such as brevity.",
+     "Compare the best and the worst sample of a group."),
 )  # fmt: skip

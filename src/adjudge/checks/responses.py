@@ -21,9 +21,7 @@ from adjudge.checks.effects import (
     MeasuredEffect,
     harm_of,
     impact_without,
-    measure_affected,
     measure_difference,
-    needed_of,
 )
 from adjudge.checks.run import AuditedRollout, AuditedRun, BlockFeature
 from adjudge.checks.words import HALF, hash_texts, measure_repetition, sketch_texts
@@ -109,10 +107,9 @@ def _find_duplicates(run: AuditedRun) -> CheckResult:
     other_prompt = np.isfinite(prompt) & np.isfinite(prompt[source]) & (prompt != prompt[source])
     copies, strangers = within >= 0, (across >= 0) & (within < 0) & other_prompt
     mask = copies | strangers
-    needed = needed_of(count, _MIN_SHARE)
-    result = measure_affected(run, mask, known, needed, "share of responses")
-    if mask.sum() < needed:
-        return result
+    affected = Affected.measure(run, mask, known, least=_MIN_SHARE, unit="share of responses")
+    if affected.few:
+        return affected.result
     parts = []
     if copies.any():
         first = _first_of_buckets(content, run.group, known)
@@ -121,7 +118,7 @@ def _find_duplicates(run: AuditedRun) -> CheckResult:
         parts.append(f"{copies.sum()} copy another answer of their group{told}")
     if strangers.any():
         parts.append(f"{strangers.sum()} are an answer that other prompts got, too")
-    return Affected(run, mask, result).describe(
+    return affected.describe(
         f"{mask.sum()} of {count} responses ({_percent(mask.sum() / count)}) are copies, word for "
         f"word or nearly: {'; '.join(parts)}.",
         advice="Within a group: raise the sampling temperature or check that seeds differ. Across "
@@ -216,23 +213,22 @@ def _find_degenerate(run: AuditedRun) -> CheckResult:
     count = int(known.sum())
     need(count, "the texts of the rollouts are not there")
     mask = known & (kind > 0)
-    needed = needed_of(count, _MIN_SHARE)
-    result = measure_affected(run, mask, known, needed, "share of responses")
+    affected = Affected.measure(run, mask, known, least=_MIN_SHARE, unit="share of responses")
     if (kind[known] == EMPTY).all():
-        return Affected(run, mask, result).describe(
+        return affected.describe(
             f"All {count:,} responses are empty: the texts are in a column that was not read, or "
             "the run has none.",
             advice="Look at a row. Name the column of its text: -m response=COLUMN, or "
             "-m messages=COLUMN.",
             severity="medium",
         )
-    if mask.sum() < needed:
-        return result
+    if affected.few:
+        return affected.result
     kinds = [
         f"{int((kind == one).sum())} {name}" for one, name in _KINDS.items() if (kind == one).any()
     ]
     earned = measure_difference(mask, run.advantage, run.group)
-    return Affected(run, mask, result).describe(
+    return affected.describe(
         f"{mask.sum()} of {count} responses ({_percent(mask.sum() / count)}) are degenerate: "
         f"{', '.join(kinds)}. {describe_earned(earned)}",
         advice="Read the samples. Where they are rewarded, the reward pays for them: add a gate or "
@@ -354,13 +350,13 @@ def _find_tool_loops(run: AuditedRun) -> CheckResult:
     count = int(known.sum())
     need(count, "no rollout has tool calls with results")
     mask = known & (repeats >= LOOP_TIMES)
-    needed = needed_of(count, _MIN_SHARE)
-    result = measure_affected(run, mask, known, needed, "share of rollouts with tool calls")
-    if mask.sum() < needed:
-        return result
+    unit = "share of rollouts with tool calls"
+    affected = Affected.measure(run, mask, known, least=_MIN_SHARE, unit=unit)
+    if affected.few:
+        return affected.result
     earned = measure_difference(mask, run.advantage, run.group)
     rewarded = float((mask & (run.advantage > 0)).sum()) / len(run)
-    return Affected(run, mask, result).describe(
+    return affected.describe(
         f"{mask.sum()} of {count} rollouts ({_percent(mask.sum() / count)}) make the same tool "
         f"call with the same result {LOOP_TIMES} times or more (up to "
         f"{int(repeats[mask].max())}). {describe_earned(earned)}",

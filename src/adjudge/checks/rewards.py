@@ -26,7 +26,6 @@ from adjudge.checks.effects import (
     find_turned,
     first_rows,
     live_advantages,
-    measure_affected,
     need_advantages,
     rows_by,
     visible_share,
@@ -211,13 +210,13 @@ def _find_missing(run: AuditedRun) -> CheckResult:
     worst_share, worst_step = max(large, key=itemgetter(0), default=(0.0, 0.0))
     share = float(bad.mean())
     every = np.ones(len(run), dtype=bool)
-    result = measure_affected(run, bad, every, _least_above(MAX_MISSING_SHARE, len(run)))
-    if share <= MAX_MISSING_SHARE and worst_share <= MAX_MISSING_STEP:
-        return result
+    affected = Affected.measure(run, bad, every, _least_above(MAX_MISSING_SHARE, len(run)))
+    if affected.few and worst_share <= MAX_MISSING_STEP:
+        return affected.result
     counted = Counter(kind for kind, is_bad in zip(kinds, bad.tolist(), strict=True) if is_bad)
     listed = ", ".join(f"{kind} {count:,}" for kind, count in counted.most_common(3))
     at = f"; in step {worst_step:.0f} it is {worst_share:.0%}" if worst_share > 1.5 * share else ""
-    return Affected(run, bad, result).describe(
+    return affected.describe(
         f"{share:.1%} of the rewards are missing ({listed}){at}.",
         rows=first_rows(bad),
         impact=AdvantageImpact(affected=share, why="missing rewards are already left out"),
@@ -234,10 +233,11 @@ def _find_other_advantages(run: AuditedRun) -> CheckResult:
     turned = both & find_turned(own, other)
     share = float(turned.sum() / both.sum())
     needed = _least_above(MAX_TURNED, int(both.sum()))
-    result = measure_affected(run, turned, both, needed, "share of advantages with another sign")
-    if share <= MAX_TURNED:
-        return result
-    return Affected(run, turned, result).describe(
+    unit = "share of advantages with another sign"
+    affected = Affected.measure(run, turned, both, needed, unit=unit)
+    if affected.few:
+        return affected.result
+    return affected.describe(
         f"{share:.1%} of the recorded advantages have another sign than the rewards of their group "
         "say.",
         rows=rows_by(-np.abs(own - other), turned),

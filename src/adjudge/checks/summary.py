@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adjudge.checks.check import (
-    Check,
     CheckResult,
     Finding,
     ask_checks,
     ask_of_each,
     list_found,
+    make_checks,
     make_result,
     need,
     not_applicable,
@@ -290,35 +290,29 @@ def _check_noise(of: GraderNumbers) -> CheckResult:
     return make_result(sentence, share, unit=unit, advice=advice)
 
 
-SUMMARY_CHECKS: tuple[Check[Summary], ...] = tuple(
-    Check(name, title, title, run, otherwise, advice)
-    for name, run, title, otherwise, advice in (
-        ("suspects", _check_suspects, "failures that the answers may bring about",
-         "A limit of tokens that is too low fails the same way.", "Read some of them."),
-        ("missing_pattern",
-         lambda summary: check_missing((summary.get("missing") or {}).get("by_property") or ()),
-         "missing rewards that follow the answers",
-         "Such answers may be harder to judge; the policy is then taught by the others.",
-         "Read some. Raise the judge’s limit of tokens or its deadline where they exceed it."),
-        ("negative_products", _check_products, "products that turn a judgement round", "",
-         "Under combine_mode = 'multiply' a better judgement makes such a reward lower."),
-        ("dead_groups", _check_spread, "groups of which all rewards are equal",
-         "Prompts that are too easy or too hard, and rewards of few values, do this.", ""),
-    )
+SUMMARY_CHECKS = make_checks(
+    ("suspects", _check_suspects, "failures that the answers may bring about",
+     "A limit of tokens that is too low fails the same way.", "Read some of them."),
+    ("missing_pattern",
+     lambda summary: check_missing((summary.get("missing") or {}).get("by_property") or ()),
+     "missing rewards that follow the answers",
+     "Such answers may be harder to judge; the policy is then taught by the others.",
+     "Read some. Raise the judge’s limit of tokens or its deadline where they exceed it."),
+    ("negative_products", _check_products, "products that turn a judgement round", "",
+     "Under combine_mode = 'multiply' a better judgement makes such a reward lower."),
+    ("dead_groups", _check_spread, "groups of which all rewards are equal",
+     "Prompts that are too easy or too hard, and rewards of few values, do this.", ""),
 )  # fmt: skip
-GRADER_CHECKS: tuple[Check[GraderNumbers], ...] = tuple(
-    Check(name, title, title, run, otherwise, advice)
-    for name, run, title, otherwise, advice in (
-        ("not_applicable", _check_not_applicable, "nothing to judge", "",
-         "It is left out of a group with only such samples; in others its stated score counts."),
-        ("constant", _check_constant, "one score for all samples",
-         "Samples may all be as good as it can say.", "Read some of its reasons."),
-        ("unscaled", _check_unscaled, "no score_range beside scaled scores", "",
-         "Give score_range = [low, high] to scale them."),
-        ("order", _check_order, "prompts told apart, and not answers", "",
-         "Telling prompts apart also raises the pooled number, and a group baseline removes it."),
-        ("noise", _check_noise, "more noise than signal", "", ""),
-    )
+GRADER_CHECKS = make_checks(
+    ("not_applicable", _check_not_applicable, "nothing to judge", "",
+     "It is left out of a group with only such samples; in others its stated score counts."),
+    ("constant", _check_constant, "one score for all samples",
+     "Samples may all be as good as it can say.", "Read some of its reasons."),
+    ("unscaled", _check_unscaled, "no score_range beside scaled scores", "",
+     "Give score_range = [low, high] to scale them."),
+    ("order", _check_order, "prompts told apart, and not answers", "",
+     "Telling prompts apart also raises the pooled number, and a group baseline removes it."),
+    ("noise", _check_noise, "more noise than signal", "", ""),
 )  # fmt: skip
 
 

@@ -19,7 +19,6 @@ from adjudge.checks.effects import (
     estimate_share_by_group,
     first_rows,
     live_advantages,
-    measure_affected,
     measure_pooled_difference,
     needed_of,
     visible_share,
@@ -65,11 +64,11 @@ def _find_outliers(run: AuditedRun) -> CheckResult:
     need(width, "all rewards are equal")
     present = np.isfinite(run.reward)
     bad = present & (np.maximum(low - run.reward, run.reward - high) > _FAR * width)
-    result = measure_affected(run, bad, present, 1)
-    if not bad.any():
-        return result
+    affected = Affected.measure(run, bad, present, 1)
+    if affected.few:
+        return affected.result
     worst = run.reward[bad][np.abs(run.reward[bad] - middle).argmax()]
-    return Affected(run, bad, result).describe(
+    return affected.describe(
         f"{int(bad.sum()):,} of {len(rewards):,} rewards are far from all others: {worst:g} is "
         f"one, and nine of ten are from {low:g} to {high:g}.",
         otherwise="An environment may pay a rare success so much. A parser that took another "
@@ -133,20 +132,19 @@ def _find_saturation(run: AuditedRun) -> CheckResult:
     need(len(values) > _SCALE_VALUES, steps)
     need(not are_shares(values), "the rewards are shares, which end at 0 and 1 by nature")
     total = int(present.sum())
-    needed = math.ceil(SATURATED * total)
     ends = [one for one in (values[0], values[-1]) if not stands_apart(values, counts, one)]
     shares = {end: int(counts[values == end][0]) for end in ends}
     need(shares, "the highest and the lowest reward stand apart from the others")
     end = max(shares, key=lambda one: shares[one])
     mask = present & (run.reward == end)
-    result = measure_affected(run, mask, present, needed)
+    affected = Affected.measure(run, mask, present, least=SATURATED)
     spread = float(np.subtract(*np.quantile(run.reward[present], [0.75, 0.25])))
     close = np.abs(values - end) <= max(0.1 * spread, 0.05 * float(values[-1] - values[0]))
     near = int(counts[close].sum()) - shares[end]
-    if shares[end] < needed or near < _MIN_CLOSE * shares[end]:
-        return result
+    if affected.few or near < _MIN_CLOSE * shares[end]:
+        return affected.result
     is_top = end == values[-1]
-    return Affected(run, mask, result).describe(
+    return affected.describe(
         f"{shares[end] / total:.0%} of the rewards are exactly {end:g}, the "
         f"{'highest' if is_top else 'lowest'}, and others are close to it: the scale ends there.",
         otherwise=f"Answers may all be as {'good' if is_top else 'bad'} as can be. A reward that "
@@ -294,11 +292,11 @@ def _find_reference(run: AuditedRun) -> CheckResult:
     known = np.isfinite(has)
     count = int(known.sum())
     need(count, f"no reference of {_REFERENCE_WORDS} words or more")
-    mask, needed = known & (has > 0), needed_of(count, _MIN_PART)
-    result = measure_affected(run, mask, known, needed)
-    if int(mask.sum()) < needed:
-        return result
-    return Affected(run, mask, result).describe(
+    mask = known & (has > 0)
+    affected = Affected.measure(run, mask, known, least=_MIN_PART)
+    if affected.few:
+        return affected.result
+    return affected.describe(
         f"{int(mask.sum()):,} of {count:,} samples have their reference in their prompt.",
         otherwise="Questions on a passage and choices have the answer there on purpose. Otherwise "
         "the prompt gives the answer away: look at the prompt's template.",

@@ -139,13 +139,10 @@ def _parse_thresholds(
 ) -> Mapping[str, float]:
     limits = parse_numbers("--threshold", entries, "[GRADER=]SCORE")
     labelled = sorted({one.label.grader or WHOLE_REWARD for one in joined.joined})
-    if named := limits.keys() - {"", *labelled}:
-        known = dict.fromkeys(name for one in records for name in (WHOLE_REWARD, *one.scores))
-        name = check_allowed("--threshold", named.pop(), known, "is no grader of this run")
-        raise ConfigError(
-            f"--threshold {name}: no label is about it (labels are about: {', '.join(labelled)}). "
-            "Leave it out, or label its scores."
-        )
+    for name in limits.keys() - {"", *labelled}:
+        known = name == WHOLE_REWARD or any(name in one.scores for one in records)
+        problem = "no label is about this grader" if known else "is no grader of this run"
+        check_allowed("--threshold", name, labelled, problem)
     return dict.fromkeys(labelled, limits.pop("")) | limits if "" in limits else limits
 
 

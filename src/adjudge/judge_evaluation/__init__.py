@@ -14,21 +14,30 @@ import msgspec
 
 from adjudge.datasets.files import RawColumns, read_rows
 from adjudge.errors import ConfigError, RolloutError
+from adjudge.files import warn_damaged_lines
 
 _SHOWN_PROBLEMS = 10
 
 _T = TypeVar("_T")
 
 
-def read_records(paths: Iterable[Path], parse: Callable[[RawColumns, str], _T]) -> list[_T]:
+def read_records(
+    paths: Iterable[Path], parse: Callable[[RawColumns, str], _T], *, log: str = ""
+) -> list[_T]:
     """What ``parse`` makes of each row and its ``FILE:ROW``, whatever the files are packed in.
 
-    ``parse`` raises ``ValueError`` for a row that is none. Raises
+    ``parse`` raises ``ValueError`` for a row that is none. In files of the name ``log`` half a row,
+    which a killed writer left, is passed over with a warning. Raises
     :class:`~adjudge.errors.ConfigError` with up to ten problems, each with its first row.
     """
     found: list[_T] = []
+    torn: dict[Path, list[int]] = {}
     problems: dict[str, list[str]] = {}
     for where, row in read_rows(list(paths)):
+        file, _, number = where.rpartition(":")
+        if isinstance(row, RolloutError) and Path(file).name == log:
+            torn.setdefault(Path(file), []).append(int(number))
+            continue
         if isinstance(row, RolloutError):
             problems.setdefault(str(row).removeprefix(f"{where}: "), []).append(where)
             continue
@@ -43,6 +52,8 @@ def read_records(paths: Iterable[Path], parse: Callable[[RawColumns, str], _T]) 
         ]
         more = len(problems) - len(lines)
         raise ConfigError("\n".join(lines + ([f"… and {more} more"] if more else [])))
+    for path, numbers in torn.items():
+        warn_damaged_lines(path, numbers, "The row is left out.")
     return found
 
 

@@ -16,7 +16,7 @@ import msgspec
 from adjudge.datasets.files import RawColumns
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation import convert_row, read_records
-from adjudge.runs.labels import Label, select_current, stamp_label
+from adjudge.runs.labels import LABELS_FILE, Label, select_current, stamp_label
 from adjudge.runs.records import RunRecord
 from adjudge.text import shorten_text
 
@@ -74,7 +74,7 @@ def read_label_files(paths: Sequence[Path]) -> list[PlacedLabel]:
 
     Raises :class:`~adjudge.errors.ConfigError` that names every row that cannot be read, up to ten.
     """
-    return read_records(paths, _parse_label)
+    return read_records(paths, _parse_label, log=LABELS_FILE)
 
 
 def join_labels(labels: Iterable[PlacedLabel], run: LabelledRun) -> JoinedLabels:

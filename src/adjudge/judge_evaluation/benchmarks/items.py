@@ -249,12 +249,6 @@ def _misfit(benchmark: Benchmark, judgement: Judgement, item: BenchmarkItem) -> 
     return f"must have {allowed} (found {scores} scores and {verdicts} verdicts)"
 
 
-def write_judgements(path: Path, judgements: Sequence[Judgement]) -> None:
-    """One JSON object a line; :func:`read_judgements` gives equal ones back."""
-    encoder = msgspec.json.Encoder()
-    path.write_bytes(b"".join(encoder.encode(one) + b"\n" for one in judgements))
-
-
 def read_judgements(path: Path) -> list[Judgement]:
     """Recorded judgements, failures included.
 

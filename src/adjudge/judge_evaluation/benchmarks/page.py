@@ -207,12 +207,9 @@ def _lengths(summary: EvaluationSummary) -> Table:
     """What length has to do with the judges' choices."""
     columns = numeric("pairs", "ρ with length", "picks the longer", "longer is better",
                       "right where longer is better", "where shorter is")  # fmt: skip
-    keys = ("pairs", "spearman", "prefers_longer", "better_is_longer", "accuracy_longer",
-            "accuracy_shorter")  # fmt: skip
     judges = [judge for judge in summary["judges"] if judge["lengths"]]
-    return Table(
-        ["", *columns], [[one["name"], *_numbers(one["lengths"], *keys)] for one in judges]
-    )
+    rows = [[one["name"], *_numbers(one["lengths"], *one["lengths"])] for one in judges]
+    return Table(["", *columns], rows)
 
 
 def write_validation_report(path: Path, summary: Mapping[str, Any]) -> None:

@@ -7,7 +7,6 @@ verdicts in both orders, judgements of the items in the same files.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -310,33 +309,15 @@ _ORDERS = ("swap = False", "swap = True")
 
 
 class _LlmbarReply(msgspec.Struct):
-    winner: Literal["1", "2"] | msgspec.UnsetType | None = msgspec.UNSET
-    completion: tuple[str, str | None] | None = None
-
-
-def read_llmbar_reply(text: str) -> Literal["A", "B"] | None:
-    """What a judge chose under one of LLMBar's own prompts, whose outputs are (a) and (b).
-
-    The first output that the reply calls better, else the one that stands alone on its first line.
-
-    >>> read_llmbar_reply("Output (a) is vivid. Therefore, Output (b) is better.")
-    'B'
-    """
-    found = _LLMBAR_BETTER.search(text) or _LLMBAR_ALONE.match(text)
-    return None if found is None else "A" if found[1] == "a" else "B"
-
-
-_LLMBAR_BETTER = re.compile(r"Output \(([ab])\) is better")
-_LLMBAR_ALONE = re.compile(r"\s*Output \(([ab])\)[.\s]*(?:\n|\Z)")
+    winner: Literal["1", "2"] | None
 
 
 def read_llmbar_judge(path: Path) -> tuple[Benchmark, list[Judgement]]:
     """Items and judgements of one file of LLMBar's judges; of several rounds the last one counts.
 
     The subset is that of :func:`recorded_place`. Its ``winner`` already names the output, not
-    the position; a null one was not read from the reply and is missing as ``unparsable``. A file
-    without winners is read by :func:`read_llmbar_reply`. Raises
-    :class:`~adjudge.errors.ConfigError` for a file of another shape.
+    the position; a null one was not read from the reply and is missing as ``unparsable``. Raises
+    :class:`~adjudge.errors.ConfigError` for a file of another shape, one without winners too.
     """
     subset = recorded_place(path)[0]
 
@@ -344,16 +325,7 @@ def read_llmbar_judge(path: Path) -> tuple[Benchmark, list[Judgement]]:
         # Metrics and references that a judge wrote for itself stand before its verdicts, as lists.
         rounds = [one for one in row["results"] if isinstance(one, dict)]
         said = msgspec.convert(rounds[-1][order], type=_LlmbarReply)
-        if isinstance(said.winner, str):
-            return "A" if said.winner == "1" else "B"
-        chosen = None
-        if said.winner is msgspec.UNSET:
-            if said.completion is None:
-                raise LookupError("neither winner nor completion")
-            chosen = read_llmbar_reply(said.completion[0])
-        if chosen is None:
-            return _UNREAD
-        return chosen if order == _ORDERS[0] else flip_verdict(chosen)
+        return _UNREAD if said.winner is None else "A" if said.winner == "1" else "B"
 
     return _read_recorded_file(
         path,

@@ -17,7 +17,6 @@ import msgspec
 
 from adjudge.config import compare_settings, flatten
 from adjudge.judge_evaluation.diff.pairing import (
-    CriterionMarks,
     DiffRun,
     LabelledPairs,
     PairedRuns,
@@ -70,9 +69,6 @@ def summarise_diff(runs: PairedRuns, labels: LabelledPairs | None = None) -> dic
         "reward": _compare_side(runs.rewards_a, runs.rewards_b, members),
         "graders": _compare_graders(runs),
         "advantages": compare_rewards(runs.rewards_a, runs.rewards_b, members),
-        "criteria": compare_criteria(
-            [pair.a.marks for pair in pairs], [pair.b.marks for pair in pairs], members
-        ),
         "noise": _measure_noise(runs) if same_spec else None,
         "truth": {
             name: _compare_truth(runs, outcomes)
@@ -404,64 +400,3 @@ def _changes(inside: Sequence[PairedScores]) -> dict[str, Estimate]:
 def _best(values: Sequence[float]) -> set[int]:
     best = max(values)
     return {place for place, value in enumerate(values) if value == best}
-
-
-# --- criteria marked differently ------------------------------------------------------------------
-
-_MarkPair = tuple[float | None, float | None]
-_MAX_CRITERIA = 50
-_MIN_CRITERION_GROUPS = 2
-
-
-class CriterionDisagreement(msgspec.Struct, frozen=True, kw_only=True):
-    """One criterion, or all together (an empty name), on the samples that both judges marked.
-
-    ``differs``: the share marked differently, "does not apply" being a mark of its own.
-    ``met_first``, ``met_second``: the share that each judge marked as met; what does not apply is
-    not met.
-    """
-
-    criterion: str
-    samples: int
-    differs: Estimate
-    met_first: float
-    met_second: float
-
-
-def compare_criteria(
-    a: Sequence[CriterionMarks], b: Sequence[CriterionMarks], members: Sequence[Sequence[int]]
-) -> list[CriterionDisagreement]:
-    """All criteria together first, then each that two groups or more share, the worst first.
-
-    Empty where one judge marked none. At most 50 criteria; of more, those marked most often.
-    """
-    if not (any(a) and any(b)):
-        return []
-    found: dict[str, list[list[_MarkPair]]] = {}
-    for group in members:
-        fresh: dict[str, list[_MarkPair]] = {}
-        for place in group:
-            for name in sorted(a[place].keys() & b[place].keys()):
-                fresh.setdefault(name, []).append((a[place][name], b[place][name]))
-        together = [mark for marks in fresh.values() for mark in marks]
-        for name, marks in [*fresh.items(), *([("", together)] if together else [])]:
-            found.setdefault(name, []).append(marks)
-    if not found:
-        return []
-    whole = _criterion("", found.pop(""))
-    shared = {name: of for name, of in found.items() if len(of) >= _MIN_CRITERION_GROUPS}
-    often = sorted(shared.items(), key=lambda one: (-sum(map(len, one[1])), one[0]))
-    each = [_criterion(name, of) for name, of in often[:_MAX_CRITERIA]]
-    return [whole, *sorted(each, key=lambda one: -(one.differs.value or 0.0))]
-
-
-def _criterion(name: str, groups: Sequence[Sequence[_MarkPair]]) -> CriterionDisagreement:
-    rows = [(float(sum(x != y for x, y in marks)), float(len(marks))) for marks in groups]
-    marks = [mark for group in groups for mark in group]
-    return CriterionDisagreement(
-        criterion=name,
-        samples=len(marks),
-        differs=bootstrap_groups(rows, ratio, bounds=(0, 1)),
-        met_first=math.fsum(float(x or 0) for x, _ in marks) / len(marks),
-        met_second=math.fsum(float(y or 0) for _, y in marks) / len(marks),
-    )

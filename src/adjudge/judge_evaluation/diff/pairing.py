@@ -24,15 +24,11 @@ from adjudge.runs.sample_index import MissingReason
 from adjudge.stats import snap_ties, z_scores
 from adjudge.types import Sample
 
-CriterionMarks = dict[str, float | None]
-"""A rubric's marks of one sample: ``GRADER: CRITERION`` to true, false, a share, or null."""
-
 
 class RunRow(RunRecord, frozen=True, kw_only=True):
     """One sample of a run without its texts; ``place`` counts the run's samples."""
 
     place: int
-    marks: CriterionMarks
 
     @property
     def kind(self) -> str | None:
@@ -68,7 +64,6 @@ class DiffRun:
             RunRow(
                 **{name: getattr(one, name) for name in one.__struct_fields__} | _WITHOUT_TEXTS,
                 place=place,
-                marks=read_criterion_marks(one.details),
             )
             for place, one in enumerate(self._read())
         ]
@@ -291,26 +286,3 @@ def _join_by_content(a: Sequence[RunRow], b: Sequence[RunRow]) -> Iterator[RowPa
         left = unmatched
         left_over = (row for rows in waiting.values() for row in rows)
         right = sorted(left_over, key=lambda row: row.place)
-
-
-def read_criterion_marks(details: Any) -> CriterionMarks:
-    """The marks of criteria in a result's ``details``; a failed rubric's partial marks count too.
-
-    >>> metadata = {"criteria": {"c1": {"met": True}}}
-    >>> read_criterion_marks({"style": {"score": 1.0, "metadata": metadata}})
-    {'style: c1': True}
-    """
-    marks: CriterionMarks = {}
-    if not isinstance(details, Mapping):
-        return marks
-    for grader, detail in details.items():
-        metadata = detail.get("metadata") if isinstance(detail, Mapping) else None
-        criteria = metadata.get("criteria") if isinstance(metadata, Mapping) else None
-        if not isinstance(criteria, Mapping):
-            continue
-        for name, mark in criteria.items():
-            if isinstance(mark, Mapping) and isinstance(
-                mark.get("met", ...), bool | int | float | None
-            ):
-                marks[f"{grader}: {name}"] = mark["met"]
-    return marks

@@ -121,7 +121,14 @@ def _bracket(found: Mapping[str, Any], *, share: bool = False) -> str:
 def diff_tables(summary: Mapping[str, Any]) -> dict[str, Table]:
     """The tables of page and terminal by the key of their section; those without rows are false."""
     return {
-        "settings": _settings_table(summary),
+        "settings": Table(
+            ["what differs in the specs", Column("A", "w"), Column("B", "w")],
+            [
+                [one["key"], format_setting(one["a"]), format_setting(one["b"])]
+                for one in summary["settings"] or []
+            ],
+            keep=("A", "B"),
+        ),
         "rewards": _score_change_table(summary),
         "advantages": advantage_table(summary),
         "truth": _truth_table(summary),
@@ -129,17 +136,6 @@ def diff_tables(summary: Mapping[str, Any]) -> dict[str, Table]:
         "missing": missing_table(summary),
         "costs": _cost_table(summary),
     }
-
-
-def _settings_table(summary: Mapping[str, Any]) -> Table:
-    """The settings of the specs that differ."""
-    rows = [
-        [one["key"], format_setting(one["a"]), format_setting(one["b"])]
-        for one in summary["settings"] or []
-    ]
-    return Table(
-        ["what differs in the specs", Column("A", "w"), Column("B", "w")], rows, keep=("A", "B")
-    )
 
 
 def _score_change_table(summary: Mapping[str, Any]) -> Table:

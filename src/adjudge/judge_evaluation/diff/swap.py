@@ -25,7 +25,7 @@ from adjudge.judge_evaluation.diff.report import (
     render_diff_page,
     write_verdict,
 )
-from adjudge.report.elements import Element, bold, format_integer, format_number, small
+from adjudge.report.elements import Element, format_integer, format_number, small
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, estimate_cells, lost, numeric
 from adjudge.rewards.spec import RewardSpec, is_trained_judge
@@ -218,8 +218,6 @@ _PAIR_NUMBERS: Mapping[str, tuple[str, str]] = {
 }
 """Each number of a pair: its heading, and what it is."""
 
-_MAX_CRITERIA = 20
-
 
 def pair_table(pairs: Sequence[Mapping[str, Any]]) -> Table:
     """What changes from one judge to another."""
@@ -258,24 +256,6 @@ def judge_table(judges: Sequence[Mapping[str, Any]]) -> Table:
     return Table(columns, rows, keep=("mean", "missing"))
 
 
-def _criteria_table(pairs: Sequence[Mapping[str, Any]]) -> Table:
-    """Criteria that two judges mark differently, the worst first."""
-    rows = [
-        [
-            " and ".join(pair["judges"]),
-            one["criterion"] or bold("all"),
-            *estimate_cells(one["differs"]),
-            f"{format_number(one['met_first'])} / {format_number(one['met_second'])}",
-            format_integer(one["samples"]),
-        ]
-        for pair in pairs
-        for one in pair["criteria"][: _MAX_CRITERIA + 1]
-    ]
-    columns = ["judges", Column("criterion", "w"), *numeric("marked differently"),
-               Column("95 %", "i"), *numeric("met", "marks")]  # fmt: skip
-    return Table(columns, rows)
-
-
 def render_swap_page(summary: Mapping[str, Any]) -> str:
     """The whole page of a study's summary."""
     pairs, judges = summary["pairs"], summary["judges"]
@@ -292,7 +272,6 @@ def render_swap_page(summary: Mapping[str, Any]) -> str:
         [
             Section("swap", "What changes when the judge is swapped", [pair_table(pairs)], "Swap"),
             Section("judges", "Judges", [judge_table(judges)], "Judges"),
-            Section("criteria", "Criteria", [_criteria_table(pairs)], "Criteria"),
             notes_section(__package__ or "", "swap_notes.html", link="How to read it"),
         ],
         tiles=[

@@ -292,21 +292,21 @@ class ProbeBench:
     def prefers(self, item: ProbeItem, one: str, other: str, draw: int = 0) -> float | None:
         """How far ``one`` is preferred to ``other``, both orders taken together, in [−1, 1]."""
         if self.subject.kind == "ranks":
-            ways = [(one, other, 1.0), (other, one, -1.0)]
-            found = [
-                None if (p := self._pair(item, a, b, 2 * draw + place)) is None else sign * p
-                for place, (a, b, sign) in enumerate(ways)
-            ]
+            given = self._pair(item, one, other, 2 * draw)
+            turned = self._pair(item, other, one, 2 * draw + 1)
+            found = [given, None if turned is None else -turned]
         elif self.subject.asks_both_orders:
             found = [self._pair(item, one, other, draw)]
         else:  # the next draw shows the other order
             found = [self._pair(item, one, other, 2 * draw + place) for place in (0, 1)]
         return mean_of_all(found)
 
+    def _compare(self, item: ProbeItem, one: str, other: str, draw: int) -> GraderResult | None:
+        question = ProbeQuestion(item.id, one, other, self.reference(item), draw=draw)
+        return self.find_answer(question)
+
     def _pair(self, item: ProbeItem, one: str, other: str, draw: int) -> float | None:
-        found = self.find_answer(
-            ProbeQuestion(item.id, one, other, self.reference(item), draw=draw)
-        )
+        found = self._compare(item, one, other, draw)
         if isinstance(found, GraderScore):
             low, high = self.subject.score_range or (0.0, 1.0)
             return 2 * (found.score - low) / (high - low) - 1
@@ -325,10 +325,7 @@ class ProbeBench:
         for draw in range(self.repeats if both else 2 * self.repeats):
             swapped = self.subject.kind == "ranks" and draw % 2 == 1
             pair = (other, one) if swapped else (one, other)
-            answer = self.find_answer(
-                ProbeQuestion(item.id, *pair, self.reference(item), draw=draw)
-            )
-            found += self._in_order(answer, swapped=swapped)
+            found += self._in_order(self._compare(item, *pair, draw), swapped=swapped)
         return found if len(found) == 2 * self.repeats else None
 
     def _in_order(self, answer: GraderResult | None, *, swapped: bool) -> list[OrderedVerdict]:

@@ -20,13 +20,13 @@ from adjudge.datasets.rows import Comparison, Preference, render_transcript, spl
 from adjudge.datasets.sources import is_on_hub, resolve_data_file
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
+from adjudge.files import JsonlLog
 from adjudge.graders.base import RuleGrader
 from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, JudgeCard, read_card
 from adjudge.installation import install_command
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     count_missing_kinds,
-    write_judgements,
 )
 from adjudge.judge_evaluation.benchmarks.judges import (
     BenchmarkJudge,
@@ -103,7 +103,7 @@ def evaluate_trained_judge(
     if not any(judgement.complete for judgement in judgements):
         kinds = ", ".join(f"{kind} {n}" for kind, n in count_missing_kinds(judgements).items())
         raise JudgeUnavailable(f"{at}: the judge answered nothing ({kinds})")
-    write_judgements(folder / "judgements.jsonl", judgements)
+    JsonlLog(folder / "judgements.jsonl").rewrite(judgements)
     is_scalar = card.kind == "scalar"
     report = score_benchmark(benchmark, judgements, scale="logits" if is_scalar else None)
     seconds = {"total": round(time.perf_counter() - started, 1)}
