@@ -2,11 +2,11 @@
 
     python benchmarks/size.py [--check]
 
-A code line holds at least one token that is neither comment nor docstring. Statements are those of
-the syntax tree, docstrings not counted: no formatting changes them. Documentation is the lines of
-docstrings and comments, ``web`` the lines of JS, CSS and templates. Rooms of one name in two
-packages are one row. The row *river* has the modules that turn a rollout into a reward: those that
-``pyproject.toml`` forbids to import others.
+A code line holds at least one token that is neither comment nor docstring; lines of TOML tables in
+the packages count, too. Statements are those of the syntax tree, docstrings not counted: no
+formatting changes them. Documentation is the lines of docstrings and comments, ``web`` the lines
+of JS, CSS and templates. Rooms of one name in two packages are one row. The row *river* has the
+modules that turn a rollout into a reward: those that ``pyproject.toml`` forbids to import others.
 
 ``--check`` fails where the repository is above a ceiling of ``benchmarks/size.toml``. It measures:
 
@@ -174,6 +174,9 @@ def measure(*folders: Path) -> dict[str, Size]:
             room = ".".join(parts[:2]) if len(parts) > 2 else parts[0]
             if path.suffix == ".py":
                 rooms[room].add(measure_file(path))
+            elif path.suffix == ".toml" and folder.name == "src":  # or rows would hide
+                table = path.read_text(encoding="utf-8").splitlines()
+                rooms[room].code += sum(line != "" and line[0] != "#" for line in table)
             elif path.suffix in WEB_FILES:
                 lines = path.read_text(encoding="utf-8").splitlines()
                 rooms[room].add(Size(web=len(lines)))
