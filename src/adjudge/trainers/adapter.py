@@ -29,6 +29,7 @@ from adjudge.trainers.scoring import (
     ScoreOptions,
     Scorer,
     ScorerResult,
+    open_recorder,
 )
 from adjudge.types import RewardResult, Sample
 
@@ -46,9 +47,6 @@ ROLLOUT_FIELD_ERROR = (
     "'reference' or 'env_reward', or 'messages' where the trainer has a rollout_func."
 )
 
-RECORD_VARIABLE = "ADJUDGE_RECORD"
-"""The environment variable that names the folder where a trainer takes only a dotted path."""
-
 _log = logging.getLogger("adjudge")
 
 _T = TypeVar("_T")
@@ -61,16 +59,6 @@ class AdapterOptions(TypedDict, total=False):
     name: str
     columns: Mapping[str, str] | None
     record: FlightRecorder | Path | str | None
-
-
-def open_recorder(record: FlightRecorder | Path | str | None = None) -> FlightRecorder | None:
-    """``record`` itself, one for that folder, or for the one that ``ADJUDGE_RECORD`` names."""
-    folder = record or os.environ.get(RECORD_VARIABLE)
-    if not folder:
-        return None
-    from adjudge.trainers.recorder import FlightRecorder  # noqa: PLC0415  (see above)
-
-    return folder if isinstance(folder, FlightRecorder) else FlightRecorder(folder)
 
 
 class Adapter:

@@ -44,7 +44,7 @@ from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow
 from adjudge.runs.story import describe_graders
 from adjudge.stats import mean
 from adjudge.text import encode_json
-from adjudge.trainers.scoring import RecordedCall, batch_metrics
+from adjudge.trainers.metrics import RecordedCall, batch_metrics
 from adjudge.types import GradedSample, RewardResult, Sample
 from adjudge.version import __version__
 
