@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -153,8 +152,9 @@ def raw_of(
     folder: Path, paths: Sequence[str], host: str | None = "127.0.0.1", method: str = "GET"
 ) -> dict[str, tuple[int, bytes]]:
     async def use(_: aiohttp.ClientSession, server: ViewServer) -> dict[str, tuple[int, bytes]]:
-        ask = partial(asyncio.to_thread, raw, server.port)
-        return {path: await ask(path, host, method) for path in paths}
+        return {
+            path: await asyncio.to_thread(raw, server.port, path, host, method) for path in paths
+        }
 
     found: dict[str, tuple[int, bytes]] = served(folder, use)
     return found
