@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import urllib.error
 import urllib.request
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.helpers.service_processes import post
 from tests.unit.test_candidate_limits import BOMBS, REFERENCE
 
 from adjudge import GraderError, GradingRunner
@@ -54,17 +54,6 @@ def maths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def pattern(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     yield from served(tmp_path_factory.mktemp("pattern"), PATTERN)
-
-
-def post(url: str, value: Any) -> tuple[int, Any]:
-    request = urllib.request.Request(
-        url, json.dumps(value).encode(), {"content-type": "application/json"}
-    )
-    try:
-        with urllib.request.urlopen(request) as response:
-            return response.status, json.load(response)
-    except urllib.error.HTTPError as refused:
-        return refused.code, json.load(refused)
 
 
 def row(completion: str, answer: str) -> dict[str, Any]:

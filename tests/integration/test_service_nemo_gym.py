@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.helpers.service_processes import post
 
 from adjudge.service.server import start_service
 
@@ -18,15 +19,6 @@ def spec(folder: Path, more: str = "") -> str:
     path = folder / "reward.toml"
     path.write_text(RIGHT + more)
     return str(path)
-
-
-def ask(url: str, body: Any = None) -> tuple[int, Any]:
-    data = None if body is None else json.dumps(body).encode()
-    try:
-        with urllib.request.urlopen(url, data) as response:
-            return response.status, json.load(response)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
 
 
 def row(text: str, **fields: Any) -> dict[str, Any]:
@@ -41,15 +33,15 @@ def row(text: str, **fields: Any) -> dict[str, Any]:
 
 def test_the_members_of_a_group_meet_by_their_names(tmp_path: Path) -> None:
     with start_service(spec(tmp_path, '[reward]\ngroup = "centre"\n'), group_size=4) as url:
-        assert ask(f"{url}/reverify_mode") == (200, "unsupported")
+        assert post(f"{url}/reverify_mode") == (200, "unsupported")
         texts = ["\\boxed{4}", "\\boxed{5}", "\\boxed{5}", "\\boxed{5}"]
         sent = [row(text, _ng_group_id="g", _ng_rollout_index=i) for i, text in enumerate(texts)]
         with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda one: ask(f"{url}/verify", one), sent))
+            found = list(pool.map(lambda one: post(f"{url}/verify", one), sent))
         assert [one["reward"] for _, one in found] == [0.75, -0.25, -0.25, -0.25]
         assert found[0][1]["_ng_group_id"] == "g"
-        assert ask(f"{url}/verify", sent[0]) == found[0]  # sent again: the same seat and answer
-        status, answer = ask(f"{url}/verify", row("4"))
+        assert post(f"{url}/verify", sent[0]) == found[0]  # sent again: the same seat and answer
+        status, answer = post(f"{url}/verify", row("4"))
         assert (status, answer["error"]["kind"]) == (422, "unsupported")
 
 
@@ -97,17 +89,17 @@ group = "centre"
 
 def test_a_group_of_unknown_size_is_refused_with_the_option(tmp_path: Path) -> None:
     with start_service(spec(tmp_path, '[reward]\ngroup = "centre"\n')) as url:
-        status, answer = ask(f"{url}/verify", row("4", _ng_group_id="g", _ng_rollout_index=0))
+        status, answer = post(f"{url}/verify", row("4", _ng_group_id="g", _ng_rollout_index=0))
         assert status == 422
         assert "Start the service with --group-size N" in answer["error"]["message"]
 
 
 def test_a_spec_without_groups_judges_each_row_and_again(tmp_path: Path) -> None:
     with start_service(spec(tmp_path)) as url:
-        assert ask(f"{url}/reverify_mode") == (200, "stateless")
+        assert post(f"{url}/reverify_mode") == (200, "stateless")
         sent = row("\\boxed{4}", _ng_group_id="g", _ng_rollout_index=0)
-        assert ask(f"{url}/verify", sent) == (200, {**sent, "reward": 1.0})
-        _, found = ask(f"{url}/aggregate_metrics", {"verify_responses": [{"reward": 1.0}]})
+        assert post(f"{url}/verify", sent) == (200, {**sent, "reward": 1.0})
+        _, found = post(f"{url}/aggregate_metrics", {"verify_responses": [{"reward": 1.0}]})
         assert found["key_metrics"] == {"mean/reward": 1.0}
 
 
@@ -125,7 +117,7 @@ weight = 0.1
     expected = [{"right": 1.0, "brief": 0.0}, {"right": 0.0, "brief": -0.5}]
     with start_service(spec(tmp_path, brief)) as url:
         for sent, components in zip(rows, expected, strict=True):
-            status, found = ask(f"{url}/verify", sent)
+            status, found = post(f"{url}/verify", sent)
             assert (status, found["reward_components"]) == (200, components)
             assert found["reward"] == components["right"] + 0.1 * components["brief"]
             assert list(found["reward_components"]) == ["right", "brief"]
@@ -133,6 +125,6 @@ weight = 0.1
     with start_service(spec(tmp_path, gdpo), group_size=2) as url:
         group = [{**one, "_ng_group_id": "g", "_ng_rollout_index": i} for i, one in enumerate(rows)]
         with ThreadPoolExecutor(2) as pool:
-            answers = [one for _, one in pool.map(lambda one: ask(f"{url}/verify", one), group)]
+            answers = [one for _, one in pool.map(lambda one: post(f"{url}/verify", one), group)]
     assert [one["reward_components"] for one in answers] == expected
     assert [one["reward"] for one in answers] == pytest.approx([1.1 / 2**0.5, -1.1 / 2**0.5])

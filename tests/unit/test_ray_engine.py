@@ -133,12 +133,6 @@ def test_a_part_whose_worker_died_goes_on_elsewhere(tmp_path: Path, ray: type[Ac
     assert found.summary["resumed_results"] == 0
 
 
-def test_workers_that_only_die_stop_the_run(tmp_path: Path, ray: type[Actor]) -> None:
-    ray.lives = iter([0] * 100)
-    with pytest.raises(ConfigError, match="workers die"):
-        run(tmp_path, ["good"], RayEngine(workers=1))
-
-
 def test_a_later_run_takes_each_answer_once(tmp_path: Path, ray: type[Actor]) -> None:
     ray.lives = iter([1, *[0] * 100])
     with pytest.raises(ConfigError, match="workers die"):

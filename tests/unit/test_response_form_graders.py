@@ -213,12 +213,6 @@ def test_tokens(text: str, ngrams: int, rate: float) -> None:
     assert metadata == {"rate": pytest.approx(rate), "ngrams": ngrams}
 
 
-@pytest.mark.parametrize("text", ["", "one two", " \n"])
-def test_short_texts_are_nothing_to_judge(text: str) -> None:
-    result = NgramRepetitionPenaltyGrader().evaluate(text)
-    assert (result.score, result.evaluable) == (0.0, False)
-
-
 # Languages
 
 
@@ -249,32 +243,40 @@ def test_a_configured_language_wins_over_the_row_and_the_thinking() -> None:
         assert LanguageGrader(code).evaluate(TEXTS[language]).score == 1.0
 
 
-@pytest.mark.parametrize("text", ["Paris", "x = 1 + 2", "B", "<answer>Paris</answer>"])
-def test_texts_with_few_letters_are_nothing_to_judge(text: str) -> None:
-    result = LanguageGrader("en").evaluate(text)
-    assert (result.score, result.evaluable) == (1.0, False)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["42", "😀" * 50, "....", "?!", "𐎠𐎡" * 10, "c" * 50, "f " * 50, "{}", "<b>7</b>", "\\boxed{7}"],
+REPEATS, ENGLISH, CHINESE = (
+    NgramRepetitionPenaltyGrader(),
+    LanguageGrader("en"),
+    LanguageGrader("zh"),
 )
-def test_texts_without_language_gain_nothing(text: str) -> None:
-    for language in ("en", "zh"):
-        result = LanguageGrader(language).evaluate(text)
-        assert (result.score, result.evaluable) == (0.0, False)
+NO_LANGUAGE = [
+    "42",
+    "😀" * 50,
+    "....",
+    "?!",
+    "𐎠𐎡" * 10,
+    "c" * 50,
+    "f " * 50,
+    "{}",
+    "<b>7</b>",
+    "\\boxed{7}",
+]
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("grader", "score", "texts"),
     [
-        "",
-        " \n\t",
-        "\u200b",
-        "<answer></answer>",
-        "```python\n```",
+        (REPEATS, 0.0, ["", "one two", " \n"]),
+        (ENGLISH, 1.0, ["Paris", "x = 1 + 2", "B", "<answer>Paris</answer>"]),
+        (ENGLISH, 0.0, NO_LANGUAGE),
+        (CHINESE, 0.0, NO_LANGUAGE),
     ],
 )
+def test_too_little_text_is_nothing_to_judge(grader: Any, score: float, texts: list[str]) -> None:
+    found = [grader.evaluate(text) for text in texts]
+    assert [(one.score, one.evaluable) for one in found] == [(score, False)] * len(texts)
+
+
+@pytest.mark.parametrize("text", ["", " \n\t", "\u200b", "<answer></answer>", "```python\n```"])
 def test_a_response_that_says_nothing_is_the_candidates_fault(text: str) -> None:
     result = LanguageGrader("en").evaluate(text)
     assert (result.score, result.cause) == (0.0, Cause.CANDIDATE)

@@ -83,17 +83,14 @@ def test_a_failed_veto_caps_the_score_and_never_raises_it() -> None:
     assert outcome.vetoes == ("invents",)
 
 
-def test_a_positive_veto_fails_when_it_is_not_met() -> None:
-    rubric = Rubric((DOSE, Criterion("Is in English", "english", 1, veto=True)), veto_score=-1)
-    assert value(rubric, dose=True, english=True) == 1
-    assert value(rubric, dose=True, english=False) == -1
+@pytest.mark.parametrize(("english", "wanted"), [(True, 1), (None, 1), (False, -1)])
+def test_a_positive_veto_fails_when_it_applies_and_is_not_met(
+    english: bool | None, wanted: float
+) -> None:
+    veto = Criterion("Is in English", "english", 1, veto=True, na_allowed=True)
+    rubric = Rubric((DOSE, veto), veto_score=-1)
+    assert value(rubric, dose=True, english=english) == wanted
     assert score_range(rubric) == (-1, 1)
-
-
-def test_a_veto_that_does_not_apply_does_not_fail() -> None:
-    rubric = Rubric((DOSE, Criterion("Cites", "cite", 1, veto=True, na_allowed=True)))
-    assert value(rubric, dose=True, cite=None) == 1
-    assert value(rubric, dose=True, cite=False) == 0
 
 
 def test_a_veto_decides_where_nothing_else_can_be_judged() -> None:

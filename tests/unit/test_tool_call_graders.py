@@ -68,14 +68,16 @@ def test_calls_are_taken_from_messages_answered_or_not() -> None:
     assert grader.evaluate([A], tool_calls=json.dumps([A])).score == 1.0
 
 
-@pytest.mark.parametrize("metric", ["precision", "recall", "f1"])
+@pytest.mark.parametrize("metric", ["precision", "recall", "f1", "jaccard", "loose"])
 def test_one_side_empty_is_zero_both_empty_is_not_evaluable(metric: Any) -> None:
-    grader = ToolCallPrecisionRecallMatchGrader(metric)
-    assert grader.evaluate([], tool_calls=[A]).score == 0.0
-    assert grader.evaluate([A], tool_calls=[]).score == 0.0
-    nothing = grader.evaluate([], tool_calls=[])
-    assert nothing.score == 1.0
-    assert not nothing.evaluable
+    def grade(reference: list[Any], made: list[Any]) -> Any:
+        if metric in ("jaccard", "loose"):
+            steps = ToolCallStepSequenceMatchGrader(use_jaccard_similarity=metric == "jaccard")
+            return steps.evaluate(turns(made) if made else [], [reference] if reference else [])
+        return ToolCallPrecisionRecallMatchGrader(metric).evaluate(reference, tool_calls=made)
+
+    assert grade([], [A]).score == grade([A], []).score == 0.0
+    assert (grade([], []).score, grade([], []).evaluable) == (1.0, False)
 
 
 @pytest.mark.parametrize(
@@ -110,13 +112,6 @@ def test_parallel_calls_of_one_tool_are_paired_each_once_equal_first() -> None:
     assert grader.evaluate(turns([one]), [[one, two]]).score == 0.0
 
 
-@pytest.mark.parametrize("jaccard", [True, False])
-def test_sequences_with_an_empty_side(jaccard: bool) -> None:
-    grader = ToolCallStepSequenceMatchGrader(use_jaccard_similarity=jaccard)
-    assert grader.evaluate(turns([A]), []).score == 0.0
-    assert grader.evaluate([], [[A]]).score == 0.0
-    nothing = grader.evaluate([], [[]])
-    assert nothing.score == 1.0
-    assert not nothing.evaluable
+def test_sequences_need_a_reference() -> None:
     with pytest.raises(GradingFailure, match="missing"):
-        grader.evaluate(turns([A]))
+        ToolCallStepSequenceMatchGrader().evaluate(turns([A]))

@@ -91,17 +91,6 @@ def fields(completion: Any, **given: Any) -> dict[str, Any]:
     return called.samples(["0"], adapter)[0].fields()
 
 
-def test_missing_is_none_and_everything_is_logged() -> None:
-    trainer = Trainer(size=4)
-    assert call(make_reward(spec()), ["a", "poor", "fail", "b"], trainer) == [0.5, 0.1, None, 0.5]
-    assert trainer.metrics["judge/missing_frac"] == 0.25
-    assert trainer.metrics["judge/missing_frac/unparsable"] == 0.25
-    assert trainer.extra["judge/missing"] == ["", "", "unparsable", ""]
-    assert trainer.extra["judge/quality_score"] == [0.5, 0.1, None, 0.5]
-    columns = ("quality_score", "outcome", "env_reward", "missing")
-    assert set(trainer.extra) == {f"judge/{name}" for name in columns}
-
-
 def test_columns_of_the_dataset_never_stand_for_the_rollout() -> None:
     found = fields("b", messages=[["gold"]], response=["gold"], finish_reason=["stop"], topic=["x"])
     assert found == {"prompt": "p", "response": "b", "topic": "x"}
@@ -401,14 +390,16 @@ def test_older_trl_is_refused_at_the_start(
         call(made_before, ["a"] * 4)
 
 
-@pytest.mark.parametrize("trainer", [Trainer, Masking, Counting])
-def test_a_trainer_that_leaves_missing_rewards_out_gets_none(trainer: type[Trainer]) -> None:
-    assert call(make_reward(spec()), ["a", "poor", "fail", "b"], trainer(4)) == [
-        0.5,
-        0.1,
-        None,
-        0.5,
-    ]
+@pytest.mark.parametrize("kind", [Trainer, Masking, Counting])
+def test_missing_is_none_and_everything_is_logged(kind: type[Trainer]) -> None:
+    trainer = kind(size=4)
+    assert call(make_reward(spec()), ["a", "poor", "fail", "b"], trainer) == [0.5, 0.1, None, 0.5]
+    assert trainer.metrics["judge/missing_frac"] == 0.25
+    assert trainer.metrics["judge/missing_frac/unparsable"] == 0.25
+    assert trainer.extra["judge/missing"] == ["", "", "unparsable", ""]
+    assert trainer.extra["judge/quality_score"] == [0.5, 0.1, None, 0.5]
+    columns = ("quality_score", "outcome", "env_reward", "missing")
+    assert set(trainer.extra) == {f"judge/{name}" for name in columns}
 
 
 WORDS = ["<end>", "Well", "done", "or", "not?", "Done"]

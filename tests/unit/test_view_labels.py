@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,13 @@ async def post(
         return answer.status, json.loads(text) if answer.status == 200 else text
 
 
+def refused(folder: Path, body: bytes | None = None, **headers: Any) -> tuple[int, Any]:
+    """What a server of ``folder`` answers; nothing may be written."""
+    found: tuple[int, Any] = served(folder, partial(post, body=body, **headers))
+    assert not (folder / "labels.jsonl").exists()
+    return found
+
+
 async def get(session: aiohttp.ClientSession, path: str) -> Any:
     async with session.get(path) as answer:
         assert answer.status == 200, await answer.text()
@@ -83,10 +91,7 @@ async def get(session: aiohttp.ClientSession, path: str) -> Any:
 def test_a_label_is_written_with_what_the_run_says_of_its_sample(folder: Path) -> None:
     async def use(session: aiohttp.ClientSession, server: ViewServer) -> None:
         labels = f"/api/labels?row=1&generation={server.reading.generation}"
-        sent = body_of(
-            grader="quality", score=0.5, note="=1+1", blind=True,
-            queue="random",
-        )  # fmt: skip
+        sent = body_of(grader="quality", score=0.5, note="=1+1", blind=True, queue="random")
         status, found = await post(session, server, sent)
         assert status == 200, found
         label = found["label"]
@@ -100,8 +105,7 @@ def test_a_label_is_written_with_what_the_run_says_of_its_sample(folder: Path) -
                                       "levels": [0.0, 1.0]}  # fmt: skip
         others = await get(session, f"{labels}&author=bo")
         assert others["labels"] == []
-        over = body_of(over=0)
-        status, found = await post(session, server, over)
+        _, found = await post(session, server, body_of(over=0))
         assert (found["label"]["preferred_over"], found["label"]["over_index"]) == ("key0", 0)
         back = body_of(withdrawn=label["id"])
         assert (await post(session, server, back))[0] == 200
@@ -117,25 +121,15 @@ def test_a_label_is_written_with_what_the_run_says_of_its_sample(folder: Path) -
 def test_a_score_off_the_stated_scale_is_refused(folder: Path, score: Any) -> None:
     graders = [{"name": "quality", "range": [0, 1]}]
     (folder / "run.json").write_text(json.dumps({"spec_hash": "x", "graders": graders}))
-
-    async def use(session: aiohttp.ClientSession, server: ViewServer) -> None:
-        sent = body_of(grader="quality", score=score)
-        assert (await post(session, server, sent))[0] == 400
-
-    served(folder, use)
-    assert not LabelLog(folder).read()
+    assert refused(folder, body_of(grader="quality", score=score))[0] == 400
 
 
 def test_a_label_that_cannot_be_written_says_why(folder: Path) -> None:
     (folder / "labels.jsonl").symlink_to(folder / "elsewhere")
 
-    async def use(session: aiohttp.ClientSession, server: ViewServer) -> None:
-        sent = body_of(score=0.5)
-        status, said = await post(session, server, sent)
-        assert status == 500
-        assert "labels.jsonl: cannot be used" in str(said)
-
-    served(folder, use)
+    status, said = served(folder, partial(post, body=body_of(score=0.5)))
+    assert status == 500
+    assert "labels.jsonl: cannot be used" in str(said)
     assert not (folder / "elsewhere").exists()
 
 
@@ -160,12 +154,7 @@ def test_a_label_that_cannot_be_written_says_why(folder: Path) -> None:
     ],
 )
 def test_only_the_page_itself_may_write(folder: Path, headers: dict[str, Any], status: int) -> None:
-    async def use(session: aiohttp.ClientSession, server: ViewServer) -> None:
-        found = await post(session, server, **headers)
-        assert found[0] == status, found
-
-    served(folder, use)
-    assert not (folder / "labels.jsonl").exists()
+    assert refused(folder, **headers)[0] == status
 
 
 @pytest.mark.parametrize(
@@ -195,13 +184,9 @@ def test_only_the_page_itself_may_write(folder: Path, headers: dict[str, Any], s
 def test_what_is_no_label_is_not_written(
     folder: Path, body: bytes, status: int, words: str
 ) -> None:
-    async def use(session: aiohttp.ClientSession, server: ViewServer) -> None:
-        found = await post(session, server, body)
-        assert found[0] == status, found
-        assert words in found[1]
-
-    served(folder, use)
-    assert not (folder / "labels.jsonl").exists()
+    found = refused(folder, body)
+    assert found[0] == status
+    assert words in found[1]
 
 
 def test_read_only_takes_nothing_and_has_no_token(folder: Path) -> None:
@@ -236,10 +221,7 @@ def test_the_queue_leaves_out_what_the_author_has_labelled(folder: Path) -> None
         assert queue["labelled"] == 0
         assert queue["of"] == len(queue["entries"]) == queue["left"] <= 30
         first = queue["entries"][0]
-        body = body_of(
-            verdict="right", row=first["row"],
-            queue=first["queue"],
-        )  # fmt: skip
+        body = body_of(verdict="right", row=first["row"], queue=first["queue"])
         assert (await post(session, server, body))[0] == 200
         after = await get(session, "/api/labels/queue")
         assert (after["labelled"], after["of"]) == (1, queue["of"])

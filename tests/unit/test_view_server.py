@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,13 +130,9 @@ PATHS = (
 
 
 def test_no_path_leads_to_a_file(folder: Path) -> None:
-    async def use(_: aiohttp.ClientSession, server: ViewServer) -> None:
-        for path in PATHS:
-            found = await asyncio.to_thread(raw, server.port, path, "127.0.0.1")
-            assert found[0] in {400, 404}, path
-            assert MARK.encode() not in found[1]
-
-    served(folder, use)
+    for path, (status, body) in raw_of(folder, PATHS).items():
+        assert status in {400, 404}, path
+        assert MARK.encode() not in body
 
 
 def raw(port: int, path: str, host: str | None, method: str = "GET") -> tuple[int, bytes]:
@@ -149,6 +145,18 @@ def raw(port: int, path: str, host: str | None, method: str = "GET") -> tuple[in
     answer = connection.getresponse()
     found = answer.status, answer.read()
     connection.close()
+    return found
+
+
+def raw_of(
+    folder: Path, paths: Sequence[str], host: str | None = "127.0.0.1", method: str = "GET"
+) -> dict[str, tuple[int, bytes]]:
+    async def use(_: aiohttp.ClientSession, server: ViewServer) -> dict[str, tuple[int, bytes]]:
+        return {
+            path: await asyncio.to_thread(raw, server.port, path, host, method) for path in paths
+        }
+
+    found: dict[str, tuple[int, bytes]] = served(folder, use)
     return found
 
 
@@ -169,13 +177,9 @@ STRANGERS = (
 
 @pytest.mark.parametrize("host", STRANGERS)
 def test_a_name_that_is_not_this_machine_is_refused(folder: Path, host: str | None) -> None:
-    async def use(_: aiohttp.ClientSession, server: ViewServer) -> None:
-        for path in ("/", "/api/overview", "/nothing"):
-            found = await asyncio.to_thread(raw, server.port, path, host)
-            assert found[0] in {400, 403}
-            assert b"half" not in found[1]
-
-    served(folder, use)
+    for status, body in raw_of(folder, ["/", "/api/overview", "/nothing"], host).values():
+        assert status in {400, 403}
+        assert b"half" not in body
 
 
 @pytest.mark.parametrize(
@@ -220,13 +224,9 @@ def test_the_report_has_an_origin_of_its_own(folder: Path) -> None:
     assert asked(folder, "/report.html")[0][0] == 404
 
 
-def test_nothing_is_written(folder: Path) -> None:
-    async def use(_: aiohttp.ClientSession, server: ViewServer) -> None:
-        for method in ("POST", "PUT", "DELETE", "OPTIONS"):
-            found = await asyncio.to_thread(raw, server.port, "/api/overview", "localhost", method)
-            assert found[0] == 405
-
-    served(folder, use)
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_nothing_is_written(folder: Path, method: str) -> None:
+    assert raw_of(folder, ["/api/overview"], method=method)["/api/overview"][0] == 405
 
 
 def test_a_file_and_a_taken_port_are_refused_in_words(tmp_path: Path) -> None:

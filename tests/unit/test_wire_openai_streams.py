@@ -25,12 +25,6 @@ def read(body: bytes, *, cut: bool = False, stream: bool = True, asked: Any = No
     return OpenAIWire(stream=stream).reply(asked or call(), response)
 
 
-def failure(body: bytes, *, cut: bool = False) -> GradingFailure:
-    with pytest.raises(GradingFailure) as caught:
-        read(body, cut=cut)
-    return caught.value
-
-
 def stream(*chunks: Any, done: bool = True) -> bytes:
     events = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
     return "".join([*events, "data: [DONE]\n\n"] if done else events).encode()
@@ -73,31 +67,35 @@ def test_of_a_stream_with_several_choices_the_first_counts() -> None:
     assert read(stream(delta(content="a"), other, delta(content="b"))).text == "ab"
 
 
-@pytest.mark.parametrize("cut", [False, True])
-def test_a_stream_without_its_end_is_truncated(cut: bool) -> None:
-    body = stream(delta(content="score: 5"), delta(content="0"), done=False)
-    found = failure(body + b'data: {"choices": [{"del', cut=cut) if cut else failure(body)
-    assert found.kind is ErrorKind.TRUNCATED
-    assert "score" not in str(found)
+PART, GARBLED = (
+    stream(delta(content="score: 5"), delta(content="0"), done=False),
+    b"data: {oops}\n\n",
+)
+ERROR = {"error": {"message": "CUDA out of memory", "code": 500}}
 
 
-def test_a_stream_cut_before_it_began_is_a_failed_connection() -> None:
-    found = failure(b": hello\n\n", cut=True)
-    assert found.kind is ErrorKind.CONNECTION
-    assert failure(b"", cut=True).kind is ErrorKind.CONNECTION
+@pytest.mark.parametrize(
+    ("body", "cut", "kind"),
+    [
+        (PART, False, ErrorKind.TRUNCATED),
+        (PART + b'data: {"choices": [{"del', True, ErrorKind.TRUNCATED),
+        (b": hello\n\n", True, ErrorKind.CONNECTION),
+        (b"", True, ErrorKind.CONNECTION),
+        (stream(delta(content="score: 5"), ERROR), False, ErrorKind.SERVER_ERROR),
+        (PART + GARBLED + stream(), False, ErrorKind.SERVER_ERROR),
+        (stream(), False, ErrorKind.SERVER_ERROR),
+    ],
+)
+def test_a_stream_without_its_end_is_a_failure(body: bytes, cut: bool, kind: ErrorKind) -> None:
+    with pytest.raises(GradingFailure) as caught:
+        read(body, cut=cut)
+    assert caught.value.kind is kind
+    assert "score" not in str(caught.value)
 
 
 def test_after_its_finish_reason_nothing_of_a_stream_is_missed_but_usage() -> None:
     reply = read(stream(delta(content="a", finish_reason="stop"), done=False), cut=True)
     assert (reply.text, reply.ignored) == ("a", ("usage",))
-
-
-def test_an_error_within_a_stream_is_a_failure() -> None:
-    error = {"error": {"message": "CUDA out of memory", "code": 500}}
-    assert failure(stream(delta(content="score: 5"), error)).kind is ErrorKind.SERVER_ERROR
-    bad = stream(delta(content="a"), done=False) + b"data: {oops}\n\n" + stream()
-    assert failure(bad).kind is ErrorKind.SERVER_ERROR
-    assert failure(stream()).kind is ErrorKind.SERVER_ERROR
 
 
 def test_a_server_that_does_not_stream_after_all_is_understood() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,6 +70,18 @@ def free_port() -> int:
 def stats(upstream: str) -> Any:
     with urllib.request.urlopen(f"{upstream}/stats") as response:
         return json.load(response)
+
+
+def post(url: str, value: Any = None, **headers: str) -> tuple[int, Any]:
+    """The status and the JSON of the answer to ``value`` as JSON; of a GET without one."""
+    data = None if value is None else json.dumps(value).encode()
+    request = urllib.request.Request(url, data, headers)
+    try:
+        with urllib.request.urlopen(request) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
 
 
 def wait_until(found: Callable[[], Any], seconds: float = 90.0) -> None:
