@@ -41,15 +41,17 @@ async def test_a_reply_says_where_it_comes_from() -> None:
     assert line.provider.closed
 
 
-@pytest.mark.parametrize("status", [400, 401, 402, 451])
+@pytest.mark.parametrize("status", [400, 401, 402, 451, 500])
 @in_virtual_time
-async def test_what_no_retry_cures_is_sent_once(status: int) -> None:
-    line = Line(Provider(status))
+async def test_what_no_retry_cures_or_the_server_forbids_is_sent_once(status: int) -> None:
+    kind = KINDS.get(status, ErrorKind.SERVER_ERROR)
+    headers = {"x-should-retry": "false"} if status == 500 else {}
+    line = Line(Provider((status, headers), 0.0))
     error = await failure(line.ask())
-    assert error.kind is KINDS[status]
+    assert error.kind is kind
     assert error.metadata == {"status": status, "attempts": 1}
     assert len(line.provider.sends) == 1
-    assert line.endpoint.stats.failures == {KINDS[status]: 1}
+    assert line.endpoint.stats.failures == {kind: 1}
 
 
 @pytest.mark.parametrize(
@@ -92,13 +94,6 @@ async def test_a_wait_that_is_longer_than_the_deadline_is_kept() -> None:
     await asyncio.sleep(100.0)
     assert (await line.ask("a")).text == "a", "the deadline is behind what the server asked for"
     assert [sent > 299 for sent, _, _ in line.provider.sends] == [False, False, True]
-
-
-@in_virtual_time
-async def test_a_server_may_forbid_retries() -> None:
-    line = Line(Provider((500, {"x-should-retry": "false"}), 0.0))
-    assert (await failure(line.ask())).kind is ErrorKind.SERVER_ERROR
-    assert len(line.provider.sends) == 1
 
 
 @in_virtual_time

@@ -17,7 +17,6 @@ from tests.unit.helpers.scripted_provider import (
 )
 from tests.unit.helpers.virtual_service import in_virtual_time
 
-from adjudge.engine.clock import run_virtual
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.judges.base import HttpResponse, Reply, call_round
 from adjudge.judges.cassette import ReplyCache
@@ -137,17 +136,15 @@ async def test_failed_calls_are_kept_and_cancelled_ones_are_not(cache: ReplyCach
     assert cache.report().failures == 4
 
 
-def test_a_cache_that_cannot_keep_an_outcome_says_so_to_who_asked(
+@in_virtual_time
+async def test_a_cache_that_cannot_keep_an_outcome_says_so_to_who_asked(
     cache: ReplyCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def put(*_: object) -> None:
         raise ConfigError("this cache was closed")
 
-    async def run() -> None:
-        monkeypatch.setattr(cache, "keep", put)
-        line = Line(Provider(0.1), cache=cache)
-        outcomes = await together(line.ask(), line.ask())
-        assert [type(one) for one in outcomes] == [ConfigError, ConfigError]
-        assert line.provider.in_flight == 0
-
-    run_virtual(run())
+    monkeypatch.setattr(cache, "keep", put)
+    line = Line(Provider(0.1), cache=cache)
+    outcomes = await together(line.ask(), line.ask())
+    assert [type(one) for one in outcomes] == [ConfigError, ConfigError]
+    assert line.provider.in_flight == 0
