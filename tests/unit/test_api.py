@@ -26,6 +26,11 @@ ROWS: list[dict[str, Any]] = [
 REWARDS = [0.5, -0.5, 0.0, 0.0]
 
 
+def judged(script: str) -> dict[str, Any]:
+    judge = {"type": "scripted", "script": script}
+    return {"graders": [{"name": "good", "type": "helpfulness"}], "judges": {"main": judge}}
+
+
 def count_letters(response: str) -> int:
     return len(response)
 
@@ -101,9 +106,7 @@ def test_a_run_may_be_inside_a_running_loop() -> None:
 
 
 def test_a_failed_judge_is_missing_with_its_kind() -> None:
-    judge = {"type": "scripted", "script": "no verdict"}
-    spec = {"graders": [{"name": "good", "type": "helpfulness"}], "judges": {"main": judge}}
-    run = adjudge.grade(ROWS[:1], spec)
+    run = adjudge.grade(ROWS[:1], judged("no verdict"))
     [row] = run
     assert row.reward is None
     assert row.scores == {"good": None}
@@ -138,17 +141,14 @@ def test_fields_of_other_columns_and_lists_of_responses() -> None:
 
 
 def test_recorded_replies_are_replayed(tmp_path: Path) -> None:
-    judge = {"type": "scripted", "script": '{"reason": "", "score": 1}'}
-    spec = {"graders": [{"name": "good", "type": "helpfulness"}], "judges": {"main": judge}}
+    spec = judged('{"reason": "", "score": 1}')
     with pytest.raises(ConfigError, match="cannot be used together"):
         adjudge.grade(ROWS, spec, record=tmp_path / "a.db", replay=tmp_path / "a.db")
 
 
 def test_a_notebook_shows_escaped_tables() -> None:
-    judge = {"type": "scripted", "script": "no <b>verdict</b>"}
-    spec = {"graders": [{"name": "good", "type": "helpfulness"}], "judges": {"main": judge}}
     hostile = [row | {"group": "<script>alert(1)\ud800</script>"} for row in ROWS * 4]
-    shown = adjudge.grade(hostile, spec)._repr_html_()
+    shown = adjudge.grade(hostile, judged("no <b>verdict</b>"))._repr_html_()
     assert not [tag for tag in ("<script", "<b>verdict", "http") if tag in shown]
     assert "&lt;script&gt;" in shown
     assert "The first 10 samples; 6 more" in shown
@@ -275,12 +275,8 @@ def test_groups_that_are_named_are_no_others() -> None:
     centred = {**EXACT, "reward": {"group": "centre"}}
     reward = adjudge.make_reward(centred)
     named = ["(prompt 0)", None, "(prompt 0)", None]
-    assert reward(["p", "q"] * 2, ["a", "a", "b", "b"], reference="a", group=named) == [
-        0.5,
-        0.5,
-        -0.5,
-        -0.5,
-    ]
+    found = reward(["p", "q"] * 2, ["a", "a", "b", "b"], reference="a", group=named)
+    assert found == [0.5, 0.5, -0.5, -0.5]
 
 
 def test_rows_in_memory_are_known_by_their_content(tmp_path: Path) -> None:

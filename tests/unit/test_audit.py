@@ -53,7 +53,10 @@ def outcome(rollouts: list[AuditedRollout], name: str) -> CheckOutcome:
 
 
 def finding(rollouts: list[AuditedRollout], name: str) -> Finding:
-    one = outcome(rollouts, name)
+    return finding_of(outcome(rollouts, name))
+
+
+def finding_of(one: CheckOutcome) -> Finding:
     assert one.state == "found", one
     assert one.result.finding is not None
     return one.result.finding
@@ -477,8 +480,7 @@ def test_nan_null_and_infinity_are_three_things(tmp_path: Path) -> None:
     rollouts = clean(steps=2)
     rollouts[3].reward, rollouts[4].reward, rollouts[5].reward = math.nan, math.inf, 1e308
     found = named(write_dump(tmp_path / "1.jsonl", rollouts))
-    lost = found["not_finite"].result.finding
-    assert lost is not None
+    lost = finding_of(found["not_finite"])
     assert (lost.rows, lost.severity) == ((3, 4, 5), "high")
     assert found["missing"].state == "nothing_found"
 
@@ -486,24 +488,20 @@ def test_nan_null_and_infinity_are_three_things(tmp_path: Path) -> None:
         rollout.reward = None
     found = named(write_dump(tmp_path / "2.jsonl", rollouts))
     assert found["not_finite"].state == "nothing_found"
-    missing = found["missing"].result.finding
-    assert missing is not None
+    missing = finding_of(found["missing"])
     assert "(null in the dump 3)" in missing.sentence
     assert missing.severity == "medium"
 
     for rollout in rollouts:
         rollout.reward = math.nan
-    every = named(write_dump(tmp_path / "3.jsonl", rollouts))["not_finite"].result.finding
-    assert every is not None
-    assert every.affected == len(rollouts)
+    every = named(write_dump(tmp_path / "3.jsonl", rollouts))["not_finite"]
+    assert finding_of(every).affected == len(rollouts)
 
 
 def test_nan_in_a_table_is_found(tmp_path: Path) -> None:
     path = tmp_path / "dump.csv"
     path.write_text('prompt,response,reward\na,NaN,1.0\na,"c\nc",nan\na,d,0.5\na,e,-Infinity\n')
-    found = named(path)["not_finite"].result.finding
-    assert found is not None
-    assert found.rows == (1, 3)
+    assert finding_of(named(path)["not_finite"]).rows == (1, 3)
 
 
 def audit(*words: object) -> tuple[int, str]:

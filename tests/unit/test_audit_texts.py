@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adjudge.audit import CHECKS, audit_run
-from adjudge.checks.check import CheckOutcome
+from adjudge.checks.check import CheckOutcome, Finding
 from adjudge.checks.judge_texts import (
     find_mismatches,
     is_judge_error,
@@ -33,6 +33,11 @@ def outcomes(rollouts: list[AuditedRollout]) -> dict[str, CheckOutcome]:
     return {one.name: one for one in audit_run(run)}
 
 
+def finding_of(one: CheckOutcome) -> Finding:
+    assert one.result.finding is not None, one
+    return one.result.finding
+
+
 def rollout(index: int, response: str, reward: float | None = 0.0, **others: Any) -> AuditedRollout:
     group = others.pop("group", str(index // 4))
     prompt = others.pop("prompt", f"prompt {group}")
@@ -54,21 +59,18 @@ def varied(index: int) -> str:
 def test_copies_are_found_word_for_word_and_nearly() -> None:
     texts = [varied(index) for index in range(40)]
     texts[5], texts[6], texts[7] = texts[4], texts[4].upper(), texts[4].replace("word1", "wort1", 1)
-    found = outcomes([rollout(i, text, i % 2) for i, text in enumerate(texts)])["duplicates"]
-    assert found.state == "found"
-    assert found.result.finding is not None
-    assert set(found.result.finding.rows) == {5, 6, 7}
+    rollouts = [rollout(i, text, i % 2) for i, text in enumerate(texts)]
+    found = finding_of(outcomes(rollouts)["duplicates"])
+    assert set(found.rows) == {5, 6, 7}
     assert "3 copy another answer of their group, 1 of them word for word with another reward" in (
-        found.result.finding.sentence
+        found.sentence
     )
 
 
 def test_an_answer_to_many_prompts_is_found_and_one_to_the_same_prompt_is_not() -> None:
     texts = [PARAGRAPH if index % 8 == 0 else varied(index) for index in range(40)]
     rollouts = [rollout(i, text, i % 2) for i, text in enumerate(texts)]
-    finding = outcomes(rollouts)["duplicates"].result.finding
-    assert finding is not None
-    assert finding.affected == 4
+    assert finding_of(outcomes(rollouts)["duplicates"]).affected == 4
     again = [rollout(i, text, i % 2, prompt="the same") for i, text in enumerate(texts)]
     assert outcomes(again)["duplicates"].state == "nothing_found"
 
@@ -145,9 +147,7 @@ def test_only_the_same_call_with_the_same_result_is_a_loop() -> None:
     rollouts = [
         rollout(i, "", i % 3 == 0, messages=looping if i % 3 == 0 else polling) for i in range(40)
     ]
-    found = outcomes(rollouts)["tool_loops"]
-    assert found.result.finding is not None
-    assert "They are rewarded" in found.result.finding.sentence
+    assert "They are rewarded" in finding_of(outcomes(rollouts)["tool_loops"]).sentence
 
 
 @pytest.mark.parametrize(
@@ -240,10 +240,7 @@ def test_errors_of_judges_with_one_reward_are_failures_that_became_numbers() -> 
         )
         for index in range(40)
     ]
-    found = outcomes(rollouts)["judge_errors"]
-    assert found.state == "found"
-    assert found.result.finding is not None
-    assert found.result.finding.affected == 8
+    assert finding_of(outcomes(rollouts)["judge_errors"]).affected == 8
     lost = [rollout(i, varied(i), None, reasons={"judge": "HTTP 503"}) for i in range(8)]
     assert outcomes(lost)["judge_errors"].state == "nothing_found"
 
@@ -259,9 +256,7 @@ def test_scores_of_other_rows_are_found_and_a_scale_of_ones_own_is_not() -> None
         return outcomes(rollouts)["contradictions"]
 
     shifted = judged([float(one) for one in [*stated[3:], *stated[:3]]])
-    assert shifted.state == "found"
-    assert shifted.result.finding is not None
-    assert "hardly follow it" in shifted.result.finding.sentence
+    assert "hardly follow it" in finding_of(shifted).sentence
     own_scale = judged([one**1.7 / 60 for one in stated])
     assert own_scale.state == "not_applicable"
     assert "no scale" in own_scale.result.skipped
@@ -274,9 +269,7 @@ def test_contradicting_verdicts_are_found_from_a_share_on() -> None:
         return rollout(index, varied(index), float(right != lie), reasons={"judge_reason": said})
 
     rollouts = [one(index, lie=index % 10 == 3) for index in range(80)]
-    found = outcomes(rollouts)["contradictions"]
-    assert found.state == "found"
-    assert found.result.finding is not None
-    assert sorted(found.result.finding.rows) == [3, 13, 23, 33, 43, 53, 63, 73]
+    found = finding_of(outcomes(rollouts)["contradictions"])
+    assert sorted(found.rows) == [3, 13, 23, 33, 43, 53, 63, 73]
     rollouts = [one(index, lie=index == 3) for index in range(80)]
     assert outcomes(rollouts)["contradictions"].state == "nothing_found"

@@ -27,6 +27,11 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "judge.sqlite"
 
 
+def alter(path: Path, statement: str, *values: str) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement, values)
+
+
 # -- a file that was altered ---------------------------------------------------------------------
 
 
@@ -43,8 +48,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("mode", ["record", "replay"])
 def test_an_altered_reply_is_never_served(path: Path, change: str, mode: CacheMode) -> None:
     (key,) = record(path, a_call())
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(f"UPDATE calls SET {change} WHERE key != ''")
+    alter(path, f"UPDATE calls SET {change} WHERE key != ''")
     with opened(path, mode, sampled=True) as cache:
         failure = failure_of(cache, a_call())
     assert failure.kind is ErrorKind.INVALID_INPUT
@@ -71,20 +75,15 @@ def test_a_file_with_a_damaged_page_is_one_message(path: Path, mode: CacheMode) 
 
 def test_a_reply_moved_to_another_row_is_never_served(path: Path) -> None:
     keys = record(path, a_call(), a_call(draw=1))
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(
-            "DELETE FROM calls WHERE key = ?",
-            (keys[0],),
-        )
-        connection.execute("UPDATE calls SET key = ? WHERE key != ''", (keys[0],))
+    alter(path, "DELETE FROM calls WHERE key = ?", keys[0])
+    alter(path, "UPDATE calls SET key = ? WHERE key != ''", keys[0])
     with opened(path, "replay") as cache:
         assert "checksum" in str(failure_of(cache, a_call()))
 
 
 def test_an_altered_call_is_not_compared_with(path: Path) -> None:
     record(path, a_call())
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE calls SET call = replace(call, 'judge', 'fudge')")
+    alter(path, "UPDATE calls SET call = replace(call, 'judge', 'fudge')")
     with opened(path, "replay") as cache:
         assert "no call to compare with" in str(failure_of(cache, a_call(draw=1)))
 
@@ -108,8 +107,7 @@ def test_a_file_that_is_no_cassette_is_refused_and_left_alone(path: Path, mode: 
     with refuses_file(path):
         ReplyCache(path, mode)
     path.unlink()
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE meta (mine)")
+    alter(path, "CREATE TABLE meta (mine)")
     before = path.read_bytes()
     with refuses_file(path):
         ReplyCache(path, mode)
@@ -124,8 +122,7 @@ def test_a_file_that_is_no_cassette_is_refused_and_left_alone(path: Path, mode: 
 @pytest.mark.parametrize("mode", ["record", "replay"])
 def test_another_format_is_refused(path: Path, mode: CacheMode, change: str) -> None:
     record(path, a_call())
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(change)
+    alter(path, change)
     with refuses_file(path):
         ReplyCache(path, mode)
 

@@ -14,42 +14,39 @@ from tests.unit.helpers.scripted_provider import (
     now,
     together,
 )
+from tests.unit.helpers.virtual_service import in_virtual_time
 
 from adjudge.engine.clock import run_virtual
 
 
-def test_a_slow_call_is_asked_twice_and_the_first_reply_wins() -> None:
-    async def run() -> None:
-        line = Line(Provider(None, 0.5))
-        await line.warm(1.0)
-        start = now()
-        reply = await line.ask(price=PRICE, max_tokens=7)
-        assert now() - start == pytest.approx(2.0, abs=0.1)
-        assert reply.provenance.attempts == 2
-        await asyncio.sleep(0.01)
-        assert [n for _, n in line.provider.cancelled] == [0]
-        stats = line.endpoint.stats
-        assert (stats.hedges, stats.hedge_wins, stats.timeouts, stats.retries) == (1, 1, 0, 0)
-        # The loser is billed at its reservation, the winner at what it used.
-        assert stats.assumed_usd == pytest.approx(7.0)
-        assert stats.cost_usd == pytest.approx(8.0)
-
-    run_virtual(run())
+@in_virtual_time
+async def test_a_slow_call_is_asked_twice_and_the_first_reply_wins() -> None:
+    line = Line(Provider(None, 0.5))
+    await line.warm(1.0)
+    start = now()
+    reply = await line.ask(price=PRICE, max_tokens=7)
+    assert now() - start == pytest.approx(2.0, abs=0.1)
+    assert reply.provenance.attempts == 2
+    await asyncio.sleep(0.01)
+    assert [n for _, n in line.provider.cancelled] == [0]
+    stats = line.endpoint.stats
+    assert (stats.hedges, stats.hedge_wins, stats.timeouts, stats.retries) == (1, 1, 0, 0)
+    # The loser is billed at its reservation, the winner at what it used.
+    assert stats.assumed_usd == pytest.approx(7.0)
+    assert stats.cost_usd == pytest.approx(8.0)
 
 
-def test_losers_teach_neither_breaker_nor_limit() -> None:
-    async def run() -> None:
-        line = Line(Provider(None, 0.5), breaker_failures=1)
-        await line.warm(1.0)
-        limit = line.endpoint.stats.limit
-        for _ in range(5):
-            line.provider.sends.clear()
-            await line.ask()
-        stats = line.endpoint.stats
-        assert (stats.hedge_wins, stats.circuit_opened, stats.limit) == (5, 0, limit)
-        assert stats.send_failures == {}
-
-    run_virtual(run())
+@in_virtual_time
+async def test_losers_teach_neither_breaker_nor_limit() -> None:
+    line = Line(Provider(None, 0.5), breaker_failures=1)
+    await line.warm(1.0)
+    limit = line.endpoint.stats.limit
+    for _ in range(5):
+        line.provider.sends.clear()
+        await line.ask()
+    stats = line.endpoint.stats
+    assert (stats.hedge_wins, stats.circuit_opened, stats.limit) == (5, 0, limit)
+    assert stats.send_failures == {}
 
 
 def test_hedging_fades_where_the_first_copy_always_wins() -> None:
@@ -75,17 +72,15 @@ def test_hedging_fades_where_the_first_copy_always_wins() -> None:
     assert run_virtual(run(busy)) < 90 < 120 < run_virtual(run(unlucky)) < 0.16 * 3_000
 
 
-def test_no_hedges_while_the_server_says_that_it_is_overloaded() -> None:
-    async def run() -> None:
-        line = Line(Provider(429, 0.1, None))
-        await line.warm(1.0)
-        await line.ask()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(2.5):  # hedged at 1.5 s, had it not been for the refusal
-                await line.ask("slow")
-        assert line.endpoint.stats.hedges == 0
-
-    run_virtual(run())
+@in_virtual_time
+async def test_no_hedges_while_the_server_says_that_it_is_overloaded() -> None:
+    line = Line(Provider(429, 0.1, None))
+    await line.warm(1.0)
+    await line.ask()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2.5):  # hedged at 1.5 s, had it not been for the refusal
+            await line.ask("slow")
+    assert line.endpoint.stats.hedges == 0
 
 
 @pytest.mark.parametrize("warm", [False, True])

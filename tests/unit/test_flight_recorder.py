@@ -61,13 +61,16 @@ def rows(folder: Path, name: str = "rollouts.jsonl") -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
-def recorded(folder: Path, steps: int = 3, **options: Any) -> Scorer:
+def opened(folder: Path, **options: Any) -> tuple[FlightRecorder, Scorer]:
     recorder = FlightRecorder(folder, **options)
-    scorer = Scorer(spec(), record=recorder)
+    return recorder, Scorer(spec(), record=recorder)
+
+
+def recorded(folder: Path, steps: int = 3, **options: Any) -> None:
+    recorder, scorer = opened(folder, **options)
     for step in range(steps):
         scorer.score(*batch(*WORDS), progress=TrainerProgress(step, step))
     recorder.close()
-    return scorer
 
 
 def test_a_row_has_what_the_reward_was_made_of(tmp_path: Path) -> None:
@@ -117,8 +120,7 @@ def test_the_readers_of_runs_read_it(tmp_path: Path) -> None:
 
 
 def test_evaluations_stand_apart(tmp_path: Path) -> None:
-    recorder = FlightRecorder(tmp_path)
-    scorer = Scorer(spec(), record=recorder)
+    recorder, scorer = opened(tmp_path)
     scorer.score(*batch("good"), progress=TrainerProgress(4, 4, evaluating=True))
     recorder.close()
     assert not rows(tmp_path)
@@ -190,8 +192,7 @@ def test_a_full_queue_is_counted_and_never_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(recording, "_MOST_WAITING", 8)
-    slow, recorder = _Slow(monkeypatch), FlightRecorder(tmp_path)
-    scorer = Scorer(spec(), record=recorder)
+    slow, (recorder, scorer) = _Slow(monkeypatch), opened(tmp_path)
     started = time.perf_counter()
     with caplog.at_level(logging.WARNING):
         for step in range(5):
@@ -225,8 +226,7 @@ def test_what_cannot_be_written_never_ends_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "_MOST_ROW_BYTES", 2000)
-    recorder = FlightRecorder(tmp_path / "run")
-    scorer = Scorer(spec(), record=recorder)
+    recorder, scorer = opened(tmp_path / "run")
     scorer.score(*batch("good", column=_Odd()))
     scorer.score(*batch("good", column="x" * 3000))
     scorer.score(*batch("good", column=10**400))
@@ -257,17 +257,9 @@ def test_keys_do_not_appear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert b"sk-very-secret" not in (tmp_path / "run" / "run.json").read_bytes()
 
 
-def _record_many(folder: Path, count: int) -> None:
-    recorder = FlightRecorder(folder)
-    scorer = Scorer(spec(), record=recorder)
-    for step in range(count):
-        scorer.score(*batch(*WORDS), progress=TrainerProgress(step, step))
-    recorder.close()
-
-
 def test_processes_share_a_folder(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    ranks = [context.Process(target=_record_many, args=(tmp_path, 30)) for _ in range(3)]
+    ranks = [context.Process(target=recorded, args=(tmp_path, 30)) for _ in range(3)]
     for rank in ranks:
         rank.start()
     for rank in ranks:
@@ -280,8 +272,7 @@ def test_processes_share_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_and_a_pickled_scorer_record_too(tmp_path: Path) -> None:
-    recorder = FlightRecorder(tmp_path)
-    scorer = Scorer(spec(), record=recorder)
+    recorder, scorer = opened(tmp_path)
     scorer.score(*batch("good", "plain"))
     assert recorder.flush()
     again = pickle.loads(pickle.dumps(scorer))
@@ -332,8 +323,7 @@ def test_a_killed_run_leaves_a_readable_folder(tmp_path: Path) -> None:
 
 
 def test_a_stop_file_ends_the_run_before_its_next_step(tmp_path: Path) -> None:
-    recorder = FlightRecorder(tmp_path)
-    scorer = Scorer(spec(), record=recorder)
+    recorder, scorer = opened(tmp_path)
     scorer.score(*batch("good"))
     (tmp_path / STOP_FILE).write_text('{"rule": "collapse", "seen": "both fall"}')
     assert recorder.flush()
@@ -354,8 +344,7 @@ def test_a_stop_file_ends_the_run_before_its_next_step(tmp_path: Path) -> None:
 )
 def test_a_foreign_last_row_does_not_number_the_rows_anew(tmp_path: Path, foreign: bytes) -> None:
     recorded(tmp_path, steps=1)
-    recorder = FlightRecorder(tmp_path)
-    scorer = Scorer(spec(), record=recorder)
+    recorder, scorer = opened(tmp_path)
     file = tmp_path / "rollouts.jsonl"
     for step in (1, 2):  # as a process that begins, and as one that has written
         with file.open("ab") as log:

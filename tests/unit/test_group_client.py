@@ -1,6 +1,7 @@
 """The trainer's side of a rendezvous."""
 
 import asyncio
+import functools
 import pickle
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -55,28 +56,27 @@ def kind(response: JudgeResponse) -> ErrorKind | None:
     return None if response.error is None else response.error.kind
 
 
-def client(place: Rendezvous, *troubles: Trouble, **given: Any) -> tuple[GroupClient, Line]:
-    line = Line(place, *troubles)
+def client(*troubles: Trouble, **given: Any) -> tuple[GroupClient, Line]:
+    line = Line(Rendezvous(function(group="centre"), settings()), *troubles)
     return GroupClient("http://judge:8888/", transport=line, **given), line
 
 
-def in_service(check: Callable[[Rendezvous], Coroutine[Any, Any, None]], **given: Any) -> None:
-    async def main() -> None:
-        await check(Rendezvous(function(group="centre"), settings(**given)))
+def in_service(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        run_here(test(*arguments, **named))
 
-    run_here(main())
+    return run
 
 
-def test_samples_meet() -> None:
-    async def check(place: Rendezvous) -> None:
-        ours, line = client(place, run_id="today")
-        first = asyncio.create_task(ours.judge(sample("a", 0.0, size=3)))
-        await ours.abort(group_id="g", group_size=3, request_id="b")
-        last = await ours.judge(sample("c", 1.0, size=3))
-        assert ((await first).score, last.score) == (-0.5, 0.5)
-        assert {(one.metadata or {}).get("run_id") for one in line.sent} == {"today"}
-
-    in_service(check)
+@in_service
+async def test_samples_meet() -> None:
+    ours, line = client(run_id="today")
+    first = asyncio.create_task(ours.judge(sample("a", 0.0, size=3)))
+    await ours.abort(group_id="g", group_size=3, request_id="b")
+    last = await ours.judge(sample("c", 1.0, size=3))
+    assert ((await first).score, last.score) == (-0.5, 0.5)
+    assert {(one.metadata or {}).get("run_id") for one in line.sent} == {"today"}
 
 
 @pytest.mark.parametrize(
@@ -88,50 +88,42 @@ def test_samples_meet() -> None:
         (502, ErrorKind.SERVER_ERROR),
     ],
 )
-def test_what_passes_is_sent_again_and_judged_once(trouble: Trouble) -> None:
-    async def check(place: Rendezvous) -> None:
-        ours, line = client(place, trouble, trouble)
-        answer = await ours.judge(sample("a", 0.3, size=1))
-        assert (answer.score, len(line.sent)) == (0.0, 3)
-
-    in_service(check)
+@in_service
+async def test_what_passes_is_sent_again_and_judged_once(trouble: Trouble) -> None:
+    ours, line = client(trouble, trouble)
+    answer = await ours.judge(sample("a", 0.3, size=1))
+    assert (answer.score, len(line.sent)) == (0.0, 3)
 
 
-def test_a_service_that_stops_is_asked_again() -> None:
-    async def check(place: Rendezvous) -> None:
-        ours, line = client(place)
-        waiting = asyncio.create_task(ours.judge(sample("a", 0.3, size=1, wait=50.0)))
-        await asyncio.sleep(1)
-        line.place = Rendezvous(function(), settings())
-        await place.aclose()
-        assert (await waiting).score == 0.3
-
-    in_service(check)
+@in_service
+async def test_a_service_that_stops_is_asked_again() -> None:
+    ours, line = client()
+    waiting = asyncio.create_task(ours.judge(sample("a", 0.3, size=1, wait=50.0)))
+    await asyncio.sleep(1)
+    stopped, line.place = line.place, Rendezvous(function(), settings())
+    await stopped.aclose()
+    assert (await waiting).score == 0.3
 
 
 @pytest.mark.parametrize("value", ["unparsable", "timeout", "cancelled"])
-def test_a_failed_judge_is_an_answer(value: str) -> None:
-    async def check(place: Rendezvous) -> None:
-        ours, line = client(place)
-        assert kind(await ours.judge(sample("a", value, size=1))) == value
-        assert len(line.sent) == 1
-
-    in_service(check)
+@in_service
+async def test_a_failed_judge_is_an_answer(value: str) -> None:
+    ours, line = client()
+    assert kind(await ours.judge(sample("a", value, size=1))) == value
+    assert len(line.sent) == 1
 
 
-def test_half_a_surrogate_pair_of_the_policy_is_a_question_mark() -> None:
-    async def check(place: Rendezvous) -> None:
-        ours, line = client(place)
-        request = msgspec.structs.replace(
-            sample("a", 1.0, size=1),
-            completion="half \ud800",
-            messages=[{"role": "assistant", "content": "\udfff"}],
-        )
-        assert kind(await ours.judge(request)) is not ErrorKind.INVALID_INPUT
-        assert line.sent[0].completion == "half ?"
-        assert line.sent[0].messages == [{"role": "assistant", "content": "?"}]
-
-    in_service(check)
+@in_service
+async def test_half_a_surrogate_pair_of_the_policy_is_a_question_mark() -> None:
+    ours, line = client()
+    request = msgspec.structs.replace(
+        sample("a", 1.0, size=1),
+        completion="half \ud800",
+        messages=[{"role": "assistant", "content": "\udfff"}],
+    )
+    assert kind(await ours.judge(request)) is not ErrorKind.INVALID_INPUT
+    assert line.sent[0].completion == "half ?"
+    assert line.sent[0].messages == [{"role": "assistant", "content": "?"}]
 
 
 @pytest.mark.parametrize(
@@ -143,14 +135,12 @@ def test_half_a_surrogate_pair_of_the_policy_is_a_question_mark() -> None:
         (500, ErrorKind.SERVER_ERROR, True),
     ],
 )
-def test_no_answer_is_raised(status: int, expected: ErrorKind, again: bool) -> None:
-    async def check(place: Rendezvous) -> None:
-        ours, line = client(place, *[(status, ErrorKind.AUTH)] * 99, timeout_s=60.0)
-        with pytest.raises(GradingFailure) as raised:
-            await ours.judge(sample("a", size=1))
-        assert (raised.value.kind, len(line.sent) > 3) == (expected, again)
-
-    in_service(check)
+@in_service
+async def test_no_answer_is_raised(status: int, expected: ErrorKind, again: bool) -> None:
+    ours, line = client(*[(status, ErrorKind.AUTH)] * 99, timeout_s=60.0)
+    with pytest.raises(GradingFailure) as raised:
+        await ours.judge(sample("a", size=1))
+    assert (raised.value.kind, len(line.sent) > 3) == (expected, again)
 
 
 @pytest.mark.parametrize(
@@ -164,39 +154,36 @@ def test_no_answer_is_raised(status: int, expected: ErrorKind, again: bool) -> N
         (200, {"detail": "gateway"}),
     ],
 )
-def test_an_answer_without_a_group_members_own_score_is_a_failure(status: int, body: Any) -> None:
-    async def check(place: Rendezvous) -> None:
-        ours, line = client(place)
-        line.post = answer  # type: ignore[method-assign]
-        with pytest.raises(GradingFailure) as caught:
-            await ours.judge(sample("a", 0.5, size=1))
-        assert caught.value.kind is ErrorKind.SERVER_ERROR
-
+@in_service
+async def test_an_answer_without_a_group_members_own_score_is_a_failure(
+    status: int, body: Any
+) -> None:
     async def answer(base_url: str, request: HttpRequest) -> HttpResponse:
         return answered(status, msgspec.json.encode(body))
 
-    in_service(check)
+    ours, line = client()
+    line.post = answer  # type: ignore[method-assign]
+    with pytest.raises(GradingFailure) as caught:
+        await ours.judge(sample("a", 0.5, size=1))
+    assert caught.value.kind is ErrorKind.SERVER_ERROR
 
 
-def test_all_time_together_is_bounded() -> None:
-    async def check(place: Rendezvous) -> None:
-        ours, _ = client(place, timeout_s=20.0)
-        with pytest.raises(GradingFailure, match="timeout_s"):
-            await ours.judge(sample("a", size=2))
-        assert asyncio.get_running_loop().time() == 20
-        await place.aclose()
-
-    in_service(check)
+@in_service
+async def test_all_time_together_is_bounded() -> None:
+    ours, line = client(timeout_s=20.0)
+    with pytest.raises(GradingFailure, match="timeout_s"):
+        await ours.judge(sample("a", size=2))
+    assert asyncio.get_running_loop().time() == 20
+    await line.place.aclose()
 
 
-def test_the_key_is_sent_and_stays_out_of_the_object(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_service
+async def test_the_key_is_sent_and_stays_out_of_the_object(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SOME_KEY", "k3y")
-
-    async def check(place: Rendezvous) -> None:
-        ours, line = client(place, api_key_env="SOME_KEY")
-        await ours.judge(sample("a", size=1))
-        assert line.headers[0]["authorization"] == "Bearer k3y"
-        assert b"k3y" not in pickle.dumps(ours)
-        assert pickle.loads(pickle.dumps(ours)).url == "http://judge:8888"
-
-    in_service(check)
+    ours, line = client(api_key_env="SOME_KEY")
+    await ours.judge(sample("a", size=1))
+    assert line.headers[0]["authorization"] == "Bearer k3y"
+    assert b"k3y" not in pickle.dumps(ours)
+    assert pickle.loads(pickle.dumps(ours)).url == "http://judge:8888"
