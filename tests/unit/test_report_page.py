@@ -28,17 +28,22 @@ from adjudge.report.charts import (
     scatter_chart,
     signed_strip,
 )
-from adjudge.report.elements import (
+from adjudge.report.page import (
     Element,
+    Section,
+    Tile,
     bold,
     code,
     element_text,
+    embed_json,
     format_number,
     format_percent,
+    notes_section,
     quote,
+    render_page,
+    render_prose,
     small,
 )
-from adjudge.report.page import Section, Tile, embed_json, notes_section, render_page, render_prose
 from adjudge.report.table import Column, Table, lost, numeric
 from adjudge.stats import Bins
 

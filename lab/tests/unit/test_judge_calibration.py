@@ -15,7 +15,7 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.trained_judge import RankedScalar
 from adjudge.graders.llm.trained_judge_card import JudgeCard
 from adjudge.judges import Reply, ScriptedModel
-from adjudge.report.elements import Fragment
+from adjudge.report.page import Fragment
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import sigmoid
 from adjudge.stats.agreement import measure_reliability

@@ -30,8 +30,18 @@ from adjudge.report.charts import (
     line_chart,
     signed_strip,
 )
-from adjudge.report.elements import Element, bold, format_number, paragraph, quote, small
-from adjudge.report.page import Section, Tile, notes_section, render_page
+from adjudge.report.page import (
+    Element,
+    Section,
+    Tile,
+    bold,
+    format_number,
+    notes_section,
+    paragraph,
+    quote,
+    render_page,
+    small,
+)
 from adjudge.report.table import Column, Table, lost, numeric, styled
 from adjudge.rollouts.input_report import InputReport
 from adjudge.stats import Estimate, Histogram, bins_for, histogram

@@ -31,7 +31,7 @@ from adjudge.judges.base import ChatModel
 from adjudge.judges.discovery import FeatureCheck, check_judge_features
 from adjudge.judges.models.http import HttpChatModel
 from adjudge.judges.table import JudgeTable
-from adjudge.report.elements import small
+from adjudge.report.page import small
 from adjudge.report.table import Table, lost, styled
 from adjudge.rewards.reducer import check_graders
 from adjudge.rewards.spec import RewardSpec

@@ -41,7 +41,7 @@ from adjudge.cli.options import (
 from adjudge.datasets.files import read_stdin
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.graders.registry import SHIPPED
-from adjudge.report.elements import format_sample_rate
+from adjudge.report.page import format_sample_rate
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.fields import SAMPLE_FIELDS
 from adjudge.runner.progress import format_duration

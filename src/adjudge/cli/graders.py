@@ -25,7 +25,7 @@ from adjudge.graders.registry import (
     settable_parameters,
     summarize_grader,
 )
-from adjudge.report.elements import bold
+from adjudge.report.page import bold
 from adjudge.report.table import Column, Table, styled
 from adjudge.types import Role
 

@@ -339,7 +339,7 @@ def print_call_estimates(
 
     Exit code 2 where a judge cannot be asked.
     """
-    from adjudge.report.elements import bold  # noqa: PLC0415
+    from adjudge.report.page import bold  # noqa: PLC0415
     from adjudge.report.table import Table, numeric  # noqa: PLC0415
     from adjudge.runs.judge_calls import JudgeCallEstimate  # noqa: PLC0415
 

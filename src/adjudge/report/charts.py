@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from adjudge.report.elements import Element, bold, format_integer, format_number, small
+from adjudge.report.page import Element, bold, format_integer, format_number, small
 
 _BAR_HEIGHT = 84
 _LINE_HEIGHT = 150

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from adjudge.report.elements import Element, element_text, format_number, format_range
+from adjudge.report.page import Element, element_text, format_number, format_range
 from adjudge.text import printable
 
 if TYPE_CHECKING:

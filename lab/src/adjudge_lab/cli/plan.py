@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from adjudge.cli.console import clean, output, print_json
-from adjudge.report.elements import bold
+from adjudge.report.page import bold
 from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.judge_calls import COST_UNIT_EPISODES
 from adjudge_lab.judge_training.judge_file import JudgeFile

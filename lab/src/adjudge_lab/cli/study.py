@@ -30,7 +30,7 @@ from adjudge_lab.studies.summary_view import (
 
 if TYPE_CHECKING:
     from adjudge_lab.studies.study import Study
-from adjudge.report.elements import Element, below, bold, element_text
+from adjudge.report.page import Element, below, bold, element_text
 from adjudge.report.table import Table
 
 _MOST_JUDGES = 8

@@ -22,8 +22,7 @@ from adjudge.config import load_toml, suggest_name
 from adjudge.errors import ConfigError
 from adjudge.files import JsonlLog
 from adjudge.judge_evaluation.benchmarks.page import score_cells
-from adjudge.report.elements import format_integer, format_number
-from adjudge.report.page import Section, notes_section, render_page
+from adjudge.report.page import Section, format_integer, format_number, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.rubrics import rubric_digest

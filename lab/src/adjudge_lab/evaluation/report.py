@@ -8,16 +8,18 @@ from typing import Any
 
 from adjudge.messages import content_text
 from adjudge.report.charts import scatter_chart
-from adjudge.report.elements import (
+from adjudge.report.page import (
     Element,
+    Section,
     bold,
     format_integer,
     format_number,
     format_range,
+    notes_section,
     quote,
+    render_page,
     small,
 )
-from adjudge.report.page import Section, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.report.tables import judge_calls_section
 from adjudge.stats import mid_ranks

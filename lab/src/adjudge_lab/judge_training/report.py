@@ -12,15 +12,18 @@ from typing import Any, NamedTuple
 
 from adjudge.graders.llm.trained_judge_card import JudgeCard
 from adjudge.report.charts import ChartLine, line_chart, reliability_diagram
-from adjudge.report.elements import (
+from adjudge.report.page import (
     Element,
+    Section,
+    Tile,
     bold,
     format_integer,
     format_number,
     format_percent,
+    notes_section,
     paragraph,
+    render_page,
 )
-from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Table, numeric
 from adjudge.stats.predictions import ScoreCalibration
 from adjudge_lab.rl.report import curve_grid

@@ -10,17 +10,20 @@ from typing import Any, NamedTuple
 
 from adjudge.checks.steps import MISSING_SHARE, describe_unchecked
 from adjudge.report.charts import ChartLine, line_chart
-from adjudge.report.elements import (
+from adjudge.report.page import (
     Element,
     Fragment,
+    Section,
+    Tile,
     bold,
     format_integer,
     format_number,
     format_percent,
+    notes_section,
     quote,
+    render_page,
     small,
 )
-from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Table
 from adjudge.runs.report.tables import judge_calls_section
 from adjudge_lab.rl.held_out import AnswerSample

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from adjudge.report.charts import svg_line, svg_text
-from adjudge.report.elements import Element, Fragment, format_number
-from adjudge.report.page import read_asset
+from adjudge.report.page import Element, Fragment, format_number, read_asset
 from adjudge.text import replace_surrogates
 
 CHART_WIDTH = 520

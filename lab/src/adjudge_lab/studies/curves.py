@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from adjudge.report.elements import format_number
+from adjudge.report.page import format_number
 from adjudge_lab.studies.charts import (
     COLOUR_COUNT,
     ChartPoint,

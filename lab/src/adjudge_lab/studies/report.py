@@ -9,8 +9,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.report.elements import Element, bold, format_integer, format_number, paragraph
-from adjudge.report.page import Section, Tile, render_page
+from adjudge.report.page import (
+    Element,
+    Section,
+    Tile,
+    bold,
+    format_integer,
+    format_number,
+    paragraph,
+    render_page,
+)
 from adjudge_lab.studies import summary_view
 from adjudge_lab.studies.charts import (
     ChartPoint,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from adjudge.report.elements import (
+from adjudge.report.page import (
     Element,
     Fragment,
     format_integer,

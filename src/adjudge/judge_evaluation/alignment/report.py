@@ -13,16 +13,19 @@ from adjudge.files import atomic_write, write_json
 from adjudge.judge_evaluation.alignment.measures import Alignment, Disputed, TargetAlignment
 from adjudge.judge_evaluation.labels import JoinedLabels
 from adjudge.report.charts import PlottedInterval, signed_strip
-from adjudge.report.elements import (
+from adjudge.report.page import (
+    Section,
+    Tile,
     bold,
     code,
     format_integer,
     format_number,
     format_range,
+    notes_section,
     paragraph,
+    render_page,
     small,
 )
-from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
 from adjudge.stats import Estimate
 from adjudge.stats.agreement import describe_youden

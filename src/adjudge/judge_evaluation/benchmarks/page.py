@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.report.charts import PlottedInterval, forest_strip, reliability_diagram
-from adjudge.report.elements import (
+from adjudge.report.page import (
     Element,
+    Section,
     bold,
     format_integer,
     format_number,
     format_range,
+    notes_section,
     paragraph,
+    render_page,
     small,
 )
-from adjudge.report.page import Section, notes_section, render_page
 from adjudge.report.table import Column, Table, estimate_cells, lost, numeric
 from adjudge.runs.report.tables import judge_calls_section
 from adjudge.stats import Estimate

@@ -8,17 +8,20 @@ from typing import Any
 from adjudge.config import format_setting
 from adjudge.judge_evaluation.diff.numbers import sample_numbers, worst_changes
 from adjudge.judge_evaluation.diff.pairing import PairedRuns
-from adjudge.report.elements import (
+from adjudge.report.page import (
     Element,
+    Section,
+    Tile,
     bold,
     format_integer,
     format_number,
     format_percent,
+    notes_section,
     paragraph,
     quote,
+    render_page,
     small,
 )
-from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, estimate_cells, lost, numeric
 from adjudge.runs.records import RunRecord
 from adjudge.runs.report.tables import NOISE_NOTE, noise_table

@@ -25,8 +25,16 @@ from adjudge.judge_evaluation.diff.report import (
     render_diff_page,
     write_verdict,
 )
-from adjudge.report.elements import Element, format_integer, format_number, small
-from adjudge.report.page import Section, Tile, notes_section, render_page
+from adjudge.report.page import (
+    Element,
+    Section,
+    Tile,
+    format_integer,
+    format_number,
+    notes_section,
+    render_page,
+    small,
+)
 from adjudge.report.table import Column, Table, estimate_cells, lost, numeric
 from adjudge.rewards.spec import RewardSpec, is_trained_judge
 from adjudge.runs.folder import RunFolder

@@ -15,8 +15,15 @@ import msgspec
 
 from adjudge.judge_evaluation.probes.bench import AnswerKind, ProbeBench
 from adjudge.report.charts import PlottedInterval, signed_strip
-from adjudge.report.elements import Element, format_integer, small
-from adjudge.report.page import Section, Tile, notes_section, render_page
+from adjudge.report.page import (
+    Element,
+    Section,
+    Tile,
+    format_integer,
+    notes_section,
+    render_page,
+    small,
+)
 from adjudge.report.table import Column, Table, lost, numeric, styled
 from adjudge.stats import Estimate
 from adjudge.stats.estimates import (

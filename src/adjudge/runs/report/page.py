@@ -24,11 +24,11 @@ import msgspec
 
 from adjudge.errors import AdjudgeError
 from adjudge.files import atomic_write
-from adjudge.report.elements import format_integer
 from adjudge.report.page import (
     SafeHtml,
     Section,
     embed_json,
+    format_integer,
     notes_section,
     read_asset,
     read_script,

@@ -15,8 +15,9 @@ from adjudge.report.charts import (
     histogram_chart,
     mirrored_chart,
 )
-from adjudge.report.elements import (
+from adjudge.report.page import (
     Element,
+    Tile,
     bold,
     code,
     format_integer,
@@ -26,7 +27,6 @@ from adjudge.report.elements import (
     paragraph,
     small,
 )
-from adjudge.report.page import Tile
 from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.summary import UNSCALED, GradingTotals
 from adjudge.stats import GroupSpread, bins_for, group_spread, histogram

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adjudge.report.elements import Element, bold, paragraph, small
-from adjudge.report.page import Section, render_output
+from adjudge.report.page import Element, Section, bold, paragraph, render_output, small
 from adjudge.report.table import Column, Table, lost, numeric
 from adjudge.runs.report.sections import forest_table
 

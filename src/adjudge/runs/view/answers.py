@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from adjudge.report.charts import ChartLine, line_chart, merge_equal_lines
-from adjudge.report.elements import format_integer, format_number, format_percent, format_times
-from adjudge.report.page import Tile
+from adjudge.report.page import Tile, format_integer, format_number, format_percent, format_times
 from adjudge.runs.sample_index import RolloutIndex, drawable_number
 from adjudge.runs.samples import describe_group, present_rewards
 from adjudge.runs.view.run_reader import Curves, RunReader

@@ -22,15 +22,17 @@ from adjudge.datasets.files import is_parquet
 from adjudge.errors import PASSING_KINDS, ConfigError, GradingFailure, JudgeUnavailable
 from adjudge.judge_evaluation.benchmarks.page import score_cells, score_columns
 from adjudge.judges.base import Reply
-from adjudge.report.elements import (
+from adjudge.report.page import (
     Element,
+    Section,
     bold,
     format_integer,
     format_number,
     format_range,
+    notes_section,
     paragraph,
+    render_page,
 )
-from adjudge.report.page import Section, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
 from adjudge.stats.estimates import DEFAULT_RESAMPLES
 from adjudge_lab.evaluation.ifeval.files import (

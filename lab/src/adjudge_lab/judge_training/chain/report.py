@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.files import iter_rows
-from adjudge.report.elements import (
+from adjudge.report.page import (
     Element,
+    Section,
+    Tile,
     format_integer,
     format_number,
     format_percent,
+    notes_section,
+    render_page,
 )
-from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Table, numeric
 from adjudge.stats import mean
 from adjudge_lab.judge_training.chain.file import ResolvedStage
