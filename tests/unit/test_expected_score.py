@@ -32,13 +32,13 @@ def reply(text: str, *tokens: TokenLogprobs, reasoning: str = "") -> Reply:
     )
 
 
-def grade(judge: Any, response: str = "fine", **arguments: Any) -> GraderScore:
+def grade(judge: Any, response: Any = "fine", **arguments: Any) -> GraderScore:
     model = judge if isinstance(judge, ScriptedModel) else ScriptedModel(judge)
     grader = ExpectedScoreGrader(model, **arguments)
     return asyncio.run(grader.aevaluate(response, query="Q"))
 
 
-def failed(judge: Any, response: str = "fine", **arguments: Any) -> GradingFailure:
+def failed(judge: Any, response: Any = "fine", **arguments: Any) -> GradingFailure:
     with pytest.raises(GradingFailure) as caught:
         grade(judge, response, **arguments)
     return caught.value
@@ -139,9 +139,7 @@ def test_what_is_no_single_point_with_probabilities_is_no_verdict(judge: Reply) 
 
 
 def test_what_is_no_text_cannot_be_rated() -> None:
-    with pytest.raises(GradingFailure) as caught:
-        asyncio.run(ExpectedScoreGrader(ScriptedModel("4")).aevaluate(["parts"], query="Q"))
-    assert caught.value.kind is ErrorKind.INVALID_INPUT
+    assert failed("4", ["parts"]).kind is ErrorKind.INVALID_INPUT
 
 
 @pytest.mark.parametrize("response", ["", "  ", "<think>still"])

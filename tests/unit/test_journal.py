@@ -113,12 +113,9 @@ def test_a_stored_result_takes_some_bytes_of_memory(tmp_path: Path) -> None:
 
 def test_a_samples_place_is_no_part_of_it(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    assert scores(runner(path, lambda response: 1.0), [Sample(original_index=0, response="a")]) == [
-        1.0
-    ]
-    assert scores(runner(path, lambda response: 2.0), [Sample(original_index=7, response="a")]) == [
-        1.0
-    ]
+    for place, score in ((0, 1.0), (7, 2.0)):
+        item = Sample(original_index=place, response="a")
+        assert scores(runner(path, lambda response, score=score: score), [item]) == [1.0]
 
 
 class Opaque:
