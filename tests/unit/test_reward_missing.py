@@ -22,7 +22,7 @@ from adjudge import (
     RewardSpec,
     SpecRewardFunction,
 )
-from adjudge.errors import REDRAW_KINDS, JudgeUnavailable, MissingRewardError
+from adjudge.errors import REDRAW_KINDS, JudgeAuthError, JudgeUnavailable, MissingRewardError
 from adjudge.runner.progress import Tally
 
 
@@ -270,6 +270,11 @@ def test_what_was_resumed_does_not_hide_an_outage(tmp_path: Path) -> None:
     assert compute().count(1.0) == 60
     with pytest.raises(JudgeUnavailable):
         compute()
+
+
+def test_a_refused_key_stops_the_run() -> None:
+    with pytest.raises(JudgeAuthError, match="401|recorded auth"):
+        build({"j": scored()}).compute(samples({"s": 1.0}, {"s": "auth"}))
 
 
 def test_policy_raise_ends_with_every_error() -> None:

@@ -100,13 +100,6 @@ def require_pyarrow(path: Path) -> None:
 
 _GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
-
-def is_compressed(path: Path) -> bool:
-    """Whether a file is packed by gzip or zstandard."""
-    with path.open("rb") as raw:
-        return raw.read(4).startswith((_GZIP, _ZSTANDARD))
-
-
 _BROKEN = (
     *(EOFError, OverflowError, RecursionError, NotImplementedError, RuntimeError, ValueError),
     *(zlib.error, lzma.LZMAError, struct.error, csv.Error, zipfile.BadZipFile, OSError),
