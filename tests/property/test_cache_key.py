@@ -209,8 +209,8 @@ def test_a_call_is_read_back_from_its_bytes(call: ChatCall, provider: str) -> No
 @example(b"{}")
 @example(b'{"kind":"none","message":"","metadata":{}}')
 def test_foreign_bytes_are_refused(data: bytes) -> None:
-    outcomes = (partial(decode_outcome, failed=failed) for failed in (False, True))
-    for read in (*outcomes, decode_judge):
+    reply, failure = (partial(decode_outcome, failed=failed) for failed in (False, True))
+    for read in (reply, failure, decode_judge):
         with pytest.raises(ValueError):
             read(data)
 
