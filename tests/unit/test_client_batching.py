@@ -197,6 +197,9 @@ async def test_a_silent_service_is_a_timeout_in_time_also_for_who_waits_to_be_se
     found = await answers(line, "a", "bb", "ccc")
     assert [kind(one) for one in found] == ["timeout"] * 3
     assert asyncio.get_running_loop().time() - start == pytest.approx(10.0, abs=0.2)
+    for one in found:
+        assert "timeout waiting for results" in str(one.answer)
+        assert "raise timeout" in str(one.answer)
     assert line.metrics()["failures"] == {"timeout": 3}
 
 
@@ -243,6 +246,7 @@ async def test_an_open_breaker_fails_at_once_and_closes_after_its_time() -> None
     start, sent = asyncio.get_running_loop().time(), len(service.posts)
     (answer,) = await answers(line, "a")
     assert kind(answer) == "circuit_open"
+    assert "circuit breaker open" in str(answer.answer)
     assert "circuit_breaker_timeout = 60 s" in str(answer.answer)
     assert asyncio.get_running_loop().time() - start <= 0.1  # its batch's wait
     assert len(service.posts) == sent
