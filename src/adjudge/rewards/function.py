@@ -100,14 +100,18 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
         super().__init__(spec, graders or spec.build_graders())
         if graders is None:  # callers that pass graders check the machine themselves
             spec.check_machine(self.graders)
-        self.listener, self.columns = options.get("listener"), options.get("columns", ())
-        self._grader = BatchGrader(spec, self.graders, **options)
+        self.options = options
+        self._grader = self.ask_part(spec)
         self._steps = 0
 
     @property
     def fingerprint(self) -> str:
         """The hash of the spec and of what its graders depend on."""
         return compute_fingerprint(self.spec, self.graders)
+
+    def ask_part(self, spec: RewardSpec) -> BatchGrader:
+        """Who asks some of the graders, those of ``spec``, as this function asks all of them."""
+        return BatchGrader(spec, self.graders, **self.options)
 
     @property
     def draws(self) -> int:

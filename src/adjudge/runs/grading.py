@@ -111,7 +111,7 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
         tally.total = counted.sizes.total() * function.answers_per_sample
         asker: RolloutGrader = function
         if job.engine is not None:
-            asker = opened.enter_context(job.engine.grade_with(job, function, journal, tally))
+            asker = opened.enter_context(job.engine.grade_with(job, function, tally))
         names, total = [entry.name for entry in job.spec.graders], counted.sizes.total()
         totals, page = GradingTotals(job.spec, graders, started), ReportRows(names, total)
         observers: list[RunObserver] = [totals, page, spending]

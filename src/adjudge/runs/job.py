@@ -16,7 +16,6 @@ from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.input_report import InputReport
 from adjudge.rollouts.samples import BrokenInputRow, SampleReader
-from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
 from adjudge.runs.summary import GradingTotals, RewardedSample
 from adjudge.text import encode_json
@@ -59,7 +58,7 @@ class GradingEngine(Protocol):
         """How many samples it is asked about at a time."""
 
     def grade_with(
-        self, job: GradingJob, function: SpecRewardFunction, journal: Journal | None, tally: Tally
+        self, job: GradingJob, function: SpecRewardFunction, tally: Tally
     ) -> AbstractContextManager[RolloutGrader]:
         """Who asks in the place of ``function`` as long as the context lasts.
 

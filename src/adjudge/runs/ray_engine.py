@@ -76,7 +76,7 @@ class RayEngine:
 
     @contextmanager
     def grade_with(
-        self, job: GradingJob, function: SpecRewardFunction, journal: Journal | None, tally: Tally
+        self, job: GradingJob, function: SpecRewardFunction, tally: Tally
     ) -> Iterator[RolloutGrader]:
         """See :class:`.GradingEngine`."""
         if job.cassette is not None or job.budget_usd is not None:
@@ -93,11 +93,11 @@ class RayEngine:
             str(Path.cwd()),
             startup_patience_s=job.startup_patience_s,
             draws=job.draws,
-            columns=function.columns,
+            columns=function.options.get("columns", ()),
         )
         with _ray_cluster(self.address, self.workers):
             workers = self.workers or _count_cpus()
-            yield _ClusterGrader(plan, workers, alone, function, journal, tally, self._calls)
+            yield _ClusterGrader(plan, workers, alone, function, tally, self._calls)
 
     def endpoints(self) -> list[dict[str, Any]]:
         """The table of the workers' calls, as :meth:`CallCount.table` has it."""
@@ -140,7 +140,6 @@ class _ClusterGrader:
         workers: int,
         alone: RewardSpec,
         function: SpecRewardFunction,
-        journal: Journal | None,
         tally: Tally,
         calls: dict[str, dict[EndpointId, EndpointStats]],
     ) -> None:
@@ -149,20 +148,11 @@ class _ClusterGrader:
         self._make_worker = ray.remote(RayWorker).options(num_cpus=_WORKER_CPUS)
         self._died = ray.exceptions.RayActorError
         self._plan, self._workers = plan, [self._make_worker.remote(plan) for _ in range(workers)]
-        self._function, self._journal, self._tally = function, journal, tally
-        self._calls = calls
-        self._alone = BatchGrader(alone, function.graders, journal=journal)
+        self._function, self._tally, self._calls = function, tally, calls
+        self._journal = function.options.get("journal")
+        self._alone = function.ask_part(alone)
         together = _select_graders(function.spec, function.graders, listwise=True)
-        self._together: BatchGrader | None = None
-        if together is not None:
-            self._together = BatchGrader(
-                together,
-                function.graders,
-                journal=journal,
-                tally=tally,
-                draws=function.draws,
-                columns=function.columns,
-            )
+        self._together = None if together is None else function.ask_part(together)
 
     @property
     def needs_whole_groups(self) -> bool:

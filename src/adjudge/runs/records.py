@@ -25,11 +25,9 @@ from adjudge.errors import ErrorKind, RolloutError, RunFolderError
 from adjudge.files import iter_rows, warn_damaged_lines
 from adjudge.graders.base import GraderTraits, is_listwise
 from adjudge.judges.table import NOT_ABOUT_REPLIES
-from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.function import SpecRewardFunction, describe_settings
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.rollouts.samples import SampleReader, compute_rollout_key, sample_from_row
-from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
 from adjudge.runs.folder import read_json_object
 from adjudge.runs.job import WINDOW, GradingJob, RolloutGrader, select_entries
@@ -323,22 +321,16 @@ class RecordedAnswers:
 
     @contextmanager
     def grade_with(
-        self, job: GradingJob, function: SpecRewardFunction, journal: Journal | None, tally: Tally
+        self,
+        job: GradingJob,  # noqa: ARG002  (of the protocol)
+        function: SpecRewardFunction,
+        tally: Tally,
     ) -> Iterator[RolloutGrader]:
         """See :class:`.GradingEngine`."""
         self._function, self._tally = function, tally
         self._entries = function.spec.graders
-        self._asker: BatchGrader | None = None
-        if (spec := select_entries(function.spec, self._plan.asked)) is not None:
-            self._asker = BatchGrader(
-                spec,
-                {entry.name: function.graders[entry.name] for entry in spec.graders},
-                journal=journal,
-                tally=tally,
-                startup_patience_s=job.startup_patience_s,
-                listener=function.listener,
-                columns=function.columns,
-            )
+        spec = select_entries(function.spec, self._plan.asked)
+        self._asker = None if spec is None else function.ask_part(spec)
         yield self
 
     def endpoints(self) -> list[dict[str, Any]]:
