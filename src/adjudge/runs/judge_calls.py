@@ -44,15 +44,9 @@ class JudgeCallEstimate:
 
     def add(self, judge: str, reads: int, writes: int, price: Price | None) -> None:
         """One call was asked for."""
-        self.calls += 1
-        _count(self.judge_calls, {judge: 1})
-        _count(self.judge_tokens, {judge: reads + writes})
-        self.input_tokens += reads
-        self.output_tokens += writes
-        if price is None:
-            self.cost_usd = None
-        elif self.cost_usd is not None:
-            self.cost_usd += (reads * price.input + writes * price.output) / 1e6
+        cost = None if price is None else (reads * price.input + writes * price.output) / 1e6
+        tokens = {judge: reads + writes}
+        self.add_all(JudgeCallEstimate(self.scope, 1, reads, writes, cost, "", {judge: 1}, tokens))
 
     def add_all(self, other: JudgeCallEstimate, times: float = 1.0) -> None:
         """What ``other`` counted was asked for, so many times."""

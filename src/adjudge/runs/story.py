@@ -179,7 +179,7 @@ def _list_verdicts(
         if sample is not None and said:
             verdict["places"] = _place_in(sample, [*verdict["places"], *_cite(sample, verdict)])
         asked = [
-            {field: getattr(call, field) for field in call.__struct_fields__}
+            msgspec.structs.asdict(call)
             | {"usage": None if call.usage is None else msgspec.to_builtins(call.usage)}
             for call in calls.get(name, ())
         ]

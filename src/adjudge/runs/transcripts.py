@@ -42,7 +42,10 @@ CREATE TABLE IF NOT EXISTS kept (id INTEGER PRIMARY KEY, position INTEGER, grade
     digest BLOB, data INTEGER, UNIQUE (position, grader, digest));
 CREATE TABLE IF NOT EXISTS texts (id INTEGER PRIMARY KEY, data BLOB);
 """
-_READ = "FROM kept JOIN texts ON kept.data = texts.id"
+_READ = (
+    "SELECT position, grader, texts.data FROM kept JOIN texts ON kept.data = texts.id "
+    "WHERE {} ORDER BY kept.id LIMIT ?"
+)
 _ROLLOUT = ""
 """In the place of a grader's name: the rollout itself."""
 _MOST_BYTES = 64 * 2**20
@@ -172,34 +175,26 @@ class TranscriptStore:
 
     def read_sample(self, index: int) -> Sample | None:
         """The rollout of a sample; ``None`` where it is not kept."""
-        query = f"SELECT texts.data {_READ} WHERE position = ? AND grader = ?"
-        found = self._select(query, index, _ROLLOUT)
-        return self._decode(found[0][0], Sample) if found else None
+        found = self._read("position = ? AND grader = ?", Sample, index, _ROLLOUT)
+        return next((sample for *_, sample in found), None)
 
     def read_calls(self, index: int) -> dict[str, list[JudgeCall]]:
         """The calls about a sample by grader, in the order in which they ended."""
-        query = (
-            f"SELECT grader, texts.data {_READ} WHERE position = ? AND grader <> ? ORDER BY kept.id"
-        )
         found: dict[str, list[JudgeCall]] = {}
-        for grader, data in self._select(query, index, _ROLLOUT):
-            found.setdefault(grader, []).append(self._decode(data, JudgeCall))
+        for _, grader, call in self._read(
+            "position = ? AND grader <> ?", JudgeCall, index, _ROLLOUT
+        ):
+            found.setdefault(grader, []).append(call)
         return found
 
     def iter_samples(self, most: int) -> Iterator[tuple[int, Sample]]:
         """At most ``most`` of the rollouts with their positions, as they lie in the file."""
-        query = f"SELECT position, texts.data {_READ} WHERE grader = ? ORDER BY kept.id LIMIT ?"
-        for position, data in self._select(query, _ROLLOUT, most):
-            yield position, self._decode(data, Sample)
+        for position, _, sample in self._read("grader = ?", Sample, _ROLLOUT, most=most):
+            yield position, sample
 
     def iter_calls(self, most: int) -> Iterator[tuple[int, str, JudgeCall]]:
         """At most ``most`` of the calls with position and grader, as they lie in the file."""
-        query = (
-            f"SELECT position, grader, texts.data {_READ} WHERE grader <> ? "
-            "ORDER BY kept.id LIMIT ?"
-        )
-        for position, grader, data in self._select(query, _ROLLOUT, most):
-            yield position, grader, self._decode(data, JudgeCall)
+        return self._read("grader <> ?", JudgeCall, _ROLLOUT, most=most)
 
     def read_fact(self, name: str) -> str:
         """What was noted of the whole; empty where nothing was."""
@@ -211,6 +206,13 @@ class TranscriptStore:
         with self._lock, suppress(sqlite3.Error):
             self._database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
             self._database.commit()
+
+    def _read(
+        self, where: str, kind: type[_T], *values: int | str, most: int = -1
+    ) -> Iterator[tuple[int, str, _T]]:
+        """Position, grader and text of what is kept, as it lies in the file; -1 is all of it."""
+        for position, grader, data in self._select(_READ.format(where), *values, most):
+            yield position, grader, self._decode(data, kind)
 
     def _select(self, query: str, *values: int | str) -> list[tuple[Any, ...]]:
         with self._lock:
