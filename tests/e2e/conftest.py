@@ -15,7 +15,7 @@ import adjudge
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
 from adjudge.runs.job import GradedRun
-from adjudge.runs.report.page import ReportRow
+from adjudge.runs.page_rows import ReportRow
 from adjudge.types import GraderScore
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tests.e2e.helpers.layout import layout_faults
 from adjudge.report.charts import bar_chart
 from adjudge.report.page import Section, Tile, render_page
 from adjudge.report.table import Column, Table, numeric
-from adjudge.runs.report.page import ReportRow
+from adjudge.runs.page_rows import ReportRow
 
 pytestmark = pytest.mark.slow
 

@@ -16,8 +16,9 @@ from adjudge.judges.asking import JudgeCall
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
+from adjudge.runs.page_rows import ReportRow
 from adjudge.runs.report import page as page_module
-from adjudge.runs.report.page import ReportRow, choose_stories, write_grading_report
+from adjudge.runs.report.page import choose_stories, write_grading_report
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.types import Sample, Usage

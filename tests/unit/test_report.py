@@ -11,7 +11,8 @@ from typing import Any
 
 from tests.unit.helpers.report_rows import series_of
 
-from adjudge.runs.report.page import ReportRow, write_grading_report
+from adjudge.runs.page_rows import ReportRow
+from adjudge.runs.report.page import write_grading_report
 
 HOSTILE = "</script><script>alert(1)</script>&<img src=x onerror=alert(2)>\u2028\u2029\x00\ud800"
 

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 from tests.unit.helpers.report_rows import series_of
 
-from adjudge.runs.report import page as report_rows
-from adjudge.runs.report.page import ReportRow, ReportRows, write_grading_report
+from adjudge.runs import page_rows as report_rows
+from adjudge.runs.page_rows import ReportRow, ReportRows
+from adjudge.runs.report.page import write_grading_report
 
 GRADERS = 50
 

@@ -30,7 +30,7 @@ from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
 from adjudge.runs.job import WINDOW, GradedRow, GradedRun, GradingJob, RolloutGrader, encode_row
-from adjudge.runs.report.page import ReportRows
+from adjudge.runs.page_rows import ReportRows
 from adjudge.runs.spending import FolderSpending
 from adjudge.runs.summary import DrawTotals, GradingTotals, RewardedSample, RunObserver, SampleFacts
 from adjudge.text import encode_json

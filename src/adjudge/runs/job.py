@@ -23,7 +23,7 @@ from adjudge.types import GradedSample, GraderError, RewardResult, Sample
 
 if TYPE_CHECKING:
     from adjudge.judges.cassette import ReplyCache
-    from adjudge.runs.report.page import ReportRow
+    from adjudge.runs.page_rows import ReportRow
     from adjudge.runs.samples import RunSamples
 
 MOST_DRAWS = 100

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from adjudge.runs.report.page import ReportRow
+from adjudge.runs.page_rows import ReportRow
 
 
 def series_of(rows: Sequence[ReportRow]) -> Any:
