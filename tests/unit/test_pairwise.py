@@ -14,6 +14,7 @@ from tests.unit.helpers.compared import Messages, shown
 from tests.unit.helpers.shipped_judges import Judge
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.llm.candidate_view import is_blank
 from adjudge.graders.llm.comparison import PairwiseGrader
 from adjudge.judges import ScriptedModel
 from adjudge.prompts import ChatMessage, PromptTemplate
@@ -104,7 +105,10 @@ def test_both_orders_failed_in_different_ways_are_incomplete() -> None:
     assert failed(PairwiseGrader(judge), "mine", "theirs").kind is ErrorKind.INCOMPLETE
 
 
-@given(st.text(min_size=1), st.text(min_size=1), st.integers(0, 3))
+SAID = st.text(min_size=1).filter(lambda text: not is_blank(text))
+
+
+@given(SAID, SAID, st.integers(0, 3))
 def test_one_order_does_not_depend_on_who_is_called_the_response(
     one: str, other: str, draw: int
 ) -> None:
