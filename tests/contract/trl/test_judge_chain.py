@@ -187,5 +187,5 @@ def test_the_page_shows_all_of_it_and_runs_nothing(
     for page in ("sft/report.html", "judge/report.html", "policy/report.html"):
         assert f'href="{page}"' in html
         assert (folder / page).is_file()
-    for said in ("Bayes rate", "Calibration error", "Score of worth"):
+    for said in ("Bayes rate", "Calibration error"):
         assert said in html
