@@ -47,7 +47,7 @@ _OUTCOME = {
     "as_given": {"A": "win", "B": "loss", "tie": "tie"},
     "swapped": {"A": "loss", "B": "win", "tie": "tie"},
 }
-OUTCOME_SCORES = {"win": 1.0, "tie": 0.5, "loss": 0.0}
+OUTCOME_SCORES = {"win": 1.0, "tie": 0.5, "inconsistent": 0.5, "loss": 0.0}
 """What each outcome is worth."""
 
 
@@ -76,7 +76,7 @@ class PairComparison(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def score(self) -> float:
         """Of the first: 1 for a win, 0 for a loss, 0.5 for a tie or two orders that disagree."""
-        return OUTCOME_SCORES.get(self.outcome, 0.5)
+        return OUTCOME_SCORES[self.outcome]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

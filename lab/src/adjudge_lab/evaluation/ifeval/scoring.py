@@ -150,7 +150,7 @@ def _judge_text(prompt: Mapping[str, Any], text: Any) -> IfevalRow:
     checks = [check for _, check in asked]
     return IfevalRow(
         key=prompt.get("key"),
-        prompt=str(prompt.get("prompt", "")),
+        prompt=prompt["prompt"],
         response=text,
         instruction_id_list=[name for name, _ in asked],
         labels={reading: follows(text, checks, reading) for reading in IFEVAL_READINGS},
