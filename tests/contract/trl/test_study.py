@@ -119,14 +119,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[st
 
 
 def test_every_arm_is_scored_by_everybody(whole: tuple[Path, Path, dict[str, Any]]) -> None:
-    import pyarrow.parquet
-
     _, folder, summary = whole
     assert {arm["name"] for arm in summary["arms"]} == {
         f"{judge}.none.seed-{seed}" for judge in ("plain", "long") for seed in (0, 1)
     }
     assert summary["failed"] == {}
-    rows = pyarrow.parquet.read_table(folder / "tidy.parquet").to_pylist()
+    rows = list(iter_rows(folder / "tidy.jsonl", dict[str, Any]))
     scored = {(row["arm"], row["step"], row["scorer"]) for row in rows if row["scorer"]}
     assert len(scored) == 4 * 3 * 4  # arms, checkpoints (0, 2, 4), scorers
     assert {row["scorer"] for row in rows if row["role"] == "held_out"} == {

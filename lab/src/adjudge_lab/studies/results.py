@@ -6,17 +6,14 @@ has a row per checkpoint, scorer and measure.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import msgspec
 
-from adjudge.errors import Fields
-from adjudge.files import atomic_path, atomic_write
+from adjudge.files import atomic_write
 from adjudge.text import encode_json
 
 FactorLevel = str | float | bool
@@ -60,11 +57,6 @@ class CheckpointResult(msgspec.Struct, frozen=True, kw_only=True):
     def distance(self) -> float:
         """√KL, 0 where the estimate is below 0."""
         return math.sqrt(max(self.kl, 0.0))
-
-    def mean(self, scorer: str) -> float | None:
-        """The mean score of ``scorer``; ``None`` where it said nothing."""
-        found = self.scores.get(scorer)
-        return None if found is None else found.mean
 
 
 class ArmResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -284,23 +276,6 @@ def _enough_scores(
                 yield values
 
 
-_COLUMNS = {
-    "arm": "string",
-    "judge": "string",
-    "mitigation": "string",
-    "levels": "string",
-    "seed": "int64",
-    "step": "int64",
-    "kl": "double",
-    "measure": "string",
-    "scorer": "string",
-    "role": "string",
-    "value": "double",
-    "answers": "int64",
-    "missing": "int64",
-}
-
-
 def iter_study_rows(result: StudyResult) -> Iterator[dict[str, Any]]:
     """Arm by arm and step by step: ``score`` of every scorer, then each feature.
 
@@ -353,29 +328,6 @@ def _checkpoint_rows(
 
 
 def write_study_rows(folder: Path, result: StudyResult) -> Path:
-    """Write ``tidy.parquet`` where pyarrow is installed, else ``tidy.jsonl``; the path written."""
-    return _write_table(folder, "tidy", _COLUMNS, iter_study_rows(result))
-
-
-_TABLE_BATCH = 50_000
-
-
-def _write_table(
-    folder: Path, name: str, columns: Mapping[str, str], rows: Iterable[Fields]
-) -> Path:
-    """Write ``NAME.parquet`` where pyarrow is installed, else ``NAME.jsonl``; the path written.
-
-    ``columns``: what Arrow calls the type of each column, as ``"string"``, ``"int64"``,
-    ``"double"``, ``"bool"``. Readers see the old file or the new one.
-    """
-    if importlib.util.find_spec("pyarrow") is None:
-        return atomic_write(folder / f"{name}.jsonl", (encode_json(row) + b"\n" for row in rows))
-    import pyarrow as pa  # noqa: PLC0415  (an extra, heavy)
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    schema = pa.schema([(column, pa.type_for_alias(kind)) for column, kind in columns.items()])
-    path, left = folder / f"{name}.parquet", iter(rows)
-    with atomic_path(path) as part, pq.ParquetWriter(part, schema) as writer:
-        while batch := list(islice(left, _TABLE_BATCH)):
-            writer.write_table(pa.Table.from_pylist(batch, schema=schema))
-    return path
+    """Write ``tidy.jsonl``; the path written. Readers see the old file or the new one."""
+    rows = (encode_json(row) + b"\n" for row in iter_study_rows(result))
+    return atomic_write(folder / "tidy.jsonl", rows)
