@@ -11,7 +11,6 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,7 +20,7 @@ from adjudge.errors import RunFolderError
 from adjudge.files import atomic_write, write_json
 from adjudge.rewards.function import compute_fingerprint
 from adjudge.rewards.spec import RewardSpec
-from adjudge.version import __version__
+from adjudge.version import describe_writer
 
 JOURNAL_FILE, LOCK_FILE = "journal.jsonl", ".lock"
 SPEC_IDENTITY = {"spec_hash": "another spec", "inputs": "other inputs", "map": "another column map"}
@@ -123,9 +122,8 @@ class RunFolder:
         leftovers: Sequence[str] = (),
     ) -> None:
         self.path = path
-        created = datetime.now(UTC).isoformat(timespec="seconds")
         self.facts: dict[str, Any] = msgspec.to_builtins(
-            {"kind": None, "adjudge": __version__, "created": created, **facts}
+            {"kind": None, **describe_writer(), **facts}
         )
         if self.facts["kind"] is None:  # grading and probes: their specs say what they are
             del self.facts["kind"]

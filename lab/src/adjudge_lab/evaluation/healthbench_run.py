@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-import adjudge
 from adjudge.config import load_toml, suggest_name
 from adjudge.errors import ConfigError
 from adjudge.files import JsonlLog
@@ -30,6 +28,7 @@ from adjudge.runs.grading import grade_rollouts, read_first_samples
 from adjudge.runs.job import GradedRun, GradingJob
 from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_run_calls
 from adjudge.text import encode_exactly
+from adjudge.version import describe_writer
 from adjudge_lab.evaluation.healthbench import (
     HealthbenchItem,
     MarkedSample,
@@ -255,8 +254,7 @@ def evaluate_healthbench(job: HealthbenchJob) -> dict[str, Any]:
         JsonlLog(folder.path / "scores.jsonl").rewrite(samples)
         judge = {"spec": spec.where, "grader": grader, "hash": spec.hash}
         job.summary = {
-            "adjudge": adjudge.__version__,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            **describe_writer(),
             "benchmark": "healthbench",
             "data": str(job.data),
             "responses": str(job.responses),

@@ -8,13 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-import adjudge
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import (
     PASSING_KINDS,
@@ -30,6 +28,7 @@ from adjudge.runs.spending import FolderSpending
 from adjudge.text import encode_json
 from adjudge.trainers.scoring import Scorer
 from adjudge.types import GraderError, Usage
+from adjudge.version import describe_writer
 from adjudge_lab.environments import Episode, Task
 from adjudge_lab.evaluation.report import write_evaluation_report
 from adjudge_lab.evaluation.summary import summarise_evaluation
@@ -184,8 +183,7 @@ def evaluate_targets(job: EvaluationJob) -> dict[str, Any]:
         job.rows = [[known[name, seed] for seed in job.seeds] for name in names]
         spent = [folder.total_usage(name) for name in names]
         job.summary = {
-            "adjudge": adjudge.__version__,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            **describe_writer(),
             "config": str(job.source),
             **summarise_evaluation(run, spec, job.targets, job.rows, spent, judged=job.judged),
             "seconds": round(time.perf_counter() - started, 1),

@@ -10,14 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 
-import adjudge
 from adjudge.checks.steps import StepAlarm, StepWatch
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind
@@ -30,6 +28,7 @@ from adjudge.runs.spending import FolderSpending
 from adjudge.runs.story import describe_graders
 from adjudge.stats import mean
 from adjudge.trainers.scoring import Scorer
+from adjudge.version import describe_writer
 from adjudge_lab.environments import DatasetTask, Task
 from adjudge_lab.rl.collector import RolloutCollector
 from adjudge_lab.rl.comparison import (
@@ -469,8 +468,7 @@ class _TrainingRun:
         endpoints = spending.read()
         seconds = {**self._times, "total": time.perf_counter() - self._started}
         job.summary = {
-            "adjudge": adjudge.__version__,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            **describe_writer(),
             **summarise_training(job.run, self._spec, self._rows, self._shown, self._checks),
             "resumed_from": folder.step if folder.resumed else None,
             "warm_start_loss": losses[-1] if losses else None,

@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
@@ -18,7 +17,6 @@ from typing import Any
 
 import msgspec
 
-import adjudge
 from adjudge.config import check_allowed, suggest_name
 from adjudge.config_tables import validate_model
 from adjudge.engine.loop import run_blocking
@@ -34,6 +32,7 @@ from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, LocalTable, buil
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.folder import RunFolder
 from adjudge.runs.judge_calls import JudgeCallEstimate, build_call_meters
+from adjudge.version import describe_writer
 from adjudge_lab.evaluation.responses import FileProblem, ReplyKey, ReplyLog, ask_model
 from adjudge_lab.studies.judge_dumps import (
     PARSE_MODES,
@@ -343,8 +342,7 @@ def _summary(
 ) -> dict[str, Any]:
     judge = job.judge
     return {
-        "adjudge": adjudge.__version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        **describe_writer(),
         "dump": str(job.dump),
         "parse": job.parse,
         "asked": None

@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-import adjudge
 from adjudge.errors import JudgeAuthError, JudgeUnavailable
+from adjudge.version import describe_writer
 from adjudge_lab.rl.plan import plan_run
 from adjudge_lab.studies.analysis import analyse
 from adjudge_lab.studies.cells import Arm
@@ -304,8 +303,7 @@ class _StudyRun:
         plans = [_plan_table(plan, self._arms) for plan in study.plans]
         numbers = analyse(result, plans, seed=study.seeds[0])
         summary = {
-            "adjudge": adjudge.__version__,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            **describe_writer(),
             "kind": "study",
             "label": study.label or self._job.source.stem,
             "pilot": study.pilot,

@@ -10,14 +10,12 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-import adjudge
 from adjudge.datasets.files import is_parquet
 from adjudge.errors import PASSING_KINDS, ConfigError, GradingFailure, JudgeUnavailable
 from adjudge.judge_evaluation.benchmarks.page import score_cells, score_columns
@@ -35,6 +33,7 @@ from adjudge.report.page import (
 )
 from adjudge.report.table import Column, Table, numeric
 from adjudge.stats.estimates import DEFAULT_RESAMPLES
+from adjudge.version import describe_writer
 from adjudge_lab.evaluation.ifeval.files import (
     ResponsesFile,
     check_parquet_origin,
@@ -258,8 +257,7 @@ def evaluate_ifeval(job: IfevalJob) -> dict[str, Any]:
         metrics = compute_ifeval_metrics([one for _, one in models], resamples=job.resamples)
         entries = [entry | one for entry, one in zip(entries, metrics, strict=True)]
         job.summary = {
-            "adjudge": adjudge.__version__,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            **describe_writer(),
             "benchmark": "ifeval",
             "data": str(job.data),
             "prompts": len(job.prompts),

@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import adjudge
 from adjudge.checks.steps import StepAlarm
 from adjudge.errors import AdjudgeError, ConfigError, RunFolderError
 from adjudge.runs.folder import RunFolder, read_json_object
+from adjudge.version import describe_writer
 from adjudge_lab.judge_training.chain.evaluation import (
     check_serving_libraries,
     check_stage_inputs,
@@ -187,8 +186,7 @@ def run_chain(job: ChainJob) -> dict[str, Any]:
             summary = _run_stage(job, folder, stage) if known is None else known
             found.append(stage_summary(stage, summary))
         job.summary = {
-            "adjudge": adjudge.__version__,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            **describe_writer(),
             "kind": "chain",
             "label": job.chain.label or job.source.stem,
             "seed": job.chain.seed,
