@@ -8,8 +8,8 @@ from tests.unit.helpers.meeting import function, run_here, sample, settings
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.service import rendezvous as module
-from adjudge.service.queue import QueueFull
 from adjudge.service.rendezvous import Rendezvous
+from adjudge.service.requests import RequestRefused
 from adjudge.wire import GroupRequest, JudgeResponse
 
 
@@ -282,7 +282,7 @@ def test_open_groups_are_bounded() -> None:
         place = Rendezvous(function(), settings(queue_size=2))
         tasks = [asyncio.create_task(place.join(sample("a", size=2, group=g))) for g in ("g", "h")]
         await asyncio.sleep(1)
-        with pytest.raises(QueueFull, match="queue_size"):
+        with pytest.raises(RequestRefused, match="queue_size"):
             await place.join(sample("a", size=2, group="i"))
         for name in ("g", "h"):
             await place.join(sample("b", size=2, group=name))
@@ -301,7 +301,7 @@ def test_texts_that_wait_are_bounded_also_of_those_who_went_away() -> None:
             await asyncio.sleep(1)
             task.cancel()
         late = sample("late", size=20, group="h", completion="x" * 900)
-        with pytest.raises(QueueFull, match="max_body_mb"):
+        with pytest.raises(RequestRefused, match="max_body_mb"):
             await place.join(late)
         assert place.open_groups == 1
         await asyncio.sleep(300)  # settled without the others, and its texts are gone

@@ -13,7 +13,8 @@ from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend
-from adjudge.service.queue import BackendQueue, QueueFull
+from adjudge.service.queue import BackendQueue
+from adjudge.service.requests import RequestRefused
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 Score = Callable[[Sequence[JudgeRequest]], Awaitable[list[JudgeResponse]]]
@@ -113,13 +114,13 @@ def test_the_deadline_counts_from_the_arrival_and_keeps_what_is_there() -> None:
 def test_a_full_queue_refuses_and_tells_when_there_is_room(idle: float) -> None:
     """Hours in which nobody asked say nothing about how fast the queue moves."""
 
-    async def work(batcher: BackendQueue) -> QueueFull:
+    async def work(batcher: BackendQueue) -> RequestRefused:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(idle)
         first = loop.create_task(batcher.score(asked(*"x" * 30)))
         await asyncio.sleep(10.5)  # one a second: ten are done, one is being judged
         assert batcher.waiting == 19
-        with pytest.raises(QueueFull) as caught:
+        with pytest.raises(RequestRefused) as caught:
             await batcher.score(asked("y", "z"))
         await first
         return caught.value
@@ -276,7 +277,7 @@ def test_who_floods_waits_for_itself_alone(one_by_one: bool) -> None:
         while True:
             try:
                 await batcher.score(asked(*["flood"] * 8), "flooder")
-            except QueueFull as full:
+            except RequestRefused as full:
                 refused += 1
                 await asyncio.sleep(full.retry_after)
 

@@ -112,7 +112,7 @@ def test_a_refusal_never_quotes_the_request() -> None:
     decoder = msgspec.json.Decoder(JudgeRequest)
     for body in (b'{"prompt": "secret"', b'{"prompt": "secret", "completion": 5}', b"secret"):
         with pytest.raises(RequestRefused) as refused:
-            decode_body(decoder, body)
+            decode_body(decoder.decode, body)
         assert "secret" not in str(refused.value)
 
 

@@ -12,16 +12,15 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
-from adjudge.errors import PASSING_KINDS, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind
 from adjudge.judges.endpoint.connections import CallCounter
 from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend, BackendErrors, GroupRendezvous, check_responses
-from adjudge.service.formats import WireFormat
+from adjudge.service.formats import Format
 from adjudge.service.metrics import RouteMetrics, ServiceMetrics
 from adjudge.service.queue import BackendQueue
 from adjudge.service.requests import (
@@ -33,16 +32,12 @@ from adjudge.service.requests import (
     StrictReader,
     check_request,
     check_value_count,
-    decode_body,
-    error_body,
     invalid_request,
-    refusal_from_error,
 )
 from adjudge.wire import (
     MAX_BATCH,
     BatchRequest,
     BatchResponse,
-    ErrorInfo,
     GroupRequest,
     JudgeRequest,
     JudgeResponse,
@@ -58,8 +53,6 @@ Reply = tuple[int, bytes, bytes]
 _Answer = Callable[[bytes], Awaitable[Reply]]
 
 _REQUEST_FAULTS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED})
-_STATUSES = frozenset(one for one in HTTPStatus if one >= 200) - {204, 205, 304}
-"""What a format may answer with: statuses whose response has a body."""
 
 
 class ServicePhase(StrEnum):
@@ -84,7 +77,7 @@ class Service:
         settings: ServiceSettings,
         *,
         keys: Mapping[str, str] | None = None,
-        formats: Iterable[WireFormat] = (),
+        formats: Iterable[Format] = (),
         rendezvous: GroupRendezvous | None = None,
     ) -> None:
         self.backend = backend
@@ -114,10 +107,9 @@ class Service:
             ("/group_judge", self._group_judge),
             *((one.path, self._in_format(one)) for one in self.formats),
         ):
-            if path in self._routes or path in _PAGES:
+            if path in self._routes or path in _PAGES or not path.startswith("/"):
                 raise ConfigError(
-                    f"formats: path: the service has another route at {path!r}. Give the format a "
-                    "path of its own."
+                    f"formats: path: must begin with '/' and be no other route's (found {path!r})"
                 )
             self._routes[path] = answer, RouteMetrics(self.metrics, path)
 
@@ -144,7 +136,7 @@ class Service:
         await self._rendezvous.aclose()
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
-        """Judge requests that are wholly here; raises :class:`RequestRefused` and ``QueueFull``."""
+        """Judge requests that are wholly here; raises :class:`RequestRefused`."""
         self.check_open()
         if (what := self.backend.compares_groups) is not None:
             groups = [one for one in requests if isinstance(one, GroupRequest)]
@@ -179,8 +171,18 @@ class Service:
         for request in requests:
             check_request(request, self._max_image)
             request.group_size = request.group_size or size
-        joining = [asyncio.ensure_future(self._rendezvous.join(one)) for one in requests]
+        joining = [asyncio.ensure_future(self._join(one)) for one in requests]
         return [await one for one in joining]
+
+    async def _join(self, request: GroupRequest) -> JudgeResponse:
+        began = time.perf_counter()
+        response = await self._rendezvous.join(request)
+        latency = round(time.perf_counter() - began, 6)
+        facts = {"latency": latency, "model_version": self.backend.version}
+        [response] = check_responses([response], [request], facts)
+        if response.error is not None and not request.aborted:
+            self.metrics.failed(response.error.kind)
+        return response
 
     async def answer(
         self, scope: dict[str, Any], receive: AsgiReceive, body: bytes | None = None
@@ -211,7 +213,7 @@ class Service:
             check_value_count(body, self._max_values)
             reply = await judge(body)
             outcome = _request_outcome(reply[0], self.phase)
-        except Exception as error:  # noqa: BLE001
+        except (Exception, SystemExit) as error:  # noqa: BLE001  a format may be a user's code
             reply = self._failure_reply(error)
             outcome = _request_outcome(reply[0], self.phase)
         finally:
@@ -234,27 +236,17 @@ class Service:
         except RequestRefused as refused:
             return self._failure_reply(refused, allow=b"GET, HEAD")
 
-    def _failure_reply(self, error: Exception, allow: bytes = b"POST") -> Reply:
-        """What is raised for the client to know, as its status; any other exception is a bug."""
-        wait: float | None = None
-        if isinstance(error, RequestRefused):
-            status, wait = error.status, error.retry_after
-        elif not isinstance(error, GradingFailure):
-            return self._bug(error)
-        elif error.kind is ErrorKind.RATE_LIMITED:
-            status, wait = 429, getattr(error, "retry_after", 1)
-        else:
-            status = 422 if error.kind in _REQUEST_FAULTS else 503
-            wait = 1 if status == 503 and error.kind in PASSING_KINDS else None
+    def _failure_reply(self, error: BaseException, allow: bytes = b"POST") -> Reply:
+        """A refusal with the status that it has; any other exception as a failed judgement."""
+        response = self._errors.report(error)
+        if not isinstance(error, RequestRefused):
+            return self._response_reply(response)
         head = JSON_HEAD
-        if wait is not None:
-            head += b"retry-after: %d\r\n" % math.ceil(wait)
-        if status == 405:
+        if error.retry_after is not None:
+            head += b"retry-after: %d\r\n" % math.ceil(error.retry_after)
+        if error.status == 405:
             head += b"allow: %b\r\n" % allow
-        return status, head, error_body(error.kind, str(error))
-
-    def _bug(self, problem: BaseException | str) -> Reply:
-        return 503, JSON_HEAD, _encode(self._errors.report(problem))
+        return error.status, head, _encode(response)
 
     def check_open(self) -> None:
         """Raise :class:`RequestRefused` (503) unless requests are taken."""
@@ -273,7 +265,7 @@ class Service:
     async def _batch_judge(self, body: bytes) -> Reply:
         batch, keys = self._batch.read(body)
         requests = batch.requests
-        rows = decode_body(_raw_batch_decoder, body).requests if keys else []
+        rows = keys.get("requests", ())
         if not 1 <= len(requests) <= MAX_BATCH:
             raise invalid_request(f"requests: found {len(requests)}, must be 1 to {MAX_BATCH}")
         for number, request in enumerate(requests, 1):
@@ -293,33 +285,15 @@ class Service:
     async def _group_judge(self, body: bytes) -> Reply:
         request, keys = self._group.read(body)
         check_request(request, self._max_image)
-        began = time.perf_counter()
-        response = await self._rendezvous.join(request)
-        latency = round(time.perf_counter() - began, 6)
-        facts = {"latency": latency, "model_version": self.backend.version}
-        [response] = check_responses([response], [request], facts)
+        response = await self._join(request)
         response.warnings = self._group.warnings(keys)
         if request.aborted:
             return 200, JSON_HEAD, _encode(response)
-        if response.error is not None:
-            self.metrics.failed(response.error.kind)
         return self._response_reply(response)
 
-    def _in_format(self, wire_format: WireFormat) -> _Answer:
+    def _in_format(self, wire_format: Format) -> _Answer:
         async def answer(body: bytes) -> Reply:
-            try:
-                # Anything, where the format is a user's.
-                answered: tuple[Any, Any] = await wire_format.answer(body, self.score)
-                status, reply = answered
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise refusal_from_error(error) from None
-            except SystemExit as error:  # a format of the user's own must not end the service
-                return self._bug(error)
-            if not isinstance(reply, bytes) or status not in _STATUSES:
-                name = type(wire_format).__name__
-                return self._bug(f"{name} answered with no HTTP status and bytes")
-            retry = RETRY_HEAD if status == 503 and _may_pass(reply) else b""
-            return status, JSON_HEAD + retry, reply
+            return 200, JSON_HEAD, await wire_format.answer(body, self.score)
 
         return answer
 
@@ -356,26 +330,6 @@ class _StrictGroupRequest(GroupRequest, forbid_unknown_fields=True):
 
 class _StrictBatch(BatchRequest, forbid_unknown_fields=True):
     requests: list[_StrictRequest]  # type: ignore[assignment]
-
-
-class _ErrorBody(msgspec.Struct):
-    error: ErrorInfo
-
-
-class _RawBatch(msgspec.Struct):
-    requests: list[dict[str, msgspec.Raw]]
-
-
-_decode_error = msgspec.json.Decoder(_ErrorBody).decode
-_raw_batch_decoder = msgspec.json.Decoder(_RawBatch)
-
-
-def _may_pass(reply: bytes) -> bool:
-    """Whether a format's 503 is about a failure that may pass by itself."""
-    try:
-        return _decode_error(reply).error.passing
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
 
 
 def _run_of(requests: Sequence[JudgeRequest]) -> str:

@@ -23,9 +23,10 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind
 from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend, BackendErrors, check_responses, find_shape_problem
+from adjudge.service.requests import RequestRefused
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 _T = TypeVar("_T")
@@ -184,12 +185,9 @@ _LANE_TURN_S = 0.001
 """Seconds of judging without a pause, where the backend itself makes none."""
 
 
-class QueueFull(GradingFailure):
-    """No room to wait: refused with 429, to be asked again ``retry_after`` seconds later."""
-
-    def __init__(self, message: str, retry_after: float) -> None:
-        super().__init__(ErrorKind.RATE_LIMITED, message)
-        self.retry_after = retry_after
+def queue_full(message: str, retry_after: float) -> RequestRefused:
+    """No room to wait: 429, to be asked again ``retry_after`` seconds later."""
+    return RequestRefused(429, ErrorKind.RATE_LIMITED, message, retry_after)
 
 
 @dataclass(slots=True, eq=False)
@@ -268,7 +266,7 @@ class BackendQueue:
     async def score(
         self, requests: Sequence[JudgeRequest], client: str = ""
     ) -> list[JudgeResponse]:
-        """One response per request of ``client``, in order; raises :class:`QueueFull`.
+        """One response per request of ``client``, in order; raises :class:`.RequestRefused`.
 
         Cancelling it takes the requests back, out of the queue or out of the backend's hands.
         """
@@ -278,7 +276,7 @@ class BackendQueue:
         if share.waiting and not self.queue.has_room(share, len(requests)):
             ahead = min(self.waiting, math.ceil(share.waiting / self.queue.part(share)))
             seconds = self._retry_after(ahead)
-            raise QueueFull(
+            raise queue_full(
                 f"request queue full: {share.waiting} are waiting; retry in {seconds} s, send "
                 "fewer at once, or raise the service's queue_size or concurrency",
                 seconds,

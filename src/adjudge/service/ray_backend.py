@@ -30,7 +30,7 @@ from adjudge.service.backend import (
     GroupRendezvous,
     failure_response,
 )
-from adjudge.service.queue import BackendQueue, QueueFull
+from adjudge.service.queue import BackendQueue
 from adjudge.service.rendezvous import make_rendezvous
 from adjudge.service.user_backend import load_backend
 from adjudge.text import encode_exactly
@@ -42,21 +42,12 @@ except ImportError:  # said in words by what connects
     RequestRouter = object
 
 
-class ReplicaRefusal(msgspec.Struct):
-    """What a replica raised: it goes to the client as this service would have refused it."""
-
-    kind: ErrorKind
-    message: str
-    retry_after: float | None = None
-
-
 class ReplicaFacts(msgspec.Struct):
     """What is the same of all replicas, and who says so."""
 
     name: str
     version: str
     compares_groups: str | None
-    pid: int
     grader_names: list[str] = []
 
 
@@ -91,23 +82,23 @@ class JudgeReplica:
         """What is the same of all replicas."""
         backend = self._backend
         names = list(backend.grader_names)
-        return ReplicaFacts(
-            backend.name, backend.version, backend.compares_groups, os.getpid(), names
-        )
+        return ReplicaFacts(backend.name, backend.version, backend.compares_groups, names)
 
-    async def judge(self, key: str, request: JudgeRequest) -> JudgeResponse | ReplicaRefusal:  # noqa: ARG002
-        """Judge one request; a sample of a group is answered when the group is settled."""
-        return await run_on_engine(self._judge(request))
+    async def judge(self, key: str, request: JudgeRequest) -> JudgeResponse | GradingFailure:  # noqa: ARG002
+        """Judge one request; a sample of a group is answered when the group is settled.
 
-    async def _judge(self, request: JudgeRequest) -> JudgeResponse | ReplicaRefusal:
+        What is raised goes to the client as this service would have refused it.
+        """
         try:
-            if not isinstance(request, GroupRequest):
-                [response] = await self._queue.score((request,))
-                return response
-            return await self._rendezvous.join(request)
+            return await run_on_engine(self._judge(request))
         except GradingFailure as failure:
-            wait = getattr(failure, "retry_after", None)
-            return ReplicaRefusal(failure.kind, str(failure), wait)
+            return failure
+
+    async def _judge(self, request: JudgeRequest) -> JudgeResponse:
+        if isinstance(request, GroupRequest):
+            return await self._rendezvous.join(request)
+        [response] = await self._queue.score((request,))
+        return response
 
 
 _log = logging.getLogger("adjudge")
@@ -197,7 +188,7 @@ class RayBackend(Backend, GroupRendezvous):
         for _ in range(_MAX_ATTEMPTS):
             answer = self._handle.judge.remote(compute_route_key(request), request)
             try:
-                reply: JudgeResponse | ReplicaRefusal = await answer
+                reply: JudgeResponse | GradingFailure = await answer
             except asyncio.CancelledError:
                 answer.cancel()
                 raise
@@ -205,11 +196,9 @@ class RayBackend(Backend, GroupRendezvous):
                 said = type(error).__name__
                 _log.warning("a replica gave no answer (%s)", said)
                 continue
-            if isinstance(reply, JudgeResponse):
-                return reply
-            if reply.retry_after is not None:
-                raise QueueFull(reply.message, reply.retry_after)
-            raise GradingFailure(reply.kind, reply.message)
+            if isinstance(reply, GradingFailure):
+                raise reply
+            return reply
         failure = GradingFailure(ErrorKind.CONNECTION, f"replicas died while judging ({said})")
         return failure_response(failure, request.request_id)
 

@@ -19,7 +19,8 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend, GroupRendezvous, failure_response
-from adjudge.service.queue import FairSlots, QueueFull
+from adjudge.service.queue import FairSlots, queue_full
+from adjudge.service.requests import RequestRefused
 from adjudge.service.spec_backend import GroupJudge, request_to_sample, result_to_response
 from adjudge.types import GradedSample, Sample
 from adjudge.wire import GroupRequest, JudgeResponse
@@ -151,11 +152,11 @@ class Rendezvous(GroupRendezvous):
         Errors: ``cancelled`` (the answer to an announcement, at once), ``incomplete`` (came after
         the group was closed), ``invalid_input`` (no or too long ids, a size that contradicts the
         group's, more samples than its size, another sample under a known ``request_id``). Raises
-        :class:`QueueFull`.
+        :class:`.RequestRefused` (429) where too many groups are open.
         """
         try:
             found = self._find_or_add(request)
-        except QueueFull:
+        except RequestRefused:
             raise
         except GradingFailure as failure:
             return failure_response(failure, request.request_id)
@@ -253,7 +254,7 @@ class Rendezvous(GroupRendezvous):
         full = len(self._open) >= most or waiting >= _SAMPLES_PER_PLACE * most
         runs = [run for run, _ in self._open] if full else []
         if full and runs.count(key[0]) >= most // len({*runs, key[0]}):
-            raise QueueFull(
+            raise queue_full(
                 f"{len(self._open)} groups are open with {waiting} samples: raise "
                 "queue_size, or send fewer groups at once",
                 retry_after=1.0,
@@ -266,7 +267,7 @@ class Rendezvous(GroupRendezvous):
     def _check_room(self, size: int) -> None:
         """Whoever went away has left a text here: connections do not bound them."""
         if self._held_bytes + size > self._settings.max_held:
-            raise QueueFull(
+            raise queue_full(
                 f"{len(self._open)} groups are open with {self._held_bytes / 1e6:.1f} MB of texts: "
                 "raise max_body_mb, or send fewer groups at once",
                 retry_after=1.0,
