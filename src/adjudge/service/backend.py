@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
-from adjudge.rewards.function import SpecRewardFunction
 from adjudge.text import replace_surrogates
 from adjudge.types import finite_number
 from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
@@ -97,8 +96,8 @@ class Backend(ABC):
     own time (an LLM judge far away), so none should wait for a batch's others; then ``score`` is
     called with one request at a time, many times at once. Else it is called with batches, one
     after the other. ``compares_groups`` says what needs a whole group, ``None`` when nothing does.
-    ``grader_names`` are what ``/health`` shows; ``function`` what a group's rendezvous asks, where
-    the backend has no ``rendezvous`` of its own.
+    ``grader_names`` are what ``/health`` shows; ``rendezvous`` is where samples of groups go, for
+    a backend other than a spec's (:func:`~adjudge.service.rendezvous.make_rendezvous`).
     """
 
     name: str
@@ -107,7 +106,6 @@ class Backend(ABC):
     compares_groups: str | None = None
     grader_names: Sequence[str] = ()
     damping: Damping | None = None
-    function: SpecRewardFunction | None = None
     rendezvous: GroupRendezvous = GroupRendezvous()
 
     async def start(self) -> None:  # noqa: B027  (nothing to load by default)

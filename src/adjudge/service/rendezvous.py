@@ -16,12 +16,17 @@ from typing import Any, TypeVar
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.rewards.function import SpecRewardFunction
+from adjudge.rewards.reducer import RewardReducer
 from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend, GroupRendezvous, failure_response
 from adjudge.service.queue import FairSlots, queue_full
 from adjudge.service.requests import RequestRefused
-from adjudge.service.spec_backend import GroupJudge, request_to_sample, result_to_response
+from adjudge.service.spec_backend import (
+    GroupJudge,
+    SpecBackend,
+    request_to_sample,
+    result_to_response,
+)
 from adjudge.types import GradedSample, Sample
 from adjudge.wire import GroupRequest, JudgeResponse
 
@@ -125,8 +130,8 @@ class Rendezvous(GroupRendezvous):
     text as sixteen of the largest requests have.
     """
 
-    def __init__(self, function: SpecRewardFunction, settings: ServiceSettings) -> None:
-        self._judging = GroupJudge(function, settings.deadline_s)
+    def __init__(self, reducer: RewardReducer, settings: ServiceSettings) -> None:
+        self._judging = GroupJudge(reducer, settings.deadline_s)
         self._settings = settings
         self._slots = FairSlots(settings.concurrency)
         self._open: dict[_GroupKey, _Group] = {}
@@ -382,9 +387,9 @@ def _count_samples(groups: Mapping[_GroupKey, _Group]) -> int:
 
 def make_rendezvous(backend: Backend, settings: ServiceSettings) -> GroupRendezvous:
     """The backend's own, or one for its spec."""
-    if backend.function is None or backend.damping is not None:
-        return backend.rendezvous
-    return Rendezvous(backend.function, settings)
+    if isinstance(backend, SpecBackend) and backend.damping is None:
+        return Rendezvous(backend.reducer, settings)
+    return backend.rendezvous
 
 
 def _check_ids(request: GroupRequest) -> tuple[_GroupKey, str]:
