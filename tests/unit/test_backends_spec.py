@@ -246,6 +246,6 @@ def test_explanations_are_bounded(beside: Path) -> None:
     data = {"graders": [{"name": "wordy", "type": "own_wordy:Wordy"}]}
     [response] = scored(data, ask("x"), folder=beside)
     assert response.explanation is not None
-    assert len(response.explanation) == 4_000
+    assert len(response.explanation) == 4_001
     assert response.explanation.endswith("w…")
     assert response.confidence == 0.5

@@ -152,6 +152,22 @@ def test_what_a_rendezvous_raises_has_its_status(
     assert headers.get("retry-after") == retry_after
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"request_id": ""},
+        {"request_id": "x" * 300},
+        {"group_id": ""},
+        {"group_size": 0},
+        {"group_size": 10_000},
+    ],
+)
+def test_what_names_no_place_in_a_group_is_refused_by_its_key(wrong: dict[str, Any]) -> None:
+    status, body, _ = asked("/group_judge", {**GROUP, **wrong})
+    assert (status, body["error"]["kind"]) == (422, "invalid_input")
+    assert body["error"]["message"].endswith(f"`$.{next(iter(wrong))}`")
+
+
 def test_a_sample_of_a_group_is_answered_like_any_other() -> None:
     status, body, _ = asked("/group_judge", GROUP, rendezvous=Groups(JudgeResponse(0.25)))
     assert (status, body["score"], body["request_id"]) == (200, 0.25, "r")
@@ -180,6 +196,19 @@ def test_a_drain_does_not_wait_for_samples_that_nobody_can_send_any_more() -> No
     assert "group" not in body["metadata"]  # it was not settled, and may meet again elsewhere
     assert (judged[0], judged[1]["score"]) == (200, 1.0)
     assert ended == pytest.approx(5.0, abs=0.1)
+
+
+def test_an_answer_that_json_cannot_hold_is_a_bug_of_its_own_request() -> None:
+    class Odd(Half):
+        async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
+            said = "\ud800" if requests[0].completion == "odd" else "fine"
+            return [JudgeResponse(0.5, metadata={"said": said})]
+
+    odd = {**ONE, "completion": "odd"}
+    status, body, _ = asked("/judge", odd, backend=Odd())
+    assert (status, body["error"]["kind"]) == (503, "bug")
+    _, body, _ = asked("/batch_judge", {"requests": [ONE, odd]}, backend=Odd())
+    assert [one.get("score") for one in body["responses"]] == [0.5, None]
 
 
 def test_a_wrong_method_names_the_right_one() -> None:

@@ -17,12 +17,13 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind
+from adjudge.files import UNENCODABLE
 from adjudge.judges.endpoint.connections import CallCounter
 from adjudge.service import ServiceSettings
-from adjudge.service.backend import Backend, BackendErrors, GroupRendezvous, check_responses
+from adjudge.service.backend import Backend, BackendErrors, GroupRendezvous
 from adjudge.service.formats import Format
 from adjudge.service.metrics import RouteMetrics, ServiceMetrics
-from adjudge.service.queue import BackendQueue
+from adjudge.service.queue import BackendQueue, check_responses
 from adjudge.service.requests import (
     CONTAINERS,
     ApiKeyAuth,
@@ -36,6 +37,7 @@ from adjudge.service.requests import (
 )
 from adjudge.wire import (
     MAX_BATCH,
+    MAX_ID_LENGTH,
     BatchRequest,
     BatchResponse,
     GroupRequest,
@@ -43,7 +45,6 @@ from adjudge.wire import (
     JudgeResponse,
 )
 
-_MAX_RUN_ID = 256
 _DRAIN_POLL_S = 0.05
 _client: ContextVar[str] = ContextVar("client", default="")
 """Whose key the request showed; each request has a task, and so a context, of its own."""
@@ -179,7 +180,7 @@ class Service:
         response = await self._rendezvous.join(request)
         latency = round(time.perf_counter() - began, 6)
         facts = {"latency": latency, "model_version": self.backend.version}
-        [response] = check_responses([response], [request], facts)
+        check_responses([response], [request], facts)
         if response.error is not None and not request.aborted:
             self.metrics.failed(response.error.kind)
         return response
@@ -278,7 +279,7 @@ class Service:
             reply.warnings = self._batch.warnings(keys)
         try:
             return 200, JSON_HEAD, _encode(reply)
-        except (TypeError, ValueError, RecursionError):
+        except UNENCODABLE:
             reply.responses = [self._encoded(one)[0] for one in reply.responses]
             return 200, JSON_HEAD, _encode(reply)
 
@@ -308,7 +309,7 @@ class Service:
         """As JSON; a failure instead, when the backend put something in that is none."""
         try:
             return response, _encode(response)
-        except (TypeError, ValueError, RecursionError) as error:
+        except UNENCODABLE as error:
             self.metrics.failed(ErrorKind.BUG)
             broken = self._errors.report(f"the response is no JSON ({type(error).__name__})")
             broken.request_id = response.request_id
@@ -337,7 +338,7 @@ def _run_of(requests: Sequence[JudgeRequest]) -> str:
     if not requests or not (metadata := requests[0].metadata):
         return ""
     run = metadata.get("run_id")
-    return run[:_MAX_RUN_ID] if isinstance(run, str) else ""
+    return run[:MAX_ID_LENGTH] if isinstance(run, str) else ""
 
 
 def _request_outcome(status: int, phase: ServicePhase) -> str:

@@ -23,10 +23,11 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
-from adjudge.errors import ErrorKind
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.service import ServiceSettings
-from adjudge.service.backend import Backend, BackendErrors, check_responses, find_shape_problem
+from adjudge.service.backend import Backend, BackendErrors
 from adjudge.service.requests import RequestRefused
+from adjudge.types import finite_number
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 _T = TypeVar("_T")
@@ -207,6 +208,36 @@ class _Arrival:
     arrived: float = field(default_factory=time.perf_counter)
 
 
+_INFINITE = math.inf
+
+
+def check_responses(
+    responses: Sequence[JudgeResponse], requests: Sequence[JudgeRequest], facts: dict[str, Any]
+) -> None:
+    """Make responses as they go out: with the requests' ids and ``facts`` in their metadata.
+
+    A response with an error has no score; one without either, or with a score that is no finite
+    number, gets an error.
+    """
+    for checked, request in zip(responses, requests, strict=True):
+        checked.request_id = request.request_id
+        metadata, score = checked.metadata, checked.score
+        checked.metadata = facts if metadata is None else {**metadata, **facts}
+        if checked.error is None:
+            if score.__class__ is float and -_INFINITE < score < _INFINITE:
+                continue
+            checked.score = None if score is None else finite_number(score)
+            if score is None:
+                said = "the backend gave neither a score nor an error"
+                checked.error = ErrorInfo(ErrorKind.BUG, said)
+            elif checked.score is None:
+                said = "the score is not a finite number"
+                checked.error = ErrorInfo(ErrorKind.OUT_OF_RANGE, said)
+        if checked.error is not None:
+            checked.score = checked.reward_components = None
+
+
+_copy: Callable[[JudgeResponse], JudgeResponse] = JudgeResponse.__copy__  # type: ignore[attr-defined]
 _UNANSWERED = JudgeResponse()
 """In the place of an answer that is not there yet."""
 _Part = tuple[_Arrival, int, int]
@@ -387,11 +418,14 @@ class BackendQueue:
         for arrival, start, stop in others:
             requests += arrival.requests[start:stop]
         self._observe(len(requests))
-        problem: BaseException | str | None
+        problem: BaseException | None = None
         responses: list[JudgeResponse] = []
         try:
-            responses = await self._backend.score(requests)
-            problem = find_shape_problem(responses, len(requests))
+            # Copies, since a backend may give the same response twice.
+            responses = [*map(_copy, await self._backend.score(requests))]
+            if len(responses) != len(requests):
+                said = f"the backend gave {len(responses)} answers to {len(requests)} requests"
+                raise GradingFailure(ErrorKind.BUG, said)  # noqa: TRY301
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -420,9 +454,9 @@ class BackendQueue:
             begin, end = end, end + stop - start
             if arrival.done.done():
                 continue
-            arrival.answers[start:stop] = check_responses(
-                responses[begin:end], arrival.requests[start:stop], self._facts(arrival)
-            )
+            said = responses[begin:end]
+            check_responses(said, arrival.requests[start:stop], self._facts(arrival))
+            arrival.answers[start:stop] = said
             self._answered += stop - start
             arrival.unanswered -= stop - start
             if not arrival.unanswered:
@@ -437,8 +471,8 @@ class BackendQueue:
         """Answer what is not answered yet with an error."""
         if arrival.done.done():
             return
-        facts, failed = self._facts(arrival), JudgeResponse(error=ErrorInfo(kind, message))
-        said = check_responses([failed] * len(arrival.requests), arrival.requests, facts)
+        said = [JudgeResponse(error=ErrorInfo(kind, message)) for _ in arrival.requests]
+        check_responses(said, arrival.requests, self._facts(arrival))
         arrival.answers = [
             error if answer is _UNANSWERED else answer
             for error, answer in zip(said, arrival.answers, strict=True)

@@ -28,7 +28,7 @@ from adjudge.service.spec_backend import (
     result_to_response,
 )
 from adjudge.types import GradedSample, Sample
-from adjudge.wire import GroupRequest, JudgeResponse
+from adjudge.wire import MAX_ID_LENGTH, GroupRequest, JudgeResponse
 
 
 def _invalid(problem: str) -> GradingFailure:
@@ -56,13 +56,9 @@ def _closed_error() -> GradingFailure:
     )
 
 
-MAX_GROUP_SIZE = 1024
-"""The most samples of one group."""
-
 RUN_ID_FIELD = "run_id"
 """The key of a request's ``metadata`` that keeps apart runs which use the same group ids."""
 
-_MAX_ID_LENGTH = 256
 _SAMPLES_PER_PLACE = 16  # samples that wait, per `queue_size`
 _REMEMBERED = 8192  # answers of settled groups kept for late retries
 _GroupKey = tuple[str, str]
@@ -202,7 +198,7 @@ class Rendezvous(GroupRendezvous):
 
     def _find_or_add(self, request: GroupRequest) -> _Group | JudgeResponse:
         """The group that the request sits in now, or its answer if it has been settled."""
-        key, name = _check_ids(request)
+        key, name = _find_key(request)
         said, size = _request_digest(request)
         group, settled = self._open.get(key), self._settled.get(key)
         if settled is not None and not self._is_judged_anew(settled, request, said):
@@ -392,22 +388,16 @@ def make_rendezvous(backend: Backend, settings: ServiceSettings) -> GroupRendezv
     return backend.rendezvous
 
 
-def _check_ids(request: GroupRequest) -> tuple[_GroupKey, str]:
+def _find_key(request: GroupRequest) -> tuple[_GroupKey, str]:
     """The group's key and the sample's name; ``GradingFailure`` for what cannot be either."""
-    for field_name, value in (("group_id", request.group_id), ("request_id", request.request_id)):
-        if not value or len(value) > _MAX_ID_LENGTH:
-            raise _invalid(
-                f"{field_name}: must have 1 to {_MAX_ID_LENGTH} characters; it tells "
-                f"{'groups' if field_name == 'group_id' else 'the samples of a group'} apart"
-            )
-    if not 1 <= request.group_size <= MAX_GROUP_SIZE:
-        raise _invalid(f"group_size: found {request.group_size}, must be 1 to {MAX_GROUP_SIZE}")
+    if request.request_id is None:
+        raise _invalid("request_id: is missing; it tells the samples of a group apart")
     run = (request.metadata or {}).get(RUN_ID_FIELD, "")
-    if not isinstance(run, str) or len(run) > _MAX_ID_LENGTH:
+    if not isinstance(run, str) or len(run) > MAX_ID_LENGTH:
         raise _invalid(
-            f"metadata.{RUN_ID_FIELD}: must be text of at most {_MAX_ID_LENGTH} characters"
+            f"metadata.{RUN_ID_FIELD}: must be text of at most {MAX_ID_LENGTH} characters"
         )
-    return (run, request.group_id), request.request_id or ""
+    return (run, request.group_id), request.request_id
 
 
 def _without_text(request: GroupRequest) -> GroupRequest:

@@ -20,8 +20,8 @@ from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.function import compute_fingerprint
 from adjudge.rewards.reducer import RewardReducer
 from adjudge.rewards.spec import GraderEntry, MissingSettings, RewardSpec
-from adjudge.service.backend import Backend, Damping, shorten
-from adjudge.text import replace_surrogates
+from adjudge.service.backend import EXPLANATION_LIMIT, Backend, Damping
+from adjudge.text import replace_surrogates, shorten_text
 from adjudge.types import GradedSample, GraderError, GraderScore, RewardResult, Sample
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
@@ -113,7 +113,7 @@ def _join_reasons(judged: GradedSample) -> str | None:
         for label, result in found
         if isinstance(result, GraderScore) and result.reason
     ]
-    return shorten(replace_surrogates("\n".join(lines))) or None
+    return shorten_text("\n".join(lines), EXPLANATION_LIMIT) or None
 
 
 def _stated_confidence(judged: GradedSample) -> float | None:

@@ -18,7 +18,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -35,9 +34,9 @@ from adjudge.engine.loop import SerialThread
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.extensions import import_named
 from adjudge.rewards.spec import RewardSpec, is_trained_judge
-from adjudge.service.backend import Backend, Damping, failure_response, shorten
+from adjudge.service.backend import EXPLANATION_LIMIT, Backend, Damping, failure_response
 from adjudge.service.spec_backend import SpecBackend
-from adjudge.text import replace_surrogates
+from adjudge.text import shorten_text
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 REQUEST_FIELDS = JudgeRequest.__struct_fields__
@@ -51,14 +50,10 @@ def extract_fields(request: JudgeRequest) -> dict[str, Any]:
     perhaps empty.
     """
     return {
+        **{name: getattr(request, name) for name in REQUEST_FIELDS},
         "prompt": request.prompt or "",
-        "completion": request.completion,
-        "answer": request.answer,
-        "answer_type": request.answer_type,
         "metadata": dict(request.metadata or {}),
         "images": request.images or [],
-        "messages": request.messages,
-        "request_id": request.request_id,
     }
 
 
@@ -261,7 +256,7 @@ def _read_number(value: Any) -> float:
 
 
 def _read_text(value: Any) -> Any:
-    return shorten(replace_surrogates(value)) if isinstance(value, str) else value
+    return shorten_text(value, EXPLANATION_LIMIT) if isinstance(value, str) else value
 
 
 def _check_plain(value: Any) -> Any:
@@ -304,17 +299,12 @@ def read_answer(request: JudgeRequest, said: Any) -> JudgeResponse:
     given = dict(said) if isinstance(said, Mapping) else {"score": said}
     try:
         found = UserAnswer.model_validate(given)
-        response = JudgeResponse(request_id=request.request_id, **found.__dict__)
-        msgspec.json.encode(found.__dict__)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         kind = ErrorKind.OUT_OF_RANGE if first["type"] in _OUT_OF_RANGE else ErrorKind.BUG
         problem = explain_problem(UserAnswer, first, given)
         return failure_response(GradingFailure(kind, problem), request.request_id)
-    except (TypeError, ValueError, OverflowError):  # half surrogates, huge numbers
-        failure = GradingFailure("bug", "detailed_scores or metadata hold what JSON cannot")
-        return failure_response(failure, request.request_id)
-    return response
+    return JudgeResponse(request_id=request.request_id, **found.__dict__)
 
 
 def load_backend(
