@@ -279,7 +279,7 @@ def test_who_floods_waits_for_itself_alone(one_by_one: bool) -> None:
                 await batcher.score(asked(*["flood"] * 8), "flooder")
             except RequestRefused as full:
                 refused += 1
-                await asyncio.sleep(full.retry_after)
+                await asyncio.sleep(full.retry_after or 1.0)
 
     async def work(batcher: BackendQueue) -> tuple[float, int]:
         loop = asyncio.get_running_loop()

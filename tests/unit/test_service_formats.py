@@ -10,7 +10,6 @@ from hypothesis import given, strategies as st
 from tests.refusals import refuses
 
 from adjudge.errors import ErrorKind
-from adjudge.intake.rendered import strip_end_tokens
 from adjudge.service.formats import (
     MAX_ITEMS,
     Format,
@@ -29,6 +28,7 @@ from adjudge.service.nemo_gym import (
     aggregate_metrics,
 )
 from adjudge.service.requests import RequestRefused
+from adjudge.text import strip_end_tokens
 from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 
 

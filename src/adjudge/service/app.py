@@ -112,7 +112,7 @@ class Service:
                 raise ConfigError(
                     f"formats: path: must begin with '/' and be no other route's (found {path!r})"
                 )
-            self._routes[path] = answer, RouteMetrics(self.metrics, path)
+            self._routes[path] = answer, self.metrics.of_route(path)
 
     @property
     def routes(self) -> list[str]:
@@ -220,7 +220,8 @@ class Service:
         finally:
             self._bodies.held -= size
             self.inflight -= 1
-            metrics.count(outcome, time.perf_counter() - began)
+            metrics.outcomes[outcome].inc()
+            metrics.seconds.observe(time.perf_counter() - began)
         return reply
 
     def _page(self, scope: dict[str, Any]) -> Reply:

@@ -29,9 +29,9 @@ import msgspec
 
 from adjudge.errors import ErrorKind, RolloutError
 from adjudge.extensions import load_extension
-from adjudge.intake.rendered import PAD_TOKENS, strip_end_tokens
 from adjudge.intake.rollouts import read_rollout
 from adjudge.service.requests import RequestRefused, decode_body, invalid_request
+from adjudge.text import PAD_TOKENS, strip_end_tokens
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 ScoreFunction = Callable[[Sequence[JudgeRequest]], Awaitable[list[JudgeResponse]]]

@@ -15,8 +15,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
@@ -51,17 +51,11 @@ _UPSTREAM_COUNTERS = {
 }
 
 
-class RouteMetrics:
-    """The counters of the route at ``path``."""
+class RouteMetrics(NamedTuple):
+    """The counters of one route: of requests by outcome, and of their seconds."""
 
-    def __init__(self, metrics: ServiceMetrics, path: str) -> None:
-        self._outcomes = {one: metrics.requests.labels(path, one) for one in REQUEST_OUTCOMES}
-        self._seconds = metrics.seconds.labels(path)
-
-    def count(self, outcome: str, seconds: float) -> None:
-        """One request ended so, after so long."""
-        self._outcomes[outcome].inc()
-        self._seconds.observe(seconds)
+    outcomes: Mapping[str, Counter]
+    seconds: Histogram
 
 
 class ServiceMetrics(Collector):
@@ -95,6 +89,11 @@ class ServiceMetrics(Collector):
             buckets=_SIZE_BUCKETS,
         )
         ProcessCollector(registry=registry)
+
+    def of_route(self, path: str) -> RouteMetrics:
+        """The counters of the route at ``path``."""
+        outcomes = {one: self.requests.labels(path, one) for one in REQUEST_OUTCOMES}
+        return RouteMetrics(outcomes, self.seconds.labels(path))
 
     def watch(self, queue: BackendQueue) -> None:
         """Where to read what holds at the moment."""
