@@ -264,7 +264,7 @@ class Rendezvous(GroupRendezvous):
         if group.closed:
             raise GradingFailure(
                 ErrorKind.INCOMPLETE,
-                "came after the group was closed: group_timeout_s had passed since the first sample",
+                "came after the group was closed: group_timeout_s had passed since its first",
                 {"group": group.counts} if group.counts else None,
             )
         request = member.request

@@ -10,12 +10,10 @@ import asyncio
 import inspect
 import logging
 import math
-import sys
 import typing
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from hashlib import sha256
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
@@ -33,6 +31,7 @@ from adjudge.config_tables import explain_problem
 from adjudge.engine.loop import SerialThread
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.extensions import import_named
+from adjudge.judges.base import digest_source
 from adjudge.rewards.spec import RewardSpec, is_trained_judge
 from adjudge.service.backend import EXPLANATION_LIMIT, Backend, Damping, failure_response
 from adjudge.service.spec_backend import SpecBackend
@@ -152,7 +151,7 @@ class UserBackend(Backend):
         self._thread = SerialThread("adjudge-judge")
         self._object: Any = None
         name = f"{self._class.__module__}:{self._class.__qualname__}"
-        self._source = f"{name} {_file_digest(self._class)} {sorted((arguments or {}).items())}"
+        self._source = f"{name} {digest_source(self._class)} {sorted((arguments or {}).items())}"
         self.damping = damping
         self.version = self._versioned()
 
@@ -233,14 +232,6 @@ def _check_class(found: Any, target: str) -> type:
         f"{target}: the class has no method score(prompt, completion, answer, ...) or "
         "score_batch(requests). Add one of them."
     )
-
-
-def _file_digest(cls: type) -> str:
-    path = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    try:
-        return sha256(Path(path).read_bytes()).hexdigest() if path else ""
-    except OSError:
-        return ""
 
 
 def _read_number(value: Any) -> float:
