@@ -61,7 +61,6 @@ def posted(url: str, path: str, *values: Any) -> list[Answer]:
         ("nan", "out_of_range"),
         ("infinite", "out_of_range"),
         ("neither", "bug"),
-        ("no json", "bug"),
     ],
 )
 def test_what_is_no_score_is_a_failure_with_status_503(completion: str, kind: str) -> None:

@@ -14,10 +14,7 @@ from contextvars import ContextVar
 from enum import StrEnum
 from typing import Any
 
-import msgspec
-
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.files import UNENCODABLE
 from adjudge.judges.endpoint.connections import CallCounter
 from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend, BackendErrors, GroupRendezvous
@@ -35,6 +32,7 @@ from adjudge.service.requests import (
     check_value_count,
     invalid_request,
 )
+from adjudge.text import encode_json
 from adjudge.wire import (
     MAX_BATCH,
     MAX_ID_LENGTH,
@@ -248,7 +246,7 @@ class Service:
             head += b"retry-after: %d\r\n" % math.ceil(error.retry_after)
         if error.status == 405:
             head += b"allow: %b\r\n" % allow
-        return error.status, head, _encode(response)
+        return error.status, head, encode_json(response)
 
     def check_open(self) -> None:
         """Raise :class:`RequestRefused` (503) unless requests are taken."""
@@ -278,11 +276,7 @@ class Service:
             response.warnings = self._one.warnings(row)
         if keys:
             reply.warnings = self._batch.warnings(keys)
-        try:
-            return 200, JSON_HEAD, _encode(reply)
-        except UNENCODABLE:
-            reply.responses = [self._encoded(one)[0] for one in reply.responses]
-            return 200, JSON_HEAD, _encode(reply)
+        return 200, JSON_HEAD, encode_json(reply)
 
     async def _group_judge(self, body: bytes) -> Reply:
         request, keys = self._group.read(body)
@@ -290,7 +284,7 @@ class Service:
         response = await self._join(request)
         response.warnings = self._group.warnings(keys)
         if request.aborted:
-            return 200, JSON_HEAD, _encode(response)
+            return 200, JSON_HEAD, encode_json(response)
         return self._response_reply(response)
 
     def _in_format(self, wire_format: Format) -> _Answer:
@@ -300,25 +294,13 @@ class Service:
         return answer
 
     def _response_reply(self, response: JudgeResponse) -> Reply:
-        response, body = self._encoded(response)
+        body = encode_json(response)
         if (error := response.error) is None:
             return 200, JSON_HEAD, body
         status = 422 if error.kind in _REQUEST_FAULTS else 503
         return status, JSON_HEAD + (RETRY_HEAD if status == 503 and error.passing else b""), body
 
-    def _encoded(self, response: JudgeResponse) -> tuple[JudgeResponse, bytes]:
-        """As JSON; a failure instead, when the backend put something in that is none."""
-        try:
-            return response, _encode(response)
-        except UNENCODABLE as error:
-            self.metrics.failed(ErrorKind.BUG)
-            broken = self._errors.report(f"the response is no JSON ({type(error).__name__})")
-            broken.request_id = response.request_id
-            broken.metadata = {"model_version": self.backend.version}
-            return broken, _encode(broken)
 
-
-_encode = msgspec.json.Encoder().encode
 RETRY_HEAD = b"retry-after: 1\r\n"
 
 
@@ -350,7 +332,7 @@ def _request_outcome(status: int, phase: ServicePhase) -> str:
 
 def _health(service: Service) -> bytes:
     """What clients read as :class:`adjudge.client.grader.ServiceInfo`, and more."""
-    return _encode({
+    return encode_json({
         "status": "healthy",
         "model_loaded": service.phase is not ServicePhase.LOADING,
         "model_version": service.backend.version,
@@ -376,7 +358,7 @@ _PAGES: dict[str, tuple[Callable[[Service], bytes], bool, bytes]] = {
     "/health": (_health, False, JSON_HEAD),
     "/ready": (_ready, False, JSON_HEAD),
     "/metrics": (lambda service: service.metrics.text(), True, _PROMETHEUS_HEAD),
-    "/calls": (lambda service: _encode(service.calls.table()), True, JSON_HEAD),
+    "/calls": (lambda service: encode_json(service.calls.table()), True, JSON_HEAD),
     "/reverify_mode": (_reverify_mode, False, JSON_HEAD),
 }
 """Each page, whether it needs a key (what watches a process has none), and its head."""

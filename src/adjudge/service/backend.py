@@ -132,14 +132,14 @@ class BackendErrors:
     def __init__(self) -> None:
         self._logged: set[str] = set()
 
-    def report(self, problem: BaseException | str) -> JudgeResponse:
+    def report(self, problem: BaseException) -> JudgeResponse:
         """The answer to the one request that the problem was traced to."""
         if isinstance(problem, GradingFailure):
             return failure_response(problem)
         kind, message = ErrorKind.BUG, str(problem)
         if isinstance(problem, JudgeAuthError):
             kind = ErrorKind.AUTH
-        elif isinstance(problem, BaseException) and not isinstance(problem, ConfigError):
+        elif not isinstance(problem, ConfigError):
             message = f"{type(problem).__name__} at {find_error_place(problem)}"
             if isinstance(problem, TimeoutError | ConnectionError):
                 kind = find_error_kind(problem)

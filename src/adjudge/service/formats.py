@@ -31,7 +31,7 @@ from adjudge.errors import ErrorKind, RolloutError
 from adjudge.extensions import load_extension
 from adjudge.intake.rollouts import read_rollout
 from adjudge.service.requests import RequestRefused, decode_body, invalid_request
-from adjudge.text import PAD_TOKENS, strip_end_tokens
+from adjudge.text import PAD_TOKENS, encode_json, strip_end_tokens
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 ScoreFunction = Callable[[Sequence[JudgeRequest]], Awaitable[list[JudgeResponse]]]
@@ -42,7 +42,6 @@ MAX_ITEMS = 1024
 """The most samples in one request of a list format."""
 
 _OWN_FAULT = {ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED}
-_encode = msgspec.json.Encoder().encode
 
 
 class Format(ABC):
@@ -62,7 +61,7 @@ class Format(ABC):
         responses = await score(requests) if requests else []
         failure = find_failure(responses)
         said = self.reply(body, responses) if failure is None else self.failed(body, failure)
-        return _encode(said)
+        return encode_json(said)
 
     @abstractmethod
     def requests(self, body: bytes) -> list[JudgeRequest]:

@@ -108,10 +108,6 @@ class ServiceMetrics(Collector):
         """All numbers, as Prometheus reads them; on the service's event loop."""
         return generate_latest(self.registry)
 
-    def describe(self) -> Iterator[Metric]:
-        """Nothing beforehand: registering must not need a running loop."""
-        return iter(())
-
     def collect(self) -> Iterator[Metric]:
         """What holds now."""
         yield GaugeMetricFamily("judge_inflight", "judgements under way now", self._queue.judging)

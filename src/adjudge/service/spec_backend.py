@@ -301,25 +301,22 @@ class GroupJudge:
         self, part: _Part, samples: Sequence[Sample], groups: Sequence[str]
     ) -> list[GradedSample]:
         """What some graders say of samples; where they all fail in one way, their errors."""
-        outcome: dict[str, Any] = {}
-        events: list[Any] | GraderError = []
         entries, grader = part
-        if grader is not None:
-            try:
-                async with asyncio.timeout(self._deadline_s):
+        failure = ErrorKind.TIMEOUT, f"no answer within {self._deadline_s:g} s (deadline_s)"
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                if grader is not None:
                     return await grader.grade(samples, groups, [True] * len(samples))
-            except TimeoutError:
-                said = f"no answer within {self._deadline_s:g} s (deadline_s)"
-                failure = ErrorKind.TIMEOUT, said
-            except JudgeAuthError as error:
-                failure = ErrorKind.AUTH, str(error)
-            except ConfigError as error:
-                failure = ErrorKind.UNSUPPORTED, str(error)
-            for entry in entries:
-                if entry.scope == "outcome":
-                    outcome[entry.name] = GraderError(entry.name, *failure)
-                else:
-                    events = GraderError("events", *failure)
+        except TimeoutError:
+            pass
+        except JudgeAuthError as error:
+            failure = ErrorKind.AUTH, str(error)
+        except ConfigError as error:
+            failure = ErrorKind.UNSUPPORTED, str(error)
+        names = [entry.name for entry in entries if entry.scope == "outcome"]
+        outcome: dict[str, Any] = {name: GraderError(name, *failure) for name in names}
+        is_whole = len(names) == len(entries)
+        events: list[Any] | GraderError = [] if is_whole else GraderError("events", *failure)
         return [
             GradedSample(
                 one.original_index, one.group_index, group, one.env_reward, outcome, events
