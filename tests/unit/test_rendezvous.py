@@ -34,16 +34,6 @@ def group(response: JudgeResponse) -> Any:
     return (response.metadata or {}).get("group")
 
 
-def test_a_group_is_settled_when_all_are_there() -> None:
-    values = [0.0, 0.2, 0.4, 1.0]
-    requests = [sample(f"s{n}", value) for n, value in enumerate(values)]
-    answers = meet(*requests, made=function(group="centre"))
-    assert [one.score for one in answers] == pytest.approx([-0.4, -0.2, 0.0, 0.6])
-    assert [one.request_id for one in answers] == ["s0", "s1", "s2", "s3"]
-    assert group(answers[0]) == {"size": 4, "present": 4, "aborted": 0, "absent": 0}
-    assert answers[0].detailed_scores == {"quality": 0.0}
-
-
 def test_pointwise_graders_are_asked_on_arrival_and_the_group_at_the_end() -> None:
     async def main() -> None:
         made = function(listwise=True, normalise=True)

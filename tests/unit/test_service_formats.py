@@ -45,6 +45,8 @@ class Judge:
     def response(self, request: JudgeRequest) -> JudgeResponse:
         if "fail" in request.completion:
             return JudgeResponse(error=ErrorInfo(ErrorKind.TIMEOUT, "no answer in time"))
+        if "slow here" in request.completion:  # asking again would not help
+            return JudgeResponse(error=ErrorInfo(ErrorKind.TIMEOUT, "no answer", local=True))
         if "refuse" in request.completion:
             return JudgeResponse(error=ErrorInfo(ErrorKind.INVALID_INPUT, "no reference"))
         parts: dict[str, float | None] = {"length": float(len(request.completion)), "style": None}
@@ -88,7 +90,8 @@ JUDGING = [form for form in load_formats(()) if form.path in BODIES]
 
 @pytest.mark.parametrize("form", JUDGING, ids=lambda form: form.path)
 @pytest.mark.parametrize(
-    ("text", "status", "kind"), [("fail", 503, "timeout"), ("refuse", 422, "invalid_input")]
+    ("text", "status", "kind"),
+    [("fail", 503, "timeout"), ("slow here", 422, "timeout"), ("refuse", 422, "invalid_input")],
 )
 def test_a_failed_judge_is_an_error_and_never_a_number(
     form: Format, text: str, status: int, kind: str

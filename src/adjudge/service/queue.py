@@ -205,7 +205,6 @@ class _Arrival:
     answers: list[JudgeResponse]
     unanswered: int
     taken: int = 0
-    arrived: float = field(default_factory=time.perf_counter)
 
 
 _INFINITE = math.inf
@@ -287,12 +286,7 @@ class BackendQueue:
     def judging(self) -> int:
         """Requests in the backend's hands that somebody still waits for."""
         parts = [part for lane in self._lanes.values() for part in lane]
-        return sum(
-            answer is _UNANSWERED
-            for arrival, start, stop in parts
-            if not arrival.done.done()
-            for answer in arrival.answers[start:stop]
-        )
+        return sum(stop - start for arrival, start, stop in parts if not arrival.done.done())
 
     async def score(
         self, requests: Sequence[JudgeRequest], client: str = ""
@@ -464,7 +458,7 @@ class BackendQueue:
 
     def _facts(self, arrival: _Arrival) -> dict[str, Any]:
         """What is the same of all that came together and were judged together."""
-        latency = round(time.perf_counter() - arrival.arrived, 6)
+        latency = round(self._loop.time() - arrival.queued_at, 6)
         return {"latency": latency, "model_version": self._backend.version}
 
     def _fail(self, arrival: _Arrival, kind: ErrorKind, message: str) -> None:
