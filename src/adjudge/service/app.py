@@ -23,6 +23,7 @@ from adjudge.service.metrics import RouteMetrics, ServiceMetrics
 from adjudge.service.queue import BackendQueue, check_responses
 from adjudge.service.requests import (
     CONTAINERS,
+    REQUEST_FAULTS,
     ApiKeyAuth,
     AsgiReceive,
     BodyReader,
@@ -50,8 +51,6 @@ JSON_HEAD = b"content-type: application/json\r\n"
 Reply = tuple[int, bytes, bytes]
 """The status, the lines of the head, and the body."""
 _Answer = Callable[[bytes], Awaitable[Reply]]
-
-_REQUEST_FAULTS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED})
 
 
 class ServicePhase(StrEnum):
@@ -297,7 +296,7 @@ class Service:
         body = encode_json(response)
         if (error := response.error) is None:
             return 200, JSON_HEAD, body
-        status = 422 if error.kind in _REQUEST_FAULTS else 503
+        status = 422 if error.kind in REQUEST_FAULTS else 503
         return status, JSON_HEAD + (RETRY_HEAD if status == 503 and error.passing else b""), body
 
 

@@ -27,10 +27,10 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import ErrorKind, RolloutError
+from adjudge.errors import RolloutError
 from adjudge.extensions import load_extension
 from adjudge.intake.rollouts import read_rollout
-from adjudge.service.requests import RequestRefused, decode_body, invalid_request
+from adjudge.service.requests import REQUEST_FAULTS, RequestRefused, decode_body, invalid_request
 from adjudge.text import PAD_TOKENS, encode_json, strip_end_tokens
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
@@ -40,8 +40,6 @@ ScoreFunction = Callable[[Sequence[JudgeRequest]], Awaitable[list[JudgeResponse]
 
 MAX_ITEMS = 1024
 """The most samples in one request of a list format."""
-
-_OWN_FAULT = {ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED}
 
 
 class Format(ABC):
@@ -73,7 +71,7 @@ class Format(ABC):
 
     def failed(self, body: bytes, failure: ErrorInfo) -> Any:  # noqa: ARG002  (hook)
         """The answer when one has none; by default there is none but :class:`RequestRefused`."""
-        status = 422 if failure.kind in _OWN_FAULT or failure.local else 503
+        status = 422 if failure.kind in REQUEST_FAULTS or failure.local else 503
         wait = 1.0 if status == 503 and failure.passing else None
         marks = failure.failure_metadata
         raise RequestRefused(status, failure.kind, failure.message, wait, marks)
@@ -314,18 +312,20 @@ _SHIPPED = {
     "nemo-gym-marked": "adjudge.service.nemo_gym:NemoGymMarked",
 }
 _ON_DEMAND = ("nemo-gym-marked",)
-"""Formats that are there when they are named, in the place of the one at their path."""
+"""Formats that are there when they are named."""
 FORMAT_GROUP = "adjudge.service_formats"
 """The entry-point group of formats that packages bring."""
 
 
 def load_formats(names: Sequence[str]) -> tuple[Format, ...]:
-    """The shipped formats, and those of the user: ``module:Class`` or a package's name for one.
+    """The shipped formats, but for paths that others take: those that are named.
+
+    ``names``: ``module:Class``, a package's name for one, or a shipped one's.
 
     Raises :class:`ConfigError` for what cannot be imported or is no format.
     """
     named = [_load_format(name) for name in names]
-    taken = {one.path for name, one in zip(names, named, strict=True) if name in _SHIPPED}
+    taken = {one.path for one in named}
     shipped = [_load_format(name) for name in _SHIPPED if name not in _ON_DEMAND]
     return (*(one for one in shipped if one.path not in taken), *named)
 

@@ -30,6 +30,9 @@ AsgiReceive = Callable[[], Awaitable[dict[str, Any]]]
 MAX_PARTS = 10_000
 """How many messages, images or keys of ``metadata`` one sample may have."""
 
+REQUEST_FAULTS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED})
+"""What is answered with 422, since no judge will do better with the same request."""
+
 _log = logging.getLogger("adjudge.service")
 _MAX_LOGGED = 100
 _MAX_NAMED_KEYS, _NAME_LENGTH = 10, 60

@@ -19,7 +19,7 @@ from adjudge.judges.endpoint.connections import aclose_all
 from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.function import compute_fingerprint
 from adjudge.rewards.reducer import RewardReducer
-from adjudge.rewards.spec import GraderEntry, MissingSettings, RewardSpec
+from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.service.backend import EXPLANATION_LIMIT, Backend, Damping
 from adjudge.text import replace_surrogates, shorten_text
 from adjudge.types import GradedSample, GraderError, GraderScore, RewardResult, Sample
@@ -149,7 +149,6 @@ def _judge_costs(judged: GradedSample, members: int) -> dict[str, Any] | None:
     return said or None
 
 
-_MASKING_POLICIES = ("mask", "raise")
 _SLOW_RULES = ("code_execution",)
 """Rules that take their own time, each in a sandbox."""
 
@@ -161,13 +160,9 @@ def adapt_spec(spec: RewardSpec) -> RewardSpec:
     ``raise``): each failure is its own request's, at once. Every request is judged
     (``sample_rate``). What compares a group stays.
     """
-    policy = spec.missing.policy
-    missing = MissingSettings(
-        policy="mask" if policy in _MASKING_POLICIES else policy,
-        fallback=spec.missing.fallback,
-        max_missing=1.0,
-        patience_s=0.0,
-    )
+    policy = "mask" if spec.missing.policy == "raise" else spec.missing.policy
+    changed = {"policy": policy, "max_missing": 1.0, "patience_s": 0.0}
+    missing = spec.missing.model_copy(update=changed)
     reward = spec.reward.model_copy(update={"sample_rate": 1.0})
     return spec.model_copy(update={"missing": missing, "reward": reward})
 
