@@ -1,4 +1,4 @@
-"""Text that a policy, a judge or a dataset wrote: what UTF-8 cannot hold, thinking, and words.
+"""Text that a policy, a judge or a dataset wrote: what UTF-8 cannot hold, its end, its thinking.
 
 A policy can write half of a surrogate pair (a lone surrogate), which is a Python string and no
 UTF-8. Here is what is done with it: replaced where people or programs read the text, kept byte for
@@ -75,6 +75,39 @@ def encode_json(value: object, enc_hook: Callable[[object], object] | None = Non
     except UnicodeEncodeError:
         plain = msgspec.to_builtins(value, enc_hook=enc_hook)
         return msgspec.json.encode(replace_surrogates(plain))
+
+
+# Named one by one: a policy's own markup (`</answer>`, a tool call's closing tag) must stay.
+PAD_TOKENS = ("<pad>", "<|pad|>", "[PAD]", "<|endoftext|>", "<|finetune_right_pad_id|>", "<unk>")
+END_TOKENS = (
+    *PAD_TOKENS,
+    *("</s>", "<eos>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>"),
+    *("<|return|>", "<|eot|>", "<end_of_turn>", "<turn|>", "<|END_OF_TURN_TOKEN|>"),
+    *("<|endofassistant|>", "<｜end▁of▁sentence｜>"),
+    *("<|user|>", "<|observation|>"),  # where GLM stops
+)
+
+
+LAST_SIGNS = tuple({token[-1] for token in END_TOKENS})
+
+
+def strip_end_tokens(text: str) -> str:
+    """``text`` without the end-of-turn and padding tokens after its last word.
+
+    >>> strip_end_tokens("It is <b>four</b>.<|im_end|><|endoftext|>")
+    'It is <b>four</b>.'
+    """
+    if not text.rstrip().endswith(END_TOKENS):
+        return text
+    end, opened = len(text), text.find("<s>")
+    while True:
+        last = end
+        while last and text[last - 1].isspace():
+            last -= 1
+        token = next((one for one in END_TOKENS if text.endswith(one, 0, last)), None)
+        if token is None or (token.startswith("</") and 0 <= opened < last):
+            return text[:end]  # markup that was opened, or no token
+        end = last - len(token)
 
 
 def shorten_text(text: object, limit: int = 200) -> str:

@@ -6,7 +6,7 @@ and no score: a judge that failed has said nothing.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -19,8 +19,17 @@ JUDGE_KEY_VARIABLE = "JUDGE_MODEL_API_KEY"
 MAX_BATCH = 128
 """The most requests in one ``/batch_judge``."""
 
+MAX_GROUP_SIZE = 1024
+"""The most samples of one group."""
+
+MAX_ID_LENGTH = 256
+"""Characters of what tells groups, the samples of a group, and runs apart."""
+
 MAX_NESTING_DEPTH = 64
 """How deep lists and objects may be nested in what a request brings along."""
+
+
+GroupName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID_LENGTH)]
 
 
 class JudgeRequest(msgspec.Struct, omit_defaults=True):
@@ -51,8 +60,9 @@ class GroupRequest(JudgeRequest, omit_defaults=True, kw_only=True):
     plays a lost rollout again under its ``request_id`` sends it; then the last text counts.
     """
 
-    group_id: str
-    group_size: int
+    group_id: GroupName
+    group_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_GROUP_SIZE)]
+    request_id: GroupName | None = None
     aborted: bool = False
     replays: bool = False
 

@@ -66,10 +66,6 @@ def post(url: str, value: Any, **headers: str) -> tuple[int, Any]:
         return error.code, json.load(error)
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*ADJUDGE, *words], capture_output=True, text=True, check=False)
-
-
 def test_the_line_to_try_works(rules: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGE_MODEL_API_KEY", KEY)
     with serve(rules) as process:
@@ -101,31 +97,3 @@ def test_a_spec_that_compares_says_how_to_try_it(tmp_path: Path) -> None:
         assert post(url, json.loads(body)) == (200, ANY)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
-
-
-def test_one_line_of_json_says_where_it_is(rules: str) -> None:
-    with serve(rules, "--json") as process:
-        said = json.loads(line_of(process))
-        assert said["pid"] == process.pid
-        assert said["key_env"] is None
-        assert said["url"].endswith(f":{said['port']}")
-        assert {"/judge", "/batch_judge", "/group_judge"} <= set(said["routes"])
-        status, body = post(f"{said['url']}/batch_judge", {"requests": [_item("4"), _item("5")]})
-        assert status == 200
-        assert [one["score"] for one in body["responses"]] == [1.0, 0.0]
-        assert body["responses"][0]["metadata"]["model_version"] == said["version"]
-
-
-def _item(completion: str) -> dict[str, str]:
-    return {"prompt": "What is 2 + 2?", "completion": completion, "answer": "4"}
-
-
-def test_a_public_address_without_a_key_is_refused(
-    rules: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("JUDGE_MODEL_API_KEY", raising=False)
-    done = run("serve", rules, "--host", "0.0.0.0", "--port", "0")
-    assert done.returncode == 2
-    assert "JUDGE_MODEL_API_KEY" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""

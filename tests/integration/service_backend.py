@@ -50,8 +50,6 @@ class Obedient(Backend):
 
     def answer(self, request: JudgeRequest, together: int) -> JudgeResponse:
         metadata: dict[str, Any] = {"together": together, "cancelled": self.cancelled}
-        if request.completion == "no json":
-            metadata["object"] = self
         score = {"nan": float("nan"), "infinite": float("inf"), "neither": None}.get(
             request.completion, float(request.answer == request.completion)
         )

@@ -9,23 +9,16 @@ from typing import Any
 
 
 def number(completion: str) -> float:
-    if completion == "poison":
-        raise ValueError("I cannot judge this")
     if completion == "exit":
         os._exit(7)
     return float(completion)
 
 
 class Batches:
-    """``poison`` raises, ``exit`` ends the process there and then."""
+    """``exit`` ends the process there and then."""
 
     def score_batch(self, requests: list[dict[str, Any]]) -> list[float]:
         return [number(one["completion"]) for one in requests]
-
-
-class OneByOne:
-    def score(self, prompt: str, completion: str, answer: str | None) -> float:
-        return number(completion)
 
 
 class Slow:

@@ -132,25 +132,6 @@ def test_a_request_that_kills_the_process_leaves_nobody_hanging() -> None:
     rewards.close()
 
 
-def test_a_request_whose_judge_raises_costs_only_itself(batches: RunningService) -> None:
-    _poisoned(batches.url)
-    with start_service(f"{JUDGES}:OneByOne") as url:
-        _poisoned(url)
-
-
-def _poisoned(url: str) -> None:
-    texts = [str(n) for n in range(100)]
-    poisoned = {7, 8, 50, 99}
-    for place in poisoned:
-        texts[place] = "poison"
-    with JudgeRewardSystem({"judge_url": url}) as rewards:
-        results = asked(rewards, texts)
-        right = [0.0 if one == "poison" else float(one) for one in texts]
-        assert accounted(rewards, results, right) == {"bug": 4}
-        assert {n for n, one in enumerate(results) if one["reward"] is None} == poisoned
-        assert "cannot judge" not in str(results[7]["error"])
-
-
 # ── half-open connections ────────────────────────────────────────────────────────────────────
 
 

@@ -53,31 +53,6 @@ def posted(url: str, path: str, *values: Any) -> list[Answer]:
     return asyncio.run(all_of())
 
 
-@pytest.mark.parametrize(
-    ("completion", "kind"),
-    [
-        ("poison", "bug"),
-        ("short", "bug"),
-        ("nan", "out_of_range"),
-        ("infinite", "out_of_range"),
-        ("neither", "bug"),
-        ("no json", "bug"),
-    ],
-)
-def test_what_is_no_score_is_a_failure_with_status_503(completion: str, kind: str) -> None:
-    [(status, body, _)] = posted(running_url(), "/judge", item(completion, request_id="mine"))
-    assert (status, body["error"]["kind"]) == (503, kind)
-    assert "score" not in body
-    [(status, body, _)] = posted(
-        running_url(), "/batch_judge", {"requests": [item("4"), item(completion), item("5")]}
-    )
-    assert status == 200
-    right, failed, wrong = body["responses"]
-    assert (right["score"], wrong["score"]) == (1.0, 0.0)
-    assert failed["error"]["kind"] == kind
-    assert "score" not in failed
-
-
 _shared: list[RunningService] = []
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import math
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from adjudge.errors import ErrorKind
 from adjudge.rewards.spec import RewardSpec
-from adjudge.service.requests import RequestRefused, to_data_uri
 from adjudge.service.spec_backend import SpecBackend, request_to_sample
 from adjudge.service.user_backend import read_answer
 from adjudge.wire import JudgeRequest
@@ -91,29 +88,8 @@ def test_every_request_gets_one_answer_a_score_or_an_error(requests: list[JudgeR
 @given(_json | st.dictionaries(st.sampled_from(["score", "confidence", "metadata"]), _json))
 def test_whatever_a_judge_returns_is_a_finite_score_or_an_error(said: Any) -> None:
     response = read_answer(JudgeRequest("p", "c", request_id="r"), said)
-    assert msgspec.json.encode(response)
     assert response.request_id == "r"
     assert (response.score is None) != (response.error is None)
     assert response.score is None or math.isfinite(response.score)
     if response.error is not None:
         assert response.error.kind in (ErrorKind.BUG, ErrorKind.OUT_OF_RANGE)
-
-
-_pictures = st.sampled_from([b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", b"GIF89a", b"RIFF0000WEBP"])
-
-
-@given(_pictures, st.binary(max_size=100))
-def test_pictures_become_data_uris_that_hold_them(head: bytes, rest: bytes) -> None:
-    plain = base64.b64encode(head + rest).decode()
-    uri = to_data_uri(plain, 10_000)
-    assert uri.startswith("data:image/")
-    assert uri.endswith(f";base64,{plain}")
-    assert to_data_uri(uri, 10_000) == uri
-
-
-@given(st.text() | st.sampled_from(["http://x/y.png", "file:///etc/passwd", "data:text/html,x"]))
-def test_nothing_but_pictures_passes(image: str) -> None:
-    with pytest.raises(RequestRefused) as caught:
-        to_data_uri(image, 10_000)
-    assert caught.value.kind is ErrorKind.INVALID_INPUT
-    assert len(image) < 8 or image not in str(caught.value)

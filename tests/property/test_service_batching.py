@@ -11,7 +11,8 @@ from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind
 from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend
-from adjudge.service.queue import BackendQueue, QueueFull
+from adjudge.service.queue import BackendQueue
+from adjudge.service.requests import RequestRefused
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 WORDS = ("fine", "fine", "fine", "poison", "nan", "slow")
@@ -90,7 +91,7 @@ def test_every_request_has_exactly_its_own_answer(
                 answers = await batcher.score(requests)
         except TimeoutError:
             return
-        except QueueFull:
+        except RequestRefused:
             return
         assert asyncio.get_running_loop().time() <= began + deadline + 1e-3
         assert [one.request_id for one in answers] == prompts

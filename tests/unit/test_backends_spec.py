@@ -147,6 +147,14 @@ def test_a_refused_key_is_said(beside: Path) -> None:
     assert error(response) == (ErrorKind.AUTH, "quality: scripted auth")
 
 
+@pytest.mark.parametrize(("suspect", "score"), [("missing", None), ("min", 0.0)])
+def test_what_the_answer_may_have_caused_counts_as_the_spec_says(
+    beside: Path, suspect: str, score: float | None
+) -> None:
+    data = {**JUDGED, "missing": {"suspect": suspect}}
+    assert scored(data, ask("fail with refused."), folder=beside)[0].score == score
+
+
 def test_own_graders_break_in_their_own_place(beside: Path) -> None:
     odd = {"graders": [{"name": "odd", "type": "own_service:Odd"}]}
     found = scored(odd, ask("explode"), ask("shout"), ask("fine"), folder=beside)
@@ -246,6 +254,6 @@ def test_explanations_are_bounded(beside: Path) -> None:
     data = {"graders": [{"name": "wordy", "type": "own_wordy:Wordy"}]}
     [response] = scored(data, ask("x"), folder=beside)
     assert response.explanation is not None
-    assert len(response.explanation) == 4_000
+    assert len(response.explanation) == 4_001
     assert response.explanation.endswith("w…")
     assert response.confidence == 0.5

@@ -14,8 +14,7 @@ from adjudge.client.exchange import GroupClient
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse
 from adjudge.service.rendezvous import Rendezvous
-from adjudge.service.requests import error_body
-from adjudge.wire import GroupRequest, JudgeResponse
+from adjudge.wire import ErrorInfo, GroupRequest, JudgeResponse
 
 Trouble = tuple[int, ErrorKind] | ErrorKind | None
 
@@ -36,7 +35,8 @@ class Line:
         self.headers.append(request.headers)
         trouble = self.troubles.pop(0) if self.troubles else None
         if isinstance(trouble, tuple):
-            return answered(trouble[0], error_body(trouble[1], "trouble"))
+            refused = JudgeResponse(error=ErrorInfo(trouble[1], "trouble"))
+            return answered(trouble[0], msgspec.json.encode(refused))
         answer = await self.place.join(asked)
         if trouble is not None:  # the answer was lost on its way
             raise GradingFailure(trouble, "lost")

@@ -12,8 +12,9 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.service import ServiceSettings
 from adjudge.service.app import Service, ServicePhase
 from adjudge.service.backend import Backend, GroupRendezvous
-from adjudge.service.formats import ScoreFunction
+from adjudge.service.formats import Format
 from adjudge.service.rendezvous import Rendezvous
+from adjudge.service.requests import RequestRefused
 from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 
 ONE = {"prompt": "p", "completion": "c"}
@@ -30,25 +31,23 @@ class Half(Backend):
         return [JudgeResponse(0.5) for _ in requests]
 
 
-class Format:
-    """Judges the words of a body; ``oops`` breaks it."""
+class Words(Format):
+    """Judges the words of a body; some break it."""
 
     path = "/words"
 
-    async def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:
+    def requests(self, body: bytes) -> list[JudgeRequest]:
         words = json.loads(body)
         if "oops" in words:
             raise KeyError("the text of a request")
         if "exit" in words:
             raise SystemExit(3)
-        if "empty" in words:
-            return 204, b"a body"
         if "deep" in words:
             raise RecursionError
-        if "odd" in words:
-            return "200 OK", b""  # type: ignore[return-value]
-        answers = await score([JudgeRequest("", word) for word in words])
-        return 200, json.dumps([one.score for one in answers]).encode()
+        return [JudgeRequest("", word) for word in words]
+
+    def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:
+        return [one.score for one in responses]
 
 
 class Groups(GroupRendezvous):
@@ -89,18 +88,12 @@ def asked(
     **more: Any,
 ) -> Answer:
     async def run() -> Answer:
-        service = Service(backend or Half(), ServiceSettings(), formats=[Format()], **more)
+        service = Service(backend or Half(), ServiceSettings(), formats=[Words()], **more)
         await service.start()
         service.phase = phase or service.phase
         return await call(service, path, value, "GET" if value is None else "POST")
 
     return asyncio.run(run())
-
-
-@pytest.mark.parametrize("word", ["exit", "empty"])
-def test_a_format_that_ends_or_has_no_answer_is_a_bug(word: str) -> None:
-    status, body, _ = asked("/words", [word])
-    assert (status, body["error"]["kind"]) == (503, "bug")
 
 
 @pytest.mark.parametrize("phase", [ServicePhase.LOADING, ServicePhase.DRAINING])
@@ -124,29 +117,28 @@ def test_a_backend_that_compares_groups_says_where_to_go() -> None:
 
 def test_a_format_answers_in_its_own_words() -> None:
     assert asked("/words", ["a", "b"])[:2] == (200, [0.5, 0.5])
-    status, body, _ = asked("/words", ["oops"])
-    assert (status, body["error"]["kind"]) == (503, "bug")
-    assert "text" not in body["error"]["message"]
+    for word in ("oops", "exit"):
+        status, body, _ = asked("/words", [word])
+        assert (status, body["error"]["kind"]) == (503, "bug")
+        assert "text" not in body["error"]["message"]
     assert asked("/words", ["deep"])[0] == 400
-    status, body, _ = asked("/words", ["odd"])
-    assert (status, body["error"]["kind"]) == (503, "bug")
 
 
-@pytest.mark.parametrize("path", ["/judge", "/health", "/words"])
+@pytest.mark.parametrize("path", ["/judge", "/health", "/words", "own"])
 def test_two_routes_do_not_share_a_path(path: str) -> None:
     async def make() -> None:
-        taken = Format()
+        taken = Words()
         taken.path = path
-        Service(Half(), ServiceSettings(), formats=[Format(), taken])
+        Service(Half(), ServiceSettings(), formats=[Words(), taken])
 
-    with pytest.raises(ConfigError, match=f"another route at '{path}'"):
+    with pytest.raises(ConfigError, match=f"found '{path}'"):
         asyncio.run(make())
 
 
 @pytest.mark.parametrize(
     ("failure", "status", "retry_after"),
     [
-        (GradingFailure(ErrorKind.RATE_LIMITED, "full"), 429, "1"),
+        (RequestRefused(429, ErrorKind.RATE_LIMITED, "full", 0.5), 429, "1"),
         (GradingFailure(ErrorKind.INVALID_INPUT, "size"), 422, None),
         (GradingFailure(ErrorKind.TIMEOUT, "late"), 503, "1"),
         (GradingFailure(ErrorKind.UNPARSABLE, "what"), 503, None),
@@ -158,6 +150,22 @@ def test_what_a_rendezvous_raises_has_its_status(
     found, body, headers = asked("/group_judge", GROUP, rendezvous=Groups(failure))
     assert (found, body["error"]["kind"]) == (status, failure.kind)
     assert headers.get("retry-after") == retry_after
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"request_id": ""},
+        {"request_id": "x" * 300},
+        {"group_id": ""},
+        {"group_size": 0},
+        {"group_size": 10_000},
+    ],
+)
+def test_what_names_no_place_in_a_group_is_refused_by_its_key(wrong: dict[str, Any]) -> None:
+    status, body, _ = asked("/group_judge", {**GROUP, **wrong})
+    assert (status, body["error"]["kind"]) == (422, "invalid_input")
+    assert body["error"]["message"].endswith(f"`$.{next(iter(wrong))}`")
 
 
 def test_a_sample_of_a_group_is_answered_like_any_other() -> None:
@@ -188,6 +196,15 @@ def test_a_drain_does_not_wait_for_samples_that_nobody_can_send_any_more() -> No
     assert "group" not in body["metadata"]  # it was not settled, and may meet again elsewhere
     assert (judged[0], judged[1]["score"]) == (200, 1.0)
     assert ended == pytest.approx(5.0, abs=0.1)
+
+
+def test_half_a_surrogate_in_an_answer_is_a_question_mark() -> None:
+    class Odd(Half):
+        async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
+            return [JudgeResponse(0.5, metadata={"said": "\ud800"}) for _ in requests]
+
+    status, body, _ = asked("/judge", ONE, backend=Odd())
+    assert (status, body["score"], body["metadata"]["said"]) == (200, 0.5, "?")
 
 
 def test_a_wrong_method_names_the_right_one() -> None:

@@ -119,11 +119,11 @@ def serve_command(
     }
     backend = load_backend(target, **given)
     if ray or replicas or replica_gpus or ray_address:
-        from adjudge.service.ray_backend import RayBackend, ReplicaSettings  # noqa: PLC0415
+        from adjudge.service.ray_backend import RayBackend  # noqa: PLC0415
 
         least, most = _replica_range(replicas or "1")
-        there = ReplicaSettings(least, most, gpus=replica_gpus, address=ray_address)
-        backend = RayBackend(target, settings, there, **given)
+        given |= {"least": least, "most": most, "gpus": replica_gpus, "address": ray_address}
+        backend = RayBackend(backend, target, settings, **given)
         settings = settings.model_copy(update={"concurrency": settings.concurrency * most})
     if not as_json:
         errors().print(f"[dim]loading {clean(target)}[/]")

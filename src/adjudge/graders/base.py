@@ -35,8 +35,7 @@ import msgspec
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, Fields, GradingFailure
 from adjudge.installation import install_command
-from adjudge.intake.rendered import strip_end_tokens
-from adjudge.text import compose_letters, final_text, shorten_text
+from adjudge.text import compose_letters, final_text, shorten_text, strip_end_tokens
 from adjudge.types import GraderError, GraderMode, GraderRank, GraderScore, Role, ScoreRange
 
 View = Literal["final", "full"]

@@ -86,7 +86,7 @@ class ResultBuilder:
         kind = find_error_kind(error)
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         message = "the grader cancelled itself" if kind is ErrorKind.CANCELLED else said
-        at = {"at": _error_location(error)} if kind is ErrorKind.BUG else {}
+        at = {"at": find_error_place(error)} if kind is ErrorKind.BUG else {}
         return self.error(kind, message, at)
 
     def error(
@@ -152,7 +152,7 @@ _LIBRARIES = (str(Path(__file__).parents[1]), str(Path(inspect.__file__).parent)
 """Where adjudge and the standard library are, and so what is installed beside the latter."""
 
 
-def _error_location(error: BaseException) -> str:
+def find_error_place(error: BaseException) -> str:
     """The last line of the grader's own code, rather than of what that calls."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:

@@ -1,4 +1,4 @@
-"""Texts that a chat template rendered: a prompt's messages, tokens that end an answer, thinking.
+"""Texts that a chat template rendered: a prompt's messages, and where thinking begins and ends.
 
 A chat template may open the thinking, so that the turn has no opening tag; a tokenizer may have the
 tags as special tokens, so that decoding drops them; Mistral's tags have another form. Here the text
@@ -29,39 +29,6 @@ class Tokenizer(Protocol):
     @property
     def convert_tokens_to_ids(self) -> Callable[[str], int]:
         """The number of a token."""
-
-
-# Named one by one: a policy's own markup (`</answer>`, a tool call's closing tag) must stay.
-PAD_TOKENS = ("<pad>", "<|pad|>", "[PAD]", "<|endoftext|>", "<|finetune_right_pad_id|>", "<unk>")
-END_TOKENS = (
-    *PAD_TOKENS,
-    *("</s>", "<eos>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>"),
-    *("<|return|>", "<|eot|>", "<end_of_turn>", "<turn|>", "<|END_OF_TURN_TOKEN|>"),
-    *("<|endofassistant|>", "<｜end▁of▁sentence｜>"),
-    *("<|user|>", "<|observation|>"),  # where GLM stops
-)
-
-
-LAST_SIGNS = tuple({token[-1] for token in END_TOKENS})
-
-
-def strip_end_tokens(text: str) -> str:
-    """``text`` without the end-of-turn and padding tokens after its last word.
-
-    >>> strip_end_tokens("It is <b>four</b>.<|im_end|><|endoftext|>")
-    'It is <b>four</b>.'
-    """
-    if not text.rstrip().endswith(END_TOKENS):
-        return text
-    end, opened = len(text), text.find("<s>")
-    while True:
-        last = end
-        while last and text[last - 1].isspace():
-            last -= 1
-        token = next((one for one in END_TOKENS if text.endswith(one, 0, last)), None)
-        if token is None or (token.startswith("</") and 0 <= opened < last):
-            return text[:end]  # markup that was opened, or no token
-        end = last - len(token)
 
 
 _TEMPLATES = (

@@ -17,13 +17,12 @@ from adjudge.errors import Fields, Metadata, RolloutError
 from adjudge.intake.columns import read_env_reward
 from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.intake.rendered import (
-    LAST_SIGNS,
     mark_thinking,
     opens_thinking,
     read_rendered_prompt,
-    strip_end_tokens,
 )
 from adjudge.messages import content_text, last_question, prompt_messages
+from adjudge.text import LAST_SIGNS, strip_end_tokens
 from adjudge.types import Sample
 
 Turns = list[Metadata]

@@ -90,6 +90,7 @@ class RewardReducer(ResultWriter):
             "drop_group",
             "fallback",
         )
+        self._has_schedules = bool(spec.schedules)
         self._warned = False
 
     def reward(
@@ -120,7 +121,7 @@ class RewardReducer(ResultWriter):
         said of all together is noted there, and said by :meth:`check_rewards` after the last.
         """
         reducer = self
-        if step is not None and self.spec.schedules:
+        if step is not None and self._has_schedules:
             reducer = RewardReducer(self.spec.at_step(step), self.graders)
         chains = reducer.explain(judged, whole_groups=whole_groups)
         results = list(map(reducer.make_result, chains))
@@ -159,7 +160,8 @@ class RewardReducer(ResultWriter):
         self, judged: Sequence[GradedSample], *, whole_groups: bool = True
     ) -> list[RewardChain]:
         """The numbers that made each reward, step by step; see :class:`RewardChain`."""
-        self.spec.refuse_schedules("this call", "Pass step=….")
+        if self._has_schedules:
+            self.spec.refuse_schedules("this call", "Pass step=….")
         idle = self._leave_out_idle(judged, whole_groups=whole_groups)
         chains = [self._begin(one, names) for one, names in zip(judged, idle, strict=True)]
         for group in _by_group(chains):
@@ -172,9 +174,10 @@ class RewardReducer(ResultWriter):
                 for at, chain in enumerate(group)
                 if isinstance(chain.reward, float)
             ]
-            snapped = snap_ties([reward for _, reward in there])
-            for (at, _), reward in zip(there, snapped, strict=True):
-                group[at].reward = reward
+            if len(there) > 1:
+                snapped = snap_ties([reward for _, reward in there])
+                for (at, _), reward in zip(there, snapped, strict=True):
+                    group[at].reward = reward
         return chains
 
     # --- the steps, in their order ---------------------------------------------------------------
@@ -313,7 +316,8 @@ class RewardReducer(ResultWriter):
         to judge in a whole group is in none of its samples. Components of a group that differ by
         rounding alone are made equal.
         """
-        self.spec.refuse_schedules("this call", "Use RewardSpec.at_step.")
+        if self._has_schedules:
+            self.spec.refuse_schedules("this call", "Use RewardSpec.at_step.")
         idle = self._leave_out_idle(judged, whole_groups=whole_groups)
         found = [self._components(one, names) for one, names in zip(judged, idle, strict=True)]
         groups: dict[str, list[dict[str, float]]] = {}
@@ -321,7 +325,7 @@ class RewardReducer(ResultWriter):
             if components is not None:
                 groups.setdefault(one.group, []).append(components)
         for members in groups.values():
-            for name in members[0]:
+            for name in members[0] if len(members) > 1 else ():
                 snapped = snap_ties([components[name] for components in members])
                 for components, value in zip(members, snapped, strict=True):
                     components[name] = value

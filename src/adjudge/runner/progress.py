@@ -15,7 +15,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from html import escape
 from importlib import import_module
@@ -36,6 +36,7 @@ _LONGEST_ESTIMATE_S = 30 * 86_400.0
 _DETAIL_CHARS = 300
 
 
+@dataclass(eq=False)
 class Tally:
     """How far a run is: results so far, those resumed, failures by kind, and a note to show.
 
@@ -43,14 +44,13 @@ class Tally:
     judges by why they were made (:data:`~adjudge.judges.asking.AskReason`).
     """
 
-    def __init__(self, total: int | None = None) -> None:
-        self.total = total
-        self.done = 0
-        self.resumed = 0
-        self.note = ""
-        self.cost_usd = 0.0
-        self.failures: Counter[str] = Counter()
-        self.asks: Counter[str] = Counter()
+    total: int | None = None
+    done: int = 0
+    resumed: int = 0
+    note: str = ""
+    cost_usd: float = 0.0
+    failures: Counter[str] = field(default_factory=Counter)
+    asks: Counter[str] = field(default_factory=Counter)
 
     def replace(self, before: Tally, now: Tally) -> None:
         """Count what another process has counted by ``now``, of which ``before`` is in here."""

@@ -11,6 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -93,7 +94,8 @@ class WorkerPool:
         """
         tally, known = self.tally or Tally(total), set[int]()
         asks, breather = enumerate(items), _CooperativeYield()
-        with Progress(tally, show=self.show_progress and self.tally is None and total > 1):
+        shows = self.show_progress and self.tally is None and total > 1
+        with Progress(tally, show=True) if shows else nullcontext():
             try:
                 await run_all(
                     self._work(asks, tally, breather, known, listener)

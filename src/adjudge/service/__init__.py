@@ -6,6 +6,7 @@ from pydantic import Field
 
 from adjudge.config_tables import CheckedTable
 from adjudge.errors import ConfigError
+from adjudge.wire import MAX_GROUP_SIZE
 
 SERVICE_PORT = 8888
 DRAIN_S = 30.0
@@ -39,7 +40,7 @@ class ServiceSettings(CheckedTable):
     concurrency: int = Field(64, ge=1)
     queue_size: int = Field(1000, ge=1)
     deadline_s: float = Field(60.0, gt=0, le=_LARGEST)
-    group_size: int = Field(0, ge=0)
+    group_size: int = Field(0, ge=0, le=MAX_GROUP_SIZE)
     group_timeout_s: float = Field(300.0, gt=0, le=_LARGEST)
     max_body_mb: float = Field(16.0, gt=0, le=_LARGEST)
 

@@ -12,20 +12,18 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
-from http import HTTPStatus
 from typing import Any
 
-import msgspec
-
-from adjudge.errors import PASSING_KINDS, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind
 from adjudge.judges.endpoint.connections import CallCounter
 from adjudge.service import ServiceSettings
-from adjudge.service.backend import Backend, BackendErrors, GroupRendezvous, check_responses
-from adjudge.service.formats import WireFormat
+from adjudge.service.backend import Backend, BackendErrors, GroupRendezvous
+from adjudge.service.formats import Format
 from adjudge.service.metrics import RouteMetrics, ServiceMetrics
-from adjudge.service.queue import BackendQueue
+from adjudge.service.queue import BackendQueue, check_responses
 from adjudge.service.requests import (
     CONTAINERS,
+    REQUEST_FAULTS,
     ApiKeyAuth,
     AsgiReceive,
     BodyReader,
@@ -33,22 +31,19 @@ from adjudge.service.requests import (
     StrictReader,
     check_request,
     check_value_count,
-    decode_body,
-    error_body,
     invalid_request,
-    refusal_from_error,
 )
+from adjudge.text import encode_json
 from adjudge.wire import (
     MAX_BATCH,
+    MAX_ID_LENGTH,
     BatchRequest,
     BatchResponse,
-    ErrorInfo,
     GroupRequest,
     JudgeRequest,
     JudgeResponse,
 )
 
-_MAX_RUN_ID = 256
 _DRAIN_POLL_S = 0.05
 _client: ContextVar[str] = ContextVar("client", default="")
 """Whose key the request showed; each request has a task, and so a context, of its own."""
@@ -56,10 +51,6 @@ JSON_HEAD = b"content-type: application/json\r\n"
 Reply = tuple[int, bytes, bytes]
 """The status, the lines of the head, and the body."""
 _Answer = Callable[[bytes], Awaitable[Reply]]
-
-_REQUEST_FAULTS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED})
-_STATUSES = frozenset(one for one in HTTPStatus if one >= 200) - {204, 205, 304}
-"""What a format may answer with: statuses whose response has a body."""
 
 
 class ServicePhase(StrEnum):
@@ -84,7 +75,7 @@ class Service:
         settings: ServiceSettings,
         *,
         keys: Mapping[str, str] | None = None,
-        formats: Iterable[WireFormat] = (),
+        formats: Iterable[Format] = (),
         rendezvous: GroupRendezvous | None = None,
     ) -> None:
         self.backend = backend
@@ -114,12 +105,11 @@ class Service:
             ("/group_judge", self._group_judge),
             *((one.path, self._in_format(one)) for one in self.formats),
         ):
-            if path in self._routes or path in _PAGES:
+            if path in self._routes or path in _PAGES or not path.startswith("/"):
                 raise ConfigError(
-                    f"formats: path: the service has another route at {path!r}. Give the format a "
-                    "path of its own."
+                    f"formats: path: must begin with '/' and be no other route's (found {path!r})"
                 )
-            self._routes[path] = answer, RouteMetrics(self.metrics, path)
+            self._routes[path] = answer, self.metrics.of_route(path)
 
     @property
     def routes(self) -> list[str]:
@@ -144,7 +134,7 @@ class Service:
         await self._rendezvous.aclose()
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
-        """Judge requests that are wholly here; raises :class:`RequestRefused` and ``QueueFull``."""
+        """Judge requests that are wholly here; raises :class:`RequestRefused`."""
         self.check_open()
         if (what := self.backend.compares_groups) is not None:
             groups = [one for one in requests if isinstance(one, GroupRequest)]
@@ -179,8 +169,18 @@ class Service:
         for request in requests:
             check_request(request, self._max_image)
             request.group_size = request.group_size or size
-        joining = [asyncio.ensure_future(self._rendezvous.join(one)) for one in requests]
+        joining = [asyncio.ensure_future(self._join(one)) for one in requests]
         return [await one for one in joining]
+
+    async def _join(self, request: GroupRequest) -> JudgeResponse:
+        began = time.perf_counter()
+        response = await self._rendezvous.join(request)
+        latency = round(time.perf_counter() - began, 6)
+        facts = {"latency": latency, "model_version": self.backend.version}
+        check_responses([response], [request], facts)
+        if response.error is not None and not request.aborted:
+            self.metrics.failed(response.error.kind)
+        return response
 
     async def answer(
         self, scope: dict[str, Any], receive: AsgiReceive, body: bytes | None = None
@@ -211,13 +211,14 @@ class Service:
             check_value_count(body, self._max_values)
             reply = await judge(body)
             outcome = _request_outcome(reply[0], self.phase)
-        except Exception as error:  # noqa: BLE001
+        except (Exception, SystemExit) as error:  # noqa: BLE001  a format may be a user's code
             reply = self._failure_reply(error)
             outcome = _request_outcome(reply[0], self.phase)
         finally:
             self._bodies.held -= size
             self.inflight -= 1
-            metrics.count(outcome, time.perf_counter() - began)
+            metrics.outcomes[outcome].inc()
+            metrics.seconds.observe(time.perf_counter() - began)
         return reply
 
     def _page(self, scope: dict[str, Any]) -> Reply:
@@ -234,27 +235,17 @@ class Service:
         except RequestRefused as refused:
             return self._failure_reply(refused, allow=b"GET, HEAD")
 
-    def _failure_reply(self, error: Exception, allow: bytes = b"POST") -> Reply:
-        """What is raised for the client to know, as its status; any other exception is a bug."""
-        wait: float | None = None
-        if isinstance(error, RequestRefused):
-            status, wait = error.status, error.retry_after
-        elif not isinstance(error, GradingFailure):
-            return self._bug(error)
-        elif error.kind is ErrorKind.RATE_LIMITED:
-            status, wait = 429, getattr(error, "retry_after", 1)
-        else:
-            status = 422 if error.kind in _REQUEST_FAULTS else 503
-            wait = 1 if status == 503 and error.kind in PASSING_KINDS else None
+    def _failure_reply(self, error: BaseException, allow: bytes = b"POST") -> Reply:
+        """A refusal with the status that it has; any other exception as a failed judgement."""
+        response = self._errors.report(error)
+        if not isinstance(error, RequestRefused):
+            return self._response_reply(response)
         head = JSON_HEAD
-        if wait is not None:
-            head += b"retry-after: %d\r\n" % math.ceil(wait)
-        if status == 405:
+        if error.retry_after is not None:
+            head += b"retry-after: %d\r\n" % math.ceil(error.retry_after)
+        if error.status == 405:
             head += b"allow: %b\r\n" % allow
-        return status, head, error_body(error.kind, str(error))
-
-    def _bug(self, problem: BaseException | str) -> Reply:
-        return 503, JSON_HEAD, _encode(self._errors.report(problem))
+        return error.status, head, encode_json(response)
 
     def check_open(self) -> None:
         """Raise :class:`RequestRefused` (503) unless requests are taken."""
@@ -273,7 +264,7 @@ class Service:
     async def _batch_judge(self, body: bytes) -> Reply:
         batch, keys = self._batch.read(body)
         requests = batch.requests
-        rows = decode_body(_raw_batch_decoder, body).requests if keys else []
+        rows = keys.get("requests", ())
         if not 1 <= len(requests) <= MAX_BATCH:
             raise invalid_request(f"requests: found {len(requests)}, must be 1 to {MAX_BATCH}")
         for number, request in enumerate(requests, 1):
@@ -284,65 +275,31 @@ class Service:
             response.warnings = self._one.warnings(row)
         if keys:
             reply.warnings = self._batch.warnings(keys)
-        try:
-            return 200, JSON_HEAD, _encode(reply)
-        except (TypeError, ValueError, RecursionError):
-            reply.responses = [self._encoded(one)[0] for one in reply.responses]
-            return 200, JSON_HEAD, _encode(reply)
+        return 200, JSON_HEAD, encode_json(reply)
 
     async def _group_judge(self, body: bytes) -> Reply:
         request, keys = self._group.read(body)
         check_request(request, self._max_image)
-        began = time.perf_counter()
-        response = await self._rendezvous.join(request)
-        latency = round(time.perf_counter() - began, 6)
-        facts = {"latency": latency, "model_version": self.backend.version}
-        [response] = check_responses([response], [request], facts)
+        response = await self._join(request)
         response.warnings = self._group.warnings(keys)
         if request.aborted:
-            return 200, JSON_HEAD, _encode(response)
-        if response.error is not None:
-            self.metrics.failed(response.error.kind)
+            return 200, JSON_HEAD, encode_json(response)
         return self._response_reply(response)
 
-    def _in_format(self, wire_format: WireFormat) -> _Answer:
+    def _in_format(self, wire_format: Format) -> _Answer:
         async def answer(body: bytes) -> Reply:
-            try:
-                # Anything, where the format is a user's.
-                answered: tuple[Any, Any] = await wire_format.answer(body, self.score)
-                status, reply = answered
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise refusal_from_error(error) from None
-            except SystemExit as error:  # a format of the user's own must not end the service
-                return self._bug(error)
-            if not isinstance(reply, bytes) or status not in _STATUSES:
-                name = type(wire_format).__name__
-                return self._bug(f"{name} answered with no HTTP status and bytes")
-            retry = RETRY_HEAD if status == 503 and _may_pass(reply) else b""
-            return status, JSON_HEAD + retry, reply
+            return 200, JSON_HEAD, await wire_format.answer(body, self.score)
 
         return answer
 
     def _response_reply(self, response: JudgeResponse) -> Reply:
-        response, body = self._encoded(response)
+        body = encode_json(response)
         if (error := response.error) is None:
             return 200, JSON_HEAD, body
-        status = 422 if error.kind in _REQUEST_FAULTS else 503
+        status = 422 if error.kind in REQUEST_FAULTS else 503
         return status, JSON_HEAD + (RETRY_HEAD if status == 503 and error.passing else b""), body
 
-    def _encoded(self, response: JudgeResponse) -> tuple[JudgeResponse, bytes]:
-        """As JSON; a failure instead, when the backend put something in that is none."""
-        try:
-            return response, _encode(response)
-        except (TypeError, ValueError, RecursionError) as error:
-            self.metrics.failed(ErrorKind.BUG)
-            broken = self._errors.report(f"the response is no JSON ({type(error).__name__})")
-            broken.request_id = response.request_id
-            broken.metadata = {"model_version": self.backend.version}
-            return broken, _encode(broken)
 
-
-_encode = msgspec.json.Encoder().encode
 RETRY_HEAD = b"retry-after: 1\r\n"
 
 
@@ -358,32 +315,12 @@ class _StrictBatch(BatchRequest, forbid_unknown_fields=True):
     requests: list[_StrictRequest]  # type: ignore[assignment]
 
 
-class _ErrorBody(msgspec.Struct):
-    error: ErrorInfo
-
-
-class _RawBatch(msgspec.Struct):
-    requests: list[dict[str, msgspec.Raw]]
-
-
-_decode_error = msgspec.json.Decoder(_ErrorBody).decode
-_raw_batch_decoder = msgspec.json.Decoder(_RawBatch)
-
-
-def _may_pass(reply: bytes) -> bool:
-    """Whether a format's 503 is about a failure that may pass by itself."""
-    try:
-        return _decode_error(reply).error.passing
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
-
-
 def _run_of(requests: Sequence[JudgeRequest]) -> str:
     """The run that requests are of, which has a share of the queue where no key says whose."""
     if not requests or not (metadata := requests[0].metadata):
         return ""
     run = metadata.get("run_id")
-    return run[:_MAX_RUN_ID] if isinstance(run, str) else ""
+    return run[:MAX_ID_LENGTH] if isinstance(run, str) else ""
 
 
 def _request_outcome(status: int, phase: ServicePhase) -> str:
@@ -394,7 +331,7 @@ def _request_outcome(status: int, phase: ServicePhase) -> str:
 
 def _health(service: Service) -> bytes:
     """What clients read as :class:`adjudge.client.grader.ServiceInfo`, and more."""
-    return _encode({
+    return encode_json({
         "status": "healthy",
         "model_loaded": service.phase is not ServicePhase.LOADING,
         "model_version": service.backend.version,
@@ -420,7 +357,7 @@ _PAGES: dict[str, tuple[Callable[[Service], bytes], bool, bytes]] = {
     "/health": (_health, False, JSON_HEAD),
     "/ready": (_ready, False, JSON_HEAD),
     "/metrics": (lambda service: service.metrics.text(), True, _PROMETHEUS_HEAD),
-    "/calls": (lambda service: _encode(service.calls.table()), True, JSON_HEAD),
+    "/calls": (lambda service: encode_json(service.calls.table()), True, JSON_HEAD),
     "/reverify_mode": (_reverify_mode, False, JSON_HEAD),
 }
 """Each page, whether it needs a key (what watches a process has none), and its head."""

@@ -9,29 +9,22 @@ from __future__ import annotations
 
 import logging
 import math
-import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
-from adjudge.rewards.function import SpecRewardFunction
+from adjudge.graders.binding import find_error_place
+from adjudge.judges.asking import find_error_kind
 from adjudge.text import replace_surrogates
-from adjudge.types import finite_number
 from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 
 _log = logging.getLogger("adjudge.service")
 _MAX_LOGGED = 100
 _MESSAGE_LIMIT = 500
 EXPLANATION_LIMIT = 4_000
-"""Characters of a response's explanation."""
-
-
-_INFINITE = math.inf
-_copy: Callable[[JudgeResponse], JudgeResponse] = JudgeResponse.__copy__  # type: ignore[attr-defined]
+"""Characters of a response's explanation that are shown."""
 
 
 class Damping(msgspec.Struct, frozen=True):
@@ -97,8 +90,8 @@ class Backend(ABC):
     own time (an LLM judge far away), so none should wait for a batch's others; then ``score`` is
     called with one request at a time, many times at once. Else it is called with batches, one
     after the other. ``compares_groups`` says what needs a whole group, ``None`` when nothing does.
-    ``grader_names`` are what ``/health`` shows; ``function`` what a group's rendezvous asks, where
-    the backend has no ``rendezvous`` of its own.
+    ``grader_names`` are what ``/health`` shows; ``rendezvous`` is where samples of groups go, for
+    a backend other than a spec's (:func:`~adjudge.service.rendezvous.make_rendezvous`).
     """
 
     name: str
@@ -107,7 +100,6 @@ class Backend(ABC):
     compares_groups: str | None = None
     grader_names: Sequence[str] = ()
     damping: Damping | None = None
-    function: SpecRewardFunction | None = None
     rendezvous: GroupRendezvous = GroupRendezvous()
 
     async def start(self) -> None:  # noqa: B027  (nothing to load by default)
@@ -125,67 +117,10 @@ class Backend(ABC):
         """Let go of models, connections, threads."""
 
 
-def find_shape_problem(responses: object, asked: int) -> str | None:
-    """Why this cannot be the answer to ``asked`` requests; ``None`` when it can."""
-    if not isinstance(responses, list | tuple):
-        return f"the backend returned {type(responses).__name__}, not a list of responses"
-    if len(responses) != asked:
-        return f"the backend returned {len(responses)} responses to {asked} requests"
-    for kind in set(map(type, responses)):
-        if not issubclass(kind, JudgeResponse):
-            return f"the backend returned {kind.__name__} instead of a JudgeResponse"
-    return None
-
-
-def check_responses(
-    responses: Sequence[JudgeResponse], requests: Sequence[JudgeRequest], facts: dict[str, Any]
-) -> list[JudgeResponse]:
-    """The responses as they go out: with the requests' ids and ``facts`` in their metadata.
-
-    Always new objects, since a backend may give the same one twice. A response with an error has
-    no score; one without either, with a score that is no finite number, or with metadata that is no
-    dict gets an error.
-    """
-    found: list[JudgeResponse] = [*map(_copy, responses)]
-    for checked, request in zip(found, requests, strict=True):
-        checked.request_id = request.request_id
-        if (metadata := checked.metadata) is None:
-            checked.metadata = facts
-        elif isinstance(metadata, dict):
-            checked.metadata = {**metadata, **facts}
-        else:
-            problem = f"the metadata is no dict but {type(metadata).__name__}"
-            checked.metadata, checked.error = facts, ErrorInfo(ErrorKind.BUG, problem)
-        score = checked.score
-        if checked.error is None:
-            if score.__class__ is float and -_INFINITE < score < _INFINITE:
-                continue
-            checked.score, checked.error = _check_score(score)
-        if checked.error is not None:
-            checked.score = checked.reward_components = None
-    return found
-
-
-def _check_score(score: object) -> tuple[float | None, ErrorInfo | None]:
-    """A score of another type than most as a finite number, or why it is none."""
-    if score is None:
-        return None, ErrorInfo(ErrorKind.BUG, "the backend gave neither a score nor an error")
-    if isinstance(score, bool) or not isinstance(score, int | float):
-        return None, ErrorInfo(ErrorKind.BUG, f"the score is no number but {type(score).__name__}")
-    if (number := finite_number(score)) is None:
-        return None, ErrorInfo(ErrorKind.OUT_OF_RANGE, "the score is not a finite number")
-    return number, None
-
-
 def failure_response(failure: GradingFailure, request_id: str | None = None) -> JudgeResponse:
     """The answer to a request that got no score."""
     message = replace_surrogates(str(failure)[:_MESSAGE_LIMIT])
     return JudgeResponse(request_id=request_id, error=ErrorInfo.of(failure, message))
-
-
-def shorten(text: str) -> str:
-    """An explanation of at most :data:`EXPLANATION_LIMIT` characters."""
-    return text if len(text) <= EXPLANATION_LIMIT else text[: EXPLANATION_LIMIT - 1] + "…"
 
 
 class BackendErrors:
@@ -197,22 +132,18 @@ class BackendErrors:
     def __init__(self) -> None:
         self._logged: set[str] = set()
 
-    def report(self, problem: BaseException | str) -> JudgeResponse:
+    def report(self, problem: BaseException) -> JudgeResponse:
         """The answer to the one request that the problem was traced to."""
         if isinstance(problem, GradingFailure):
             return failure_response(problem)
-        kind, message, callers = ErrorKind.BUG, str(problem), ""
+        kind, message = ErrorKind.BUG, str(problem)
         if isinstance(problem, JudgeAuthError):
             kind = ErrorKind.AUTH
-        elif isinstance(problem, BaseException) and not isinstance(problem, ConfigError):
-            frames = traceback.extract_tb(problem.__traceback__)
-            places = [f"{Path(f.filename).name}:{f.lineno} in {f.name}" for f in frames]
-            message = " at ".join([type(problem).__name__, *places[-1:]])
-            callers = ", ".join(places[:-1])
+        elif not isinstance(problem, ConfigError):
+            message = f"{type(problem).__name__} at {find_error_place(problem)}"
             if isinstance(problem, TimeoutError | ConnectionError):
-                late = isinstance(problem, TimeoutError)
-                kind = ErrorKind.TIMEOUT if late else ErrorKind.CONNECTION
+                kind = find_error_kind(problem)
         if message not in self._logged and len(self._logged) < _MAX_LOGGED:
             self._logged.add(message)
-            _log.error("the judge failed: %s; called from: %s (logged once)", message, callers)
+            _log.error("the judge failed: %s (logged once)", message)
         return failure_response(GradingFailure(kind, message))

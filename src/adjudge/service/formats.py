@@ -1,7 +1,7 @@
 """The formats in which trainers ask a reward over HTTP, each at its own path.
 
-A format of yours derives from :class:`Format`, or has the two members of :class:`WireFormat` and
-does all by itself. ``adjudge serve reward.toml --format module:Class`` adds it.
+A format of yours derives from :class:`Format`. ``adjudge serve reward.toml --format module:Class``
+adds it.
 
 OpenRLHF's remote reward: ``--reward.remote_url http://HOST:8888/get_reward``. Version 0.11 sends
 one rollout per request, asks again five times a second apart, and then goes on without a reward,
@@ -19,43 +19,27 @@ status: an answer without ``scores`` ends the run with ``KeyError: 'scores'``.
 
 from __future__ import annotations
 
-import inspect
-import math
 import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from adjudge.errors import ConfigError, ErrorKind, RolloutError
+from adjudge.errors import RolloutError
 from adjudge.extensions import load_extension
-from adjudge.intake.rendered import PAD_TOKENS, strip_end_tokens
 from adjudge.intake.rollouts import read_rollout
-from adjudge.service.requests import decode_body, invalid_request
+from adjudge.service.requests import REQUEST_FAULTS, RequestRefused, decode_body, invalid_request
+from adjudge.text import PAD_TOKENS, encode_json, strip_end_tokens
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 ScoreFunction = Callable[[Sequence[JudgeRequest]], Awaitable[list[JudgeResponse]]]
 """Judges requests: one response each, in order; a score that is a number, or an error."""
 
 
-class WireFormat(Protocol):
-    """A trainer's own request and response on a path of its own."""
-
-    @property
-    def path(self) -> str:
-        """Where the trainer posts to."""
-
-    async def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:
-        """HTTP status and JSON body; what ``score`` and msgspec raise becomes the right status."""
-
-
 MAX_ITEMS = 1024
 """The most samples in one request of a list format."""
-
-_OWN_FAULT = {ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED}
-_encode = msgspec.json.Encoder().encode
 
 
 class Format(ABC):
@@ -67,28 +51,30 @@ class Format(ABC):
 
     path: str
 
-    async def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:
-        """The HTTP status and the JSON body; raises what :meth:`requests` and ``score`` raise."""
-        requests = self.requests(body)
+    async def answer(self, body: bytes, score: ScoreFunction) -> bytes:
+        """The JSON body; raises what :meth:`requests` and ``score`` raise."""
+        requests = decode_body(self.requests, body)
         if len(requests) > MAX_ITEMS:
             raise invalid_request(f"{len(requests)} samples in one request, at most {MAX_ITEMS}")
         responses = await score(requests) if requests else []
-        if (failure := find_failure(responses, len(requests))) is not None:
-            return self.failed(body, failure)
-        return 200, _encode(self.reply(body, responses))
+        failure = find_failure(responses)
+        said = self.reply(body, responses) if failure is None else self.failed(body, failure)
+        return encode_json(said)
 
     @abstractmethod
     def requests(self, body: bytes) -> list[JudgeRequest]:
-        """What is to be judged; raises :class:`~adjudge.service.requests.RequestRefused`."""
+        """What is to be judged, perhaps nothing; what msgspec raises has the right status."""
 
     @abstractmethod
     def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:
         """The answer when every sample has a score."""
 
-    def failed(self, body: bytes, failure: ErrorInfo) -> tuple[int, bytes]:  # noqa: ARG002  (hook)
-        """The answer when one has none."""
-        status = 422 if failure.kind in _OWN_FAULT or failure.local else 503
-        return status, _encode({"error": failure})
+    def failed(self, body: bytes, failure: ErrorInfo) -> Any:  # noqa: ARG002  (hook)
+        """The answer when one has none; by default there is none but :class:`RequestRefused`."""
+        status = 422 if failure.kind in REQUEST_FAULTS or failure.local else 503
+        wait = 1.0 if status == 503 and failure.passing else None
+        marks = failure.failure_metadata
+        raise RequestRefused(status, failure.kind, failure.message, wait, marks)
 
 
 def rollout_request(prompt: Any, completion: Any, answer: Any, **more: Any) -> JudgeRequest:
@@ -104,22 +90,16 @@ def rollout_request(prompt: Any, completion: Any, answer: Any, **more: Any) -> J
     return JudgeRequest(parts.prompt, parts.response or "", answer, messages=parts.messages, **more)
 
 
-def find_failure(responses: Sequence[JudgeResponse], asked: int) -> ErrorInfo | None:
-    """Why there are not ``asked`` scores; the first failure, and how many there are."""
-    if len(responses) != asked:
-        return ErrorInfo(ErrorKind.BUG, f"{len(responses)} responses to {asked} requests")
-    failures = [
-        one.error or ErrorInfo(ErrorKind.BUG, "the judge gave neither a score nor a reason")
-        for one in responses
-        if one.error is not None or one.score is None or not math.isfinite(one.score)
-    ]
+def find_failure(responses: Sequence[JudgeResponse]) -> ErrorInfo | None:
+    """Why there is not a score of each; the first failure, and how many there are."""
+    failures = [one.error for one in responses if one.error is not None]
     if not failures:
         return None
     # Where any may pass by itself, asking the whole request again makes sense.
     first = next((one for one in failures if one.passing), failures[0])
-    if asked == 1:
+    if len(responses) == 1:
         return first
-    message = f"{len(failures)} of {asked} failed, first: {first.message}"
+    message = f"{len(failures)} of {len(responses)} failed, first: {first.message}"
     return msgspec.structs.replace(first, message=message)
 
 
@@ -217,7 +197,7 @@ class OpenRLHF(Format):
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """The completions cut out of the texts; what cannot be cut is refused, never guessed."""
-        asked = decode_body(_openrlhf_decoder, body)
+        asked = _openrlhf_decoder.decode(body)
         n = len(asked.query)
         prompts, labels = asked.prompts, asked.labels or [None] * n
         if prompts is None:
@@ -267,7 +247,7 @@ class Slime(Format):
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """One, or those of a group."""
-        asked: _SlimeSample | list[_SlimeSample] = decode_body(_slime_decoder, body)
+        asked: _SlimeSample | list[_SlimeSample] = _slime_decoder.decode(body)
         return [
             rollout_request(one.prompt, one.response, one.label)
             for one in (asked if isinstance(asked, list) else [asked])
@@ -313,7 +293,7 @@ class LlamaFactory(Format):
         """The whole texts."""
         return [
             JudgeRequest(None, strip_end_tokens(text))
-            for text in decode_body(_llamafactory_decoder, body).messages
+            for text in _llamafactory_decoder.decode(body).messages
         ]
 
     def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:  # noqa: ARG002  (hook)
@@ -332,38 +312,28 @@ _SHIPPED = {
     "nemo-gym-marked": "adjudge.service.nemo_gym:NemoGymMarked",
 }
 _ON_DEMAND = ("nemo-gym-marked",)
-"""Formats that are there when they are named, in the place of the one at their path."""
+"""Formats that are there when they are named."""
 FORMAT_GROUP = "adjudge.service_formats"
 """The entry-point group of formats that packages bring."""
 
 
-def load_formats(names: Sequence[str]) -> tuple[WireFormat, ...]:
-    """The shipped formats, and those of the user: ``module:Class`` or a package's name for one.
+def load_formats(names: Sequence[str]) -> tuple[Format, ...]:
+    """The shipped formats, but for paths that others take: those that are named.
+
+    ``names``: ``module:Class``, a package's name for one, or a shipped one's.
 
     Raises :class:`ConfigError` for what cannot be imported or is no format.
     """
     named = [_load_format(name) for name in names]
-    taken = {one.path for name, one in zip(names, named, strict=True) if name in _SHIPPED}
+    taken = {one.path for one in named}
     shipped = [_load_format(name) for name in _SHIPPED if name not in _ON_DEMAND]
     return (*(one for one in shipped if one.path not in taken), *named)
 
 
-def _load_format(name: str) -> WireFormat:
+def _load_format(name: str) -> Format:
+    members = ("path", "requests", "reply", "answer")
     where = f"--format {name}"
-    found: Any = load_extension(FORMAT_GROUP, name, where=where, shipped=_SHIPPED)
-    if isinstance(found, type):
-        try:
-            found = found()
-        except Exception as error:
-            raise ConfigError(
-                f"{where}: a format is made without arguments, and this one cannot be: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-    path = getattr(found, "path", None)
-    is_path = isinstance(path, str) and path.startswith("/")
-    if not is_path or not inspect.iscoroutinefunction(getattr(found, "answer", None)):
-        raise ConfigError(
-            f"{where}: must have a path that begins with '/' (found {path!r:.80}) and a method "
-            "`async def answer(self, body, score)`"
-        )
-    return found  # type: ignore[no-any-return]
+    found: type[Format] = load_extension(
+        FORMAT_GROUP, name, where=where, shipped=_SHIPPED, methods=members
+    )
+    return found()

@@ -15,8 +15,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
@@ -51,17 +51,11 @@ _UPSTREAM_COUNTERS = {
 }
 
 
-class RouteMetrics:
-    """The counters of the route at ``path``."""
+class RouteMetrics(NamedTuple):
+    """The counters of one route: of requests by outcome, and of their seconds."""
 
-    def __init__(self, metrics: ServiceMetrics, path: str) -> None:
-        self._outcomes = {one: metrics.requests.labels(path, one) for one in REQUEST_OUTCOMES}
-        self._seconds = metrics.seconds.labels(path)
-
-    def count(self, outcome: str, seconds: float) -> None:
-        """One request ended so, after so long."""
-        self._outcomes[outcome].inc()
-        self._seconds.observe(seconds)
+    outcomes: Mapping[str, Counter]
+    seconds: Histogram
 
 
 class ServiceMetrics(Collector):
@@ -96,6 +90,11 @@ class ServiceMetrics(Collector):
         )
         ProcessCollector(registry=registry)
 
+    def of_route(self, path: str) -> RouteMetrics:
+        """The counters of the route at ``path``."""
+        outcomes = {one: self.requests.labels(path, one) for one in REQUEST_OUTCOMES}
+        return RouteMetrics(outcomes, self.seconds.labels(path))
+
     def watch(self, queue: BackendQueue) -> None:
         """Where to read what holds at the moment."""
         self._queue = queue
@@ -108,10 +107,6 @@ class ServiceMetrics(Collector):
     def text(self) -> bytes:
         """All numbers, as Prometheus reads them; on the service's event loop."""
         return generate_latest(self.registry)
-
-    def describe(self) -> Iterator[Metric]:
-        """Nothing beforehand: registering must not need a running loop."""
-        return iter(())
 
     def collect(self) -> Iterator[Metric]:
         """What holds now."""

@@ -25,10 +25,10 @@ from adjudge.errors import RolloutError
 from adjudge.intake.columns import find_reference
 from adjudge.intake.conversation import read_messages
 from adjudge.rollouts.fields import request_messages
-from adjudge.service.formats import Format, ScoreFunction, rollout_request
+from adjudge.service.formats import Format, rollout_request
 from adjudge.service.requests import decode_body, invalid_request
 from adjudge.stats import mean, quantile, std
-from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
+from adjudge.wire import ErrorInfo, GroupName, GroupRequest, JudgeRequest, JudgeResponse
 
 # What an earlier verification left in a row that is verified again.
 _VERDICT = (
@@ -55,14 +55,13 @@ class _NemoRow(msgspec.Struct):
 
     responses_create_params: _NemoInput
     response: _NemoOutput
-    group_id: str | int | None = msgspec.field(name="_ng_group_id", default=None)
+    group_id: GroupName | int | None = msgspec.field(name="_ng_group_id", default=None)
     group_attempt: int | None = msgspec.field(name="_ng_group_attempt", default=None)
-    rollout_index: int | str | None = msgspec.field(name="_ng_rollout_index", default=None)
+    rollout_index: int | GroupName | None = msgspec.field(name="_ng_rollout_index", default=None)
 
 
 _nemo_decoder = msgspec.json.Decoder(_NemoRow)
 _row_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_encode_row = msgspec.json.encode
 
 
 class NemoGym(Format):
@@ -78,14 +77,14 @@ class NemoGym(Format):
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """The one rollout."""
-        asked = decode_body(_nemo_decoder, body)
+        asked = _nemo_decoder.decode(body)
         given = asked.responses_create_params.input
         try:
             before = request_messages({"input": given}, "responses_create_params")
             after = read_messages(asked.response.output, "response.output")
         except RolloutError as error:
             raise invalid_request(str(error)) from None
-        fields = _row_fields(decode_body(_row_decoder, body))
+        fields = _row_fields(_row_decoder.decode(body))
         reference = find_reference(fields)
         answer = None if reference is None else fields[reference]
         request = rollout_request(before, after, answer, metadata=fields or None)
@@ -107,12 +106,12 @@ class NemoGym(Format):
 class NemoGymMarked(NemoGym):
     """The same with Gym's own mark for a failed judge: ``--format nemo-gym-marked``."""
 
-    def failed(self, body: bytes, failure: ErrorInfo) -> tuple[int, bytes]:
+    def failed(self, body: bytes, failure: ErrorInfo) -> Any:
         """The row with the mark."""
         said = f"{failure.kind}: {failure.message}"[:_MAX_REASON]
         row = _without_verdict(_row_decoder.decode(body))
         config = _read_object(row.get("instance_config"))
-        marked = {
+        return {
             **row,
             "reward": 0.0,  # Gym wants a number; what it means is said by all the others
             "mask_sample": True,
@@ -122,17 +121,20 @@ class NemoGymMarked(NemoGym):
             "_ng_failure_class": "judge_failed",
             "_ng_failure_judge_error": said,
         }
-        return 200, _encode_row(marked)
 
 
-class NemoGymSession:
+class NemoGymSession(Format):
     """``/seed_session``, which Gym's agents post before each rollout: nothing to prepare."""
 
     path = "/seed_session"
 
-    async def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:  # noqa: ARG002  (hook)
+    def requests(self, body: bytes) -> list[JudgeRequest]:  # noqa: ARG002  (hook)
+        """None."""
+        return []
+
+    def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:  # noqa: ARG002  (hook)
         """Always ``{}``."""
-        return 200, b"{}"
+        return {}
 
 
 class _MetricsRequest(msgspec.Struct):
@@ -143,7 +145,7 @@ _metrics_decoder = msgspec.json.Decoder(_MetricsRequest)
 _TASK, _ROLLOUT, _FAILURE = "_ng_task_index", "_ng_rollout_index", "_ng_failure_class"
 
 
-class NemoGymMetrics:
+class NemoGymMetrics(NemoGymSession):
     """``/aggregate_metrics``: what Gym's agents and collector log about verified rows.
 
     ``mean/…``, ``max/…``, ``min/…``, ``median/…``, ``std/…`` of each number of the rows and of
@@ -153,10 +155,9 @@ class NemoGymMetrics:
 
     path = "/aggregate_metrics"
 
-    async def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:  # noqa: ARG002  (hook)
+    def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:  # noqa: ARG002  (hook)
         """The metrics; asks no judge."""
-        rows = decode_body(_metrics_decoder, body).verify_responses
-        return 200, _encode_row(aggregate_metrics(rows))
+        return aggregate_metrics(decode_body(_metrics_decoder.decode, body).verify_responses)
 
 
 def aggregate_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

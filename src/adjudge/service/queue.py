@@ -25,7 +25,9 @@ from typing import Any, Generic, TypeVar
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.service import ServiceSettings
-from adjudge.service.backend import Backend, BackendErrors, check_responses, find_shape_problem
+from adjudge.service.backend import Backend, BackendErrors
+from adjudge.service.requests import RequestRefused
+from adjudge.types import finite_number
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 _T = TypeVar("_T")
@@ -184,12 +186,9 @@ _LANE_TURN_S = 0.001
 """Seconds of judging without a pause, where the backend itself makes none."""
 
 
-class QueueFull(GradingFailure):
-    """No room to wait: refused with 429, to be asked again ``retry_after`` seconds later."""
-
-    def __init__(self, message: str, retry_after: float) -> None:
-        super().__init__(ErrorKind.RATE_LIMITED, message)
-        self.retry_after = retry_after
+def queue_full(message: str, retry_after: float) -> RequestRefused:
+    """No room to wait: 429, to be asked again ``retry_after`` seconds later."""
+    return RequestRefused(429, ErrorKind.RATE_LIMITED, message, retry_after)
 
 
 @dataclass(slots=True, eq=False)
@@ -206,9 +205,38 @@ class _Arrival:
     answers: list[JudgeResponse]
     unanswered: int
     taken: int = 0
-    arrived: float = field(default_factory=time.perf_counter)
 
 
+_INFINITE = math.inf
+
+
+def check_responses(
+    responses: Sequence[JudgeResponse], requests: Sequence[JudgeRequest], facts: dict[str, Any]
+) -> None:
+    """Make responses as they go out: with the requests' ids and ``facts`` in their metadata.
+
+    A response with an error has no score; one without either, or with a score that is no finite
+    number, gets an error.
+    """
+    for checked, request in zip(responses, requests, strict=True):
+        checked.request_id = request.request_id
+        metadata, score = checked.metadata, checked.score
+        checked.metadata = facts if metadata is None else {**metadata, **facts}
+        if checked.error is None:
+            if score.__class__ is float and -_INFINITE < score < _INFINITE:
+                continue
+            checked.score = None if score is None else finite_number(score)
+            if score is None:
+                said = "the backend gave neither a score nor an error"
+                checked.error = ErrorInfo(ErrorKind.BUG, said)
+            elif checked.score is None:
+                said = "the score is not a finite number"
+                checked.error = ErrorInfo(ErrorKind.OUT_OF_RANGE, said)
+        if checked.error is not None:
+            checked.score = checked.reward_components = None
+
+
+_copy: Callable[[JudgeResponse], JudgeResponse] = JudgeResponse.__copy__  # type: ignore[attr-defined]
 _UNANSWERED = JudgeResponse()
 """In the place of an answer that is not there yet."""
 _Part = tuple[_Arrival, int, int]
@@ -258,17 +286,12 @@ class BackendQueue:
     def judging(self) -> int:
         """Requests in the backend's hands that somebody still waits for."""
         parts = [part for lane in self._lanes.values() for part in lane]
-        return sum(
-            answer is _UNANSWERED
-            for arrival, start, stop in parts
-            if not arrival.done.done()
-            for answer in arrival.answers[start:stop]
-        )
+        return sum(stop - start for arrival, start, stop in parts if not arrival.done.done())
 
     async def score(
         self, requests: Sequence[JudgeRequest], client: str = ""
     ) -> list[JudgeResponse]:
-        """One response per request of ``client``, in order; raises :class:`QueueFull`.
+        """One response per request of ``client``, in order; raises :class:`.RequestRefused`.
 
         Cancelling it takes the requests back, out of the queue or out of the backend's hands.
         """
@@ -278,7 +301,7 @@ class BackendQueue:
         if share.waiting and not self.queue.has_room(share, len(requests)):
             ahead = min(self.waiting, math.ceil(share.waiting / self.queue.part(share)))
             seconds = self._retry_after(ahead)
-            raise QueueFull(
+            raise queue_full(
                 f"request queue full: {share.waiting} are waiting; retry in {seconds} s, send "
                 "fewer at once, or raise the service's queue_size or concurrency",
                 seconds,
@@ -389,11 +412,14 @@ class BackendQueue:
         for arrival, start, stop in others:
             requests += arrival.requests[start:stop]
         self._observe(len(requests))
-        problem: BaseException | str | None
+        problem: BaseException | None = None
         responses: list[JudgeResponse] = []
         try:
-            responses = await self._backend.score(requests)
-            problem = find_shape_problem(responses, len(requests))
+            # Copies, since a backend may give the same response twice.
+            responses = [*map(_copy, await self._backend.score(requests))]
+            if len(responses) != len(requests):
+                said = f"the backend gave {len(responses)} answers to {len(requests)} requests"
+                raise GradingFailure(ErrorKind.BUG, said)  # noqa: TRY301
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -422,9 +448,9 @@ class BackendQueue:
             begin, end = end, end + stop - start
             if arrival.done.done():
                 continue
-            arrival.answers[start:stop] = check_responses(
-                responses[begin:end], arrival.requests[start:stop], self._facts(arrival)
-            )
+            said = responses[begin:end]
+            check_responses(said, arrival.requests[start:stop], self._facts(arrival))
+            arrival.answers[start:stop] = said
             self._answered += stop - start
             arrival.unanswered -= stop - start
             if not arrival.unanswered:
@@ -432,15 +458,15 @@ class BackendQueue:
 
     def _facts(self, arrival: _Arrival) -> dict[str, Any]:
         """What is the same of all that came together and were judged together."""
-        latency = round(time.perf_counter() - arrival.arrived, 6)
+        latency = round(self._loop.time() - arrival.queued_at, 6)
         return {"latency": latency, "model_version": self._backend.version}
 
     def _fail(self, arrival: _Arrival, kind: ErrorKind, message: str) -> None:
         """Answer what is not answered yet with an error."""
         if arrival.done.done():
             return
-        facts, failed = self._facts(arrival), JudgeResponse(error=ErrorInfo(kind, message))
-        said = check_responses([failed] * len(arrival.requests), arrival.requests, facts)
+        said = [JudgeResponse(error=ErrorInfo(kind, message)) for _ in arrival.requests]
+        check_responses(said, arrival.requests, self._facts(arrival))
         arrival.answers = [
             error if answer is _UNANSWERED else answer
             for error, answer in zip(said, arrival.answers, strict=True)

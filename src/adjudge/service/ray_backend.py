@@ -13,12 +13,9 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from adjudge.engine.loop import run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
@@ -30,7 +27,7 @@ from adjudge.service.backend import (
     GroupRendezvous,
     failure_response,
 )
-from adjudge.service.queue import BackendQueue, QueueFull
+from adjudge.service.queue import BackendQueue
 from adjudge.service.rendezvous import make_rendezvous
 from adjudge.service.user_backend import load_backend
 from adjudge.text import encode_exactly
@@ -40,24 +37,6 @@ try:
     from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 except ImportError:  # said in words by what connects
     RequestRouter = object
-
-
-class ReplicaRefusal(msgspec.Struct):
-    """What a replica raised: it goes to the client as this service would have refused it."""
-
-    kind: ErrorKind
-    message: str
-    retry_after: float | None = None
-
-
-class ReplicaFacts(msgspec.Struct):
-    """What is the same of all replicas, and who says so."""
-
-    name: str
-    version: str
-    compares_groups: str | None
-    pid: int
-    grader_names: list[str] = []
 
 
 class JudgeReplica:
@@ -87,27 +66,25 @@ class JudgeReplica:
         self._queue = BackendQueue(self._backend, self._settings, lambda _: None)
         self._rendezvous = make_rendezvous(self._backend, self._settings)
 
-    async def facts(self, key: str) -> ReplicaFacts:  # noqa: ARG002  (for the router)
-        """What is the same of all replicas."""
-        backend = self._backend
-        names = list(backend.grader_names)
-        return ReplicaFacts(
-            backend.name, backend.version, backend.compares_groups, os.getpid(), names
-        )
+    async def version(self, key: str) -> str:  # noqa: ARG002  (for the router)
+        """The backend's, once it has started; the same of all replicas."""
+        return self._backend.version
 
-    async def judge(self, key: str, request: JudgeRequest) -> JudgeResponse | ReplicaRefusal:  # noqa: ARG002
-        """Judge one request; a sample of a group is answered when the group is settled."""
-        return await run_on_engine(self._judge(request))
+    async def judge(self, key: str, request: JudgeRequest) -> JudgeResponse | GradingFailure:  # noqa: ARG002
+        """Judge one request; a sample of a group is answered when the group is settled.
 
-    async def _judge(self, request: JudgeRequest) -> JudgeResponse | ReplicaRefusal:
+        What is raised goes to the client as this service would have refused it.
+        """
         try:
-            if not isinstance(request, GroupRequest):
-                [response] = await self._queue.score((request,))
-                return response
-            return await self._rendezvous.join(request)
+            return await run_on_engine(self._judge(request))
         except GradingFailure as failure:
-            wait = getattr(failure, "retry_after", None)
-            return ReplicaRefusal(failure.kind, str(failure), wait)
+            return failure
+
+    async def _judge(self, request: JudgeRequest) -> JudgeResponse:
+        if isinstance(request, GroupRequest):
+            return await self._rendezvous.join(request)
+        [response] = await self._queue.score((request,))
+        return response
 
 
 _log = logging.getLogger("adjudge")
@@ -118,21 +95,6 @@ _UNBOUNDED = 1_000_000
 _OBJECT_STORE = 256 << 20
 _POLL_S = 0.25
 _LOG_EVERY_S = 20.0
-
-
-@dataclass(frozen=True)
-class ReplicaSettings:
-    """How many replicas, and where.
-
-    ``least`` and ``most`` differ: Ray Serve keeps their number so that each has about
-    32 requests. ``gpus``: of each. ``address`` as for
-    :class:`~adjudge.runs.ray_engine.RayEngine`.
-    """
-
-    least: int = 1
-    most: int = 1
-    gpus: float = 0.0
-    address: str | None = None
 
 
 def compute_route_key(request: JudgeRequest) -> str:
@@ -148,40 +110,46 @@ class RayBackend(Backend, GroupRendezvous):
 
     Is its own rendezvous: the samples of a group meet in the replica that their key leads to, and
     a group whose replica dies meets again in another.
-    ``arguments`` and ``damping`` are :func:`~adjudge.service.user_backend.load_backend`'s.
+
+    ``local`` is the backend of ``target`` as this process knows it, which is never started;
+    ``arguments`` and ``damping`` are :func:`~adjudge.service.user_backend.load_backend`'s. Ray
+    Serve keeps from ``least`` to ``most`` replicas, so that each has about 32 requests. ``gpus``:
+    of each. ``address`` as for :class:`~adjudge.runs.ray_engine.RayEngine`.
     """
 
     one_by_one = True
 
     def __init__(
         self,
+        local: Backend,
         target: str,
         settings: ServiceSettings,
-        replicas: ReplicaSettings,
         *,
+        least: int = 1,
+        most: int = 1,
+        gpus: float = 0.0,
+        address: str | None = None,
         arguments: Mapping[str, str] | None = None,
         damping: Damping | None = None,
     ) -> None:
-        self.name = self.version = "unknown"
+        self.name, self.version = f"{local.name} on Ray Serve", local.version
+        self.compares_groups, self.grader_names = local.compares_groups, local.grader_names
         self.rendezvous = self
-        self._replicas = replicas
+        self._least, self._most, self._gpus, self._address = least, most, gpus, address
         self._app = f"adjudge-{os.getpid()}"
         self._replica_arguments = (str(Path.cwd()), target, settings, arguments, damping)
         self._connected = False
         self._handle: Any = None
 
     async def start(self) -> None:
-        """Start the replicas, and learn from one what they judge with.
+        """Start the replicas, and learn from one the version of what they judge with.
 
         Waits for free CPUs (GPUs) as long as it takes, and says so. Raises :class:`ConfigError`
         when there is no cluster, or a replica cannot start.
         """
         self._handle = await asyncio.to_thread(self._deploy)
         await self._wait_until_running()
-        facts: ReplicaFacts = await self._handle.facts.remote("")
-        self.name, self.version = f"{facts.name} on Ray Serve", facts.version
-        self.compares_groups = facts.compares_groups
-        self.grader_names = facts.grader_names
+        self.version = await self._handle.version.remote("")
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         """One response per request; raises what a replica refused."""
@@ -197,7 +165,7 @@ class RayBackend(Backend, GroupRendezvous):
         for _ in range(_MAX_ATTEMPTS):
             answer = self._handle.judge.remote(compute_route_key(request), request)
             try:
-                reply: JudgeResponse | ReplicaRefusal = await answer
+                reply: JudgeResponse | GradingFailure = await answer
             except asyncio.CancelledError:
                 answer.cancel()
                 raise
@@ -205,11 +173,9 @@ class RayBackend(Backend, GroupRendezvous):
                 said = type(error).__name__
                 _log.warning("a replica gave no answer (%s)", said)
                 continue
-            if isinstance(reply, JudgeResponse):
-                return reply
-            if reply.retry_after is not None:
-                raise QueueFull(reply.message, reply.retry_after)
-            raise GradingFailure(reply.kind, reply.message)
+            if isinstance(reply, GradingFailure):
+                raise reply
+            return reply
         failure = GradingFailure(ErrorKind.CONNECTION, f"replicas died while judging ({said})")
         return failure_response(failure, request.request_id)
 
@@ -223,13 +189,17 @@ class RayBackend(Backend, GroupRendezvous):
         ray, serve = _import_ray()
         from ray.serve.config import ProxyLocation, RequestRouterConfig  # noqa: PLC0415
 
-        _connect_cluster(ray, self._replicas.address)
+        _connect_cluster(ray, self._address)
         self._connected = True
         serve.start(proxy_location=ProxyLocation.Disabled, logging_config={"log_level": "WARNING"})
         deployment = serve.deployment(JudgeReplica, name="judge").options(
-            **_replica_options(self._replicas),
+            autoscaling_config={
+                "min_replicas": self._least,
+                "max_replicas": self._most,
+                "target_ongoing_requests": 32,
+            },
             max_ongoing_requests=_UNBOUNDED,
-            ray_actor_options={"num_cpus": 1, "num_gpus": self._replicas.gpus},
+            ray_actor_options={"num_cpus": 1, "num_gpus": self._gpus},
             request_router_config=RequestRouterConfig(request_router_class=AffinityRouter),
             graceful_shutdown_timeout_s=DRAIN_S,
             graceful_shutdown_wait_loop_s=0.5,
@@ -273,18 +243,6 @@ def _failure_reason(status: Any) -> str:
     lines = [line.strip() for one in said for line in str(one).splitlines() if line.strip()]
     found = [line for line in lines if "Error" in line] or lines
     return " ".join(found[-1:])[:500]
-
-
-def _replica_options(replicas: ReplicaSettings) -> dict[str, Any]:
-    if replicas.least == replicas.most:
-        return {"num_replicas": replicas.most}
-    return {
-        "autoscaling_config": {
-            "min_replicas": replicas.least,
-            "max_replicas": replicas.most,
-            "target_ongoing_requests": 32,
-        }
-    }
 
 
 def _import_ray() -> tuple[Any, Any]:

@@ -16,47 +16,28 @@ from typing import Any, TypeVar
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.rewards.function import SpecRewardFunction
+from adjudge.rewards.reducer import RewardReducer
 from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend, GroupRendezvous, failure_response
-from adjudge.service.queue import FairSlots, QueueFull
-from adjudge.service.spec_backend import GroupJudge, request_to_sample, result_to_response
+from adjudge.service.queue import FairSlots, queue_full
+from adjudge.service.requests import RequestRefused
+from adjudge.service.spec_backend import (
+    GroupJudge,
+    SpecBackend,
+    request_to_sample,
+    result_to_response,
+)
 from adjudge.types import GradedSample, Sample
-from adjudge.wire import GroupRequest, JudgeResponse
+from adjudge.wire import MAX_ID_LENGTH, GroupRequest, JudgeResponse
 
 
 def _invalid(problem: str) -> GradingFailure:
     return GradingFailure(ErrorKind.INVALID_INPUT, problem)
 
 
-def _size_error(found: int, size: int) -> GradingFailure:
-    return _invalid(
-        f"group_size: found {found}, but the group has {size}. Give each run its own "
-        f"metadata.{RUN_ID_FIELD} where two runs use the same group ids"
-    )
-
-
-def _full_error(size: int) -> GradingFailure:
-    return _invalid(
-        f"group_size: the group already has its {size} samples, so this one is not judged. "
-        "Send the group's real size, aborted samples included"
-    )
-
-
-def _closed_error() -> GradingFailure:
-    return GradingFailure(
-        ErrorKind.INCOMPLETE,
-        "came after the group was closed: group_timeout_s had passed since its first sample",
-    )
-
-
-MAX_GROUP_SIZE = 1024
-"""The most samples of one group."""
-
 RUN_ID_FIELD = "run_id"
 """The key of a request's ``metadata`` that keeps apart runs which use the same group ids."""
 
-_MAX_ID_LENGTH = 256
 _SAMPLES_PER_PLACE = 16  # samples that wait, per `queue_size`
 _REMEMBERED = 8192  # answers of settled groups kept for late retries
 _GroupKey = tuple[str, str]
@@ -124,8 +105,8 @@ class Rendezvous(GroupRendezvous):
     text as sixteen of the largest requests have.
     """
 
-    def __init__(self, function: SpecRewardFunction, settings: ServiceSettings) -> None:
-        self._judging = GroupJudge(function, settings.deadline_s)
+    def __init__(self, reducer: RewardReducer, settings: ServiceSettings) -> None:
+        self._judging = GroupJudge(reducer, settings.deadline_s)
         self._settings = settings
         self._slots = FairSlots(settings.concurrency)
         self._open: dict[_GroupKey, _Group] = {}
@@ -151,20 +132,20 @@ class Rendezvous(GroupRendezvous):
         Errors: ``cancelled`` (the answer to an announcement, at once), ``incomplete`` (came after
         the group was closed), ``invalid_input`` (no or too long ids, a size that contradicts the
         group's, more samples than its size, another sample under a known ``request_id``). Raises
-        :class:`QueueFull`.
+        :class:`.RequestRefused` (429) where too many groups are open.
         """
         try:
             found = self._find_or_add(request)
-        except QueueFull:
+        except RequestRefused:
             raise
         except GradingFailure as failure:
-            return failure_response(failure, request.request_id)
+            response = failure_response(failure, request.request_id)
+            response.metadata = failure.metadata or None
+            return response
         if request.aborted:
             return _aborted_response(request)
-        if isinstance(found, JudgeResponse):
-            return found
         # Shielded: whoever goes away leaves the sample, and finds it judged on coming back.
-        is_late = found.closed
+        is_late = found.closed and not found.settled.done()
         await asyncio.shield(found.settled)
         member = found.samples[request.request_id or ""]
         is_new = member.digest != _request_digest(request)[0]
@@ -194,51 +175,46 @@ class Rendezvous(GroupRendezvous):
             if not group.settled.done():
                 group.settled.set_result(None)
 
-    def _find_or_add(self, request: GroupRequest) -> _Group | JudgeResponse:
-        """The group that the request sits in now, or its answer if it has been settled."""
-        key, name = _check_ids(request)
-        said, size = _request_digest(request)
-        group, settled = self._open.get(key), self._settled.get(key)
-        if settled is not None and not self._is_judged_anew(settled, request, said):
-            return _finished_answer(settled, request, said)
+    def _find_or_add(self, request: GroupRequest) -> _Group:
+        """The group that the request sits in: open, closed, or settled."""
+        key, name = _find_key(request)
+        new = _GroupSample(request, *_request_digest(request))
+        group = self._open.get(key) or self._settled.get(key)
         if group is not None and group.size != request.group_size:
-            raise _size_error(request.group_size, group.size)
-        member = None if group is None or name in group.stale else group.samples.get(name)
-        if member is None:
-            self._check_room(size)
-            if group is None:
-                group = self._open_group(key, request.group_size)
-                if settled is not None:
-                    group.awaited, group.samples = len(settled.samples), {**settled.samples}
-                    group.stale = {n for n, one in group.samples.items() if one.may_pass} | {name}
-                    del self._settled[key]
-            self._add_sample(group, name, _GroupSample(request, said, size))
-            return group
-        assert group is not None  # noqa: S101  (it has the member)
-        is_new = request.replays and member.digest != said
-        if group.closed:
-            if not request.replays and not request.aborted:
-                _check_same_sample(member, said)
-        elif request.aborted or is_new:
-            if member.judging is not None:
-                member.judging.cancel()
-            member.sample = member.judging = member.judged = None
-            if is_new and not request.aborted:
-                self._forget_text(member)
-                del group.samples[name]
-                self._add_sample(group, name, _GroupSample(request, said, size))
-        elif not request.replays:
-            _check_same_sample(member, said)
+            raise _invalid(
+                f"group_size: found {request.group_size}, but the group has {group.size}. Give "
+                f"each run its own metadata.{RUN_ID_FIELD} where two use the same group ids"
+            )
+        known = None
+        anew = group is None or (group.settled.done() and self._is_judged_anew(group, new))
+        if group is not None and not anew and name not in group.stale:
+            known = group.samples.get(name)
+        if known is None:
+            self._check_room(new.size)
+        if group is None or anew:
+            group = self._open_group(key, request.group_size, group, name)
+        if known is None:
+            self._add_sample(group, name, new)
+        elif not group.closed and (request.aborted or request.replays):
+            if request.aborted or known.digest != new.digest:
+                if known.judging is not None:
+                    known.judging.cancel()
+                known.sample = known.judging = known.judged = None
+            if not request.aborted and known.digest != new.digest:
+                self._add_sample(group, name, new)
+        elif not request.aborted and (group.settled.done() or not request.replays):
+            _check_same_sample(known, new.digest)
         return group
 
-    def _is_judged_anew(self, settled: _Group, request: GroupRequest, said: bytes) -> bool:
+    def _is_judged_anew(self, settled: _Group, new: _GroupSample) -> bool:
         """Whether a settled group opens again for a sample, since there is a reason.
 
         What is known of the others counts as it is. Those that may pass too are waited for.
         """
+        request, said = new.request, new.digest
         name = request.request_id or ""
         earlier = settled.samples.get(name)
-        if earlier is None or request.aborted or settled.size != request.group_size:
+        if earlier is None or request.aborted:
             return False
         if earlier.digest == said:
             return earlier.may_pass
@@ -248,12 +224,13 @@ class Rendezvous(GroupRendezvous):
         kept = (one for n, one in settled.samples.items() if n != name and not one.may_pass)
         return not (self._judging.compares_samples and any(one.judged for one in kept))
 
-    def _open_group(self, key: _GroupKey, size: int) -> _Group:
+    def _open_group(self, key: _GroupKey, size: int, earlier: _Group | None, name: str) -> _Group:
+        """A group that waits for its samples; ``earlier``: settled, and open again for ``name``."""
         most, waiting = self._settings.queue_size, _count_samples(self._open)
         full = len(self._open) >= most or waiting >= _SAMPLES_PER_PLACE * most
         runs = [run for run, _ in self._open] if full else []
         if full and runs.count(key[0]) >= most // len({*runs, key[0]}):
-            raise QueueFull(
+            raise queue_full(
                 f"{len(self._open)} groups are open with {waiting} samples: raise "
                 "queue_size, or send fewer groups at once",
                 retry_after=1.0,
@@ -261,12 +238,16 @@ class Rendezvous(GroupRendezvous):
         loop = asyncio.get_running_loop()
         group = self._open[key] = _Group(key, size, loop.create_future(), size)
         group.timer = loop.call_later(self._settings.group_timeout_s, self._close, group)
+        if earlier is not None:
+            del self._settled[key]
+            group.awaited, group.samples = len(earlier.samples), {**earlier.samples}
+            group.stale = {n for n, one in group.samples.items() if one.may_pass} | {name}
         return group
 
     def _check_room(self, size: int) -> None:
         """Whoever went away has left a text here: connections do not bound them."""
         if self._held_bytes + size > self._settings.max_held:
-            raise QueueFull(
+            raise queue_full(
                 f"{len(self._open)} groups are open with {self._held_bytes / 1e6:.1f} MB of texts: "
                 "raise max_body_mb, or send fewer groups at once",
                 retry_after=1.0,
@@ -276,14 +257,23 @@ class Rendezvous(GroupRendezvous):
         """A new sample of an open group, judged from now on."""
         before = group.samples.get(name)
         if before is None and len(group.samples) >= group.size:
-            raise _full_error(group.size)
+            raise _invalid(
+                f"group_size: the group already has its {group.size} samples, so this one is not "
+                "judged. Send the group's real size, aborted samples included"
+            )
         if group.closed:
-            raise _closed_error()
+            raise GradingFailure(
+                ErrorKind.INCOMPLETE,
+                "came after the group was closed: group_timeout_s had passed since its first",
+                {"group": group.counts} if group.counts else None,
+            )
         request = member.request
         group.samples[name] = member
         group.stale.discard(name)
-        if before is not None and before.judged is not None and before.digest == member.digest:
-            member.compared = self._judging.comparison(before.judged)
+        if before is not None:
+            self._forget_text(before)
+            if before.judged is not None and before.digest == member.digest:
+                member.compared = self._judging.comparison(before.judged)
         self._held_bytes += member.size
         if not request.aborted:
             member.sample = request_to_sample(request)
@@ -381,27 +371,21 @@ def _count_samples(groups: Mapping[_GroupKey, _Group]) -> int:
 
 def make_rendezvous(backend: Backend, settings: ServiceSettings) -> GroupRendezvous:
     """The backend's own, or one for its spec."""
-    if backend.function is None or backend.damping is not None:
-        return backend.rendezvous
-    return Rendezvous(backend.function, settings)
+    if isinstance(backend, SpecBackend) and backend.damping is None:
+        return Rendezvous(backend.reducer, settings)
+    return backend.rendezvous
 
 
-def _check_ids(request: GroupRequest) -> tuple[_GroupKey, str]:
+def _find_key(request: GroupRequest) -> tuple[_GroupKey, str]:
     """The group's key and the sample's name; ``GradingFailure`` for what cannot be either."""
-    for field_name, value in (("group_id", request.group_id), ("request_id", request.request_id)):
-        if not value or len(value) > _MAX_ID_LENGTH:
-            raise _invalid(
-                f"{field_name}: must have 1 to {_MAX_ID_LENGTH} characters; it tells "
-                f"{'groups' if field_name == 'group_id' else 'the samples of a group'} apart"
-            )
-    if not 1 <= request.group_size <= MAX_GROUP_SIZE:
-        raise _invalid(f"group_size: found {request.group_size}, must be 1 to {MAX_GROUP_SIZE}")
+    if request.request_id is None:
+        raise _invalid("request_id: is missing; it tells the samples of a group apart")
     run = (request.metadata or {}).get(RUN_ID_FIELD, "")
-    if not isinstance(run, str) or len(run) > _MAX_ID_LENGTH:
+    if not isinstance(run, str) or len(run) > MAX_ID_LENGTH:
         raise _invalid(
-            f"metadata.{RUN_ID_FIELD}: must be text of at most {_MAX_ID_LENGTH} characters"
+            f"metadata.{RUN_ID_FIELD}: must be text of at most {MAX_ID_LENGTH} characters"
         )
-    return (run, request.group_id), request.request_id or ""
+    return (run, request.group_id), request.request_id
 
 
 def _without_text(request: GroupRequest) -> GroupRequest:
@@ -413,20 +397,6 @@ def _without_text(request: GroupRequest) -> GroupRequest:
 def _request_digest(request: GroupRequest) -> tuple[bytes, int]:
     body = msgspec.json.encode(request)
     return blake2b(body, digest_size=16).digest(), len(body)
-
-
-def _finished_answer(settled: _Group, request: GroupRequest, said: bytes) -> JudgeResponse:
-    """The answer of a settled group to a retry; late samples get none."""
-    if settled.size != request.group_size:
-        raise _size_error(request.group_size, settled.size)
-    member = settled.samples.get(request.request_id or "")
-    if member is None and len(settled.samples) >= settled.size:
-        raise _full_error(settled.size)
-    if member is None or member.answer is None:
-        return _add_counts(failure_response(_closed_error(), request.request_id), settled.counts)
-    if not request.aborted:
-        _check_same_sample(member, said)
-    return _copy_response(member.answer)
 
 
 async def _find_judged(member: _GroupSample) -> GradedSample:

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from adjudge.config import suggest_name
-from adjudge.errors import ConfigError, ErrorKind
+from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.hosts import is_loopback, is_loopback_header
 from adjudge.service import ServiceSettings
 from adjudge.wire import JUDGE_KEY_VARIABLE, MAX_NESTING_DEPTH, JudgeRequest
@@ -29,6 +29,9 @@ Headers = Sequence[tuple[bytes, bytes]]
 AsgiReceive = Callable[[], Awaitable[dict[str, Any]]]
 MAX_PARTS = 10_000
 """How many messages, images or keys of ``metadata`` one sample may have."""
+
+REQUEST_FAULTS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED})
+"""What is answered with 422, since no judge will do better with the same request."""
 
 _log = logging.getLogger("adjudge.service")
 _MAX_LOGGED = 100
@@ -41,32 +44,30 @@ _IMAGE_PARTS = ("image_url", "input_image", "image")
 _IMAGE_BYTES = {
     b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp",
 }  # fmt: skip
-_encode = msgspec.json.Encoder().encode
 
 
-class RequestRefused(Exception):
+class RequestRefused(GradingFailure):
     """A request that is not taken: the HTTP status, a kind and what is wrong with it.
 
-    ``retry_after`` in whole seconds where trying again helps. The message never quotes the request.
+    ``retry_after`` in seconds where trying again helps. The message never quotes the request.
     """
 
     def __init__(
-        self, status: int, kind: ErrorKind, message: str, retry_after: int | None = None
+        self,
+        status: int,
+        kind: ErrorKind,
+        message: str,
+        retry_after: float | None = None,
+        metadata: Metadata | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(kind, message, metadata)
         self.status = status
-        self.kind = kind
         self.retry_after = retry_after
 
 
 def invalid_request(message: str, status: int = 422) -> RequestRefused:
     """A request that says something which cannot be judged."""
     return RequestRefused(status, ErrorKind.INVALID_INPUT, message)
-
-
-def error_body(kind: ErrorKind, message: str) -> bytes:
-    """The body of every refusal."""
-    return _encode({"error": {"kind": kind, "message": message}})
 
 
 class BodyReader:
@@ -142,30 +143,25 @@ def _weigh_values(structure: bytes) -> int:
     return _CONTAINER_WEIGHT * opened + structure.count(b",")
 
 
-def decode_body(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:
-    """The body as its type; raises :class:`RequestRefused`: 400 for what is no JSON, else 422."""
+def decode_body(decode: Callable[[bytes], _T], body: bytes) -> _T:
+    """What msgspec makes of a body; :class:`RequestRefused`: 400 for what is no JSON, else 422."""
     try:
         body.decode()  # msgspec does not look into what it skips
-        return decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise refusal_from_error(error) from None
-
-
-def refusal_from_error(error: Exception) -> RequestRefused:
-    """What msgspec's complaint about a body means."""
-    if isinstance(error, RecursionError):
-        return _nested_too_deep()
-    if isinstance(error, UnicodeDecodeError):
-        return invalid_request("the body is not UTF-8", 400)
-    return invalid_request(str(error), 422 if isinstance(error, msgspec.ValidationError) else 400)
+        return decode(body)
+    except UnicodeDecodeError:
+        raise invalid_request("the body is not UTF-8", 400) from None
+    except RecursionError:
+        raise _nested_too_deep() from None
+    except msgspec.MsgspecError as error:
+        status = 422 if isinstance(error, msgspec.ValidationError) else 400
+        raise invalid_request(str(error), status) from None
 
 
 def _nested_too_deep() -> RequestRefused:
     return invalid_request(f"lists and objects are nested deeper than {MAX_NESTING_DEPTH}", 400)
 
 
-_keys_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_NO_KEYS: Mapping[str, msgspec.Raw] = {}
+_NO_KEYS: Fields = {}
 
 
 class StrictReader(Generic[_T]):
@@ -179,17 +175,17 @@ class StrictReader(Generic[_T]):
     def __init__(self, strict: type[_T], loose: type[_T]) -> None:
         self._logged: set[str] = set()
         self._decode = msgspec.json.Decoder(strict).decode
-        self._decoder = msgspec.json.Decoder(loose)
+        self._decode_loose = msgspec.json.Decoder(loose).decode
         self._known: Sequence[str] = loose.__struct_fields__  # type: ignore[attr-defined]
 
-    def read(self, body: bytes) -> tuple[_T, Mapping[str, msgspec.Raw]]:
+    def read(self, body: bytes) -> tuple[_T, Fields]:
         """The body, and its keys unless all are known."""
         try:
             return self._decode(body), _NO_KEYS
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return decode_body(self._decoder, body), decode_body(_keys_decoder, body)
+            return decode_body(self._decode_loose, body), decode_body(msgspec.json.decode, body)
 
-    def warnings(self, found: Mapping[str, msgspec.Raw]) -> list[str] | None:
+    def warnings(self, found: Fields) -> list[str] | None:
         """What is said of the keys ``found`` that are unknown; ``None`` where all are known."""
         unknown = [key for key in found if key not in self._known]
         said = []

@@ -33,9 +33,10 @@ from adjudge.errors import ConfigError, ErrorKind
 from adjudge.service import DRAIN_S, ServiceSettings
 from adjudge.service.app import JSON_HEAD, Reply, Service
 from adjudge.service.backend import Backend
-from adjudge.service.formats import WireFormat, load_formats
+from adjudge.service.formats import Format, load_formats
 from adjudge.service.rendezvous import make_rendezvous
-from adjudge.service.requests import error_body, read_service_keys
+from adjudge.service.requests import read_service_keys
+from adjudge.wire import ErrorInfo, JudgeResponse
 
 MAX_HEADER_BYTES = 32 * 1024
 """Bytes of a request's line and headers; more are refused with 431."""
@@ -178,7 +179,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         status, kind, message = refusal
-        body = error_body(kind, message)
+        body = msgspec.json.encode(JudgeResponse(error=ErrorInfo(kind, message)))
         self.transport.write(
             b"%b%bcontent-length: %d\r\nconnection: close\r\n\r\n%b"
             % (_STATUS_LINES[status], JSON_HEAD, len(body), body)
@@ -260,7 +261,7 @@ def run_service(
     settings: ServiceSettings,
     ready: Callable[[RunningService], None],
     *,
-    formats: Sequence[WireFormat] | None = None,
+    formats: Sequence[Format] | None = None,
     until_eof: bool = False,
 ) -> None:
     """Serve until SIGINT or SIGTERM (``until_eof``: or the end of standard input), then drain.

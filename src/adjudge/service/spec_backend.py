@@ -17,11 +17,11 @@ from adjudge.graders.base import is_listwise
 from adjudge.intake.rollouts import RolloutParts, read_rollout, sample_of_rollout
 from adjudge.judges.endpoint.connections import aclose_all
 from adjudge.rewards.batch_grader import BatchGrader
-from adjudge.rewards.function import SpecRewardFunction
+from adjudge.rewards.function import compute_fingerprint
 from adjudge.rewards.reducer import RewardReducer
-from adjudge.rewards.spec import GraderEntry, MissingSettings, RewardSpec
-from adjudge.service.backend import Backend, Damping, shorten
-from adjudge.text import replace_surrogates
+from adjudge.rewards.spec import GraderEntry, RewardSpec
+from adjudge.service.backend import EXPLANATION_LIMIT, Backend, Damping
+from adjudge.text import replace_surrogates, shorten_text
 from adjudge.types import GradedSample, GraderError, GraderScore, RewardResult, Sample
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
@@ -113,7 +113,7 @@ def _join_reasons(judged: GradedSample) -> str | None:
         for label, result in found
         if isinstance(result, GraderScore) and result.reason
     ]
-    return shorten(replace_surrogates("\n".join(lines))) or None
+    return shorten_text("\n".join(lines), EXPLANATION_LIMIT) or None
 
 
 def _stated_confidence(judged: GradedSample) -> float | None:
@@ -149,7 +149,6 @@ def _judge_costs(judged: GradedSample, members: int) -> dict[str, Any] | None:
     return said or None
 
 
-_MASKING_POLICIES = ("mask", "raise")
 _SLOW_RULES = ("code_execution",)
 """Rules that take their own time, each in a sandbox."""
 
@@ -161,39 +160,34 @@ def adapt_spec(spec: RewardSpec) -> RewardSpec:
     ``raise``): each failure is its own request's, at once. Every request is judged
     (``sample_rate``). What compares a group stays.
     """
-    policy = spec.missing.policy
-    missing = MissingSettings(
-        policy="mask" if policy in _MASKING_POLICIES else policy,
-        fallback=spec.missing.fallback,
-        max_missing=1.0,
-        patience_s=0.0,
-    )
+    policy = "mask" if spec.missing.policy == "raise" else spec.missing.policy
+    changed = {"policy": policy, "max_missing": 1.0, "patience_s": 0.0}
+    missing = spec.missing.model_copy(update=changed)
     reward = spec.reward.model_copy(update={"sample_rate": 1.0})
     return spec.model_copy(update={"missing": missing, "reward": reward})
 
 
 class SpecBackend(Backend):
-    """Scores with a :class:`~adjudge.rewards.SpecRewardFunction`; the score is the reward.
+    """Scores by a reward spec, applied as :func:`adapt_spec` says; the score is the reward.
 
-    ``function`` and ``spec`` have :func:`adapt_spec` applied. ``version`` is the spec's
-    fingerprint. Requests go in batches where all graders are rules,
+    ``version`` is the spec's fingerprint. Requests go in batches where all graders are rules,
     else one by one; then ``max_concurrency``, if the spec sets it, is how many are asked at once.
     Raises :class:`ConfigError` for a spec that cannot be built.
     """
 
-    function: SpecRewardFunction
-
     def __init__(self, spec: RewardSpec, damping: Damping | None = None) -> None:
         spec.refuse_schedules("a judge service", "Give the grader a number.")
-        self.spec = adapt_spec(spec)
-        self._judges = self.spec.build_judges()
-        self._graders = graders = self.spec.build_graders(self._judges)
-        self.spec.check_machine(graders)
-        self.function = SpecRewardFunction(self.spec, graders=graders)
+        self.spec = spec = adapt_spec(spec)
+        self._judges = spec.build_judges()
+        graders = spec.build_graders(self._judges)
+        spec.check_machine(graders)
+        self._grader = BatchGrader(spec, graders)
+        self.reducer = RewardReducer(spec, graders)
+        self._has_components = len(spec.counting) > 1
         self.name = spec.where
         self.compares_groups = self._find_group_need()
         self.damping = damping
-        self.version = self.function.fingerprint
+        self.version = compute_fingerprint(spec, graders)
         if damping is not None:
             if self.compares_groups is not None:
                 raise ConfigError(
@@ -209,7 +203,7 @@ class SpecBackend(Backend):
         )
 
     def _find_group_need(self) -> str | None:
-        if self.function.needs_whole_groups:
+        if self._grader.needs_whole_groups:
             return "a grader that compares the samples of a group"
         if self.spec.reward.group != "none":
             return f"reward.group = {self.spec.reward.group!r}"
@@ -226,11 +220,12 @@ class SpecBackend(Backend):
         """One response per request, in order; see :class:`~adjudge.service.backend.Backend`."""
         samples = [request_to_sample(request, place) for place, request in enumerate(requests)]
         async with self._slots:
-            judged = await self.function.grade(samples, [str(n) for n in range(len(samples))])
-        rewards = self.function.reward(judged, whole_groups=False)
+            groups = [str(place) for place in range(len(samples))]
+            judged = await self._grader.grade(samples, groups, [True] * len(samples))
+        rewards = self.reducer.reward(judged, whole_groups=False)
         parts: list[dict[str, float] | None] = [None] * len(judged)
-        if len(self.spec.counting) > 1:
-            parts = self.function.components(judged, whole_groups=False)
+        if self._has_components:
+            parts = self.reducer.components(judged, whole_groups=False)
         return [
             result_to_response(request, one, reward, self.grader_names, components)
             for request, one, reward, components in zip(
@@ -256,25 +251,24 @@ _Part = tuple[list[GraderEntry], BatchGrader | None]
 
 
 class GroupJudge:
-    """What :class:`~adjudge.rewards.SpecRewardFunction` does with a group, in two steps.
+    """Asks and rewards a group in two steps.
 
-    ``function`` is of a spec as a service applies it (:func:`adapt_spec`). ``deadline_s``: for one
+    ``reducer`` is of a spec as a service applies it (:func:`adapt_spec`). ``deadline_s``: for one
     sample's graders, and for those that compare the group.
     """
 
-    def __init__(self, function: SpecRewardFunction, deadline_s: float) -> None:
-        spec, graders = function.spec, function.graders
-        self.names = [entry.name for entry in spec.graders]
-        self._reducer = RewardReducer(spec, graders)
+    def __init__(self, reducer: RewardReducer, deadline_s: float) -> None:
+        graders = reducer.spec.graders
+        self.names = [entry.name for entry in graders]
+        self._reducer = reducer
         self._deadline_s = deadline_s
-        listwise = [entry for entry in spec.graders if is_listwise(graders[entry.name])]
-        self._together = self._of(listwise, function)
-        self._alone = self._of([one for one in spec.graders if one not in listwise], function)
+        listwise = [entry for entry in graders if is_listwise(reducer.graders[entry.name])]
+        self._together = self._of(listwise)
+        self._alone = self._of([one for one in graders if one not in listwise])
 
-    def _of(self, entries: list[GraderEntry], function: SpecRewardFunction) -> _Part:
-        part = function.spec.model_copy(update={"graders": entries})
-        graders = {entry.name: function.graders[entry.name] for entry in entries}
-        return entries, BatchGrader(part, graders) if entries else None
+    def _of(self, entries: list[GraderEntry]) -> _Part:
+        part = self._reducer.spec.model_copy(update={"graders": entries})
+        return entries, BatchGrader(part, self._reducer.graders) if entries else None
 
     async def judge_sample(self, sample: Sample, group: str) -> GradedSample:
         """What the graders say that see one sample."""
@@ -302,25 +296,22 @@ class GroupJudge:
         self, part: _Part, samples: Sequence[Sample], groups: Sequence[str]
     ) -> list[GradedSample]:
         """What some graders say of samples; where they all fail in one way, their errors."""
-        outcome: dict[str, Any] = {}
-        events: list[Any] | GraderError = []
         entries, grader = part
-        if grader is not None:
-            try:
-                async with asyncio.timeout(self._deadline_s):
+        failure = ErrorKind.TIMEOUT, f"no answer within {self._deadline_s:g} s (deadline_s)"
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                if grader is not None:
                     return await grader.grade(samples, groups, [True] * len(samples))
-            except TimeoutError:
-                said = f"no answer within {self._deadline_s:g} s (deadline_s)"
-                failure = ErrorKind.TIMEOUT, said
-            except JudgeAuthError as error:
-                failure = ErrorKind.AUTH, str(error)
-            except ConfigError as error:
-                failure = ErrorKind.UNSUPPORTED, str(error)
-            for entry in entries:
-                if entry.scope == "outcome":
-                    outcome[entry.name] = GraderError(entry.name, *failure)
-                else:
-                    events = GraderError("events", *failure)
+        except TimeoutError:
+            pass
+        except JudgeAuthError as error:
+            failure = ErrorKind.AUTH, str(error)
+        except ConfigError as error:
+            failure = ErrorKind.UNSUPPORTED, str(error)
+        names = [entry.name for entry in entries if entry.scope == "outcome"]
+        outcome: dict[str, Any] = {name: GraderError(name, *failure) for name in names}
+        is_whole = len(names) == len(entries)
+        events: list[Any] | GraderError = [] if is_whole else GraderError("events", *failure)
         return [
             GradedSample(
                 one.original_index, one.group_index, group, one.env_reward, outcome, events

@@ -10,15 +10,12 @@ import asyncio
 import inspect
 import logging
 import math
-import sys
 import typing
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from hashlib import sha256
-from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -34,10 +31,11 @@ from adjudge.config_tables import explain_problem
 from adjudge.engine.loop import SerialThread
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.extensions import import_named
+from adjudge.judges.base import digest_source
 from adjudge.rewards.spec import RewardSpec, is_trained_judge
-from adjudge.service.backend import Backend, Damping, failure_response, shorten
+from adjudge.service.backend import EXPLANATION_LIMIT, Backend, Damping, failure_response
 from adjudge.service.spec_backend import SpecBackend
-from adjudge.text import replace_surrogates
+from adjudge.text import shorten_text
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 REQUEST_FIELDS = JudgeRequest.__struct_fields__
@@ -51,14 +49,10 @@ def extract_fields(request: JudgeRequest) -> dict[str, Any]:
     perhaps empty.
     """
     return {
+        **{name: getattr(request, name) for name in REQUEST_FIELDS},
         "prompt": request.prompt or "",
-        "completion": request.completion,
-        "answer": request.answer,
-        "answer_type": request.answer_type,
         "metadata": dict(request.metadata or {}),
         "images": request.images or [],
-        "messages": request.messages,
-        "request_id": request.request_id,
     }
 
 
@@ -157,7 +151,7 @@ class UserBackend(Backend):
         self._thread = SerialThread("adjudge-judge")
         self._object: Any = None
         name = f"{self._class.__module__}:{self._class.__qualname__}"
-        self._source = f"{name} {_file_digest(self._class)} {sorted((arguments or {}).items())}"
+        self._source = f"{name} {digest_source(self._class)} {sorted((arguments or {}).items())}"
         self.damping = damping
         self.version = self._versioned()
 
@@ -240,14 +234,6 @@ def _check_class(found: Any, target: str) -> type:
     )
 
 
-def _file_digest(cls: type) -> str:
-    path = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    try:
-        return sha256(Path(path).read_bytes()).hexdigest() if path else ""
-    except OSError:
-        return ""
-
-
 def _read_number(value: Any) -> float:
     """A number, of any library."""
     if value is None or isinstance(value, str | bytes) or not hasattr(value, "__float__"):
@@ -261,7 +247,7 @@ def _read_number(value: Any) -> float:
 
 
 def _read_text(value: Any) -> Any:
-    return shorten(replace_surrogates(value)) if isinstance(value, str) else value
+    return shorten_text(value, EXPLANATION_LIMIT) if isinstance(value, str) else value
 
 
 def _check_plain(value: Any) -> Any:
@@ -304,17 +290,12 @@ def read_answer(request: JudgeRequest, said: Any) -> JudgeResponse:
     given = dict(said) if isinstance(said, Mapping) else {"score": said}
     try:
         found = UserAnswer.model_validate(given)
-        response = JudgeResponse(request_id=request.request_id, **found.__dict__)
-        msgspec.json.encode(found.__dict__)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         kind = ErrorKind.OUT_OF_RANGE if first["type"] in _OUT_OF_RANGE else ErrorKind.BUG
         problem = explain_problem(UserAnswer, first, given)
         return failure_response(GradingFailure(kind, problem), request.request_id)
-    except (TypeError, ValueError, OverflowError):  # half surrogates, huge numbers
-        failure = GradingFailure("bug", "detailed_scores or metadata hold what JSON cannot")
-        return failure_response(failure, request.request_id)
-    return response
+    return JudgeResponse(request_id=request.request_id, **found.__dict__)
 
 
 def load_backend(

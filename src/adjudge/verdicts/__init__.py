@@ -23,8 +23,7 @@ from typing import NamedTuple
 import msgspec
 
 from adjudge.errors import ErrorKind, Metadata
-from adjudge.intake.rendered import strip_end_tokens
-from adjudge.text import separate_thinking
+from adjudge.text import separate_thinking, strip_end_tokens
 from adjudge.verdicts.strict import (
     CUT_REPLY,
     Ending,

@@ -15,8 +15,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, Fields, Metadata
-from adjudge.intake.rendered import strip_end_tokens
-from adjudge.text import SURROGATES, has_surrogates, replace_surrogates, separate_thinking
+from adjudge.text import (
+    SURROGATES,
+    has_surrogates,
+    replace_surrogates,
+    separate_thinking,
+    strip_end_tokens,
+)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

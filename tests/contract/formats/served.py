@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import importlib
 import importlib.util
+import json
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from aiohttp import web
 
 from adjudge.errors import ErrorKind
 from adjudge.service.formats import load_formats
+from adjudge.service.requests import RequestRefused
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 
@@ -42,7 +44,11 @@ def application(judge: Judge) -> web.Application:
     for form in load_formats(()):
 
         async def handle(request: web.Request, form: Any = form) -> web.Response:
-            status, body = await form.answer(await request.read(), judge)
+            try:
+                status, body = 200, await form.answer(await request.read(), judge)
+            except RequestRefused as refused:  # the service answers so
+                error = {"kind": refused.kind, "message": str(refused)}
+                status, body = refused.status, json.dumps({"error": error}).encode()
             return web.Response(status=status, body=body, content_type="application/json")
 
         app.router.add_post(form.path, handle)

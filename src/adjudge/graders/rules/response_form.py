@@ -22,8 +22,7 @@ from adjudge.graders.base import (
     require_text,
 )
 from adjudge.graders.rules.json_validation import InvalidJson, decode_strict_json
-from adjudge.intake.rendered import strip_end_tokens
-from adjudge.text import shorten_text, split_words
+from adjudge.text import shorten_text, split_words, strip_end_tokens
 from adjudge.types import GraderScore, Role, ScoreRange
 
 _TagName = Annotated[str, StringConstraints(pattern=r"^[\w-]*\w[\w-]*$")]

@@ -32,9 +32,10 @@ import msgspec
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.intake.columns import ReferenceChoice, find_finish_reason, without_arrays
 from adjudge.intake.parts import assistant_message, tool_call
-from adjudge.intake.rendered import END_TOKENS, ThinkTokens, decode_prompt, opens_thinking
+from adjudge.intake.rendered import ThinkTokens, decode_prompt, opens_thinking
 from adjudge.intake.rollouts import first_turn, make_sample
 from adjudge.messages import content_text, parse_conversation
+from adjudge.text import END_TOKENS
 from adjudge.types import Sample
 
 _log = logging.getLogger("adjudge")
