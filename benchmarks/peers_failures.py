@@ -47,7 +47,7 @@ STILL_WAITING = 75
 JUDGES = {
     "healthy": [],
     "failing": ["--fail", "500:0.4", "--fail", "empty:0.2"],
-    "hanging": ["--latency", "hang:0.1,60"],
+    "hanging": ["--fail", "hang=60:0.1"],
     "401": ["--fail", "401:1"],
 }
 NOBODY = "nobody there"

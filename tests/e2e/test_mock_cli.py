@@ -96,7 +96,7 @@ def test_start_mock_passes_every_setting_on_and_stops_the_process(tmp_path: Path
     script = tmp_path / "script.jsonl"
     script.write_text('"a reply"\n')
     settings = MockSettings(
-        script=str(script), latency=("fixed:0.001", "load:0.001"),
+        script=str(script), latency=("fixed:0.001", "lognormal:0.001,1"),
         fail=("wrong-id:1",), seed=5,
     )  # fmt: skip
     with start_mock(settings) as base_url:

@@ -155,7 +155,7 @@ def test_a_run_full_of_faults_replays_bit_for_bit(
     (tmp_path / "rollouts.jsonl").write_text("\n".join(map(json.dumps, rows)))
     script = [{"reply": {"reason": f"r{n}", "score": n % 5 + 1}} for n in range(35)]
     (tmp_path / "script.jsonl").write_text("\n".join(map(json.dumps, script)))
-    slow = ("fixed:0.002", "hang:0.01,0.3")
+    slow = ("fixed:0.002", "lognormal:0.003,1.8")
     scores = MockSettings(script=str(tmp_path / "script.jsonl"), latency=slow, fail=FAULTS)
     criteria = MockSettings(behaviour="criteria", latency=slow, fail=FAULTS)
 

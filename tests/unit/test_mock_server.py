@@ -60,7 +60,7 @@ def test_pipelined_requests_are_answered_in_order_whatever_their_latency() -> No
     run(body, behaviour="echo", latency=("lognormal:0.0005,2",), seed=4)
 
 
-def test_chunked_request_bodies_and_a_client_that_waits_for_continue() -> None:
+def test_chunked_request_bodies() -> None:
     async def body(server: Server, session: aiohttp.ClientSession) -> None:
         async def pieces() -> Any:
             for piece in (b'{"messages": [{"role": "user",', b' "content": "in chunks"}]}'):
@@ -69,8 +69,6 @@ def test_chunked_request_bodies_and_a_client_that_waits_for_continue() -> None:
         url = f"{server.base_url}/chat/completions"
         async with session.post(url, data=pieces()) as response:
             assert content(await response.read()) == "in chunks"
-        _, _, found = await ask(server, session, HELLO, expect100=True)
-        assert content(found) == "hello"
 
     run(body, behaviour="echo")
 

@@ -25,8 +25,7 @@ _TEXTS = {
     "reply": "fixed: the reply's text, sent unchanged.",
     "script": "scripted: a JSONL file of texts or {reply, when, reasoning}.",
     "keywords": "rubric: a word that counts in the score. Can be repeated.",
-    "latency": "fixed:S, lognormal:MEDIAN,SIGMA, hang:PROB,S, or load:S "
-    "(for each other request in flight). Can be repeated; they add up.",
+    "latency": "fixed:S or lognormal:MEDIAN,SIGMA. Can be repeated; they add up.",
     "fail": "A fault: NAME[=VALUE]:PROBABILITY. Can be repeated; --faults lists the names.",
     "seed": "Each request number gets the same fault and latency again [default: random; it is "
     "printed].",

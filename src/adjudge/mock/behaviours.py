@@ -161,12 +161,19 @@ def _answer_echo(_settings: MockSettings, request: ChatRequest) -> MockAnswer:
 
 
 class _ScriptRow(msgspec.Struct, forbid_unknown_fields=True):
-    """One row of a script; a ``reply`` that is not text is sent as JSON."""
+    """One row of a script."""
 
     reply: Any
     when: str | None = None
     reasoning: str = ""
     finish: Finish = "stop"
+
+    @property
+    def answer(self) -> MockAnswer:
+        """The reply, which is sent as JSON where it is no text."""
+        said = self.reply
+        text = said if isinstance(said, str) else msgspec.json.encode(said).decode()
+        return MockAnswer(text, self.reasoning, self.finish)
 
 
 def read_script(path: str) -> Behaviour:
@@ -178,25 +185,17 @@ def read_script(path: str) -> Behaviour:
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:
         raise ConfigError(f"--script {path}: cannot be read: {error.strerror}") from error
-    keyed: list[tuple[str, MockAnswer]] = []
-    ordered = []
+    rows = []
     for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
         try:
-            row = msgspec.json.decode(line, type=str | _ScriptRow)
+            row = msgspec.json.decode(line, type=str | _ScriptRow) if line.strip() else None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}:{number}: {error}") from error
-        row = _ScriptRow(row) if isinstance(row, str) else row
-        said = row.reply
-        text = said if isinstance(said, str) else msgspec.json.encode(said).decode()
-        answer = MockAnswer(text, row.reasoning, row.finish)
-        if row.when is None:
-            ordered.append(answer)
-        else:
-            keyed.append((row.when, answer))
-    if not ordered and not keyed:
+        rows += [_ScriptRow(row) if isinstance(row, str) else row] if row is not None else []
+    if not rows:
         raise ConfigError(f"--script {path}: the file has no rows")
+    keyed = [(row.when, row.answer) for row in rows if row.when is not None]
+    ordered = [row.answer for row in rows if row.when is None]
     others = cycle(ordered or [MockAnswer(DEFAULT_REPLY)])
     return lambda request: (
         next((a for key, a in keyed if key in request.user), None) or next(others)

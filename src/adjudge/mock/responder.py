@@ -10,9 +10,9 @@ one seed, however the requests before it overlapped.
 its reply; their probabilities are shares of all requests and add up to at most 1. The few that only
 change a detail (``MODIFIERS``) are drawn apart and may come on top.
 
-``--latency``: ``fixed:0.02``, ``lognormal:0.2,1.288``, ``load:0.01`` and so on; several add
-up. Every kind needs one uniform draw per request, turned by its quantile function, so that one seed
-gives one latency to one request number.
+``--latency``: ``fixed:0.02`` and ``lognormal:0.2,1.288``; several add up. Each needs one uniform
+draw per request, turned by its quantile function, so that one seed gives one latency to one request
+number.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from statistics import NormalDist
 from typing import Any, Literal
@@ -39,7 +40,7 @@ from adjudge.mock.wire import (
     ChatReply,
     ChatRequest,
     MockAnswer,
-    error_event,
+    format_event,
     provider_error_body,
     read_chat_request,
 )
@@ -130,37 +131,15 @@ class InjectedFault:
     value: float | None = None
 
 
-class FaultSampler:
-    """All faults of a server, drawn per request number."""
-
-    def __init__(self, specs: Sequence[str], seed: int) -> None:
-        self._seed = seed
-        faults = [_parse_fault(spec) for spec in specs]
-        self._breaking = [fault for fault in faults if fault.name not in MODIFIERS]
-        self._modifying = [fault for fault in faults if fault.name in MODIFIERS]
-        total = sum(fault.probability for fault in self._breaking)
-        if total > 1 + 1e-9:
-            raise ConfigError(
-                f"--fail: the sum of the probabilities must be at most 1 (found {total:g})"
-            )
-
-    def breaking(self, number: int) -> InjectedFault | None:
-        """The fault that request ``number`` meets, if any."""
-        left = _draw_uniform(self._seed, number, _FAULT)
-        for fault in self._breaking:
-            left -= fault.probability
-            if left < 0:
-                return fault
-        return None
-
-    def modifying(self, number: int) -> set[str]:
-        """The names of the details that go wrong for request ``number``."""
-        return {
-            fault.name
-            for fault in self._modifying
-            if _draw_uniform(self._seed, number, _MODIFIER + MODIFIERS.index(fault.name))
-            < fault.probability
-        }
+def _read_faults(specs: Sequence[str]) -> list[InjectedFault]:
+    """The faults of a server; raises :class:`ConfigError`."""
+    faults = [_parse_fault(spec) for spec in specs]
+    total = sum(fault.probability for fault in faults if fault.name not in MODIFIERS)
+    if total > 1 + 1e-9:
+        raise ConfigError(
+            f"--fail: the sum of the probabilities must be at most 1 (found {total:g})"
+        )
+    return faults
 
 
 def _parse_fault(spec: str) -> InjectedFault:
@@ -194,49 +173,32 @@ def _read_numbers(text: str) -> list[float]:
 _standard_normal = NormalDist()
 
 _LATENCIES: dict[str, tuple[str, Callable[..., float]]] = {
-    "fixed": ("SECONDS", lambda _u, _others, seconds: seconds),
+    "fixed": ("SECONDS", lambda _u, seconds: seconds),
     "lognormal": (
         "MEDIAN,SIGMA",
-        lambda u, _others, median, sigma: median * math.exp(sigma * _standard_normal.inv_cdf(u)),
+        lambda u, median, sigma: median * math.exp(sigma * _standard_normal.inv_cdf(u)),
     ),
-    "hang": ("PROBABILITY,SECONDS", lambda u, _others, p, seconds: seconds if u < p else 0.0),
-    "load": ("SECONDS", lambda _u, others, seconds: seconds * others),
 }
-"""The numbers of each kind, and the seconds of a draw ``u`` in (0, 1) beside other requests.
+"""The numbers of each kind, and the seconds of a draw ``u`` in (0, 1).
 
 A sigma of 1.288 puts the 99th percentile at 20 medians.
 """
 
+_Latency = Callable[[float], float]
+"""The seconds of a draw."""
 
-class Latency:
-    """How long replies take: the sum of all parts."""
 
-    def __init__(self, specs: Sequence[str], seed: int) -> None:
-        self._seed = seed
-        self._parts = []
-        for spec in specs:
-            kind, _, rest = spec.partition(":")
-            if kind not in _LATENCIES:
-                allowed = ", ".join(_LATENCIES)
-                raise ConfigError(
-                    f"--latency {spec!r}: the kind {kind!r} is unknown"
-                    f"{suggest_name(kind, _LATENCIES)} (allowed: {allowed})"
-                )
-            form, seconds = _LATENCIES[kind]
-            numbers = _read_numbers(rest)
-            if len(numbers) != 1 + form.count(",") or (kind == "hang" and numbers[0] > 1):
-                raise ConfigError(
-                    f"--latency {spec!r}: must have the form {kind}:{form}, with numbers of 0 or "
-                    "more and probabilities of at most 1"
-                )
-            self._parts.append((seconds, numbers))
-
-    def draw(self, number: int, in_flight: int) -> float:
-        """Seconds that request ``number`` takes beside ``in_flight`` others."""
-        return sum(
-            seconds(_draw_uniform(self._seed, number, _LATENCY + i), in_flight, *numbers)
-            for i, (seconds, numbers) in enumerate(self._parts)
+def _parse_latency(spec: str) -> _Latency:
+    """``KIND:NUMBERS``; raises :class:`ConfigError`."""
+    kind, _, rest = spec.partition(":")
+    form, seconds = _LATENCIES.get(kind, ("", None))
+    numbers = _read_numbers(rest)
+    if seconds is None or len(numbers) != 1 + form.count(","):
+        allowed = " or ".join(f"{kind}:{form}" for kind, (form, _) in _LATENCIES.items())
+        raise ConfigError(
+            f"--latency {spec!r}: must have the form {allowed}, with numbers of 0 or more"
         )
+    return lambda u: seconds(u, *numbers)
 
 
 @dataclass
@@ -324,7 +286,6 @@ def _schedule(
 _STREAM_ONLY_MESSAGE = (
     "This model only support stream mode, please enable the stream parameter to access the model."
 )
-_FAILED = "the engine failed"
 _HTML_PAGE = (
     b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<center><h1>502 Bad "
     b"Gateway</h1></center>\r\n<hr><center>mock</center>\r\n</body>\r\n</html>\r\n"
@@ -342,8 +303,9 @@ class Responder:
         self._stats = stats
         self._created = int(time.time())
         self._behaviour = make_behaviour(settings)
-        self._latency = Latency(settings.latency, seed)
-        self._faults = FaultSampler(settings.fail, seed)
+        self._latencies = [_parse_latency(spec) for spec in settings.latency]
+        self._faults = _read_faults(settings.fail)
+        self._draw = partial(_draw_uniform, seed)
         self._key = settings.key().encode()
 
     def respond(self, api: Api, headers: Mapping[str, str], body: bytes) -> ScheduledResponse:
@@ -389,26 +351,58 @@ class Responder:
             return None
         return respond_at_once(401, provider_error_body(api, 401, "the key is missing or wrong"))
 
+    def _draw_fault(self, request: ChatRequest, number: int) -> InjectedFault | None:
+        """What replaces or breaks the reply, if anything does."""
+        left = self._draw(number, _FAULT)
+        for fault in self._faults:
+            if fault.name in MODIFIERS:
+                continue
+            left -= fault.probability
+            if left < 0:
+                of_streams = STREAM_FAULTS.get(fault.name, request.stream)
+                return fault if of_streams == request.stream else None
+        return None
+
+    def _draw_changes(self, request: ChatRequest, number: int) -> set[str]:
+        """The details that go wrong; what is to be ignored is taken out of the request."""
+        changed = {
+            fault.name
+            for fault in self._faults
+            if fault.name in MODIFIERS
+            and self._draw(number, _MODIFIER + MODIFIERS.index(fault.name)) < fault.probability
+        }
+        if request.logprobs is None:
+            changed.discard("drop-logprobs")
+        if request.schema is None and request.choices is None:
+            changed.discard("drop-schema")
+        if "drop-logprobs" in changed:
+            request.logprobs = None
+        if "drop-schema" in changed:
+            request.schema = request.choices = None
+        self._stats.faults.update(changed)
+        return changed
+
     def _respond(self, api: Api, request: ChatRequest, number: int) -> ScheduledResponse:
-        fault = self._faults.breaking(number)
-        if fault is not None and STREAM_FAULTS.get(fault.name, request.stream) != request.stream:
-            fault = None
+        fault = self._draw_fault(request, number)
         if fault is not None:
             self._stats.faults[fault.name] += 1
             if fault.name in FAULT_STATUSES or fault.name.startswith("html"):
                 return _respond_error(api, fault, number)
-        changed = self._apply_modifiers(request, number)
+        changed = self._draw_changes(request, number)
         name = "" if fault is None else fault.name
         drops = "drop-schema" in changed
         answer = MockAnswer(PROSE_REPLY) if drops else self._behaviour(request)
         if fault is not None:
             answer = _corrupt_answer(answer, name)
         reply = ChatReply(answer, request, number, self._created, "wrong-id" in changed)
-        wait = self._latency.draw(number, self._stats.in_flight)
+        wait = sum(
+            seconds(self._draw(number, _LATENCY + i)) for i, seconds in enumerate(self._latencies)
+        )
+        failed = provider_error_body(api, 500, "the engine failed")
         if request.stream:
-            pieces = reply.events(api)
+            pieces = reply.events()
             half = max(1, (len(pieces) - 3) // 2)  # never those that tell of the stream's end
-            events = _tear(pieces, half, name, [*pieces[:half], error_event(api, _FAILED)])
+            events = _tear(pieces, half, name, [*pieces[:half], format_event(failed)])
             lines = b"cache-control: no-cache\r\ntransfer-encoding: chunked"
             head = _format_head(200, b"text/event-stream", lines)
             pieces = [*(b"%x\r\n%b\r\n" % (len(event), event) for event in events), b"0\r\n\r\n"]
@@ -417,26 +411,12 @@ class Responder:
             size = len(body) if fault is None else max(1, -(-len(body) // _PIECES))
             pieces = [body[i : i + size] for i in range(0, len(body), size)]
             half = len(pieces) // 2
-            pieces = _tear(pieces, half, name, [provider_error_body(api, 500, _FAILED)])
+            pieces = _tear(pieces, half, name, [failed])
             length = b"content-length: %d" % sum(map(len, pieces))
             head = _format_head(200, b"application/json", length)
         response = _schedule(head, pieces, half, fault, wait)
         response.is_intact = response.is_intact and not changed
         return response
-
-    def _apply_modifiers(self, request: ChatRequest, number: int) -> set[str]:
-        """The details that go wrong; what is to be ignored is taken out of the request."""
-        changed = self._faults.modifying(number)
-        if request.logprobs is None:
-            changed.discard("drop-logprobs")
-        elif "drop-logprobs" in changed:
-            request.logprobs = None
-        if request.schema is None and request.choices is None:
-            changed.discard("drop-schema")
-        elif "drop-schema" in changed:
-            request.schema = request.choices = None
-        self._stats.faults.update(changed)
-        return changed
 
 
 def _respond_error(api: Api, fault: InjectedFault, number: int) -> ScheduledResponse:

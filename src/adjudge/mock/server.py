@@ -122,8 +122,6 @@ class Server:
         transport = request.transport
         if transport is None:  # the client has left
             return _SentResponse(keep_alive=False)
-        if request.headers.get("expect", "").lower() == "100-continue":
-            transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         response = self._respond(request, await request.content.read())
         stats = self.stats
         stats.in_flight += 1

@@ -1,8 +1,8 @@
 """The wire of the providers: what a chat request asks for, and the bodies of the replies.
 
 OpenAI: ``chat.completion`` and ``chat.completion.chunk`` (with ``reasoning_content``, as DeepSeek,
-DashScope and vLLM have it). Anthropic: ``message`` and its stream of typed events. Tokens and their
-log-probabilities are made up; input tokens are a quarter of the request's bytes.
+DashScope and vLLM have it). Anthropic: ``message``, whole. Tokens and their log-probabilities are
+made up; input tokens are a quarter of the request's bytes.
 """
 
 from __future__ import annotations
@@ -64,19 +64,12 @@ class _Body(msgspec.Struct):
     regex: str | None = None
     # Anthropic's
     system: Any = None
+    max_tokens: int | None = None
     tool_choice: dict[str, Any] | None = None
     output_config: _OutputConfig | None = None
 
 
-class _AnthropicBody(_Body, kw_only=True):
-    max_tokens: int
-
-
-_decoders: dict[Api, msgspec.json.Decoder[Any]] = {
-    "openai": msgspec.json.Decoder(_Body),
-    "anthropic": msgspec.json.Decoder(_AnthropicBody),
-    "classify": msgspec.json.Decoder(_Body),
-}
+_decoder = msgspec.json.Decoder(_Body)
 
 
 @dataclass(slots=True)
@@ -103,7 +96,10 @@ class ChatRequest:
 def read_chat_request(api: Api, body: bytes) -> ChatRequest:
     """The body of a chat request; raises :class:`BadRequest`."""
     try:
-        return _read(_decoders[api].decode(body), len(body))
+        sent = _decoder.decode(body)
+        if api == "anthropic" and (sent.max_tokens is None or sent.stream):
+            raise BadRequest("max_tokens must be set, and stream must not: replies are sent whole")
+        return _read(sent, len(body))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, GradingFailure) as error:
         raise BadRequest(f"the body is not a chat request: {str(error)[:200]}") from None
 
@@ -187,23 +183,11 @@ class ChatReply:
 
     def body(self, api: Api) -> bytes:
         """The whole response body."""
-        return _encode(
-            self._message(content=self._blocks(), stop_reason=self._stop_reason())
-            if api == "anthropic"
-            else self._completion()
-        )
+        return _encode(self._message() if api == "anthropic" else self._completion())
 
-    def events(self, api: Api) -> list[bytes]:
-        """The response as server-sent events, the end mark included."""
-        if api == "openai":
-            return [
-                *(b"data: %b\n\n" % _encode(one) for one in self._chunks()),
-                b"data: [DONE]\n\n",
-            ]
-        return [
-            b"event: %b\ndata: %b\n\n" % (event["type"].encode(), _encode(event))
-            for event in self._events()
-        ]
+    def events(self) -> list[bytes]:
+        """OpenAI's response as server-sent events, the end mark included."""
+        return [format_event(_encode(one)) for one in self._chunks()] + [format_event(b"[DONE]")]
 
     def _identity(self, prefix: str, part: int = 0) -> str:
         return f"{prefix}wrong-{part}" if self.wrong_id else f"{prefix}mock-{self.number}"
@@ -230,29 +214,27 @@ class ChatReply:
         if answer.reasoning:
             message["reasoning_content"] = answer.reasoning
         logprobs = None if refused else self._logprobs(self._tokens())
-        choice = {"index": 0, "message": message, "logprobs": logprobs,
-                  "finish_reason": self._finish()}  # fmt: skip
+        choice = {"message": message, "logprobs": logprobs, "finish_reason": self._finish()}
         return self._envelope("chat.completion", choice) | {"usage": self._usage()}
 
     def _chunks(self) -> list[Json]:
         answer = self.answer
-        deltas: list[tuple[Json, Json | None]] = [({"role": "assistant", "content": ""}, None)]
-        deltas += [({"reasoning_content": piece}, None) for piece in split_tokens(answer.reasoning)]
+        choices: list[Json] = [{"delta": {"role": "assistant", "content": ""}}]
+        choices += [{"delta": {"reasoning_content": one}} for one in split_tokens(answer.reasoning)]
         if answer.finish == "refusal":
             pieces = split_tokens(answer.text or _REFUSAL_TEXT)
-            deltas += [({"refusal": piece}, None) for piece in pieces]
+            choices += [{"delta": {"refusal": piece}} for piece in pieces]
         else:
-            deltas += [({"content": one}, self._logprobs([one])) for one in self._tokens()]
-        ends = [None] * len(deltas) + [self._finish()]
+            said = self._tokens()
+            choices += [
+                {"delta": {"content": one}, "logprobs": self._logprobs([one])} for one in said
+            ]
+        choices.append({"delta": {}, "finish_reason": self._finish()})
         chunks = [
             self._envelope(
-                "chat.completion.chunk",
-                {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": end},
-                part,
+                "chat.completion.chunk", {"logprobs": None, "finish_reason": None} | one, n
             )
-            for part, ((delta, logprobs), end) in enumerate(
-                zip([*deltas, ({}, None)], ends, strict=True)
-            )
+            for n, one in enumerate(choices)
         ]
         if self.request.include_usage:
             last = self._envelope("chat.completion.chunk", {}, len(chunks))
@@ -265,7 +247,7 @@ class ChatReply:
             "object": kind,
             "created": self.created,
             "model": MODEL,
-            "choices": [choice],
+            "choices": [{"index": 0} | choice],
         }
 
     def _finish(self) -> str:
@@ -293,50 +275,25 @@ class ChatReply:
 
     # --- Anthropic
 
-    def _message(self, **fields: Any) -> Json:
-        sent, got = self._counts()
+    def _message(self) -> Json:
+        answer, (sent, got) = self.answer, self._counts()
+        blocks = []
+        if answer.reasoning:
+            blocks.append({"type": "thinking", "thinking": answer.reasoning, "signature": "mock"})
+        if answer.text:
+            blocks.append({"type": "text", "text": answer.text})
+        ends = {"stop": "end_turn", "length": "max_tokens"}
         usage = {"input_tokens": sent, "output_tokens": got}
         return {
             "id": self._identity("msg_"),
             "type": "message",
             "role": "assistant",
             "model": MODEL,
-            "content": [],
-            "stop_reason": None,
+            "content": blocks,
+            "stop_reason": ends.get(answer.finish, "refusal"),
             "stop_sequence": None,
             "usage": usage | {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0},
-            **fields,
         }
-
-    def _blocks(self) -> list[Json]:
-        answer, blocks = self.answer, []
-        if answer.reasoning:
-            blocks.append({"type": "thinking", "thinking": answer.reasoning, "signature": "mock"})
-        if answer.text:
-            blocks.append({"type": "text", "text": answer.text})
-        return blocks
-
-    def _stop_reason(self) -> str:
-        return {"stop": "end_turn", "length": "max_tokens"}.get(self.answer.finish, "refusal")
-
-    def _events(self) -> list[Json]:
-        started = self._message()
-        events: list[Json] = [{"type": "message_start", "message": started}, {"type": "ping"}]
-        for index, block in enumerate(self._blocks()):
-            kind = block["type"]
-            delta = {"type": f"{kind}_delta", kind: block[kind]}
-            events += [
-                {
-                    "type": "content_block_start",
-                    "index": index,
-                    "content_block": block | {kind: ""},
-                },
-                {"type": "content_block_delta", "index": index, "delta": delta},
-                {"type": "content_block_stop", "index": index},
-            ]
-        stop = {"stop_reason": self._stop_reason(), "stop_sequence": None}
-        events.append({"type": "message_delta", "delta": stop, "usage": started["usage"]})
-        return [*events, {"type": "message_stop"}]
 
 
 def _logprob(token: str, probability: float) -> Json:
@@ -379,7 +336,6 @@ def provider_error_body(api: Api, status: int, message: str, *, money: bool = Fa
     return _encode({"error": {"message": message, "type": kind, "param": None, "code": code}})
 
 
-def error_event(api: Api, message: str) -> bytes:
-    """An error in the middle of a stream."""
-    body = provider_error_body(api, 500, message)
-    return b"event: error\ndata: %b\n\n" % body if api == "anthropic" else b"data: %b\n\n" % body
+def format_event(data: bytes) -> bytes:
+    """One event of a stream."""
+    return b"data: %b\n\n" % data
