@@ -49,7 +49,7 @@ class AdjudgeJudgeConfig(vf.JudgeConfig):  # type: ignore[misc]  # not installed
 
     id: vf.ID = "adjudge"
     spec: Path | None = None
-    columns: dict[str, str] = {}
+    columns: dict[str, str] | None = None
 
 
 class AdjudgeJudge(vf.Judge[float, AdjudgeJudgeConfig]):  # type: ignore[misc]  # as above
@@ -64,8 +64,9 @@ class AdjudgeJudge(vf.Judge[float, AdjudgeJudgeConfig]):  # type: ignore[misc]  
 
     def __init__(self, config: AdjudgeJudgeConfig | None = None) -> None:
         super().__init__(config)
-        columns = dict(self.config.columns)
-        self._adapter = share_adapter(_VerifiersAdapter, self.config.spec, columns=columns)
+        self._adapter = share_adapter(
+            _VerifiersAdapter, self.config.spec, columns=self.config.columns
+        )
 
     async def score(self, task: vf.TaskData, trace: vf.Trace) -> float:
         """The reward of one rollout."""
