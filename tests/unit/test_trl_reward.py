@@ -25,7 +25,7 @@ from adjudge.trainers.trl_batch import (
     group_equal_prompts,
     shares_missing,
 )
-from adjudge.trainers.trl_functions import make_rewards, share_missing
+from adjudge.trainers.trl_functions import share_missing
 
 # No word of hexadecimal digits: a fence's tag could hold it, once in hundreds of runs.
 SPEC: dict[str, Any] = {
@@ -383,7 +383,7 @@ def test_older_trl_is_refused_at_the_start(
     module = SimpleNamespace(**{f"{name}Trainer": trainer})
     monkeypatch.setitem(sys.modules, f"trl.trainer.{name.lower()}_trainer", module)
     refused = r"^trl: .*counts a missing reward as 0.*pip install 'trl>=1\.6'"
-    for make in (make_reward, make_rewards, PicklableReward):
+    for make in (make_reward, PicklableReward):
         with pytest.raises(ConfigError, match=refused):
             make(complete)
     with pytest.raises(ConfigError, match=refused):

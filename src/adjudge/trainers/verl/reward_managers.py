@@ -23,12 +23,10 @@ from adjudge.trainers.scoring import ScorerResult, TrainerProgress
 from adjudge.trainers.verl.batches import BatchRows, last_output
 from adjudge.trainers.verl.reward_sources import (
     GroupService,
+    VerlRun,
     check_estimator,
-    configured_estimator,
-    detect_channel,
     make_checked_scorer,
     make_reward_source,
-    make_row_reader,
 )
 from adjudge.trainers.verl.rewards import (
     ADJUDGE_ESTIMATOR,
@@ -102,11 +100,11 @@ class JudgeRewardManager:
     ) -> None:
         # verl 0.6.1 hands over no configuration, only what reward_kwargs has: the frame of its
         # loader, in the trainer's process or a Ray task, is the only place to see it.
-        config = find_caller_local("load_reward_manager", "config")
+        run = VerlRun(find_caller_local("load_reward_manager", "config"))
         self.tokenizer, self.num_examine, self.reward_fn_key = tokenizer, num_examine, reward_fn_key
         self.source = make_reward_source(compute_score, spec)
-        self.reader = make_row_reader(tokenizer, config, reward_fn_key)
-        self.adv_estimator = adv_estimator or configured_estimator(config)
+        self.reader = run.make_reader(tokenizer, reward_fn_key)
+        self.adv_estimator = adv_estimator or run.estimator
         check_estimator(self.adv_estimator, self.source.spec)
         self.metrics: dict[str, float] = {}
         self.collected: list[tuple[list[Sample], dict[str, float]]] | None = None
@@ -269,11 +267,11 @@ class JudgeRewardLoopManager:
         self.config, self.tokenizer = config, tokenizer
         self.reward_router_address = reward_router_address
         self.reward_model_tokenizer = reward_model_tokenizer
-        self.channel = detect_channel(config)
-        self.scorer = make_checked_scorer(config, compute_score)
-        self.reader = make_row_reader(tokenizer, config)
+        self.run = VerlRun(config)
+        self.scorer = make_checked_scorer(self.run, compute_score)
+        self.reader = self.run.make_reader(tokenizer)
         # Only the V1 trainers' rollout workers can be ours, and only they see the response mask.
-        self._by_turn = self.channel.is_v1 and configured_estimator(config) == ADJUDGE_ESTIMATOR
+        self._by_turn = self.run.is_v1 and self.run.estimator == ADJUDGE_ESTIMATOR
         self._told = False
         self._counts: Counter[str] = Counter()
 
@@ -302,14 +300,14 @@ class JudgeRewardLoopManager:
         except (JudgeAuthError, JudgeUnavailable, TrainingStopped) as stop:
             result = self._result_of_stop(stop)  # adjudge: meant (it is missing)
             self._counts += count_reward(result)
-            if not self.channel.outages_are_missing:
+            if not self.run.outages_are_missing:
                 raise
             if not self._told:
                 self._told = True
                 _log.error("all rewards are missing from now on: %s", stop)
             return self._answer(result, metrics)
         self._counts += count_reward(result)
-        if result.score is None and self.channel.absent:
+        if result.score is None and self.run.is_absent:
             raise make_missing_failure(result)
         answer = self._answer(result, metrics)
         if self._by_turn and result.event_rewards:
