@@ -21,7 +21,25 @@ from typing import Any
 
 from adjudge.engine.loop import run_all, run_blocking
 from adjudge.errors import ConfigError
-from adjudge.trainers.trl_batch import HIDDEN_REWARD, Rewards, SharedFunction
+from adjudge.trainers.trl_batch import HIDDEN_REWARD, Rewards
+
+
+class SharedFunction:
+    """One of the functions of a ``share``: a reward that is missing in one is missing in all."""
+
+    def __init__(self, share: RewardShare, place: int, name: str) -> None:
+        self.share, self._place = share, place
+        self.__name__ = self.__qualname__ = name
+
+    def __call__(self, /, **given: Any) -> Rewards:
+        """The rewards of the batch; TRL gives all arguments by name."""
+        return self.share.take(self._place, given)
+
+
+def shares_missing(functions: Sequence[Any]) -> bool:
+    """Whether these are all functions of one share, and no other."""
+    shares = {id(one.share) if isinstance(one, SharedFunction) else None for one in functions}
+    return len(shares) == 1 and None not in shares
 
 
 class RewardShare:
@@ -30,8 +48,7 @@ class RewardShare:
     def __init__(self, functions: Sequence[Callable[..., Any]]) -> None:
         self._asked = list(functions)
         self.functions = [
-            SharedFunction(self, functools.partial(self._take, place), _name(one))
-            for place, one in enumerate(functions)
+            SharedFunction(self, place, _name(one)) for place, one in enumerate(functions)
         ]
         self._lock = threading.Lock()  # AsyncGRPO calls each function in a thread of its own
         self._completions: Any = None
@@ -40,7 +57,7 @@ class RewardShare:
     def __reduce__(self) -> Any:
         return RewardShare, (self._asked,)  # AsyncGRPO pickles reward functions
 
-    def _take(self, place: int, given: dict[str, Any]) -> Rewards:
+    def take(self, place: int, given: dict[str, Any]) -> Rewards:
         """The rewards of one function, which are given once."""
         with self._lock:
             if self._completions is not given["completions"] or place not in self._parts:
