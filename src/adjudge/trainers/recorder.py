@@ -35,7 +35,7 @@ import msgspec
 
 from adjudge.config import compare_settings, flatten
 from adjudge.errors import RunFolderError, TrainingStopped
-from adjudge.files import atomic_write, cut_torn_line, write_json
+from adjudge.files import atomic_write, cut_torn_line, iter_lines, write_json
 from adjudge.intake.rollouts import read_conversation
 from adjudge.rewards.function import describe_settings
 from adjudge.rewards.spec import RewardSpec
@@ -250,7 +250,8 @@ def _append(path: Path, bodies: Sequence[bytes], most: int | None = None) -> int
         end = size = cut_torn_line(file)
         counter, first = path.with_name(f".{path.name}.next"), 0
         if numbered:  # a copied folder may lack the counter
-            first = int(counter.read_text()) if counter.exists() else _count_lines(path)
+            known = counter.exists()
+            first = int(counter.read_text()) if known else sum(1 for _ in iter_lines(path))
         lines: list[bytes] = []
         for body in bodies:
             # So no two samples have the same index, whichever processes they come from.
@@ -270,11 +271,6 @@ def _append(path: Path, bodies: Sequence[bytes], most: int | None = None) -> int
             file.truncate(size)
             raise
         return len(lines)
-
-
-def _count_lines(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(1 for _ in file)
 
 
 class _Writer:

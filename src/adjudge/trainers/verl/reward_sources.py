@@ -254,6 +254,8 @@ class VerlRun:
         is_sync = self.read("trainer.v1.trainer_mode") in (None, "sync") and not refills
         self.is_absent = self.is_v1 and is_sync
         self.outages_are_missing = self.is_fully_async or (self.is_v1 and not is_sync)
+        agent_loops = self.read("actor_rollout_ref.rollout.agent.agent_loop_manager_class")
+        self.takes_our_agent_loops = agent_loops == AGENT_LOOP_MANAGER
         estimator = self.read("algorithm.adv_estimator")
         self.estimator = None if estimator is None else str(getattr(estimator, "value", estimator))
 
@@ -270,12 +272,6 @@ class VerlRun:
         found = self.read("reward.reward_kwargs.spec")
         found = found or self.read("reward_model.reward_kwargs.spec")  # 0.6.1's
         return str(found) if found else os.environ.get(SPEC_VARIABLE)
-
-    @property
-    def takes_our_agent_loops(self) -> bool:
-        """Whether rollouts are made by :class:`~adjudge.trainers.verl.JudgeAgentLoopManager`."""
-        found = self.read("actor_rollout_ref.rollout.agent.agent_loop_manager_class")
-        return bool(found == AGENT_LOOP_MANAGER)
 
     def make_reader(self, tokenizer: Any, source_key: str | None = None) -> RowReader:
         """The reader of the run's batches."""
@@ -302,7 +298,7 @@ def make_checked_scorer(run: VerlRun, compute_score: Any) -> Scorer | GroupServi
     if _find_function(compute_score, run.spec) is not None:
         raise ConfigError(
             "custom_reward_function: a RewardFunction scores whole groups, but this verl passes "
-            f"one rollout at a time. Use a spec{_batch_mode_hint(run)}."
+            "one rollout at a time. Use a spec, or verl 0.6.1 with rollout.mode=sync."
         )
     if service := make_group_service(run):
         _check_missing(run)
@@ -316,17 +312,13 @@ def check_scorer(run: VerlRun, scorer: Scorer, *, in_batches: bool) -> None:
     """Raise :class:`ConfigError` for a spec that the run around it cannot serve."""
     spec = scorer.spec
     if scorer.needs_groups and not in_batches:
-        served = ", or put the spec behind `adjudge serve` and give its address instead"
         raise ConfigError(
             f"{spec.where}: {scorer.needs_groups}: needs whole groups, but this verl passes one "
-            "rollout at a time. Use graders that score each answer by itself"
-            f"{served * bool(scorer.compares_groups and run.is_v1)}{_batch_mode_hint(run)}."
+            "rollout at a time. Use graders that score each answer by itself, or verl 0.6.1 with "
+            "rollout.mode=sync. The V1 trainers take the address of the spec behind `adjudge "
+            "serve`, too, if it draws all groups."
         )
     _check_missing(run, spec)
-
-
-def _batch_mode_hint(run: VerlRun) -> str:
-    return f", or {'' if run.is_old else 'verl 0.6.1 with '}rollout.mode=sync"
 
 
 def _check_missing(run: VerlRun, spec: RewardSpec | None = None) -> None:
@@ -342,9 +334,8 @@ def _check_missing(run: VerlRun, spec: RewardSpec | None = None) -> None:
     goes_on = run.is_v1 or run.is_fully_async
     if goes_on and spec is not None and spec.missing.policy == "raise":
         raise ConfigError(
-            f"{spec.where}: missing.policy: 'raise' cannot end a run of "
-            f"{'a V1 trainer' if run.is_v1 else 'fully_async_policy'}. Use 'mask'"
-            f"{', or trainer.use_v1=False' if run.is_v1 else ''}."
+            f"{spec.where}: missing.policy: 'raise' cannot end a run of verl's V1 trainers, nor of "
+            "fully_async_policy. Use 'mask', or trainer.use_v1=False."
         )
     registered = os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",")
     if run.is_fully_async and REGISTER_MODULE not in registered:
