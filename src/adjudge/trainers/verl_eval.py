@@ -59,12 +59,6 @@ def compute_score(
     return _scores(spec, data).of(str(data_source), solution_str, ground_truth)
 
 
-@cache
-def _scores(spec: str | None, data: str | None) -> _Scores:
-    """One for each process."""
-    return _Scores(spec, data)
-
-
 def _key(data_source: Any, text: str | None, reference: Any) -> _Key:
     reference = None if is_nothing(reference) else reference  # as a reader of the file has it
     if not isinstance(reference, str):
@@ -133,6 +127,10 @@ class _Scores(Adapter):
             rewards = self.score(todo, alone).rewards
             self._done.update(zip((one.original_index for one in todo), rewards, strict=True))
         return [self._done[one.original_index] for one in samples]
+
+
+_scores = cache(_Scores)
+"""One for each process."""
 
 
 if __name__ == "__main__":

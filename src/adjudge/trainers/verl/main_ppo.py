@@ -132,7 +132,8 @@ class JudgeTrainerMixin:
     def _log_rollout_data(self, batch: Any, *args: Any, **kwargs: Any) -> None:
         """The dump of a training batch, with the messages that graders saw."""
         if isinstance(self.reward_fn, JudgeRewardManager):
-            self._dumped = [sample.messages for sample in self.reward_fn.samples(batch)]
+            samples = self.reward_fn.reader.read(batch).samples
+            self._dumped = [sample.messages for sample in samples]
         try:
             super()._log_rollout_data(batch, *args, **kwargs)  # type: ignore[misc]  # as above
         finally:

@@ -133,10 +133,6 @@ class JudgeRewardManager:
             raise
         return {"reward_tensor": tensor, "reward_extra_info": extra} if return_dict else tensor
 
-    def samples(self, data: Any) -> list[Sample]:
-        """The rollouts of a batch as graders see them."""
-        return self.reader.read(data).samples
-
     def _rewards(self, data: Any) -> tuple[Any, dict[str, Any]]:
         if "rm_scores" in data.batch.keys():  # noqa: SIM118  (a TensorDict)
             return self._from_the_loop(data)
@@ -168,7 +164,7 @@ class JudgeRewardManager:
         if scored is None:
             return tensor, {name: data.non_tensor_batch[name] for name in names}
         self._keys = [key for key in names if key not in {MISSING_COLUMN, DETAILS_COLUMN}]
-        self._note([] if self.collected is None else self.samples(data), scored)
+        self._note([] if self.collected is None else self.reader.read(data).samples, scored)
         values, extra = self._filled(data, scored.results, groups, self.reader.sources(data))
         tensor = tensor.clone()  # to write into
         for row, value in zip(tensor, values, strict=True):
