@@ -25,8 +25,9 @@ from adjudge.runs.job import GradingJob
 from adjudge.runs.records import STOP_FILE, RunRecords
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.trainers import make_trainer_reward, recorder as recording
+from adjudge.trainers.metrics import TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder
-from adjudge.trainers.scoring import RECORD_VARIABLE, Scorer, TrainerProgress, open_recorder
+from adjudge.trainers.scoring import RECORD_VARIABLE, Scorer, open_recorder
 
 JUDGE = {
     "type": "scripted",
@@ -291,7 +292,7 @@ import sys
 from tests.unit.test_flight_recorder import WORDS, batch, spec
 from adjudge.trainers.recorder import FlightRecorder
 from adjudge.trainers.scoring import Scorer
-from adjudge.trainers.scoring import TrainerProgress
+from adjudge.trainers.metrics import TrainerProgress
 scorer = Scorer(spec(), record=FlightRecorder(sys.argv[1]))
 for step in range(10_000):
     scorer.score(*batch(*WORDS), progress=TrainerProgress(step, step))

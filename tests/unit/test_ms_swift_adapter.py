@@ -11,8 +11,8 @@ from tests.refusals import refuses
 from tests.unit.test_trl_reward import ANSWER, SPEC, spec
 
 from adjudge import make_reward
+from adjudge.trainers.metrics import fill_missing
 from adjudge.trainers.ms_swift import AdjudgeORM
-from adjudge.trainers.scoring import fill_missing
 
 EXACT: dict[str, Any] = {
     "scale_rewards": "none",

@@ -10,8 +10,9 @@ from typer.testing import CliRunner, Result
 from adjudge.cli.main import command_line
 from adjudge.rewards import RewardSample, RewardSpec
 from adjudge.runs.records import RunRecords
+from adjudge.trainers.metrics import TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder
-from adjudge.trainers.scoring import Scorer, TrainerProgress
+from adjudge.trainers.scoring import Scorer
 
 JUDGE = """
 CALLS = []

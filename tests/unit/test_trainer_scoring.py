@@ -11,7 +11,8 @@ import pytest
 from adjudge.errors import GradingFailure, JudgeUnavailable
 from adjudge.graders.base import BaseGrader
 from adjudge.rewards import RewardSample, RewardSpec
-from adjudge.trainers.scoring import Scorer, ScorerResult, group_length_correlation
+from adjudge.trainers.metrics import group_length_correlation
+from adjudge.trainers.scoring import Scorer, ScorerResult
 from adjudge.trainers.verl.rewards import (
     count_reward,
     loop_row,

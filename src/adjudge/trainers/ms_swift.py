@@ -23,7 +23,7 @@ from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import mean
 from adjudge.trainers.adapter import DEFAULT_NAME, Adapter, AdapterOptions
-from adjudge.trainers.scoring import fill_missing
+from adjudge.trainers.metrics import fill_missing
 from adjudge.trainers.trl_batch import GroupLayout
 from adjudge.types import Sample
 

@@ -44,7 +44,7 @@ from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow
 from adjudge.runs.story import describe_graders
 from adjudge.stats import mean
 from adjudge.text import encode_json
-from adjudge.trainers.scoring import RecordedCall, batch_metrics
+from adjudge.trainers.metrics import RecordedCall, batch_metrics
 from adjudge.types import GradedSample, RewardResult, Sample
 from adjudge.version import __version__
 
@@ -366,7 +366,7 @@ class _Writer:
 
     def _encode_rows(self, call: RecordedCall, step: int | None) -> list[bytes]:
         found = []
-        triples = zip(call.samples, call.scored.judged, call.scored.results, strict=True)
+        triples = zip(call.samples, call.judged, call.results, strict=True)
         for number, (sample, judged, result) in enumerate(triples):
             if number % _ROWS_AT_ONCE == 0:
                 time.sleep(_YIELD_S)  # or the trainer's thread waits for the interpreter's lock
@@ -421,7 +421,7 @@ class _Writer:
 
     def _measure(self, call: RecordedCall, step: int | None) -> None:
         if step is not None and len(call.samples) > 1:
-            self._write_metrics(step, call.scored.metrics, [call])
+            self._write_metrics(step, call.metrics, [call])
             return
         if self._window and self._window[0].progress.step != step:
             self._end_window()
@@ -433,8 +433,8 @@ class _Writer:
         calls, self._window = self._window, []
         if calls:
             step = calls[0].progress.step
-            judged = [one for call in calls for one in call.scored.judged]
-            results = [one for call in calls for one in call.scored.results]
+            judged = [one for call in calls for one in call.judged]
+            results = [one for call in calls for one in call.results]
             metrics = batch_metrics(judged, results, _lengths(calls))
             self._write_metrics(self._windows if step is None else step, metrics, calls)
             self._windows += 1
@@ -443,7 +443,7 @@ class _Writer:
         self, step: int, metrics: Mapping[str, float], calls: Sequence[RecordedCall]
     ) -> None:
         lengths = _lengths(calls)
-        scores = [one.score for call in calls for one in call.scored.results]
+        scores = [one.score for call in calls for one in call.results]
         reward = mean([score for score in scores if score is not None])
         row: dict[str, float] = {
             "step": step,

@@ -26,7 +26,7 @@ from typing import Any, Unpack
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import Adapter, AdapterOptions
-from adjudge.trainers.scoring import fill_missing
+from adjudge.trainers.metrics import fill_missing
 
 LOOP = f"{__name__}.JudgeRolloutLoop"
 

@@ -1,18 +1,15 @@
-"""What every trainer adapter does: samples and groups in, rewards and metrics out.
-
-The names of metrics are the same in every trainer.
-"""
+"""What every trainer adapter does: samples and groups in, rewards and metrics out."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from adjudge.checks.summary import MissingCounts, answer_properties, check_missing
 from adjudge.engine.clock import LogLimiter
@@ -21,14 +18,17 @@ from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.hosts import is_address
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec
-from adjudge.stats import group_spread, mean, mean_and_std, quantile, snap_ties, std
 from adjudge.text import shorten_text
-from adjudge.types import GradedSample, GraderError, Provenance, RewardResult, Sample, Usage
+from adjudge.trainers.metrics import (
+    RecordedCall,
+    TrainerProgress,
+    batch_metrics,
+    collect_judge_calls,
+)
+from adjudge.types import GradedSample, GraderError, RewardResult, Sample, Usage
 
 if TYPE_CHECKING:  # most trainers record nothing, and need not wait for what does
     from adjudge.trainers.recorder import FlightRecorder
-
-GroupKey = TypeVar("GroupKey", bound=Hashable)
 
 _log = logging.getLogger("adjudge")
 
@@ -38,19 +38,6 @@ SPEC_VARIABLE = "ADJUDGE_SPEC"
 
 RECORD_VARIABLE = "ADJUDGE_RECORD"
 """The environment variable that names the folder where a trainer takes only a dotted path."""
-
-
-@dataclass(frozen=True)
-class TrainerProgress:
-    """Where a trainer is when it asks for rewards; ``None`` is not known.
-
-    ``step`` is its own count, ``policy_version`` the number of updates behind the policy that wrote
-    the answers; ``evaluating``: they are not trained on.
-    """
-
-    step: int | None = None
-    policy_version: int | None = None
-    evaluating: bool = False
 
 
 class ScoreOptions(TypedDict, total=False):
@@ -79,16 +66,6 @@ class ScorerResult:
     def rewards(self) -> list[float | None]:
         """The rewards; ``None`` is missing, never a number."""
         return [result.score for result in self.results]
-
-
-@dataclass(frozen=True)
-class RecordedCall:
-    """One call of a trainer; ``whole_groups`` as for :meth:`.Scorer.ascore`."""
-
-    samples: Sequence[Sample]
-    scored: ScorerResult
-    progress: TrainerProgress
-    whole_groups: bool = True
 
 
 def load_spec(spec: RewardSpec | Mapping[str, Any] | Path | str | None = None) -> RewardSpec:
@@ -253,12 +230,13 @@ class Scorer(SpecRewardFunction):
         if metrics.get("judge/missing_frac"):
             metrics |= self._watch_missing(judged, samples, results)
         metrics = self._with_known_kinds(metrics)
-        paid = [usage for call in calls if (usage := call.paid) is not None]
-        scored = ScorerResult(results, metrics, sum(paid, Usage()) if paid else None, judged)
         if self.recorder is not None:
             where = progress or TrainerProgress()
-            self.recorder.record(RecordedCall(samples, scored, where, whole_groups))
-        return scored
+            self.recorder.record(
+                RecordedCall(samples, judged, results, metrics, where, whole_groups)
+            )
+        paid = [usage for call in calls if (usage := call.paid) is not None]
+        return ScorerResult(results, metrics, sum(paid, Usage()) if paid else None, judged)
 
     def _report_missing(self, results: Sequence[RewardResult], step: int | None) -> None:
         """Log why rewards are missing or a minimum: who looks at rewards alone sees no cause.
@@ -338,125 +316,4 @@ class Scorer(SpecRewardFunction):
         return run_blocking(self.ascore(samples, groups, **options))
 
 
-# --- what a trainer logs about a scored batch -----------------------------------------------------
-
-
-def batch_metrics(
-    judged: Sequence[GradedSample],
-    results: Sequence[RewardResult],
-    lengths: Sequence[int],
-    calls: Sequence[Provenance] | None = None,
-) -> dict[str, float]:
-    """The metrics of one batch by name; what could not be computed is absent, never 0.
-
-    ``calls`` are those behind the results (:func:`collect_judge_calls`) where they are known
-    already.
-
-    ``judge/score_mean`` and ``score_std`` of the rewards there are, ``judge/env_ratio`` (mean
-    reward over mean environment reward), ``judge/missing_frac`` of the samples that were drawn,
-    and the same by kind (``judge/missing_frac/timeout``), ``judge/suspect_frac`` of those with
-    a failure that the answer may have brought about (missing, or the minimum by
-    ``missing.suspect``),
-    ``judge/zero_std_frac`` of the groups,
-    ``judge/len_corr_group`` (mean Pearson correlation with length inside groups),
-    ``judge/latency_p50`` and ``latency_p99`` in seconds, ``judge/cost_usd``,
-    ``judge/NAME_mean`` of each part. (:class:`Scorer` adds
-    ``judge/missing_predictors``, how many properties of answers predict a missing reward, and
-    ``judge/NAME_weight`` of each weight that is a schedule.)
-    """
-    pairs = [*zip(judged, results, strict=True)]
-    drawn = [result for one, result in pairs if one.sampled]
-    lost, suspects = [one.score is None for one in drawn], sum(one.suspect for one in results)
-    scores, groups = [one.score for one in results], [one.group for one in judged]
-    present = [score for score in scores if score is not None]
-    beside = [
-        (score, env)
-        for one, result in pairs
-        if (score := result.score) is not None and (env := one.env_reward) is not None
-    ]
-    total = sum(env for _, env in beside)
-    kinds = Counter(f"missing_frac/{one.missing.kind}" for one in drawn if one.missing is not None)
-    calls = collect_judge_calls(judged) if calls is None else calls
-    live = [p.latency_s for p in calls if p.source == "live" and p.latency_s is not None]
-    paid = [usage for p in calls if (usage := p.paid) is not None]
-    costs = [usage.cost_usd for usage in paid if usage.cost_usd is not None]
-    found: dict[str, float | None] = {
-        "score_mean": mean(present),
-        "score_std": std(present),
-        "env_ratio": sum(score for score, _ in beside) / total if total else None,
-        "missing_frac": sum(lost) / len(lost) if lost else None,
-        "zero_std_frac": group_spread(scores, groups).zero_frac,
-        "len_corr_group": group_length_correlation(scores, lengths, groups),
-        **{kind: count / len(drawn) for kind, count in kinds.items()},
-        "suspect_frac": suspects / len(drawn) if drawn and suspects else None,
-        "latency_p50": quantile(live, 0.5),
-        "latency_p99": quantile(live, 0.99),
-        "cost_usd": sum(costs) if costs else None,
-    }
-    for name in results[0].reward_info if results else ():
-        parts = [result.reward_info[name] for result in results]
-        found[f"{name}_mean"] = mean([part for part in parts if part is not None])
-    return {f"judge/{name}": value for name, value in found.items() if value is not None}
-
-
-def collect_judge_calls(judged: Sequence[GradedSample]) -> list[Provenance]:
-    """The calls that a batch's results came from; one about a whole group is there once."""
-    calls = {
-        id(call): call
-        for one in judged
-        for _, result in one.results()
-        if (call := result.provenance) is not None
-    }
-    return list(calls.values())
-
-
-def group_length_correlation(
-    scores: Sequence[float | None], lengths: Sequence[int], groups: Sequence[str]
-) -> float | None:
-    """Mean over groups of the Pearson correlation of reward and length; ``None`` without any.
-
-    Inside groups, because a group-relative trainer sees nothing else. Groups in which one of the
-    two does not vary have none.
-    """
-    members: dict[str, tuple[list[float], list[int]]] = {}
-    for score, length, group in zip(scores, lengths, groups, strict=True):
-        if score is not None:
-            rewards, sizes = members.setdefault(group, ([], []))
-            rewards.append(score)
-            sizes.append(length)
-    found = [one for pairs in members.values() if (one := _pearson(*pairs)) is not None]
-    return mean(found)
-
-
-def _pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
-    if len(xs) < 3:
-        return None
-    xs = snap_ties(xs)
-    mean_x, std_x = mean_and_std(xs)
-    mean_y, std_y = mean_and_std(ys)
-    if std_x == 0 or std_y == 0:
-        return None
-    products = [(x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)]
-    covariance = sum(products) / (len(xs) - 1)
-    return max(-1.0, min(1.0, covariance / (std_x * std_y)))
-
-
 # --- the mean in the place of a missing reward, for trainers that take the mean off again ---------
-
-
-def group_means(
-    values: Sequence[float | None], groups: Sequence[GroupKey]
-) -> dict[GroupKey, float]:
-    """The mean of each group's present values; a group without any has none."""
-    present: dict[GroupKey, list[float]] = defaultdict(list)
-    for value, group in zip(values, groups, strict=True):
-        if value is not None:
-            present[group].append(value)
-    return {group: mean_and_std(found)[0] for group, found in present.items()}
-
-
-def fill_missing(values: Sequence[float | None], groups: Sequence[Hashable]) -> list[float | None]:
-    """The values with their group's mean in the place of missing ones, where the group has one."""
-    means = group_means(values, groups)
-    pairs = zip(values, groups, strict=True)
-    return [means.get(group) if value is None else value for value, group in pairs]

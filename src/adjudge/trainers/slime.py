@@ -23,7 +23,7 @@ from adjudge.rewards.formulas import group_step
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import std
 from adjudge.trainers.adapter import Adapter, AdapterOptions, check_settings, share_adapter
-from adjudge.trainers.scoring import TrainerProgress, batch_metrics, fill_missing
+from adjudge.trainers.metrics import TrainerProgress, batch_metrics, fill_missing
 from adjudge.types import GradedSample, RewardResult
 
 _EPSILON = 1e-6  # both trainers'

@@ -14,7 +14,7 @@ from adjudge.intake.rendered import Thinking, ThinkTokens, read_rendered_prompt
 from adjudge.intake.rollouts import first_turn
 from adjudge.messages import prompt_messages
 from adjudge.trainers.adapter import ROLLOUT_FIELD_ERROR, Adapter
-from adjudge.trainers.scoring import TrainerProgress
+from adjudge.trainers.metrics import TrainerProgress
 from adjudge.types import Sample
 
 Rewards = list[float | None]

@@ -19,7 +19,8 @@ from adjudge.errors import ErrorKind, JudgeAuthError, JudgeUnavailable, Training
 from adjudge.rewards.spec import RewardSpec
 from adjudge.text import printable, shorten_text
 from adjudge.trainers.adapter import make_missing_failure
-from adjudge.trainers.scoring import ScorerResult, TrainerProgress
+from adjudge.trainers.metrics import TrainerProgress
+from adjudge.trainers.scoring import ScorerResult
 from adjudge.trainers.verl.batches import BatchRows, last_output
 from adjudge.trainers.verl.reward_sources import (
     GroupService,

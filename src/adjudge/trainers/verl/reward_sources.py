@@ -33,13 +33,8 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthErro
 from adjudge.hosts import is_address
 from adjudge.rewards.function import RewardFunction, check_results
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.scoring import (
-    SPEC_VARIABLE,
-    Scorer,
-    ScorerResult,
-    TrainerProgress,
-    open_recorder,
-)
+from adjudge.trainers.metrics import TrainerProgress
+from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult, open_recorder
 from adjudge.trainers.verl import check_verl_version, installed_verl
 from adjudge.trainers.verl.batches import RowReader
 from adjudge.trainers.verl.rewards import ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR, compute_result_metrics

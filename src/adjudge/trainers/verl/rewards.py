@@ -44,7 +44,8 @@ import msgspec
 
 from adjudge.errors import ErrorKind, MissingRewardError
 from adjudge.stats import mean, quantile
-from adjudge.trainers.scoring import ScorerResult, batch_metrics, fill_missing, group_means
+from adjudge.trainers.metrics import batch_metrics, fill_missing, group_means
+from adjudge.trainers.scoring import ScorerResult
 from adjudge.types import GradedSample, GraderError, RewardResult
 
 _log = logging.getLogger("adjudge")
