@@ -90,13 +90,11 @@ def test_settings_under_which_a_missing_reward_counts(wrong: dict[str, Any]) -> 
     assert judge(["a"] * 4, complete, args={**EXACT, **wrong}) == [0.5] * 4
 
 
-def test_a_fallback_that_fails_ends_the_training() -> None:
+def test_a_fallback_stands_for_its_whole_group() -> None:
     graders = [*SPEC["graders"], {**ANSWER["graders"][0], "weight": 0.0}]
     filled = {**SPEC, "graders": graders, "missing": {"policy": "fallback", "fallback": "right"}}
-    args, texts = {**EXACT, "scale_rewards": "group"}, ["a", "poor", "fail", "b"]
-    assert judge(texts, filled, args=args, answer=["a"] * 4) == [1.0, 0.0, 0.0, 0.0]
-    with refuses("spec"):
-        judge(texts, filled, args=args, answer=["a", "a", None, "a"])
+    texts = ["a", "poor", "fail", "b"]
+    assert judge(texts, filled, answer=["a"] * 4) == [1.0, 0.0, 0.0, 0.0]
 
 
 def test_nothing_is_known_without_arguments(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -1,4 +1,4 @@
-"""OpenRLHF's two hooks without OpenRLHF: one judges groups, the other one answer."""
+"""OpenRLHF's agent without OpenRLHF: it judges whole groups."""
 
 import asyncio
 import math
@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from tests.refusals import refuses
 from tests.unit.helpers.stand_in_modules import stand_in
-from tests.unit.test_trl_reward import ANSWER, SPEC, spec
+from tests.unit.test_trl_reward import SPEC, spec
 
 from adjudge import make_reward
-from adjudge.errors import GradingFailure
-from adjudge.trainers.openrlhf import make_reward_func
 
 
 class SingleTurnAgentExecutor:
@@ -87,14 +85,3 @@ def test_estimators_that_a_filled_reward_would_change() -> None:
         execute(["a"], estimator="group_norm")
     complete = {**SPEC, "missing": {"policy": "raise"}}
     assert execute(["a"], of=complete, estimator="group_norm")[0][0]["reward"] == 0.5
-
-
-def test_a_function_of_one_answer() -> None:
-    judge = make_reward_func(spec(), dynamic_filtering=True)
-    assert judge(["ppoor"], ["p"], ["4"]) == {"rewards": 0.1, "scores": 0.1, "extra_logs": {}}
-    assert math.isnan(judge(["pfail"], ["p"], [None])["scores"])
-    with pytest.raises(GradingFailure, match="unparsable"):
-        make_reward_func(spec())(["pfail"], ["p"], [None])
-    with refuses("queries"):
-        judge(["qpoor"], ["p"], ["4"])
-    assert make_reward_func(spec(ANSWER))(["p4"], ["p"], ["4"])["rewards"] == 1

@@ -13,7 +13,6 @@ from adjudge import FunctionGrader, RewardSpec, extensions
 from adjudge.errors import ConfigError
 from adjudge.trainers import SHIPPED_TRAINERS, make_trainer_reward
 from adjudge.trainers.adapter import Adapter
-from adjudge.trainers.openrlhf import make_reward_func
 from adjudge.trainers.rllm import AdjudgeEvaluator
 from adjudge.trainers.roll import RollAdapter
 from adjudge.trainers.scoring import Scorer
@@ -90,9 +89,7 @@ def test_the_shipped_names() -> None:
     assert list(SHIPPED_TRAINERS) == sorted(SHIPPED_TRAINERS)
 
 
-@pytest.mark.parametrize(
-    "make", [AdjudgeEvaluator, RollAdapter, SkyRLReward, TinkerReward, make_reward_func]
-)
+@pytest.mark.parametrize("make", [AdjudgeEvaluator, RollAdapter, SkyRLReward, TinkerReward])
 def test_one_answer_alone_has_no_group_to_compare(make: Callable[[RewardSpec], object]) -> None:
     graders = [{"name": "right", "type": "answer"}]
     with refuses("spec"):

@@ -23,9 +23,8 @@ from adjudge.trainers.trl_batch import (
     TrlBatch,
     find_group_layout,
     group_equal_prompts,
-    shares_missing,
 )
-from adjudge.trainers.trl_functions import make_rewards, share_missing
+from adjudge.trainers.trl_functions import share_missing, shares_missing
 
 # No word of hexadecimal digits: a fence's tag could hold it, once in hundreds of runs.
 SPEC: dict[str, Any] = {
@@ -123,15 +122,9 @@ def test_groups_are_blocks_of_the_whole_batch(size: int, count: int, rank: int) 
 
 
 def test_equal_prompts_where_nobody_says_the_size() -> None:
-    assert group_equal_prompts([*"aabb"]).groups == ["0", "0", "2", "2"]
-    assert group_equal_prompts([*"aabbaa"]).groups == ["0", "0", "2", "2", "4", "4"]
-    assert group_equal_prompts([*"aabb"]).broken is None
-    assert group_equal_prompts([[{"content": "a"}], [{"content": "b"}]] * 2).groups == [
-        "0",
-        "1",
-        "0",
-        "1",
-    ]
+    assert group_equal_prompts([*"aabb"]) == (["0", "0", "1", "1"], None)
+    chats = [[{"content": "a"}], [{"content": "b"}]] * 2
+    assert group_equal_prompts(chats) == (["0", "1", "0", "1"], None)
     assert group_equal_prompts([*"abb"]).broken is not None
     assert group_equal_prompts([]).groups == []
 
@@ -383,7 +376,7 @@ def test_older_trl_is_refused_at_the_start(
     module = SimpleNamespace(**{f"{name}Trainer": trainer})
     monkeypatch.setitem(sys.modules, f"trl.trainer.{name.lower()}_trainer", module)
     refused = r"^trl: .*counts a missing reward as 0.*pip install 'trl>=1\.6'"
-    for make in (make_reward, make_rewards, PicklableReward):
+    for make in (make_reward, PicklableReward):
         with pytest.raises(ConfigError, match=refused):
             make(complete)
     with pytest.raises(ConfigError, match=refused):

@@ -36,9 +36,9 @@ class Trainer:
     """
 
     title: str
-    add: str
-    missing: str
-    refused: str
+    add: str = "–"
+    missing: str = "–"
+    refused: str = "–"
     measured: tuple[str, ...] = ()
     tested: str = ""
     install: Mapping[str, str] = field(default_factory=dict)

@@ -149,17 +149,14 @@ class Adapter:
 
         ``prompt`` and ``completion`` are texts or lists of chat messages; a text may be one that a
         chat template rendered. A completion that is ``None`` was lost: it has no reward.
-        ``thinks``: whether the chat template opens the policy's thinking, where that is known.
+        ``thinks``: whether the chat template opens the policy's thinking, where that is known. The
+        reference, put into ``fields``, is the first there is of its columns.
         """
-        self.set_reference(fields)
+        self._references.set(fields, fixed="reference" in self.columns)
         sample = make_sample(index, place, prompt, completion, fields, thinks=thinks)
         if thinks is None and sample.response:
             self._thinking_watch.see(sample.response)
         return sample
-
-    def set_reference(self, fields: dict[str, Any]) -> None:
-        """Put the row's reference into its ``fields``: the first there is of its columns."""
-        self._references.set(fields, fixed="reference" in self.columns)
 
     # --- what a trainer's calls cannot serve ----------------------------------------------------
 

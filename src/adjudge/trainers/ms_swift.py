@@ -10,12 +10,11 @@ Its sum over reward functions makes a missing reward 0. What is exact all the sa
 ``--scale_rewards none``, the mean of the present in a missing one's place, since the trainer then
 takes the group's mean off and does nothing else. ``reward.group = "z_score"`` in the spec divides
 by the deviation there. A group without any reward gets one value. All other settings are refused
-when the trainer starts, unless the spec's policy leaves whole groups out, or raises.
+when the trainer starts, unless the spec's policy raises.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
@@ -84,21 +83,22 @@ class _SwiftAdapter(Adapter):
         self._check_policy(GroupLayout(["0"] * self._size))
 
     def _read_settings(self, find_setting: Callable[[str], Any]) -> None:
-        """What ms-swift's settings make of the 0 that stands for a missing reward.
+        """Whether ms-swift's settings undo the mean of a group in a missing reward's place.
 
-        Exact all the same is a group that is missing as a whole, where groups are kept apart, and
-        the mean of the group in the place of the missing ones, where it is only taken off, too.
+        They do where the mean of the group is taken off and nothing else is done; elsewhere the 0
+        that stands for a missing reward counts.
         """
         scale, estimator = find_setting("scale_rewards"), find_setting("advantage_estimator")
         self._who = f"ms-swift (scale_rewards {scale!r}, advantage_estimator {estimator!r})"
         divergence = find_setting("kl_in_reward") and find_setting("beta")
-        apart = scale in ("group", "none") and not divergence
-        # Under `real` 0 is a bad answer.
-        self._keeps_apart = apart and find_setting("loss_type") != "real"
         others = find_setting("reward_model") or find_setting("use_gym_env")
-        alone = len(find_setting("reward_funcs") or [""]) == 1 and not others
-        centres = scale == "none" and estimator in ("grpo", "reinforce_plus_plus")
-        self._only_centres = self._keeps_apart and alone and centres
+        self._only_centres = (
+            scale == "none"
+            and estimator in ("grpo", "reinforce_plus_plus")
+            and find_setting("loss_type") != "real"  # under which 0 is a bad answer
+            and not (divergence or others)
+            and len(find_setting("reward_funcs") or [""]) == 1
+        )
         if scale in ("batch", "gdpo"):
             self.check_drawn_groups(f"--scale_rewards {scale}")
         if estimator == "reinforce_plus_plus":
@@ -107,15 +107,13 @@ class _SwiftAdapter(Adapter):
     def _check_policy(self, layout: GroupLayout) -> None:
         """Refuse a spec whose missing rewards would become 0; raises :class:`ConfigError`."""
         policy = self.spec.missing.policy
-        allowed = ["raise", *(["drop_group", "fallback"] if self._keeps_apart else [])]
-        if policy in allowed or (self._only_centres and layout.broken is None):
+        if policy == "raise" or (self._only_centres and layout.broken is None):
             return
         who = f"{self._who}, where {layout.broken}" if self._only_centres else self._who
         raise ConfigError(
             f"{self.spec.where}: missing.policy: does not hold under {who}, which counts a missing "
             "reward as 0, so that a failed judge looks like a bad answer "
-            f"(found {policy!r}; allowed here: {', '.join(map(repr, allowed))}). Use one of these, "
-            f"or {_REMEDY}."
+            f"(found {policy!r}; allowed here: 'raise'). Use it, or {_REMEDY}."
         )
 
     async def rewards(self, given: Mapping[str, Any]) -> list[float | None]:
@@ -130,23 +128,9 @@ class _SwiftAdapter(Adapter):
         self.warn(
             "a missing reward goes to ms-swift as the mean of its group, which exactly undoes it"
         )
-        self._check_missing(scored.rewards, layout.groups)
         filled = fill_missing(scored.rewards, layout.groups)
         of_all = mean([one for one in filled if one is not None])
         return [of_all if one is None else one for one in filled]  # a group without any
-
-    def _check_missing(self, rewards: Sequence[float | None], groups: Sequence[str]) -> None:
-        """Refuse missing rewards in whose place no number is exact."""
-        sizes, lost = Counter(groups), Counter[str]()
-        lost.update(one for one, it in zip(groups, rewards, strict=True) if it is None)
-        for group, count in lost.items():
-            whole = count == sizes[group]
-            if not (self._keeps_apart if whole else self._only_centres):
-                raise ConfigError(
-                    f"{self.spec.where}: {count} of {sizes[group]} rewards of a group are missing, "
-                    f"and {self._who} would count them as 0. Use missing.policy = 'raise', or "
-                    f"{_REMEDY}."
-                )
 
     def _find_layout(self, given: Mapping[str, Any]) -> GroupLayout:
         """Blocks of ``num_generations``, as ms-swift compares them, or those of an evaluation."""

@@ -1,6 +1,6 @@
-"""OpenRLHF: a reward spec as its agent, which sees whole groups, or as its reward function.
+"""OpenRLHF: a reward spec as its agent, which sees whole groups.
 
-OpenRLHF takes Python files. ``--train.agent_func_path agent.py``::
+OpenRLHF takes a Python file. ``--train.agent_func_path agent.py``::
 
     import adjudge
     AgentExecutor = adjudge.make_reward("reward.toml", trainer="openrlhf", estimator="dr_grpo")
@@ -8,33 +8,25 @@ OpenRLHF takes Python files. ``--train.agent_func_path agent.py``::
 generates as OpenRLHF does, waits for the group's other answers and judges them together. A missing
 reward becomes its group's mean, which the named estimators take off again. (An answer without
 action tokens would leave the loss, too, but a step of such answers alone has a loss of NaN.)
-``--reward.remote_url reward.py`` scores each answer alone::
 
-    from adjudge.trainers.openrlhf import make_reward_func
-    reward_func = make_reward_func("reward.toml", dynamic_filtering=True)
-
-and can leave out a whole group only: NaN, which dynamic filtering drops and replaces. Without
-dynamic filtering nothing means "missing" there, and the step ends.
-
-OpenRLHF does not tell its rollout actors how it was started, so these files say it once more.
-Nothing here imports OpenRLHF before it is used.
+OpenRLHF does not tell its rollout actors how it was started, so the file says the estimator once
+more. Nothing here imports OpenRLHF before it is used.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.intake.rendered import ThinkTokens
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import mean
-from adjudge.trainers.adapter import Adapter, make_missing_failure
+from adjudge.trainers.adapter import Adapter
 
 _ESTIMATORS = ("dr_grpo", "rloo")  # which do nothing with a reward but take a mean off
 
@@ -64,40 +56,6 @@ def make_reward(
             return await adapter.execute(prompt, label, sampling_params, tokenizer, generated)
 
     return AgentExecutor
-
-
-def make_reward_func(
-    spec: RewardSpec | Path | str | None = None,
-    *,
-    dynamic_filtering: bool = False,
-    columns: Mapping[str, str] | None = None,
-) -> Callable[[list[str], list[str], list[Any]], dict[str, Any]]:
-    """The ``reward_func`` of the file that ``--reward.remote_url`` names.
-
-    ``dynamic_filtering`` is whether ``--algo.dynamic_filtering_enable`` is set. Then a missing
-    reward is NaN, and OpenRLHF replaces its group; else the function raises
-    :class:`~adjudge.errors.GradingFailure`, and OpenRLHF ends. Raises
-    :class:`~adjudge.errors.ConfigError` for a spec that compares a group.
-    """
-    adapter = _SampleAdapter(spec, columns=columns)
-
-    def reward_func(queries: list[str], prompts: list[str], labels: list[Any]) -> dict[str, Any]:
-        [query], [prompt], [label] = queries, prompts, labels
-        if not query.startswith(prompt):
-            raise ConfigError(f"queries: must begin with the prompt (found {query[:80]!r})")
-        scoring = adapter.ascore_one(prompt, query[len(prompt) :], _columns(label), "0")
-        [result] = run_blocking(scoring).results
-        if result.score is None and not dynamic_filtering:
-            raise make_missing_failure(result)
-        score = math.nan if result.score is None else result.score
-        return {"rewards": score, "scores": score, "extra_logs": {}}
-
-    return reward_func
-
-
-class _SampleAdapter(Adapter):
-    trainer = "OpenRLHF's --reward.remote_url"
-    call_holds = "one sample"
 
 
 @dataclass
@@ -149,7 +107,8 @@ class GroupExecution(Adapter):
     async def _judge(
         self, outputs: Sequence[dict[str, Any]], prompt: str, label: Any, tokenizer: Any
     ) -> None:
-        fields, think_tokens = self.select_fields(_columns(label)), ThinkTokens(tokenizer)
+        columns = {} if label is None else {"label": label, "reference": label}
+        fields, think_tokens = self.select_fields(columns), ThinkTokens(tokenizer)
         samples = []
         for place, output in enumerate(outputs):
             [(start, end)] = output["action_ranges"]
@@ -180,7 +139,3 @@ class GroupExecution(Adapter):
 def _mean_of_present(values: Sequence[float | None]) -> float:
     found = mean([value for value in values if value is not None])
     return math.nan if found is None else found
-
-
-def _columns(label: Any) -> dict[str, Any]:
-    return {} if label is None else {"label": label, "reference": label}

@@ -35,7 +35,7 @@ import msgspec
 
 from adjudge.config import compare_settings, flatten
 from adjudge.errors import RunFolderError, TrainingStopped
-from adjudge.files import atomic_write, cut_torn_line, write_json
+from adjudge.files import atomic_write, cut_torn_line, iter_lines, write_json
 from adjudge.intake.rollouts import read_conversation
 from adjudge.rewards.function import describe_settings
 from adjudge.rewards.spec import RewardSpec
@@ -60,7 +60,6 @@ _LIVE = ".recorder.live"
 
 _MOST_WAITING = 16_384
 """Samples that wait to be written; a call that finds more is not recorded."""
-_MOST_ROW_BYTES = 8 * 2**20
 _WINDOW = 256
 """Samples of a row of metrics where the trainer hands them in one by one, without a step."""
 _ROWS_AT_ONCE, _YIELD_S = 8, 0.001
@@ -168,8 +167,7 @@ class FlightRecorder:
 
     def flush(self, timeout_s: float = 10.0) -> bool:
         """Wait until what was recorded here is written; whether it is."""
-        writer = self._find_writer()
-        return writer is None or writer.flush(timeout_s)
+        return self._writer_here().flush(timeout_s)
 
     def close(self) -> None:
         """Write what waits and the last counts; called at the end of the process, too."""
@@ -182,18 +180,13 @@ class FlightRecorder:
             atexit.unregister(writer.close)
             writer.close()
 
-    def _find_writer(self) -> _Writer | None:
-        """The thread of this process, which a forked child has not."""
-        writer = self._writer
-        return None if writer is None or writer.pid != os.getpid() else writer
-
     def _writer_here(self) -> _Writer:
+        """The thread of this process, which a forked child has not."""
         with self._lock:
-            writer = self._find_writer()
-            if writer is None:
-                writer = self._writer = _Writer(self.folder, self.max_bytes, self._start)
-                atexit.register(writer.close)
-            return writer
+            if self._writer is None or self._writer.pid != os.getpid():
+                self._writer = _Writer(self.folder, self.max_bytes, self._start)
+                atexit.register(self._writer.close)
+            return self._writer
 
 
 # --- the folder ---------------------------------------------------------------------------------
@@ -255,7 +248,10 @@ def _append(path: Path, bodies: Sequence[bytes], most: int | None = None) -> int
     numbered = path.name in (_ROLLOUTS, _EVALUATION)
     with _exclusive_folder(path.parent), path.open("ab+", buffering=0) as file:
         end = size = cut_torn_line(file)
-        first = _next_number(path) if numbered else 0
+        counter, first = path.with_name(f".{path.name}.next"), 0
+        if numbered:  # a copied folder may lack the counter
+            known = counter.exists()
+            first = int(counter.read_text()) if known else sum(1 for _ in iter_lines(path))
         lines: list[bytes] = []
         for body in bodies:
             # So no two samples have the same index, whichever processes they come from.
@@ -266,7 +262,7 @@ def _append(path: Path, bodies: Sequence[bytes], most: int | None = None) -> int
                 break
             lines.append(line)
         if numbered:  # first: a number that is lost is better than one twice
-            atomic_write(_counter(path), b"%d" % (first + len(lines)))
+            atomic_write(counter, b"%d" % (first + len(lines)))
         view = memoryview(b"".join(lines))
         try:
             while view:
@@ -275,17 +271,6 @@ def _append(path: Path, bodies: Sequence[bytes], most: int | None = None) -> int
             file.truncate(size)
             raise
         return len(lines)
-
-
-def _counter(path: Path) -> Path:
-    return path.with_name(f".{path.name}.next")
-
-
-def _next_number(path: Path) -> int:
-    if _counter(path).exists():
-        return int(_counter(path).read_text())
-    with path.open("rb") as file:  # a folder that was copied without it
-        return sum(1 for _ in file)
 
 
 class _Writer:
@@ -389,11 +374,6 @@ class _Writer:
                 body = encode_json(self._row(sample, judged, result, call, step), str)
             except Exception as error:  # noqa: BLE001  (the fields are the user's objects)
                 self._drop("no_json", 1, f"a sample cannot be written as JSON: {error!r:.200}")
-                continue
-            if len(body) > _MOST_ROW_BYTES:
-                self._drop(
-                    "too_long", 1, f"a row has {len(body):,} bytes (at most {_MOST_ROW_BYTES})"
-                )
                 continue
             found.append(body)
         return found

@@ -46,12 +46,10 @@ _UNENDED = ("aborted", "failed")
 
 _since_last_log: list[tuple[GradedSample, RewardResult, int]] = []
 
-_Reward = Callable[..., Coroutine[Any, Any, float | list[float]]]
-
 
 def make_reward(
     spec: RewardSpec | Path | str | None = None, **options: Unpack[AdapterOptions]
-) -> _Reward:
+) -> Callable[..., Coroutine[Any, Any, float | list[float]]]:
     """:func:`reward` with a spec of its own, for ``--custom-rm-path my_module.NAME``.
 
     ``options`` are those of :class:`~adjudge.trainers.adapter.Adapter`; columns are keys of the

@@ -41,8 +41,8 @@ from adjudge.trainers.trl_batch import (
     TrlBatch,
     find_future_straddling,
     find_tokenizer,
-    shares_missing,
 )
+from adjudge.trainers.trl_functions import shares_missing
 
 _REMEDY = (
     "Make per_device_train_batch_size × steps_per_generation a multiple of num_generations (and "
@@ -185,7 +185,6 @@ class TrlAdapter(Adapter):
                 f"{names.count(self.name)} reward functions are called {self.name!r}, so TRL "
                 "logs them as one. Give each a name=… of its own."
             )
-        self._check_second_count(trainer)
         self._check_other_functions(trainer)
         step = self.spec.reward.group
         by, setting, remedy = _find_division(trainer) or (None, "", "")
@@ -203,9 +202,9 @@ class TrlAdapter(Adapter):
                 "and by RLOOTrainer itself. Set group = 'none'."
             )
 
-    def _check_second_count(self, trainer: Any) -> None:
-        """Refuse a spec that would count the environments' rewards beside TRL, which adds them."""
-        mode = self.spec.reward.combine_mode
+    def _check_other_functions(self, trainer: Any) -> None:
+        """Refuse functions beside which a missing reward, or an environment's, would count."""
+        mode, policy = self.spec.reward.combine_mode, self.spec.missing.policy
         functions = getattr(trainer, "reward_funcs", None) or ()
         names = getattr(trainer, "reward_func_names", None) or ()
         owned = [name for one, name in zip(functions, names, strict=False) if _is_trls_own(one)]
@@ -216,11 +215,6 @@ class TrlAdapter(Adapter):
                 "the spec alone, environment_factory=expose_environment_reward(…) of "
                 "adjudge.trainers.trl_functions, or leave it to TRL with 'replace'."
             )
-
-    def _check_other_functions(self, trainer: Any) -> None:
-        """Refuse functions beside which a missing reward would count."""
-        functions = getattr(trainer, "reward_funcs", None) or ()
-        policy = self.spec.missing.policy
         if len(functions) < 2 or policy == "raise" or shares_missing(functions):
             return
         aggregation = getattr(trainer, "multi_objective_aggregation", "sum_then_normalize")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from adjudge.errors import ConfigError, Metadata
+from adjudge.errors import ConfigError
 from adjudge.intake.columns import find_finish_reason
 from adjudge.intake.rendered import Thinking, ThinkTokens, read_rendered_prompt
 from adjudge.intake.rollouts import first_turn
@@ -143,27 +143,6 @@ class TrlBatch:
         )
 
 
-class SharedFunction:
-    """One of several functions, of which a reward that is missing in one is missing in all.
-
-    ``share`` is what they have in common, and ``take`` gives this one's part of it for a batch.
-    """
-
-    def __init__(self, share: object, take: Callable[[Metadata], Rewards], name: str) -> None:
-        self.share, self._take = share, take
-        self.__name__ = self.__qualname__ = name
-
-    def __call__(self, /, **given: Any) -> Rewards:
-        """The rewards of the batch; TRL gives all arguments by name."""
-        return self._take(given)
-
-
-def shares_missing(functions: Sequence[Any]) -> bool:
-    """Whether these are all functions of one share, and no other."""
-    shares = {id(one.share) if isinstance(one, SharedFunction) else None for one in functions}
-    return len(shares) == 1 and None not in shares
-
-
 class GroupLayout(NamedTuple):
     """``groups[i]`` names completion *i*'s group; ``broken`` says why one may be incomplete."""
 
@@ -214,22 +193,12 @@ def find_future_straddling(config: Any) -> str | None:
 
 
 def group_equal_prompts(prompts: Sequence[Any]) -> GroupLayout:
-    """Groups of equal prompts side by side, for callers that do not say ``num_generations``.
+    """Groups of equal prompts, for callers that do not say ``num_generations``.
 
     Online DPO gives all its prompts, and then all of them once more: these groups are pairs.
     """
-    half = len(prompts) // 2
-    if len(prompts) > 2 and list(prompts[:half]) == list(prompts[half:]):
-        names: dict[str, str] = {}
-        return _equal_sizes([names.setdefault(repr(prompt), str(len(names))) for prompt in prompts])
-    groups: list[str] = []
-    for index, prompt in enumerate(prompts):
-        same = index > 0 and prompt == prompts[index - 1]
-        groups.append(groups[-1] if same else str(index))
-    return _equal_sizes(groups)
-
-
-def _equal_sizes(groups: list[str]) -> GroupLayout:
+    names: dict[str, str] = {}
+    groups = [names.setdefault(repr(prompt), str(len(names))) for prompt in prompts]
     sizes = sorted(set(Counter(groups).values()))
     broken = f"groups of equal prompts have different sizes ({sizes[:5]})"
     return GroupLayout(groups, broken if len(sizes) > 1 else None)

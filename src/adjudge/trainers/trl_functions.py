@@ -5,9 +5,6 @@ function beside others counts as 0, or under ``normalize_then_sum`` as its group
 changes what the others of the group learn. Hence:
 
 * :func:`share_missing` takes a trainer's functions, and gives functions that leave out together;
-* :func:`make_rewards` makes a function for each grader of a spec, for
-  ``multi_objective_aggregation="normalize_then_sum"``, which is GDPO: TRL then normalises each
-  function within its group and adds them up with ``reward_weights``;
 * :func:`expose_environment_reward` gives an environment's own reward to the spec. TRL adds
   ``get_reward`` as a reward function named after the class, with weight 1; a spec that combines
   judges with ``env_reward`` would count it a second time.
@@ -19,41 +16,46 @@ import functools
 import inspect
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
-from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from adjudge.engine.loop import run_all, run_blocking
 from adjudge.errors import ConfigError
-from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.adapter import AdapterOptions
-from adjudge.trainers.trl import TrlAdapter
-from adjudge.trainers.trl_batch import HIDDEN_REWARD, Rewards, SharedFunction, TrlBatch
-from adjudge.types import Role
+from adjudge.trainers.trl_batch import HIDDEN_REWARD, Rewards
+
+
+class SharedFunction:
+    """One of the functions of a ``share``: a reward that is missing in one is missing in all."""
+
+    def __init__(self, share: RewardShare, place: int, name: str) -> None:
+        self.share, self._place = share, place
+        self.__name__ = self.__qualname__ = name
+
+    def __call__(self, /, **given: Any) -> Rewards:
+        """The rewards of the batch; TRL gives all arguments by name."""
+        return self.share.take(self._place, given)
+
+
+def shares_missing(functions: Sequence[Any]) -> bool:
+    """Whether these are all functions of one share, and no other."""
+    shares = {id(one.share) if isinstance(one, SharedFunction) else None for one in functions}
+    return len(shares) == 1 and None not in shares
 
 
 class RewardShare:
-    """Asks once for the rewards of all functions, when the first is called for a batch.
+    """Asks all functions when the first is called for a batch, and leaves out of all together."""
 
-    ``ask`` gives the rewards of each function in the order of ``names`` for one call of the
-    trainer.
-    """
-
-    def __init__(
-        self, names: Sequence[str], ask: Callable[[dict[str, Any]], Sequence[Rewards]]
-    ) -> None:
-        self._names, self._ask = names, ask
+    def __init__(self, functions: Sequence[Callable[..., Any]]) -> None:
+        self._asked = list(functions)
         self.functions = [
-            SharedFunction(self, functools.partial(self.take, place), name)
-            for place, name in enumerate(names)
+            SharedFunction(self, place, _name(one)) for place, one in enumerate(functions)
         ]
         self._lock = threading.Lock()  # AsyncGRPO calls each function in a thread of its own
         self._completions: Any = None
         self._parts: dict[int, Rewards] = {}
 
     def __reduce__(self) -> Any:
-        return RewardShare, (self._names, self._ask)  # AsyncGRPO pickles reward functions
+        return RewardShare, (self._asked,)  # AsyncGRPO pickles reward functions
 
     def take(self, place: int, given: dict[str, Any]) -> Rewards:
         """The rewards of one function, which are given once."""
@@ -63,8 +65,22 @@ class RewardShare:
                 self._completions = given["completions"]
             return self._parts.pop(place)
 
-
-# --- a trainer's own functions --------------------------------------------------------------------
+    def _ask(self, given: dict[str, Any]) -> list[Rewards]:
+        said = [one(**given) for one in self._asked]
+        if any(map(inspect.isawaitable, said)):
+            run_blocking(_await_all(said))
+        columns = [list(one) for one in said]
+        for function, column in zip(self._asked, columns, strict=True):
+            if len(column) != len(given["completions"]):
+                raise ConfigError(
+                    f"share_missing: {_name(function)}: must return a reward for each completion "
+                    f"(found {len(column)} for {len(given['completions'])})"
+                )
+        missing = [any(map(_is_missing, row)) for row in zip(*columns, strict=True)]
+        return [
+            [None if gone else one for one, gone in zip(column, missing, strict=True)]
+            for column in columns
+        ]
 
 
 def share_missing(functions: Sequence[Any]) -> list[SharedFunction]:
@@ -92,26 +108,7 @@ def share_missing(functions: Sequence[Any]) -> list[SharedFunction]:
                 f"{type(one).__name__}). Make the reward model a grader of the spec, or a function "
                 "that calls the model."
             )
-    ask = functools.partial(_ask_functions, list(functions))
-    return RewardShare([_name(one) for one in functions], ask).functions
-
-
-def _ask_functions(functions: list[Callable[..., Any]], given: dict[str, Any]) -> list[Rewards]:
-    said = [one(**given) for one in functions]
-    if any(map(inspect.isawaitable, said)):
-        run_blocking(_await_all(said))
-    columns = [list(one) for one in said]
-    for function, column in zip(functions, columns, strict=True):
-        if len(column) != len(given["completions"]):
-            raise ConfigError(
-                f"share_missing: {_name(function)}: must return a reward for each completion "
-                f"(found {len(column)} for {len(given['completions'])})"
-            )
-    missing = [any(map(_is_missing, row)) for row in zip(*columns, strict=True)]
-    return [
-        [None if gone else one for one, gone in zip(column, missing, strict=True)]
-        for column in columns
-    ]
+    return RewardShare(functions).functions
 
 
 async def _await_all(said: list[Any]) -> None:
@@ -130,108 +127,6 @@ def _name(function: Any) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     return str(getattr(function, "__name__", type(function).__name__))
-
-
-# --- a function of each grader --------------------------------------------------------------------
-
-
-class RewardVector(NamedTuple):
-    """For a trainer: its ``reward_funcs``, and the ``reward_weights`` of its configuration."""
-
-    functions: list[SharedFunction]
-    weights: list[float]
-
-
-def make_rewards(
-    spec: RewardSpec | Path | str | None = None, **options: Unpack[AdapterOptions]
-) -> RewardVector:
-    """A reward function for each grader with a weight, called as the grader, and the weights.
-
-    All share one grading of each batch, so each grader is asked once. ``options`` are those of
-    :class:`~adjudge.trainers.adapter.Adapter`. A function returns its grader's score of each
-    completion as it would enter the sum (in [0, 1] where the spec normalises), and ``None`` in
-    every function where the reward is missing. Graders of weight 0 are logged only.
-
-    Raises :class:`~adjudge.errors.ConfigError` for a spec that says more than a weighted sum:
-    a group step, gates, events, the environment's reward, ``aggregate`` of another kind,
-    ``missing.policy = "fallback"``, schedules of weights. The functions raise what
-    ``make_reward``'s does.
-    """
-    adapter = _VectorAdapter(spec, **options)
-    counting = [entry for entry in adapter.spec.graders if entry.name in adapter.names]
-    share = RewardShare(adapter.names, adapter.ask)
-    return RewardVector(share.functions, [entry.weight_at(0) for entry in counting])
-
-
-class _VectorAdapter(TrlAdapter):
-    """From TRL's arguments to a list of rewards for each grader."""
-
-    _ALLOWED: Mapping[str, tuple[Any, ...]] = {
-        "reward.group": ("none",),
-        "reward.combine_mode": ("replace",),
-        "reward.event_weight": (0.0,),
-        "reward.outcome_weight": (1.0,),
-        "reward.judge_scale": (1.0,),
-        "reward.aggregate": ("weighted_mean", "points"),
-        "missing.policy": ("mask", "drop_group", "raise"),
-    }
-
-    def __init__(self, *given: Any, **options: Any) -> None:
-        super().__init__(*given, **options)
-        self._check_sum()
-        self.names = [one.name for one in self.spec.graders if one.name in self.spec.counting]
-
-    def _check_sum(self) -> None:
-        where = self.spec.where
-        self.spec.refuse_schedules("reward_weights of TRL, fixed before the first step,", "")
-        for key, allowed in self._ALLOWED.items():
-            if (found := attrgetter(key)(self.spec)) not in allowed:
-                raise ConfigError(
-                    f"{where}: {key}: must be {' or '.join(map(repr, allowed))} where TRL adds up "
-                    f"the graders itself (found {found!r}). Set it, or use make_reward."
-                )
-        for name in self.spec.counting:
-            if getattr(self.scorer.graders[name], "role", Role.SCORE) == Role.GATE:
-                raise ConfigError(
-                    f"{where}: graders.{name}: is a gate, which multiplies, but TRL adds up the "
-                    "graders. Use weight = 0, or make_reward."
-                )
-
-    def ask(self, given: dict[str, Any]) -> list[Rewards]:
-        """The scores of each grader in :attr:`names`; ``None`` where the reward is missing."""
-        batch = TrlBatch(**given)
-        layout = batch.find_layout()
-        scored = run_blocking(self.score_batch(batch, layout))
-        whole_groups = layout.broken is None
-        components = self.scorer.components(scored.judged, whole_groups=whole_groups)
-        pairs = [*zip(scored.rewards, components, strict=True)]
-        return [
-            [None if reward is None or one is None else one.get(name) for reward, one in pairs]
-            for name in self.names
-        ]
-
-    def check_trainer(self, trainer: Any) -> None:
-        """Refuse functions beside these, and warn once of other weights."""
-        functions = getattr(trainer, "reward_funcs", None) or ()
-        if len(functions) > len(self.names) and self.spec.missing.policy != "raise":
-            raise ConfigError(
-                f"{self.spec.where}: missing.policy: does not hold beside other reward functions: "
-                "a row that is missing in these alone would count there, with 0 or the mean in "
-                f"these (found {len(functions)} functions for {len(self.names)} graders; allowed "
-                "here: 'raise'). Make the others graders of the spec."
-            )
-        weights = getattr(trainer, "reward_weights", None)
-        said = [entry.weight_at(0) for entry in self.spec.graders if entry.name in self.names]
-        found = said if weights is None else [float(weight) for weight in weights]
-        if len(found) != len(said) or not all(map(_is_close, found, said)):
-            self.warn(
-                f"the trainer's reward_weights are {found}, and the spec's weights {said}. Give "
-                "reward_weights=make_rewards(…).weights to the trainer's configuration."
-            )
-
-
-def _is_close(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)  # TRL keeps float32
 
 
 # --- the reward of an environment -----------------------------------------------------------------

@@ -26,7 +26,6 @@ from typing import Any, Unpack
 import verifiers.v1 as vf
 from verifiers.v1.dialects.chat import message_to_wire
 
-from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import (
     DEFAULT_NAME,
@@ -43,14 +42,14 @@ __all__ = ["AdjudgeJudge", "AdjudgeJudgeConfig", "make_reward", "reward", "to_ve
 class AdjudgeJudgeConfig(vf.JudgeConfig):  # type: ignore[misc]  # not installed for mypy
     """``spec``: the reward spec's file, else ``ADJUDGE_SPEC`` names it.
 
-    ``reference_field``: the task's field that graders get as ``reference``; without it the first
-    there is of :data:`~adjudge.intake.columns.REFERENCE_COLUMNS`. ``name`` and ``weight``
-    as in every judge; ``model``, ``sampling`` and addresses are the spec's and not read here.
+    ``columns`` names the task's field of what graders see (``{"reference": "target"}``), as in
+    :class:`~adjudge.trainers.adapter.Adapter`. ``name`` and ``weight`` as in every judge;
+    ``model``, ``sampling`` and addresses are the spec's and not read here.
     """
 
     id: vf.ID = "adjudge"
     spec: Path | None = None
-    reference_field: str = ""
+    columns: dict[str, str] | None = None
 
 
 class AdjudgeJudge(vf.Judge[float, AdjudgeJudgeConfig]):  # type: ignore[misc]  # as above
@@ -65,20 +64,17 @@ class AdjudgeJudge(vf.Judge[float, AdjudgeJudgeConfig]):  # type: ignore[misc]  
 
     def __init__(self, config: AdjudgeJudgeConfig | None = None) -> None:
         super().__init__(config)
-        self._adapter = share_adapter(_VerifiersAdapter, self.config.spec)
+        self._adapter = share_adapter(
+            _VerifiersAdapter, self.config.spec, columns=self.config.columns
+        )
 
     async def score(self, task: vf.TaskData, trace: vf.Trace) -> float:
         """The reward of one rollout."""
-        return await self._adapter.reward(
-            task, trace, self.reward_name, self.config.reference_field
-        )
+        return await self._adapter.reward(task, trace, self.reward_name)
 
 
 def make_reward(
-    spec: RewardSpec | Path | str | None = None,
-    *,
-    reference_field: str = "",
-    **options: Unpack[AdapterOptions],
+    spec: RewardSpec | Path | str | None = None, **options: Unpack[AdapterOptions]
 ) -> Callable[[vf.TaskData, vf.Trace], Coroutine[Any, Any, float]]:
     """A function like :func:`reward` with a spec of its own; ``name`` opens its metrics' names.
 
@@ -89,7 +85,7 @@ def make_reward(
     adapter = _VerifiersAdapter(spec, **options)
 
     async def scored(task: vf.TaskData, trace: vf.Trace) -> float:
-        return await adapter.reward(task, trace, adapter.name, reference_field)
+        return await adapter.reward(task, trace, adapter.name)
 
     scored.__name__ = scored.__qualname__ = adapter.name
     return scored
@@ -108,10 +104,8 @@ class _VerifiersAdapter(Adapter):
         super().__init__(spec, **options)
         self.check_replaces()
 
-    async def reward(
-        self, task: vf.TaskData, trace: vf.Trace, name: str, reference_field: str = ""
-    ) -> float:
-        sample = self._sample(task, trace, reference_field)
+    async def reward(self, task: vf.TaskData, trace: vf.Trace, name: str) -> float:
+        sample = self._sample(task, trace)
         # Nothing here compares rollouts; who reads a recorded run does, and those of one task.
         group = next((f"task {one}" for one in (task.idx, task.id) if one is not None), trace.id)
         scored = await self.ascore([sample], [group])
@@ -127,18 +121,11 @@ class _VerifiersAdapter(Adapter):
             raise make_missing_failure(result)
         return result.score
 
-    def _sample(self, task: vf.TaskData, trace: vf.Trace, reference_field: str) -> Sample:
+    def _sample(self, task: vf.TaskData, trace: vf.Trace) -> Sample:
         """The final branch as messages, the last reply as response, the task's own fields."""
         data: dict[str, Any] = task.model_dump(mode="json", exclude_none=True)
-        if reference_field and reference_field not in data:
-            raise ConfigError(
-                f"reference_field: the task has no such field (found {reference_field!r}; "
-                f"allowed: {', '.join(data)})"
-            )
         data.pop("env_reward", None)  # verifiers adds the environment's rewards itself
         extra = self.select_fields(data)
-        if reference_field:
-            extra["reference"] = data[reference_field]
         extra["finish_reason"] = "length" if trace.is_truncated else "stop"
         nodes = trace.branches[-1].nodes if trace.branches else []
         messages = [message_to_wire(node.message) for node in nodes]

@@ -1,9 +1,8 @@
-"""OpenRLHF's own code with adjudge as its agent and as its reward function."""
+"""OpenRLHF's own code with adjudge as its agent."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -104,61 +103,3 @@ def test_a_failed_judge_changes_nothing_as_an_agent(step: str) -> None:
     found, failing = check_failures(driver)
     assert found.verdict is TrainerVerdict.UNBIASED
     assert failing <= {"normaliser", "divergence", "logged mean"}
-
-
-class PluggedFunction(OpenRLHFDriver):
-    """The driver with our reward function; a group that is filtered teaches nothing."""
-
-    def __init__(self, checkout: Path, *, dynamic_filtering: bool) -> None:
-        super().__init__(checkout)
-        self._function = openrlhf.make_reward_func(make_spec(), dynamic_filtering=dynamic_filtering)
-
-    async def answer(self, reward: float | None) -> dict[str, Any]:
-        executor = self._scope["SingleTurnAgentExecutor"]("http://judge")
-        executor.reward_func = self._function
-        prompt = self._torch.tensor([_PROMPT])
-        text = "p" + write_response(reward)
-
-        async def generate(*_: Any, **__: Any) -> Any:
-            answer = SimpleNamespace(token_ids=[3], finish_reason="stop", logprobs=None)
-            return SimpleNamespace(outputs=[answer])
-
-        class Tokenizer:
-            def __call__(self, **_: Any) -> Any:
-                return {"input_ids": prompt}
-
-            def decode(self, *_: Any, **__: Any) -> str:
-                return text
-
-        params = SimpleNamespace(max_tokens=16, logprobs=None)
-        engine = SimpleNamespace(generate=generate)
-        made: dict[str, Any] = await executor.execute("p", None, params, 64, Tokenizer(), engine)
-        return made
-
-    def kept(self, rewards: tuple[float | None, ...]) -> int:
-        """How many of a group's answers dynamic filtering keeps."""
-        size = len(rewards)
-        sizes = dict.fromkeys(("rollout.micro_batch_size", "rollout.n_samples_per_prompt"), size)
-        more = {"algo.dynamic_filtering_range": (0, 1), "algo.advantage.is_correction_level": "off"}
-        args = self._scope["hierarchize"](SimpleNamespace(**sizes, **more))
-        group = [asyncio.run(self.answer(reward)) for reward in rewards]
-        return len(self._generate([group], args, dynamic_filtering=True))
-
-
-@pytest.mark.parametrize("rewards", [(1.0, 0.0, 0.5, None), (None, 1.0) * 4])
-def test_dynamic_filtering_drops_a_group_with_a_missing_reward(
-    rewards: tuple[float | None, ...],
-) -> None:
-    source = find_source(SOURCE)
-    driver = PluggedFunction(source, dynamic_filtering=True)
-    assert math.isnan(asyncio.run(driver.answer(None))["reward"])
-    assert driver.kept(rewards) == 0
-    complete = tuple(0.5 if one is None else one for one in rewards)
-    assert driver.kept(complete) == len(rewards)
-
-
-def test_without_it_nothing_is_trained_on() -> None:
-    source = find_source(SOURCE)
-    driver = PluggedFunction(source, dynamic_filtering=False)
-    assert asyncio.run(driver.answer(0.25))["reward"] == 0.25
-    assert asyncio.run(driver.answer(None))["reward"] is None  # which ends OpenRLHF's step

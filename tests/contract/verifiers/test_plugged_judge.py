@@ -157,10 +157,10 @@ def test_the_reference_is_the_answer_or_the_field_that_is_named(spec: Path) -> N
     template = QUALITY.replace("{response} / {reference}", "{response} {reference}")
     spec.write_text(template + JUDGES.replace('"good"', '"forty-two"'))
     assert score(config(spec=str(spec)), "x").rewards["adjudge-test-judge"].score == 1.0
-    named = config(spec=str(spec), reference_field="prompt")
+    named = config(spec=str(spec), columns={"reference": "prompt"})
     assert score(named, "x").rewards["adjudge-test-judge"].score == 0.25
     with pytest.raises(vf.TaskError, match="found 'gold'"):
-        score(config(spec=str(spec), reference_field="gold"), "x")
+        score(config(spec=str(spec), columns={"reference": "gold"}), "x")
 
 
 def test_a_plugged_reward_reads_the_spec_from_the_environment(
@@ -212,7 +212,8 @@ def test_specs_that_need_more_than_one_rollout_are_refused_at_the_start(
 
 
 def test_a_reward_made_for_a_module_of_one_s_own(spec: Path) -> None:
-    quality = make_trainer_reward(spec, "verifiers", name="quality", reference_field="answer")
+    columns = {"reference": "answer"}
+    quality = make_trainer_reward(spec, "verifiers", name="quality", columns=columns)
     task = Plain(Data(prompt="What is it?"), vf.TaskConfig())
     trace = trace_of(task, "good answer")
     assert asyncio.run(quality(task.data, trace)) == 1.0

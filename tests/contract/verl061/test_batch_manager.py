@@ -76,7 +76,7 @@ def test_without_a_conversation_there_are_no_messages(tmp_path: Path) -> None:
     path.write_text('[[graders]]\nname = "loop"\ntype = "action_loop"\n')
     one = manager(str(path))
     data = tiny.batch(["a b c"], width=3, ended=False)
-    (sample,) = one.samples(data)
+    (sample,) = one.reader.read(data).samples
     assert sample.messages is None
     assert sample.prompt == "what is 2 + 3 ?"
     assert dict(sample.extra or {})["finish_reason"] == "length"

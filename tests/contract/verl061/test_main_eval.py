@@ -16,7 +16,9 @@ import pytest
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
-from adjudge.trainers.verl_eval import compute_score, summarise_scores
+from adjudge.runs.records import RunRecords
+from adjudge.trainers.scoring import RECORD_VARIABLE
+from adjudge.trainers.verl_eval import compute_score
 from adjudge_lab.evaluation.ifeval.files import write_response_parquet
 from adjudge_lab.evaluation.responses import PromptResponse
 
@@ -69,10 +71,11 @@ def main_eval(folder: Path, path: Path) -> dict[str, float]:
     done = subprocess.run(
         [sys.executable, "-m", "verl.trainer.main_eval", f"data.path={path}",
          f"custom_reward_function.path={where}", f"{kwargs}.spec={folder / 'held_out.toml'}",
-         f"{kwargs}.data={path}", f"{kwargs}.scores_to={folder / 'scores.jsonl'}",
+         f"{kwargs}.data={path}",
          "ray_kwargs.ray_init.num_cpus=2", f"hydra.run.dir={folder / 'hydra'}"],
         capture_output=True, text=True, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
+             RECORD_VARIABLE: str(folder / "recorded")},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     line = next(one for one in done.stdout.splitlines() if one.startswith("{'test_score"))
@@ -96,9 +99,8 @@ def test_its_means_are_those_of_adjudge_grade_and_nan_where_one_is_missing(tmp_p
     found = main_eval(tmp_path, path)
     # None: it prints nan.
     assert found == {"test_score/mine": pytest.approx(mean, abs=1e-12), "test_score/gone": None}
-    summary = summarise_scores(tmp_path / "scores.jsonl")
-    assert summary["mine"] == {"responses": 9, "missing": {}, "mean": pytest.approx(mean)}
-    assert summary["gone"] == {"responses": 3, "missing": {"unparsable": 1}, "mean": 0.5}
+    recorded = list(RunRecords(tmp_path / "recorded"))
+    assert [one.missing.kind for one in recorded if one.missing] == ["unparsable"]
 
 
 def test_a_file_that_we_wrote_is_scored_too(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from verl.utils.config import validate_config
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from adjudge.errors import ConfigError
-from adjudge.trainers.verl.reward_sources import make_checked_scorer
+from adjudge.trainers.verl.reward_sources import VerlRun, make_checked_scorer
 from adjudge_lab.rl.rewards import build_reward_spec
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
@@ -97,7 +97,7 @@ def test_every_setting_arrives_and_verl_finds_nothing_wrong(tmp_path: Path) -> N
 def test_the_reward_manager_is_ours_and_takes_the_spec(tmp_path: Path) -> None:
     config, _ = configured(tmp_path)
     assert resolve_reward_manager_cls(config).__name__ == "JudgeRewardLoopManager"
-    assert "capital_score" in make_checked_scorer(config, None).info_keys
+    assert "capital_score" in make_checked_scorer(VerlRun(config), None).info_keys
 
 
 @pytest.mark.parametrize("variety", ["gspo", "grpo"])
@@ -118,7 +118,7 @@ def test_the_pipeline_is_verls_trainer_that_runs_one_batch_ahead(tmp_path: Path)
     assert (v1.sampler.max_off_policy_threshold, v1.sampler.max_off_policy_strategy) == (2, "wait")
     assert config.algorithm.rollout_correction.bypass_mode
     assert config.actor_rollout_ref.rollout.calculate_log_probs
-    make_checked_scorer(config, None)  # refuses estimators that cannot leave a rollout out
+    make_checked_scorer(VerlRun(config), None)  # refuses estimators that cannot leave a rollout out
     assert len(rows_of(config, files.train)) == 15 * 6
     validate_config(config, use_reference_policy=False, use_critic=False)
 

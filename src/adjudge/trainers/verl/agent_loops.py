@@ -29,7 +29,7 @@ from adjudge.intake.rendered import THINK_TAGS
 from adjudge.trainers.verl.batches import MASK_COLUMN
 from adjudge.trainers.verl.reward_sources import (
     GROUP_SIZE_COLUMN,
-    configured_estimator,
+    VerlRun,
     make_group_service,
     read_group_member,
 )
@@ -79,8 +79,9 @@ class JudgeAgentLoopWorker(_Worker):
         stock = f"{_Loop.__module__}.{_Loop.__qualname__}"
         if _registry.get("tool_agent", {}).get("_target_") == stock:  # and not the user's own
             _registry["tool_agent"] = {"_target_": "adjudge.trainers.verl.JudgeToolAgentLoop"}
-        self._groups = make_group_service(self.config)
-        self._by_turn = configured_estimator(self.config) == ADJUDGE_ESTIMATOR
+        run = VerlRun(self.config)
+        self._groups = make_group_service(run)
+        self._by_turn = run.estimator == ADJUDGE_ESTIMATOR
 
     async def _compute_score(self, outputs: list[Any], kwargs: dict[str, Any]) -> None:
         """Also lets a rollout of one output have its rewards on turns; of several, none has."""

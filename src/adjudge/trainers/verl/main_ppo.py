@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,15 +25,12 @@ from typing import Any
 
 from adjudge.errors import AdjudgeError, JudgeAuthError, JudgeUnavailable
 from adjudge.hosts import is_address
-from adjudge.trainers.scoring import SPEC_VARIABLE
 from adjudge.trainers.verl import check_verl_version, installed_verl
 from adjudge.trainers.verl.reward_managers import COUNTS_REQUEST, JudgeRewardManager
 from adjudge.trainers.verl.reward_sources import (
+    VerlRun,
     check_estimator,
     check_scorer,
-    configured_estimator,
-    configured_spec,
-    detect_channel,
     make_checked_scorer,
     make_scorer,
 )
@@ -67,7 +63,7 @@ def check_before_workers() -> None:
 
     from adjudge.trainers.verl import register  # noqa: F401, PLC0415  (needs verl)
 
-    make_checked_scorer(config, get_custom_reward_fn(config))
+    make_checked_scorer(VerlRun(config), get_custom_reward_fn(config))
 
 
 class JudgeTrainerMixin:
@@ -87,7 +83,7 @@ class JudgeTrainerMixin:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if isinstance(self.reward_fn, JudgeRewardManager):
-            check_estimator(configured_estimator(self.config), self.reward_fn.source.spec)
+            check_estimator(VerlRun(self.config).estimator, self.reward_fn.source.spec)
         self._dumped: list[Any] | None = None
 
     def init_workers(self) -> None:
@@ -136,7 +132,8 @@ class JudgeTrainerMixin:
     def _log_rollout_data(self, batch: Any, *args: Any, **kwargs: Any) -> None:
         """The dump of a training batch, with the messages that graders saw."""
         if isinstance(self.reward_fn, JudgeRewardManager):
-            self._dumped = [sample.messages for sample in self.reward_fn.samples(batch)]
+            samples = self.reward_fn.reader.read(batch).samples
+            self._dumped = [sample.messages for sample in samples]
         try:
             super()._log_rollout_data(batch, *args, **kwargs)  # type: ignore[misc]  # as above
         finally:
@@ -256,7 +253,7 @@ class JudgeMetricsMixin:
 
     def _take_counts(self) -> Counter[str]:
         """What reward actors counted since the last time, where only they can know."""
-        if not detect_channel(self.config).absent:
+        if not VerlRun(self.config).is_absent:
             return Counter()
         import ray  # noqa: PLC0415  (verl's)
         from verl import DataProto  # noqa: PLC0415  (heavy)
@@ -396,10 +393,9 @@ def check_spec_file(config: Any) -> None:
 
     Raises :class:`~adjudge.errors.ConfigError` where no run could use it. An address is not asked.
     """
-    spec = configured_spec(config) or os.environ.get(SPEC_VARIABLE)
-    if not spec or is_address(str(spec)):
-        return
-    check_scorer(config, detect_channel(config), make_scorer(str(spec), records=False))
+    run = VerlRun(config)
+    if run.spec is not None and not is_address(run.spec):
+        check_scorer(run, make_scorer(run.spec, records=False), in_batches=run.in_batches)
 
 
 def _prepare(config: Any) -> None:

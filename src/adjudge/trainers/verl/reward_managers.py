@@ -24,12 +24,10 @@ from adjudge.trainers.scoring import ScorerResult
 from adjudge.trainers.verl.batches import BatchRows, last_output
 from adjudge.trainers.verl.reward_sources import (
     GroupService,
+    VerlRun,
     check_estimator,
-    configured_estimator,
-    detect_channel,
     make_checked_scorer,
     make_reward_source,
-    make_row_reader,
 )
 from adjudge.trainers.verl.rewards import (
     ADJUDGE_ESTIMATOR,
@@ -103,11 +101,11 @@ class JudgeRewardManager:
     ) -> None:
         # verl 0.6.1 hands over no configuration, only what reward_kwargs has: the frame of its
         # loader, in the trainer's process or a Ray task, is the only place to see it.
-        config = find_caller_local("load_reward_manager", "config")
+        run = VerlRun(find_caller_local("load_reward_manager", "config"))
         self.tokenizer, self.num_examine, self.reward_fn_key = tokenizer, num_examine, reward_fn_key
         self.source = make_reward_source(compute_score, spec)
-        self.reader = make_row_reader(tokenizer, config, reward_fn_key)
-        self.adv_estimator = adv_estimator or configured_estimator(config)
+        self.reader = run.make_reader(tokenizer, reward_fn_key)
+        self.adv_estimator = adv_estimator or run.estimator
         check_estimator(self.adv_estimator, self.source.spec)
         self.metrics: dict[str, float] = {}
         self.collected: list[tuple[list[Sample], dict[str, float]]] | None = None
@@ -135,10 +133,6 @@ class JudgeRewardManager:
             self._stopped = error
             raise
         return {"reward_tensor": tensor, "reward_extra_info": extra} if return_dict else tensor
-
-    def samples(self, data: Any) -> list[Sample]:
-        """The rollouts of a batch as graders see them."""
-        return self.reader.read(data).samples
 
     def _rewards(self, data: Any) -> tuple[Any, dict[str, Any]]:
         if "rm_scores" in data.batch.keys():  # noqa: SIM118  (a TensorDict)
@@ -171,7 +165,7 @@ class JudgeRewardManager:
         if scored is None:
             return tensor, {name: data.non_tensor_batch[name] for name in names}
         self._keys = [key for key in names if key not in {MISSING_COLUMN, DETAILS_COLUMN}]
-        self._note([] if self.collected is None else self.samples(data), scored)
+        self._note([] if self.collected is None else self.reader.read(data).samples, scored)
         values, extra = self._filled(data, scored.results, groups, self.reader.sources(data))
         tensor = tensor.clone()  # to write into
         for row, value in zip(tensor, values, strict=True):
@@ -270,11 +264,11 @@ class JudgeRewardLoopManager:
         self.config, self.tokenizer = config, tokenizer
         self.reward_router_address = reward_router_address
         self.reward_model_tokenizer = reward_model_tokenizer
-        self.channel = detect_channel(config)
-        self.scorer = make_checked_scorer(config, compute_score)
-        self.reader = make_row_reader(tokenizer, config)
+        self.run = VerlRun(config)
+        self.scorer = make_checked_scorer(self.run, compute_score)
+        self.reader = self.run.make_reader(tokenizer)
         # Only the V1 trainers' rollout workers can be ours, and only they see the response mask.
-        self._by_turn = self.channel.is_v1 and configured_estimator(config) == ADJUDGE_ESTIMATOR
+        self._by_turn = self.run.is_v1 and self.run.estimator == ADJUDGE_ESTIMATOR
         self._told = False
         self._counts: Counter[str] = Counter()
 
@@ -303,14 +297,14 @@ class JudgeRewardLoopManager:
         except (JudgeAuthError, JudgeUnavailable, TrainingStopped) as stop:
             result = self._result_of_stop(stop)  # adjudge: meant (it is missing)
             self._counts += count_reward(result)
-            if not self.channel.outages_are_missing:
+            if not self.run.outages_are_missing:
                 raise
             if not self._told:
                 self._told = True
                 _log.error("all rewards are missing from now on: %s", stop)
             return self._answer(result, metrics)
         self._counts += count_reward(result)
-        if result.score is None and self.channel.absent:
+        if result.score is None and self.run.is_absent:
             raise make_missing_failure(result)
         answer = self._answer(result, metrics)
         if self._by_turn and result.event_rewards:

@@ -227,164 +227,121 @@ def _run_id() -> str:
 # --- verl's configuration -------------------------------------------------------------------------
 
 
-def read_setting(config: Any, name: str) -> Any:
-    """A value of verl's configuration by its dotted name; ``None`` where there is none."""
-    for key in name.split("."):
-        config = None if config is None else config.get(key)
-    return config
+class VerlRun:
+    """The configuration of a run, of both versions, as far as rewards go.
 
-
-def configured_estimator(config: Any) -> str | None:
-    """``algorithm.adv_estimator``; ``None`` where there is none."""
-    found = read_setting(config, "algorithm.adv_estimator")
-    return None if found is None else str(getattr(found, "value", found))
-
-
-def configured_spec(config: Any) -> Any:
-    """``reward_kwargs.spec`` of ``reward`` (0.9.1), else of ``reward_model`` (0.6.1)."""
-    sections = ("reward", "reward_model")
-    found = (read_setting(config, f"{section}.reward_kwargs.spec") for section in sections)
-    return next(filter(None, found), None)
-
-
-def make_row_reader(tokenizer: Any, config: Any, source_key: Any = None) -> RowReader:
-    """The reader of the run's batches; ``config`` is ``None`` where verl does not hand it over."""
-    key = source_key or read_setting(config, "data.reward_fn_key") or "data_source"
-    limit = read_setting(config, "actor_rollout_ref.rollout.response_length")
-    return RowReader(tokenizer, str(key), None if limit is None else int(limit))
-
-
-class Channel(NamedTuple):
-    """Who is around us, as far as missing rewards go.
-
-    ``absent``: an exception leaves just that rollout out. ``is_v1``: each rollout has a
-    ``session_id``, and rollout workers can be ours. ``outages_are_missing``: what should end the
-    run must come as missing rewards, since nothing else ends it.
+    ``config`` is ``None`` where verl does not hand it over. ``in_batches``: whole batches are
+    scored, as 0.6.1 does (``reward`` is a section of the newer one only). ``is_v1``: each rollout
+    has a ``session_id``, and rollout workers can be ours. ``is_absent``: an exception leaves just
+    that rollout out. ``outages_are_missing``: what should end the run must come as missing
+    rewards, since nothing else ends it.
     """
 
-    title: str
-    absent: bool = False
-    is_v1: bool = False
-    outages_are_missing: bool = False
+    def __init__(self, config: Any) -> None:
+        self._config = config
+        self.is_old = self.read("reward") is None
+        self.in_batches = self.is_old and self.read("actor_rollout_ref.rollout.mode") != "async"
+        # Sections of the experimental policies' own files, which leave trainer.use_v1 as it is.
+        self.is_fully_async = not self.is_old and self.read("async_training") is not None
+        own_policy = self.is_fully_async or self.read("rollout") is not None
+        self.is_v1 = not (self.is_old or own_policy) and bool(self.read("trainer.use_v1"))
+        refills = self.read("trainer.v1.sampler.sync_refill_failed_groups")
+        is_sync = self.read("trainer.v1.trainer_mode") in (None, "sync") and not refills
+        self.is_absent = self.is_v1 and is_sync
+        self.outages_are_missing = self.is_fully_async or (self.is_v1 and not is_sync)
+        agent_loops = self.read("actor_rollout_ref.rollout.agent.agent_loop_manager_class")
+        self.takes_our_agent_loops = agent_loops == AGENT_LOOP_MANAGER
+        estimator = self.read("algorithm.adv_estimator")
+        self.estimator = None if estimator is None else str(getattr(estimator, "value", estimator))
 
+    def read(self, name: str) -> Any:
+        """A value by its dotted name; ``None`` where there is none."""
+        found = self._config
+        for key in name.split("."):
+            found = None if found is None else found.get(key)
+        return found
 
-BATCH_061 = Channel("0.6.1's whole batches")
-LOOP_061 = Channel("0.6.1's reward loop")
-V1_SYNC = Channel("0.9.1's V1 trainer, which goes on without a rollout that failed", True, True)
-V1_ASYNC = Channel(
-    "0.9.1's asynchronous V1 trainers, which replace a group with a failed rollout",
-    is_v1=True,
-    outages_are_missing=True,
-)
-V0 = Channel("0.9.1's trainer with use_v1=False")
-ONE_STEP_OFF = Channel("one_step_off_policy")
-FULLY_ASYNC = Channel(
-    "fully_async_policy, which ends as if finished when a rollout fails", outages_are_missing=True
-)
+    @property
+    def spec(self) -> str | None:
+        """The file or the address of the spec, else what ``ADJUDGE_SPEC`` names."""
+        found = self.read("reward.reward_kwargs.spec")
+        found = found or self.read("reward_model.reward_kwargs.spec")  # 0.6.1's
+        return str(found) if found else os.environ.get(SPEC_VARIABLE)
 
-
-def detect_channel(config: Any) -> Channel:
-    """Read verl's configuration; ``reward`` is a section of the newer one only.
-
-    ``rollout`` and ``async_training`` are sections of the experimental policies' own files, which
-    leave ``trainer.use_v1`` as it is.
-    """
-    if config.get("reward") is None:
-        one_by_one = read_setting(config, "actor_rollout_ref.rollout.mode") == "async"
-        return LOOP_061 if one_by_one else BATCH_061
-    if config.get("async_training") is not None:
-        return FULLY_ASYNC
-    if config.get("rollout") is not None:
-        return ONE_STEP_OFF
-    if not read_setting(config, "trainer.use_v1"):
-        return V0
-    refills = read_setting(config, "trainer.v1.sampler.sync_refill_failed_groups")
-    sync = read_setting(config, "trainer.v1.trainer_mode") in (None, "sync") and not refills
-    return V1_SYNC if sync else V1_ASYNC
-
-
-def _takes_our_agent_loops(config: Any) -> bool:
-    found = read_setting(config, "actor_rollout_ref.rollout.agent.agent_loop_manager_class")
-    return bool(found == AGENT_LOOP_MANAGER)
+    def make_reader(self, tokenizer: Any, source_key: str | None = None) -> RowReader:
+        """The reader of the run's batches."""
+        key = source_key or self.read("data.reward_fn_key") or "data_source"
+        limit = self.read("actor_rollout_ref.rollout.response_length")
+        return RowReader(tokenizer, str(key), None if limit is None else int(limit))
 
 
 # --- what goes with a run, and what does not ------------------------------------------------------
 
 
-def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupService:
-    """The spec's scorer, once nothing in the spec or in verl's configuration forbids it.
+def make_checked_scorer(run: VerlRun, compute_score: Any) -> Scorer | GroupService:
+    """The scorer of single rollouts, once nothing in the spec or in the configuration forbids it.
 
     Raises :class:`~adjudge.errors.ConfigError` where one rollout at a time, or the way in which
     this verl takes missing rewards, is not enough.
     """
     check_verl_version(installed_verl())
-    channel = detect_channel(config)
-    channel = LOOP_061 if channel is BATCH_061 else channel  # whoever asks scores one by one
-    if _takes_our_agent_loops(config) and not channel.is_v1:
+    if run.takes_our_agent_loops and not run.is_v1:
         raise ConfigError(
             f"agent_loop_manager_class: {AGENT_LOOP_MANAGER} is for the V1 trainers. Name "
             "JudgeToolAgentLoop in agent_loop_config_path instead."
         )
-    spec = configured_spec(config)
-    if _find_function(compute_score, spec) is not None:
+    if _find_function(compute_score, run.spec) is not None:
         raise ConfigError(
             "custom_reward_function: a RewardFunction scores whole groups, but this verl passes "
-            f"one rollout at a time. Use a spec{_batch_mode_hint(channel)}."
+            "one rollout at a time. Use a spec, or verl 0.6.1 with rollout.mode=sync."
         )
-    if service := make_group_service(config, spec):
-        _check_missing(config, channel)
+    if service := make_group_service(run):
+        _check_missing(run)
         return service
-    scorer = make_scorer(spec)
-    check_scorer(config, channel, scorer)
+    scorer = make_scorer(run.spec)
+    check_scorer(run, scorer, in_batches=False)
     return scorer
 
 
-def check_scorer(config: Any, channel: Channel, scorer: Scorer) -> None:
+def check_scorer(run: VerlRun, scorer: Scorer, *, in_batches: bool) -> None:
     """Raise :class:`ConfigError` for a spec that the run around it cannot serve."""
     spec = scorer.spec
-    if scorer.needs_groups and channel is not BATCH_061:
-        served = ", or put the spec behind `adjudge serve` and give its address instead"
+    if scorer.needs_groups and not in_batches:
         raise ConfigError(
             f"{spec.where}: {scorer.needs_groups}: needs whole groups, but this verl passes one "
-            "rollout at a time. Use graders that score each answer by itself"
-            f"{served * bool(scorer.compares_groups and channel.is_v1)}{_batch_mode_hint(channel)}."
+            "rollout at a time. Use graders that score each answer by itself, or verl 0.6.1 with "
+            "rollout.mode=sync. The V1 trainers take the address of the spec behind `adjudge "
+            "serve`, too, if it draws all groups."
         )
-    _check_missing(config, channel, spec)
+    _check_missing(run, spec)
 
 
-def _batch_mode_hint(channel: Channel) -> str:
-    old = channel is LOOP_061
-    return f", or {'' if old else 'verl 0.6.1 with '}rollout.mode=sync"
-
-
-def _check_missing(config: Any, channel: Channel, spec: RewardSpec | None = None) -> None:
+def _check_missing(run: VerlRun, spec: RewardSpec | None = None) -> None:
     """``spec`` is ``None`` for a service's own, whose failures are always missing rewards."""
-    estimator = configured_estimator(config)
-    if channel in (BATCH_061, LOOP_061):
-        check_estimator(estimator, spec)
+    if run.is_old:
+        check_estimator(run.estimator, spec)
         return
-    if read_setting(config, "reward.reward_model.enable"):
+    if run.read("reward.reward_model.enable"):
         raise ConfigError(
             "reward.reward_model.enable: that model would score instead of the spec's judges, or "
             "hide what they need. Set it to False, and name its server in the spec."
         )
-    fully_async = channel is FULLY_ASYNC
-    if (channel.is_v1 or fully_async) and spec is not None and spec.missing.policy == "raise":
-        instead = ", or trainer.use_v1=False" if channel.is_v1 else ""
+    goes_on = run.is_v1 or run.is_fully_async
+    if goes_on and spec is not None and spec.missing.policy == "raise":
         raise ConfigError(
-            f"{spec.where}: missing.policy: 'raise' cannot end a run of {channel.title}. Use "
-            f"'mask'{instead}."
+            f"{spec.where}: missing.policy: 'raise' cannot end a run of verl's V1 trainers, nor of "
+            "fully_async_policy. Use 'mask', or trainer.use_v1=False."
         )
     registered = os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",")
-    if fully_async and REGISTER_MODULE not in registered:
+    if run.is_fully_async and REGISTER_MODULE not in registered:
         raise ConfigError(
             "VERL_USE_EXTERNAL_MODULES: this verl trains in a process that never loads the reward "
             f"manager, and so does not know {ADJUDGE_ESTIMATOR!r}. Set "
             f"VERL_USE_EXTERNAL_MODULES={REGISTER_MODULE} for all processes: in the shell, or in "
             "env_vars of Ray's runtime environment."
         )
-    if not channel.absent:
-        check_estimator(estimator, spec, [ADJUDGE_ESTIMATOR])
+    if not run.is_absent:
+        check_estimator(run.estimator, spec, [ADJUDGE_ESTIMATOR])
 
 
 def check_estimator(
@@ -416,17 +373,15 @@ def check_estimator(
     )
 
 
-def make_group_service(config: Any, spec: Any = None) -> GroupService | None:
+def make_group_service(run: VerlRun) -> GroupService | None:
     """The judge service that scores whole groups of this run, if one does.
 
-    That is where the V1 trainers are given the address (``spec``, :func:`configured_spec`,
-    ``ADJUDGE_SPEC``) of a service whose spec compares groups. Raises
-    :class:`~adjudge.errors.ConfigError` when it does not answer, or verl's configuration does not
-    go with groups.
+    That is where the V1 trainers are given the address of a service whose spec compares groups.
+    Raises :class:`~adjudge.errors.ConfigError` when it does not answer, or verl's configuration
+    does not go with groups.
     """
-    address = spec or configured_spec(config) or os.environ.get(SPEC_VARIABLE) or ""
-    url = str(address).rstrip("/")
-    if not (detect_channel(config).is_v1 and is_address(url)):
+    url = (run.spec or "").rstrip("/")
+    if not (run.is_v1 and is_address(url)):
         return None
     info = fetch_service_info(url, patience_s=_PATIENCE_S)
     if info is None:
@@ -436,23 +391,23 @@ def make_group_service(config: Any, spec: Any = None) -> GroupService | None:
         )
     if info.compares_groups is None:
         return None
-    return GroupService(url, info, _check_group_size(config, url, info.compares_groups))
+    return GroupService(url, info, _check_group_size(run, url, info.compares_groups))
 
 
-def _check_group_size(config: Any, url: str, what: str) -> int:
+def _check_group_size(run: VerlRun, url: str, what: str) -> int:
     """The usual group's size, once nothing in verl's configuration forbids to wait for groups."""
-    rollout = config["actor_rollout_ref"]["rollout"]
-    size, in_validation = int(rollout["n"]), int(rollout["val_kwargs"]["n"])
-    if size != in_validation and not _takes_our_agent_loops(config):
+    size = int(run.read("actor_rollout_ref.rollout.n"))
+    in_validation = int(run.read("actor_rollout_ref.rollout.val_kwargs.n"))
+    if size != in_validation and not run.takes_our_agent_loops:
         raise ConfigError(
             f"{url}: {what} needs whole groups, and verl's rollouts do not say whether they are of "
             f"training (rollout.n = {size}) or validation (val_kwargs.n = {in_validation}). Set "
             f"+actor_rollout_ref.rollout.agent.agent_loop_manager_class={AGENT_LOOP_MANAGER}"
         )
-    mode = read_setting(config, "trainer.v1.trainer_mode")
-    ahead = read_setting(config, f"trainer.v1.{mode}.num_warmup_batches")
-    waiting = (1.0 + float(ahead or 0)) * int(config["data"]["train_batch_size"]) * size
-    workers = int(config["reward"]["num_workers"])
+    mode = run.read("trainer.v1.trainer_mode")
+    ahead = float(run.read(f"trainer.v1.{mode}.num_warmup_batches") or 0)
+    waiting = (1.0 + ahead) * int(run.read("data.train_batch_size")) * size
+    workers = int(run.read("reward.num_workers"))
     if waiting > _MAX_WAITING * workers:
         raise ConfigError(
             f"reward.num_workers: must be at least {math.ceil(waiting / _MAX_WAITING)}, since "
