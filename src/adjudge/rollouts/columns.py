@@ -36,29 +36,20 @@ def list_columns(columns: Iterable[str]) -> str:
 
 
 def has_own_columns(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether rows have a column for a conversation or a response under adjudge's own name.
-
-    It may be null in all of them: a file may begin with rows that failed.
-    """
-    return any(
-        "messages" in row
-        or ("response" in row and not _is_providers(row["response"]))
-        or find_response_list(row) is not None
-        for row in rows
-    )
+    """Whether rows have a column for a conversation or a response under adjudge's own name."""
+    return any(map(find_own_columns, rows))
 
 
 def find_own_columns(row: Mapping[str, Any]) -> set[str]:
-    """The columns of a row, under adjudge's own names, that hold a conversation or responses."""
-    found = {name for name in ("messages", "response") if row.get(name) is not None}
-    if _is_providers(row.get("response")):
+    """The columns of a row, under adjudge's own names, for a conversation or responses.
+
+    They may be null: a file may begin with rows that failed.
+    """
+    found = {"messages", "response"} & row.keys()
+    response, listed = row.get("response"), find_response_list(row)
+    if isinstance(response, Mapping) and not _is_response(response):  # an API's object
         found.remove("response")
-    return found | ({"responses"} if find_response_list(row) == "responses" else set())
-
-
-def _is_providers(response: Any) -> bool:
-    """Whether a column ``response`` is an API's object."""
-    return isinstance(response, Mapping) and not _is_response(response)
+    return found if listed is None else {*found, listed}
 
 
 RESPONSE_LISTS = frozenset({"responses", "completions", "generations", "outputs", "response"})
@@ -195,6 +186,8 @@ def guess_mapping(
     reward = find_reward_column(rows).column
     if reward is not None and reward not in guessed.values():
         guessed["env_reward"] = reward
+    if guessed.get("reference") in REFERENCE_COLUMNS:
+        del guessed["reference"]  # each row has its own choice
     return {field: column for field, column in guessed.items() if field != column}
 
 
