@@ -21,7 +21,7 @@ from adjudge.errors import RolloutError
 from adjudge.intake.columns import RewardColumns, as_id, as_object, encode_value
 from adjudge.intake.conversation import read_messages
 from adjudge.intake.parts import Message, join_pieces, read_parts
-from adjudge.intake.rollouts import first_turn, read_rollout
+from adjudge.intake.rollouts import first_turn
 from adjudge.text import encode_exactly
 from adjudge.types import MISSING, get_path
 
@@ -211,16 +211,12 @@ def each_row(
 def completion_row(prompt: Any, completion: Any) -> Row:
     """A prompt and what answers it as a row; each is a text or a list of messages.
 
-    Raises :class:`RolloutError` for anything else.
+    Raises :class:`RolloutError` where there is no completion.
     """
-    if not isinstance(completion, str | list | tuple):
+    if not isinstance(completion, str | list):
         found = "" if completion is None else f" (found {type(completion).__name__})"
         raise RolloutError(f"there is no response{found}")
-    if prompt is not None and not isinstance(prompt, str):
-        prompt = read_messages(prompt, "prompt")
-    if not isinstance(completion, str):
-        completion = read_messages(completion, "completion")
-    return make_row(**read_rollout(prompt, completion)._asdict())
+    return make_row(prompt=prompt, response=completion)
 
 
 def split_reasoning(content: Any) -> tuple[str, str]:
