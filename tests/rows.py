@@ -10,6 +10,7 @@ from typing import Any
 from adjudge.datasets.files import read_rows
 from adjudge.errors import RolloutError
 from adjudge.rollouts.recognition import list_formats
+from adjudge.rollouts.samples import sample_from_row
 
 DATA = Path(__file__).parent / "data" / "rollouts"
 NAMED = {one.name: one for one in list_formats()}
@@ -42,16 +43,17 @@ def only_row(name: str, record: dict[str, Any]) -> dict[str, Any]:
     """The one row of a record of the format ``name``."""
     [row] = NAMED[name].convert(record)
     assert isinstance(row, dict)
-    return row
+    return checked_row(row)
 
 
-def checked_row(row: Any) -> Any:
-    """A row without ``opening_turns``, after which the policy speaks, or nothing comes."""
-    turns = row.pop("opening_turns", None) if isinstance(row, dict) else None
-    if turns is not None:
-        after = row["messages"][turns:]
-        assert not after or after[0]["role"] == "assistant", (turns, row["messages"])
-    return row
+def checked_row(row: dict[str, Any]) -> dict[str, Any]:
+    """The sample of a row as columns; after ``opening_turns`` the policy speaks."""
+    sample = sample_from_row(row, 0)
+    after = (sample.messages or [])[sample.opening_turns or 0 :]
+    if sample.opening_turns is not None and after:
+        assert after[0]["role"] == "assistant", (sample.opening_turns, sample.messages)
+    texts = {name: getattr(sample, name) for name in ("prompt", "response", "messages", "group")}
+    return {name: one for name, one in texts.items() if one is not None} | dict(sample.extra)
 
 
 def system(text: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import adjudge
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
 from adjudge.runs.job import GradedRun
-from adjudge.runs.page_rows import ReportRow
+from adjudge.runs.rows import GradedRow
 from adjudge.types import GraderScore
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[ReportRow]]:
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[GradedRow]]:
     """A report of 400 samples, and its rows."""
     run = made(400)
     return run.report(tmp_path_factory.mktemp("small") / "report.html"), list(run._page[0])
 
 
 @pytest.fixture(scope="session")
-def made_run() -> tuple[list[ReportRow], dict[str, Any]]:
+def made_run() -> tuple[list[GradedRow], dict[str, Any]]:
     """64 rows and their summary."""
     run = made(64)
     return list(run._page[0]), dict(run.summary)

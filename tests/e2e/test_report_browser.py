@@ -12,11 +12,11 @@ from tests.e2e.helpers.layout import layout_faults
 from adjudge.report.charts import bar_chart
 from adjudge.report.page import Section, Tile, render_page
 from adjudge.report.table import Column, Table, numeric
-from adjudge.runs.page_rows import ReportRow
+from adjudge.runs.rows import GradedRow
 
 pytestmark = pytest.mark.slow
 
-Made = tuple[Path, list[ReportRow]]
+Made = tuple[Path, list[GradedRow]]
 
 
 class Watched:
@@ -74,6 +74,10 @@ def column(page: Page, name: str) -> list[str]:
 # --- what it must do ------------------------------------------------------------------------------
 
 
+def notes(row: GradedRow) -> list[str]:
+    return list(map(row.note, row.scores))
+
+
 def test_search_finds_words_in_any_text_and_phrases_in_quotes(
     watched: Watched, small: Made
 ) -> None:
@@ -86,8 +90,8 @@ def test_search_finds_words_in_any_text_and_phrases_in_quotes(
     status(page, "8 of 400")
     page.fill("#search", '"no verdict" UNPARSABLE')
     expected = sum(
-        any("no verdict" in note for note in r.notes)
-        and any("unparsable" in text for text in [*r.notes, r.missing_kind or ""])
+        any("no verdict" in note for note in notes(r))
+        and any("unparsable" in text for text in [*notes(r), str(r.missing and r.missing.kind)])
         for r in rows
     )
     assert 0 < expected < 400
@@ -104,11 +108,11 @@ def test_filters_show_missing_failed_and_not_evaluable(watched: Watched, small: 
     page.select_option("#show", "missing")
     status(page, f"{sum(r.reward is None for r in rows)} of 400")
     page.select_option("#show", "not_evaluable")
-    status(page, f"{sum(not all(r.evaluable) for r in rows)} of 400")
+    status(page, f"{sum(not all(map(r.is_evaluable, r.scores)) for r in rows)} of 400")
     page.select_option("#show", "failed")
-    status(page, f"{sum(None in r.scores for r in rows)} of 400")
+    status(page, f"{sum(None in r.scores.values() for r in rows)} of 400")
     page.select_option("#grader", label="tool_call_precision")
-    status(page, f"{sum(r.scores[2] is None for r in rows)} of 400")
+    status(page, f"{sum(r.scores['tool_call_precision'] is None for r in rows)} of 400")
     assert set(column(page, "tool_call_precision")) == {"failed"}
     assert all("no verdict" in reason for reason in column(page, "Reason"))
 
@@ -142,7 +146,7 @@ def test_a_row_opens_by_keyboard_and_shows_every_grader(watched: Watched, small:
     expect(toggle).to_have_attribute("aria-expanded", "true")
     expect(toggle).to_be_focused()
     detail = page.locator(".detail")
-    for text in (row.prompt, row.response, "information_gain", *row.notes):
+    for text in (row.prompt, row.response, "information_gain", *notes(row)):
         expect(detail).to_contain_text(text)
     detail.get_by_role("button", name="Show this group only").click()
     page.fill("#search", "")

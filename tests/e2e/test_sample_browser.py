@@ -16,9 +16,9 @@ from adjudge.judges.asking import JudgeCall
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
-from adjudge.runs.page_rows import ReportRow
 from adjudge.runs.report import page as page_module
 from adjudge.runs.report.page import choose_stories, write_grading_report
+from adjudge.runs.rows import GradedRow
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.types import Sample, Usage
@@ -198,7 +198,7 @@ def test_the_report_has_the_same_sample(
     browser: Browser,
     tmp_path: Path,
     width: int,
-    made_run: tuple[list[ReportRow], dict[str, Any]],
+    made_run: tuple[list[GradedRow], dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     judged_run(tmp_path / "run")

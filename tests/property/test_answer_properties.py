@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.answers.answer_text import find_last_marked
 from adjudge.graders.answers.choices import Box, intersection_over_union
 from adjudge.graders.answers.grader import AnswerGrader
 from adjudge.types import GraderScore
@@ -177,9 +176,3 @@ def test_whatever_comes_to_a_process_too(
         assert outcome in (ErrorKind.INVALID_INPUT, ErrorKind.TIMEOUT, ErrorKind.UNSUPPORTED)
     else:
         assert outcome in (0, 1)
-
-
-@given(st.text(string.ascii_letters + " .,<>/"), st.text("ab1 ", min_size=1))
-def test_a_marker_at_the_end_always_wins(before: str, answer: str) -> None:
-    assert find_last_marked(f"{before}<answer>{answer}</answer>") == answer.strip()
-    assert find_last_marked(f"{before}\\boxed{{{answer}}}") == answer.strip()

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from adjudge.stats import (
-    Bins,
     bins_for,
     equal_count_bins,
     group_spread,
@@ -62,19 +61,6 @@ def test_every_value_is_in_one_bin(
     assert sum(hist.counts) == len(values)
     assert low is None or bins.edges[0] <= low
     assert high is None or bins.edges[-1] >= high
-
-
-@given(lists)
-def test_single_bins_hold_one_distinct_value_each(values: list[float]) -> None:
-    bins = bins_for(values)
-    if bins.half is not None:
-        filled = [n for n in histogram(values, bins).counts if n]
-        assert sorted(filled) == sorted(values.count(x) for x in set(values))
-
-
-def test_a_value_outside_all_bins_is_refused() -> None:
-    with pytest.raises(ValueError, match="outside"):
-        histogram([2.0], Bins([0.0, 1.0]))
 
 
 @given(lists, st.integers(1, 10))

@@ -13,7 +13,7 @@ from adjudge import RewardSpec
 from adjudge.datasets import files
 from adjudge.errors import ConfigError, MissingRewardError, RolloutError
 from adjudge.judges.base import ChatCall, ChatModel
-from adjudge.runs import grading, page_rows as report_rows
+from adjudge.runs import grading, rows as report_rows
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
 

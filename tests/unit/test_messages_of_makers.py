@@ -63,92 +63,6 @@ def to_message(turn: dict[str, Any]) -> dict[str, Any]:
     return {"role": turn["role"], "content": blocks}
 
 
-def to_langchain(turn: dict[str, Any]) -> dict[str, Any]:
-    """The same as LangChain's ``model_dump`` writes it."""
-    kind = {"assistant": "ai", "user": "human"}.get(turn["role"], turn["role"])
-    made = {"type": kind, "content": turn["content"], "additional_kwargs": {}, "name": None}
-    made |= {key: turn[key] for key in ("tool_call_id", "reasoning_content") if key in turn}
-    calls = [one["function"] | {"id": one["id"]} for one in turn.get("tool_calls", ())]
-    if kind == "ai":
-        made["tool_calls"] = [
-            {"name": one["name"], "args": json.loads(one["arguments"]), "id": one["id"]}
-            for one in calls
-        ]
-    return made
-
-
-def to_data(turn: dict[str, Any]) -> dict[str, Any]:
-    """As ``messages_to_dict`` does."""
-    made = to_langchain(turn)
-    return {"type": made.pop("type"), "data": made}
-
-
-def to_constructor(turn: dict[str, Any]) -> dict[str, Any]:
-    """As ``dumpd`` does."""
-    made = to_langchain(turn)
-    path = ["langchain", "schema", "messages", f"{made.pop('type').title()}Message"]
-    path[-1] = path[-1].replace("Ai", "AI")
-    return {"lc": 1, "type": "constructor", "id": path, "kwargs": made}
-
-
-def to_parts(turn: dict[str, Any]) -> dict[str, Any]:
-    """The same as OpenTelemetry's semantic conventions write it."""
-    parts: list[dict[str, Any]] = [{"type": "text", "content": turn["content"]}]
-    if thought := turn.get("reasoning_content"):
-        parts.insert(0, {"type": "reasoning", "content": thought})
-    if turn["role"] == "tool":
-        parts = [
-            {"type": "tool_call_response", "id": turn["tool_call_id"], "result": turn["content"]}
-        ]
-    for one in turn.get("tool_calls", ()):
-        given = json.loads(one["function"]["arguments"])
-        named = {"id": one["id"], "name": one["function"]["name"], "arguments": given}
-        parts.append({"type": "tool_call", **named})
-    return {"role": turn["role"], "parts": parts}
-
-
-def to_gemini(turn: dict[str, Any]) -> dict[str, Any]:
-    """The same as Gemini's ``contents``, of which the calls have no ids."""
-    parts: list[dict[str, Any]] = [{"text": turn["content"]}]
-    if thought := turn.get("reasoning_content"):
-        parts.insert(0, {"text": thought, "thought": True})
-    if turn["role"] == "tool":
-        parts = [{"functionResponse": {"name": "f", "response": turn["content"]}}]
-    for one in turn.get("tool_calls", ()):
-        given = json.loads(one["function"]["arguments"])
-        parts.append({"functionCall": {"name": one["function"]["name"], "args": given}})
-    return {
-        "role": {"assistant": "model", "tool": "user"}.get(turn["role"], "user"),
-        "parts": parts,
-    }
-
-
-def without_ids(messages: Talk) -> Talk:
-    kept: Talk = json.loads(json.dumps(messages))
-    for one in kept:
-        one.pop("tool_call_id", None)
-        one.pop("name", None)
-        for made in one.get("tool_calls", ()):
-            made["id"] = ""
-    return kept
-
-
-@pytest.mark.parametrize(
-    "form", [to_message, to_langchain, to_data, to_constructor, to_parts, to_gemini]
-)
-@given(talk=conversations())
-def test_a_column_of_messages_may_be_of_any_maker(form: Any, talk: Talk) -> None:
-    if form is to_gemini or form is to_message:
-        talk = [one for one in talk if one["role"] != "system"]
-    wanted = sample_from_row({"messages": talk}, 0)
-    written = [form(turn) for turn in talk]
-    for messages in (written, json.dumps(written), {"messages": written}):
-        found = sample_from_row({"messages": messages}, 0)
-        assert (found.prompt, found.response) == (wanted.prompt, wanted.response)
-        assert without_ids(found.messages or []) == without_ids(talk)
-        assert form is to_gemini or found.messages == talk
-
-
 MAKERS = json.loads((DATA.parent / "makers_messages.json").read_text(encoding="utf-8"))
 """``other``: turns as written, and in OpenAI's form. ``same``: one talk in the words of each."""
 
@@ -177,10 +91,12 @@ def list_acts(talk: Talk) -> Any:
 
 @pytest.mark.parametrize("name", MAKERS["same"])
 def test_a_call_and_its_result_in_the_words_of_other_makers(name: str) -> None:
-    sample = sample_from_row({"messages": MAKERS["same"][name]}, 0)
-    assert (sample.prompt, sample.response, sample.ending) == (Q, SAID, "text")
-    wanted = [("user", Q), ("look", AT), ("tool", SUN), ("assistant", SAID)]
-    assert list(list_acts(sample.messages or [])) == wanted
+    written = MAKERS["same"][name]
+    for messages in (written, json.dumps(written), {"messages": written}):
+        sample = sample_from_row({"messages": messages}, 0)
+        assert (sample.prompt, sample.response, sample.ending) == (Q, SAID, "text")
+        wanted = [("user", Q), ("look", AT), ("tool", SUN), ("assistant", SAID)]
+        assert list(list_acts(sample.messages or [])) == wanted
 
 
 @pytest.mark.parametrize(
@@ -194,6 +110,9 @@ def test_a_call_and_its_result_in_the_words_of_other_makers(name: str) -> None:
                       {"type": "text", "text": SAID}]}, SAID, "hm"),
         ({"content": [{"reasoningContent": {"reasoningText": {"text": "hm"}}}, {"text": SAID}]},
          SAID, "hm"),
+        ({"parts": [{"type": "reasoning", "content": "hm"}, {"type": "text", "content": SAID}]},
+         SAID, "hm"),
+        ({"role": "model", "parts": [{"text": "hm", "thought": True}, {"text": SAID}]}, SAID, "hm"),
         ({"content": "hm", "channel": "analysis"}, "", "hm"),
         ({"content": None, "refusal": SAID}, SAID, None),
         ({"content": None, "audio": {"id": "1", "transcript": SAID}}, SAID, None),

@@ -9,29 +9,30 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tests.unit.helpers.report_rows import series_of
+from tests.unit.helpers.report_rows import made_row, series_of
 
-from adjudge.runs.page_rows import ReportRow
+from adjudge.errors import ErrorKind
 from adjudge.runs.report.page import write_grading_report
+from adjudge.runs.rows import GradedRow
+from adjudge.types import GraderError, GraderScore
 
 HOSTILE = "</script><script>alert(1)</script>&<img src=x onerror=alert(2)>\u2028\u2029\x00\ud800"
 
 
-def made_row(index: int, **changed: Any) -> ReportRow:
+def graded(index: int, *, score: float | None = None, **changed: Any) -> GradedRow:
+    """A row of one grader; ``score`` is the reward, too."""
+    score = index % 4 / 3 if score is None else score
     fields: dict[str, Any] = {
-        "index": index,
         "group": f"g{index // 4}",
-        "reward": index % 4 / 3,
+        "said": {"loop": GraderScore("loop", score, "a reason")},
+        "reward": score,
         "env_reward": float(index % 2),
         "length": 100 + index,
         "tool_calls": index % 3,
-        "scores": [index % 4 / 3],
-        "notes": ["a reason"],
-        "evaluable": [True],
         "prompt": f"question {index // 4}",
         "response": f"answer {index}",
     }
-    return ReportRow(**(fields | changed))
+    return made_row(index, **(fields | changed))
 
 
 def made_summary(n: int = 8, **changed: Any) -> dict[str, Any]:
@@ -48,7 +49,7 @@ def made_summary(n: int = 8, **changed: Any) -> dict[str, Any]:
     }
 
 
-def written(tmp_path: Path, summary: dict[str, Any], rows: list[ReportRow]) -> str:
+def written(tmp_path: Path, summary: dict[str, Any], rows: list[GradedRow]) -> str:
     path = tmp_path / "report.html"
     write_grading_report(path, summary, rows, series_of(rows))
     return path.read_bytes().decode("utf-8")
@@ -65,7 +66,7 @@ def rows_of(page: str) -> dict[str, Any]:
 
 
 def test_the_policy_admits_exactly_the_style_and_the_script_of_the_page(tmp_path: Path) -> None:
-    page = written(tmp_path, made_summary(), [made_row(0)])
+    page = written(tmp_path, made_summary(), [graded(0)])
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
     assert policy is not None
     assert "default-src 'none'" in policy[1]
@@ -76,16 +77,9 @@ def test_the_policy_admits_exactly_the_style_and_the_script_of_the_page(tmp_path
 
 
 def test_sample_text_is_data_only_and_comes_back_unchanged(tmp_path: Path) -> None:
-    row = made_row(
-        0,
-        group=HOSTILE,
-        prompt=HOSTILE,
-        response=HOSTILE,
-        notes=[HOSTILE],
-        reward=None,
-        missing_kind="timeout",
-        missing_message=HOSTILE,
-    )
+    texts: dict[str, Any] = dict.fromkeys(("group", "prompt", "response"), HOSTILE)
+    said = {"loop": GraderScore("loop", 0.5, HOSTILE)}
+    row = graded(0, said=said, reward=None, why=(ErrorKind.TIMEOUT, HOSTILE), **texts)
     broken = {"count": 1, "first": [{"where": HOSTILE, "message": HOSTILE}]}
     page = written(tmp_path, made_summary(broken_rows=broken), [row])
     data = block(page, '<script type="application/json" id="rows">')
@@ -107,7 +101,7 @@ def test_names_from_the_users_files_are_escaped(tmp_path: Path) -> None:
         map={"<u>": "&"},
         missing={"by_kind": {"<q>": 1}},
     )
-    page = written(tmp_path, summary, [made_row(0)])
+    page = written(tmp_path, summary, [graded(0)])
     tags = set(re.findall(r"<(\w+)", page))
     assert not {"img", "blink", "em", "var", "u", "q"} & tags
     assert "&lt;img src=x&gt;" in page
@@ -120,7 +114,7 @@ def test_the_summary_needs_no_script(tmp_path: Path) -> None:
         "by_length_decile": [{"low": 10, "high": 25, "n": 4, "missing": 3}],
         "by_env_reward": [{"value": 0.5, "n": 4, "missing": 1}],
     }
-    rows = [made_row(i) for i in range(8)]
+    rows = [graded(i) for i in range(8)]
     page = written(tmp_path, made_summary(missing=missing), rows).partition("<script")[0]
     for text in ("0.700", "[0.600, 0.800]", "timeout", "10 to 25", "75.0\u202f%", "<noscript>"):
         assert text in page
@@ -128,21 +122,22 @@ def test_the_summary_needs_no_script(tmp_path: Path) -> None:
 
 
 def test_columns_hold_every_row_in_order(tmp_path: Path) -> None:
-    rows = [made_row(i) for i in range(8)]
-    rows[5] = made_row(5, reward=None, missing_kind="refused", scores=[None], evaluable=[False])
+    rows = [graded(i) for i in range(8)]
+    refused = GraderError("loop", ErrorKind.REFUSED, "no")
+    rows[5] = graded(5, reward=None, said={"loop": refused})
+    rows[6] = graded(6, said={"loop": GraderScore("loop", 2 / 3, "", {"evaluable": False})})
     data = rows_of(written(tmp_path, made_summary(), rows))
     assert data["count"] == 8
     assert data["index"] is None
     assert data["reward"][4:6] == [0.0, None]
     assert data["scores"] == [[0.0, 0.333333, 0.666667, 1.0, 0.0, None, 0.666667, 1.0]]
-    assert data["not_evaluable"] == [[5]]
+    assert data["not_evaluable"] == [[6]]
     assert data["prompt"] == {"texts": ["question 0", "question 1"], "ids": [0] * 4 + [1] * 4}
     assert data["response"]["texts"][7] == "answer 7"
-    odd = [made_row(0, env_reward=float("nan"), scores=[float("inf")]), made_row(7)]
+    odd = [graded(0, env_reward=float("nan")), graded(7)]
     data = rows_of(written(tmp_path, made_summary(2), odd))
     assert data["index"] == [0, 7]
     assert data["env_reward"] == [None, 1.0]
-    assert data["scores"][0][0] is None
 
 
 def test_findings_say_what_a_group_sees(tmp_path: Path) -> None:
@@ -152,7 +147,8 @@ def test_findings_say_what_a_group_sees(tmp_path: Path) -> None:
     pooled_only = {"auc": figure(0.8, 0.7, 0.9), "concordance": figure(0.5, 0.4, 0.6)}
     useful = {"auc": figure(0.8, 0.7, 0.9), "concordance": figure(0.7, 0.6, 0.8)}
     wrong = {"auc": figure(0.2, 0.1, 0.3), "concordance": figure(0.3, 0.2, 0.4)}
-    row = made_row(0, scores=[1.0] * 3, notes=[""] * 3, evaluable=[True] * 3)
+    names = ("pooled", "useful", "wrong")
+    row = graded(0, said={name: GraderScore(name, 1.0) for name in names})
     page = written(
         tmp_path,
         made_summary(graders={"pooled": pooled_only, "useful": useful, "wrong": wrong}),
@@ -167,7 +163,7 @@ def test_findings_say_what_a_group_sees(tmp_path: Path) -> None:
 
 
 def test_the_axis_shows_the_range_and_not_the_bins(tmp_path: Path) -> None:
-    rows = [made_row(i, scores=[0.75], reward=0.75, env_reward=None) for i in range(4)]
+    rows = [graded(i, score=0.75, env_reward=None) for i in range(4)]
     page = written(tmp_path, made_summary(4, env_reward=None), rows)
     charts = re.findall(r'<svg class="hist".*?</svg>', page)
     assert len(charts) == 2

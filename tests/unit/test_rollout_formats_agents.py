@@ -51,7 +51,6 @@ def test_graders_take_the_calls_of_converted_rows() -> None:
     [row] = converted("swe-agent/text_0.7.traj")
     assert ActionLoopDetectionGrader().evaluate(row["messages"]).score == 0.0
     [row] = converted("swe-rows/messages.jsonl")
-    assert row["messages"] == records("swe-rows/messages.jsonl")[0]["trajectory"]
     assert ActionLoopDetectionGrader().evaluate(row["messages"]).metadata["calls"] == 1
 
 
@@ -150,7 +149,7 @@ def test_batches_of_every_endpoint_have_their_prompts() -> None:
     rows: list[Any] = []
     for name in ("a-0", "a-1"):
         joined = {**answered, **request, "custom_id": name, "body": asked}
-        rows += NAMED["openai-batch"].convert(joined)
+        rows.append(only_row("openai-batch", joined))
     assert rows[0]["messages"][:2] == [system("Be brief."), user("Which tide?")]
     assert rows[0]["group"] == rows[1]["group"] != rows[0]["custom_id"]
     # The question and the answer are the last ones, and nothing that was said before.

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from adjudge.rollouts.samples import SampleReader
 
 TASK = "Make the file kelp.txt with the depth of kelp in metres."
@@ -44,29 +42,18 @@ def write_trial(
 ) -> None:
     """A trial's folder; ``error`` names what failed."""
     (folder / "agent").mkdir(parents=True)
-    failure = {
-        "exception_type": error,
-        "exception_message": "it did not end well",
-        "exception_traceback": "",
-        "occurred_at": "2026-11-01T00:00:00Z",
-    }
+    failure = {"exception_type": error, "exception_message": "it did not end well"}
     result = {
-        "id": "00000000-0000-4000-8000-000000000000",
         "task_name": "kelp",
         "trial_name": folder.name,
-        "trial_uri": f"file:///jobs/{folder.name}",
-        "task_id": {"path": "tasks/kelp"},
         "source": "sea",
         "task_checksum": "00000000",
-        "config": {"task": {"path": "tasks/kelp"}, "trial_name": folder.name},
         "agent_info": {"name": "terminus-2", "version": "2.0", "model_info": None},
-        "agent_result": None,
         "verifier_result": None if rewards is None else {"rewards": rewards},
         "exception_info": None if error is None else failure,
         "step_results": None,
     }
     (folder / "result.json").write_text(json.dumps(result))
-    (folder / "config.json").write_text(json.dumps(result["config"]))
     if played:
         (folder / "agent" / "trajectory.json").write_text(json.dumps(TRAJECTORY))
 
@@ -96,24 +83,17 @@ def test_a_job_is_its_trials_with_the_verifiers_reward(tmp_path: Path) -> None:
     assert not reader.broken
 
 
-@pytest.mark.parametrize("error", ["SandboxLikelyOutOfMemoryError", "RateLimitError", "Unheard"])
-def test_a_trial_that_something_else_ended_is_broken_whatever_it_was_paid(
-    error: str, tmp_path: Path
-) -> None:
-    write_trial(tmp_path / "job" / "a", {"reward": 0.0}, error)
-    reader = SampleReader([tmp_path / "job"], {})
-    assert not list(reader)
-    [broken] = reader.broken
-    assert broken.message == f"the run failed: {error}: it did not end well"
-
-
-@pytest.mark.parametrize("error", ["VerifierTimeoutError", "RewardFileNotFoundError"])
-def test_a_verifier_that_failed_leaves_a_rollout_without_a_reward(
-    error: str, tmp_path: Path
-) -> None:
-    write_trial(tmp_path / "job" / "a", {"reward": 0.0}, error)
-    [sample] = SampleReader([tmp_path / "job"], {})
-    assert sample.env_reward is None
+def test_a_trial_that_something_else_ended_is_broken_whatever_it_was_paid(tmp_path: Path) -> None:
+    for error in ("SandboxLikelyOutOfMemoryError", "RateLimitError", "Unheard"):
+        write_trial(tmp_path / error / "a", {"reward": 0.0}, error)
+        reader = SampleReader([tmp_path / error], {})
+        assert not list(reader)
+        [broken] = reader.broken
+        assert broken.message == f"the run failed: {error}: it did not end well"
+    for error in ("VerifierTimeoutError", "RewardFileNotFoundError"):
+        write_trial(tmp_path / error / "a", {"reward": 0.0}, error)
+        [sample] = SampleReader([tmp_path / error], {})
+        assert sample.env_reward is None
 
 
 def test_a_trial_without_its_trajectory_says_what_is_not_there(tmp_path: Path) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import sqlite3
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -79,8 +76,8 @@ def test_a_call_is_kept_once_also_where_it_is_about_several_samples(tmp_path: Pa
         assert (len(store), store.bytes) == (1, once)
 
 
-def test_another_process_reads_while_one_writes(tmp_path: Path) -> None:
-    with TranscriptStore(tmp_path) as store:
+def test_what_was_written_is_there_for_another_process_and_stays_as_it_is(tmp_path: Path) -> None:
+    with TranscriptStore(tmp_path, run="r") as store:
         store.add_sample(0, Sample(response="a"))
         store.flush()
         with TranscriptStore(tmp_path, read_only=True) as reader:
@@ -89,6 +86,9 @@ def test_another_process_reads_while_one_writes(tmp_path: Path) -> None:
             store.flush()
             assert len(reader) == 2
     assert [one.name for one in tmp_path.iterdir()] == [FILE]
+    with TranscriptStore(tmp_path, run="r") as store:  # the run goes on
+        store.add_sample(0, Sample(response="another"))
+        assert (len(store), (store.read_sample(0) or Sample()).response) == (2, "a")
 
 
 def test_reading_makes_no_file_and_a_file_of_another_kind_is_said(tmp_path: Path) -> None:
@@ -109,49 +109,6 @@ def test_another_runs_transcripts_are_removed(tmp_path: Path) -> None:
                 store.add_sample(0, Sample(response="x"))
     with TranscriptStore(tmp_path, read_only=True) as store:
         assert len(store) == 0
-
-
-WRITER = """
-import sys
-from pathlib import Path
-from adjudge.judges.asking import JudgeCall
-from adjudge.runs.transcripts import TranscriptStore
-from adjudge.types import Sample
-
-store, index = TranscriptStore(Path(sys.argv[1]), run="r"), 0
-while True:
-    store.add_sample(index, Sample(index, response=f"text {index} " * 50))
-    store.add_calls(index, "g", [JudgeCall(messages=[], reply=f"reply {index}")])
-    index += 1
-    if index % 200 == 0:
-        store.flush()
-        print(index, flush=True)
-"""
-
-
-def test_what_was_written_is_there_after_kill_9(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    written = 0
-    for _ in range(5):
-        written = int(process.stdout.readline())
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    with TranscriptStore(tmp_path, read_only=True) as store:
-        assert len(store) >= written
-        for index in range(written):
-            assert store.read_calls(index)["g"][0].reply == f"reply {index}"
-    with TranscriptStore(tmp_path, run="r") as store:  # the run goes on
-        before = len(store)
-        store.add_sample(0, Sample(original_index=0, response="another"))
-        store.add_sample(10**6, Sample(response="new"))
-        assert len(store) == before + 1
-        found = store.read_sample(0)
-        assert found is not None
-        assert (found.response or "").startswith("text 0")
 
 
 def test_of_more_samples_whole_groups_from_all_over_the_input() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import as_id, as_object, describe_value, is_nothing
 from adjudge.intake.conversation import looks_like_messages, read_messages
-from adjudge.intake.parts import Message, assistant_message, message_text
+from adjudge.intake.parts import Message
 from adjudge.messages import prompt_messages
 from adjudge.rollouts.columns import find_column, find_reward_column, object_text
 from adjudge.rollouts.fields import (
@@ -37,6 +37,7 @@ from adjudge.rollouts.fields import (
     digest_prompt,
     each_row,
     make_row,
+    pick_fields,
     read_json,
     request_messages,
     shape,
@@ -88,13 +89,12 @@ def _row_of_choice(choice: Record, asked: list[Message]) -> Row:
     if isinstance(choice.get("text"), str):
         return add_fields({"response": choice["text"]}, finish_reason=reason)
     message = as_object(choice.get("message"))
-    calls = as_objects(message.get("tool_calls")) or as_objects([message.get("function_call")])
     content = message.get("content")
-    text = message_text(content if content is not None else message.get("refusal"))
-    if not calls and content is None and not text:
+    content = message.get("refusal") if content is None else content
+    turn = pick_fields(message, "tool_calls", "function_call", "reasoning_content", "reasoning")
+    if content is None and not (turn["tool_calls"] or turn["function_call"]):
         raise RolloutError(f"the message has no content (finish_reason: {reason})")
-    thought = as_text(message.get("reasoning_content")) or as_text(message.get("reasoning"))
-    turn = assistant_message(text or (None if calls else ""), calls, thought)
+    turn |= {"role": "assistant", "content": content}
     return add_fields(completion_row(asked, [turn]), finish_reason=reason)
 
 
@@ -272,7 +272,7 @@ def _convert_exchange(record: Record) -> Iterator[Row | RolloutError]:
     if not asked and (name := find_column(record, "prompt")) is not None:
         given: Any = get_path(record, name)
         given = object_text(given) if isinstance(given, Mapping) else given
-        asked = read_messages(prompt_messages(given), name)
+        asked = prompt_messages(given) if isinstance(given, str) else given
     if reply.get("error"):
         raise RolloutError(f"the request failed: {describe_value(reply['error'])}")
     if isinstance(reply.get("choices"), list) or isinstance(reply.get("output"), list):
@@ -291,7 +291,7 @@ def _read_replies(reply: Record) -> list[list[Message]]:
         found = [as_object(one.get("content")) for one in as_objects(reply["candidates"])]
         if not found or not all(found):
             raise RolloutError("response.candidates: one has no content: nothing was answered")
-    return [read_messages([{"role": "model", **one}], "response") for one in found]
+    return [[{"role": "model", **one}] for one in found]
 
 
 # Conversations under other names
@@ -306,10 +306,7 @@ def _is_request(record: Record) -> bool:
 
 def _convert_request(record: Record) -> Iterator[Row]:
     """A request whose last message is the answer."""
-    messages = request_messages(record, "messages")
-    if not any(one["role"] == "assistant" for one in messages):
-        raise RolloutError("has no message of the assistant: nothing was answered")
-    yield _own_columns({"messages": messages}, record)
+    yield _own_columns({"messages": request_messages(record, "messages")}, record)
 
 
 def _is_state(record: Record) -> bool:
@@ -319,7 +316,7 @@ def _is_state(record: Record) -> bool:
 def _convert_state(record: Record) -> Iterator[Row]:
     if record.get("next"):
         raise RolloutError("next: is a checkpoint before the end of the run, and no whole rollout")
-    yield _own_columns({"messages": read_messages(record["values"], "values")}, record, "values")
+    yield _own_columns({"messages": record["values"]}, record, "values")
 
 
 _is_art = shape(messages_and_choices=list)

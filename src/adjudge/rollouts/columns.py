@@ -16,6 +16,7 @@ from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.columns import (
     REFERENCE_COLUMNS,
     RewardColumns,
+    as_object,
     find_reference,
     find_reward,
     is_nothing,
@@ -24,7 +25,7 @@ from adjudge.intake.columns import (
     usual_name,
 )
 from adjudge.intake.conversation import CALL_KEYS, looks_like_messages, read_messages
-from adjudge.rollouts.fields import SAMPLE_FIELDS, Row, add_fields, completion_row, each_row
+from adjudge.rollouts.fields import Row
 from adjudge.text import printable
 from adjudge.types import MISSING, get_path
 
@@ -35,29 +36,20 @@ def list_columns(columns: Iterable[str]) -> str:
 
 
 def has_own_columns(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether rows have a column for a conversation or a response under adjudge's own name.
-
-    It may be null in all of them: a file may begin with rows that failed.
-    """
-    return any(
-        "messages" in row
-        or ("response" in row and not _is_providers(row["response"]))
-        or find_response_list(row) is not None
-        for row in rows
-    )
+    """Whether rows have a column for a conversation or a response under adjudge's own name."""
+    return any(map(find_own_columns, rows))
 
 
 def find_own_columns(row: Mapping[str, Any]) -> set[str]:
-    """The columns of a row, under adjudge's own names, that hold a conversation or responses."""
-    found = {name for name in ("messages", "response") if row.get(name) is not None}
-    if _is_providers(row.get("response")):
+    """The columns of a row, under adjudge's own names, for a conversation or responses.
+
+    They may be null: a file may begin with rows that failed.
+    """
+    found = {"messages", "response"} & row.keys()
+    response, listed = row.get("response"), find_response_list(row)
+    if isinstance(response, Mapping) and not _is_response(response):  # an API's object
         found.remove("response")
-    return found | ({"responses"} if find_response_list(row) == "responses" else set())
-
-
-def _is_providers(response: Any) -> bool:
-    """Whether a column ``response`` is an API's object."""
-    return isinstance(response, Mapping) and not _is_response(response)
+    return found if listed is None else {*found, listed}
 
 
 RESPONSE_LISTS = frozenset({"responses", "completions", "generations", "outputs", "response"})
@@ -95,37 +87,27 @@ def is_list_of_texts(value: Any) -> bool:
 
 
 def split_responses(row: Mapping[str, Any], group: str) -> Iterator[Row | RolloutError]:
-    """A row for each text of the list: ``response``, ``sample`` (from 0), ``group``, ``messages``.
+    """A row for each text of the list: ``response``, ``sample`` (from 0), and all else of the row.
 
-    ``group`` is used where the row has none of its own. A prompt in chat form becomes the
-    conversation with the response at its end, and its last user message the prompt. A list of
-    rewards as long as that of the responses is theirs; the ground truth of verl's ``reward_model``
-    is the reference. A null is a response that could not be made.
+    ``group`` is used where the row has none of its own. A list of rewards as long as that of the
+    responses is theirs; the ground truth of verl's ``reward_model`` is the reference. A null is a
+    response that could not be made.
     """
     name = find_response_list(row) or "responses"
     texts = row[name]
     listed = _find_reward_list(row, len(texts))
-    rewards = [row.get("env_reward")] * len(texts) if listed is None else row[listed]
-    prompt = row.get("prompt")
-    judged = row.get("reward_model")
-    truth = judged.get("ground_truth") if isinstance(judged, Mapping) else None
-    own = {"reference": truth, "group": group}
-    own |= {field: row[field] for field in own if row.get(field) is not None}
-
-    def response_row(answer: tuple[int, Any]) -> Row:
-        place, text = answer
+    truth = as_object(row.get("reward_model")).get("ground_truth")
+    own = {"group": group} if row.get("group") is None else {}
+    own |= {"reference": truth} if row.get("reference") is None and truth is not None else {}
+    common = {key: one for key, one in row.items() if key != name} | own
+    for place, text in enumerate(texts):
         if text is None:
-            raise RolloutError("is null: no response was made")
-        one = add_fields(completion_row(prompt, text), env_reward=rewards[place], **own)
-        columns = row if listed is None else {**row, listed: rewards[place]}
-        own_names = {*SAMPLE_FIELDS, name}
-        return {
-            **{key: columns[key] for key in columns if key not in own_names},
-            **one,
-            "sample": place,
-        }
-
-    yield from each_row(name, list(enumerate(texts)), response_row)
+            yield RolloutError(f"{name}.{place}: is null: no response was made")
+            continue
+        one = {**common, "response": text, "sample": place}
+        if listed is not None:
+            one[listed] = one["env_reward"] = row[listed][place]
+        yield one
 
 
 def _find_reward_list(row: Mapping[str, Any], count: int) -> str | None:
@@ -204,6 +186,8 @@ def guess_mapping(
     reward = find_reward_column(rows).column
     if reward is not None and reward not in guessed.values():
         guessed["env_reward"] = reward
+    if guessed.get("reference") in REFERENCE_COLUMNS:
+        del guessed["reference"]  # each row has its own choice
     return {field: column for field, column in guessed.items() if field != column}
 
 

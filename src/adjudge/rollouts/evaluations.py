@@ -19,7 +19,13 @@ import msgspec
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import as_id, as_object
 from adjudge.intake.conversation import read_messages
-from adjudge.intake.parts import Message, assistant_message, message_text, tool_message
+from adjudge.intake.parts import (
+    Message,
+    assistant_message,
+    message_text,
+    read_tool_call,
+    tool_message,
+)
 from adjudge.messages import last_question
 from adjudge.rollouts.fields import (
     SAMPLE_FIELDS,
@@ -40,7 +46,6 @@ from adjudge.rollouts.fields import (
     pick_fields,
     shape,
     split_reasoning,
-    tool_calls,
 )
 
 # Inspect: a sample (a member of an .eval file), or a whole .json log {version, eval, samples: […]}
@@ -365,7 +370,7 @@ def _convert_trajectory(record: Record) -> Iterator[Row]:
 def _step_messages(step: Record) -> Iterator[Message]:
     source, text = step.get("source"), message_text(step.get("message"))
     said: Message = {"role": "system" if source == "system" else "user", "content": text}
-    calls = tool_calls(step.get("tool_calls"), "tool_call_id", "function_name")
+    calls = [read_tool_call(one, "tool_calls") for one in as_objects(step.get("tool_calls"))]
     if source == "agent":
         said = assistant_message(text or None, calls, as_text(step.get("reasoning_content")))
     yield said

@@ -20,8 +20,8 @@ import msgspec
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import RewardColumns, as_id, as_object, encode_value
 from adjudge.intake.conversation import read_messages
-from adjudge.intake.parts import Message, message_text, tool_call
-from adjudge.intake.rollouts import first_turn, read_rollout
+from adjudge.intake.parts import Message, join_pieces, read_parts
+from adjudge.intake.rollouts import first_turn
 from adjudge.text import encode_exactly
 from adjudge.types import MISSING, get_path
 
@@ -211,43 +211,18 @@ def each_row(
 def completion_row(prompt: Any, completion: Any) -> Row:
     """A prompt and what answers it as a row; each is a text or a list of messages.
 
-    Raises :class:`RolloutError` for anything else.
+    Raises :class:`RolloutError` where there is no completion.
     """
-    if not isinstance(completion, str | list | tuple):
+    if not isinstance(completion, str | list):
         found = "" if completion is None else f" (found {type(completion).__name__})"
         raise RolloutError(f"there is no response{found}")
-    if prompt is not None and not isinstance(prompt, str):
-        prompt = read_messages(prompt, "prompt")
-    if not isinstance(completion, str):
-        completion = read_messages(completion, "completion")
-    return make_row(**read_rollout(prompt, completion)._asdict())
-
-
-def tool_calls(
-    given: Any, call_id: str = "id", name: str = "name", arguments: str = "arguments"
-) -> list[Message]:
-    """A list of calls in OpenAI form; what has the other names is a call's id, name and input."""
-    return [
-        tool_call(one.get(call_id), one.get(name), one.get(arguments)) for one in as_objects(given)
-    ]
+    return make_row(prompt=prompt, response=completion)
 
 
 def split_reasoning(content: Any) -> tuple[str, str]:
-    """The text and the reasoning of a message's content: a text, or a list of typed parts.
-
-    Texts of several parts are joined by a line end; images and other parts are left out.
-    """
-    if not isinstance(content, list):
-        return message_text(content), ""
-    texts: list[Any] = []
-    reasoning: list[Any] = []
-    for part in content:
-        if isinstance(part, Mapping) and part.get("type") in ("reasoning", "thinking"):
-            reasoning += [part.get("reasoning"), part.get("thinking")]
-        else:
-            texts.append(part.get("text") if isinstance(part, Mapping) else part)
-    said, thought = ([one for one in some if as_text(one)] for some in (texts, reasoning))
-    return "\n".join(said), "\n".join(thought)
+    """The text and the reasoning of a message's content in any maker's form."""
+    pieces = read_parts(content, "content")
+    return join_pieces(pieces, "text"), join_pieces(pieces, "thought")
 
 
 def answered_columns(messages: Sequence[Message]) -> Row:

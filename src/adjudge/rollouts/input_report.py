@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from adjudge.intake.columns import REFERENCE_COLUMNS
 from adjudge.rollouts.columns import NAMES, fits_field
 from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.types import Sample
@@ -49,6 +48,12 @@ def may_be_score(name: str) -> bool:
         and not name.startswith(("_", "judge/"))
         and not name.endswith(_NO_SCORE_ENDS)
     )
+
+
+def _shorten(names: Sequence[str], most: int = _SHOWN) -> str:
+    """The first of some names, and how many there are more."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 class InputReport:
@@ -127,9 +132,6 @@ class InputReport:
                 if column == "instruction" and "input" in self._others:  # Alpaca's, both together
                     self._columns["prompt"]["input"] = None
             if "reference" not in reading.mapping:
-                guessed = reading.guessed.get("reference")
-                if guessed in REFERENCE_COLUMNS:  # each row has its own choice
-                    del self._columns["reference"][guessed]
                 self._columns["reference"] |= reader.references.chosen
         self._broken += len(reader.broken)
         if reader.broken and not self._first_broken:
@@ -189,8 +191,7 @@ class InputReport:
         if self._broken:
             yield "broken rows", f"{self._broken:,}; {self._first_broken}"
         if self._skipped:
-            more = f" and {len(self._skipped) - 3:,} more" if len(self._skipped) > 3 else ""
-            yield "skipped files", f"{', '.join(islice(self._skipped, 3))}{more}, without rollouts"
+            yield "skipped files", f"{_shorten([*self._skipped], 3)}, without rollouts"
 
     @property
     def _taken(self) -> set[str]:
@@ -198,9 +199,7 @@ class InputReport:
 
     def _list_others(self) -> str:
         taken = self._taken
-        others = [name for name in self._others if name not in taken]
-        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
-        return ", ".join(others[:_SHOWN]) + more
+        return _shorten([name for name in self._others if name not in taken])
 
     def _describe(self, field: str) -> str:
         columns = ", ".join(self._columns[field])
@@ -244,12 +243,10 @@ class InputReport:
             )
         scores = self.score_columns
         if scores and not any(note.startswith("reward:") for note in self._heard):
-            more = f" and {len(scores) - _SHOWN} more" if len(scores) > _SHOWN else ""
-            named = ", ".join(scores[:_SHOWN]) + more
             column = scores[0] if len(scores) == 1 else "COLUMN"
             notes.append(
                 "no reward column was found. Columns of numbers that may be one: "
-                f"{named}. Choose with -m {shlex.quote(f'env_reward={column}')}"
+                f"{_shorten(scores)}. Choose with -m {shlex.quote(f'env_reward={column}')}"
             )
         return notes
 

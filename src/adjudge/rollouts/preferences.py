@@ -14,7 +14,6 @@ from typing import Any
 
 from adjudge.datasets.published import (
     PAIR_COLUMNS,
-    PairFormat,
     PublishedFormat,
     match_formats,
     read_answers,
@@ -44,8 +43,8 @@ _ALL_MODELS = tuple(name for pair in _MODEL_COLUMNS for name in pair)
 _ID_COLUMNS = ("id", "pair_id", "prompt_id", "question_id")
 
 
-def _convert(record: Mapping[str, Any], form: PublishedFormat, content: Sequence[str]) -> list[Row]:
-    """A row for each answer, with the model that gave it and all columns but the ``content``."""
+def _convert(record: Mapping[str, Any], form: PublishedFormat) -> list[Row]:
+    """A row for each answer, with the model that gave it and the columns that are no content."""
     columns, scores = dict(record), [record.get(column) for column in _SCORE_COLUMNS]
     needs_prompt = form == "preference" and record.get("prompt") is None
     if needs_prompt and (column := find_column(record, "prompt")) is not None:
@@ -65,12 +64,12 @@ def _convert(record: Mapping[str, Any], form: PublishedFormat, content: Sequence
     models = [record[column] for column in named] or [None] * len(talks)
     if form == "ultrafeedback":
         models = [completion.get("model") for completion in record["completions"]]
-    rows = []
+    rows, used = [], (*_CONTENT[form], *_SIDES.get(form, ()), *_ALL_MODELS)
     rewards = scores if is_scored else answers.ratings
     for messages, reward, model in zip(talks, rewards, models, strict=True):
         row = completion_row(messages[:-1], messages[-1:])
         add_fields(row, env_reward=reward, model=model, **extras)
-        rows.append(add_extras(row, record, *content))
+        rows.append(add_extras(row, record, *used))
     return rows
 
 
@@ -79,86 +78,63 @@ def _first(record: Mapping[str, Any], columns: Sequence[str]) -> str | int | Non
     return next((value for value in values if type(value) in (str, int)), None)
 
 
-def _is_published(record: Mapping[str, Any], form: str, columns: frozenset[str]) -> bool:
-    """Whether a record is in one published format alone, and has further ``columns``."""
-    return record.keys() >= columns and list(match_formats(dict(record))) == [form]
-
-
-_SIDE_TYPES = (str, list, type(None))
-
-
-def _is_preference(record: Mapping[str, Any], name: str) -> bool:
-    """Whether a record has ``chosen`` and ``rejected``, and is from the data set ``name``."""
-    if not _is_published(record, "preference", frozenset()):
-        return False
-    if not all(isinstance(record[side], _SIDE_TYPES) for side in _CHOSEN_FIRST):
-        return False
-    if record.keys() >= {"subset", *_MODEL_COLUMNS[0]}:
-        return name == "rewardbench"
-    return name == ("ultrafeedback-binarized" if "score_chosen" in record else "preference")
-
+_TITLES: Mapping[PublishedFormat, str] = {
+    "llmbar": "LLMBar",
+    "judgebench": "JudgeBench",
+    "helpsteer2-preference": "HelpSteer2-Preference",
+    "helpsteer3": "HelpSteer3",
+    "arena": "arena battles (response_a, response_b)",
+    "alpaca-eval": "AlpacaEval annotations",
+    "rewardbench2": "RewardBench 2",
+    "helpsteer2": "HelpSteer2",
+    "ultrafeedback": "UltraFeedback",
+    "openai-preference": "OpenAI preference data",
+    "preference": "preference pairs (DPO, HH-RLHF, RewardBench, UltraFeedback binarized)",
+}
+_BESIDE: Mapping[str, tuple[str, ...]] = {
+    "helpsteer2": ("correctness", "coherence"),
+    "ultrafeedback": ("models",),
+}
+"""Columns that records of a format have beside what is read of them."""
 
 _SIDES: Mapping[str, tuple[str, ...]] = {
     **{name: columns.answers for name, columns in PAIR_COLUMNS.items()},
     "openai-preference": ("preferred_output", "non_preferred_output"),
-    **dict.fromkeys(("rewardbench", "ultrafeedback-binarized", "preference"), _CHOSEN_FIRST),
+    "preference": _CHOSEN_FIRST,
 }
 """The columns of the two answers of a pair, in the order of its rows."""
 
+_CONTENT: Mapping[str, tuple[str, ...]] = {
+    **{name: (columns.prompt, columns.label) for name, columns in PAIR_COLUMNS.items()},
+    "rewardbench2": ("prompt", *_CHOSEN_FIRST),
+    "helpsteer2": ("prompt", "response", "helpfulness"),
+    "ultrafeedback": ("instruction", "completions", "models"),
+    "openai-preference": ("input",),
+    "preference": ("prompt", *_SCORE_COLUMNS),
+}
+"""The columns that become messages and rewards, beside those of the two sides."""
 
-def _format(
-    name: str,
-    title: str,
-    form: PublishedFormat,
-    content: Sequence[str],
-    columns: frozenset[str] = frozenset(),
-    own: tuple[str, ...] = (),
-) -> RolloutFormat:
-    """A format; ``columns`` are those it must have beside what is read of it.
-
-    ``content``: the columns that become messages and rewards, beside those of the two sides.
-    """
-    if form == "preference":
-        matches = partial(_is_preference, name=name)
-    else:
-        matches = partial(_is_published, form=form, columns=columns)
-    sides = _SIDES.get(name, ())
-    convert = partial(_convert, form=form, content=(*content, *sides, *_ALL_MODELS))
-    return RolloutFormat(name, title, matches, convert, pairs=True, sides=sides, own=own)
+_OWN = {"helpsteer2": ("response",), "preference": ("messages",)}
 
 
-def _pair_format(name: PairFormat, title: str) -> RolloutFormat:
-    return _format(name, title, name, (PAIR_COLUMNS[name].prompt, PAIR_COLUMNS[name].label))
+def _matches(record: Mapping[str, Any], form: PublishedFormat) -> bool:
+    """Whether a record is in one published format alone."""
+    if not record.keys() >= {*_BESIDE.get(form, ())} or [*match_formats(dict(record))] != [form]:
+        return False
+    if form != "preference":
+        return True
+    given = all(isinstance(record[side], str | list | None) for side in _CHOSEN_FIRST)
+    # Beside two answers and their scores, `messages` is one of the two again.
+    return given and ("score_chosen" in record or record.get("messages") is None)
 
 
-_PREFERENCE = ("prompt", *_SCORE_COLUMNS)
-
-PREFERENCE_FORMATS: tuple[RolloutFormat, ...] = (
-    _pair_format("llmbar", "LLMBar"),
-    _pair_format("judgebench", "JudgeBench"),
-    _pair_format("helpsteer2-preference", "HelpSteer2-Preference"),
-    _pair_format("helpsteer3", "HelpSteer3"),
-    _pair_format("arena", "arena battles (response_a, response_b)"),
-    _pair_format("alpaca-eval", "AlpacaEval annotations"),
-    _format("rewardbench2", "RewardBench 2", "rewardbench2", ("prompt", *_CHOSEN_FIRST)),
-    _format(
-        *("helpsteer2", "HelpSteer2", "helpsteer2", ("prompt", "response", "helpfulness")),
-        columns=frozenset({"correctness", "coherence"}),
-        own=("response",),
-    ),
-    _format(
-        *("ultrafeedback", "UltraFeedback", "ultrafeedback"),
-        content=("instruction", "completions", "models"),
-        columns=frozenset({"models"}),
-    ),
-    _format("openai-preference", "OpenAI preference data", "openai-preference", ("input",)),
-    _format("rewardbench", "RewardBench", "preference", _PREFERENCE),
-    _format(
-        "ultrafeedback-binarized",
-        "preference pairs with scores (UltraFeedback, binarized)",
-        *("preference", _PREFERENCE),
-        own=("messages",),
-    ),
-    _format("preference", "preference pairs (DPO, HH-RLHF)", "preference", _PREFERENCE),
+PREFERENCE_FORMATS = tuple(
+    RolloutFormat(
+        *(form, title, partial(_matches, form=form), partial(_convert, form=form)),
+        pairs=True,
+        sides=_SIDES.get(form, ()),
+        own=_OWN.get(form, ()),
+    )
+    for form, title in _TITLES.items()
 )
 """The formats of pairs and ratings; a record is in one of them at most."""

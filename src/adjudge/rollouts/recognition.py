@@ -156,17 +156,12 @@ class FileReading:
         return apply_mapping(named, record, self.mapping) if self.mapping else named
 
     def _guesses_for(self, row: Row) -> Mapping[str, str]:
-        """The guesses that hold in a row: nobody said that its group and reward are there.
-
-        The reference is chosen row by row where rows become samples, unless its column's name is
-        written in another way.
-        """
+        """The guesses that hold in a row: nobody said that its group and reward are there."""
         return {
             name: column
             for name, column in self.guessed.items()
             if (name not in ("group", "env_reward") or fits_field(name, get_path(row, column)))
             and (name != "env_reward" or row.get(name) is None)  # beside a list of responses, say
-            and not (name == "reference" and column in REFERENCE_COLUMNS)
         }
 
     def _split(self, record: Mapping[str, Any], group: str) -> Iterable[Row | RolloutError]:
@@ -216,7 +211,8 @@ def apply_mapping(
 
 
 def _has_format(record: Mapping[str, Any], form: RolloutFormat) -> bool:
-    return form.matches(record) and find_own_columns(record) <= set(form.own)
+    own = (name for name in find_own_columns(record) if record[name] is not None)
+    return form.matches(record) and all(name in form.own for name in own)
 
 
 def list_formats() -> tuple[RolloutFormat, ...]:
@@ -296,7 +292,7 @@ def _read_rewards(
     """Rows that have rewards by that name, or as the user says, and nothing that may be a text."""
     rewards = _find_rewards(records, None, mapping)
     guessed = {n: one for n, one in guess_mapping(records).items() if n not in mapping}
-    asked = {"prompt", "reference", *mapping.values(), *guessed.values()}
+    asked = {"prompt", *REFERENCE_COLUMNS, *mapping.values(), *guessed.values()}
     named = "env_reward" in mapping or "reward" in (rewards.column or "").lower()
     cells = (
         (isinstance(one, str) and n in asked, one) for row in records for n, one in row.items()

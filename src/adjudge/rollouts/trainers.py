@@ -1,4 +1,4 @@
-"""Rollouts that trainers dump (verl, TRL, ms-swift, AReaL, slime, OpenRLHF), and environments.
+"""Rollouts that trainers dump (verl, TRL, ms-swift, AReaL, slime), and environments.
 
 Field names are those of the trainers' sources. ``group`` is the trainer's id where a dump has one;
 else the step with a digest of the whole prompt, so that the same prompt in two steps is two groups.
@@ -42,15 +42,13 @@ from adjudge.rollouts.fields import (
 )
 
 
-def _sample_row(
-    record: Record, *used: str, texts: tuple[str, str] = ("prompt", "completion"), **fields: Any
-) -> Row:
-    """A row of prompt and completion, the columns ``texts``, with ``fields`` and the other columns.
+def _sample_row(record: Record, *used: str, **fields: Any) -> Row:
+    """A row of prompt and completion, with ``fields`` and the other columns.
 
     ``used``: columns that the fields are made of.
     """
-    row = completion_row(*map(record.__getitem__, texts))
-    return add_extras(add_fields(row, **fields), record, *texts, *used)
+    row = completion_row(record["prompt"], record["completion"])
+    return add_extras(add_fields(row, **fields), record, "prompt", "completion", *used)
 
 
 _matches_verl = shape(input=str, output=str, score=object, step=object)
@@ -209,18 +207,6 @@ def _find_slime_reward(samples: Sequence[Record]) -> RewardColumns:
     found = find_reward(rewards, ())
     others = tuple(f"reward.{name}" for name in found.others)
     return found._replace(column=found.column and f"reward.{found.column}", others=others)
-
-
-def _matches_openrlhf(record: Record) -> bool:
-    return len(record) == 3 and _is_scored_pair(record)
-
-
-_is_scored_pair = shape(input=str, output=str, reward=object)
-
-
-def _convert_openrlhf(record: Record) -> Iterator[Row]:
-    """A line of ``batch_inference --eval_task rm``; OpenRLHF's trainers dump no samples."""
-    yield _sample_row(record, texts=("input", "output"), env_reward=record["reward"])
 
 
 _RUN_COLUMNS = ("index", "group", "reward", "missing", "reward_info")
@@ -440,6 +426,5 @@ TRAINER_FORMATS: tuple[RolloutFormat, ...] = (
     RolloutFormat(
         "adjudge-rewards", "rewards of a run folder", _matches_run_folder, _convert_run_folder
     ),
-    RolloutFormat("openrlhf-inference", "OpenRLHF outputs", _matches_openrlhf, _convert_openrlhf),
 )
 """Dumps of trainers and of their environments; no record matches two."""

@@ -29,10 +29,10 @@ from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
-from adjudge.runs.job import WINDOW, GradedRow, GradedRun, GradingJob, RolloutGrader, encode_row
-from adjudge.runs.page_rows import ReportRows
+from adjudge.runs.job import WINDOW, GradedRun, GradingJob, RolloutGrader
+from adjudge.runs.rows import GradedRow, ReportRows, RunObserver, SampleFacts
 from adjudge.runs.spending import FolderSpending
-from adjudge.runs.summary import DrawTotals, GradingTotals, RewardedSample, RunObserver, SampleFacts
+from adjudge.runs.summary import DrawTotals, GradingTotals
 from adjudge.text import encode_json
 from adjudge.types import GradedSample, Sample
 from adjudge.version import __version__
@@ -147,7 +147,7 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
 
 
 def _observe(
-    samples: Iterable[RewardedSample],
+    samples: Iterable[GradedRow],
     observers: Sequence[RunObserver],
     kept: list[GradedRow] | None,
     index: RunSamples | None,
@@ -156,12 +156,11 @@ def _observe(
     for one in samples:
         for observer in observers:
             observer.on_sample(one)
-        row = GradedRow.of(one)
         if kept is not None:
-            kept.append(row)
-        line = encode_row(row)
+            kept.append(one)
+        line = one.encode()
         if index is not None:
-            index.add(one, len(line))
+            index.add(line)
         yield line
 
 
@@ -234,11 +233,11 @@ def _rewarded_samples(
     function: SpecRewardFunction,
     counted: CountedSamples,
     keeper: TranscriptKeeper | None,
-) -> Iterator[RewardedSample]:
+) -> Iterator[GradedRow]:
     """Every sample with its reward, in input order, each once its group is whole."""
     found = RewardChecks()
     order: deque[int] = deque()
-    done: dict[int, RewardedSample] = {}
+    done: dict[int, GradedRow] = {}
     open_groups: dict[str, list[tuple[SampleFacts, GradedSample]]] = {}
     left = counted.sizes
     for window in _grade_windows(job, asker, counted, keeper):
@@ -252,7 +251,8 @@ def _rewarded_samples(
         results = function.reward(judged, found=found)
         draws = function.draw_values(judged) if function.draws > 1 else repeat(())
         for (facts, one), result, drawn in zip(whole, results, draws, strict=False):
-            done[facts.index] = RewardedSample(facts, one, result, drawn)
+            row = GradedRow(**vars(facts), result=result, judged=one, draw_values=drawn)
+            done[row.index] = row
         while order and order[0] in done:
             yield done.pop(order.popleft())
     if order or any(left.values()):

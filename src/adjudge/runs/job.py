@@ -7,23 +7,21 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 from adjudge.datasets.files import FileRow
 from adjudge.errors import ConfigError
-from adjudge.files import UNENCODABLE
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.input_report import InputReport
 from adjudge.rollouts.samples import BrokenInputRow, SampleReader
 from adjudge.runner.progress import Tally
-from adjudge.runs.summary import GradingTotals, RewardedSample
-from adjudge.text import encode_json
-from adjudge.types import GradedSample, GraderError, RewardResult, Sample
+from adjudge.runs.rows import GradedRow
+from adjudge.runs.summary import GradingTotals
+from adjudge.types import GradedSample, Sample
 
 if TYPE_CHECKING:
     from adjudge.judges.cassette import ReplyCache
-    from adjudge.runs.page_rows import ReportRow
     from adjudge.runs.samples import RunSamples
 
 MOST_DRAWS = 100
@@ -169,64 +167,6 @@ def open_cassette(record: Path | None, replay: Path | None) -> ReplyCache | None
 # --- what it gave -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class GradedRow:
-    """One sample: its place in the input, its group, and what it got.
-
-    ``key`` is what was judged (:func:`~adjudge.rollouts.samples.compute_rollout_key`), ``where``
-    the ``FILE:ROW`` that it was read from, ``step`` the training step that the row names.
-    ``draws``, where graders were asked several times: the reward of each draw, the first first.
-    """
-
-    index: int
-    group: str
-    result: RewardResult
-    key: str = ""
-    where: str = ""
-    step: int | None = None
-    env_reward: float | None = None
-    draws: Sequence[float | None] = ()
-
-    @classmethod
-    def of(cls, one: RewardedSample) -> Self:
-        """The row of a sample that has its reward."""
-        of, draws = one.facts, [draw["reward"] for draw in one.draws]
-        return cls(of.index, of.group, one.result, of.key, of.where, of.step, of.env_reward, draws)
-
-    @property
-    def reward(self) -> float | None:
-        """The reward; ``None`` where it is missing, and :attr:`missing` says why."""
-        return self.result.score
-
-    @property
-    def missing(self) -> GraderError | None:
-        """Why there is no reward: its ``kind``, and ``error`` in words."""
-        return self.result.missing
-
-    @property
-    def scores(self) -> dict[str, float | None]:
-        """Each grader's score by its name; ``None`` where it failed."""
-        info = self.result.reward_info
-        return {key.removesuffix("_score"): info[key] for key in info if key.endswith("_score")}
-
-    def as_dict(self) -> dict[str, Any]:
-        """The sample's row of ``rewards.jsonl``."""
-        result, missing = self.result, self.result.missing
-        return {
-            "index": self.index,
-            "key": self.key,
-            "where": self.where,
-            "step": self.step,
-            "group": self.group,
-            "env_reward": self.env_reward,
-            "reward": result.score,
-            **({"reward_draws": self.draws} if self.draws else {}),
-            "missing": missing and {"kind": str(missing.kind), "message": missing.error},
-            "reward_info": result.reward_info,
-            "details": result.details,
-        }
-
-
 @dataclass
 class GradedRun:
     """What :func:`adjudge.grade` gives: ``len()`` counts the samples, iterating gives their rows.
@@ -254,7 +194,7 @@ class GradedRun:
     summary: Mapping[str, Any]
     broken: Sequence[BrokenInputRow] = ()
     folder: Path | None = None
-    _page: tuple[Sequence[ReportRow], GradingTotals, RunSamples | None] = field(
+    _page: tuple[Sequence[GradedRow], GradingTotals, RunSamples | None] = field(
         kw_only=True, repr=False
     )
 
@@ -313,18 +253,3 @@ class GradedRun:
         caption = f"The first {len(cells)} samples; {more:,} more are in rows." if more else None
         rows = Table(["index", "group", *numeric("reward", *names)], cells, caption=caption)
         return render_run(repr(self), self.summary, rows)
-
-
-def encode_row(row: GradedRow) -> bytes:
-    """The line of ``rewards.jsonl``; without metadata of a user's grader that JSON cannot hold."""
-    values = row.as_dict()
-    try:
-        return encode_json(values, str) + b"\n"
-    except UNENCODABLE:
-        values["details"] = {
-            name: {key: value for key, value in said.items() if key != "metadata"}
-            if isinstance(said, dict)
-            else str(said)
-            for name, said in values["details"].items()
-        }
-        return encode_json(values, str) + b"\n"

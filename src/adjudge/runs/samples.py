@@ -30,15 +30,12 @@ from adjudge.runs.sample_index import (
     MOST,
     AdvantageComparison,
     Disagreements,
-    MissingReason,
     RolloutIndex,
-    SampleRow,
     drawable_number,
     find_disagreements,
     present_number,
 )
 from adjudge.runs.story import GraderFacts, read_grader_facts, tell_story
-from adjudge.runs.summary import RewardedSample
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.stats import mean, std
 from adjudge.types import GraderScore, Role
@@ -87,20 +84,10 @@ class RunSamples:
         """What the folder says of the run's graders."""
         return read_grader_facts(self.run)
 
-    def add(self, one: RewardedSample, size: int) -> None:
-        """Take in the next sample of a grading run, whose line has ``size`` bytes."""
-        rollouts, facts, result = self.rollouts, one.facts, one.result
-        found = SampleRow(
-            step=facts.step,
-            index=facts.index,
-            group=facts.group,
-            reward=result.score,
-            missing=MissingReason(str(result.missing.kind)) if result.missing else None,
-            env_reward=facts.env_reward,
-            reward_info=result.reward_info,
-        )
-        at = rollouts.offsets[-1] + rollouts.sizes[-1] if rollouts else 0
-        rollouts.add_row(found, at, size)
+    def add(self, line: bytes) -> None:
+        """Take in the next line of the file."""
+        rollouts = self.rollouts
+        rollouts.add(rollouts.offsets[-1] + rollouts.sizes[-1] if rollouts else 0, line)
 
     def row(self, number: int) -> dict[str, Any] | None:
         """One sample's row from the file; ``None`` where the file has changed under us."""

@@ -27,7 +27,7 @@ from adjudge.files import iter_rows, write_json
 from adjudge.judges.endpoint.connections import start_call_counter
 from adjudge.runner.progress import Tally
 from adjudge.runs.folder import JOURNAL_FILE
-from adjudge.runs.summary import RunObserver
+from adjudge.runs.rows import RunObserver
 from adjudge.types import Provenance
 
 if TYPE_CHECKING:

@@ -7,25 +7,22 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from adjudge.checks.summary import MissingCounts, answer_properties
+from adjudge.checks.summary import MissingCounts
 from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.base import GraderTraits
 from adjudge.graders.registry import SHIPPED
 from adjudge.rewards.reducer import find_unscaled
 from adjudge.rewards.spec import GraderEntry, RewardSpec
-from adjudge.rollouts.samples import compute_rollout_key
+from adjudge.runs.rows import GradedRow, RunObserver
 from adjudge.stats import describe_sizes, group_spread, mean, missing_by_bin, missing_by_value, std
 from adjudge.types import (
-    GradedSample,
     GraderError,
     GraderResult,
     GraderScore,
-    RewardResult,
-    Sample,
 )
 
 if TYPE_CHECKING:
@@ -33,64 +30,6 @@ if TYPE_CHECKING:
 
 UNSCALED = "no finite range: its scores count as they are"
 """Of a grader that ``[reward] normalise`` leaves as it is."""
-_PROMPT_CHARS, _RESPONSE_CHARS = 400, 1200
-
-
-class SampleFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run keeps of a sample itself: lengths in characters, snippets of the text.
-
-    ``key``: see :func:`~adjudge.rollouts.samples.compute_rollout_key`; ``where``: ``FILE:ROW``.
-    """
-
-    index: int
-    group: str
-    env_reward: float | None
-    length: int
-    properties: frozenset[str] = frozenset()
-    tool_calls: int
-    prompt: str
-    response: str
-    key: str = ""
-    where: str = ""
-    step: int | None = None
-
-    @classmethod
-    def of(cls, sample: Sample, group: str) -> Self:
-        """Those of ``sample``."""
-        calls = [message.get("tool_calls") for message in sample.messages or []]
-        response = sample.response or ""
-        return cls(
-            index=sample.original_index,
-            group=group,
-            env_reward=sample.env_reward,
-            length=len(response),
-            properties=answer_properties(response),
-            tool_calls=sum(len(some) for some in calls if isinstance(some, list)),
-            prompt=(sample.prompt or "")[:_PROMPT_CHARS],
-            response=response[:_RESPONSE_CHARS],
-            key=compute_rollout_key(sample),
-            where=sample.where,
-            step=sample.step,
-        )
-
-
-class RewardedSample(NamedTuple):
-    """A sample with its reward; ``draws``: what each draw gave, where there are several."""
-
-    facts: SampleFacts
-    judged: GradedSample
-    result: RewardResult
-    draws: Sequence[Mapping[str, float | None]] = ()
-
-
-class RunObserver:
-    """Hears of each sample of a run in the order of the input, and of the end."""
-
-    def on_sample(self, one: RewardedSample) -> None:
-        """The next sample has its reward."""
-
-    def on_end(self, summary: dict[str, Any]) -> None:
-        """No sample is left; add to ``summary.json``."""
 
 
 class NumberColumn(Sequence[float | None]):
@@ -244,20 +183,20 @@ class GradingTotals(RunObserver):
         """Each grader's scores, in the order of the spec."""
         return [one.scores for one in self._graders.values()]
 
-    def on_sample(self, one: RewardedSample) -> None:
+    def on_sample(self, one: GradedRow) -> None:
         """Count the next sample."""
-        facts, judged, result, _ = one
-        self.groups.append(self._numbers.setdefault(facts.group, len(self._numbers)))
-        self.outcomes.append(facts.env_reward)
+        judged, result = one.judged, one.result
+        self.groups.append(self._numbers.setdefault(one.group, len(self._numbers)))
+        self.outcomes.append(one.env_reward)
         self.reward.append(result.score)
         if self._spec.reward.group != "none":
             # What the graders' answers came to, where that was compared in the group.
             compared = result.score is not None and (result.details or {}).get("source")
             outcome = result.reward_info.get("outcome") if compared == "graders" else None
             self._stepped.append(outcome)
-        self._lengths.append(facts.length)
-        self._tool_calls.append(facts.tool_calls)
-        own = facts.properties
+        self._lengths.append(one.length)
+        self._tool_calls.append(one.tool_calls)
+        own = one.properties
         self._properties.append(self._known_properties.setdefault(own, own))
         self._drawn.append(judged.sampled)
         self._missing.append(result.score is None and judged.sampled)
@@ -436,14 +375,14 @@ class DrawTotals(RunObserver):
         self._groups = array("l")
         self._numbers: dict[str, int] = {}
 
-    def on_sample(self, one: RewardedSample) -> None:
+    def on_sample(self, one: GradedRow) -> None:
         """Count the next sample; one that is not drawn has no draws."""
-        if not one.draws:
+        if not one.draw_values:
             return
-        self._groups.append(self._numbers.setdefault(one.facts.group, len(self._numbers)))
+        self._groups.append(self._numbers.setdefault(one.group, len(self._numbers)))
         for name, key in self._keys.items():
             for number, column in enumerate(self._columns[name]):
-                column.append(one.draws[number][key])
+                column.append(one.draw_values[number][key])
 
     def on_end(self, summary: dict[str, Any]) -> None:
         """``noise`` of ``summary.json``."""

@@ -26,7 +26,7 @@ import msgspec
 from adjudge.errors import RunFolderError
 from adjudge.files import UNENCODABLE
 from adjudge.judges.asking import JudgeCall
-from adjudge.runs.summary import RunObserver
+from adjudge.runs.rows import RunObserver
 from adjudge.text import encode_exactly
 from adjudge.types import Sample
 

@@ -30,7 +30,6 @@ from adjudge.report.page import (
     render_page,
     render_prose,
 )
-from adjudge.runs.page_rows import CHOICE, ReportRow, cut_text
 from adjudge.runs.report.sections import (
     facts_list,
     findings_list,
@@ -40,6 +39,7 @@ from adjudge.runs.report.sections import (
     summary_tiles,
 )
 from adjudge.runs.report.tables import judge_calls_section, noise_section
+from adjudge.runs.rows import CHOICE, GradedRow, RowTexts, cut_text
 from adjudge.runs.sample_index import RolloutIndex
 from adjudge.runs.samples import RunSamples, describe_sample, list_disagreements
 from adjudge.runs.summary import GradingTotals
@@ -59,7 +59,7 @@ STORY_CHOICE = (
 def write_grading_report(
     path: Path,
     summary: Mapping[str, Any],
-    rows: Sequence[ReportRow],
+    rows: Sequence[GradedRow],
     series: GradingTotals,
     stories: Mapping[str, Any] | None = None,
 ) -> None:
@@ -67,7 +67,7 @@ def write_grading_report(
 
     ``summary`` is the run's ``summary.json``; its ``graders`` are in the order of the rows'
     scores. Parts that it lacks are left out of the page. ``rows``: the samples of the table, all or
-    those that :class:`ReportRows` chose, of which one page at a time is drawn; ``series`` has the
+    those that :class:`.ReportRows` chose, of which one page at a time is drawn; ``series`` has the
     numbers of all. ``stories`` are the samples in full.
     """
     names = list(summary.get("graders") or {})
@@ -126,30 +126,35 @@ def _samples(summary: Mapping[str, Any], shown: int) -> list[SafeHtml | str]:
 
 
 def _columns(
-    summary: Mapping[str, Any], names: Sequence[str], rows: Sequence[ReportRow]
+    summary: Mapping[str, Any], names: Sequence[str], rows: Sequence[GradedRow]
 ) -> dict[str, Any]:
     """The rows column by column, repeated texts stored once."""
     counted = all(row.index == place for place, row in enumerate(rows))
     has_env = any(row.env_reward is not None for row in rows)
     broken = (summary.get("broken_rows") or {}).get("first") or []
-    every = range(len(names))
+    texts = [RowTexts.of(row, names) for row in rows]
     return {
         "count": len(rows),
         "total": max(len(rows), summary.get("samples") or 0),
         "graders": names,
         "index": None if counted else [row.index for row in rows],
-        "group": _deduplicate_texts([row.group for row in rows]),
+        "group": _deduplicate_texts([row.group for row in texts]),
         "reward": [_six_digits(row.reward) for row in rows],
-        "missing_kind": _deduplicate_texts([row.missing_kind or "" for row in rows]),
-        "missing_message": _deduplicate_texts([row.missing_message or "" for row in rows]),
+        "missing_kind": _deduplicate_texts([row.missing_kind for row in texts]),
+        "missing_message": _deduplicate_texts([row.missing_message for row in texts]),
         "env_reward": [_six_digits(row.env_reward) for row in rows] if has_env else None,
         "length": [row.length for row in rows],
         "tool_calls": [row.tool_calls for row in rows],
-        "scores": [[_six_digits(row.scores[g]) for row in rows] for g in every],
-        "notes": [_deduplicate_texts([row.notes[g] for row in rows]) for g in every],
-        "not_evaluable": [[i for i, row in enumerate(rows) if not row.evaluable[g]] for g in every],
-        "prompt": _deduplicate_texts([row.prompt for row in rows]),
-        "response": _deduplicate_texts([row.response for row in rows]),
+        "scores": [[_six_digits(row.scores.get(name)) for row in rows] for name in names],
+        "notes": [
+            _deduplicate_texts([row.notes[place] for row in texts]) for place in range(len(names))
+        ],
+        "not_evaluable": [
+            [place for place, row in enumerate(rows) if not row.is_evaluable(name)]
+            for name in names
+        ],
+        "prompt": _deduplicate_texts([row.prompt for row in texts]),
+        "response": _deduplicate_texts([row.response for row in texts]),
         "broken": [
             {key: cut_text(str(one.get(key, ""))) for key in ("where", "message")} for one in broken
         ],

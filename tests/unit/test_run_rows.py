@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import pytest
-from tests.unit.helpers.report_rows import series_of
+from tests.unit.helpers.report_rows import made_row, series_of
 
-from adjudge.runs import page_rows as report_rows
-from adjudge.runs.page_rows import ReportRow, ReportRows
+from adjudge.errors import ErrorKind
+from adjudge.runs import rows as report_rows
 from adjudge.runs.report.page import write_grading_report
+from adjudge.runs.rows import GradedRow, ReportRows
+from adjudge.types import GraderError, GraderResult, GraderScore
 
 GRADERS = 50
 
 
-def row(index: int, text: str = "short", graders: int = 1) -> ReportRow:
-    return ReportRow(
-        index=index, group=f"{index // 8} {text}", reward=index / 7, length=5, tool_calls=0,
-        scores=[0.5] * graders, notes=[f"{g} {index} {text}" for g in range(graders)],
-        evaluable=[True] * graders, prompt=f"{index} {text}"[:400],
-        response=f"{index} {text}"[:1200],
-    )  # fmt: skip
-
-
-def chosen(count: int, text: str = "short", graders: int = 1) -> list[ReportRow]:
+def chosen(count: int, text: str = "short", graders: int = 1) -> list[GradedRow]:
     """Every hundredth reward is missing, and one grader failed once in its own way."""
-    found = ReportRows(total=count)
+    names = [f"g{g}" for g in range(graders)]
+    found = ReportRows(names, total=count)
     for i in range(count):
-        kinds = (["reward: timeout"] if i % 100 == 50 else []) + ["g: refused"] * (i == count // 3)
-        found.add(kinds, partial(row, i, text, graders))
+        said: dict[str, GraderResult] = {
+            name: GraderScore(name, 0.5, f"{name} {i} {text}") for name in names
+        }
+        if i == count // 3:
+            said["g0"] = GraderError("g0", ErrorKind.REFUSED, "no")
+        texts: dict[str, Any] = {"prompt": f"{i} {text}"[:400], "response": f"{i} {text}"[:1200]}
+        reward = None if i % 100 == 50 else i / 7
+        found.on_sample(made_row(i, f"{i // 8} {text}", said, reward, **texts))
     return found.chosen()
 
 
@@ -69,6 +68,5 @@ def test_a_page_is_below_five_megabytes_whatever_samples_hold(tmp_path: Path, si
 def test_a_text_that_repeats_takes_its_room_once() -> None:
     found = ReportRows()
     for i in range(2_000):
-        one = msgspec.structs.replace(row(i), prompt="p" * 400, response="r" * 1_200)
-        found.add([], partial(msgspec.structs.replace, one))
+        found.on_sample(made_row(i, "g", {}, prompt="p" * 400, response="r" * 1_200))
     assert len(found.chosen()) == 2_000
