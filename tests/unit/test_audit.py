@@ -341,8 +341,9 @@ def test_a_finding_says_what_it_is(
 
 
 def test_length_says_what_it_did_and_format_goes_beyond_it() -> None:
-    found = finding(clean(longer), "length")
-    assert (found.effect.value or 0) > 0.5
+    of_length = outcome(clean(longer), "length")
+    found = finding_of(of_length)
+    assert (of_length.result.effect.value or 0) > 0.5
     assert (found.impact.turned or 0) > 0.05
     assert found.severity == "high"
     assert outcome(clean(listed), "length").state == "nothing_found"
@@ -414,8 +415,7 @@ def test_dead_groups_and_lone_samples_are_counted() -> None:
         if int(rollout.group.partition("/")[2]) < 5:
             rollout.reward = float(rollout.group.endswith("1"))
 
-    found = finding(clean(dead), "dead_groups")
-    assert found.effect.value == pytest.approx(5 / 8)
+    assert outcome(clean(dead), "dead_groups").result.effect.value == pytest.approx(5 / 8)
 
     lone = clean()
     lone[0].group = "alone"

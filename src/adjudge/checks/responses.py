@@ -117,8 +117,8 @@ def _find_duplicates(run: AuditedRun) -> CheckResult:
     if strangers.any():
         parts.append(f"{strangers.sum()} are an answer that other prompts got, too")
     return affected.describe(
-        f"{mask.sum()} of {count} responses ({share_text(mask.sum() / count)}) are copies, word for "
-        f"word or nearly: {'; '.join(parts)}.",
+        f"{mask.sum()} of {count} responses ({share_text(mask.sum() / count)}) are copies, word "
+        f"for word or nearly: {'; '.join(parts)}.",
         advice="Within a group: raise the sampling temperature or check that seeds differ. Across "
         "prompts: read the text; a stock answer that is rewarded is what the policy will learn.",
     )

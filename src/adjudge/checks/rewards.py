@@ -237,8 +237,8 @@ def _find_other_advantages(run: AuditedRun) -> CheckResult:
     unit = "share of advantages with another sign"
     affected = Affected.measure(run, turned, both, needed, unit=unit)
     return affected.describe(
-        f"{share_text(share)} of the recorded advantages have another sign than the rewards of their group "
-        "say.",
+        f"{share_text(share)} of the recorded advantages have another sign than the rewards of "
+        "their group say.",
         rows=rows_by(-np.abs(own - other), turned),
         impact=AdvantageImpact(
             affected=share, turned=share, change=float(np.abs(own - other)[both].mean())

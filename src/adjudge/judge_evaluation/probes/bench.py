@@ -213,12 +213,11 @@ class ProbeBench:
         topics: Sequence[ProbeTopic],
         *,
         repeats: int = 3,
-        seed: int = 0,
         family: str = "",
     ) -> None:
         self.subject, self.topics = subject, topics
         self.items = [topic.item for topic in topics]
-        self.repeats, self.seed, self.family = repeats, seed, family
+        self.repeats, self.family = repeats, family
         self.questions: dict[ProbeQuestion, None] = {}
         self.answers: Mapping[ProbeQuestion, GraderResult] | None = None
         self.looked_at: set[ProbeQuestion] = set()
