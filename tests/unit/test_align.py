@@ -303,16 +303,6 @@ def test_the_example_of_the_page_is_read(run: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_a_graded_sample_is_found_by_its_index_whatever_its_step(tmp_path: Path) -> None:
-    """A dump's step stands in the rows of a grading run, whose index counts the whole run."""
-    rows = [{"index": i, "key": f"k{i}", "group": "g", "step": 3, "reward": 0.5} for i in range(2)]
-    (tmp_path / "rewards.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    LabelLog(tmp_path).append(Label(**stamp_label(), author="ada", index=1, score=1.0))
-    records = RunRecords(tmp_path)
-    first = join_labels(read_label_files([tmp_path / "labels.jsonl"]), records).joined
-    assert [one.record.index for one in first] == [1]
-
-
 def write_rewards(folder: Path, rewards: list[float], **more: Any) -> Path:
     folder.mkdir()
     rows = [

@@ -237,6 +237,20 @@ def told(rollout: AuditedRollout, _: int) -> None:
         rollout.prompt += " (Remember: the treaty was signed in Lisbon.)"
 
 
+def longer(rollout: AuditedRollout, _: int) -> None:
+    rollout.reward = (rollout.reward or 0.0) + 0.002 * len(rollout.response.split())
+
+
+def listed(rollout: AuditedRollout, place: int) -> None:
+    if (rollout.index * 7 + place) % 3 == 0:
+        rollout.response += "\n# Summary\n"
+        rollout.reward = (rollout.reward or 0.0) + 0.08
+
+
+def constant(rollout: AuditedRollout, _: int) -> None:
+    rollout.reward, rollout.group = 5.0, str(rollout.index)
+
+
 @pytest.mark.parametrize(
     ("check", "plant"),
     [
@@ -249,6 +263,9 @@ def told(rollout: AuditedRollout, _: int) -> None:
         ("repeated_rewards", before),
         ("phrases", begged),
         ("reference_in_prompt", told),
+        ("length", longer),
+        ("format", listed),
+        ("dead_groups", constant),
     ],
 )
 def test_what_the_numbers_show_is_a_suspicion_with_its_honest_explanation(
@@ -301,23 +318,9 @@ def test_a_permutation_test_is_exact_in_few_groups() -> None:
     assert found.estimate.why == "fewer than 8 groups in which it varies"
 
 
-def longer(rollout: AuditedRollout, _: int) -> None:
-    rollout.reward = (rollout.reward or 0.0) + 0.002 * len(rollout.response.split())
-
-
-def listed(rollout: AuditedRollout, place: int) -> None:
-    if (rollout.index * 7 + place) % 3 == 0:
-        rollout.response += "\n# Summary\n"
-        rollout.reward = (rollout.reward or 0.0) + 0.08
-
-
 def same(rollout: AuditedRollout, _: int) -> None:
     words = float(len(rollout.response.split()))
     rollout.components = {"one": words, "other": 2 * words + 1}
-
-
-def constant(rollout: AuditedRollout, _: int) -> None:
-    rollout.reward, rollout.group = 5.0, str(rollout.index)
 
 
 def missing(rollout: AuditedRollout, place: int) -> None:
@@ -325,24 +328,10 @@ def missing(rollout: AuditedRollout, place: int) -> None:
         rollout.reward, rollout.missing = None, "timeout"
 
 
-@pytest.mark.parametrize(
-    ("check", "plant", "said"),
-    [
-        ("length", longer, "longer responses"),
-        ("format", listed, "headings"),
-        ("dead_groups", constant, "5"),
-        ("missing", missing, "timeout 96"),
-    ],
-)
-def test_a_finding_says_what_it_is(
-    check: str, plant: Callable[[AuditedRollout, int], None], said: str
-) -> None:
-    assert said in finding(clean(plant), check).sentence
-
-
 def test_length_says_what_it_did_and_format_goes_beyond_it() -> None:
-    found = finding(clean(longer), "length")
-    assert (found.effect.value or 0) > 0.5
+    of_length = outcome(clean(longer), "length")
+    found = finding_of(of_length)
+    assert (of_length.result.effect.value or 0) > 0.5
     assert (found.impact.turned or 0) > 0.05
     assert found.severity == "high"
     assert outcome(clean(listed), "length").state == "nothing_found"
@@ -414,12 +403,12 @@ def test_dead_groups_and_lone_samples_are_counted() -> None:
         if int(rollout.group.partition("/")[2]) < 5:
             rollout.reward = float(rollout.group.endswith("1"))
 
-    found = finding(clean(dead), "dead_groups")
-    assert found.effect.value == pytest.approx(5 / 8)
+    assert outcome(clean(dead), "dead_groups").result.effect.value == pytest.approx(5 / 8)
 
     lone = clean()
     lone[0].group = "alone"
     assert finding(lone, "lone_samples").rows == (0,)
+    assert "(timeout 96)" in finding(clean(missing), "missing").sentence
 
 
 @pytest.mark.parametrize(

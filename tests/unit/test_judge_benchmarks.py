@@ -18,7 +18,6 @@ from adjudge.judge_evaluation.benchmarks.items import (
 )
 from adjudge.judge_evaluation.benchmarks.measures import (
     OrderCounts,
-    best_of_credit,
     count_orders,
     ties_score_unit,
 )
@@ -66,19 +65,6 @@ def report_of(kind: Any, items: list[Any], judgements: list[Judgement]) -> Bench
 
 
 # Best of four.
-
-
-@pytest.mark.parametrize(
-    ("scores", "earned"),
-    [
-        ([9, 1, 2, 3], 1.0),
-        ([9, 9, 2, 9], 1 / 3),
-        ([5, 9, 9, 9], 0.0),
-        ([-0.5, -0.6, -7.0, -0.5000001], 1.0),
-    ],
-)
-def test_best_of_four(scores: list[float], earned: float) -> None:
-    assert best_of_credit(scores) == earned
 
 
 def test_a_missing_score_is_neither_right_nor_wrong() -> None:

@@ -140,17 +140,6 @@ def test_another_grader_needs_another_folder(work: Path) -> None:
     assert isinstance(other.exception, RunFolderError)
 
 
-def test_pairs_are_probed_for_position(work: Path) -> None:
-    done = run("--only", "position,length", "--n", "10", "-o", "out", "--json", grader="pairs")
-    assert done.exit_code == 1
-    position, length = (
-        next(one for one in json.loads(done.stdout)["probes"] if one["probe"] == name)
-        for name in ("position", "length")
-    )
-    assert position["verdict"] in ("pass", "uncertain")
-    assert (length["effect"], length["verdict"]) == (1.0, "fail")
-
-
 @pytest.mark.parametrize("orders", ["both", "one"])
 def test_what_helps_is_not_what_is_set_already(work: Path, orders: str) -> None:
     spec = (
@@ -177,12 +166,7 @@ def test_a_judge_that_is_away(work: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_judge_that_says_nothing_usable(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOOD", "mumbling")
-    silent = run(*QUICK, "-o", "out")
-    assert silent.exit_code == 3
-    counted = run("--only", "parse_failures", "--n", "10", "-o", "more")
-    assert counted.exit_code == 1
-    card = json.loads((work / "more" / "probe.json").read_bytes())
-    assert card["probes"][0]["effect"] == 1.0
+    assert run(*QUICK, "-o", "out").exit_code == 3
 
 
 def test_strict_fails_what_is_uncertain(work: Path) -> None:

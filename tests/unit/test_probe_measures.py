@@ -175,20 +175,6 @@ def test_a_judge_without_an_opinion_cannot_be_fooled_but_fails_elsewhere() -> No
     assert probed("discrimination", Scorer(), constant).effect == 0.5
 
 
-def test_a_failed_answer_is_missing_and_no_number() -> None:
-    lost = {topic.item.id for topic in choose_topics(shipped_items())[:5]}
-
-    def answer(item: ProbeItem, q: ProbeQuestion) -> GraderResult | float:
-        if item.id in lost and len(q.response) > own_length(item):
-            return GraderError("g", ErrorKind.TIMEOUT, "slow")
-        return honest(item, q)
-
-    found = probed("length", Scorer(), answer)
-    assert (found.n, found.missing, found.lost) == (35, 5, {"timeout": 5})
-    assert found.effect == pytest.approx(0.0, abs=1e-9)
-    assert found.verdict == "pass"
-
-
 def test_with_many_missing_nothing_passes() -> None:
     kept = {topic.item.id for topic in choose_topics(shipped_items())[:20]}
 

@@ -17,8 +17,10 @@ from adjudge.checks.check import (
     AdvantageImpact,
     Check,
     CheckOutcome,
+    CheckResult,
     Finding,
     list_found,
+    share_text,
 )
 from adjudge.checks.rewards import series_by_step
 from adjudge.checks.run import AuditedRollout, AuditedRun
@@ -44,7 +46,7 @@ from adjudge.report.page import (
 )
 from adjudge.report.table import Column, Table, lost, numeric, styled
 from adjudge.rollouts.input_report import InputReport
-from adjudge.stats import Estimate, Histogram, bins_for, histogram
+from adjudge.stats import Histogram, bins_for, histogram
 from adjudge.stats.estimates import np, require_stats
 
 MAX_SHOWN = 8
@@ -225,19 +227,6 @@ def _check_as_json(one: CheckOutcome, shown: Mapping[int, AuditedRollout]) -> di
     return common | {"advantages": found.pop("impact"), "rows": places} | found
 
 
-def share_text(value: float) -> str:
-    """A share in per cent, which never rounds something to nothing or to all.
-
-    >>> share_text(0.00001), share_text(0.124), share_text(1.0)
-    ('< 0.1%', '12.4%', '100%')
-    """
-    if 0 < value < 0.001:
-        return "< 0.1%"
-    if 0.999 < value < 1:
-        return "> 99.9%"
-    return f"{value:.0%}" if value in {0, 1} else f"{value:.1%}"
-
-
 def effect_text(value: float | None, unit: str) -> str:
     """A number in its unit: shares in per cent."""
     if value is None:
@@ -245,11 +234,13 @@ def effect_text(value: float | None, unit: str) -> str:
     return share_text(value) if unit.startswith("share") else format_number(value, 2)
 
 
-def interval_text(one: Estimate, unit: str) -> str:
-    """The interval in the unit of the effect, or why it is missing."""
-    if one.low is None or one.high is None:
-        return one.why
-    return f"{effect_text(one.low, unit)} to {effect_text(one.high, unit)}"
+def effect_texts(result: CheckResult) -> tuple[str, str]:
+    """What a check measured, and its interval or why it is missing."""
+    one, unit = result.effect, result.unit
+    interval = one.why
+    if one.low is not None and one.high is not None:
+        interval = f"{effect_text(one.low, unit)} to {effect_text(one.high, unit)}"
+    return effect_text(one.value, unit), interval
 
 
 def impact_text(impact: AdvantageImpact) -> str:
@@ -320,7 +311,7 @@ def _tiles(report: AuditReport) -> Iterator[Tile]:
     yield Tile("findings", f"{len(report.findings)}", f"{broken} broken", bool(broken))
     yield Tile("samples", f"{report.count:,}", f"{report.broken_rows:,} broken rows")
     yield Tile("groups", f"{report.groups:,}", f"{report.steps:,} steps" if report.steps else "")
-    share = f"{report.missing / report.count:.1%}" if report.count else ""
+    share = share_text(report.missing / report.count) if report.count else ""
     yield Tile("rewards missing", f"{report.missing:,}", share)
     yield Tile("mean reward", format_number(report.mean_reward), "")
 
@@ -331,11 +322,10 @@ def findings_table(report: AuditReport) -> Table:
         [
             [
                 Element("a", one.title, href=f"#finding-{one.name}"),
-                small(f" ({finding.unit})" if finding.unit else ""),
+                small(f" ({one.result.unit})" if one.result.unit else ""),
             ],
             styled(finding.severity, _STYLES[finding.severity]),
-            effect_text(finding.effect.value, finding.unit),
-            interval_text(finding.effect, finding.unit),
+            *effect_texts(one.result),
             f"{finding.affected:,}",
             "–" if finding.impact.turned is None else share_text(finding.impact.turned),
             "–" if finding.impact.change is None else f"{finding.impact.change:.2f}",
@@ -358,11 +348,11 @@ def _drawn_findings(report: AuditReport) -> Table:
     table = findings_table(report)
     columns = [*table.columns[:2], Column("size", "plot"), *table.columns[2:]]
     rows = []
-    for row, (_, finding) in zip(table.rows, report.findings, strict=True):
-        one, mark = finding.effect, None
+    for row, (outcome, _) in zip(table.rows, report.findings, strict=True):
+        one, mark = outcome.result.effect, None
         ends = [end for end in (one.value, one.low, one.high) if end is not None]
         if one.value is not None and all(-1 <= end <= 1 for end in ends):
-            label = f"{effect_text(one.value, finding.unit)}, {interval_text(one, finding.unit)}"
+            label = ", ".join(effect_texts(outcome.result))
             mark = signed_strip(PlottedInterval(one.value, one.low, one.high), label)
         rows.append([*row[:2], mark, *row[2:]])
     return Table(columns, rows)
@@ -425,12 +415,11 @@ def _finding_sections(report: AuditReport) -> Iterator[Section]:
             for sample in shown
             if home[sample.index] != one.name
         ]
-        effect = effect_text(finding.effect.value, finding.unit)
-        interval = interval_text(finding.effect, finding.unit)
+        (effect, interval), unit = effect_texts(one.result), one.result.unit
         severity = styled(finding.severity, _STYLES[finding.severity])
         facts: list[tuple[str, Sequence[object]]] = [
             ("severity", [severity]),
-            ("effect", [f"{effect} ({interval})" if interval else effect, finding.unit]),
+            ("effect", [f"{effect} ({interval})" if interval else effect, unit]),
             ("samples", [f"{finding.affected:,} of {report.count:,}"] if finding.affected else []),
             ("advantages", [impact_text(finding.impact)]),
         ]
@@ -443,7 +432,7 @@ def _finding_sections(report: AuditReport) -> Iterator[Section]:
                 paragraph(bold("Or: "), finding.otherwise) if finding.otherwise else None,
                 paragraph(bold("What to do: "), finding.advice) if finding.advice else None,
                 _facts([fact for fact in facts if fact[1]]),
-                _curve("Over steps", finding.unit, finding.series),
+                _curve("Over steps", unit, finding.series),
                 Element("h3", how_many if len(shown) < finding.affected else "Samples")
                 if shown
                 else None,

@@ -393,8 +393,6 @@ def _find_components(run: AuditedRun) -> CheckResult:
     finding = Finding(
         sentence=f"Within groups, {same.one} and {same.other} say the same (correlation "
         f"{same.test.value:.2f}): one of them is paid twice.",
-        effect=same.effect,
-        unit=result.unit,
         impact=unknown,
         harm=0.02,
         advice="Leave one out, or give its weight to something else.",

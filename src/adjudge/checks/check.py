@@ -48,20 +48,17 @@ class AdvantageImpact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check found.
+    """What a check found; the effect of its result is the size.
 
     ``sentence`` says it in plain words; ``otherwise`` how an honest run may have it, and what tells
-    the two apart, and ``broken`` that no honest run can. ``effect`` with its ``unit`` is its size;
-    ``rows`` are the affected samples by their place in the run, worst first. ``harm`` (0 to 1)
-    sorts findings: the larger of the shares of samples that turn, are unusable or learn from
-    something else.
+    the two apart, and ``broken`` that no honest run can. ``rows`` are the affected samples by their
+    place in the run, worst first. ``harm`` (0 to 1) sorts findings: the larger of the shares of
+    samples that turn, are unusable or learn from something else.
     """
 
     sentence: str
     otherwise: str = ""
     broken: bool = False
-    effect: Estimate
-    unit: str
     rows: tuple[int, ...] = ()
     affected: int = 0
     impact: AdvantageImpact = AdvantageImpact()
@@ -148,6 +145,19 @@ def list_found(outcomes: Sequence[CheckOutcome]) -> list[tuple[CheckOutcome, Fin
     ]
 
 
+def share_text(value: float) -> str:
+    """A share in per cent, which never rounds something to nothing or to all.
+
+    >>> share_text(0.00001), share_text(0.124), share_text(1.0)
+    ('< 0.1%', '12.4%', '100%')
+    """
+    if 0 < value < 0.001:
+        return "< 0.1%"
+    if 0.999 < value < 1:
+        return "> 99.9%"
+    return f"{value:.0%}" if value in {0, 1} else f"{value:.1%}"
+
+
 def severity_of(harm: float) -> FindingSeverity:
     """``high`` from a tenth of the training signal on, ``medium`` from a fiftieth on."""
     return "high" if harm >= _HIGH else "medium" if harm >= _MEDIUM else "low"
@@ -155,6 +165,14 @@ def severity_of(harm: float) -> FindingSeverity:
 
 class NotApplicable(Exception):
     """Says in a check why the evidence cannot answer it."""
+
+
+class NothingFound(Exception):
+    """Ends a check that found nothing, with the result that says what it measured."""
+
+    def __init__(self, result: CheckResult) -> None:
+        super().__init__()
+        self.result = result
 
 
 def need(condition: object, why: str) -> None:
@@ -178,6 +196,8 @@ def ask_check(check: Check[EvidenceT], evidence: EvidenceT) -> CheckResult:
         result = check.run(evidence)
     except NotApplicable as why:
         return not_applicable(str(why))
+    except NothingFound as nothing:
+        result = nothing.result
     except Exception as error:  # noqa: BLE001  (whatever a user's check raises is named)
         return CheckResult(failed=describe_cause(error))
     if isinstance(result, CheckResult):
@@ -200,8 +220,6 @@ def make_result(
     estimate, harm = Estimate(effect, why="counted"), min(1.0, abs(effect))
     finding = Finding(
         sentence=sentence,
-        effect=estimate,
-        unit=unit,
         rows=tuple(rows),
         affected=affected,
         harm=harm,
@@ -244,7 +262,7 @@ def decide(checks: Sequence[Check[Any]], results: Sequence[CheckResult]) -> list
     for check, result, stands in zip(checks, results, rejected, strict=True):
         finding = result.finding
         if finding is not None:
-            unsure = result.p_value is not None and finding.effect.low is None
+            unsure = result.p_value is not None and result.effect.low is None
             finding = msgspec.structs.replace(
                 finding,
                 otherwise=finding.otherwise or check.otherwise,

@@ -24,6 +24,7 @@ from adjudge.checks.check import (
     Finding,
     FindingSeverity,
     NotApplicable,
+    NothingFound,
     need,
     severity_of,
 )
@@ -305,15 +306,11 @@ def needed_of(count: int, share: float) -> int:
 
 
 class Affected(NamedTuple):
-    """The samples of a run that a check is about, and its result without a finding.
-
-    ``few``: whether there are fewer than a finding needs.
-    """
+    """The samples of a run that a check is about, and its result without a finding."""
 
     run: AuditedRun
     mask: Any
     result: CheckResult
-    few: bool = False
 
     @classmethod
     def measure(
@@ -325,11 +322,16 @@ class Affected(NamedTuple):
         least: float = 0.0,
         unit: str = SHARE_OF_SAMPLES,
     ) -> Affected:
-        """The ``known`` samples with ``mask``; a finding needs ``needed`` and a share ``least``."""
+        """The ``known`` samples with ``mask``; a finding needs ``needed`` and a share ``least``.
+
+        Raises :class:`~adjudge.checks.check.NothingFound` where they are fewer.
+        """
         count, effect = int(known.sum()), estimate_share_by_group(run, mask, known)
         needed = max(needed, math.ceil(least * count))
         result = CheckResult(effect=effect, unit=unit, visible=visible_share(count, needed))
-        return cls(run, mask, result, int(mask.sum()) < needed)
+        if int(mask.sum()) < needed:
+            raise NothingFound(result)
+        return cls(run, mask, result)
 
     def describe(
         self,
@@ -349,14 +351,12 @@ class Affected(NamedTuple):
         them. ``said``: other fields of the finding. Without a test of chance there is no need to
         say what could have been seen.
         """
-        run, mask, result, _ = self
+        run, mask, result = self
         affected = int(mask.sum()) if affected is None else affected
         harm = affected / len(run) if harm is None else harm
         best = rows_by(-np.nan_to_num(run.advantage, nan=-np.inf), mask)
         finding = Finding(
             sentence=sentence,
-            effect=result.effect,
-            unit=result.unit,
             rows=best if rows is None else rows,
             affected=affected,
             impact=impact_without(run, mask) if impact is None else impact,

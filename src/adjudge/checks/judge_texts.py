@@ -466,10 +466,9 @@ def _find_judge_errors(run: AuditedRun) -> CheckResult:
     mask = known & (error > 0) & np.isfinite(run.reward)
     unit = "share of the samples with a judge's words"
     affected = Affected.measure(run, mask, known, unit=unit)
-    values = Counter(np.round(run.reward[mask], 9).tolist()).most_common(1)
-    if affected.few or values[0][1] < _FIXED_SHARE * mask.sum():
+    [(value, times)] = Counter(np.round(run.reward[mask], 9).tolist()).most_common(1)
+    if times < _FIXED_SHARE * mask.sum():
         return affected.result
-    value, times = values[0]
     return affected.describe(
         f"In {int(mask.sum())} of {count} samples the judge's words are an error, and {times} of "
         f"them still have a reward, {value:g} each: a failure became a number.",

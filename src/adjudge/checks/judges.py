@@ -1,7 +1,6 @@
 """Checks of what one grader said of the samples of a run, and what its judge was asked.
 
-A finding that is ``low`` is a note: it is common in runs in which nothing is wrong. Pure Python:
-the pages of a run ask these checks.
+A finding that is ``low`` is a note: it is common in runs in which nothing is wrong.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from adjudge.checks.check import CheckResult, make_checks, make_result, need, no
 from adjudge.checks.judge_texts import read_stated_score
 from adjudge.rewards.formulas import group_step
 from adjudge.stats import mean, mean_and_std
+from adjudge.stats.estimates import binomial_two_sided
 
 _FEW = 3
 """Samples that a finding must have at least."""
@@ -163,7 +163,7 @@ def _check_orders(run: JudgedRun) -> CheckResult:
     first = sum(one.orders == ("win", "loss") for one in changed)
     second = sum(one.orders == ("loss", "win") for one in changed)
     place, count = ("first", first) if first >= second else ("second", second)
-    p_value = min(1.0, 2 * binomial_tail(count, first + second, 0.5))
+    p_value = binomial_two_sided(first, first + second)
     preferred = f"; the {place} place is preferred in {count:,}" if p_value <= 0.01 else ""
     sentence = f"{_of(changed, pairs)} pairs change with the order{preferred}."
     is_many = len(changed) >= _ORDER_SHARE * len(pairs)
@@ -272,20 +272,6 @@ def correlate_ranks(
         return None
     p_value = math.erfc(abs(product) / math.sqrt(2 * variance))
     return product / math.sqrt(squares_x * squares_y), p_value
-
-
-def binomial_tail(hits: int, n: int, share: float) -> float:
-    """P(X ≥ ``hits``) of ``n`` trials.
-
-    >>> round(binomial_tail(3, 3, 0.5), 9)
-    0.125
-    """
-    log, other = math.log(share), math.log1p(-share)
-    return math.fsum(
-        math.exp(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-                 + k * log + (n - k) * other)
-        for k in range(hits, n + 1)
-    )  # fmt: skip
 
 
 def _scores(rows: Iterable[JudgedSample]) -> list[float]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.checks.check import Check, CheckResult, need, not_applicable
+from adjudge.checks.check import Check, CheckResult, need, not_applicable, share_text
 from adjudge.checks.effects import (
     Affected,
     MeasuredEffect,
@@ -108,8 +108,6 @@ def _find_duplicates(run: AuditedRun) -> CheckResult:
     copies, strangers = within >= 0, (across >= 0) & (within < 0) & other_prompt
     mask = copies | strangers
     affected = Affected.measure(run, mask, known, least=_MIN_SHARE, unit="share of responses")
-    if affected.few:
-        return affected.result
     parts = []
     if copies.any():
         first = _first_of_buckets(content, run.group, known)
@@ -119,8 +117,8 @@ def _find_duplicates(run: AuditedRun) -> CheckResult:
     if strangers.any():
         parts.append(f"{strangers.sum()} are an answer that other prompts got, too")
     return affected.describe(
-        f"{mask.sum()} of {count} responses ({_percent(mask.sum() / count)}) are copies, word for "
-        f"word or nearly: {'; '.join(parts)}.",
+        f"{mask.sum()} of {count} responses ({share_text(mask.sum() / count)}) are copies, word "
+        f"for word or nearly: {'; '.join(parts)}.",
         advice="Within a group: raise the sampling temperature or check that seeds differ. Across "
         "prompts: read the text; a stock answer that is rewarded is what the policy will learn.",
     )
@@ -213,23 +211,22 @@ def _find_degenerate(run: AuditedRun) -> CheckResult:
     count = int(known.sum())
     need(count, "the texts of the rollouts are not there")
     mask = known & (kind > 0)
-    affected = Affected.measure(run, mask, known, least=_MIN_SHARE, unit="share of responses")
+    unit = "share of responses"
     if (kind[known] == EMPTY).all():
-        return affected.describe(
+        return Affected.measure(run, mask, known, 1, unit=unit).describe(
             f"All {count:,} responses are empty: the texts are in a column that was not read, or "
             "the run has none.",
             advice="Look at a row. Name the column of its text: -m response=COLUMN, or "
             "-m messages=COLUMN.",
             severity="medium",
         )
-    if affected.few:
-        return affected.result
+    affected = Affected.measure(run, mask, known, least=_MIN_SHARE, unit=unit)
     kinds = [
         f"{int((kind == one).sum())} {name}" for one, name in _KINDS.items() if (kind == one).any()
     ]
     earned = measure_difference(mask, run.advantage, run.group)
     return affected.describe(
-        f"{mask.sum()} of {count} responses ({_percent(mask.sum() / count)}) are degenerate: "
+        f"{mask.sum()} of {count} responses ({share_text(mask.sum() / count)}) are degenerate: "
         f"{', '.join(kinds)}. {describe_earned(earned)}",
         advice="Read the samples. Where they are rewarded, the reward pays for them: add a gate or "
         "a penalty (`ngram_repetition`, `length`), or ask the judge about it.",
@@ -270,7 +267,7 @@ def _find_truncation(run: AuditedRun) -> CheckResult:
         return msgspec.structs.replace(result, p_value=1.0)
     mask = np.nan_to_num(cut) > 0
     return Affected(run, mask, result).describe(
-        f"{mask.sum()} of {len(run)} responses ({_percent(float(mask.mean()))}) {name}, and they "
+        f"{mask.sum()} of {len(run)} responses ({share_text(float(mask.mean()))}) {name}, and they "
         f"are rewarded for it: {found.test.value:+.2f} standard deviations against the others of "
         "their group.",
         advice="A cut-off answer is unfinished. Give it no reward, mask it out of the loss, or "
@@ -293,10 +290,6 @@ def describe_earned(effect: MeasuredEffect) -> str:
         earned = f"{estimate.value:+.2f} standard deviations{unsure}"
         return f"They are rewarded: {earned} above the others of their group."
     return f"Against the others of their group they earned {estimate.value:+.2f} SD{unsure}."
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
 
 
 # fmt: off
@@ -352,12 +345,10 @@ def _find_tool_loops(run: AuditedRun) -> CheckResult:
     mask = known & (repeats >= LOOP_TIMES)
     unit = "share of rollouts with tool calls"
     affected = Affected.measure(run, mask, known, least=_MIN_SHARE, unit=unit)
-    if affected.few:
-        return affected.result
     earned = measure_difference(mask, run.advantage, run.group)
     rewarded = float((mask & (run.advantage > 0)).sum()) / len(run)
     return affected.describe(
-        f"{mask.sum()} of {count} rollouts ({_percent(mask.sum() / count)}) make the same tool "
+        f"{mask.sum()} of {count} rollouts ({share_text(mask.sum() / count)}) make the same tool "
         f"call with the same result {LOOP_TIMES} times or more (up to "
         f"{int(repeats[mask].max())}). {describe_earned(earned)}",
         advice="Add `action_loop` to the spec as a penalty, or stop a rollout that repeats itself. "

@@ -16,6 +16,7 @@ from adjudge.checks.check import (
     CheckResult,
     need,
     not_applicable,
+    share_text,
 )
 from adjudge.checks.effects import (
     MAX_ROWS,
@@ -73,7 +74,7 @@ def count_affected(run: AuditedRun, bad: Any, sentence: str, **said: Any) -> Che
         return result
     share = count / total
     return Affected(run, bad, result).describe(
-        sentence.format(count=f"{count:,}", of=f"{total:,}", share=f"{share:.1%}"),
+        sentence.format(count=f"{count:,}", of=f"{total:,}", share=share_text(share)),
         rows=first_rows(bad),
         series=series_by_step(run, bad.astype(float)),
         **said,
@@ -210,14 +211,14 @@ def _find_missing(run: AuditedRun) -> CheckResult:
     worst_share, worst_step = max(large, key=itemgetter(0), default=(0.0, 0.0))
     share = float(bad.mean())
     every = np.ones(len(run), dtype=bool)
-    affected = Affected.measure(run, bad, every, _least_above(MAX_MISSING_SHARE, len(run)))
-    if affected.few and worst_share <= MAX_MISSING_STEP:
-        return affected.result
+    is_step = worst_share > MAX_MISSING_STEP
+    needed = 0 if is_step else _least_above(MAX_MISSING_SHARE, len(run))
+    affected = Affected.measure(run, bad, every, needed)
     counted = Counter(kind for kind, is_bad in zip(kinds, bad.tolist(), strict=True) if is_bad)
     listed = ", ".join(f"{kind} {count:,}" for kind, count in counted.most_common(3))
     at = f"; in step {worst_step:.0f} it is {worst_share:.0%}" if worst_share > 1.5 * share else ""
     return affected.describe(
-        f"{share:.1%} of the rewards are missing ({listed}){at}.",
+        f"{share_text(share)} of the rewards are missing ({listed}){at}.",
         rows=first_rows(bad),
         impact=AdvantageImpact(affected=share, why="missing rewards are already left out"),
         harm=share,
@@ -235,11 +236,9 @@ def _find_other_advantages(run: AuditedRun) -> CheckResult:
     needed = _least_above(MAX_TURNED, int(both.sum()))
     unit = "share of advantages with another sign"
     affected = Affected.measure(run, turned, both, needed, unit=unit)
-    if affected.few:
-        return affected.result
     return affected.describe(
-        f"{share:.1%} of the recorded advantages have another sign than the rewards of their group "
-        "say.",
+        f"{share_text(share)} of the recorded advantages have another sign than the rewards of "
+        "their group say.",
         rows=rows_by(-np.abs(own - other), turned),
         impact=AdvantageImpact(
             affected=share, turned=share, change=float(np.abs(own - other)[both].mean())

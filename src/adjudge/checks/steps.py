@@ -25,7 +25,6 @@ from functools import partial
 from typing import Literal
 
 from adjudge.checks.check import Check, CheckResult, Finding, not_applicable
-from adjudge.stats import Estimate
 
 SentinelAction = Literal["warn", "stop"]
 
@@ -304,8 +303,6 @@ def _check(
                 sentence=sentence,
                 otherwise=otherwise,
                 advice=advice,
-                effect=Estimate(),
-                unit="",
                 severity="high" if otherwise else "low",
             )
         )

@@ -29,6 +29,7 @@ from adjudge.checks.check import (
     make_result,
     need,
     not_applicable,
+    share_text,
 )
 from adjudge.text import encode_exactly
 
@@ -234,7 +235,7 @@ def _check_products(summary: Summary) -> CheckResult:
 def _check_spread(summary: Summary) -> CheckResult:
     if not (share := (summary.get("reward") or {}).get("zero_spread_frac")):
         return CheckResult(unit="share of groups")
-    sentence = f"{share:.1%} of groups have the same reward throughout and teach nothing."
+    sentence = f"{share_text(share)} of groups have the same reward throughout and teach nothing."
     return make_result(sentence, share, unit="share of groups", severity="low")
 
 

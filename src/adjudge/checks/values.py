@@ -65,8 +65,6 @@ def _find_outliers(run: AuditedRun) -> CheckResult:
     present = np.isfinite(run.reward)
     bad = present & (np.maximum(low - run.reward, run.reward - high) > _FAR * width)
     affected = Affected.measure(run, bad, present, 1)
-    if affected.few:
-        return affected.result
     worst = run.reward[bad][np.abs(run.reward[bad] - middle).argmax()]
     return affected.describe(
         f"{int(bad.sum()):,} of {len(rewards):,} rewards are far from all others: {worst:g} is "
@@ -141,7 +139,7 @@ def _find_saturation(run: AuditedRun) -> CheckResult:
     spread = float(np.subtract(*np.quantile(run.reward[present], [0.75, 0.25])))
     close = np.abs(values - end) <= max(0.1 * spread, 0.05 * float(values[-1] - values[0]))
     near = int(counts[close].sum()) - shares[end]
-    if affected.few or near < _MIN_CLOSE * shares[end]:
+    if near < _MIN_CLOSE * shares[end]:
         return affected.result
     is_top = end == values[-1]
     return affected.describe(
@@ -294,8 +292,6 @@ def _find_reference(run: AuditedRun) -> CheckResult:
     need(count, f"no reference of {_REFERENCE_WORDS} words or more")
     mask = known & (has > 0)
     affected = Affected.measure(run, mask, known, least=_MIN_PART)
-    if affected.few:
-        return affected.result
     return affected.describe(
         f"{int(mask.sum()):,} of {count:,} samples have their reference in their prompt.",
         otherwise="Questions on a passage and choices have the answer there on purpose. Otherwise "

@@ -92,7 +92,7 @@ PairedScores = tuple[Sequence[float], Sequence[float]]
 """What two judges say of the same samples, one a sample."""
 
 
-def estimate_kendall(groups: Sequence[PairedScores], *, seed: int = 0) -> Estimate:
+def estimate_kendall(groups: Sequence[PairedScores]) -> Estimate:
     """τ-b over all samples, with its interval by group; no value where one does not vary."""
     x, y = (np.concatenate([np.empty(0), *(pair[side] for pair in groups)]) for side in (0, 1))
     if not len(x) or x.min() == x.max() or y.min() == y.max():
@@ -104,7 +104,6 @@ def estimate_kendall(groups: Sequence[PairedScores], *, seed: int = 0) -> Estima
     return bootstrap_groups(
         np.add.reduceat(shares / whole[1], sizes).tolist(),
         lambda sums: correlation(*(own - of for own, of in zip(sums, known, strict=True))),
-        seed=seed,
     )
 
 
@@ -115,9 +114,7 @@ def have_same_scale(x: Any, y: Any) -> bool:
     return len(np.unique(both)) <= MAX_LEVELS and overlap >= (both.max() - both.min()) / 2
 
 
-def estimate_within_agreement(
-    groups: Sequence[PairedScores], *, seed: int = 0
-) -> dict[str, Estimate]:
+def estimate_within_agreement(groups: Sequence[PairedScores]) -> dict[str, Estimate]:
     """``kendall`` inside groups, pooled; intervals by group.
 
     And ``advantage_pearson``: of the z-scores that GRPO trains on.
@@ -125,7 +122,7 @@ def estimate_within_agreement(
 
     def pooled(rows: Iterable[Any]) -> Estimate:
         sums = [tuple(map(float, row)) for row in rows]
-        return bootstrap_groups(sums, lambda totals: correlation(*totals), seed=seed)
+        return bootstrap_groups(sums, lambda totals: correlation(*totals))
 
     return {
         "kendall": pooled(concordance_shares(x, y).sum(axis=0) for x, y in groups),
@@ -190,7 +187,7 @@ def cohen_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
 
 
 def estimate_kappas(
-    groups: Sequence[Sequence[tuple[float, float]]], *, seed: int = 0
+    groups: Sequence[Sequence[tuple[float, float]]],
 ) -> dict[KappaWeights, Estimate]:
     """Cohen's κ of pairs of numbers, by weights: 1 − Σ d·observed / Σ d·expected by chance.
 
@@ -219,7 +216,7 @@ def estimate_kappas(
             expected = (weights * np.outer(table.sum(axis=1), table.sum(axis=0))).sum()
             return float(1 - (weights * table).sum() * table.sum() / expected) if expected else None
 
-        return bootstrap_groups(rows, kappa, seed=seed)
+        return bootstrap_groups(rows, kappa)
 
     apart = np.abs(np.subtract.outer(np.array(levels), np.array(levels)))
     plain = estimate((apart > 0).astype(float))
@@ -227,7 +224,7 @@ def estimate_kappas(
     return {"plain": plain, "quadratic": plain if size == 2 else estimate(squares)}
 
 
-def estimate_alpha(groups: Sequence[Sequence[Ratings]], *, seed: int = 0) -> Estimate:
+def estimate_alpha(groups: Sequence[Sequence[Ratings]]) -> Estimate:
     """Krippendorff's α (interval) of samples that two raters or more have rated: 1 − Dₒ/Dₑ.
 
     A group has the samples that depend on each other. Without a value where no sample has two
@@ -243,10 +240,10 @@ def estimate_alpha(groups: Sequence[Sequence[Ratings]], *, seed: int = 0) -> Est
     middle = values[0] / 2 + values[-1] / 2
     scale = values[-1] / 2 - values[0] / 2
     moments = [_moments([(np.array(x) - middle) / scale for x in one]) for one in rated]
-    return bootstrap_groups(moments, _interval_alpha, seed=seed)
+    return bootstrap_groups(moments, _interval_alpha)
 
 
-def estimate_youden(groups: Sequence[Sequence[tuple[bool, bool]]], *, seed: int = 0) -> Estimate:
+def estimate_youden(groups: Sequence[Sequence[tuple[bool, bool]]]) -> Estimate:
     """Youden's J = true minus false positive rate, of a judge that passes answers or not.
 
     A group has the pairs (right, passed) of answers that depend on each other. Without a value
@@ -271,7 +268,7 @@ def estimate_youden(groups: Sequence[Sequence[tuple[bool, bool]]], *, seed: int 
         row = (true_passed, true_passed + counts[True, False],
                false_passed, false_passed + counts[False, False])  # fmt: skip
         rows.append(tuple(map(float, row)))
-    found = bootstrap_groups(rows, rate_difference, seed=seed)
+    found = bootstrap_groups(rows, rate_difference)
     why = found.why if found.value is not None else "needs right answers and wrong ones"
     low, high = found.low, found.high
     if low is not None and high is not None:

@@ -68,18 +68,17 @@ def binomial_two_sided(successes: int, n: int) -> float:
     return min(1.0, 2 * float(special.bdtr(min(successes, n - successes), n, 0.5)))
 
 
-def t_interval(values: Sequence[float], *, alone: str = "one seed") -> Estimate:
+def t_interval(values: Sequence[float]) -> Estimate:
     """The mean of independent numbers with the interval of Student's t.
 
-    Exact for normal differences between them, and wide for few: ±2.5 SD with three. ``alone``: what
-    to say where there is one.
+    Exact for normal differences between them, and wide for few: ±2.5 SD with three.
     """
     n = len(values)
     if not n:
         return Estimate(why=NO_VALUE)
     middle = math.fsum(values) / n
     if n < 2:
-        return Estimate(middle, why=alone)
+        return Estimate(middle, why="one seed")
     _, spread = mean_and_std(values)
     if spread <= EQUALITY_TOLERANCE * abs(middle):
         return Estimate(middle, why=NOTHING_VARIED)
@@ -325,12 +324,7 @@ def bootstrap_p_value(drawn: Sequence[float | None], *sizes: int) -> float | Non
 
 
 def bootstrap(
-    rows: Sequence[ItemColumns],
-    statistic: Statistic,
-    *,
-    level: float = CONFIDENCE_LEVEL,
-    resamples: int = DEFAULT_RESAMPLES,
-    seed: int = 0,
+    rows: Sequence[ItemColumns], statistic: Statistic, *, level: float = CONFIDENCE_LEVEL
 ) -> Estimate:
     """A statistic with its expanded percentile interval over resampled items.
 
@@ -346,7 +340,7 @@ def bootstrap(
     value = statistic([math.fsum(of) for of in zip(*rows, strict=True)]) if rows else None
     if value is None or n < 2:
         return Estimate(value, why=NO_VALUE if value is None else "one item")
-    drawn = resample_statistics([rows], statistic, resamples=resamples, seed=seed)
+    drawn = resample_statistics([rows], statistic)
     found = percentile_interval(
         drawn, value, tail=expanded_tail(n, level=level), equal=NOTHING_VARIED
     )
@@ -364,7 +358,6 @@ def bootstrap_groups(
     statistic: Statistic,
     *,
     bounds: tuple[float, float] = (-1.0, 1.0),
-    seed: int = 0,
 ) -> Estimate:
     """A statistic of the groups' summed columns with its 95 % interval, cut to ``bounds``.
 
@@ -377,16 +370,16 @@ def bootstrap_groups(
         value = statistic([math.fsum(of) for of in zip(*rows, strict=True)]) if rows else None
         few = f"fewer than {_MIN_GROUPS} groups"
         return Estimate(value, why=NO_VALUE if value is None else few)
-    found = bootstrap(_merge_into_blocks(rows, seed), statistic, seed=seed)
+    found = bootstrap(_merge_into_blocks(rows), statistic)
     if found.low is None or found.high is None:
         return found
     return Estimate(found.value, max(bounds[0], found.low), min(bounds[1], found.high))
 
 
-def _merge_into_blocks(rows: Sequence[ItemColumns], seed: int) -> Sequence[ItemColumns]:
+def _merge_into_blocks(rows: Sequence[ItemColumns]) -> Sequence[ItemColumns]:
     if len(rows) <= _MAX_BLOCKS:
         return rows
-    order = np.random.default_rng(seed).permutation(len(rows)).tolist()
+    order = np.random.default_rng(0).permutation(len(rows)).tolist()
     return [
         tuple(map(math.fsum, zip(*(rows[at] for at in order[first::_MAX_BLOCKS]), strict=True)))
         for first in range(_MAX_BLOCKS)

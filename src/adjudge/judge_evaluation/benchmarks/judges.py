@@ -206,14 +206,14 @@ JUDGEMENTS_FILE = "judgements.jsonl"
 
 @dataclass
 class Recording:
-    """Judgements by what was judged, so that they are found again whatever their items' ids.
+    """Judgements by the digest of what was judged, so that they are found whatever an item's id.
 
-    ``records``: the digest of an item, or :func:`_item_key`, and the judgement; equal items are
-    separate: each record is given out once. ``benchmark``: the items, where the recording has them.
+    One without a digest is found by subset and id. Equal items are separate: each of ``records`` is
+    given out once. ``benchmark``: the items, where the recording has them.
     """
 
     where: str
-    records: Sequence[tuple[str, Judgement]]
+    records: Sequence[Judgement]
     benchmark: Benchmark | None = None
 
     def judgements_for(self, benchmark: Benchmark) -> list[Judgement]:
@@ -221,13 +221,12 @@ class Recording:
 
         Raises :class:`~adjudge.errors.ConfigError` where none was.
         """
-        known: dict[str, deque[Judgement]] = {}
-        for digest, judgement in self.records:
-            known.setdefault(digest, deque()).append(judgement)
+        known: dict[object, deque[Judgement]] = {}
+        for one in self.records:
+            known.setdefault(one.item or (one.subset, one.id), deque()).append(one)
         found = []
         for item in benchmark.items:
-            records = known.get(item_digest(item)) or known.get(_item_key(item.subset, item.id))
-            if records:
+            if records := known.get(item_digest(item)) or known.get((item.subset, item.id)):
                 said = records.popleft()
                 found.append(msgspec.structs.replace(said, subset=item.subset, id=item.id))
         if not found:
@@ -253,13 +252,7 @@ def _own_recording(path: Path, judge: str | None) -> tuple[str, Recording]:
         listed = ", ".join(f"{path}#{name}" for name in list(by_judge)[:8])
         found = "no judge is named" if chosen is None else f"there is no judge {chosen!r}"
         raise ConfigError(f"{path}: {found} (it holds: {listed or 'no judgement'})")
-    records = [(one.item or _item_key(one.subset, one.id), one) for one in by_judge[chosen]]
-    return chosen or path.stem, Recording(str(path), records)
-
-
-def _item_key(subset: str, identity: str) -> str:
-    """How a judgement without a digest is found: by subset and id; no digest looks like it."""
-    return f"{subset}\0{identity}"
+    return chosen or path.stem, Recording(str(path), by_judge[chosen])
 
 
 _ALLOWED = (
@@ -294,7 +287,7 @@ class Candidate:
         """How the judge is asked, or was."""
         if self.judge is not None:
             return self.judge.mode
-        scores = self.recording and any(said.scores for _, said in self.recording.records)
+        scores = self.recording and any(said.scores for said in self.recording.records)
         return "pointwise" if scores else "pairwise"
 
 
@@ -318,8 +311,7 @@ def find_candidate(target: str, meter: JudgeCallEstimate | None = None) -> Candi
         judge, recording = _own_recording(files[0], part)
         return Candidate(judge, "recorded", f"{identity}#{part or judge}", recording=recording)
     judge, benchmark, judgements = read_recorded_judge(files)
-    records = list(zip(map(item_digest, benchmark.items), judgements, strict=True))
-    recording = Recording(name, records, benchmark)
+    recording = Recording(name, judgements, benchmark)
     return Candidate(judge, "recorded", identity, recording=recording)
 
 

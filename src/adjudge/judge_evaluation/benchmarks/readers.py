@@ -50,6 +50,7 @@ from adjudge.judge_evaluation.benchmarks.items import (
     MissingJudgement,
     PairVerdict,
     flip_verdict,
+    item_digest,
     judgements_by_item,
 )
 from adjudge.messages import content_text
@@ -398,7 +399,7 @@ def _read_recorded_file(
         raise ConfigError(str(benchmark.problems[0]))
     try:
         judgements = [
-            Judgement(subset=item.subset, id=item.id, **answers(row))
+            Judgement(subset=item.subset, id=item.id, item=item_digest(item), **answers(row))
             for item, (_, row, _) in zip(benchmark.items, rows, strict=True)
         ]
         judgements_by_item(benchmark, judgements)

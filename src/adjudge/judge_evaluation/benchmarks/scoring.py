@@ -103,7 +103,6 @@ def score_benchmark(
     *,
     scale: ScoreScale | None = None,
     resamples: int = DEFAULT_RESAMPLES,
-    seed: int = 0,
 ) -> BenchmarkReport:
     """The official score of one judge, with intervals and whatever is missing beside it.
 
@@ -114,7 +113,7 @@ def score_benchmark(
     """
     judged = _judgements_by_subset(benchmark, judgements)
     strata = {name: make_stratum(benchmark.kind, rows) for name, rows in judged.items()}
-    intervals, overall_interval = _intervals(benchmark, strata, resamples, seed)
+    intervals, overall_interval = _intervals(benchmark, strata, resamples)
     subsets = {
         name: _score(benchmark, rows, [strata[name]], intervals[name])
         for name, rows in judged.items()
@@ -139,7 +138,7 @@ def score_benchmark(
         if scored and scale
         else None,
         lengths=measure_length_effects(compared) if compared else None,
-        youden=_youden(every, seed),
+        youden=_youden(every),
     )
 
 
@@ -225,7 +224,7 @@ def overall_score(benchmark: Benchmark, parts: Sequence[StratumTotals]) -> float
     )
 
 
-def _youden(rows: _Judged, seed: int) -> Estimate | None:
+def _youden(rows: _Judged) -> Estimate | None:
     """J over single answers; ``None`` where the judge's scores are not of two levels."""
     groups: dict[str, list[tuple[bool, float]]] = {}
     for item, judgement in rows:
@@ -238,7 +237,7 @@ def _youden(rows: _Judged, seed: int) -> Estimate | None:
     if levels is None:
         return None
     passed = [[(ok, score == levels[1]) for ok, score in own] for own in groups.values() if own]
-    return estimate_youden(passed, seed=seed)
+    return estimate_youden(passed)
 
 
 def judged_pairs(benchmark: Benchmark, judgements: Iterable[Judgement]) -> _Judged:
@@ -286,7 +285,7 @@ def _judgements_by_subset(
 
 
 def _intervals(
-    benchmark: Benchmark, strata: Mapping[str, Stratum], resamples: int, seed: int
+    benchmark: Benchmark, strata: Mapping[str, Stratum], resamples: int
 ) -> tuple[dict[str, Estimate], Estimate]:
     """Of every subset and of the whole, from the same resamples."""
 
@@ -295,7 +294,7 @@ def _intervals(
         return [*(weighted_mean(*part) for part in parts), overall_score(benchmark, parts)]
 
     rows = [unit_columns(one.units[name] for name in sorted(one.units)) for one in strata.values()]
-    drawn = resample_statistics(rows, statistic, resamples=resamples, seed=seed)
+    drawn = resample_statistics(rows, statistic, resamples=resamples)
     *own, overall = zip(*drawn, strict=True)
     sizes = [len(one) for one in rows]
     return {
@@ -329,7 +328,6 @@ def compare_judges(
     judges: Mapping[str, Iterable[Judgement]],
     *,
     resamples: int = DEFAULT_RESAMPLES,
-    seed: int = 0,
 ) -> list[JudgesCompared]:
     """Every two judges, in the order given; both are drawn the same items in every resample.
 
@@ -343,7 +341,7 @@ def compare_judges(
         for name, found in judges.items()
     }
     return [
-        _compare_two(benchmark, (one, strata[one]), (other, strata[other]), resamples, seed)
+        _compare_two(benchmark, (one, strata[one]), (other, strata[other]), resamples)
         for one, other in combinations(strata, 2)
     ]
 
@@ -353,7 +351,6 @@ def _compare_two(
     first: tuple[str, Mapping[str, Stratum]],
     second: tuple[str, Mapping[str, Stratum]],
     resamples: int,
-    seed: int,
 ) -> JudgesCompared:
     rows, items = [], 0
     strata: list[Stratum] = []
@@ -387,11 +384,7 @@ def _compare_two(
 
     totals = [math.fsum(column) for of in rows for column in zip(*of, strict=True)]
     difference = gain(totals)
-    drawn = (
-        []
-        if difference is None
-        else resample_statistics(rows, gain, resamples=resamples, seed=seed)
-    )
+    drawn = [] if difference is None else resample_statistics(rows, gain, resamples=resamples)
     score_a, score_b = scores(totals)
     return JudgesCompared(
         a=first[0],

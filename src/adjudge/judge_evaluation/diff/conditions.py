@@ -17,6 +17,7 @@ import msgspec
 
 from adjudge.config import check_allowed
 from adjudge.errors import ConfigError
+from adjudge.stats import Estimate
 from adjudge.stats.estimates import NOTHING_VARIED
 
 _OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -29,13 +30,6 @@ _RATIOS = {"cost_ratio": "cost_usd", "calls_ratio": "calls", "tokens_ratio": "to
            "seconds_ratio": "seconds"}  # fmt: skip
 
 
-class MetricValue(NamedTuple):
-    """A number of a comparison, or why there is none."""
-
-    value: float | None
-    why: str = ""
-
-
 class Condition(NamedTuple):
     """What ends ``adjudge diff`` with exit code 1 where it holds."""
 
@@ -44,15 +38,15 @@ class Condition(NamedTuple):
     sign: str
     limit: float
 
-    def check(self, metrics: Mapping[str, MetricValue]) -> ConditionResult:
+    def check(self, metrics: Mapping[str, Estimate]) -> ConditionResult:
         """Whether it holds; it fails, too, where its metric has no value.
 
         Raises :class:`~adjudge.errors.ConfigError` for a name that is no metric.
         """
         check_allowed("--fail-if", self.name, metrics, "has an unknown metric")
-        value, why = metrics[self.name]
+        value = metrics[self.name].value
         if value is None or not math.isfinite(value):
-            why = f"{self.name} has no value here: {why or 'not finite'}"
+            why = f"{self.name} has no value here: {metrics[self.name].why or 'not finite'}"
             return ConditionResult(self.text, failed=True, undefined=True, sentence=why)
         failed = _OPERATORS[self.sign](value, self.limit)
         said = f"{self.name} is {value:.4g}"
@@ -84,14 +78,14 @@ def parse_condition(text: str) -> Condition:
     return Condition(text.strip(), match[1], match[2], float(match[3]))
 
 
-def list_metrics(summary: Mapping[str, Any]) -> dict[str, MetricValue]:
+def list_metrics(summary: Mapping[str, Any]) -> dict[str, Estimate]:
     """What a condition may name, by name, from the summary of a comparison."""
     missing, samples, found = summary["missing"], summary["samples"], summary["advantages"]
     metrics = {
-        "missing": MetricValue(missing["b"]),
-        "missing_a": MetricValue(missing["a"]),
-        "only_a": MetricValue(samples["only_a"]),
-        "only_b": MetricValue(samples["only_b"]),
+        "missing": Estimate(missing["b"]),
+        "missing_a": Estimate(missing["a"]),
+        "only_a": Estimate(samples["only_a"]),
+        "only_b": Estimate(samples["only_b"]),
     }
     estimates: dict[str, Any] = {
         "missing_increase": missing["change"],
@@ -116,19 +110,20 @@ def list_metrics(summary: Mapping[str, Any]) -> dict[str, MetricValue]:
         if "only" not in one:
             for side, key in (("b", "missing"), ("a", "missing_a")):
                 share = one[f"missing_{side}"] / samples["both"]
-                metrics[f"graders.{name}.{key}"] = MetricValue(share)
+                metrics[f"graders.{name}.{key}"] = Estimate(share)
             estimates[f"graders.{name}.change"] = one["change"]
     for name, one in estimates.items():
-        metrics[name] = MetricValue(one["value"], one["why"])
+        metrics[name] = Estimate(one["value"], why=one["why"])
         # Of two equal runs no difference is uncertain.
         certain = summary["identical"] and one["why"] == NOTHING_VARIED
         for end in ("low", "high"):
             value = one["value"] if certain and one[end] is None else one[end]
-            metrics[f"{name}.{end}"] = MetricValue(value, one["why"] or "there is no interval")
+            metrics[f"{name}.{end}"] = Estimate(value, why=one["why"] or "there is no interval")
     for name, key in _RATIOS.items():
         a, b = summary["a"][key], summary["b"][key]
         known = bool(a) and b is not None
-        metrics[name] = MetricValue(b / a if known else None, f"{key} of A or B is not known or 0")
+        unknown = f"{key} of A or B is not known or 0"
+        metrics[name] = Estimate(b / a if known else None, why=unknown)
     return metrics
 
 

@@ -101,11 +101,11 @@ class ProbedGrader:
 
     def fields(self, item: ProbeItem, question: ProbeQuestion) -> dict[str, Any]:
         """The fields of one question, as the grader takes them."""
+        texts = [question.response, *([question.other] if self.kind == "ranks" else [])]
+        members = [self._one(item, text, question.reference) for text in texts]
         if self.kind == "ranks":
-            return self._group(item, question)
-        fields = self._one(item, question.response)
-        if question.reference:
-            fields["reference"] = question.reference
+            return {name: [member[name] for member in members] for name in members[0]}
+        [fields] = members
         if self.kind == "compares":
             fields[self.single_grader.against] = question.other
         if self.rubric_field:
@@ -115,18 +115,11 @@ class ProbedGrader:
             fields[self.rubric_field] = rubric[::-1] if turned else rubric
         return fields
 
-    def _one(self, item: ProbeItem, response: str) -> dict[str, Any]:
+    def _one(self, item: ProbeItem, response: str, reference: str) -> dict[str, Any]:
         asked = [{"role": "user", "content": item.prompt}]
         answer = [{"role": "assistant", "content": response}]
         sample = make_sample(0, 0, asked, answer, {**item.fields, "query": item.prompt})
-        return sample.fields()
-
-    def _group(self, item: ProbeItem, question: ProbeQuestion) -> dict[str, Any]:
-        members = [self._one(item, text) for text in (question.response, question.other)]
-        if question.reference:
-            for member in members:
-                member["reference"] = question.reference
-        return {name: [member[name] for member in members] for name in members[0]}
+        return sample.fields() | ({"reference": reference} if reference else {})
 
 
 def _takes_reference(grader: Any) -> bool:
@@ -213,12 +206,11 @@ class ProbeBench:
         topics: Sequence[ProbeTopic],
         *,
         repeats: int = 3,
-        seed: int = 0,
         family: str = "",
     ) -> None:
         self.subject, self.topics = subject, topics
         self.items = [topic.item for topic in topics]
-        self.repeats, self.seed, self.family = repeats, seed, family
+        self.repeats, self.family = repeats, family
         self.questions: dict[ProbeQuestion, None] = {}
         self.answers: Mapping[ProbeQuestion, GraderResult] | None = None
         self.looked_at: set[ProbeQuestion] = set()

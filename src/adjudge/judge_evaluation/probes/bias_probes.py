@@ -204,7 +204,7 @@ def measure_shift(
         found: list[float | None] = []
         whole: list[float | None] = []
         for way, change in ways.items():
-            key = (bench.seed, name, item.id)
+            key = (name, item.id)
             changed = change(item, answer, items.seeded_random(*key))
             longer.append(len(changed) / len(answer))
             shift = bench.shift(item, answer, changed)

@@ -1,7 +1,7 @@
 """The questions and answers that probes use, and the changes made to them.
 
 A question has a right, a partly right and a wrong answer. Changes add words in English or Chinese:
-an answer in, the same answer with one thing done to it out, fixed by a seed.
+an answer in, the same answer with one thing done to it out, the same every time.
 """
 
 from __future__ import annotations
@@ -99,10 +99,9 @@ def choose_topics(
     items: Sequence[ProbeItem],
     n: int | None = None,
     *,
-    seed: int = 0,
     language: LanguageChoice = "mixed",
 ) -> list[ProbeTopic]:
-    """``n`` topics (default all), drawn by ``seed``, in the order of the file.
+    """``n`` topics (default all), drawn at random, the same every time, in the order of the file.
 
     A larger ``n`` adds topics and leaves those of a smaller one as they are. Under ``mixed`` a
     topic that exists in both languages is probed in one of them, half of the topics in each;
@@ -117,7 +116,7 @@ def choose_topics(
         raise ConfigError(
             f"items: probes need 2 or more items (found {len(usable)} in language {language!r})"
         )
-    order = random.Random(seed).sample(usable, len(usable))  # noqa: S311  (no secret)
+    order = random.Random(0).sample(usable, len(usable))  # noqa: S311  (no secret)
     drawn = order if n is None else order[:n]
     main: dict[str, str] = dict.fromkeys(drawn, language)
     if language == "mixed":
@@ -141,9 +140,9 @@ ATTACKS: Mapping[str, Mapping[str, str]] = CHANGES["attacks"]
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 
 
-def seeded_random(seed: int, *names: str) -> random.Random:
-    """Chance that depends on a seed and on names alone, the same on every machine."""
-    return random.Random(":".join((str(seed), *names)))  # noqa: S311  (no secret)
+def seeded_random(*names: str) -> random.Random:
+    """Chance that depends on names alone, the same on every machine."""
+    return random.Random(":".join(("0", *names)))  # noqa: S311  (no secret)
 
 
 def split_sentences(text: str) -> list[str]:

@@ -74,13 +74,13 @@ class Measurement:
         """Whether the effect is in standard deviations of the scores."""
         return self.unit == SCORE_SD_UNIT
 
-    def estimate(self, seed: int) -> Estimate:
+    def estimate(self) -> Estimate:
         """The effect and its interval: a share or a difference of two, or a shift of any size."""
         if self.shares:
             return estimate_largest_share(list(self.shares.values()), level=LEVEL)
         if self.statistic is None:
             return estimate_share(self.rows, level=LEVEL)
-        found = bootstrap(self.rows, self.statistic, level=LEVEL, seed=seed)
+        found = bootstrap(self.rows, self.statistic, level=LEVEL)
         if found.low is None or found.high is None:
             return found
         low, high = (-math.inf, math.inf) if self.of_scores else (-1.0, 1.0)
@@ -218,7 +218,7 @@ def evaluate_probe(
     }
     if measured.why:
         return ProbeFinding(verdict="not applicable", why=measured.why, **about)
-    found = measured.estimate(bench.seed)
+    found = measured.estimate()
     two_sided = probe.sided == "both"
     verdict, why = decide_verdict(found, limit, two_sided=two_sided), ""
     if about["n"] < MIN_ITEMS:
@@ -233,7 +233,7 @@ def evaluate_probe(
     elif found.low is None:
         why = "no interval: without a few of the items there is nothing to measure"
     if measured.with_length:
-        whole = replace(measured, rows=measured.with_length).estimate(bench.seed)
+        whole = replace(measured, rows=measured.with_length).estimate()
         ends = {"": whole.value, "_low": whole.low, "_high": whole.high}
         about["parts"] |= {f"with_length{end}": at for end, at in ends.items() if at is not None}
         if decide_verdict(whole, limit, two_sided=two_sided) == "fail":

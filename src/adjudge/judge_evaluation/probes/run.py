@@ -96,7 +96,6 @@ class ProbeJob:
     only: Sequence[str] = ()
     n: int | None = None
     repeats: int = 3
-    seed: int = 0
     language: LanguageChoice = "mixed"
     thresholds: Mapping[str, float] = field(default_factory=dict)
     family: str = ""
@@ -159,11 +158,11 @@ def prepare_probes(job: ProbeJob, judges: Mapping[str, ChatModel] | None = None)
     entry = job.entry
     probes = [one for one in PROBES.values() if not job.only or one.name in job.only]
     items = shipped_items() if job.items is None else load_items(job.items)
-    topics = choose_topics(items, job.n, seed=job.seed, language=job.language)
+    topics = choose_topics(items, job.n, language=job.language)
     judges = job.spec.build_judges(job.cassette) if judges is None else judges
     grader = job.spec.build_grader(entry, judges)
     subject = ProbedGrader(grader, gives_reference=job.gives_reference)
-    bench = ProbeBench(subject, topics, repeats=job.repeats, seed=job.seed, family=job.family)
+    bench = ProbeBench(subject, topics, repeats=job.repeats, family=job.family)
     for probe in probes:
         if not probe.obstacle(bench):
             probe.measure(bench)
@@ -320,7 +319,7 @@ def _card(
         "topics": len(prepared.bench.topics),
         "language": job.language,
         "repeats": job.repeats,
-        "seed": job.seed,
+        "seed": 0,
         "level": LEVEL,
         "questions": len(answers),
         "control_questions": prepared.bench.control_questions,
