@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 
 from adjudge.errors import ConfigError
-from adjudge.runs.view.server import ViewServer, ViewSettings
+from adjudge.runs.view.server import ViewServer
 
 RUN = "import typer; from adjudge.cli.view import view; typer.run(view)"
 MARK = "only in the secret file"
@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 
 def served(folder: Path, use: Callable[[aiohttp.ClientSession, ViewServer], Awaitable[Any]]) -> Any:
     async def go() -> Any:
-        async with ViewServer(ViewSettings(folder)) as server, aiohttp.ClientSession() as session:
+        async with ViewServer(folder) as server, aiohttp.ClientSession() as session:
             return await use(session, server)
 
     return asyncio.run(go())
@@ -232,10 +232,10 @@ def test_nothing_is_written(folder: Path, method: str) -> None:
 def test_a_file_and_a_taken_port_are_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "report.html").touch()
     with pytest.raises(ConfigError, match="is a file. Give the run's folder."):
-        ViewServer(ViewSettings(tmp_path / "report.html"))
+        ViewServer(tmp_path / "report.html")
 
     async def start(port: int) -> None:
-        async with ViewServer(ViewSettings(tmp_path, port=port)):
+        async with ViewServer(tmp_path, port=port):
             pass
 
     with (

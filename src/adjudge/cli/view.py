@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import sys
 import threading
@@ -27,7 +26,7 @@ from adjudge.files import write_json
 from adjudge.runs.folder import read_json_object
 from adjudge.runs.records import STOP_FILE, RunRecords
 from adjudge.runs.view.run_reader import JsonlTail, RunReader
-from adjudge.runs.view.server import ViewServer, ViewSettings, serve_view
+from adjudge.runs.view.server import ViewServer, serve_view
 
 
 def view(
@@ -37,12 +36,6 @@ def view(
         bool, typer.Option("--no-open", help="Print the address and open no browser.")
     ] = False,
     as_json: JsonAddress = False,
-    author: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Who labels samples on the page [default: the user's name]."
-        ),
-    ] = None,
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Take no labels; nothing is written.")
     ] = False,
@@ -64,17 +57,9 @@ def view(
         errors().print(f"{name}: does not exist yet; the page waits for it")
     elif run.is_dir() and not (run / "run.json").exists() and not any(run.glob("*.jsonl")):
         errors().print(f"{clean(run)}: holds no run yet; the page waits for one")
-    settings = ViewSettings(run, port, author or _user_name(), read_only)
-    serve_view(
-        settings, partial(_announce_page, as_json=as_json, no_open=no_open), until_eof=until_eof
-    )
-
-
-def _user_name() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container's user may have no name
-        return "anonymous"
+    server = ViewServer(run, port=port, read_only=read_only)
+    ready = partial(_announce_page, as_json=as_json, no_open=no_open)
+    serve_view(server, ready, until_eof=until_eof)
 
 
 def _announce_page(server: ViewServer, *, as_json: bool, no_open: bool) -> None:

@@ -21,6 +21,7 @@ another site cannot send, and with the token of this server, which another site 
 from __future__ import annotations
 
 import fcntl
+import getpass
 import hmac
 import math
 import os
@@ -131,6 +132,13 @@ def check_author(name: str) -> str:
     if not 0 < len(name.strip()) <= len(name) <= MAX_NAME or not name.isprintable():
         raise ValueError(f"author: must be 1 to {MAX_NAME} printable characters")
     return name
+
+
+def _user_name() -> str:
+    try:
+        return check_author(getpass.getuser())
+    except (OSError, KeyError, ImportError, ValueError):  # a container's user may have no name
+        return "anonymous"
 
 
 def stamp_label() -> dict[str, Any]:
@@ -323,11 +331,13 @@ class LabelRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LabelDesk:
     """Takes labels for one run folder, and says which are there and what comes next.
 
-    ``reading`` is refreshed by others; ``author`` is who labels if the page says nothing else.
+    ``reading`` is refreshed by others. Who labels is this process's user, if the page says nothing
+    else.
     """
 
-    def __init__(self, reading: RunSamples, author: str, *, read_only: bool = False) -> None:
-        self.reading, self.author, self.read_only = reading, author, read_only
+    def __init__(self, reading: RunSamples, *, read_only: bool = False) -> None:
+        self.reading, self.read_only = reading, read_only
+        self.author = _user_name()
         self.token = secrets.token_urlsafe(24)
         self._log = LabelLog(reading.folder)
         self._stamp: tuple[int, int] | None = None

@@ -12,7 +12,6 @@ import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -25,7 +24,7 @@ from aiohttp.http import HttpProcessingError
 from adjudge.engine.processes import stop_at_end_of_input
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.hosts import is_loopback_header
-from adjudge.runs.labels import MAX_BODY, LabelDesk, RequestRefused, check_author
+from adjudge.runs.labels import MAX_BODY, LabelDesk, RequestRefused
 from adjudge.runs.samples import describe_sample, find_row, list_disagreements
 from adjudge.runs.view.answers import build_overview, list_groups
 from adjudge.runs.view.run_reader import RunReader
@@ -127,38 +126,22 @@ _SAMPLE_QUESTIONS: Mapping[str, tuple[type[_Question], Callable[..., Any]]] = {
 }
 
 
-@dataclass(frozen=True)
-class ViewSettings:
-    """Which folder, and on which port, 0 for any.
-
-    ``author``: who labels, where the page says no other name. With ``read_only`` nobody does.
-    """
-
-    folder: Path
-    port: int = 0
-    author: str = "anonymous"
-    read_only: bool = False
-
-
 class ViewServer:
-    """Serves one run folder; ``async with`` starts and stops it.
+    """Serves one run folder on ``port``, 0 for any; ``async with`` starts and stops it.
+
+    With ``read_only`` nobody labels.
 
     Nobody is asked for a key, so it listens on this machine only, and answers only requests whose
     ``Host`` names this machine: a web page elsewhere whose name was pointed here has another.
     Raises :class:`~adjudge.errors.ConfigError` for a port that is taken.
     """
 
-    def __init__(self, settings: ViewSettings) -> None:
-        try:
-            check_author(settings.author)
-        except ValueError as error:
-            raise ConfigError(f"--author {settings.author!r}: {error}") from None
-        if settings.folder.exists() and not settings.folder.is_dir():
-            raise ConfigError(f"{settings.folder}: is a file. Give the run's folder.")
-        self.settings = settings
-        self.port = settings.port
-        self.reading = RunReader(settings.folder)
-        self.desk = LabelDesk(self.reading, settings.author, read_only=settings.read_only)
+    def __init__(self, folder: Path, *, port: int = 0, read_only: bool = False) -> None:
+        if folder.exists() and not folder.is_dir():
+            raise ConfigError(f"{folder}: is a file. Give the run's folder.")
+        self.port = port
+        self.reading = RunReader(folder)
+        self.desk = LabelDesk(self.reading, read_only=read_only)
         self._lock = asyncio.Lock()
         self._runner: web.AppRunner | None = None
 
@@ -291,19 +274,18 @@ def _error_response(status: int, message: str) -> web.Response:
 
 
 def serve_view(
-    settings: ViewSettings, ready: Callable[[ViewServer], None], *, until_eof: bool = False
+    server: ViewServer, ready: Callable[[ViewServer], None], *, until_eof: bool = False
 ) -> None:
     """Serve until SIGINT or SIGTERM (``until_eof``: or the end of standard input).
 
-    ``ready`` is called once the server listens. Raises :class:`~adjudge.errors.ConfigError` as
-    :class:`ViewServer` does.
+    ``ready`` is called once it listens.
     """
 
     async def serve() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        async with ViewServer(settings) as server:
+        async with server:
             if until_eof:
                 stop_at_end_of_input(loop, stop.set)
             ready(server)
