@@ -140,7 +140,7 @@ class Table:
         ]
         shown = self._fitting_places(columns, options.max_width)
         if self.caption is not None:
-            yield _terminal_text(self.caption, "bold")
+            yield terminal_text(self.caption, "bold")
         yield self._terminal_table([columns[place] for place in shown], options.max_width)
         left_out = [str(columns[place].heading) for place in range(len(columns))
                     if place not in shown and self.columns[place].kind != "plot"]  # fmt: skip
@@ -213,9 +213,9 @@ class _TerminalColumn:
     """A column's heading and cells as a terminal shows them, and how much room they need."""
 
     def __init__(self, column: Column, cells: Sequence[object], *, first: bool) -> None:
-        self.heading = _terminal_text(column.heading)
+        self.heading = terminal_text(column.heading)
         self.kind = column.kind
-        self.cells = [_terminal_text(cell) for cell in cells]
+        self.cells = [terminal_text(cell) for cell in cells]
         may_break = column.wrap and column.kind not in ("n", "i")
         lines = [line for text in self.cells for line in text.split("\n")]
         words = [word.cell_len for word in self.heading.split()]
@@ -231,15 +231,16 @@ class _TerminalColumn:
         self.wanted = max([1, *words, min(widest, easy)])
 
 
-def _terminal_text(content: object, style: str = "") -> Text:
+def terminal_text(content: object, style: str = "") -> Text:
+    """Elements and texts as a terminal shows them."""
     from rich.text import Text  # noqa: PLC0415
 
     if isinstance(content, Element):
         if content.tag == "br":
             return Text("\n")
         kind = _TERMINAL_STYLES.get(str(content.attributes.get("class_", content.tag)), style)
-        return Text.assemble(*(_terminal_text(part, kind) for part in content.content))
+        return Text.assemble(*(terminal_text(part, kind) for part in content.content))
     if isinstance(content, Iterable) and not isinstance(content, str):
-        return Text.assemble(*(_terminal_text(part, style) for part in content))
+        return Text.assemble(*(terminal_text(part, style) for part in content))
     plain = "" if content is None else str(content)
     return Text(printable(plain), style=style)
