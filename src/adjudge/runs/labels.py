@@ -340,8 +340,6 @@ class LabelDesk:
         self.author = _user_name()
         self.token = secrets.token_urlsafe(24)
         self._log = LabelLog(reading.folder)
-        self._stamp: tuple[int, int] | None = None
-        self._labels: list[Label] = []
         self._queue_of: tuple[int, int] | None = None
         self._queue: list[QueueEntry] = []
 
@@ -495,12 +493,5 @@ class LabelDesk:
         return found
 
     def _current(self) -> list[Label]:
-        """The labels that count; the file is read again when it has changed."""
-        try:
-            found = self._log.path.stat()
-            stamp = (found.st_size, found.st_mtime_ns)
-        except OSError:
-            return []
-        if stamp != self._stamp:
-            self._stamp, self._labels = stamp, select_current(self._log.read())
-        return self._labels
+        """The labels that count, those of other processes too."""
+        return select_current(self._log.read())

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from adjudge.report.charts import ChartLine, line_chart, merge_equal_lines
 from adjudge.report.page import Tile, format_integer, format_number, format_percent, format_times
+from adjudge.runner.progress import format_duration
 from adjudge.runs.sample_index import RolloutIndex, drawable_number
 from adjudge.runs.samples import describe_group, present_rewards
 from adjudge.runs.view.run_reader import Curves, RunReader
@@ -151,12 +152,7 @@ def _time_left(reading: RunReader) -> str:
     took = [x for x in reading.curves.points("step_s")[-_RECENT:] if x is not None]
     if step is None or planned is None or not took or planned <= step:
         return ""
-    seconds = (planned - step) * sum(took) / len(took)
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 5400:
-        return f"{round(seconds / 60)} min"
-    return f"{seconds / 3600:.1f} h"
+    return format_duration((planned - step) * sum(took) / len(took))
 
 
 def _facts(reading: RunReader) -> list[list[str]]:
