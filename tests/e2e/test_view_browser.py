@@ -84,7 +84,7 @@ def test_it_follows_a_run_from_before_its_beginning_to_its_end(
 def test_a_group_both_ways_by_hand_and_a_sample_by_keyboard(browser: Browser, live: str) -> None:
     with opened(browser, live) as watched:
         page = watched.page
-        state(page, "running: step 3 of 6, about 2 min 0 s left")
+        state(page, "running: step 3 of 6, about 1 min 30 s left")
         page.select_option("#show", "turned")
         expect(page.locator("#groups-of")).to_contain_text("1 of 6 groups")
         page.locator("#group-table button").focus()
