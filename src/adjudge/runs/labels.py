@@ -37,7 +37,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from adjudge.errors import RunFolderError
-from adjudge.files import warn_damaged_lines
+from adjudge.files import iter_rows, warn_damaged_lines
 from adjudge.runs.sample_index import RolloutIndex, present_number
 from adjudge.runs.samples import SCORE, RunSamples, find_run_disagreements
 from adjudge.stats import snap_ties
@@ -197,17 +197,11 @@ class LabelLog:
 
     def read(self) -> list[Label]:
         """All rows in the order of writing; a damaged one is passed over with a warning."""
+        damaged: list[int] = []
         if not self.path.exists():
             return []
-        with self._opened(os.O_RDONLY, fcntl.LOCK_SH), self.path.open("rb") as file:
-            lines = file.read().split(b"\n")
-        found, damaged = [], []
-        for number, line in enumerate(lines, start=1):
-            try:
-                if line:
-                    found.append(_decoder.decode(line))
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                damaged.append(number)
+        with self._opened(os.O_RDONLY, fcntl.LOCK_SH):
+            found = list(iter_rows(self.path, Label, damaged=damaged))
         warn_damaged_lines(self.path, damaged, "The label is left out.")
         return found
 
@@ -224,9 +218,6 @@ class LabelLog:
             raise RunFolderError(f"{self.path}: cannot be used: {error.strerror}") from error
         finally:
             os.close(handle)
-
-
-_decoder = msgspec.json.Decoder(Label)
 
 
 # --- the queue ------------------------------------------------------------------------------------
