@@ -134,24 +134,6 @@ def test_curves_read_at_a_step_and_ranges_choose_samples(browser: Browser, live:
         )
 
 
-def test_a_grading_run_has_groups_and_verdicts_but_no_steps(
-    browser: Browser, tmp_path: Path
-) -> None:
-    (tmp_path / "run.json").write_text('{"spec_hash": "x", "spec_path": "reward.toml"}')
-    rows = [row(0, i, reward) for i, reward in enumerate((0.4, 0.6, None, None))]
-    kept = ("index", "group", "reward", "missing", "reward_info", "details")
-    write(tmp_path, "rewards.jsonl", [{key: one[key] for key in kept} for one in rows])
-    (tmp_path / "summary.json").write_text('{"samples": 4}')
-    with served(tmp_path) as (url, _), opened(browser, url) as watched:
-        page = watched.page
-        state(page, "done: 4 samples graded")
-        assert page.locator("#range:visible, #curves:visible").count() == 0
-        page.locator("#group-table button").click()
-        page.locator(".member").nth(3).click()
-        expect(page.locator("#story-body")).to_contain_text("but not the messages")
-        expect(page.locator("#story-body")).to_contain_text("no answer in 30 s")
-
-
 def test_hostile_text_is_inert_and_shown(browser: Browser, tmp_path: Path) -> None:
     begin(tmp_path, label=HOSTILE[1])
     write(tmp_path, "metrics.jsonl", [

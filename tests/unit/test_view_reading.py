@@ -17,7 +17,6 @@ from adjudge.runs.samples import describe_sample, explain_reward
 from adjudge.runs.view.answers import build_overview, list_groups
 from adjudge.runs.view.run_reader import (
     MAX_CURVE_POINTS,
-    MAX_CURVES,
     Curves,
     JsonlTail,
     RunReader,
@@ -263,13 +262,6 @@ def test_a_kind_of_failure_that_did_not_occur_counts_as_none_of_it() -> None:
     shares = curves.points("judge/missing_frac/timeout", among="judge/missing_frac")
     assert shares[0] == 0.25
     assert shares[-1] is None  # of those steps nothing is known
-
-
-def test_curves_follow_a_bounded_number_of_metrics() -> None:
-    curves = Curves()
-    for step in range(3):
-        curves.add({f"{step}-{i}": 1.0 for i in range(MAX_CURVES)})
-    assert len(curves.keys) <= MAX_CURVES
 
 
 def test_equal_curves_of_returns_and_rewards_are_shown_once(tmp_path: Path) -> None:
