@@ -105,11 +105,9 @@ class Curves:
         self._sums: dict[str, list[float]] = {}
         self._counts: dict[str, list[int]] = {}
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Take in one row of ``metrics.jsonl``; what is no number in it is left out."""
-        values = {key: x for key, value in row.items() if (x := drawable_number(value)) is not None}
-        if "step" not in values:
-            values["step"] = float(self.rows + 1)
+    def add(self, row: Mapping[str, float]) -> None:
+        """Take in one row of ``metrics.jsonl``."""
+        values = {**row, "step": row.get("step", float(self.rows + 1))}
         place = self.rows // self.width
         if place >= 2 * MAX_CURVE_POINTS:
             self._halve()
@@ -287,15 +285,16 @@ class RunReader(RunSamples):
 
     # --- reading ------------------------------------------------------------------------------
 
-    def refresh(self) -> None:
-        """Read what is new."""
+    def refresh(self) -> list[Mapping[str, float]]:
+        """Read what is new; the numbers of each new row of ``metrics.jsonl``."""
         self._look()
         if any(tail.rewritten for tail in self._tails):
             self._restart()
-        self._read()
+        rows = self._read()
         if any(tail.rewritten for tail in self._tails):
             self._restart()
-            self._read()
+            rows = self._read()
+        return rows
 
     def _restart(self) -> None:
         self.generation += 1
@@ -329,10 +328,13 @@ class RunReader(RunSamples):
             return "train"
         return "grade" if there else None
 
-    def _read(self) -> None:
+    def _read(self) -> list[Mapping[str, float]]:
+        rows = []
         for _, line in self._metrics.lines(_BUDGET):
             if isinstance(row := decode_json(line), dict):
-                self.curves.add(row)
+                numbers = ((key, drawable_number(value)) for key, value in row.items())
+                rows.append({key: value for key, value in numbers if value is not None})
+                self.curves.add(rows[-1])
             else:
                 self._broken_lines += 1
         for _, line in self._alarms.lines(_BUDGET):
@@ -344,6 +346,7 @@ class RunReader(RunSamples):
             self.rollouts.add(offset, line)
         if self.kind == "grade" and not self._is_over:
             self._journal_lines += sum(1 for _ in self._journal.lines(self._budget))
+        return rows
 
     @property
     def has_report(self) -> bool:
