@@ -86,7 +86,7 @@ def test_the_answers_follow_the_run(folder: Path) -> None:
         folder,
         f"/api/overview?version={found['version']}",
         f"/api/sample?{where}&row=2",
-        f"/api/groups?{where}&from=1&to=1&page=0&show=missing",
+        f"/api/groups?{where}&first=1&last=1&page=0&show=missing",
     )
     assert unchanged[0] == 204
     assert json.loads(sample[2])["story"]["messages"] == [{"content": "<i>"}]
@@ -101,9 +101,9 @@ def test_the_answers_follow_the_run(folder: Path) -> None:
         ("sample?generation=2&row=x", 400),
         ("sample?generation=2&row=1e3", 404),
         ("sample?generation=2&row=%D9%A1", 400),
-        ("sample?generation=2&row=99999999999999999999", 400),
-        ("groups?generation=2&from=0&to=1&page=0&show=__class__", 400),
-        ("groups?generation=2&from=0&to=1", 400),
+        ("sample?generation=2&row=99999999999999999999", 404),
+        ("groups?generation=2&first=0&last=1&page=0&show=__class__", 400),
+        ("groups?generation=2&first=0&last=1", 400),
         ("sample?generation=2&row=3", 404),
         ("sample?generation=2&row=-1", 404),
         ("sample?generation=1&row=0", 409),

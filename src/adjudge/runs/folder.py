@@ -125,10 +125,8 @@ class RunFolder:
         self.path = path
         created = datetime.now(UTC).isoformat(timespec="seconds")
         self.facts: dict[str, Any] = msgspec.to_builtins(
-            {"kind": None, "adjudge": __version__, "created": created, **facts}
+            {"adjudge": __version__, "created": created, **facts}
         )
-        if self.facts["kind"] is None:  # grading and probes: their specs say what they are
-            del self.facts["kind"]
         self._identity = {"kind": "another kind", **identity}
         self._config, self._once, self._journal = config, once, journal
         self._leftovers = leftovers

@@ -8,7 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import islice, repeat
 from pathlib import Path
@@ -374,9 +374,7 @@ def _run_facts(
         "cassette": job.cassette and msgspec.to_builtins(job.cassette.report()),
         "broken_rows": {
             "count": len(reader.broken),
-            "first": [
-                {"where": row.where, "message": row.message} for row in reader.broken[:_FIRST]
-            ],
+            "first": [asdict(row) for row in reader.broken[:_FIRST]],
         },
         "formats": dict(counted.report.formats),
         "skipped_files": {

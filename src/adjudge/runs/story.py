@@ -187,23 +187,11 @@ def _list_verdicts(
         if sample is not None and said:
             verdict["places"] = _place_in(sample, [*verdict["places"], *_cite(sample, verdict)])
         asked = [
-            msgspec.structs.asdict(call)
-            | {"usage": None if call.usage is None else msgspec.to_builtins(call.usage)}
+            msgspec.structs.asdict(call) | {"usage": msgspec.to_builtins(call.usage)}
             for call in calls.get(name, ())
         ]
-        found.append(
-            {
-                "name": name,
-                "type": facts.type,
-                "asks_judge": facts.asks_judge or bool(asked),
-                "judges": facts.judges,
-                "role": facts.role,
-                "weight": facts.weight,
-                "range": facts.range,
-                **verdict,
-                "calls": asked,
-            }
-        )
+        told = {**msgspec.structs.asdict(facts), **verdict, "calls": asked}
+        found.append(told | {"asks_judge": facts.asks_judge or bool(asked)})
     return found
 
 

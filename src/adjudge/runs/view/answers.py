@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from adjudge.report.charts import ChartLine, line_chart, merge_equal_lines
 from adjudge.report.page import Tile, format_integer, format_number, format_percent, format_times
@@ -312,8 +312,11 @@ _PAGE = 20
 # --- groups -------------------------------------------------------------------------------------
 
 
+GroupFilter = Literal["all", "missing", "turned", "flat"]
+
+
 def list_groups(
-    reading: RunReader, first: int, last: int, page: int, show: str = "all"
+    reading: RunReader, first: int, last: int, page: int, show: GroupFilter = "all"
 ) -> dict[str, Any]:
     """A page of the groups of some steps, the latest step first.
 
@@ -336,7 +339,7 @@ def list_groups(
     }
 
 
-def _matches_filter(rollouts: RolloutIndex, one: int, show: str) -> bool:
+def _matches_filter(rollouts: RolloutIndex, one: int, show: GroupFilter) -> bool:
     if show == "missing":
         return one in rollouts.missing
     if show == "turned":

@@ -14,8 +14,9 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from importlib import resources
+from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, get_type_hints
 
 import msgspec
 from aiohttp import web
@@ -82,48 +83,25 @@ _server_log = logging.getLogger("adjudge.view")
 _server_log.addFilter(_is_own_error)
 
 
-_Number = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
-
-
-class _Question(msgspec.Struct, kw_only=True):
-    """What every question may say: which reading of the folder the page has seen.
-
-    The other fields are the arguments of what answers it, in their order.
-    """
-
-    generation: _Number | None = None
-
-
-class _Groups(_Question, kw_only=True):
-    first: _Number = msgspec.field(name="from")
-    last: _Number = msgspec.field(name="to")
-    page: _Number
-    show: Literal["all", "missing", "turned", "flat"] = "all"
-
-
-class _Sample(_Question, kw_only=True):
-    row: _Number
-
-
-class _Link(_Question, kw_only=True):
-    index: _Number
-    step: _Number | None = None
-
-
-class _Author(_Question, kw_only=True):
-    author: str | None = None
-
-
-class _Labels(_Author, kw_only=True):
-    row: _Number | None = None
-
-
-_SAMPLE_QUESTIONS: Mapping[str, tuple[type[_Question], Callable[..., Any]]] = {
-    "groups": (_Groups, list_groups),
-    "sample": (_Sample, describe_sample),
-    "find": (_Link, find_row),
-    "disagreements": (_Question, list_disagreements),
+_QUESTIONS: Mapping[str, Callable[..., Any]] = {
+    "groups": list_groups,
+    "sample": describe_sample,
+    "find": find_row,
+    "disagreements": list_disagreements,
 }
+"""What answers questions about the run, which is its first argument."""
+
+
+def _query_of(answer: Callable[..., Any]) -> type[msgspec.Struct]:
+    """What an address asks: the arguments of ``answer``, after which reading the page has seen."""
+    types = get_type_hints(answer)
+    arguments = [
+        (name, types[name]) if one.default is one.empty else (name, types[name], one.default)
+        for name, one in signature(answer).parameters.items()
+        if name not in ("run", "reading")
+    ]
+    fields = [("generation", int | None, None), *arguments]
+    return msgspec.defstruct("Query", fields, kw_only=True)
 
 
 class ViewServer:
@@ -158,10 +136,10 @@ class ViewServer:
             app.router.add_get(path, partial(_asset, body=b"".join(parts), kind=kind))
         app.router.add_get("/api/overview", self._overview)
         app.router.add_get("/report.html", self._report)
-        for name, (form, answer) in _SAMPLE_QUESTIONS.items():
-            self._add_question(app, name, form, partial(answer, self.reading))
-        self._add_question(app, "labels", _Labels, self.desk.describe)
-        self._add_question(app, "labels/queue", _Author, self.desk.next_entries)
+        for name, answer in _QUESTIONS.items():
+            self._add_question(app, name, answer, self.reading)
+        self._add_question(app, "labels", self.desk.describe)
+        self._add_question(app, "labels/queue", self.desk.next_entries)
         app.router.add_post("/api/labels", self._write_label)
         self._runner = web.AppRunner(app, access_log=None, logger=_server_log)
         await self._runner.setup()
@@ -200,19 +178,21 @@ class ViewServer:
         return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
 
     def _add_question(
-        self, app: web.Application, name: str, form: type[_Question], answer: Callable[..., Any]
+        self, app: web.Application, name: str, answer: Callable[..., Any], *given: RunReader
     ) -> None:
+        query = _query_of(answer)
+
         async def handle(request: web.Request) -> web.Response:
             """409 where the folder was read anew since the page looked."""
             try:
-                asked = msgspec.convert(dict(request.query), form, strict=False)
+                asked = msgspec.convert(dict(request.query), query, strict=False)
             except msgspec.ValidationError as error:
                 raise RequestRefused(400, str(error)) from None
             async with self._lock:
                 seen, *arguments = msgspec.structs.astuple(asked)
                 if seen not in (None, self.reading.generation):
                     raise RequestRefused(409, "the run was written anew")
-                found = await asyncio.to_thread(_json, partial(answer, *arguments))
+                found = await asyncio.to_thread(_json, partial(answer, *given, *arguments))
             if found == b"null":
                 raise RequestRefused(404, "no such sample or group")
             return _response(found)
