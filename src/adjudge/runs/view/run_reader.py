@@ -162,7 +162,6 @@ _FIRST = 2**20
 """Bytes of samples at the first look: curves are to be seen at once."""
 _LARGEST_FILE = 64 * 2**20
 _MOST_ALARMS = 1000
-_MOST_PID = 2**31 - 1
 _LATELY_S, _PATIENCE = 30.0, 3.0
 """A run whose process is not to be seen goes on if its last row is no older than this, or than so
 many of its steps."""
@@ -371,12 +370,10 @@ def read_reward_settings(run: Mapping[str, Any], config: str) -> dict[str, Any]:
 
 
 def _is_alive(pid: int) -> bool:
-    if not 0 < pid <= _MOST_PID:
-        return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
-    except OSError:
+    except PermissionError:  # somebody else's
         return True
-    return True
+    return pid > 0  # others are groups of processes
