@@ -335,9 +335,9 @@ class RayWorker:
                 f"{host}: adjudge's version, or a file that the spec names, differs from the one "
                 "where the run was started. Use the same on every machine."
             )
-        return BatchGrader(
-            plan.spec, graders, journal=self._journal, tally=self._tally, **plan.options
-        )
+        options = plan.options.copy()
+        options["journal"], options["tally"] = self._journal, self._tally
+        return BatchGrader(plan.spec, graders, **options)
 
 
 class PartJournal(Journal):

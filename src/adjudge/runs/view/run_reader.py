@@ -328,7 +328,7 @@ class RunReader(RunSamples):
         return "grade" if there else None
 
     def _read(self) -> list[Mapping[str, float]]:
-        rows = []
+        rows: list[Mapping[str, float]] = []
         for _, line in self._metrics.lines(_BUDGET):
             if isinstance(row := decode_json(line), dict):
                 numbers = ((key, drawable_number(value)) for key, value in row.items())
