@@ -236,11 +236,10 @@ class _StudyProgress(StageProgress):
 
     def arm(self, name: str, stage: str, done: int, total: int) -> None:
         """``done`` of ``total`` of what a run is at; over when it has all."""
-        self._runs[name] = f"{name}: {stage} {done:,}/{total:,}"
-        if done >= total:
-            del self._runs[name]
+        self._runs[name] = "" if done >= total else f"{name}: {stage} {done:,}/{total:,}"
         if self.reading is not None:
-            self.reading = replace(self.reading, details="; ".join(self._runs.values()))
+            details = "; ".join(filter(None, self._runs.values()))
+            self.reading = replace(self.reading, details=details)
 
 
 def _show_plan(study: Study, folder: Path, *, as_json: bool) -> None:
