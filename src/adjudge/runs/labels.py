@@ -57,38 +57,46 @@ QUEUE_SIZE = 50
 """Labels of a round, of which the page says how many are done."""
 
 
-class Label(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Statement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a person said of a sample, as a page sends it and ``labels.jsonl`` has it.
+
+    ``grader`` is ``None`` for the reward as a whole. ``verdict``: whether the judge is right.
+    ``score``: the person's own, on the judge's scale. ``blind``: whether the judge's words and
+    numbers were hidden then. ``queue``: why the sample was proposed, ``None`` where the person
+    chose it. ``withdrawn``: the ``id`` of the label of the same author that this takes back; what
+    that author said before then counts again.
+    """
+
+    author: str
+    grader: str | None = None
+    verdict: Literal["right", "wrong"] | None = None
+    score: float | None = None
+    note: str = ""
+    blind: bool = False
+    queue: QueueReason | None = None
+    withdrawn: str | None = None
+
+
+class Label(Statement, frozen=True, kw_only=True, omit_defaults=True):
     """A row of ``labels.jsonl``: what ``author`` said of one sample, or took back.
 
     The sample is named by ``key``, the hash of what was judged, and by ``step`` and ``index`` as
-    the run counts it. ``grader`` is ``None`` for the reward as a whole. ``verdict``: whether the
-    judge is right. ``score``: the person's own, on the judge's scale. ``preferred_over``: the key
-    of the sample that this one is better than, and ``over_index`` its index. ``judge_score``: what
-    the judge gave when the label was made, ``None`` where that is not known. ``blind``: whether the
-    judge's words and numbers were hidden then. ``queue``: why the sample was proposed, ``None``
-    where the person chose it. ``withdrawn``: the ``id`` of the label of the same author that this
-    row takes back; what that author said before then counts again.
+    the run counts it. ``preferred_over``: the key of the sample that this one is better than, and
+    ``over_index`` its index. ``judge_score``: what the judge gave when the label was made, ``None``
+    where that is not known.
 
     Raises ``ValueError`` for a row that says nothing or two things, or that is too long.
     """
 
     id: str
     time: str
-    author: str
     index: int
     key: str = ""
     step: int | None = None
     group: str | None = None
-    grader: str | None = None
-    verdict: Literal["right", "wrong"] | None = None
-    score: float | None = None
     preferred_over: str | None = None
     over_index: int | None = None
-    note: str = ""
     judge_score: float | None = None
-    blind: bool = False
-    queue: QueueReason | None = None
-    withdrawn: str | None = None
 
     def __post_init__(self) -> None:
         check_author(self.author)
@@ -290,8 +298,6 @@ MAX_BODY = 65_536
 """Bytes of a request that writes; a note of the longest kind fits."""
 TOKEN_HEADER = "X-Adjudge-Token"  # noqa: S105 (a header's name)
 _MAX_LEVELS = 20
-_TAKEN_OVER = ("author", "grader", "verdict", "score", "note", "blind", "queue", "withdrawn")
-"""What a label has as the request has it."""
 
 
 class RequestRefused(Exception):
@@ -302,21 +308,15 @@ class RequestRefused(Exception):
         self.status = status
 
 
-class LabelRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a request that writes one label, or takes one back."""
+class LabelRequest(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of a request that writes one label, or takes one back.
+
+    ``row``: the sample's row; ``over``: that of the sample that it is better than.
+    """
 
     generation: int
     row: int
-    author: str
-    grader: str | None = None
-    verdict: Literal["right", "wrong"] | None = None
-    score: float | None = None
     over: int | None = None
-    """The row of the sample that this one is better than."""
-    note: str = ""
-    blind: bool = False
-    queue: QueueReason | None = None
-    withdrawn: str | None = None
 
 
 class LabelDesk:
@@ -390,7 +390,7 @@ class LabelDesk:
             ):
                 raise RequestRefused(400, "over: must be another sample of the same group")
             over = {"preferred_over": other["key"], "over_index": other["index"]}
-        said = {name: getattr(asked, name) for name in _TAKEN_OVER}
+        said = {name: getattr(asked, name) for name in Statement.__struct_fields__}
         judged = present_number(self.reading.rollouts.reward[asked.row])
         if asked.grader is not None:
             judged = self.reading.rollouts.score(f"{asked.grader}{SCORE}", asked.row)
