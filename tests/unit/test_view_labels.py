@@ -162,7 +162,7 @@ def test_only_the_page_itself_may_write(folder: Path, headers: dict[str, Any], s
         (b"[]", 400, "not a label"),
         (b"\xff", 400, "not a label"),
         (b"[" * 30_000, 400, "not a label"),
-        (b" " * 70_000, 413, "65,536 bytes"),
+        (b" " * 70_000, 413, "Too Large"),
         (body_of(), 400, "must have one of"),
         (body_of(verdict="right", score=1), 400, "must have one of"),
         (body_of(verdict="maybe"), 400, "not a label"),

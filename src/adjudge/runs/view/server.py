@@ -201,7 +201,7 @@ class ViewServer:
 
     async def _write_label(self, request: web.Request) -> web.Response:
         """Append one label; it is on the disk when this is answered."""
-        self.desk.check_request(request.headers, request.content_length)
+        self.desk.check_request(request.headers)
         body = await request.read()
         async with self._lock:
             written = await asyncio.to_thread(_json, partial(self.desk.write, body))
