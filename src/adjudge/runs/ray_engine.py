@@ -29,7 +29,6 @@ import msgspec
 
 from adjudge.engine.loop import Job, run_all, run_blocking
 from adjudge.errors import AdjudgeError, ConfigError
-from adjudge.files import UNENCODABLE
 from adjudge.installation import install_command
 from adjudge.judges.endpoint.connections import open_connections
 from adjudge.judges.endpoint.settings import EndpointStats
@@ -51,10 +50,8 @@ _REPORT_EVERY_S = 0.01
 _MOST_DEATHS = 5
 """Workers in a row that die over one part without an answer: its next one would, too."""
 
-_RESULTS: msgspec.json.Decoder[GraderResult] = msgspec.json.Decoder(GraderResult)
-
-StoredAnswer = tuple[str, str, int, bytes]
-"""Sample key, grader, draw, encoded result: a line of the journal."""
+StoredAnswer = tuple[str, str, int, GraderResult]
+"""Sample key, grader, draw and result: a line of the journal."""
 EndpointId = tuple[tuple[str, ...], tuple[str, ...]]
 """Addresses and models of an endpoint."""
 
@@ -196,7 +193,7 @@ class _ClusterGrader:
         if self._journal is not None and len(self._journal):
             keys = self._asker.journal_keys(*question)
             found = ((key, self._journal.take(*key)) for key in keys)
-            known = [(*key, msgspec.json.encode(one)) for key, one in found if one is not None]
+            known = [(*key, one) for key, one in found if one is not None]
         self._tally.resumed += len(known)
         return _Part(places, question, known)
 
@@ -225,8 +222,8 @@ class _ClusterGrader:
             said: WorkerReport = pickle.loads(await reference)  # noqa: S301  (our own worker's words)
             part.known += said.answers
             if self._journal is not None:
-                for key, grader, draw, data in said.answers:
-                    self._journal.put(key, grader, draw, _RESULTS.decode(data))
+                for answer in said.answers:
+                    self._journal.put(*answer)
                 self._journal.flush()
             self._tally.replace(part.counts, said.counts)
             part.counts, part.judged = said.counts, said.judged or []
@@ -345,13 +342,13 @@ class PartJournal(Journal):
 
     def __init__(self) -> None:
         self.answers: list[StoredAnswer] = []
-        self._found: dict[tuple[str, str, int], deque[bytes]] = {}
+        self._found: dict[tuple[str, str, int], deque[GraderResult]] = {}
 
     def begin(self, known: Sequence[StoredAnswer]) -> None:
         """Start with a part."""
         self.answers, self._found = [], {}
-        for key, grader, draw, data in known:
-            self._found.setdefault((key, grader, draw), deque()).append(data)
+        for key, grader, draw, result in known:
+            self._found.setdefault((key, grader, draw), deque()).append(result)
 
     def __len__(self) -> int:
         return sum(map(len, self._found.values()))
@@ -359,17 +356,12 @@ class PartJournal(Journal):
     def take(self, sample: str, grader: str, draw: int) -> GraderResult | None:
         """What is known, each answer once."""
         found = self._found.get((sample, grader, draw))
-        return _RESULTS.decode(found.popleft()) if found else None
+        return found.popleft() if found else None
 
     def put(self, sample: str, grader: str, draw: int, result: GraderResult) -> None:
-        """Note a result to report, if JSON can hold it; failures are asked again."""
+        """Note a result to report; failures are asked again."""
         if not isinstance(result, GraderError):
-            try:
-                data = msgspec.json.encode(result)
-                _RESULTS.decode(data)
-            except (*UNENCODABLE, msgspec.MsgspecError):
-                return
-            self.answers.append((sample, grader, draw, data))
+            self.answers.append((sample, grader, draw, result))
 
     def flush(self) -> None:
         """Nothing waits here."""
@@ -382,8 +374,10 @@ def _pack(said: WorkerReport) -> bytes:
     try:
         return bytes(cloudpickle.dumps(said))
     except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError):
-        plain = msgspec.json.Encoder(enc_hook=str).encode(said.judged)
-        said.judged = msgspec.json.decode(plain, type=list[GradedSample] | None)
+        plain = msgspec.json.Encoder(enc_hook=str).encode((said.answers, said.judged))
+        said.answers, said.judged = msgspec.json.decode(
+            plain, type=tuple[list[StoredAnswer], list[GradedSample] | None]
+        )
         return bytes(cloudpickle.dumps(said))
 
 
