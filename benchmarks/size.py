@@ -49,7 +49,7 @@ WEB_FILES = {".css", ".html", ".j2", ".jinja", ".js"}
 Nodes = Sequence[ast.AST]
 """All nodes of a module's syntax tree."""
 
-TABLES = ("ClientSettings", "ViewSettings")
+TABLES = ("ClientSettings",)
 """Classes that hold a user's settings and do not derive from ``ConfigTable``."""
 
 _SILENT = {

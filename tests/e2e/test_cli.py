@@ -126,22 +126,6 @@ def test_strict_stops_at_the_first_broken_row(work: Path) -> None:
     assert not (work / "out" / "rewards.jsonl").exists()
 
 
-@pytest.mark.slow
-def test_the_same_command_resumes_and_another_spec_is_refused(work: Path) -> None:
-    run_here(*GRADE, "-o", "out", folder=work)
-    first = (work / "out" / "rewards.jsonl").read_bytes()
-    again = run_here(*GRADE, "-o", "out", folder=work)
-    assert "32 results resumed" in again.stdout
-    assert (work / "out" / "rewards.jsonl").read_bytes() == first
-    (work / "reward.toml").write_text(SPEC.replace("0.5", "0.6", 1))
-    refused = run_here(*GRADE, "-o", "out", folder=work)
-    assert refused.returncode == 2
-    assert "another spec" in refused.stderr
-    assert (work / "out" / "rewards.jsonl").read_bytes() == first
-    elsewhere = run_here(*GRADE, "-o", "out2", folder=work)
-    assert elsewhere.returncode == 2  # the broken row again
-
-
 def test_without_a_group_column_equal_prompts_form_a_group(work: Path) -> None:
     command = ("grade", "rollouts.jsonl", "-s", "reward.toml", "-m", "messages=traj", "-o", "o")
     done = run_here(*command, folder=work)
@@ -231,33 +215,12 @@ def test_a_signal_then_the_command_that_is_printed(
     assert len(rewards(journal.parent)) == 16
 
 
-def test_another_process_in_the_same_folder_is_refused(work: Path) -> None:
-    import fcntl
-
-    (work / "out").mkdir()
-    with (work / "out" / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = run_here(*GRADE, "-o", "out", folder=work)
-    assert done.returncode == 2
-    assert "another process" in done.stderr
-
-
 @pytest.mark.parametrize("name", ["a [/bold] b", "ü ber", "[red]x"])
 def test_odd_folder_names(work: Path, name: str) -> None:
     done = run_here(*GRADE, "-o", name, folder=work)
     assert done.returncode == 2, done.stderr
     assert name in done.stdout
     assert (work / name / "report.html").exists()
-
-
-@pytest.mark.slow
-def test_a_mistake_burns_no_folder(work: Path) -> None:
-    (work / "reward.toml").write_text(SPEC + "typo = 1\n")
-    assert run_process(*GRADE, "-o", "out", folder=work).returncode == 2
-    (work / "reward.toml").write_text(SPEC)
-    assert "nowhere" in run_process(*GRADE, "-m", "answer=nowhere", "-o", "out", folder=work).stderr
-    assert run_process(*GRADE, "-o", "out", folder=work).returncode == 2  # the broken row only
-    assert len(rewards(work / "out")) == 16
 
 
 @pytest.mark.slow

@@ -1,13 +1,10 @@
 """Judges of a spec through the command line, against a real provider process."""
 
 import json
-import re
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +112,7 @@ JUDGE = """
 [[graders]]
 name = "quality"
 type = "llm"
-template = "How good is {TEMPLATE}? {reply_form}"
+template = "How good is {response}? {reply_form}"
 score_range = [0, 1]
 judge = "main"
 
@@ -126,9 +123,8 @@ base_url = "URL"
 """
 
 
-def judged(tmp_path: Path, url: str, field: str = "response") -> Path:
-    text = JUDGE.replace("TEMPLATE", field).replace("URL", url)
-    (tmp_path / "judge.toml").write_text(text)
+def judged(tmp_path: Path, url: str) -> Path:
+    (tmp_path / "judge.toml").write_text(JUDGE.replace("URL", url))
     rows = [{"prompt": f"p{i // 4}", "response": f"r{i}"} for i in range(16)]
     (tmp_path / "rollouts.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return tmp_path
@@ -138,21 +134,6 @@ def grade(work: Path, *arguments: str) -> Any:
     folder = work / "out"
     spec, rollouts = work / "judge.toml", work / "rollouts.jsonl"
     return run("grade", rollouts, "-s", spec, "-o", folder, "-q", *arguments)
-
-
-@pytest.mark.slow
-def test_a_total_failure_is_no_success(tmp_path: Path, provider: str) -> None:
-    done = grade(judged(tmp_path, provider, "mesages"))
-    assert done.exit_code == 2
-    assert "{mesages}" in done.output
-    with start_mock_here(fail=("404:1",)) as url:
-        done = grade(judged(tmp_path, url))
-    assert done.exit_code == 2
-    assert "`model`" in done.output
-    with start_mock_here(reply="I like it.") as url:
-        done = grade(judged(tmp_path, url))
-    assert done.exit_code == 2
-    assert "unparsable" in done.output
 
 
 @pytest.mark.parametrize("arguments", [(), ("--wait-for-judge", "0.5")])
@@ -187,58 +168,3 @@ def test_a_judge_that_starts_late_is_waited_for(
         late.join()
     assert done.exit_code == 0, done.output
     assert "connection refused" in caplog.text
-
-
-FLAGGED = {
-    "error": {
-        "code": 403,
-        "message": 'm requires moderation on p. Your input was flagged for "violence".',
-        "metadata": {"reasons": ["violence"], "flagged_input": "r7"},
-    }
-}
-
-
-class Firewall(BaseHTTPRequestHandler):
-    """Forbids requests with some words at once, and answers the others after a moment."""
-
-    protocol_version = "HTTP/1.1"
-    forbidden: tuple[str, ...] = ()
-    page: bytes = b""
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        words = re.findall(r"\w+", body["messages"][-1]["content"])
-        status, body = 403, self.page
-        if not set(words) & set(self.forbidden):
-            time.sleep(0.05)
-            message = {"role": "assistant", "content": '{"reason": "fine", "score": 1}'}
-            choice = {"index": 0, "finish_reason": "stop", "message": message}
-            status, body = 200, json.dumps({"choices": [choice]}).encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Quiet."""
-
-
-@pytest.mark.parametrize(
-    "page", [json.dumps(FLAGGED).encode(), b"<html><body>Request blocked by WAF</body></html>"]
-)
-@pytest.mark.parametrize("forbidden", [("r7",), ("r0", "r1", "r2", "r3")])
-def test_a_forbidden_request_costs_one_reward_and_not_the_run(
-    tmp_path: Path, page: bytes, forbidden: tuple[str, ...]
-) -> None:
-    handler = type("Handler", (Firewall,), {"page": page, "forbidden": forbidden})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-        done = grade(judged(tmp_path, url), "--json")
-        server.shutdown()
-    assert done.exit_code in (0, 1), done.output
-    rows = map(json.loads, (tmp_path / "out" / "rewards.jsonl").read_text().splitlines())
-    missing = [f"r{i}" for i, row in enumerate(rows) if row["reward"] is None]
-    assert missing == list(forbidden)
-    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert set(summary["endpoints"][0]["failures"]) == {"refused"}

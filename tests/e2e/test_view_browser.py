@@ -84,7 +84,7 @@ def test_it_follows_a_run_from_before_its_beginning_to_its_end(
 def test_a_group_both_ways_by_hand_and_a_sample_by_keyboard(browser: Browser, live: str) -> None:
     with opened(browser, live) as watched:
         page = watched.page
-        state(page, "running: step 3 of 6, about 2 min left")
+        state(page, "running: step 3 of 6, about 1 min 30 s left")
         page.select_option("#show", "turned")
         expect(page.locator("#groups-of")).to_contain_text("1 of 6 groups")
         page.locator("#group-table button").focus()
@@ -132,24 +132,6 @@ def test_curves_read_at_a_step_and_ranges_choose_samples(browser: Browser, live:
         expect(page.locator("#groups-of")).to_have_text(
             "6 groups of steps 1 to 3, the latest first"
         )
-
-
-def test_a_grading_run_has_groups_and_verdicts_but_no_steps(
-    browser: Browser, tmp_path: Path
-) -> None:
-    (tmp_path / "run.json").write_text('{"spec_hash": "x", "spec_path": "reward.toml"}')
-    rows = [row(0, i, reward) for i, reward in enumerate((0.4, 0.6, None, None))]
-    kept = ("index", "group", "reward", "missing", "reward_info", "details")
-    write(tmp_path, "rewards.jsonl", [{key: one[key] for key in kept} for one in rows])
-    (tmp_path / "summary.json").write_text('{"samples": 4}')
-    with served(tmp_path) as (url, _), opened(browser, url) as watched:
-        page = watched.page
-        state(page, "done: 4 samples graded")
-        assert page.locator("#range:visible, #curves:visible").count() == 0
-        page.locator("#group-table button").click()
-        page.locator(".member").nth(3).click()
-        expect(page.locator("#story-body")).to_contain_text("but not the messages")
-        expect(page.locator("#story-body")).to_contain_text("no answer in 30 s")
 
 
 def test_hostile_text_is_inert_and_shown(browser: Browser, tmp_path: Path) -> None:

@@ -63,8 +63,8 @@ def test_a_validation_is_estimated_for_each_judge(folder: Path) -> None:
 
 def test_a_swap_is_estimated_as_grade_estimates(folder: Path) -> None:
     before = sorted(folder.iterdir())
-    words = ("study", "swap", "rollouts.jsonl", "--judges", "scores.toml", "again=scores.toml")
-    code, found = run(*words)
+    words = ("--judge", "scores.toml", "--judge", "again=scores.toml")
+    code, found = run("study", "swap", "rollouts.jsonl", *words)
     assert code == 0
     _, graded = run("grade", "rollouts.jsonl", "--spec", "scores.toml")
     one = found["judges"]["scores"]
@@ -80,7 +80,7 @@ def test_a_swap_is_estimated_as_grade_estimates(folder: Path) -> None:
         ("grade", "rollouts.jsonl", "--spec", "paid.toml"),
         ("probe", "paid.toml", "--n", "2"),
         ("eval", "judge", "paid.toml", "--data", "llmbar.jsonl"),
-        ("study", "swap", "rollouts.jsonl", "--judges", "paid.toml", "b=paid.toml"),
+        ("study", "swap", "rollouts.jsonl", "--judge", "paid.toml", "--judge", "b=paid.toml"),
     ],
 )
 def test_an_estimate_needs_no_key(

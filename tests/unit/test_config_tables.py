@@ -4,11 +4,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given, strategies as st
 from pydantic import Field
-from tests.refusals import refuses
 
-from adjudge.config import check_allowed, check_keys
 from adjudge.config_tables import ConfigFile, ConfigTable
 from adjudge.errors import ConfigError
 
@@ -61,19 +58,3 @@ def test_every_problem_of_the_tables_is_said_at_once() -> None:
     lines = str(caught.value).split("\n")
     assert len(lines) == 3
     assert all(line.startswith("a.toml: ") for line in lines)
-
-
-NAMES = st.sets(st.text(st.characters(categories=["Ll"]), min_size=1), min_size=1).map(sorted)
-
-
-@given(NAMES, st.text())
-def test_one_of_the_allowed_names_is_let_through_and_no_other(names: list[str], text: str) -> None:
-    if text in names:
-        assert check_allowed("key", text, names) == text
-        check_keys([text], names, "table.")
-        return
-    with refuses("key") as caught:
-        check_allowed("key", text, names)
-    assert ", ".join(names) in str(caught.value)
-    with pytest.raises(ConfigError, match="unknown key"):
-        check_keys([*names, text], names, "table.")

@@ -24,11 +24,6 @@ def test_exceptions_survive_pickle_with_their_attributes(error: errors.AdjudgeEr
     assert str(again) == str(error)
 
 
-def test_every_kind_is_classified_once() -> None:
-    assert not errors.PASSING_KINDS & errors.REDRAW_KINDS
-    assert set(errors.ErrorKind) >= errors.PASSING_KINDS | errors.REDRAW_KINDS
-
-
 @pytest.mark.parametrize("kind", errors.ErrorKind)
 def test_what_is_local_is_suspect_only_as_a_deadline_and_never_passes(
     kind: errors.ErrorKind,

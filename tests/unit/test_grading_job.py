@@ -87,29 +87,6 @@ def test_the_input_is_read_once_or_where_it_is_long_twice(
     assert run.summary["graders"]["length"]["missing"] == 0
 
 
-def test_another_engine_knows_how_many_results_come(tmp_path: Path) -> None:
-    """It cuts the input into parts by that."""
-    totals = []
-
-    class Engine:
-        window = 4
-
-        @contextlib.contextmanager
-        def grade_with(self, job: Any, function: Any, tally: Any) -> Any:
-            totals.append((tally.total, function.options["journal"] is not None))
-            yield function
-
-        def endpoints(self) -> list[dict[str, Any]]:
-            return []
-
-    one = job(tmp_path, rows(6, 2))
-    one.engine = Engine()
-    assert grade_rollouts(one).rewards == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
-    one.folder = None
-    grade_rollouts(one)
-    assert totals == [(6, True), (6, False)]
-
-
 def test_bad_input_makes_no_folder(tmp_path: Path) -> None:
     for row, error in (({"nothing": 1}, ConfigError), ({"response": 7}, RolloutError)):
         with pytest.raises(error, match="in no known format|no usable row"):

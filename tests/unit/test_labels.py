@@ -8,9 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import given, strategies as st
 
 from adjudge.runs.labels import (
     Label,
@@ -82,28 +80,6 @@ def test_any_text_comes_back(tmp_path: Path, text: str) -> None:
     assert len(log.path.read_bytes().splitlines()) == 2
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"verdict": "right", "score": 1.0},
-        {"note": ""},
-        {"verdict": "maybe"},
-        {"score": "1"},
-        {"note": "x" * 4_001},
-        {"author": ""},
-        {"author": "a\nb"},
-        {"author": "a" * 81},
-    ],
-)
-def test_a_row_that_says_nothing_or_two_things_is_damaged(
-    tmp_path: Path, row: dict[str, Any]
-) -> None:
-    log = LabelLog(tmp_path)
-    line = {"id": "1", "time": "t", "author": "ada", "index": 0, **row}
-    log.path.write_bytes(msgspec.json.encode(line) + b"\n")
-    assert log.read() == []
-
-
 def test_the_last_one_of_an_author_counts_and_undo_brings_the_former_back() -> None:
     first = label(verdict="right")
     second = label(verdict="wrong")
@@ -114,21 +90,6 @@ def test_the_last_one_of_an_author_counts_and_undo_brings_the_former_back() -> N
     assert select_current([first, second, score, back]) == [first, score]
     stranger = label("bo", withdrawn=second.id)
     assert select_current([first, second, stranger]) == [second]
-
-
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(-1, 8))))
-def test_what_counts_is_what_a_plain_replay_says(script: list[tuple[str, int, int]]) -> None:
-    rows: list[Label] = []
-    for author, index, back in script:
-        withdrawn = rows[back].id if 0 <= back < len(rows) and back < 4 else None
-        more = {"withdrawn": withdrawn} if withdrawn else {"score": float(len(rows))}
-        rows.append(label(author, index, **more))
-    gone = {(one.author, one.withdrawn) for one in rows if one.withdrawn}
-    expected: dict[tuple[str, int], Label] = {}
-    for one in rows:
-        if one.withdrawn is None and (one.author, one.id) not in gone:
-            expected[one.author, one.index] = one
-    assert {one.id for one in select_current(rows)} == {one.id for one in expected.values()}
 
 
 # --- the queue ----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adjudge.cli.console import StageBars
+from adjudge.cli.console import StageProgress
 from adjudge.errors import ErrorKind
 from adjudge.runner import progress
 from adjudge.runner.progress import Progress, ProgressReading, Tally, describe_progress
@@ -55,8 +55,8 @@ def test_short_work_and_quiet_work_write_nothing(
     with Progress(Tally(4), show=True):
         pass
     monkeypatch.setattr(progress, "FIRST_LINE_S", 0.01)
-    with Progress(Tally(4), show=False), StageBars(show=False) as bars:
-        bars.update("training", 1, 2)
+    with Progress(Tally(4), show=False), StageProgress(show=False) as shown:
+        shown.update("training", 1, 2)
         time.sleep(0.05)
     assert lines() == []
 
@@ -65,10 +65,10 @@ def test_short_work_and_quiet_work_write_nothing(
 def test_stages_have_lines_and_what_runs_inside_them_has_none(
     lines: Callable[[], list[str]],
 ) -> None:
-    with StageBars(show=True) as bars, Progress(Tally(4), show=True):
-        bars.update("training", 1, 20)
+    with StageProgress(show=True) as shown, Progress(Tally(4), show=True):
+        shown.update("training", 1, 20)
         time.sleep(0.08)
-        bars.update("evaluating", 3, 4)
+        shown.update("evaluating", 3, 4)
     found = lines()
     assert re.match(STAMP + r"training 1/20 \(5%\), ", found[0])
     assert re.match(STAMP + r"evaluating 3/4 \(75%\), .*ended", found[-1])

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
-from adjudge.cli.study import swap_app
+from adjudge.cli.study import swap
 from adjudge.errors import ConfigError, RunFolderError
 
 pytestmark = pytest.mark.slow  # whole commands, one after the other
@@ -75,7 +76,9 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(swap_app, [*arguments, "-q"])
+    app = typer.Typer()
+    app.command()(swap)
+    return CliRunner().invoke(app, [*arguments, "-q"])
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
@@ -84,7 +87,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
 
 
 def test_opposite_judges_change_every_group(work: Path) -> None:
-    done = run("rollouts.jsonl", "--judges", "long.toml", "short.toml", "-o", "out")
+    done = run("rollouts.jsonl", "--judge", "long.toml", "--judge", "short.toml", "-o", "out")
     assert done.exit_code == 0, done.output
     summary = summary_of(work / "out")
     assert [one["name"] for one in summary["judges"]] == ["long", "short"]
@@ -100,7 +103,9 @@ def test_opposite_judges_change_every_group(work: Path) -> None:
 
 
 def test_a_judge_that_fails_is_compared_on_the_rest(work: Path) -> None:
-    done = run("rollouts.jsonl", "--judges", "long.toml", "mumbles.toml", "-o", "out", "--json")
+    done = run(
+        "rollouts.jsonl", "--judge", "long.toml", "--judge", "mumbles.toml", "-o", "out", "--json"
+    )
     assert done.exit_code == 0, done.output
     summary = json.loads(done.stdout)
     [pair] = summary["pairs"]
@@ -113,13 +118,14 @@ def test_a_judge_that_fails_is_compared_on_the_rest(work: Path) -> None:
 
 
 def test_the_same_command_resumes_and_one_more_judge_is_asked_alone(work: Path) -> None:
-    run("rollouts.jsonl", "--judges", "long.toml", "short.toml", "-o", "out")
+    run("rollouts.jsonl", "--judge", "long.toml", "--judge", "short.toml", "-o", "out")
     calls = len((work / "calls.txt").read_text())
-    again = run("rollouts.jsonl", "--judges", "long.toml", "short.toml", "-o", "out")
+    again = run("rollouts.jsonl", "--judge", "long.toml", "--judge", "short.toml", "-o", "out")
     assert again.exit_code == 0
     assert len((work / "calls.txt").read_text()) == calls
     more = run(
-        "rollouts.jsonl", "--judges", *("long.toml", "short.toml", "mumbles.toml"), "-o", "out"
+        *("rollouts.jsonl", "-o", "out", "--judge", "long.toml", "--judge", "short.toml"),
+        *("--judge", "mumbles.toml"),
     )
     assert more.exit_code == 0
     assert len((work / "calls.txt").read_text()) > calls
@@ -127,14 +133,14 @@ def test_the_same_command_resumes_and_one_more_judge_is_asked_alone(work: Path) 
 
 
 def test_another_study_is_refused_in_the_same_folder(work: Path) -> None:
-    run("rollouts.jsonl", "--judges", "long.toml", "short.toml", "-o", "out")
-    done = run("rollouts.jsonl", "--map", "prompt=task", "--judges", "long.toml", "--stored",
+    run("rollouts.jsonl", "--judge", "long.toml", "--judge", "short.toml", "-o", "out")
+    done = run("rollouts.jsonl", "--map", "prompt=task", "--judge", "long.toml", "--stored",
                "reward", "-o", "out")  # fmt: skip
     assert isinstance(done.exception, RunFolderError)
 
 
 def test_stored_rewards_are_one_more_judge(work: Path) -> None:
-    done = run("rollouts.jsonl", "--judges", "first=long.toml", "--stored", "old", "--stored",
+    done = run("rollouts.jsonl", "--judge", "first=long.toml", "--stored", "old", "--stored",
                "gold=reward", "-o", "out")  # fmt: skip
     assert done.exit_code == 0, done.output
     summary = summary_of(work / "out")
@@ -146,7 +152,7 @@ def test_stored_rewards_are_one_more_judge(work: Path) -> None:
 
 
 def test_a_column_without_rewards_is_refused_before_a_judge_is_asked(work: Path) -> None:
-    done = run("rollouts.jsonl", "--judges", "long.toml", "--stored", "nothing", "-o", "out")
+    done = run("rollouts.jsonl", "--judge", "long.toml", "--stored", "nothing", "-o", "out")
     assert isinstance(done.exception, ConfigError | RunFolderError)
     assert not (work / "calls.txt").exists()
 
@@ -154,7 +160,7 @@ def test_a_column_without_rewards_is_refused_before_a_judge_is_asked(work: Path)
 def test_broken_rows_are_named_and_kept_out(work: Path) -> None:
     with (work / "rollouts.jsonl").open("a") as file:
         file.write('{"prompt": "p"}\n{"prompt": "p", "response": "r", "old": "text"}\n')
-    done = run("rollouts.jsonl", "--judges", "long.toml", "--stored", "old", "-o", "out")
+    done = run("rollouts.jsonl", "--judge", "long.toml", "--stored", "old", "-o", "out")
     assert done.exit_code == 2
     broken = summary_of(work / "out")["broken_rows"]
     assert broken["count"] == 2
@@ -165,23 +171,23 @@ def test_broken_rows_are_named_and_kept_out(work: Path) -> None:
 def test_a_judge_that_says_nothing_is_exit_code_3(work: Path) -> None:
     rows = [{"prompt": "p", "response": "word word word", "reward": 1.0 * at} for at in range(2)]
     write(work / "three.jsonl", rows)
-    done = run("three.jsonl", "--judges", "mumbles.toml", "--stored", "reward", "-o", "out")
+    done = run("three.jsonl", "--judge", "mumbles.toml", "--stored", "reward", "-o", "out")
     assert done.exit_code == 3, done.output
 
 
 @pytest.mark.parametrize(
     ("arguments", "key"),
     [
-        (["rollouts.jsonl", "--judges", "long.toml", "rollouts.jsonl"], "--judges rollouts.jsonl"),
-        (["rollouts.jsonl", "--judges", "long.toml", "long.toml"], "--judges 'long.toml'"),
-        (["rollouts.jsonl", "--judges", "a b=long.toml"], "--judges 'a b=long.toml'"),
-        (["rollouts.jsonl", "--judges", "gone.toml", "long.toml"], "gone.toml"),
-        (["rollouts.jsonl", "--judges", "long.toml"], "--judges"),
+        (["rollouts.jsonl", "--judge", "rollouts.jsonl"], "--judge rollouts.jsonl"),
+        (["rollouts.jsonl", "--judge", "long.toml", "--judge", "long.toml"], "--judge 'long.toml'"),
+        (["rollouts.jsonl", "--judge", "a b=long.toml"], "--judge 'a b=long.toml'"),
+        (["rollouts.jsonl", "--judge", "gone.toml", "--judge", "long.toml"], "gone.toml"),
+        (["rollouts.jsonl", "--judge", "long.toml"], "--judge"),
         (["rollouts.jsonl", "--stored", "a=reward", "--stored", "a=old"], "--stored 'a=old'"),
         (["rollouts.jsonl", "--stored", "="], "--stored '='"),
-        (["rollouts.jsonl", "--judges", "long.toml", "--stored", "long=old"], "--judges"),
-        (["gone.jsonl", "--judges", "long.toml", "short.toml"], "gone.jsonl"),
-        (["out.d", "--judges", "long.toml", "short.toml"], "out.d"),
+        (["rollouts.jsonl", "--judge", "long.toml", "--stored", "long=old"], "--judge"),
+        (["gone.jsonl", "--judge", "long.toml", "--judge", "short.toml"], "gone.jsonl"),
+        (["out.d", "--judge", "long.toml", "--judge", "short.toml"], "out.d"),
     ],
 )
 def test_what_cannot_be_studied(work: Path, arguments: list[str], key: str) -> None:

@@ -117,7 +117,7 @@ def test_a_folder_that_is_not_there_yet_becomes_a_run(tmp_path: Path) -> None:
     metric = {"step": 1, "mean_return": 0.5, "step_s": 20.0}
     append(folder / "metrics.jsonl", lines(metric))
     append(folder / "rollouts.jsonl", lines(row(1, 0, 0.5))[:-5])
-    assert build_overview(whole(reading))["status"] == "running: step 1 of 4, about 60 s left"
+    assert build_overview(whole(reading))["status"] == "running: step 1 of 4, about 1 min 0 s left"
     assert len(reading.rollouts) == 0
     append(folder / "rollouts.jsonl", lines(row(1, 0, 0.5))[-5:])
     assert len(whole(reading).rollouts) == 1

@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 
 from adjudge.errors import ConfigError
-from adjudge.runs.view.server import ViewServer, ViewSettings
+from adjudge.runs.view.server import ViewServer
 
 RUN = "import typer; from adjudge.cli.view import view; typer.run(view)"
 MARK = "only in the secret file"
@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 
 def served(folder: Path, use: Callable[[aiohttp.ClientSession, ViewServer], Awaitable[Any]]) -> Any:
     async def go() -> Any:
-        async with ViewServer(ViewSettings(folder)) as server, aiohttp.ClientSession() as session:
+        async with ViewServer(folder) as server, aiohttp.ClientSession() as session:
             return await use(session, server)
 
     return asyncio.run(go())
@@ -86,7 +86,7 @@ def test_the_answers_follow_the_run(folder: Path) -> None:
         folder,
         f"/api/overview?version={found['version']}",
         f"/api/sample?{where}&row=2",
-        f"/api/groups?{where}&from=1&to=1&page=0&show=missing",
+        f"/api/groups?{where}&first=1&last=1&page=0&show=missing",
     )
     assert unchanged[0] == 204
     assert json.loads(sample[2])["story"]["messages"] == [{"content": "<i>"}]
@@ -101,9 +101,9 @@ def test_the_answers_follow_the_run(folder: Path) -> None:
         ("sample?generation=2&row=x", 400),
         ("sample?generation=2&row=1e3", 404),
         ("sample?generation=2&row=%D9%A1", 400),
-        ("sample?generation=2&row=99999999999999999999", 400),
-        ("groups?generation=2&from=0&to=1&page=0&show=__class__", 400),
-        ("groups?generation=2&from=0&to=1", 400),
+        ("sample?generation=2&row=99999999999999999999", 404),
+        ("groups?generation=2&first=0&last=1&page=0&show=__class__", 400),
+        ("groups?generation=2&first=0&last=1", 400),
         ("sample?generation=2&row=3", 404),
         ("sample?generation=2&row=-1", 404),
         ("sample?generation=1&row=0", 409),
@@ -232,10 +232,10 @@ def test_nothing_is_written(folder: Path, method: str) -> None:
 def test_a_file_and_a_taken_port_are_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "report.html").touch()
     with pytest.raises(ConfigError, match="is a file. Give the run's folder."):
-        ViewServer(ViewSettings(tmp_path / "report.html"))
+        ViewServer(tmp_path / "report.html")
 
     async def start(port: int) -> None:
-        async with ViewServer(ViewSettings(tmp_path, port=port)):
+        async with ViewServer(tmp_path, port=port):
             pass
 
     with (

@@ -21,7 +21,7 @@ ASKS_JUDGES = {
     "study run", "study replay", "train",
 }  # fmt: skip
 TWO_MEANINGS = {"-j"}
-"""``--judge``, ``--judges`` and ``--jobs``."""
+"""``--judge`` and ``--jobs``."""
 OTHER_SPELLINGS = {
     "--api-key", "--budget", "--dataset", "--folder", "--max-concurrency", "--out", "--output-dir",
     "--spend-ceiling-usd", "--timeout", "--url",

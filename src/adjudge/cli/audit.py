@@ -20,7 +20,7 @@ from adjudge.audit.report import (
     skipped_table,
     write_audit_page,
 )
-from adjudge.cli.console import StageBars, clean, output, print_input, print_json
+from adjudge.cli.console import StageProgress, clean, output, print_input, print_json
 from adjudge.cli.options import (
     ColumnMap,
     JsonSummary,
@@ -82,12 +82,12 @@ def audit(
     --fail-on suspicious, suspicious); 2 bad input.
     """
     require_stats()
-    with StageBars(show=not quiet) as bars:
+    with StageProgress(show=not quiet) as shown:
         report = make_audit(
             dumps,
             parse_map(mapping, SAMPLE_FIELDS),
             checks=load_checks(own or ()),
-            progress=bars.update,
+            progress=shown.update,
         )
     folder = folder or new_folder("audit")
     folder.mkdir(parents=True, exist_ok=True)

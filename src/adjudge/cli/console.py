@@ -1,6 +1,6 @@
 """Where the command line prints, how it is stopped, and with which command the work goes on.
 
-Consoles, JSON, progress bars; other people's text made safe. SIGTERM (Slurm before a time limit,
+Consoles, JSON, progress; other people's text made safe. SIGTERM (Slurm before a time limit,
 ``docker stop``) is what Ctrl-C is: the work stops in order, and what is done is kept. Services
 handle both signals themselves, for as long as they serve.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -22,7 +22,6 @@ from adjudge.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import TaskID
 
     from adjudge.rollouts.input_report import InputReport
     from adjudge.runner.progress import ProgressReading
@@ -36,7 +35,7 @@ import time
 from contextvars import ContextVar
 from types import FrameType
 
-# What prints imports rich, and bars the runner: `adjudge` starts without them.
+# What prints imports rich, and progress the runner: `adjudge` starts without them.
 
 _MAX_PROBLEMS = 5
 
@@ -108,67 +107,50 @@ def print_resume_command(folder: str | Path, run: str = "To resume, run", budget
     errors().print(f"  {clean(command)}")
 
 
-class StageBars:
-    """A bar for each stage that is heard of; without a terminal a line now and then for the last.
+class StageProgress:
+    """How far a command is that works in stages: the progress of the last one that it named.
 
     See :class:`~adjudge.runner.progress.ProgressLines`.
     """
 
     def __init__(self, *, show: bool) -> None:
-        from rich import progress  # noqa: PLC0415
+        from adjudge.runner.progress import show_progress  # noqa: PLC0415
 
         self.show = show
-        on_terminal = errors().is_terminal
-        self._bars = progress.Progress(
-            progress.TextColumn("{task.description:>10}"),
-            progress.BarColumn(),
-            progress.MofNCompleteColumn(),
-            progress.TimeElapsedColumn(),
-            progress.TimeRemainingColumn(),
-            console=errors(),
-            disable=not show or not on_terminal,
-        )
-        self._stages: dict[str, TaskID] = {}
-        self._last: ProgressReading | None = None
-        self._resumed = 0
-        self._has_lines = show and not on_terminal
-        self._shown = ExitStack()
+        self.reading: ProgressReading | None = None
+        self._resumed: dict[str, int] = {}
+        self._shown = show_progress(lambda: self.reading, show=show)
 
     def __enter__(self) -> Self:
-        from adjudge.runner.progress import ProgressLines, only_reporter  # noqa: PLC0415
-
-        if self.show and self._shown.enter_context(only_reporter()) and self._has_lines:
-            self._shown.enter_context(ProgressLines(lambda: self._last))
-        self._bars.start()
+        self._shown.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-        self._shown.close()
+        self._shown.__exit__(None, None, None)
 
     def update(self, stage: str, done: int, total: int | None) -> None:
         """``done`` of ``total`` steps of a stage; ``None`` where the number is unknown."""
         from adjudge.runner.progress import ProgressReading  # noqa: PLC0415
 
-        if stage not in self._stages:
-            self._stages[stage] = self._bars.add_task(clean(stage), total=total)
-            self._resumed = max(0, done - 1)  # what was done when it began: an earlier run's
-        self._bars.update(self._stages[stage], completed=done)
-        self._last = ProgressReading(stage, done, total, self._resumed)
+        # What was done when it began is an earlier run's.
+        resumed = self._resumed.setdefault(stage, max(0, done - 1))
+        self.reading = ProgressReading(stage, done, total, resumed)
 
     def line(self, markup: str) -> None:
-        """A line above the bars, also where there are none."""
-        self._bars.console.print(markup, highlight=False)
+        """A line of its own, also where no progress is shown."""
+        if self.show and sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[2K")  # the line about progress is written again
+        errors().print(markup)
 
 
 @contextmanager
-def resumable_work(folder: str | Path, *, bars: bool = False) -> Iterator[StageBars]:
-    """What a command does in ``folder``, with ``bars`` for its stages.
+def resumable_work(folder: str | Path) -> Iterator[None]:
+    """What a command does in ``folder``.
 
     Standard output is the command's: what a user's own code prints goes to standard error.
     """
-    with say_how_to_resume(folder), StageBars(show=bars) as shown, redirect_stdout(sys.stderr):
-        yield shown
+    with say_how_to_resume(folder), redirect_stdout(sys.stderr):
+        yield
 
 
 SAME_STOP_S = 0.5

@@ -42,20 +42,13 @@ from adjudge.datasets.files import read_stdin
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.graders.registry import SHIPPED
 from adjudge.report.page import format_sample_rate
+from adjudge.report.table import Table, terminal_text
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.fields import SAMPLE_FIELDS
 from adjudge.runner.progress import format_duration
 from adjudge.runs.grading import grade_rollouts, read_first_samples
 from adjudge.runs.job import MOST_DRAWS, GradedRun, GradingEngine, GradingJob
-from adjudge.runs.report.sections import forest_table
-from adjudge.runs.report.tables import (
-    NOISE_NOTE,
-    calls_tables,
-    describe_calls,
-    noise_table,
-    score_table,
-)
-from adjudge.runs.summary import UNSCALED
+from adjudge.runs.report.tables import list_results
 
 _ESTIMATE_ROWS = 200
 _STDIN = Path("-")
@@ -107,7 +100,7 @@ def _shipped_graders(spec: RewardSpec) -> dict[str, Any]:
 
 def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
     """Samples, rewards, graders, judge calls; against the environment's reward if there is one."""
-    groups, reward, rate = summary["groups"], summary["reward"], summary["samples_per_s"]
+    groups, rate = summary["groups"], summary["samples_per_s"]
     speed = f", {format_sample_rate(rate)}" if rate else ""
     console.print(
         f"{summary['samples']:,} samples in {groups['count']:,} "
@@ -115,32 +108,8 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
         f"(size {groups['size_min']}-{groups['size_max']})"
         f"  ·  {summary['elapsed_s']:.1f} s{speed}" + _summary_notes(summary)
     )
-    console.print(score_table(summary))
-    if kinds := summary["missing"]["by_kind"]:
-        listed = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
-        share = reward["missing"] / summary["samples"]
-        console.print(f"[yellow]{reward['missing']} rewards missing[/] ({share:.1%}): {listed}")
-        for kind, message in summary["missing"]["examples"].items():
-            console.print(f"  [dim]{kind}, first: {clean(message)}[/]")
-    for warning in summary.get("warnings") or []:
-        console.print(f"[yellow]warning:[/] {clean(warning)}")
-    for table in calls_tables(summary):
-        console.print(table)
-    if spent := describe_calls(summary):
-        console.print(spent, soft_wrap=True)
-    for name, grader in summary["graders"].items():
-        if grader.get("unscaled"):
-            console.print(f"[dim]{clean(name)}: {UNSCALED}[/]")
-    if noise := summary.get("noise"):
-        console.print(noise_table(noise))
-        console.print(f"[dim]{NOISE_NOTE}[/]")
-    if summary["env_reward"]:
-        console.print(forest_table(summary, drawn=False))
-        console.print(
-            "[dim]AUC: over all pairs of samples. Within group: over pairs that answer the same "
-            "prompt; a group-relative trainer (GRPO) sees only these. 0.5 is chance; 95 % "
-            "intervals, clustered by group.[/]"
-        )
+    for part in list_results(summary):
+        console.print(part if isinstance(part, Table) else terminal_text(part))
 
 
 def _summary_notes(summary: Mapping[str, Any]) -> str:

@@ -64,7 +64,7 @@ def init(
         print_json(
             {
                 "spec": replace_surrogates(str(output)),
-                "format": facts.format,
+                "format": facts.report.title,
                 "map": facts.mapping,
                 "input": facts.report.as_json(),
                 "judge": None if judge is None else judge.table,
@@ -83,13 +83,12 @@ def init(
 class RolloutFacts:
     """The first rollouts.
 
-    ``mapping``: what ``--map`` said. ``format``: what they were read as, in ``report`` in full.
+    ``mapping``: what ``--map`` said. ``report``: what they were read as.
     """
 
     inputs: Sequence[Path] = ()
     mapping: Mapping[str, str] = field(default_factory=dict)
     samples: Sequence[Sample] = ()
-    format: str = ""
     report: InputReport = field(default_factory=InputReport)
 
     @property
@@ -112,8 +111,7 @@ def _read_facts(inputs: Sequence[Path], mapping: dict[str, str]) -> RolloutFacts
     for sample in samples:
         report.add(sample)
     report.add_files(reader)
-    title = next(iter(reader.readings.values())).title
-    return RolloutFacts(inputs, mapping, samples, title, report)
+    return RolloutFacts(inputs, mapping, samples, report)
 
 
 def _has_env_reward(sample: Sample) -> bool:
@@ -194,7 +192,7 @@ def _describe_facts(facts: RolloutFacts) -> Iterable[str]:
         return
     shown = ", ".join(map(printable, facts.inputs[:3]))
     more = f" and {len(facts.inputs) - 3} more" if len(facts.inputs) > 3 else ""
-    yield f"{shown}{more}: {facts.format}"
+    yield f"{shown}{more}: {facts.report.title}"
     counts = {
         "call tools": facts.count(_calls_tools),
         "have a reference": len(facts.references),

@@ -258,7 +258,7 @@ CORE_COMMANDS = {
     "probe": CoreCommand("Check", "adjudge.cli.probe:probe"),
     "align": CoreCommand("Check", "adjudge.cli.align:align"),
     "eval.judge": CoreCommand("Check", "adjudge.cli.eval:eval_judge"),
-    "study.swap": CoreCommand("Check", "adjudge.cli.study:swap_app"),
+    "study.swap": CoreCommand("Check", "adjudge.cli.study:swap"),
     "diff": CoreCommand("Check", "adjudge.cli.diff:diff"),
     "export.dpo": CoreCommand("Reward", "adjudge.cli.export:export_dpo"),
     "export.best-of-n": CoreCommand("Reward", "adjudge.cli.export:export_best"),
@@ -307,7 +307,7 @@ Example: adjudge eval policy run.toml --model runs/first --seeds 1-20
 
 Example: adjudge study run study.toml --dry-run
 
-Example: adjudge study swap rollouts.jsonl --judges strict.toml small.toml
+Example: adjudge study swap rollouts.jsonl --judge strict.toml --judge small.toml
 
 `adjudge study run` trains policies against judges that differ in a known way, and reports proxy and
 gold rewards, transfer between judges, drift, the onset of reward hacking, and cost. --dry-run

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 judge_option = partial(typer.Option, rich_help_panel="Judge calls")
 ray_option = partial(typer.Option, rich_help_panel="Ray")
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 JsonSummary = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 JsonAddress = Annotated[bool, typer.Option("--json", help="Print the address as JSON.")]
 UntilEof = Annotated[bool, typer.Option("--until-eof", hidden=True)]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from adjudge.cli.console import clean, errors, output, print_json, print_problems, resumable_work
 from adjudge.cli.options import (
@@ -31,28 +30,7 @@ from adjudge.judge_evaluation.diff.swap import (
 from adjudge.rollouts.fields import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
 
-swap_app = typer.Typer()
 
-
-class _MultiJudgeCommand(TyperCommand):
-    """Lets one ``--judges`` take several files: all that follows it up to the next option."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments with ``--judges`` before each of its files."""
-        spread: list[str] = []
-        taking = False
-        for place, one in enumerate(args):
-            if one == "--":
-                return super().parse_args(ctx, [*spread, *args[place:]])
-            if one.startswith("-"):
-                taking = one.partition("=")[0] == "--judges"
-            elif taking and args[place - 1] != "--judges":
-                spread.append("--judges")
-            spread.append(one)
-        return super().parse_args(ctx, spread)
-
-
-@swap_app.command("swap", cls=_MultiJudgeCommand)
 def swap(
     rollouts: Annotated[
         list[Path], typer.Argument(help="Files or folders as for `adjudge grade`.")
@@ -60,9 +38,9 @@ def swap(
     judges: Annotated[
         list[str] | None,
         typer.Option(
-            "--judges",
-            metavar="[NAME=]FILE …",
-            help="The judges: reward specs, or folders of trained judges.",
+            "--judge",
+            metavar="[NAME=]FILE",
+            help="A judge: a reward spec, or the folder of a trained judge. Can be repeated.",
         ),
     ] = None,
     stored: Annotated[
@@ -84,7 +62,7 @@ def swap(
 ) -> None:
     """Grade stored rollouts with several judges, and compare the results.
 
-    Example: adjudge study swap rollouts.jsonl --judges strict.toml small.toml
+    Example: adjudge study swap rollouts.jsonl --judge strict.toml --judge small.toml
 
     For each pair of judges: how well they agree, over all samples and inside groups; how often the
     best sample or an advantage's sign changes. For each judge: how many rewards are missing, and

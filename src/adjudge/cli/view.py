@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import sys
 import threading
@@ -26,8 +25,8 @@ from adjudge.errors import ConfigError, RunFolderError, redact_addresses
 from adjudge.files import write_json
 from adjudge.runs.folder import read_json_object
 from adjudge.runs.records import STOP_FILE, RunRecords
-from adjudge.runs.view.run_reader import JsonlTail, RunReader
-from adjudge.runs.view.server import ViewServer, ViewSettings, serve_view
+from adjudge.runs.view.run_reader import RunReader
+from adjudge.runs.view.server import ViewServer, serve_view
 
 
 def view(
@@ -37,12 +36,6 @@ def view(
         bool, typer.Option("--no-open", help="Print the address and open no browser.")
     ] = False,
     as_json: JsonAddress = False,
-    author: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Who labels samples on the page [default: the user's name]."
-        ),
-    ] = None,
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Take no labels; nothing is written.")
     ] = False,
@@ -64,17 +57,9 @@ def view(
         errors().print(f"{name}: does not exist yet; the page waits for it")
     elif run.is_dir() and not (run / "run.json").exists() and not any(run.glob("*.jsonl")):
         errors().print(f"{clean(run)}: holds no run yet; the page waits for one")
-    settings = ViewSettings(run, port, author or _user_name(), read_only)
-    serve_view(
-        settings, partial(_announce_page, as_json=as_json, no_open=no_open), until_eof=until_eof
-    )
-
-
-def _user_name() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container's user may have no name
-        return "anonymous"
+    server = ViewServer(run, port=port, read_only=read_only)
+    ready = partial(_announce_page, as_json=as_json, no_open=no_open)
+    serve_view(server, ready, until_eof=until_eof)
 
 
 def _announce_page(server: ViewServer, *, as_json: bool, no_open: bool) -> None:
@@ -142,30 +127,19 @@ def watch(
     if once and not (run / "metrics.jsonl").is_file():
         raise RunFolderError(f"{run}: has no metrics.jsonl. Give the folder of a training run.")
     watching = RunWatch(run, gold=gold, action="stop" if stop else "warn")
-    if once:
-        _print_alarms(watching.read(to_the_end=True), as_json=as_json)
-    else:
-        _follow(run, watching, as_json=as_json)
-    _finish(run, watching, as_json=as_json)
-
-
-def _follow(run: Path, watching: RunWatch, *, as_json: bool) -> None:
-    """Until the run is over, or is to be."""
-    reader = RunReader(run, budget=0)  # says whether the run goes on; its samples are not read
     if not run.exists():
         errors().print(f"{clean(redact_addresses(str(run)))}: does not exist yet; waiting for it")
     while True:
-        reader.refresh()
-        over = reader.state in ("done", "stopped")
-        _print_alarms(watching.read(to_the_end=over), as_json=as_json)
+        _print_alarms(watching.read(to_the_end=once), as_json=as_json)
+        if once or watching.is_over:
+            break
         if watching.checks.should_stop:
             alarm = next(one for one in watching.checks.alarms if not one.note)
             write_json(run / STOP_FILE, asdict(alarm))
             errors().print(f"[bold]{clean(run / STOP_FILE)}[/] asks the run to end")
-            return
-        if over:
-            return
+            break
         time.sleep(_INTERVAL_S)
+    _finish(run, watching, as_json=as_json)
 
 
 def _print_alarms(alarms: list[StepAlarm], *, as_json: bool) -> None:
@@ -206,11 +180,6 @@ def _finish(run: Path, watching: RunWatch, *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-_BUDGET = 1 << 30
-
-_decoder = msgspec.json.Decoder(dict[str, float | None])
-
-
 class RunWatch:
     """The checks of the steps in ``metrics.jsonl`` of ``folder``, by what is appended to it.
 
@@ -222,36 +191,38 @@ class RunWatch:
     def __init__(
         self, folder: Path, *, gold: str | None = None, action: SentinelAction = "warn"
     ) -> None:
-        self._path = folder / "metrics.jsonl"
+        self._reader = RunReader(folder, budget=0)  # its samples are not read
         self._new_checks = partial(StepWatch, action, gold=gold)
         self._start()
 
     def _start(self) -> None:
-        self._tail = JsonlTail(self._path)
+        self._generation = self._reader.generation
         self.checks = self._new_checks()
-        self._open: dict[int, list[dict[str, float]]] = defaultdict(list)
+        self._open: dict[int, list[Mapping[str, float]]] = defaultdict(list)
         self._lag = 0
         self._last: int | None = None
         self.steps = 0
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the run was over when it was read."""
+        return self._reader.state in ("done", "stopped")
+
     def read(self, *, to_the_end: bool = False) -> list[StepAlarm]:
         """The alarms of what is new; ``to_the_end``: nothing more comes of the last step."""
-        rows = list(self._tail.lines(_BUDGET))
-        if self._tail.rewritten:
-            self._start()
-            rows = list(self._tail.lines(_BUDGET))
         raised: list[StepAlarm] = []
-        for _, line in rows:
-            self._take(line)
-            raised += self._observe(self._closed())
-        return raised + (self._observe(sorted(self._open)) if to_the_end else [])
+        while rows := self._reader.refresh():
+            if self._generation != self._reader.generation:
+                self._start()
+                raised = []
+            for row in rows:
+                self._take(row)
+                raised += self._observe(self._closed())
+        if to_the_end or self.is_over:
+            raised += self._observe(sorted(self._open))
+        return raised
 
-    def _take(self, line: bytes) -> None:
-        try:
-            found = _decoder.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            return
-        row = {name: value for name, value in found.items() if value is not None}
+    def _take(self, row: Mapping[str, float]) -> None:
         step = int(row.get("step", self.steps))
         if self._last is None or step > self._last:
             self._open[step].append(row)

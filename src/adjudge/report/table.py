@@ -140,7 +140,7 @@ class Table:
         ]
         shown = self._fitting_places(columns, options.max_width)
         if self.caption is not None:
-            yield _terminal_text(self.caption, "bold")
+            yield terminal_text(self.caption, "bold")
         yield self._terminal_table([columns[place] for place in shown], options.max_width)
         left_out = [str(columns[place].heading) for place in range(len(columns))
                     if place not in shown and self.columns[place].kind != "plot"]  # fmt: skip
@@ -150,32 +150,29 @@ class Table:
 
     def _fitting_places(self, columns: Sequence[_TerminalColumn], width: int) -> list[int]:
         """The columns that have room, by their places."""
-        names = [str(one.heading) for one in columns]
-        kept = [names.index(name) for name in self.keep if name in names]
-        numbers = (place for place, one in enumerate(self.columns) if place and one.kind == "n")
-        kept = kept or [next(numbers, 1)]
         shown = [place for place, one in enumerate(self.columns) if one.kind != "plot"]
-        for place in self._places_to_drop(names):
-            if sum(columns[one].wanted + _GAP for one in shown) - _GAP <= width:
+        for place in self._places_to_drop([str(one.heading) for one in columns]):
+            if _total_width([columns[one] for one in shown]) <= width:
                 break
-            if place in shown and place not in kept:
-                shown.remove(place)
-        for place in reversed(kept[1:]):
-            if sum(columns[one].wanted + _GAP for one in shown) - _GAP > width:
+            if place in shown:
                 shown.remove(place)
         return shown
 
     def _places_to_drop(self, names: Sequence[str]) -> list[int]:
-        """All columns but the first, in the order in which they are left out."""
+        """The columns that may be left out, in their order."""
+        kept = [names.index(name) for name in self.keep if name in names]
+        numbers = (place for place, one in enumerate(self.columns) if place and one.kind == "n")
+        kept = kept or [next(numbers, 1)]
         from_right = range(len(names) - 1, 0, -1)
         order = [place for name in self.drop for place in from_right if names[place] == name]
         order += [place for place in from_right if self.columns[place].kind == "i"]
-        return list(dict.fromkeys([*order, *from_right]))
+        order += from_right
+        return [*(one for one in dict.fromkeys(order) if one not in kept), *kept[:0:-1]]
 
     def _terminal_table(self, columns: Sequence[_TerminalColumn], width: int) -> TerminalTable:
         from rich.table import Table as TerminalTable  # noqa: PLC0415
 
-        has_room = sum(one.wanted + _GAP for one in columns) - _GAP <= width
+        has_room = _total_width(columns) <= width
         named = any(one.heading for one in self.columns)
         table = TerminalTable(box=None, pad_edge=False, header_style="bold", show_header=named)
         for one in columns:
@@ -201,11 +198,9 @@ def _card_label(column: Column) -> str:
 
 
 _GAP = 2
-_MOST_UNBROKEN = 24
+_UNBROKEN = 24
 """A longer cell is a text, which is broken between words, whatever its column."""
-_LONG_WORD = 16
-"""A longer word may be broken."""
-_EASY_WIDTHS = {"": 16, "c": 16, "w": 30}
+_WIDTHS = {"": 16, "c": 16, "w": 30}
 """A column of texts has this width before others are left out for it."""
 
 
@@ -213,33 +208,30 @@ class _TerminalColumn:
     """A column's heading and cells as a terminal shows them, and how much room they need."""
 
     def __init__(self, column: Column, cells: Sequence[object], *, first: bool) -> None:
-        self.heading = _terminal_text(column.heading)
+        self.heading = terminal_text(column.heading)
         self.kind = column.kind
-        self.cells = [_terminal_text(cell) for cell in cells]
-        may_break = column.wrap and column.kind not in ("n", "i")
-        lines = [line for text in self.cells for line in text.split("\n")]
-        words = [word.cell_len for word in self.heading.split()]
-        for line in lines:
-            if may_break or line.cell_len > _MOST_UNBROKEN:
-                words += [min(word.cell_len, _LONG_WORD) for word in line.split()]
-            else:
-                words.append(line.cell_len)
-        widest = max([self.heading.cell_len, *(line.cell_len for line in lines)])
-        easy = _EASY_WIDTHS.get(column.kind, 0) if may_break else 0
-        if first and easy:  # what a row is about is read in one line, where it is not long
-            easy = max(easy, _MOST_UNBROKEN)
-        self.wanted = max([1, *words, min(widest, easy)])
+        self.cells = [terminal_text(cell) for cell in cells]
+        widest = max((line.cell_len for text in self.cells for line in text.split("\n")), default=1)
+        # What a row is about is read in one line, where it is not long.
+        may_break = column.wrap and not first
+        limit = _WIDTHS.get(column.kind, _UNBROKEN) if may_break else _UNBROKEN
+        self.wanted = max([min(widest, limit), *(word.cell_len for word in self.heading.split())])
 
 
-def _terminal_text(content: object, style: str = "") -> Text:
+def _total_width(columns: Sequence[_TerminalColumn]) -> int:
+    return sum(one.wanted + _GAP for one in columns) - _GAP
+
+
+def terminal_text(content: object, style: str = "") -> Text:
+    """Elements and texts as a terminal shows them."""
     from rich.text import Text  # noqa: PLC0415
 
     if isinstance(content, Element):
         if content.tag == "br":
             return Text("\n")
         kind = _TERMINAL_STYLES.get(str(content.attributes.get("class_", content.tag)), style)
-        return Text.assemble(*(_terminal_text(part, kind) for part in content.content))
+        return Text.assemble(*(terminal_text(part, kind) for part in content.content))
     if isinstance(content, Iterable) and not isinstance(content, str):
-        return Text.assemble(*(_terminal_text(part, style) for part in content))
+        return Text.assemble(*(terminal_text(part, style) for part in content))
     plain = "" if content is None else str(content)
     return Text(printable(plain), style=style)

@@ -204,14 +204,18 @@ _reporting = threading.Lock()
 
 
 @contextlib.contextmanager
-def only_reporter() -> Iterator[bool]:
-    """Whether nobody else in this process reports progress, and nobody else does while it lasts."""
-    alone = _reporting.acquire(blocking=False)
+def show_progress(read: Callable[[], ProgressReading | None], *, show: bool) -> Iterator[None]:
+    """Let somebody see what ``read`` gives, while this lasts; one at a time in a process."""
+    if not show or not _reporting.acquire(blocking=False):
+        yield
+        return
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    lines = _TerminalLine if is_terminal else ProgressLines
     try:
-        yield alone
+        with (_NotebookBar if in_notebook() else lines)(read):
+            yield
     finally:
-        if alone:
-            _reporting.release()
+        _reporting.release()
 
 
 class Progress:
@@ -220,18 +224,14 @@ class Progress:
     def __init__(self, tally: Tally, *, show: bool, title: str = "grading") -> None:
         self._tally = tally
         self._title = title
-        self._show = show
-        self._shown = contextlib.ExitStack()
+        self._shown = show_progress(self._read, show=show)
 
     def __enter__(self) -> Self:
-        if self._show and self._shown.enter_context(only_reporter()):
-            is_terminal = sys.stderr is not None and sys.stderr.isatty()
-            lines = _TerminalLine if is_terminal else ProgressLines
-            self._shown.enter_context((_NotebookBar if in_notebook() else lines)(self._read))
+        self._shown.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._shown.close()
+        self._shown.__exit__(None, None, None)
 
     def _read(self) -> ProgressReading:
         tally = self._tally

@@ -122,11 +122,7 @@ class RunFolder:
         leftovers: Sequence[str] = (),
     ) -> None:
         self.path = path
-        self.facts: dict[str, Any] = msgspec.to_builtins(
-            {"kind": None, **describe_writer(), **facts}
-        )
-        if self.facts["kind"] is None:  # grading and probes: their specs say what they are
-            del self.facts["kind"]
+        self.facts: dict[str, Any] = msgspec.to_builtins({**describe_writer(), **facts})
         self._identity = {"kind": "another kind", **identity}
         self._config, self._once, self._journal = config, once, journal
         self._leftovers = leftovers

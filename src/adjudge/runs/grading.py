@@ -8,7 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import islice, repeat
 from pathlib import Path
@@ -23,7 +23,7 @@ from adjudge.errors import RolloutError, RunFolderError
 from adjudge.files import atomic_write
 from adjudge.judges.endpoint.connections import own_calls
 from adjudge.rewards.chain import RewardChecks
-from adjudge.rewards.function import SpecRewardFunction, describe_settings
+from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rollouts.input_report import InputReport
 from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.runner.journal import Journal
@@ -185,13 +185,11 @@ def resume_recording(
 
 
 def _open_folder(job: GradingJob, path: Path, graders: Mapping[str, Any]) -> RunFolder:
-    from adjudge.runs.story import describe_graders  # noqa: PLC0415  (not without a folder)
+    from adjudge.runs.story import describe_spec  # noqa: PLC0415  (not without a folder)
 
     facts = {
         **spec_facts(job.spec, graders, job.paths, job.mapping),
-        "reward": job.spec.reward.model_dump(mode="json"),  # these two are for `adjudge view`
-        "graders": describe_graders(job.spec, graders),
-        "settings": describe_settings(job.spec, graders),  # for `adjudge diff`
+        **describe_spec(job.spec, graders),
     }
     if job.rows is not None:  # what is in memory is known by its content
         digest = hashlib.sha256()
@@ -376,9 +374,7 @@ def _run_facts(
         "cassette": job.cassette and msgspec.to_builtins(job.cassette.report()),
         "broken_rows": {
             "count": len(reader.broken),
-            "first": [
-                {"where": row.where, "message": row.message} for row in reader.broken[:_FIRST]
-            ],
+            "first": [asdict(row) for row in reader.broken[:_FIRST]],
         },
         "formats": dict(counted.report.formats),
         "skipped_files": {

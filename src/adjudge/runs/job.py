@@ -236,8 +236,9 @@ class GradedRun:
 
     def _repr_html_(self) -> str:
         """For notebooks: the run in numbers, and its first samples."""
-        from adjudge.report.table import Table, lost, numeric  # noqa: PLC0415  (few runs are shown)
-        from adjudge.runs.report.tables import number_cell, render_run  # noqa: PLC0415
+        from adjudge.report.page import paragraph, render_output  # noqa: PLC0415  (few are shown)
+        from adjudge.report.table import Table, lost, numeric  # noqa: PLC0415
+        from adjudge.runs.report.tables import list_results, number_cell  # noqa: PLC0415
 
         names = list(self.rows[0].scores) if self.rows else []
         cells = [
@@ -252,4 +253,4 @@ class GradedRun:
         more = len(self.rows) - len(cells)
         caption = f"The first {len(cells)} samples; {more:,} more are in rows." if more else None
         rows = Table(["index", "group", *numeric("reward", *names)], cells, caption=caption)
-        return render_run(repr(self), self.summary, rows)
+        return render_output(paragraph(repr(self)), *list_results(self.summary), rows)

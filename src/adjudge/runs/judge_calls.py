@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from adjudge.judges.endpoint.settings import Price
 
 
-COST_UNIT_EPISODES = 1_000
-
-
 @dataclass
 class JudgeCallEstimate:
     """Calls of one grader over the samples looked at: ``output_tokens`` are the most allowed.

@@ -21,6 +21,7 @@ another site cannot send, and with the token of this server, which another site 
 from __future__ import annotations
 
 import fcntl
+import getpass
 import hmac
 import math
 import os
@@ -36,7 +37,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from adjudge.errors import RunFolderError
-from adjudge.files import warn_damaged_lines
+from adjudge.files import iter_rows, warn_damaged_lines
 from adjudge.runs.sample_index import RolloutIndex, present_number
 from adjudge.runs.samples import SCORE, RunSamples, find_run_disagreements
 from adjudge.stats import snap_ties
@@ -56,38 +57,46 @@ QUEUE_SIZE = 50
 """Labels of a round, of which the page says how many are done."""
 
 
-class Label(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Statement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a person said of a sample, as a page sends it and ``labels.jsonl`` has it.
+
+    ``grader`` is ``None`` for the reward as a whole. ``verdict``: whether the judge is right.
+    ``score``: the person's own, on the judge's scale. ``blind``: whether the judge's words and
+    numbers were hidden then. ``queue``: why the sample was proposed, ``None`` where the person
+    chose it. ``withdrawn``: the ``id`` of the label of the same author that this takes back; what
+    that author said before then counts again.
+    """
+
+    author: str
+    grader: str | None = None
+    verdict: Literal["right", "wrong"] | None = None
+    score: float | None = None
+    note: str = ""
+    blind: bool = False
+    queue: QueueReason | None = None
+    withdrawn: str | None = None
+
+
+class Label(Statement, frozen=True, kw_only=True, omit_defaults=True):
     """A row of ``labels.jsonl``: what ``author`` said of one sample, or took back.
 
     The sample is named by ``key``, the hash of what was judged, and by ``step`` and ``index`` as
-    the run counts it. ``grader`` is ``None`` for the reward as a whole. ``verdict``: whether the
-    judge is right. ``score``: the person's own, on the judge's scale. ``preferred_over``: the key
-    of the sample that this one is better than, and ``over_index`` its index. ``judge_score``: what
-    the judge gave when the label was made, ``None`` where that is not known. ``blind``: whether the
-    judge's words and numbers were hidden then. ``queue``: why the sample was proposed, ``None``
-    where the person chose it. ``withdrawn``: the ``id`` of the label of the same author that this
-    row takes back; what that author said before then counts again.
+    the run counts it. ``preferred_over``: the key of the sample that this one is better than, and
+    ``over_index`` its index. ``judge_score``: what the judge gave when the label was made, ``None``
+    where that is not known.
 
     Raises ``ValueError`` for a row that says nothing or two things, or that is too long.
     """
 
     id: str
     time: str
-    author: str
     index: int
     key: str = ""
     step: int | None = None
     group: str | None = None
-    grader: str | None = None
-    verdict: Literal["right", "wrong"] | None = None
-    score: float | None = None
     preferred_over: str | None = None
     over_index: int | None = None
-    note: str = ""
     judge_score: float | None = None
-    blind: bool = False
-    queue: QueueReason | None = None
-    withdrawn: str | None = None
 
     def __post_init__(self) -> None:
         check_author(self.author)
@@ -131,6 +140,13 @@ def check_author(name: str) -> str:
     if not 0 < len(name.strip()) <= len(name) <= MAX_NAME or not name.isprintable():
         raise ValueError(f"author: must be 1 to {MAX_NAME} printable characters")
     return name
+
+
+def _user_name() -> str:
+    try:
+        return check_author(getpass.getuser())
+    except (OSError, KeyError, ImportError, ValueError):  # a container's user may have no name
+        return "anonymous"
 
 
 def stamp_label() -> dict[str, Any]:
@@ -189,17 +205,11 @@ class LabelLog:
 
     def read(self) -> list[Label]:
         """All rows in the order of writing; a damaged one is passed over with a warning."""
+        damaged: list[int] = []
         if not self.path.exists():
             return []
-        with self._opened(os.O_RDONLY, fcntl.LOCK_SH), self.path.open("rb") as file:
-            lines = file.read().split(b"\n")
-        found, damaged = [], []
-        for number, line in enumerate(lines, start=1):
-            try:
-                if line:
-                    found.append(_decoder.decode(line))
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                damaged.append(number)
+        with self._opened(os.O_RDONLY, fcntl.LOCK_SH):
+            found = list(iter_rows(self.path, Label, damaged=damaged))
         warn_damaged_lines(self.path, damaged, "The label is left out.")
         return found
 
@@ -216,9 +226,6 @@ class LabelLog:
             raise RunFolderError(f"{self.path}: cannot be used: {error.strerror}") from error
         finally:
             os.close(handle)
-
-
-_decoder = msgspec.json.Decoder(Label)
 
 
 # --- the queue ------------------------------------------------------------------------------------
@@ -291,8 +298,6 @@ MAX_BODY = 65_536
 """Bytes of a request that writes; a note of the longest kind fits."""
 TOKEN_HEADER = "X-Adjudge-Token"  # noqa: S105 (a header's name)
 _MAX_LEVELS = 20
-_TAKEN_OVER = ("author", "grader", "verdict", "score", "note", "blind", "queue", "withdrawn")
-"""What a label has as the request has it."""
 
 
 class RequestRefused(Exception):
@@ -303,39 +308,35 @@ class RequestRefused(Exception):
         self.status = status
 
 
-class LabelRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a request that writes one label, or takes one back."""
+class LabelRequest(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of a request that writes one label, or takes one back.
+
+    ``row``: the sample's row; ``over``: that of the sample that it is better than.
+    """
 
     generation: int
     row: int
-    author: str
-    grader: str | None = None
-    verdict: Literal["right", "wrong"] | None = None
-    score: float | None = None
     over: int | None = None
-    """The row of the sample that this one is better than."""
-    note: str = ""
-    blind: bool = False
-    queue: QueueReason | None = None
-    withdrawn: str | None = None
 
 
 class LabelDesk:
     """Takes labels for one run folder, and says which are there and what comes next.
 
-    ``reading`` is refreshed by others; ``author`` is who labels if the page says nothing else.
+    ``reading`` is refreshed by others. Who labels is this process's user, if the page says nothing
+    else.
     """
 
-    def __init__(self, reading: RunSamples, author: str, *, read_only: bool = False) -> None:
-        self.reading, self.author, self.read_only = reading, author, read_only
+    def __init__(self, reading: RunSamples, *, read_only: bool = False) -> None:
+        self.reading, self.read_only = reading, read_only
+        self.author = _user_name()
         self.token = secrets.token_urlsafe(24)
         self._log = LabelLog(reading.folder)
-        self._stamp: tuple[int, int] | None = None
+        self._size = 0
         self._labels: list[Label] = []
         self._queue_of: tuple[int, int] | None = None
         self._queue: list[QueueEntry] = []
 
-    def check_request(self, headers: Mapping[str, str], length: int | None) -> None:
+    def check_request(self, headers: Mapping[str, str]) -> None:
         """Raise :class:`RequestRefused` unless a request to write comes from our own page."""
         if self.read_only:
             raise RequestRefused(403, "this page is read only (adjudge view --read-only)")
@@ -350,10 +351,6 @@ class LabelDesk:
         given = headers.get(TOKEN_HEADER, "")
         if not hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode()):
             raise RequestRefused(403, "the server was started anew: load the page again")
-        if length is None:
-            raise RequestRefused(411, "a label must say how long it is")
-        if length > MAX_BODY:
-            raise RequestRefused(413, f"a label may have {MAX_BODY:,} bytes")
 
     def write(self, body: bytes) -> dict[str, Any]:
         """Append what a request says; the label as written."""
@@ -391,7 +388,7 @@ class LabelDesk:
             ):
                 raise RequestRefused(400, "over: must be another sample of the same group")
             over = {"preferred_over": other["key"], "over_index": other["index"]}
-        said = {name: getattr(asked, name) for name in _TAKEN_OVER}
+        said = {name: getattr(asked, name) for name in Statement.__struct_fields__}
         judged = present_number(self.reading.rollouts.reward[asked.row])
         if asked.grader is not None:
             judged = self.reading.rollouts.score(f"{asked.grader}{SCORE}", asked.row)
@@ -485,12 +482,8 @@ class LabelDesk:
         return found
 
     def _current(self) -> list[Label]:
-        """The labels that count; the file is read again when it has changed."""
-        try:
-            found = self._log.path.stat()
-            stamp = (found.st_size, found.st_mtime_ns)
-        except OSError:
-            return []
-        if stamp != self._stamp:
-            self._stamp, self._labels = stamp, select_current(self._log.read())
+        """The labels that count, those of other processes too; the file only grows."""
+        size = self._log.path.stat().st_size if self._log.path.exists() else 0
+        if size != self._size:
+            self._size, self._labels = size, select_current(self._log.read())
         return self._labels

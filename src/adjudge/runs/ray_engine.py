@@ -1,9 +1,10 @@
 """``adjudge grade --engine ray``: the graders are asked by workers on many machines.
 
-This process reads the rollouts and hands each window of them out in parts. A worker asks the
-graders that see one sample at a time, and reports each answer as it comes. The journal, the counts,
-listwise graders, group steps, missing policy, summary and report are those of the local engine, in
-this process. A part whose worker died goes to another worker, with the answers that were reported.
+This process reads the rollouts and hands each window of them out in parts, of whole groups where a
+grader compares their samples. A worker asks the graders, and reports each answer as it comes. The
+journal, the counts, group steps, missing policy, summary and report are those of the local engine,
+in this process. A part whose worker died goes to another worker, with the answers that were
+reported.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,17 +29,15 @@ import msgspec
 
 from adjudge.engine.loop import Job, run_all, run_blocking
 from adjudge.errors import AdjudgeError, ConfigError
-from adjudge.files import UNENCODABLE
-from adjudge.graders.base import is_listwise
 from adjudge.installation import install_command
 from adjudge.judges.endpoint.connections import open_connections
 from adjudge.judges.endpoint.settings import EndpointStats
-from adjudge.rewards.batch_grader import BatchGrader
+from adjudge.rewards.batch_grader import AskOptions, BatchGrader
 from adjudge.rewards.function import SpecRewardFunction, compute_fingerprint
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
-from adjudge.runs.job import GradingJob, RolloutGrader, select_entries
+from adjudge.runs.job import GradingJob, RolloutGrader
 from adjudge.types import GradedSample, GraderError, GraderResult, Sample
 
 _PART_SAMPLES = (32, 512)
@@ -50,10 +50,8 @@ _REPORT_EVERY_S = 0.01
 _MOST_DEATHS = 5
 """Workers in a row that die over one part without an answer: its next one would, too."""
 
-_RESULTS: msgspec.json.Decoder[GraderResult] = msgspec.json.Decoder(GraderResult)
-
-StoredAnswer = tuple[str, str, int, bytes]
-"""Sample key, grader, draw, encoded result: a line of the journal."""
+StoredAnswer = tuple[str, str, int, GraderResult]
+"""Sample key, grader, draw and result: a line of the journal."""
 EndpointId = tuple[tuple[str, ...], tuple[str, ...]]
 """Addresses and models of an endpoint."""
 
@@ -83,21 +81,15 @@ class RayEngine:
             raise ConfigError(
                 "--record, --replay and --budget-usd work in one process only. Use --engine local."
             )
-        alone = _select_graders(function.spec, function.graders, listwise=False)
-        if alone is None:
-            yield function  # nothing that workers could do
-            return
-        plan = WorkerPlan(
-            job.spec,
-            function.fingerprint,
-            str(Path.cwd()),
+        options = AskOptions(
             startup_patience_s=job.startup_patience_s,
             draws=job.draws,
             columns=function.options.get("columns", ()),
         )
+        plan = WorkerPlan(job.spec, function.fingerprint, str(Path.cwd()), options)
         with _ray_cluster(self.address, self.workers):
             workers = self.workers or _count_cpus()
-            yield _ClusterGrader(plan, workers, alone, function, tally, self._calls)
+            yield _ClusterGrader(plan, workers, function, tally, self._calls)
 
     def endpoints(self) -> list[dict[str, Any]]:
         """The table of the workers' calls, as :meth:`CallCount.table` has it."""
@@ -112,33 +104,31 @@ class RayEngine:
         ]
 
 
-def _select_graders(
-    spec: RewardSpec, graders: Mapping[str, object], *, listwise: bool
-) -> RewardSpec | None:
-    """The spec with its listwise graders alone, or without them; ``None`` when none are left."""
-    return select_entries(spec, [one for one in graders if is_listwise(graders[one]) is listwise])
+_Question = tuple[list[Sample], list[str], list[bool]]
+"""Samples, the group of each, and whether each was drawn."""
 
 
 @dataclass
 class _Part:
-    """Samples that one worker is asked about, what is known of them, and what it said."""
+    """What one worker is asked, what is known of it, and what the worker said.
 
-    samples: Sequence[Sample]
-    groups: Sequence[str]
-    sampled: Sequence[bool]
+    ``places``: where its samples are in their window.
+    """
+
+    places: Sequence[int]
+    question: _Question
     known: list[StoredAnswer]
     counts: Tally = field(default_factory=Tally)
-    judged: list[GradedSample] | None = None
+    judged: list[GradedSample] = field(default_factory=list)
 
 
 class _ClusterGrader:
-    """Asks the graders of single samples by workers, and those of groups in this process."""
+    """Asks the graders by workers."""
 
     def __init__(
         self,
         plan: WorkerPlan,
         workers: int,
-        alone: RewardSpec,
         function: SpecRewardFunction,
         tally: Tally,
         calls: dict[str, dict[EndpointId, EndpointStats]],
@@ -150,54 +140,68 @@ class _ClusterGrader:
         self._plan, self._workers = plan, [self._make_worker.remote(plan) for _ in range(workers)]
         self._function, self._tally, self._calls = function, tally, calls
         self._journal = function.options.get("journal")
-        self._alone = function.ask_part(alone)
-        together = _select_graders(function.spec, function.graders, listwise=True)
-        self._together = None if together is None else function.ask_part(together)
+        self._asker = function.ask_part(function.spec)
 
     @property
     def needs_whole_groups(self) -> bool:
         """Whether the samples of a group must come in one call."""
-        return self._together is not None
+        return self._asker.needs_whole_groups
 
     async def grade(
         self, samples: Sequence[Sample], groups: Sequence[str], *, step: int | None = None
     ) -> list[GradedSample]:
         """What all graders say of the samples, in order."""
         drawn = {group: self._function.is_drawn(group, step or 0) for group in set(groups)}
-        sampled = [drawn[group] for group in groups]
-        least, most = _PART_SAMPLES
-        size = -(-len(samples) // (len(self._workers) * _PARTS_A_WORKER))
-        size = min(max(least, size), most)
-        columns = (samples, groups, sampled)
         parts = [
-            self._begin_part(*(column[at : at + size] for column in columns))  # type: ignore[arg-type]
-            for at in range(0, len(samples), size)
+            self._begin_part(
+                places,
+                (
+                    [samples[at] for at in places],
+                    [groups[at] for at in places],
+                    [drawn[groups[at]] for at in places],
+                ),
+            )
+            for places in self._cut(groups)
         ]
         left = deque(parts)
         await run_all(self._hand_out(left, place) for place in range(len(self._workers)))
-        judged = [one for part in parts for one in part.judged or ()]
-        if self._together is None:
-            return judged
-        ranked = await self._together.grade(samples, groups, sampled)
-        return [_join(*both) for both in zip(judged, ranked, strict=True)]
+        judged = dict(
+            chain.from_iterable(zip(one.places, one.judged, strict=True) for one in parts)
+        )
+        return [judged[place] for place in range(len(samples))]
 
-    def _begin_part(
-        self, samples: Sequence[Sample], groups: Sequence[str], sampled: Sequence[bool]
-    ) -> _Part:
+    def _cut(self, groups: Sequence[str]) -> Iterator[list[int]]:
+        """The places of each part's samples."""
+        least, most = _PART_SAMPLES
+        size = -(-len(groups) // (len(self._workers) * _PARTS_A_WORKER))
+        size = min(max(least, size), most)
+        together: dict[object, list[int]] = {}
+        for place, group in enumerate(groups):
+            together.setdefault(group if self.needs_whole_groups else place, []).append(place)
+        part: list[int] = []
+        for places in together.values():
+            part += places
+            if len(part) >= size:
+                yield part
+                part = []
+        if part:
+            yield part
+
+    def _begin_part(self, places: Sequence[int], question: _Question) -> _Part:
         """A part with what the journal of an earlier run knows of it."""
         known: list[StoredAnswer] = []
         if self._journal is not None and len(self._journal):
-            keys = self._alone.journal_keys(samples, groups, sampled)
+            keys = self._asker.journal_keys(*question)
             found = ((key, self._journal.take(*key)) for key in keys)
-            known = [(*key, msgspec.json.encode(one)) for key, one in found if one is not None]
+            known = [(*key, one) for key, one in found if one is not None]
         self._tally.resumed += len(known)
-        return _Part(samples, groups, sampled, known)
+        return _Part(places, question, known)
 
     async def _hand_out(self, left: deque[_Part], place: int) -> None:
         """Give one worker part after part; a part whose worker died goes to a new worker."""
         while left:
             part, deaths = left.popleft(), 0
-            while part.judged is None:
+            while not part.judged:
                 known = len(part.known)
                 try:
                     await self._ask(part, self._workers[place])
@@ -213,26 +217,20 @@ class _ClusterGrader:
         kept.cost_usd, kept.asks = part.counts.cost_usd, part.counts.asks
         self._tally.replace(part.counts, kept)
         part.counts = Tally()
-        asked = part.samples, part.groups, part.sampled, part.known
-        async for reference in worker.grade.options(num_returns="streaming").remote(*asked):
+        ask = worker.grade.options(num_returns="streaming").remote
+        async for reference in ask(*part.question, part.known):
             said: WorkerReport = pickle.loads(await reference)  # noqa: S301  (our own worker's words)
             part.known += said.answers
             if self._journal is not None:
-                for key, grader, draw, data in said.answers:
-                    self._journal.put(key, grader, draw, _RESULTS.decode(data))
+                for answer in said.answers:
+                    self._journal.put(*answer)
                 self._journal.flush()
             self._tally.replace(part.counts, said.counts)
-            part.counts, part.judged = said.counts, said.judged
+            part.counts, part.judged = said.counts, said.judged or []
             if said.endpoints is not None:
                 self._calls[said.worker] = said.endpoints
             if said.error is not None:
                 raise said.error
-
-
-def _join(one: GradedSample, more: GradedSample) -> GradedSample:
-    """What graders of single samples and listwise ones said of a sample, in every draw."""
-    repeats = tuple(_join(*both) for both in zip(one.repeats, more.repeats, strict=True))
-    return replace(one, outcome={**one.outcome, **more.outcome}, repeats=repeats)
 
 
 # --- the worker -----------------------------------------------------------------------------------
@@ -249,9 +247,7 @@ class WorkerPlan:
     spec: RewardSpec
     fingerprint: str
     cwd: str
-    startup_patience_s: float | None = None
-    draws: int = 1
-    columns: Collection[str] = ()
+    options: AskOptions
 
 
 @dataclass
@@ -321,7 +317,7 @@ class RayWorker:
         return said
 
     def _build_grader(self) -> BatchGrader:
-        """The graders of single samples, ready to be asked; raises :class:`ConfigError`."""
+        """The graders, ready to be asked; raises :class:`ConfigError`."""
         plan, host = self.plan, socket.gethostname()
         try:
             os.chdir(plan.cwd)
@@ -336,18 +332,9 @@ class RayWorker:
                 f"{host}: adjudge's version, or a file that the spec names, differs from the one "
                 "where the run was started. Use the same on every machine."
             )
-        part = _select_graders(plan.spec, graders, listwise=False)
-        if part is None:
-            raise ConfigError("no grader scores single samples")
-        return BatchGrader(
-            part,
-            graders,
-            journal=self._journal,
-            tally=self._tally,
-            startup_patience_s=plan.startup_patience_s,
-            draws=plan.draws,
-            columns=plan.columns,
-        )
+        options = plan.options.copy()
+        options["journal"], options["tally"] = self._journal, self._tally
+        return BatchGrader(plan.spec, graders, **options)
 
 
 class PartJournal(Journal):
@@ -355,13 +342,13 @@ class PartJournal(Journal):
 
     def __init__(self) -> None:
         self.answers: list[StoredAnswer] = []
-        self._found: dict[tuple[str, str, int], deque[bytes]] = {}
+        self._found: dict[tuple[str, str, int], deque[GraderResult]] = {}
 
     def begin(self, known: Sequence[StoredAnswer]) -> None:
         """Start with a part."""
         self.answers, self._found = [], {}
-        for key, grader, draw, data in known:
-            self._found.setdefault((key, grader, draw), deque()).append(data)
+        for key, grader, draw, result in known:
+            self._found.setdefault((key, grader, draw), deque()).append(result)
 
     def __len__(self) -> int:
         return sum(map(len, self._found.values()))
@@ -369,17 +356,12 @@ class PartJournal(Journal):
     def take(self, sample: str, grader: str, draw: int) -> GraderResult | None:
         """What is known, each answer once."""
         found = self._found.get((sample, grader, draw))
-        return _RESULTS.decode(found.popleft()) if found else None
+        return found.popleft() if found else None
 
     def put(self, sample: str, grader: str, draw: int, result: GraderResult) -> None:
-        """Note a result to report, if JSON can hold it; failures are asked again."""
+        """Note a result to report; failures are asked again."""
         if not isinstance(result, GraderError):
-            try:
-                data = msgspec.json.encode(result)
-                _RESULTS.decode(data)
-            except (*UNENCODABLE, msgspec.MsgspecError):
-                return
-            self.answers.append((sample, grader, draw, data))
+            self.answers.append((sample, grader, draw, result))
 
     def flush(self) -> None:
         """Nothing waits here."""
@@ -392,8 +374,10 @@ def _pack(said: WorkerReport) -> bytes:
     try:
         return bytes(cloudpickle.dumps(said))
     except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError):
-        plain = msgspec.json.Encoder(enc_hook=str).encode(said.judged)
-        said.judged = msgspec.json.decode(plain, type=list[GradedSample] | None)
+        plain = msgspec.json.Encoder(enc_hook=str).encode((said.answers, said.judged))
+        said.answers, said.judged = msgspec.json.decode(
+            plain, type=tuple[list[StoredAnswer], list[GradedSample] | None]
+        )
         return bytes(cloudpickle.dumps(said))
 
 

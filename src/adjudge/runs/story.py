@@ -17,7 +17,7 @@ from adjudge.graders.base import GraderTraits
 from adjudge.intake.rollouts import last_said
 from adjudge.judges.asking import JudgeCall
 from adjudge.report.page import to_browser_json
-from adjudge.rewards.function import hide_variables
+from adjudge.rewards.function import describe_settings, hide_variables
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import MISSING, Sample, get_path
 
@@ -44,7 +44,6 @@ class GraderFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     scope: str = "outcome"
     range: tuple[float | None, float | None] | None = None
     mapper: dict[str, str] | None = None
-    parameters: dict[str, Any] = {}
     criteria: list[dict[str, Any]] = []
     rubric_field: str = ""
 
@@ -63,7 +62,6 @@ def describe_graders(spec: RewardSpec, graders: Mapping[str, Any]) -> list[Grade
             if isinstance(grader, RubricGrader):
                 fixed = grader.source.fixed
                 field = "" if fixed else grader.source.field
-        parameters = msgspec.to_builtins(entry.model_extra or {}, enc_hook=str)
         found.append(
             GraderFacts(
                 name=entry.name,
@@ -75,7 +73,6 @@ def describe_graders(spec: RewardSpec, graders: Mapping[str, Any]) -> list[Grade
                 scope=entry.scope,
                 range=traits.score_range,
                 mapper=hide_variables(spec, entry.mapper),
-                parameters=to_browser_json(hide_variables(spec, parameters)),
                 criteria=hide_variables(spec, _list_criteria(fixed)),
                 rubric_field=field,
             )
@@ -91,6 +88,17 @@ def _list_criteria(rubric: object) -> list[dict[str, Any]]:
     if not isinstance(rubric, Rubric):
         return []
     return [{"name": one.id, "text": one.text, "points": one.worth} for one in rubric.criteria]
+
+
+def describe_spec(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``run.json`` says of a spec, whose ``graders`` are built: the reward and the graders for
+    pages, and all settings for comparisons of runs.
+    """
+    return {
+        "reward": spec.reward.model_dump(mode="json"),
+        "graders": describe_graders(spec, graders),
+        "settings": describe_settings(spec, graders),
+    }
 
 
 def read_grader_facts(facts: Mapping[str, Any]) -> dict[str, GraderFacts]:
@@ -179,23 +187,11 @@ def _list_verdicts(
         if sample is not None and said:
             verdict["places"] = _place_in(sample, [*verdict["places"], *_cite(sample, verdict)])
         asked = [
-            msgspec.structs.asdict(call)
-            | {"usage": None if call.usage is None else msgspec.to_builtins(call.usage)}
+            msgspec.structs.asdict(call) | {"usage": msgspec.to_builtins(call.usage)}
             for call in calls.get(name, ())
         ]
-        found.append(
-            {
-                "name": name,
-                "type": facts.type,
-                "asks_judge": facts.asks_judge or bool(asked),
-                "judges": facts.judges,
-                "role": facts.role,
-                "weight": facts.weight,
-                "range": facts.range,
-                **verdict,
-                "calls": asked,
-            }
-        )
+        told = {**msgspec.structs.asdict(facts), **verdict, "calls": asked}
+        found.append(told | {"asks_judge": facts.asks_judge or bool(asked)})
     return found
 
 

@@ -37,11 +37,10 @@ from adjudge.config import compare_settings, flatten
 from adjudge.errors import RunFolderError, TrainingStopped
 from adjudge.files import atomic_write, cut_torn_line, iter_lines, write_json
 from adjudge.intake.rollouts import read_conversation
-from adjudge.rewards.function import describe_settings
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.folder import read_json_object
 from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow
-from adjudge.runs.story import describe_graders
+from adjudge.runs.story import describe_spec
 from adjudge.stats import mean
 from adjudge.text import encode_json
 from adjudge.trainers.metrics import RecordedCall, batch_metrics
@@ -199,9 +198,7 @@ def _describe_run(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, Any
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "pid": os.getpid(),
         "spec_path": spec.where,
-        "reward": spec.reward.model_dump(mode="json"),
-        "graders": describe_graders(spec, graders),
-        "settings": describe_settings(spec, graders),
+        **describe_spec(spec, graders),
     }
     return dict(msgspec.to_builtins(facts, enc_hook=str))
 

@@ -12,7 +12,14 @@ import msgspec
 import typer
 from rich.console import Console
 
-from adjudge.cli.console import clean, errors, output, print_json, resumable_work
+from adjudge.cli.console import (
+    StageProgress,
+    clean,
+    errors,
+    output,
+    print_json,
+    resumable_work,
+)
 from adjudge.cli.options import (
     ApiKeyEnv,
     DryRun,
@@ -160,8 +167,8 @@ def eval_ifeval(
         check_generation(merged[0], job.how)  # before what takes minutes
         say = (lambda _: None) if quiet else _print_dim
         merge_checkpoint(ckpt_dir, merge_target, python=verl_python, say=say)
-    with resumable_work(job.folder, bars=not quiet) as bars:
-        job.on_progress = bars.update
+    with resumable_work(job.folder), StageProgress(show=not quiet) as shown:
+        job.on_progress = shown.update
         evaluate_ifeval(job)
     if as_json:
         print_missing(errors(), job.summary)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from adjudge.cli.console import clean, output, print_json, resumable_work
+from adjudge.cli.console import StageProgress, clean, output, print_json, resumable_work
 from adjudge.cli.options import (
     ApiKeyEnv,
     DryRun,
@@ -86,8 +86,8 @@ def eval_policy(
     if dry_run:
         print_call_estimates(estimate_evaluation(job), as_json=as_json, of="judging of")
         return
-    with resumable_work(job.folder, bars=not quiet) as bars:
-        job.on_progress = bars.update
+    with resumable_work(job.folder), StageProgress(show=not quiet) as shown:
+        job.on_progress = shown.update
         evaluate_targets(job)
     if as_json:
         print_json(job.summary)

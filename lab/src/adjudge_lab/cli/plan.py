@@ -16,12 +16,13 @@ from rich.text import Text
 from adjudge.cli.console import clean, output, print_json
 from adjudge.report.page import bold
 from adjudge.report.table import Column, Table, numeric
-from adjudge.runs.judge_calls import COST_UNIT_EPISODES
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.judge_training.run import plan_training
 from adjudge_lab.judge_training.trl_trainers import check_judge_settings
 from adjudge_lab.rl.plan import GraderPlan, RunPlan
 from adjudge_lab.rl.policy import describe_hub_problem
+
+_COST_UNIT_EPISODES = 1_000
 
 
 def print_run_plan(found: RunPlan, *, as_json: bool) -> None:
@@ -90,9 +91,9 @@ def _print_judging(console: Console, found: RunPlan) -> None:
         f"{one.calls:g}",
         f"{one.input_tokens:,.0f}",
         f"{one.output_tokens:,.0f}",
-        _cost_cell(one.cost_usd, COST_UNIT_EPISODES),
+        _cost_cell(one.cost_usd, _COST_UNIT_EPISODES),
     ]
-    costs = f"USD per {COST_UNIT_EPISODES:,}"
+    costs = f"USD per {_COST_UNIT_EPISODES:,}"
     columns = ["", *numeric("calls", "tokens in", "tokens out", costs)]
     console.print(Table(columns, [["judging an episode", *row]]))
     console.print(f"[dim]{clean(found.assumed)}[/]")

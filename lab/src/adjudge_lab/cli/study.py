@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import TaskID
 
-from adjudge.cli.console import StageBars, clean, errors, output, print_json, say_how_to_resume
+from adjudge.cli.console import StageProgress, clean, errors, output, print_json, say_how_to_resume
 from adjudge.cli.options import JsonSummary, new_folder, output_option
 from adjudge_lab.studies.summary_view import (
     cell_name,
@@ -150,7 +149,7 @@ def run_study_file(
         typer.Option("--dry-run", help="Print the plan and write nothing."),
     ] = False,
     as_json: JsonSummary = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Train policies against judges that differ in a known way.
 
@@ -173,7 +172,7 @@ def run_study_file(
     if dry_run:
         _show_plan(study, folder, as_json=as_json)
         return
-    summary = _run_with_bars(study, file, folder, jobs, quiet=quiet)
+    summary = _run_shown(study, file, folder, jobs, quiet=quiet)
     if as_json:
         print_json(summary)
     else:
@@ -213,41 +212,34 @@ def diff_run_files(
         raise typer.Exit(1)
 
 
-def _run_with_bars(
+def _run_shown(
     study: Study, file: Path, folder: Path, jobs: int | None, *, quiet: bool
 ) -> dict[str, Any]:
-    """Run the study, with bars; its summary."""
+    """Run the study, with its progress; its summary."""
     from adjudge_lab.studies.run import StudyJob, run_study  # noqa: PLC0415  (not a plan)
 
-    with _StudyBars(show=not quiet) as bars:
+    with _StudyProgress(show=not quiet) as shown:
         job = StudyJob(
             study=study, source=file, folder=folder, jobs=jobs,
-            on_phase=bars.update, on_arm=bars.arm,
+            on_phase=shown.update, on_arm=shown.arm,
         )  # fmt: skip
         with say_how_to_resume(folder), redirect_stdout(sys.stderr):
             return run_study(job)
 
 
-class _StudyBars(StageBars):
-    """A bar for each phase, and one for each run while it lasts."""
+class _StudyProgress(StageProgress):
+    """The progress of each phase, with the runs that go on."""
 
     def __init__(self, *, show: bool) -> None:
         super().__init__(show=show)
-        self._runs: dict[str, TaskID] = {}
+        self._runs: dict[str, str] = {}
 
     def arm(self, name: str, stage: str, done: int, total: int) -> None:
-        """``done`` of ``total`` of what a run is at; hidden when that is over."""
-        if name not in self._runs:
-            self._runs[name] = self._bars.add_task("", total=total)
-        self._bars.update(
-            self._runs[name],
-            description=f"  {clean(name)} [dim]{clean(stage)}[/]",
-            completed=done,
-            total=total,
-            visible=done < total,
-        )
-        if self._last is not None:
-            self._last = replace(self._last, details=f"{name}: {stage} {done:,}/{total:,}")
+        """``done`` of ``total`` of what a run is at; over when it has all."""
+        self._runs[name] = "" if done >= total else f"{name}: {stage} {done:,}/{total:,}"
+        if self.reading is not None:
+            details = "; ".join(filter(None, self._runs.values()))
+            self.reading = replace(self.reading, details=details)
 
 
 def _show_plan(study: Study, folder: Path, *, as_json: bool) -> None:

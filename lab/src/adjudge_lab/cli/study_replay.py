@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import (
+    StageProgress,
     clean,
     errors,
     output,
@@ -113,8 +114,8 @@ def replay(
     if dry_run:
         print_call_estimates(estimate_replay(job), as_json=as_json)
         return
-    with resumable_work(job.folder, bars=not quiet) as bars:
-        job.on_progress = bars.update
+    with resumable_work(job.folder), StageProgress(show=not quiet) as shown:
+        job.on_progress = shown.update
         replay_dump(job)
     _report(job, as_json=as_json)
     if job.judge is not None and not any(arm["parsed"] for arm in job.summary["arms"]):

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from adjudge.checks.steps import StepAlarm, describe_unchecked
-from adjudge.cli.console import StageBars, clean, output, print_json, say_how_to_resume
+from adjudge.cli.console import StageProgress, clean, output, print_json, say_how_to_resume
 from adjudge.cli.options import EnvFile, budget_option, new_folder, output_option, ray_option
 from adjudge.config import load_toml
 from adjudge.errors import ConfigError
@@ -56,11 +56,11 @@ def train_chain_file(
         found = chain_plan(chain, folder)
         _print_lines(found, chain_plan_lines(found), as_json=as_json)
         return
-    with _ChainBars(len(chain.stages), show=not quiet) as bars:
+    with _ChainProgress(len(chain.stages), show=not quiet) as shown:
         job = ChainJob(
             chain, path, folder,
-            on_stage=bars.stage, on_progress=bars.update,
-            on_alarm=(lambda _: None) if quiet else bars.alarm,
+            on_stage=shown.stage, on_progress=shown.update,
+            on_alarm=(lambda _: None) if quiet else shown.alarm,
         )  # fmt: skip
         with say_how_to_resume(folder):
             run_chain(job)
@@ -77,8 +77,8 @@ def _print_lines(found: Mapping[str, Any], lines: Sequence[str], *, as_json: boo
         output().print(clean(line), soft_wrap=True)
 
 
-class _TrainingBars(StageBars):
-    """A bar a stage, and a line for a resumed run and for each alarm."""
+class _TrainingProgress(StageProgress):
+    """The progress of each stage; a line for a resumed run and for each alarm."""
 
     def resume(self, step: int) -> None:
         """A line with the step after which an interrupted run goes on."""
@@ -91,8 +91,8 @@ class _TrainingBars(StageBars):
         self.line(f"[bold yellow]sentinel[/] {where}: {clean(alarm.seen)}")
 
 
-class _ChainBars(_TrainingBars):
-    """A bar for each part of a stage, a line as each stage begins."""
+class _ChainProgress(_TrainingProgress):
+    """The progress of each part of a stage; a line as each stage begins."""
 
     def __init__(self, stages: int, *, show: bool) -> None:
         super().__init__(show=show)
@@ -153,8 +153,8 @@ def train_judge_file(
 def _here(judge: JudgeFile, path: Path, folder: Path, *, quiet: bool) -> dict[str, Any]:
     from adjudge_lab.judge_training.run import run_judge  # noqa: PLC0415  (not for a plan)
 
-    with _TrainingBars(show=not quiet) as bars:
-        job = JudgeJob(judge, path, folder, on_progress=bars.update, on_resume=bars.resume)
+    with _TrainingProgress(show=not quiet) as shown:
+        job = JudgeJob(judge, path, folder, on_progress=shown.update, on_resume=shown.resume)
         return run_judge(job)
 
 
@@ -316,7 +316,7 @@ def _single_run_file(run: Path | None, config: Path | None) -> Path:
 
 
 def _train_here(run: RunFile, path: Path, folder: Path, *, quiet: bool, as_json: bool) -> None:
-    with _PolicyBars(run, show=not quiet) as bar:
+    with _PolicyProgress(run, show=not quiet) as bar:
         job = TrainingJob(
             run,
             path,
@@ -428,8 +428,8 @@ def describe_judging(run: RunFile, row: StepMetrics) -> Iterator[str]:
     )
 
 
-class _PolicyBars(_TrainingBars):
-    """A bar a stage; steps and alarms are lines above them."""
+class _PolicyProgress(_TrainingProgress):
+    """The progress of each stage; steps and alarms are lines of their own."""
 
     def __init__(self, run: RunFile, *, show: bool) -> None:
         super().__init__(show=show)

@@ -77,19 +77,18 @@ class SwapStudy:
             name, path = _split_name(entry)
             if name in found or name in self.stored:
                 raise ConfigError(
-                    f"--judges {entry!r}: another judge has the name {name!r}. Give one of them "
+                    f"--judge {entry!r}: another judge has the name {name!r}. Give one of them "
                     f"another name: NAME={path}"
                 )
             if path.suffix.lower() != ".toml" and not is_trained_judge(path):
                 raise ConfigError(
-                    f"--judges {path}: must be a reward spec (.toml) or the folder of a trained "
-                    "judge. Put rollouts before --judges."
+                    f"--judge {path}: must be a reward spec (.toml) or a trained judge's folder"
                 )
             found[name] = RewardSpec.load(path)
         if len(found) + len(self.stored) < 2:
             names = ", ".join([*found, *self.stored])
             raise ConfigError(
-                f"--judges: must be two judges or more, with --stored (found {names or 'none'})"
+                f"--judge: must be two judges or more, with --stored (found {names or 'none'})"
             )
         return found
 
@@ -110,7 +109,7 @@ def _split_name(entry: str) -> tuple[str, Path]:
     if equals and not Path(entry).exists():
         if not _NAME.fullmatch(name):
             raise ConfigError(
-                f"--judges {entry!r}: a judge's name must be letters, digits, '_', '.', '-'"
+                f"--judge {entry!r}: a judge's name must be letters, digits, '_', '.', '-'"
             )
         return name, Path(rest)
     path = Path(entry)

@@ -178,6 +178,7 @@ def forest_table(summary: Mapping[str, Any], *, drawn: bool = True) -> Table:
         rows,
         caption=[keys, "with 95\u00a0% intervals"] if drawn else "Against the environment's reward",
         kind="forest",
+        keep=("Within group",),
     )
 
 

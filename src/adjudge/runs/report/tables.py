@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from adjudge.report.page import Element, Section, bold, paragraph, render_output, small
+from adjudge.report.page import Element, Section, bold, paragraph, small
 from adjudge.report.table import Column, Table, lost, numeric
 from adjudge.runs.report.sections import forest_table
+from adjudge.runs.summary import UNSCALED
 
 
-def render_run(text: str, summary: Mapping[str, Any], rows: Table) -> str:
-    """A run in a notebook: its numbers, and its first samples."""
-    calls: list[object] = [*calls_tables(summary)]
-    calls += [paragraph(describe_calls(summary))] if calls else []
-    return render_output(
-        paragraph(text),
-        score_table(summary),
-        [paragraph(lost("warning: "), one) for one in summary["warnings"]],
-        forest_table(summary, drawn=False) if summary["env_reward"] else None,
-        Element("details", Element("summary", "Judge calls"), calls) if calls else None,
-        rows,
-    )
+def list_results(summary: Mapping[str, Any]) -> Iterator[Element | Table]:
+    """What a terminal and a notebook show of a run, from its summary."""
+    yield score_table(summary)
+    missing = summary["missing"]
+    if kinds := missing["by_kind"]:
+        share = summary["reward"]["missing"] / summary["samples"]
+        listed = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
+        count = lost(f"{summary['reward']['missing']} rewards missing")
+        yield paragraph(count, f" ({share:.1%}): {listed}")
+        for kind, message in missing["examples"].items():
+            yield paragraph(small(f"  {kind}, first: {message}"))
+    for warning in summary["warnings"]:
+        yield paragraph(lost("warning: "), warning)
+    yield from calls_tables(summary)
+    if said := describe_calls(summary):
+        yield paragraph(said)
+    for name, grader in summary["graders"].items():
+        if grader.get("unscaled"):
+            yield paragraph(small(f"{name}: {UNSCALED}"))
+    if noise := summary.get("noise"):
+        yield noise_table(noise)
+        yield paragraph(small(NOISE_NOTE))
+    if summary["env_reward"]:
+        yield forest_table(summary, drawn=False)
+        yield paragraph(small(_FOREST_NOTE))
+
+
+_FOREST_NOTE = (
+    "AUC: over all pairs of samples. Within group: over pairs that answer the same prompt; a "
+    "group-relative trainer (GRPO) sees only these. 0.5 is chance; 95 % intervals, clustered by "
+    "group."
+)
 
 
 def score_table(summary: Mapping[str, Any]) -> Table:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from adjudge.report.charts import ChartLine, line_chart, merge_equal_lines
 from adjudge.report.page import Tile, format_integer, format_number, format_percent, format_times
+from adjudge.runner.progress import format_duration
 from adjudge.runs.sample_index import RolloutIndex, drawable_number
 from adjudge.runs.samples import describe_group, present_rewards
 from adjudge.runs.view.run_reader import Curves, RunReader
@@ -151,12 +152,7 @@ def _time_left(reading: RunReader) -> str:
     took = [x for x in reading.curves.points("step_s")[-_RECENT:] if x is not None]
     if step is None or planned is None or not took or planned <= step:
         return ""
-    seconds = (planned - step) * sum(took) / len(took)
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 5400:
-        return f"{round(seconds / 60)} min"
-    return f"{seconds / 3600:.1f} h"
+    return format_duration((planned - step) * sum(took) / len(took))
 
 
 def _facts(reading: RunReader) -> list[list[str]]:
@@ -316,8 +312,11 @@ _PAGE = 20
 # --- groups -------------------------------------------------------------------------------------
 
 
+GroupFilter = Literal["all", "missing", "turned", "flat"]
+
+
 def list_groups(
-    reading: RunReader, first: int, last: int, page: int, show: str = "all"
+    reading: RunReader, first: int, last: int, page: int, show: GroupFilter = "all"
 ) -> dict[str, Any]:
     """A page of the groups of some steps, the latest step first.
 
@@ -340,7 +339,7 @@ def list_groups(
     }
 
 
-def _matches_filter(rollouts: RolloutIndex, one: int, show: str) -> bool:
+def _matches_filter(rollouts: RolloutIndex, one: int, show: GroupFilter) -> bool:
     if show == "missing":
         return one in rollouts.missing
     if show == "turned":

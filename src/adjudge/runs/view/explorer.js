@@ -29,7 +29,7 @@ export class Explorer {
   async load() {
     const { run, range } = this;
     if (!run || !run.samples) return;
-    const found = await ask("/api/groups", { generation: run.generation, from: range[0], to: range[1], show: $("show").value, page: this.page });
+    const found = await ask("/api/groups", { generation: run.generation, first: range[0], last: range[1], show: $("show").value, page: this.page });
     if (!found) return;
     this.page = found.page;
     const focused = document.activeElement?.dataset?.row;

@@ -20,7 +20,6 @@ from adjudge.report.page import to_browser_json
 from adjudge.runs.sample_index import RolloutIndex, drawable_number
 from adjudge.runs.samples import RunKind, RunSamples, decode_json
 
-_CHUNK = 4 * 2**20
 _FINGERPRINT_BYTES = 256
 """Bytes before the place of reading that must still be what they were."""
 
@@ -28,7 +27,7 @@ _FINGERPRINT_BYTES = 256
 class JsonlTail:
     """Reads what was appended to a file since the last look.
 
-    A last line without its newline is kept until the rest comes. A file that has shrunk, was
+    A last line without its newline waits for the rest. A file that has shrunk, was
     replaced, or whose last read bytes are others now was written anew: :attr:`rewritten` says so,
     and the reader makes a new ``JsonlTail``.
     """
@@ -38,53 +37,52 @@ class JsonlTail:
         self.size = 0
         self.rewritten = False
         self.changed_at: float | None = None
-        self._at = self._line_at = 0
-        self._held = self._known = b""
+        self._at = self._torn = 0
+        self._known = b""
         self._inode: int | None = None
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes of the file that are still to be read."""
-        return max(0, self.size - self._at)
+        """Bytes of the file that are still to be read, a line that does not end yet left out."""
+        return max(0, self.size - self._at - self._torn)
 
     def lines(self, budget: int) -> Iterator[tuple[int, bytes]]:
-        """New whole lines and where each starts, from at most ``budget`` bytes.
+        """New whole lines and where each starts, until ``budget`` bytes are read.
 
         Nothing where the file is not there, is no plain file, or was written anew.
         """
         try:
             # A FIFO would hold the reader until somebody writes.
-            handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            file = self.path.open("rb") if self.path.is_file() else None
         except OSError:
+            file = None
+        if file is None:
             self.rewritten = self.rewritten or self._inode is not None
             return
-        try:
-            found = os.fstat(handle)
-            if stat.S_ISREG(found.st_mode) and self._same(handle, found):
-                self.size, self.changed_at = found.st_size, found.st_mtime
-                yield from self._more(handle, min(self.size, self._at + budget))
-        finally:
-            os.close(handle)
+        with file:
+            if not self._is_same(file.fileno()):
+                return
+            file.seek(self._at)
+            end = self._at + budget
+            for line in file:
+                at = self._at
+                self._torn = 0 if line.endswith(b"\n") else len(line)
+                if at >= end or self._torn:
+                    return
+                self._at += len(line)
+                self._known = (self._known + line[-_FINGERPRINT_BYTES:])[-_FINGERPRINT_BYTES:]
+                yield at, line[:-1]
 
-    def _more(self, handle: int, end: int) -> Iterator[tuple[int, bytes]]:
-        while self._at < end and (data := os.pread(handle, min(_CHUNK, end - self._at), self._at)):
-            self._at += len(data)
-            self._known = (self._known + data[-_FINGERPRINT_BYTES:])[-_FINGERPRINT_BYTES:]
-            *lines, self._held = (self._held + data).split(b"\n")
-            for line in lines:
-                at = self._line_at
-                self._line_at += len(line) + 1
-                yield at, line
-
-    def _same(self, handle: int, found: os.stat_result) -> bool:
+    def _is_same(self, handle: int) -> bool:
         """Whether what was read is still there."""
-        is_other = found.st_ino != self._inode or found.st_size < self._at
-        if self._inode is not None and is_other:
+        found = os.fstat(handle)
+        if self._inode not in (None, found.st_ino) or found.st_size < self._at:
             self.rewritten = True
             return False
-        self._inode = found.st_ino
-        known = os.pread(handle, len(self._known), self._at - len(self._known))
-        self.rewritten = known != self._known
+        self._inode, self.size, self.changed_at = found.st_ino, found.st_size, found.st_mtime
+        self.rewritten = self._known != os.pread(
+            handle, len(self._known), self._at - len(self._known)
+        )
         return not self.rewritten
 
 
@@ -107,11 +105,9 @@ class Curves:
         self._sums: dict[str, list[float]] = {}
         self._counts: dict[str, list[int]] = {}
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Take in one row of ``metrics.jsonl``; what is no number in it is left out."""
-        values = {key: x for key, value in row.items() if (x := drawable_number(value)) is not None}
-        if "step" not in values:
-            values["step"] = float(self.rows + 1)
+    def add(self, row: Mapping[str, float]) -> None:
+        """Take in one row of ``metrics.jsonl``."""
+        values = {**row, "step": row.get("step", float(self.rows + 1))}
         place = self.rows // self.width
         if place >= 2 * MAX_CURVE_POINTS:
             self._halve()
@@ -166,39 +162,37 @@ _FIRST = 2**20
 """Bytes of samples at the first look: curves are to be seen at once."""
 _LARGEST_FILE = 64 * 2**20
 _MOST_ALARMS = 1000
-_MOST_PID = 2**31 - 1
 _LATELY_S, _PATIENCE = 30.0, 3.0
 """A run whose process is not to be seen goes on if its last row is no older than this, or than so
 many of its steps."""
 
 
-class _SmallFile:
-    """A file that is read whole, again only when it has changed; ``None`` while it cannot be."""
+_SMALL_FILES = ("run.json", "summary.json", "config.toml")
+_Stamp = tuple[int, int, int]
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.stamp: tuple[int, int, int] | None = None
-        self.data: bytes | None = None
-        self._table: dict[str, Any] | None = None
 
-    def look(self) -> None:
-        try:
-            found = self.path.stat()
-            stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
-            if stamp == self.stamp:
-                return
-            usable = stat.S_ISREG(found.st_mode) and found.st_size <= _LARGEST_FILE
-            self.data = self.path.read_bytes() if usable else None
-            self.stamp, self._table = stamp, None
-        except OSError:
-            self.data = self.stamp = self._table = None
+def _stamp_of(path: Path) -> _Stamp | None:
+    """What is another one when a file is; ``None`` for none, no plain one, or a very large one."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    usable = stat.S_ISREG(found.st_mode) and found.st_size <= _LARGEST_FILE
+    return (found.st_ino, found.st_size, found.st_mtime_ns) if usable else None
 
-    def table(self) -> dict[str, Any]:
-        """The file's JSON object; empty for anything else."""
-        if self._table is None:
-            found = decode_json(self.data)
-            self._table = found if isinstance(found, dict) else {}
-        return self._table
+
+def _read_small(path: Path) -> bytes | None:
+    """A file as a whole, if it can be read."""
+    try:
+        return path.read_bytes() if _stamp_of(path) else None
+    except OSError:
+        return None
+
+
+def _read_table(path: Path) -> dict[str, Any]:
+    """A file's JSON object; empty for anything else."""
+    found = decode_json(_read_small(path))
+    return found if isinstance(found, dict) else {}
 
 
 class RunReader(RunSamples):
@@ -213,9 +207,7 @@ class RunReader(RunSamples):
     def __init__(self, folder: Path, *, budget: int = _BUDGET) -> None:
         super().__init__(folder)
         self._budget = budget
-        self._run = _SmallFile(folder / "run.json")
-        self._summary = _SmallFile(folder / "summary.json")
-        self._config = _SmallFile(folder / "config.toml")
+        self._stamps: dict[str, _Stamp | None] = dict.fromkeys(_SMALL_FILES)
         self.summary: dict[str, Any] = {}
         self._start()
 
@@ -260,9 +252,13 @@ class RunReader(RunSamples):
         return max(found, default=None)
 
     @property
+    def _is_over(self) -> bool:
+        return self._stamps["summary.json"] is not None
+
+    @property
     def state(self) -> RunState:
         """Whether the run is over; ``stopped`` if it writes nothing and has no process here."""
-        if self._summary.data is not None:
+        if self._is_over:
             return "done"
         if self.kind is None:
             return "waiting"
@@ -282,21 +278,22 @@ class RunReader(RunSamples):
     def version(self) -> str:
         """Another text whenever there is something new to show."""
         parts = (self.generation, self.curves.rows, len(self.rollouts), len(self.alarms),
-                 self._journal_lines, self.broken, self.state, self._summary.stamp, self._run.stamp,
+                 self._journal_lines, self.broken, self.state, *self._stamps.values(),
                  self.unindexed_bytes)  # fmt: skip
         return "-".join(map(str, parts))
 
     # --- reading ------------------------------------------------------------------------------
 
-    def refresh(self) -> None:
-        """Read what is new."""
+    def refresh(self) -> list[Mapping[str, float]]:
+        """Read what is new; the numbers of each new row of ``metrics.jsonl``."""
         self._look()
         if any(tail.rewritten for tail in self._tails):
             self._restart()
-        self._read()
+        rows = self._read()
         if any(tail.rewritten for tail in self._tails):
             self._restart()
-            self._read()
+            rows = self._read()
+        return rows
 
     def _restart(self) -> None:
         self.generation += 1
@@ -304,18 +301,16 @@ class RunReader(RunSamples):
 
     def _look(self) -> None:
         """The small files; another run in the folder, or a resumed one, is read from the start."""
-        before, config = self._run.stamp, self._config.stamp
-        for small in (self._run, self._summary, self._config):
-            small.look()
-        if self._run.stamp != before:
-            was, self.run = self.run, self._run.table()
+        stamps = {name: _stamp_of(self.folder / name) for name in _SMALL_FILES}
+        reward = self.reward
+        if stamps != self._stamps:
+            self._stamps = stamps
+            was, self.run = self.run, _read_table(self.folder / "run.json")
+            self.summary = _read_table(self.folder / "summary.json")
+            config = _read_small(self.folder / "config.toml") or b""
+            reward = read_reward_settings(self.run, config.decode("utf-8", "replace"))
             if was and any(was.get(key) != self.run.get(key) for key in ("created", "pid")):
                 self._restart()
-        self.summary = self._summary.table()
-        reward = self.reward
-        if (self._run.stamp, self._config.stamp) != (before, config):
-            text = (self._config.data or b"").decode("utf-8", "replace")
-            reward = read_reward_settings(self.run, text)
         kind = self._kind()
         if (kind, reward) != (self.kind, self.reward):
             self.kind, self.reward = kind, reward
@@ -332,10 +327,13 @@ class RunReader(RunSamples):
             return "train"
         return "grade" if there else None
 
-    def _read(self) -> None:
+    def _read(self) -> list[Mapping[str, float]]:
+        rows: list[Mapping[str, float]] = []
         for _, line in self._metrics.lines(_BUDGET):
             if isinstance(row := decode_json(line), dict):
-                self.curves.add(row)
+                numbers = ((key, drawable_number(value)) for key, value in row.items())
+                rows.append({key: value for key, value in numbers if value is not None})
+                self.curves.add(rows[-1])
             else:
                 self._broken_lines += 1
         for _, line in self._alarms.lines(_BUDGET):
@@ -345,8 +343,9 @@ class RunReader(RunSamples):
         budget = self._budget if len(self.rollouts) else min(_FIRST, self._budget)
         for offset, line in self._samples.lines(budget):
             self.rollouts.add(offset, line)
-        if self.kind == "grade" and self._summary.data is None:
+        if self.kind == "grade" and not self._is_over:
             self._journal_lines += sum(1 for _ in self._journal.lines(self._budget))
+        return rows
 
     @property
     def has_report(self) -> bool:
@@ -358,9 +357,7 @@ class RunReader(RunSamples):
         """The folder's ``report.html``; ``None`` where there is none, or not a plain file."""
         if not self.has_report:
             return None
-        report = _SmallFile(self.folder / "report.html")
-        report.look()
-        return report.data
+        return _read_small(self.folder / "report.html")
 
 
 def read_reward_settings(run: Mapping[str, Any], config: str) -> dict[str, Any]:
@@ -373,12 +370,10 @@ def read_reward_settings(run: Mapping[str, Any], config: str) -> dict[str, Any]:
 
 
 def _is_alive(pid: int) -> bool:
-    if not 0 < pid <= _MOST_PID:
-        return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
-    except OSError:
+    except PermissionError:  # somebody else's
         return True
-    return True
+    return pid > 0  # others are groups of processes

@@ -12,11 +12,11 @@ import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from importlib import resources
+from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, get_type_hints
 
 import msgspec
 from aiohttp import web
@@ -25,7 +25,7 @@ from aiohttp.http import HttpProcessingError
 from adjudge.engine.processes import stop_at_end_of_input
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.hosts import is_loopback_header
-from adjudge.runs.labels import MAX_BODY, LabelDesk, RequestRefused, check_author
+from adjudge.runs.labels import MAX_BODY, LabelDesk, RequestRefused
 from adjudge.runs.samples import describe_sample, find_row, list_disagreements
 from adjudge.runs.view.answers import build_overview, list_groups
 from adjudge.runs.view.run_reader import RunReader
@@ -83,82 +83,43 @@ _server_log = logging.getLogger("adjudge.view")
 _server_log.addFilter(_is_own_error)
 
 
-_Number = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
-
-
-class _Question(msgspec.Struct, kw_only=True):
-    """What every question may say: which reading of the folder the page has seen.
-
-    The other fields are the arguments of what answers it, in their order.
-    """
-
-    generation: _Number | None = None
-
-
-class _Groups(_Question, kw_only=True):
-    first: _Number = msgspec.field(name="from")
-    last: _Number = msgspec.field(name="to")
-    page: _Number
-    show: Literal["all", "missing", "turned", "flat"] = "all"
-
-
-class _Sample(_Question, kw_only=True):
-    row: _Number
-
-
-class _Link(_Question, kw_only=True):
-    index: _Number
-    step: _Number | None = None
-
-
-class _Author(_Question, kw_only=True):
-    author: str | None = None
-
-
-class _Labels(_Author, kw_only=True):
-    row: _Number | None = None
-
-
-_SAMPLE_QUESTIONS: Mapping[str, tuple[type[_Question], Callable[..., Any]]] = {
-    "groups": (_Groups, list_groups),
-    "sample": (_Sample, describe_sample),
-    "find": (_Link, find_row),
-    "disagreements": (_Question, list_disagreements),
+_QUESTIONS: Mapping[str, Callable[..., Any]] = {
+    "groups": list_groups,
+    "sample": describe_sample,
+    "find": find_row,
+    "disagreements": list_disagreements,
 }
+"""What answers questions about the run, which is its first argument."""
 
 
-@dataclass(frozen=True)
-class ViewSettings:
-    """Which folder, and on which port, 0 for any.
-
-    ``author``: who labels, where the page says no other name. With ``read_only`` nobody does.
-    """
-
-    folder: Path
-    port: int = 0
-    author: str = "anonymous"
-    read_only: bool = False
+def _query_of(answer: Callable[..., Any]) -> type[msgspec.Struct]:
+    """What an address asks: the arguments of ``answer``, after which reading the page has seen."""
+    types = get_type_hints(answer)
+    arguments = [
+        (name, types[name]) if one.default is one.empty else (name, types[name], one.default)
+        for name, one in signature(answer).parameters.items()
+        if name not in ("run", "reading")
+    ]
+    fields = [("generation", int | None, None), *arguments]
+    return msgspec.defstruct("Query", fields, kw_only=True)
 
 
 class ViewServer:
-    """Serves one run folder; ``async with`` starts and stops it.
+    """Serves one run folder on ``port``, 0 for any; ``async with`` starts and stops it.
+
+    With ``read_only`` nobody labels.
 
     Nobody is asked for a key, so it listens on this machine only, and answers only requests whose
     ``Host`` names this machine: a web page elsewhere whose name was pointed here has another.
     Raises :class:`~adjudge.errors.ConfigError` for a port that is taken.
     """
 
-    def __init__(self, settings: ViewSettings) -> None:
-        try:
-            check_author(settings.author)
-        except ValueError as error:
-            raise ConfigError(f"--author {settings.author!r}: {error}") from None
-        if settings.folder.exists() and not settings.folder.is_dir():
-            raise ConfigError(f"{settings.folder}: is a file. Give the run's folder.")
-        self.settings = settings
-        self.port = settings.port
-        self.reading = RunReader(settings.folder)
-        self.desk = LabelDesk(self.reading, settings.author, read_only=settings.read_only)
+    def __init__(self, folder: Path, *, port: int = 0, read_only: bool = False) -> None:
+        if folder.exists() and not folder.is_dir():
+            raise ConfigError(f"{folder}: is a file. Give the run's folder.")
+        self.port = port
+        self.reading = RunReader(folder)
+        self.desk = LabelDesk(self.reading, read_only=read_only)
         self._lock = asyncio.Lock()
         self._runner: web.AppRunner | None = None
 
@@ -175,10 +136,10 @@ class ViewServer:
             app.router.add_get(path, partial(_asset, body=b"".join(parts), kind=kind))
         app.router.add_get("/api/overview", self._overview)
         app.router.add_get("/report.html", self._report)
-        for name, (form, answer) in _SAMPLE_QUESTIONS.items():
-            self._add_question(app, name, form, partial(answer, self.reading))
-        self._add_question(app, "labels", _Labels, self.desk.describe)
-        self._add_question(app, "labels/queue", _Author, self.desk.next_entries)
+        for name, answer in _QUESTIONS.items():
+            self._add_question(app, name, answer, self.reading)
+        self._add_question(app, "labels", self.desk.describe)
+        self._add_question(app, "labels/queue", self.desk.next_entries)
         app.router.add_post("/api/labels", self._write_label)
         self._runner = web.AppRunner(app, access_log=None, logger=_server_log)
         await self._runner.setup()
@@ -217,19 +178,21 @@ class ViewServer:
         return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
 
     def _add_question(
-        self, app: web.Application, name: str, form: type[_Question], answer: Callable[..., Any]
+        self, app: web.Application, name: str, answer: Callable[..., Any], *given: RunReader
     ) -> None:
+        query = _query_of(answer)
+
         async def handle(request: web.Request) -> web.Response:
             """409 where the folder was read anew since the page looked."""
             try:
-                asked = msgspec.convert(dict(request.query), form, strict=False)
+                asked = msgspec.convert(dict(request.query), query, strict=False)
             except msgspec.ValidationError as error:
                 raise RequestRefused(400, str(error)) from None
             async with self._lock:
                 seen, *arguments = msgspec.structs.astuple(asked)
                 if seen not in (None, self.reading.generation):
                     raise RequestRefused(409, "the run was written anew")
-                found = await asyncio.to_thread(_json, partial(answer, *arguments))
+                found = await asyncio.to_thread(_json, partial(answer, *given, *arguments))
             if found == b"null":
                 raise RequestRefused(404, "no such sample or group")
             return _response(found)
@@ -238,7 +201,7 @@ class ViewServer:
 
     async def _write_label(self, request: web.Request) -> web.Response:
         """Append one label; it is on the disk when this is answered."""
-        self.desk.check_request(request.headers, request.content_length)
+        self.desk.check_request(request.headers)
         body = await request.read()
         async with self._lock:
             written = await asyncio.to_thread(_json, partial(self.desk.write, body))
@@ -291,19 +254,18 @@ def _error_response(status: int, message: str) -> web.Response:
 
 
 def serve_view(
-    settings: ViewSettings, ready: Callable[[ViewServer], None], *, until_eof: bool = False
+    server: ViewServer, ready: Callable[[ViewServer], None], *, until_eof: bool = False
 ) -> None:
     """Serve until SIGINT or SIGTERM (``until_eof``: or the end of standard input).
 
-    ``ready`` is called once the server listens. Raises :class:`~adjudge.errors.ConfigError` as
-    :class:`ViewServer` does.
+    ``ready`` is called once it listens.
     """
 
     async def serve() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        async with ViewServer(settings) as server:
+        async with server:
             if until_eof:
                 stop_at_end_of_input(loop, stop.set)
             ready(server)
