@@ -25,7 +25,6 @@ from adjudge.graders.llm.candidate_view import (
     extract_query,
     first_present,
     get_group_name,
-    is_blank,
     missing_field_failure,
     read_turns,
 )
@@ -203,12 +202,10 @@ class VerIFGrader(JudgeGrader):
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
         """The score of one response."""
         constraints = self._constraints(fields)
-        response = final_response(fields.get("response"))
-        if response is None:
-            return self._unclosed()
+        response = final_response(fields.get("response")) or ""
         shown = self._showing.render(fields) or fields
-        if is_blank(response):
-            return self._candidate_fault("the response is empty", empty=True)
+        if why := self._showing.find_unsaid(fields["response"]):
+            return self._unsaid(why)
         query = _query(shown)
         if query is None:
             raise missing_field_failure(("instruction", "query", "messages", "prompt"), fields)

@@ -10,7 +10,6 @@ from typing import Literal
 import msgspec
 
 from adjudge.errors import ConfigError, Fields, GradingFailure, Metadata
-from adjudge.graders.base import view_text
 from adjudge.graders.llm.candidate_view import (
     add_query,
     get_group_name,
@@ -156,11 +155,6 @@ class PairJudge(JudgeGrader):
         with call_part(order):
             return await self._ask(self.template, shown, self._form, draw=draw, group=group)
 
-    def _has_content(self, text: str) -> bool:
-        """Whether a response says anything: neither empty nor all thinking."""
-        seen = view_text(text, self.view)
-        return seen is not None and bool(seen.strip())
-
 
 def _partial_metadata(verdicts: Mapping[PairOrder, str]) -> Metadata:
     """The verdicts there are, and where the score must lie: half of it hangs on each order."""
@@ -215,11 +209,11 @@ class PairwiseGrader(PairJudge):
         other = require_text_field(fields, self.against)
         if self.against == "reference" and is_blank(other):  # a gap, not an answer of somebody
             raise missing_field_failure((self.against,), fields)
-        shown = self._showing.render(fields)
-        second = self._showing.render({"response": other})
-        said, answered = self._has_content(response), self._has_content(other)
-        if shown is None or second is None or not (said and answered):
-            return self._unsaid(said=said, other=answered)
+        shown = self._showing.render(fields) or dict(fields)
+        second = self._showing.render({"response": other}) or {}
+        said, answered = (not self._showing.find_unsaid(one) for one in (response, other))
+        if not (said and answered):
+            return self._forfeit(said=said, other=answered)
         ours, theirs = shown["response"], second["response"]
         if ours == theirs:
             metadata = {"outcome": "tie", "identical": True}
@@ -238,7 +232,7 @@ class PairwiseGrader(PairJudge):
             self.name, compared.score, reason, metadata, provenance=compared.provenance
         )
 
-    def _unsaid(self, *, said: bool, other: bool) -> GraderScore:
+    def _forfeit(self, *, said: bool, other: bool) -> GraderScore:
         outcome = "tie" if said == other else "win" if said else "loss"
         if outcome == "loss":
             return self._candidate_fault("the response says nothing", outcome=outcome)

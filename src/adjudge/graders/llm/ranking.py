@@ -11,13 +11,11 @@ from itertools import pairwise
 from typing import ClassVar, NamedTuple, TypeVar
 
 from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
-from adjudge.graders.base import view_text
 from adjudge.graders.llm.candidate_view import (
     CandidateView,
     add_query,
     extract_query,
     get_group_name,
-    is_blank,
 )
 from adjudge.graders.llm.comparison import BOTH_ORDERS, PairComparison, PairJudge
 from adjudge.graders.llm.judge_grader import (
@@ -80,8 +78,8 @@ def read_group(fields: Fields, showing: CandidateView, draw: int) -> ResponseGro
     seen = [showing.render(member) for member in members]
     texts: list[str | None] = []
     for member, one in zip(members, seen, strict=True):
-        blank = one is None or is_blank(view_text(member["response"], showing.view))
-        texts.append(None if one is None or blank else one["response"])
+        unsaid = one is None or showing.find_unsaid(member["response"])
+        texts.append(None if one is None or unsaid else one["response"])
     sample = {k: v for k, v in members[0].items() if all(one.get(k) == v for one in members)}
     sample["query"] = _shared_query([a or b for a, b in zip(seen, members, strict=True)])
     key = f"0:{draw}".encode()

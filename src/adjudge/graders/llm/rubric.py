@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from adjudge.engine.loop import run_all
 from adjudge.errors import FINAL, PASSING_KINDS, Cause, ErrorKind, Fields, GradingFailure, Metadata
-from adjudge.graders.llm.candidate_view import get_group_name
+from adjudge.graders.llm.candidate_view import EMPTY_REASONS, get_group_name
 from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, MarksForm, ScoreForm
 from adjudge.graders.llm.rubric_question import (
@@ -287,10 +287,6 @@ CHUNK_SIZE = 10
 
 _log = logging.getLogger("adjudge.rubric")
 _WORD = re.compile(r"[\w./:@+-]{1,80}")
-_EMPTY_REASONS = {
-    "empty": "the response is empty",
-    "unclosed_think": "the response never ended its thinking",
-}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -363,7 +359,7 @@ class RubricGrader(JudgeGrader):
         material = RubricReader(fields, self._showing).read(self.show)
         if material.unsaid and isinstance(rubric, GlobalRubric):
             metadata = {"cause": str(Cause.CANDIDATE), material.unsaid: True}
-            why = _EMPTY_REASONS[material.unsaid]
+            why = EMPTY_REASONS[material.unsaid]
             return GraderScore(self.name, rubric.score_range[0], why, metadata)
         self._log_call(fields)
         given, group = self.source.fixed is None, get_group_name(fields)
