@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from adjudge.engine.loop import run_all
-from adjudge.errors import FINAL, PASSING_KINDS, Cause, ErrorKind, Fields, GradingFailure, Metadata
+from adjudge.errors import Cause, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.llm.candidate_view import EMPTY_REASONS, get_group_name
 from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, MarksForm, ScoreForm
@@ -36,7 +36,14 @@ from adjudge.graders.llm.rubric_question import (
     format_scale,
     load_rubric_template,
 )
-from adjudge.judges.asking import RAW_LIMIT, asking, call_part, sum_costs, sum_provenance
+from adjudge.judges.asking import (
+    RAW_LIMIT,
+    asking,
+    call_part,
+    join_failures,
+    sum_costs,
+    sum_provenance,
+)
 from adjudge.prompts import LanguageEnum
 from adjudge.rubrics import (
     Criterion,
@@ -145,7 +152,9 @@ class RubricMarks:
             why = "nothing to judge: no criterion of positive points applies"
             kind = ErrorKind.INVALID_INPUT
             return GradingFailure(kind, why, metadata, provenance=provenance)
+        # Not the call that ended first: a replay must say the same. An open circuit only follows.
         lost = [self._failures[name] for name in outcome.missing]
+        lost.sort(key=lambda failure: failure.kind is ErrorKind.CIRCUIT_OPEN)
         kinds = Counter(str(failure.kind) for failure in lost)
         metadata |= {"missing": list(outcome.missing), "failures": dict(kinds)}
         where = ""
@@ -153,31 +162,19 @@ class RubricMarks:
             metadata |= {"low": outcome.low, "high": outcome.high}
             if self.marks:  # else the interval is the whole range, and says nothing
                 where = f": the score lies in [{outcome.low:.4g}, {outcome.high:.4g}]"
-        metadata["suspect"] = any(failure.suspect for failure in lost)
-        if any(failure.final for failure in lost):
-            metadata[FINAL] = True
         if self._raw:
             raw = [self._raw.get(criterion.id, []) for criterion in self._rubric.criteria]
             metadata["raw"] = list(chain(*raw))[:_MOST_RAW]
-        # Not the call that ended first: a replay must say the same. An open circuit only follows.
-        told = [failure for failure in lost if str(failure)]
-        cause = min(told, key=lambda failure: failure.kind is _FOLLOWS, default=None)
-        if cause is not None and "status" in cause.metadata:
-            metadata["status"] = cause.metadata["status"]
+        cause = next(filter(None, map(str, lost)), "")
         # One kind is the failure's own, which whoever shows the message shows beside it.
-        causes = [*(kinds if cause is None or len(kinds) > 1 else ())] + [str(cause)] * bool(cause)
+        causes = [*(kinds if not cause or len(kinds) > 1 else ()), *([cause] if cause else ())]
         message = (
             f"{len(outcome.missing)} of {len(self._rubric.criteria)} criteria have no verdict "
             f"({'; '.join(causes)}){where}"
         )
-        return GradingFailure(self._kind(kinds), message, metadata, provenance=provenance)
-
-    def _kind(self, kinds: Mapping[str, int]) -> ErrorKind:
-        """What the failures come to: a kind that passes makes the run ask again."""
-        found = sorted(map(ErrorKind, kinds), key=lambda kind: kind is _FOLLOWS)
-        if all(kind in PASSING_KINDS for kind in found) or (not self.marks and len(found) == 1):
-            return found[0]
-        return ErrorKind.INCOMPLETE
+        failure = join_failures(lost, message, metadata, answered=[None] * bool(self.marks))
+        failure.provenance = provenance
+        return failure
 
     def _criterion_marks(self) -> Metadata:
         return {
@@ -198,10 +195,6 @@ class RubricMarks:
         if ignored := self._ignored.union(told.notes.get("ignored", ())):
             self._ignored = ignored
             self._notes["ignored"] = sorted(ignored)
-
-
-_FOLLOWS = ErrorKind.CIRCUIT_OPEN
-"""The kind of calls that were not made, because others failed."""
 
 
 class RubricAsker(NamedTuple):
