@@ -126,7 +126,7 @@ class ShippedGrader(JudgeGrader):
     def _past(self, turns: Transcript) -> Transcript:
         """A conversation under the grader's view; a last turn still thinking is left out."""
         shown = self._showing.render({"messages": turns})
-        return turns[:-1] if shown is None else list(shown["messages"])
+        return self._past(turns[:-1]) if shown is None else list(shown["messages"])
 
     def _values_with_query(self, fields: Fields, before: Transcript) -> PromptValues:
         """The same; a sample's query is else the conversation ``before``, or the prompt.
