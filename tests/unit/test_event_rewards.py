@@ -28,7 +28,7 @@ def results(
 
 
 def test_event_graders_judge_each_event() -> None:
-    told = ([{"s": 0.2}, {"s": 0.4}], [{"s": 0.2}, {"s": "budget"}], [], None)
+    told: tuple[Any, ...] = ([{"s": 0.2}, {"s": 0.4}], [{"s": 0.2}, {"s": "budget"}], [], None)
     rows = [{"w": 0.5, "env_reward": 1.0, **({} if e is None else {"events": e})} for e in told]
     found = results(rows, combine_mode="weighted_sum", judge_scale=2.0)
     assert values(found) == [pytest.approx(1 + 2 * (0.5 * 0.6 + 0.5)), None, 2.0, None]
