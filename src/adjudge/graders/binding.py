@@ -45,6 +45,7 @@ from adjudge.types import (
 )
 
 _MESSAGE_LIMIT = 500
+_NO_FIELDS: Fields = {}
 
 
 def _is_number(answer: object) -> TypeGuard[SupportsFloat]:
@@ -283,7 +284,8 @@ class BoundGrader:
         self._low = max(-largest, -largest if low is None else low)
         self._high = min(largest, largest if high is None else high)
         # A plain number within the range is the usual answer, and the quick one.
-        self._is_quick = not self._listwise and self.role is not Role.GATE
+        quick = not self._listwise and self.role is not Role.GATE
+        self._quick = (self._low, self._high) if quick else (1.0, 0.0)
 
     def check_fields(self, item: Fields) -> None:
         """Raise what the grader's own ``check_fields`` has against such an item, if it has one."""
@@ -300,7 +302,7 @@ class BoundGrader:
 
     async def ask(self, item: Fields, draw: int = 0) -> GraderResult:
         """One result for one item, whatever the grader does; see the module."""
-        arguments: Fields = {}
+        arguments = _NO_FIELDS
         try:
             arguments = self._arguments(item, draw)
             if self._rule is not None:
@@ -308,8 +310,10 @@ class BoundGrader:
             else:
                 asked = self._call(**arguments)
                 answer = await (asked if self._is_coroutine else self._awaitable(asked))
-            if type(answer) is float and self._is_quick and self._low <= answer <= self._high:
-                return GraderScore(self.name, answer, "", {}, self._range, self.role)
+            if type(answer) is float:
+                low, high = self._quick
+                if low <= answer <= high:
+                    return GraderScore(self.name, answer, "", {}, self._range, self.role)
             result = self._check_answer(answer)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()

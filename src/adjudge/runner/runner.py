@@ -114,6 +114,7 @@ class WorkerPool:
     ) -> None:
         journal, clock = self.journal, time.perf_counter
         ask_counts.set(tally.asks)  # the context is this worker's own
+        last: Ask | None = None
         for number, item in asks:
             grader, fields, ask, results, place, key, _ = item
             draw = ask.draw
@@ -127,7 +128,8 @@ class WorkerPool:
                     continue
             while clock() > breather.until:
                 await breather.wait_turn()
-            current_ask.set(ask)
+            if ask is not last:
+                current_ask.set(last := ask)
             if listener is None:
                 result = await grader.ask(fields, draw)
             else:
