@@ -60,7 +60,7 @@ def test_equal_responses_enter_once_and_silent_ones_come_last(
     found = grade(grader, response=responses)
     assert found.rank == ranks
     assert [sorted(seen) for seen in grader.model.asked] == [["a", "bb"]] * len(grader.model.asked)
-    if isinstance(grader, TournamentGrader):
+    if grader.type_name == "tournament":
         assert len(grader.model.asked) == 2
         strengths = found.metadata["strengths"]
         assert strengths[0] == strengths[3]

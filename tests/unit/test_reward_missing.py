@@ -107,11 +107,12 @@ def test_an_outage_that_outlasts_the_patience_stops_under_every_policy() -> None
 
 
 def test_parse_failures_and_few_failures_are_no_outage() -> None:
-    for calls in (
+    cases: list[list[list[Any]]] = [
         [["unparsable"] * 64, ["timeout"] * 32 + [0.5] * 32],
         [["timeout"]],
         [[0.5] * 34 + ["rate_limited"] * 30, [0.5] * 4],  # of the last, nothing is missing
-    ):
+    ]
+    for calls in cases:
         clock = FakeClock()
         made = build({"j": scored()}, clock=clock)
         for told in calls:

@@ -133,7 +133,7 @@ def test_cancelling_at_any_moment_leaves_nothing(
     sandbox: Sandbox, pair: bool, step_s: float
 ) -> None:
     marker, before = uuid.uuid4().hex, children()
-    files = {"leader_files": {marker: ""}, "helper_files": {marker: ""}}
+    files: dict[str, Any] = {"leader_files": {marker: ""}, "helper_files": {marker: ""}}
 
     async def scenario() -> set[tuple[str, str]]:
         await sandbox.run("pass")

@@ -7,7 +7,7 @@ known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field as dataclass_field
 from hashlib import sha256
 from typing import Annotated, Any
@@ -232,9 +232,9 @@ class VerIFGrader(JudgeGrader):
                 group=get_group_name(fields),
             )
 
-        checked: Any
-        judged: Any
-        checked, judged = await ask_all((rules, soft))
+        halves: tuple[Callable[[], Awaitable[Any]], ...] = (rules, soft)
+        found, failed = await ask_all(lambda half: half(), halves)
+        checked, judged = map((found | failed).__getitem__, halves)
         return self.combine_parts(constraints, checked, judged)
 
     def combine_parts(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import msgspec
 
-from adjudge.errors import ConfigError, Fields, GradingFailure, Metadata
+from adjudge.errors import ConfigError, Fields, Metadata
 from adjudge.graders.llm.candidate_view import (
     add_query,
     get_group_name,
@@ -119,13 +118,14 @@ class PairJudge(JudgeGrader):
         that the score must lie in.
         """
         values = add_query(sample, self.template)
-        told = await ask_all(
-            partial(self._ask_in_order, order, values, first, second, draw, group)
-            for order in orders
-        )
-        by_order = list(zip(orders, told, strict=True))
-        answers = {order: one for order, one in by_order if isinstance(one, JudgeOutcome)}
-        failed = {order: one for order, one in by_order if isinstance(one, GradingFailure)}
+
+        async def ask(order: PairOrder) -> JudgeOutcome:
+            a, b = (first, second) if order == "as_given" else (second, first)
+            shown = {**values, "response_a": a, "response_b": b}
+            with call_part(order):
+                return await self._ask(self.template, shown, self._form, draw=draw, group=group)
+
+        answers, failed = await ask_all(ask, orders)
         verdicts = {order: _OUTCOME[order][one.verdict.value] for order, one in answers.items()}
         sources = [one.provenance for one in answers.values()]
         if failed:
@@ -140,20 +140,6 @@ class PairJudge(JudgeGrader):
             provenance=sources[0] if len(sources) == 1 else sum_provenance(sources),
             notes={name: value for one in answers.values() for name, value in one.notes.items()},
         )
-
-    async def _ask_in_order(
-        self,
-        order: PairOrder,
-        values: Fields,
-        first: str,
-        second: str,
-        draw: int,
-        group: str | None,
-    ) -> JudgeOutcome:
-        a, b = (first, second) if order == "as_given" else (second, first)
-        shown = {**values, "response_a": a, "response_b": b}
-        with call_part(order):
-            return await self._ask(self.template, shown, self._form, draw=draw, group=group)
 
 
 def _partial_metadata(verdicts: Mapping[PairOrder, str]) -> Metadata:
