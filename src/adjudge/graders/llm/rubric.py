@@ -11,11 +11,11 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 from adjudge.engine.loop import run_all
 from adjudge.errors import Cause, ErrorKind, Fields, GradingFailure, Metadata
@@ -44,7 +44,6 @@ from adjudge.judges.asking import (
     sum_costs,
     sum_provenance,
 )
-from adjudge.prompts import LanguageEnum
 from adjudge.rubrics import (
     Criterion,
     GlobalRubric,
@@ -63,16 +62,10 @@ from adjudge.verdicts import Verdict
 _MOST_RAW = 4
 
 
-def build_marks_form(criteria: Sequence[Criterion]) -> MarksForm:
-    """Marks of ``criteria`` by their number, ``N/A`` only where one allows it."""
-    return _form(tuple(criterion.na_allowed for criterion in criteria))
-
-
 @lru_cache(maxsize=256)
-def _form(na_allowed: tuple[bool, ...]) -> MarksForm:
+def _marks_form(na_allowed: tuple[bool, ...]) -> MarksForm:
     """Built once for all criteria that look alike."""
-    numbers = {str(number): na for number, na in enumerate(na_allowed, 1)}
-    return MarksForm([*numbers], na=[number for number, na in numbers.items() if na])
+    return MarksForm(na_allowed)
 
 
 class RubricMarks:
@@ -197,72 +190,35 @@ class RubricMarks:
             self._notes["ignored"] = sorted(ignored)
 
 
-class RubricAsker(NamedTuple):
-    """Asks about one sample, by one rubric.
+_Tell = Callable[..., Awaitable[JudgeOutcome]]
+"""Puts one question about some criteria; see :meth:`RubricGrader._tell`."""
 
-    ``ask`` is the grader's own way to put a question; ``given``: the rubric came with the sample.
+
+async def _fill(tell: _Tell, sheet: RubricMarks, criteria: Sequence[Criterion]) -> None:
+    """Marks for ``criteria``, in one call; those left out are asked for once more, alone.
+
+    What fails is noted on the sheet; ``auth`` alone is raised.
     """
 
-    ask: Callable[..., Awaitable[JudgeOutcome]]
-    rubric: Rubric | GlobalRubric
-    material: RubricMaterial
-    language: LanguageEnum
-    given: bool
-    draw: int
-    group: str | None
+    async def mark(criteria: Sequence[Criterion], *, last: bool = False) -> JudgeOutcome:
+        form = _marks_form(tuple(criterion.na_allowed for criterion in criteria))
+        told = await tell("rubric", criteria, form, last=last)
+        sheet.add_marks(criteria, told)
+        return told
 
-    async def one_score(self, rubric: GlobalRubric) -> JudgeOutcome:
-        """One score for all criteria; raises ``GradingFailure`` without it."""
-        return await self._tell(
-            "rubric_score",
-            rubric.criteria,
-            ScoreForm(*rubric.score_range, integer=False),
-            scale=format_scale(rubric, self.language),
-        )
-
-    async def fill(self, sheet: RubricMarks, criteria: Sequence[Criterion]) -> None:
-        """Marks for ``criteria``, in one call; those left out are asked for once more, alone.
-
-        What fails is noted on the sheet; ``auth`` alone is raised.
-        """
-        try:
-            if criteria[0].scale == "bounded":
-                form = ScoreForm(0.0, 1.0, integer=False)
-                sheet.add_share(criteria[0], await self._tell("rubric_share", criteria, form))
-                return
-            told = await self._tell("rubric", criteria, build_marks_form(criteria))
-            sheet.add_marks(criteria, told)
-            if (left := sheet.unmarked(criteria)) and not told.repaired:
-                with asking("left_out", 1):
-                    told = await self._tell("rubric", left, build_marks_form(left), last=True)
-                sheet.add_marks(left, told)
-        except GradingFailure as failure:
-            if failure.kind is ErrorKind.AUTH:  # no other call will do better; a run must stop
-                raise
-            sheet.add_failure(sheet.unmarked(criteria), failure)
-
-    async def _tell(
-        self,
-        asked: QuestionKind,
-        criteria: Sequence[Criterion | str],
-        form: JudgeReplyForm,
-        *,
-        last: bool = False,
-        **values: object,
-    ) -> JudgeOutcome:
-        lines = format_criteria(self.rubric, criteria, self.language)
-        shown = build_criteria_fields(lines, self.language, given=self.given)
-        with call_part(_part_label(criteria, len(self.rubric.criteria))):
-            return await self.ask(
-                load_rubric_template(asked, self.material.shown, given=self.given),
-                {**shown, **self.material.values, **values},
-                form,
-                draw=self.draw,
-                group=self.group,
-                # After the last ask what cannot be read leaves criteria unmarked.
-                unread=Verdict(value={}) if last else None,
-                last=last,
-            )
+    try:
+        if criteria[0].scale == "bounded":
+            form = ScoreForm(0.0, 1.0, integer=False)
+            sheet.add_share(criteria[0], await tell("rubric_share", criteria, form))
+            return
+        told = await mark(criteria)
+        if (left := sheet.unmarked(criteria)) and not told.repaired:
+            with asking("left_out", 1):
+                await mark(left, last=True)
+    except GradingFailure as failure:
+        if failure.kind is ErrorKind.AUTH:  # no other call will do better; a run must stop
+            raise
+        sheet.add_failure(sheet.unmarked(criteria), failure)
 
 
 def _part_label(criteria: Sequence[Criterion | str], of: int) -> str:
@@ -355,15 +311,45 @@ class RubricGrader(JudgeGrader):
             why = EMPTY_REASONS[material.unsaid]
             return GraderScore(self.name, rubric.score_range[0], why, metadata)
         self._log_call(fields)
-        given, group = self.source.fixed is None, get_group_name(fields)
-        asking = RubricAsker(self._ask, rubric, material, self.language, given, draw, group)
+        tell = partial(self._tell, rubric, material, draw, get_group_name(fields))
         if isinstance(rubric, GlobalRubric):
-            told = await asking.one_score(rubric)
+            form = ScoreForm(*rubric.score_range, integer=False)
+            scale = format_scale(rubric, self.language)
+            told = await tell("rubric_score", rubric.criteria, form, scale=scale)
             score, reason = float(told.verdict.value), told.verdict.reason
             return GraderScore(self.name, score, reason, told.notes, provenance=told.provenance)
         sheet = RubricMarks(rubric, {material.unsaid: True} if material.unsaid else {})
-        await run_all(asking.fill(sheet, part) for part in self._parts(rubric))
+        await run_all(_fill(tell, sheet, part) for part in self._parts(rubric))
         return sheet.result(self.name)
+
+    async def _tell(
+        self,
+        rubric: SingleRubric,
+        material: RubricMaterial,
+        draw: int,
+        group: str | None,
+        asked: QuestionKind,
+        criteria: Sequence[Criterion | str],
+        form: JudgeReplyForm,
+        *,
+        last: bool = False,
+        **values: object,
+    ) -> JudgeOutcome:
+        """One call about ``criteria``, by ``rubric`` of a sample that shows ``material``."""
+        given = self.source.fixed is None  # the rubric came with the sample
+        lines = format_criteria(rubric, criteria, self.language)
+        shown = build_criteria_fields(lines, self.language, given=given)
+        with call_part(_part_label(criteria, len(rubric.criteria))):
+            return await self._ask(
+                load_rubric_template(asked, material.shown, given=given),
+                {**shown, **material.values, **values},
+                form,
+                draw=draw,
+                group=group,
+                # After the last ask what cannot be read leaves criteria unmarked.
+                unread=Verdict(value={}) if last else None,
+                last=last,
+            )
 
     def _parts(self, rubric: Rubric) -> list[list[Criterion]]:
         """The criteria of each call."""
