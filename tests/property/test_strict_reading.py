@@ -15,7 +15,7 @@ BLOCK = "verdict-3fa9c0d1e2b34567"
 FORMS: list[JudgeReplyForm] = [
     ScoreForm(1, 5),
     ChoiceForm(["A", "B"]),
-    MarksForm(["1", "2", "3"]),
+    MarksForm([False] * 3),
 ]
 VALUES = st.sampled_from([1, 5, "4", "A", "b", "MET", "met: no", None, True, [4], {"score": 4}])
 OBJECTS = st.dictionaries(

@@ -19,7 +19,6 @@ from adjudge.graders.rules.redundancy import (
 from adjudge.graders.rules.trajectory import (
     ToolCallPrecisionRecallMatchGrader,
     ToolCallStepSequenceMatchGrader,
-    calls_by_turn,
     decode_arguments,
 )
 
@@ -109,28 +108,6 @@ def test_the_information_gain_is_its_definition(
 ) -> None:
     score = ObservationInformationGainGrader(similarity_threshold=thr).evaluate(as_messages(made))
     assert score.score == pytest.approx(gain_score(made, thr), abs=1e-12)
-
-
-@given(steps)
-def test_the_efficiencies_are_their_definitions(made: list[tuple[str, Any, str]]) -> None:
-    texts = [observation for _, _, observation in made]
-    nearest = [max((jaccard(t, e) for e in texts[:i]), default=0.0) for i, t in enumerate(texts)]
-    calls = [call for turn in calls_by_turn(as_messages(made)) for call in turn]
-    signatures = [repr(action(call.name, call.arguments)) for call in calls]
-    # Two forms of "no arguments", and arguments that are no object, have their own unit tests.
-    plain = all(action(c.name, c.arguments).startswith(f"{c.name}: ") for c in calls)
-    usage = ToolUsageEfficiencyGrader().evaluate(as_messages(made))
-    if not made:
-        assert not usage.evaluable
-        return
-    assert usage.metadata["mean_gain"] == pytest.approx(1 - sum(nearest) / len(made), abs=1e-12)
-    step = TrajectoryStepEfficiencyGrader().evaluate(as_messages(made))
-    if plain:
-        redundant = sum(
-            signatures[i] in signatures[:i] and nearest[i] >= 0.8 for i in range(len(made))
-        )
-        assert step.metadata["redundant_steps"] == redundant
-        assert usage.metadata["repeated_calls"] == len(made) - len(set(signatures))
 
 
 @given(st.text('[]{}":, 0123456789eE+-.\\ualsNIfyt\x00\ud800é', max_size=30))

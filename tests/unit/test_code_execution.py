@@ -1,16 +1,15 @@
-"""Code run against its tests: honest code, failing code, and no sandbox to run it in."""
+"""Code run against its tests: honest code and failing code."""
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.refusals import fails
 from tests.unit.helpers.code_grading import block, execute, needs_sandbox, outcomes
 
-from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.code.grader import CodeExecutionGrader
+
+pytestmark = needs_sandbox
 
 # Honest code
 
@@ -18,7 +17,6 @@ ADDER = "a, b = map(int, input().split())\nprint(a + b)"
 ADD_CASES = [{"input": f"{n} 2\n", "output": f"{n + 2}"} for n in range(3)]
 
 
-@needs_sandbox
 def test_correct_output_before_a_crash_is_not_passed() -> None:
     score = execute("print(1)\nraise ValueError('late')", [{"input": "", "output": "1"}])
     assert score.score == 0.0
@@ -26,7 +24,6 @@ def test_correct_output_before_a_crash_is_not_passed() -> None:
     assert "Traceback" in score.metadata["stderr"]
 
 
-@needs_sandbox
 def test_functions_are_called_with_json_values() -> None:
     code = """
 def f(a, *, b=0):
@@ -38,7 +35,6 @@ def f(a, *, b=0):
     assert execute(code, cases, function="f").score == 1.0
 
 
-@needs_sandbox
 @pytest.mark.parametrize(
     ("returned", "expected", "passes"),
     [
@@ -58,14 +54,12 @@ def test_returned_values_are_compared_as_json(returned: str, expected: Any, pass
     assert execute(f"def f(): return {returned}", cases, function="f").score == float(passes)
 
 
-@needs_sandbox
 def test_every_call_starts_afresh() -> None:
     code = "seen = []\ndef f(x):\n    seen.append(x)\n    return len(seen)"
     cases = [{"args": [1], "expected": 1}] * 3
     assert execute(code, cases, function="f").score == 1.0
 
 
-@needs_sandbox
 def test_general_code_of_the_judge_service() -> None:
     hostile = 'it\'s "quoted" \'\'\' and \\ back """'
     tests = {"tests": [{"input": hostile, "output": hostile[::-1]}, {"input": 2, "output": 2}]}
@@ -78,7 +72,6 @@ def test_general_code_of_the_judge_service() -> None:
     assert asyncio.run(grader.aevaluate(block(code), reference=half)).score == 0.0
 
 
-@needs_sandbox
 def test_assertions() -> None:
     code = "def f(x): return [x, x]\ndef t(x): return (x, x)"
     cases = [
@@ -92,7 +85,6 @@ def test_assertions() -> None:
     assert outcomes(execute(code, cases)) == expected
 
 
-@needs_sandbox
 def test_all_stops_at_the_first_failure() -> None:
     cases = [{"input": "1 1", "output": "2"}, {"input": "1 1", "output": "3"}, *ADD_CASES]
     score = execute(ADDER, cases, score="all")
@@ -124,7 +116,6 @@ BLOCKS: dict[str, tuple[list[str], Any, bool]] = {
 }
 
 
-@needs_sandbox
 @pytest.mark.parametrize("name", BLOCKS)
 def test_the_solution_among_several_blocks(name: str) -> None:
     sources, cases, passes = BLOCKS[name]
@@ -144,7 +135,6 @@ FORMATS: dict[str, Any] = {
 }
 
 
-@needs_sandbox
 @pytest.mark.parametrize("name", FORMATS)
 def test_formats_of_calls(name: str) -> None:
     for code in (
@@ -155,7 +145,6 @@ def test_formats_of_calls(name: str) -> None:
     assert execute("def f(x, y): return y, 4", FORMATS[name], function="f").score == 0.0
 
 
-@needs_sandbox
 def test_formats_of_programs() -> None:
     for cases in (
         {"inputs": ["1\n2\n"], "outputs": ["3\n"]},
@@ -169,7 +158,6 @@ def test_formats_of_programs() -> None:
 # Code that fails
 
 
-@needs_sandbox
 def test_one_bad_call_leaves_the_others_their_verdicts() -> None:
     code = """
 import ctypes, os, sys
@@ -198,7 +186,6 @@ def f(x):
     ]
 
 
-@needs_sandbox
 def test_deadline_of_the_sample_bounds_all_its_tests() -> None:
     cases = [{"input": "", "output": ""}] * 5
     score = execute("while True: pass", cases, deadline_s=0.6, test_deadline_s=0.5)
@@ -207,19 +194,6 @@ def test_deadline_of_the_sample_bounds_all_its_tests() -> None:
     assert outcomes(score)[-1] == "not run: the sample's 0.6 s were used up"
 
 
-def test_code_that_does_not_parse_passes_nothing_and_needs_no_sandbox() -> None:
-    score = execute("def f(:", [{"args": [], "expected": 1}] * 2, function="f")
-    assert (score.score, score.metadata["total"], score.evaluable) == (0.0, 2, True)
-    assert "SyntaxError" in score.reason
-
-
-@pytest.mark.parametrize("response", ["I cannot.", "", "<think>```python\nprint(1)\n```"])
-def test_no_code_is_zero_by_the_candidates_doing(response: str) -> None:
-    score = asyncio.run(CodeExecutionGrader().aevaluate(response, ADD_CASES))
-    assert (score.score, score.cause, score.metadata["total"]) == (0.0, Cause.CANDIDATE, 3)
-
-
-@needs_sandbox
 def test_metadata_is_bounded() -> None:
     code = "import sys\nsys.stderr.write('e' * 100_000)\nraise ValueError('v' * 100_000)"
     score = execute(code, ["assert f()"] * 60)
@@ -228,14 +202,3 @@ def test_metadata_is_bounded() -> None:
     assert max(map(len, outcomes(score))) <= 121
     assert len(score.metadata["stderr"]) <= 501
     assert len(score.reason) < 400
-
-
-# Refusal
-
-
-def test_without_a_sandbox_there_is_no_score(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with fails(ErrorKind.UNSUPPORTED, "apt install bubblewrap"):
-        execute(ADDER, ADD_CASES)

@@ -1,4 +1,4 @@
-"""Code graders: which code they find, whether it parses, which test cases are usable."""
+"""Code graders: which code they find, whether it parses, which cases are usable; no sandbox."""
 
 import asyncio
 from pathlib import Path
@@ -8,9 +8,9 @@ import pytest
 from tests.refusals import fails
 from tests.unit.helpers.code_grading import block, execute
 
-from adjudge.errors import Cause, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.code.blocks import SyntaxCheckGrader, split_fenced_blocks
-from adjudge.graders.code.grader import same_output
+from adjudge.graders.code.grader import CodeExecutionGrader, same_output
 from adjudge.types import GraderScore
 
 
@@ -107,6 +107,8 @@ def test_nothing_is_executed(tmp_path: Path) -> None:
 
 # Test cases
 
+CASE = {"input": "", "output": "1"}
+
 BROKEN: list[Any] = [
     *([{"args": [1], "expected": {1}}], [{"args": 1, "expected": 1}], [{"test": 3}], {"tests": []}),
     [{"input": ["1"], "output": "1"}],
@@ -135,14 +137,13 @@ def test_broken_test_cases_are_no_verdict_on_the_code(test_cases: Any) -> None:
     assert len(str(caught.value)) < 500
 
 
-def test_function_mode_needs_a_name() -> None:
-    with pytest.raises(GradingFailure, match="name of the function"):
-        execute("def f(x): return x", [{"args": [1], "expected": 1}])
-
-
 def test_broken_case_is_named_by_number_and_lack() -> None:
-    with pytest.raises(GradingFailure, match=r"test case 2 \(stdio\) lacks 'output'; it has input"):
-        execute("print(1)", [{"input": "1", "output": "1"}, {"input": "1"}])
+    for case, said in (
+        ({"input": "1"}, r"\(stdio\) lacks 'output'; it has input"),
+        ({"args": [1], "expected": 1}, ".*name of the function"),
+    ):
+        with fails(ErrorKind.INVALID_INPUT, f"test case 2 {said}"):
+            execute("print(1)", [CASE, case])
 
 
 @pytest.mark.parametrize(
@@ -170,3 +171,26 @@ def test_output_is_compared_up_to_white_space_at_the_ends(
     produced: str, expected: str, same: bool
 ) -> None:
     assert same_output(produced, expected) is same
+
+
+# Without a sandbox
+
+
+def test_code_that_does_not_parse_passes_nothing_and_needs_no_sandbox() -> None:
+    score = execute("def f(:", [CASE] * 2)
+    assert (score.score, score.metadata["total"], score.evaluable) == (0.0, 2, True)
+    assert "SyntaxError" in score.reason
+
+
+@pytest.mark.parametrize("response", ["I cannot.", "", "<think>```python\nprint(1)\n```"])
+def test_no_code_is_zero_by_the_candidates_doing(response: str) -> None:
+    score = asyncio.run(CodeExecutionGrader().aevaluate(response, [CASE] * 3))
+    assert (score.score, score.cause, score.metadata["total"]) == (0.0, Cause.CANDIDATE, 3)
+
+
+def test_without_a_sandbox_there_is_no_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with fails(ErrorKind.UNSUPPORTED, "apt install bubblewrap"):
+        execute("print(1)", [CASE])

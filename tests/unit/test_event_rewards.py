@@ -1,13 +1,13 @@
-"""What each event adds to a reward: with the rest it is the score, or it is not said."""
+"""Graders of events, and what each event adds to a reward."""
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.unit.helpers.reward_functions import build, samples, scored
+from tests.unit.helpers.reward_functions import build, samples, scored, values
 
-from adjudge import FunctionGrader, RewardResult
+from adjudge import ErrorKind, FunctionGrader, RewardResult
 
 TURNS: list[dict[str, Any]] = [{"s": 0.25}, {"s": 0.5}, {"s": 1.0}]
 
@@ -25,6 +25,19 @@ def results(
         missing=missing,
     )
     return made.compute(samples(*extras))
+
+
+def test_event_graders_judge_each_event() -> None:
+    told: tuple[Any, ...] = ([{"s": 0.2}, {"s": 0.4}], [{"s": 0.2}, {"s": "budget"}], [], None)
+    rows = [{"w": 0.5, "env_reward": 1.0, **({} if e is None else {"events": e})} for e in told]
+    found = results(rows, combine_mode="weighted_sum", judge_scale=2.0)
+    assert values(found) == [pytest.approx(1 + 2 * (0.5 * 0.6 + 0.5)), None, 2.0, None]
+    assert found[0].reward_info["step_score"] == pytest.approx(0.3)
+    assert found[1].missing is not None
+    assert found[1].missing.kind is ErrorKind.BUDGET
+    assert found[3].missing is not None
+    assert "events" in found[3].missing.error
+    assert {tuple(one.reward_info) for one in found} == {tuple(found[0].reward_info)}
 
 
 @pytest.mark.parametrize(("mode", "env"), [("weighted_sum", 3.0), ("replace", 0.0)])

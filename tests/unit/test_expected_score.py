@@ -98,23 +98,13 @@ def test_marks_may_stand_around_the_verdicts_token_and_no_words() -> None:
     assert failure.kind is ErrorKind.UNPARSABLE
 
 
-@pytest.mark.parametrize(
-    "judge",
-    [
-        "4",
-        reply("4"),
-        reply("4", token("4", p4=1.0), reasoning="It is nearly perfect."),
-    ],
-)
-def test_without_a_distribution_there_is_no_score(judge: Any) -> None:
-    assert failed(judge).kind is ErrorKind.UNSUPPORTED
-
-
-def test_a_judge_said_to_give_no_logprobs_is_not_asked() -> None:
+def test_without_a_distribution_there_is_no_score() -> None:
+    for judge in "4", reply("4"), reply("4", token("4", p4=1.0), reasoning="It is nearly perfect."):
+        assert failed(judge).kind is ErrorKind.UNSUPPORTED
     model = Judge("4")
     model.features = frozenset({"schema", "choices"})
     assert failed(model).kind is ErrorKind.UNSUPPORTED
-    assert model.asked == []
+    assert model.asked == []  # it is said to give none
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,23 @@ def test_a_stored_result_takes_some_bytes_of_memory(tmp_path: Path) -> None:
     assert (peaks[1] - peaks[0]) / 4_000 < 150, peaks
 
 
+def test_a_forked_child_writes_its_own_results_alone(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    parent = Journal(path, "s")
+    for key in ("first", "pending"):  # the first is flushed at once
+        parent.put(key, "g", 0, GraderScore(name="g", score=0.0))
+    if (child := os.fork()) == 0:
+        try:
+            parent.put("child", "g", 0, GraderScore(name="g", score=1.0))
+            parent.flush()
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (b"child" in path.read_bytes(), b"pending" in path.read_bytes()) == (True, False)
+    parent.flush()
+    assert len(Journal(path, "s")) == 3
+
+
 def test_a_samples_place_is_no_part_of_it(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     for place, score in ((0, 1.0), (7, 2.0)):

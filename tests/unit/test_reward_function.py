@@ -15,6 +15,9 @@ from adjudge import (
     RuleGrader,
 )
 from adjudge.rewards import check_results
+from adjudge.rewards.formulas import combine
+from adjudge.rewards.spec import RewardSettings
+from adjudge.types import GraderError
 
 
 def test_weighted_mean_of_normalised_scores() -> None:
@@ -43,6 +46,38 @@ def test_gates_multiply_and_penalties_are_added() -> None:
     }
     rows = samples({"s": 0.8, "p": -0.5, "g": 1.0}, {"s": 0.8, "p": -0.5, "g": 0.0})
     assert values(build(graders).compute(rows)) == [pytest.approx(0.3), pytest.approx(-0.5)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "env", "expected"),
+    [
+        ("replace", None, 5.0),
+        ("weighted_sum", 2.0, 7.0),
+        ("weighted_sum", -2.0, 3.0),
+        ("multiply", 2.0, 10.0),
+        ("multiply", 0.0, 0.0),
+        ("multiply", -1.0, -5.0),
+        ("multiply", None, None),
+        ("weighted_sum", None, None),
+    ],
+)
+def test_combining_with_the_environment(
+    mode: Any, env: float | None, expected: float | None
+) -> None:
+    reward = combine(0.5, env, RewardSettings(combine_mode=mode, judge_scale=10.0))
+    if expected is None:
+        assert isinstance(reward, GraderError)
+        assert reward.kind is ErrorKind.INVALID_INPUT
+    else:
+        assert reward == expected
+
+
+def test_a_reward_is_finite_or_missing() -> None:
+    modes: tuple[Any, ...] = ("replace", "weighted_sum", "multiply")
+    for mode in modes:
+        reward = combine(1e308, 1e308, RewardSettings(combine_mode=mode, judge_scale=1e308))
+        assert isinstance(reward, GraderError)
+        assert reward.kind is ErrorKind.OUT_OF_RANGE
 
 
 def test_a_report_only_grader_makes_no_reward_missing() -> None:

@@ -1,7 +1,6 @@
 """A grader that has never answered stops the first step, for reasons that no candidate can make."""
 
-import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -9,28 +8,22 @@ from tests.refusals import refuses
 from tests.unit.helpers.mock_provider import start_mock_here
 from tests.unit.helpers.reward_functions import FakeClock, build, samples, values
 
-from adjudge import BaseGrader, GradingFailure, RewardSample, RewardSpec, SpecRewardFunction
+from adjudge import FunctionGrader, GradingFailure, RewardSample, RewardSpec, SpecRewardFunction
 from adjudge.errors import ConfigError, JudgeUnavailable
 from adjudge.rewards.judge_watch import MIN_FAILED_SAMPLES
 
 TEMPLATE = "How good is {response}? {reply_form}"
 
 
-class Failing(BaseGrader):
-    """Fails for the samples whose ``n`` is in ``failing`` (all by default)."""
+def failing(failure: GradingFailure, fails: Callable[[], bool] = lambda: True) -> FunctionGrader:
+    """1 for every sample, but ``failure`` while it ``fails``."""
 
-    score_range = (0.0, 1.0)
-
-    def __init__(self, failure: GradingFailure, failing: Any = None) -> None:
-        super().__init__("failing")
-        self.failure, self.failing = failure, failing
-        self.asked = 0
-
-    async def aevaluate(self, n: int) -> float:
-        self.asked += 1
-        if self.failing is None or n in self.failing:
-            raise self.failure
+    def judge(n: int) -> float:
+        if fails():
+            raise failure
         return 1.0
+
+    return FunctionGrader(judge, score_range=(0, 1))
 
 
 def rows(count: int, start: int = 0) -> dict[str, list[RewardSample]]:
@@ -49,12 +42,12 @@ REFUSED = GradingFailure("connection", "connection refused", {"sent": False})
 
 def test_a_model_that_is_not_found_stops_the_first_call() -> None:
     with refuses("spec.graders.j"):
-        build({"j": Failing(NOT_FOUND)}).compute(rows(1))
+        build({"j": failing(NOT_FOUND)}).compute(rows(1))
 
 
 @pytest.mark.parametrize("failure", [UNREADABLE, BAD_REQUEST])
 def test_what_a_candidate_might_cause_takes_many_distinct_samples(failure: GradingFailure) -> None:
-    made = build({"j": Failing(failure)})
+    made = build({"j": failing(failure)})
     assert values(made.compute(rows(MIN_FAILED_SAMPLES - 1))) == [None] * (MIN_FAILED_SAMPLES - 1)
     assert values(made.compute(rows(8))) == [None] * 8  # the same ones again
     with pytest.raises(ConfigError, match=f"first {MIN_FAILED_SAMPLES} samples"):
@@ -64,34 +57,25 @@ def test_what_a_candidate_might_cause_takes_many_distinct_samples(failure: Gradi
 @pytest.mark.parametrize("kind", ["refused", "timeout", "rate_limited", "budget", "server_error"])
 def test_other_kinds_stop_nothing_here(kind: str) -> None:
     failure = GradingFailure(kind, "no", {"local": True} if kind == "timeout" else None)
-    clock = FakeClock()
-    made = build({"j": Failing(failure)}, missing={"patience_s": 0.0}, clock=clock)
+    made = build({"j": failing(failure)}, missing={"patience_s": 0.0}, clock=FakeClock())
     assert values(made.compute(rows(16))) == [None] * 16
 
 
 def test_who_takes_any_share_of_missing_rewards_is_not_stopped() -> None:
-    made = build({"j": Failing(NOT_FOUND)}, missing={"max_missing": 1.0})
+    made = build({"j": failing(NOT_FOUND)}, missing={"max_missing": 1.0})
     assert values(made.compute(rows(4))) == [None] * 4
 
 
 def test_a_grader_that_is_only_reported_stops_nothing() -> None:
-    entries = {"gold": {"weight": 0.0}}
-    made = build({"j": Failing(NOT_FOUND, ()), "gold": Failing(NOT_FOUND)}, entries=entries)
+    graders = {"j": failing(NOT_FOUND, lambda: False), "gold": failing(NOT_FOUND)}
+    made = build(graders, entries={"gold": {"weight": 0.0}})
     assert values(made.compute(rows(2))) == [1.0, 1.0]
 
 
 def test_one_sample_that_meets_nobody_waits_for_the_judge() -> None:
     clock = FakeClock()
-
-    class Loading(BaseGrader):
-        score_range = (0.0, 1.0)
-
-        async def aevaluate(self, n: int) -> float:
-            if clock.now < 90:
-                raise REFUSED
-            return 1.0
-
-    assert values(build({"j": Loading()}, clock=clock).compute(rows(1))) == [1.0]
+    loading = failing(REFUSED, lambda: clock.now < 90)
+    assert values(build({"j": loading}, clock=clock).compute(rows(1))) == [1.0]
     assert 90 <= clock.now < 125
 
 
@@ -102,7 +86,7 @@ def test_the_patience_for_a_judge_that_was_never_reached_is_its_own(
     for patience, waited in ((None, 600.0), (5.0, 5.0), (0.0, 0.0)):
         clock = FakeClock()
         made = SpecRewardFunction(
-            spec, graders={"j": Failing(REFUSED)}, clock=clock, startup_patience_s=patience
+            spec, graders={"j": failing(REFUSED)}, clock=clock, startup_patience_s=patience
         )
         with pytest.raises(JudgeUnavailable, match="never reached its judge.*connection refused"):
             made.compute(rows(4))
@@ -167,27 +151,14 @@ def test_a_server_that_never_gives_a_verdict(settings: dict[str, Any], said: str
         judged(url).compute(batch())
 
 
-def nobody() -> str:
-    """An address at which nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-
-
 def test_nobody_listening_is_said_by_address_and_cause() -> None:
-    url = nobody()
-    spec = judged(url).spec
-    clock = FakeClock()
-    made = SpecRewardFunction(spec, clock=clock, startup_patience_s=0.0)
-    with pytest.raises(JudgeUnavailable, match=f"{url}: connection refused; is the server"):
-        made.compute(batch(64))
-    assert clock.now == 0.0  # nothing was waited for
-
-
-def test_nothing_is_known_of_an_address_when_its_mock_has_ended() -> None:
-    """Ports come again: calls to a server that was there wait for it until their deadline."""
+    """Also where a mock has answered that has ended since: ports come again."""
     with start_mock_here() as url:
         assert values(judged(url).compute(batch())) == [1.0] * 16
-    made = SpecRewardFunction(judged(url).spec, clock=FakeClock(), startup_patience_s=0.0)
-    with pytest.raises(JudgeUnavailable, match="never reached its judge: .*connection refused"):
+    clock = FakeClock()
+    made = SpecRewardFunction(judged(url).spec, clock=clock, startup_patience_s=0.0)
+    with pytest.raises(
+        JudgeUnavailable, match=f"never reached its judge: .*{url}: connection refused; is the"
+    ):
         made.compute(batch(64))
+    assert clock.now == 0.0  # nothing was waited for

@@ -1,4 +1,4 @@
-"""Programs in the sandbox as their caller sees them: results, deadlines, cancelling, refusal."""
+"""Programs in the sandbox as their caller sees them: results, ends, two that talk, refusal."""
 
 import asyncio
 import platform
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.refusals import fails
@@ -71,8 +72,11 @@ def open_descriptors() -> set[tuple[str, str]]:
     return found
 
 
+HANGS = "import time; time.sleep(600)"
+
+
 def sleeper(marker: str) -> list[str]:
-    return [*interpreter_command(), "-c", "import time; time.sleep(600)", marker]
+    return [*interpreter_command(), "-c", HANGS, marker]
 
 
 async def until(condition: Callable[[], bool], patience_s: float = 60.0) -> None:
@@ -124,20 +128,31 @@ asyncio.run(Sandbox().run(sys.argv[1:], SandboxLimits(600)))
     asyncio.run(until(lambda: processes_with(marker) == []))
 
 
-def test_cancelling_at_any_moment_leaves_nothing(sandbox: Sandbox) -> None:
+@pytest.mark.parametrize(("pair", "step_s"), [(False, 0.0005), (True, 0.002)])
+def test_cancelling_at_any_moment_leaves_nothing(
+    sandbox: Sandbox, pair: bool, step_s: float
+) -> None:
     marker, before = uuid.uuid4().hex, children()
+    files: dict[str, Any] = {"leader_files": {marker: ""}, "helper_files": {marker: ""}}
 
-    async def scenario() -> None:
+    async def scenario() -> set[tuple[str, str]]:
         await sandbox.run("pass")
-        for step in range(40):
-            task = asyncio.create_task(sandbox.run(sleeper(marker), SandboxLimits(600)))
-            await asyncio.sleep(step * 0.0005)
+        descriptors = open_descriptors()
+        for step in range(20 if pair else 40):
+            asked = (
+                sandbox.run_pair(STAYS, STAYS, **files)
+                if pair
+                else sandbox.run(sleeper(marker), SandboxLimits(600))
+            )
+            task = asyncio.create_task(asked)
+            await asyncio.sleep(step * step_s)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
         await until(lambda: processes_with(marker) == [])
+        return open_descriptors() - descriptors
 
-    asyncio.run(scenario())
+    assert asyncio.run(scenario()) == set()
     assert children() <= before
 
 
@@ -174,6 +189,62 @@ def test_one_sandbox_serves_one_loop_after_another_uvloop_too(sandbox: Sandbox) 
         with asyncio.Runner(loop_factory=factory) as runner:
             assert runner.run(sandbox.run("print(1)")).stdout == b"1\n"
             assert runner.run(sandbox.run("while True: pass", SandboxLimits(0.3))).timed_out
+
+
+# Two programs that talk
+
+HEAD = "import os, sys\nout = int(sys.argv[1])\n"
+ASKS = HEAD + "os.write(out, b'hello'); print(os.read(0, 99).decode(), sorted(os.listdir('.')))"
+ANSWERS = (
+    HEAD + "os.write(out, os.read(0, 99)[::-1]); print(os.read(0, 99), sorted(os.listdir('.')))"
+)
+STAYS = HEAD + HANGS
+
+
+def pair(
+    sandbox: Sandbox, leader: str, helper: str, **settings: Any
+) -> tuple[SandboxResult, SandboxResult | None]:
+    files: dict[str, Any] = {"leader_files": {"a": "1"}, "helper_files": {"b": "2"}}
+    return asyncio.run(sandbox.run_pair(leader, helper, SandboxLimits(**settings), **files))
+
+
+def test_they_share_two_pipes_and_nothing_else(sandbox: Sandbox) -> None:
+    leader, helper = pair(sandbox, ASKS, ANSWERS)
+    assert helper is not None
+    assert leader.stdout == b"olleh ['a', 'main.py']\n", leader.stderr
+    assert helper.stdout == b"b'' ['b', 'main.py']\n", helper.stderr
+    look = HEAD + "print([p for p in os.listdir('/proc') if p.isdigit()])"
+    leader, helper = pair(sandbox, look, look)
+    assert helper is not None
+    assert leader.stdout == helper.stdout == b"['1']\n"
+
+
+def test_a_helper_that_stays_is_killed_soon(sandbox: Sandbox) -> None:
+    started = time.monotonic()
+    leader, helper = pair(sandbox, "print(1)", STAYS, deadline_s=60)
+    assert (leader.stdout, helper) == (b"1\n", None)
+    assert 0.2 <= leader.duration_s < 30, "the wait for the helper is time that was used"
+    assert time.monotonic() - started < 30
+
+
+def test_a_leader_sees_the_end_of_its_helper(sandbox: Sandbox) -> None:
+    leader, helper = pair(sandbox, "import os; print(os.read(0, 9))", HEAD + "os._exit(3)")
+    assert helper is not None
+    assert (leader.stdout, helper.exit_code) == (b"b''\n", 3)
+
+
+def test_the_deadline_ends_both(sandbox: Sandbox) -> None:
+    before = children()
+    leader, helper = pair(sandbox, STAYS, STAYS, deadline_s=0.5)
+    assert leader.timed_out
+    assert helper is None or helper.timed_out
+    assert children() <= before
+
+
+def test_what_does_not_start_is_refused(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with fails(ErrorKind.UNSUPPORTED):
+        pair(sandbox, ASKS, ANSWERS)
 
 
 # Refusal

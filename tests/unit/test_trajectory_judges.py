@@ -199,18 +199,6 @@ def test_calls_in_the_former_form_and_wrapped_messages() -> None:
     assert "→ f({})" in grader.model.fenced["messages"]
 
 
-# What is said of the whole
-
-
-@every_language
-@both_modes
-@pytest.mark.parametrize("value", [1, 2, 3])
-def test_accuracy_of_a_trajectory(language: str, schema: bool, value: int) -> None:
-    judge = Judge({"reason": "Because.", "score": value}, schema=schema)
-    score = graded(TrajectoryAccuracyGrader(judge, language=language), messages=MESSAGES)
-    assert (score.score, score.normalized) == (value, (value - 1) / 2)
-
-
 @every_class
 @pytest.mark.parametrize(
     ("last", "why"),

@@ -96,7 +96,7 @@ def test_an_object_that_the_candidate_wrote_is_no_verdict() -> None:
 
 
 SCORE, PAIR = ScoreForm(1, 5), ChoiceForm(["A", "B", "tie"])
-MARKS = MarksForm(["1", "2"], na=["2"])
+MARKS = MarksForm([False, True])
 FIELDS = KeysForm(["depth", "width"])
 
 

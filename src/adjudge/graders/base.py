@@ -363,29 +363,21 @@ class FunctionGrader(BaseGrader):
         if self.blocking:
             answer = await asyncio.to_thread(self.func, *arguments, **fields)
         elif self._watched_calls:
-            answer = self._watch_call(arguments, fields)
+            self._watched_calls -= 1
+            return await self._watch(self._call(arguments, fields))
         else:
             answer = self.func(*arguments, **fields)
         result: GraderAnswer = await answer if inspect.isawaitable(answer) else answer
         return result
 
-    def _watch_call(
-        self, arguments: Sequence[object], fields: Fields
-    ) -> GraderAnswer | Awaitable[GraderAnswer]:
-        """Call the function, and report once that it keeps the event loop from its other work."""
-        self._watched_calls -= 1
-        started = perf_counter()
-        try:
-            answer: GraderAnswer | Awaitable[GraderAnswer] = self.func(*arguments, **fields)
-        finally:
-            self._check_hold(started)
-        return self._watch_steps(answer) if inspect.isawaitable(answer) else answer
+    async def _call(self, arguments: Sequence[object], fields: Fields) -> GraderAnswer:
+        answer = self.func(*arguments, **fields)
+        result: GraderAnswer = await answer if inspect.isawaitable(answer) else answer
+        return result
 
     @coroutine
-    def _watch_steps(
-        self, asked: Awaitable[GraderAnswer]
-    ) -> Generator[object, object, GraderAnswer]:
-        """Await ``asked``, each of its steps watched."""
+    def _watch(self, asked: Awaitable[GraderAnswer]) -> Generator[object, object, GraderAnswer]:
+        """Await ``asked``; report once that a step keeps the event loop from its other work."""
         steps: Any = asked.__await__()
         step, given = steps.send, None
         while True:

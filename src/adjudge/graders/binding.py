@@ -41,106 +41,11 @@ from adjudge.types import (
     GraderScore,
     Provenance,
     Role,
-    ScoreRange,
     get_path,
 )
 
 _MESSAGE_LIMIT = 500
-
-
-class ResultBuilder:
-    """What may be answered under one name: role, range, score or rank."""
-
-    def __init__(
-        self, name: str, role: Role, score_range: ScoreRange | None, *, listwise: bool
-    ) -> None:
-        self.name, self.role, self.score_range, self.listwise = name, role, score_range, listwise
-        low, high = score_range or (None, None)
-        if role is Role.PENALTY:
-            high = min(0.0, 0.0 if high is None else high)
-        largest = sys.float_info.max  # not infinity: no score is infinite
-        self.low = max(-largest, -largest if low is None else low)
-        self.high = min(largest, largest if high is None else high)
-
-    def result(self, answer: object) -> GraderResult:
-        """``answer`` as a result; what it may not be is a ``GraderError``."""
-        if isinstance(answer, GraderScore):
-            return self._wrong(answer) if self.listwise else self._stamped(answer)
-        if isinstance(answer, GraderError):
-            return answer
-        if isinstance(answer, GraderRank):
-            return answer if self.listwise else self._wrong(answer)
-        if not _is_number(answer):
-            return self._foreign(answer)
-        return self._wrong(answer) if self.listwise else self._stamped(self._score(answer))
-
-    def failure(self, error: BaseException) -> GraderError:
-        """The result of an answer that did not come: its kind by the exception.
-
-        ``ConfigError`` is raised again: what the user wrote is as wrong for every other item.
-        """
-        if isinstance(error, ConfigError):
-            raise error
-        if isinstance(error, GradingFailure):
-            return self.error(error.kind, str(error), error.metadata, error.provenance)
-        kind = find_error_kind(error)
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        message = "the grader cancelled itself" if kind is ErrorKind.CANCELLED else said
-        at = {"at": find_error_place(error)} if kind is ErrorKind.BUG else {}
-        return self.error(kind, message, at)
-
-    def error(
-        self,
-        kind: ErrorKind,
-        message: str,
-        metadata: Metadata | None = None,
-        provenance: Provenance | None = None,
-    ) -> GraderError:
-        """A ``GraderError`` under this name."""
-        message = message[:_MESSAGE_LIMIT]
-        return GraderError(self.name, kind, message, metadata or {}, self.role, provenance)
-
-    def _score(
-        self, number: SupportsFloat, reason: str = "", metadata: Metadata | None = None
-    ) -> GraderScore | GraderError:
-        score = float(number)
-        if not math.isfinite(score):
-            return self.error(ErrorKind.OUT_OF_RANGE, f"score {score!r} is not a finite number")
-        return GraderScore(self.name, score, reason, metadata or {})
-
-    def _stamped(self, score: GraderScore | GraderError) -> GraderResult:
-        if isinstance(score, GraderError):
-            return score
-        gate = self.role is Role.GATE
-        if score.score not in (0.0, 1.0) if gate else not self.low <= score.score <= self.high:
-            wanted = "0 or 1" if gate else f"[{self.low}, {self.high}]"
-            return self.error(
-                ErrorKind.OUT_OF_RANGE,
-                f"score {score.score!r} is not in {wanted}",
-                {**score.metadata, "reason": score.reason[:_MESSAGE_LIMIT]},
-                score.provenance,
-            )
-        if score.score_range == self.score_range and score.role is self.role:
-            return score
-        return structs.replace(score, score_range=self.score_range, role=self.role)
-
-    def _foreign(self, answer: object) -> GraderResult:
-        """A result object of another package (py-openjudge), read by its attributes."""
-        metadata = dict(getattr(answer, "metadata", None) or {})
-        reason = str(getattr(answer, "reason", "") or "")
-        if hasattr(answer, "score") and not self.listwise:
-            if not _is_number(answer.score):
-                return self.error(ErrorKind.BUG, f"score {answer.score!r} is not a number")
-            return self._stamped(self._score(answer.score, reason, metadata))
-        if hasattr(answer, "rank") and self.listwise:
-            return GraderRank(self.name, list(answer.rank), reason, metadata)
-        if hasattr(answer, "error"):
-            return self.error(ErrorKind.BUG, str(answer.error), metadata)
-        return self._wrong(answer)
-
-    def _wrong(self, answer: object) -> GraderError:
-        wanted = "a GraderRank" if self.listwise else "a GraderScore or a number"
-        return self.error(ErrorKind.BUG, f"must return {wanted}, got {type(answer).__name__}")
+_NO_FIELDS: Fields = {}
 
 
 def _is_number(answer: object) -> TypeGuard[SupportsFloat]:
@@ -351,7 +256,7 @@ def check_machines(graders: Fields, where: str = "") -> None:
 
 
 class BoundGrader:
-    """One configured grader under its name in the run."""
+    """One configured grader under its name in the run, and what it may answer."""
 
     def __init__(self, name: str, config: GraderConfig) -> None:
         grader = config.grader
@@ -361,9 +266,8 @@ class BoundGrader:
                 remedy = "Rename its _aevaluate to aevaluate."
             raise ConfigError(f"grader {name!r}: {grader!r} has no aevaluate method. {remedy}")
         self.name = name
-        traits, listwise = GraderTraits.of(grader), is_listwise(grader)
+        traits, self._listwise = GraderTraits.of(grader), is_listwise(grader)
         self.role, self._range = traits.role, traits.score_range
-        self._builder = ResultBuilder(name, self.role, self._range, listwise=listwise)
         binding = ArgumentBinding(name, grader, config.mapper)
         self._arguments, self.takes_draw = binding.arguments, binding.wants_draw
         self._lacked_fields = binding.lacked_fields
@@ -373,9 +277,15 @@ class BoundGrader:
         # A rule's own function spares a coroutine per sample.
         plain = isinstance(grader, RuleGrader) and type(grader).aevaluate is RuleGrader.aevaluate
         self._rule = grader.evaluate if plain else None
+        low, high = self._range or (None, None)
+        if self.role is Role.PENALTY:
+            high = min(0.0, 0.0 if high is None else high)
+        largest = sys.float_info.max  # not infinity: no score is infinite
+        self._low = max(-largest, -largest if low is None else low)
+        self._high = min(largest, largest if high is None else high)
         # A plain number within the range is the usual answer, and the quick one.
-        quick = not listwise and self.role is not Role.GATE
-        self._low, self._high = (self._builder.low, self._builder.high) if quick else (1.0, 0.0)
+        quick = not self._listwise and self.role is not Role.GATE
+        self._quick = (self._low, self._high) if quick else (1.0, 0.0)
 
     def check_fields(self, item: Fields) -> None:
         """Raise what the grader's own ``check_fields`` has against such an item, if it has one."""
@@ -392,7 +302,7 @@ class BoundGrader:
 
     async def ask(self, item: Fields, draw: int = 0) -> GraderResult:
         """One result for one item, whatever the grader does; see the module."""
-        arguments: Fields = {}
+        arguments = _NO_FIELDS
         try:
             arguments = self._arguments(item, draw)
             if self._rule is not None:
@@ -400,18 +310,93 @@ class BoundGrader:
             else:
                 asked = self._call(**arguments)
                 answer = await (asked if self._is_coroutine else self._awaitable(asked))
-            if type(answer) is float and self._low <= answer <= self._high:
-                return GraderScore(self.name, answer, "", {}, self._range, self.role)
-            result = self._builder.result(answer)
+            if type(answer) is float:
+                low, high = self._quick
+                if low <= answer <= high:
+                    return GraderScore(self.name, answer, "", {}, self._range, self.role)
+            result = self._check_answer(answer)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            return self._builder.failure(error)
+            return self._explain(error)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001
             # A grader's bug, or its wish to exit, is that sample's result and nobody else's.
-            result = self._builder.failure(error)
+            result = self._explain(error)
         if isinstance(result, GraderError) and (lacks := self._lacked_fields(result, arguments)):
             metadata = {**result.metadata, LACKED: lacks}
             return structs.replace(result, metadata=metadata)
         return result
+
+    def _check_answer(self, answer: object) -> GraderResult:
+        """``answer`` as a result; what it may not be is a ``GraderError``."""
+        if isinstance(answer, GraderError) or (self._listwise and isinstance(answer, GraderRank)):
+            return answer
+        if not self._listwise and isinstance(answer, GraderScore):
+            return self._stamp(answer)
+        if not self._listwise and _is_number(answer):
+            return self._read_number(answer)
+        return self._read_foreign(answer)
+
+    def _read_foreign(self, answer: Any) -> GraderResult:
+        """A result object of another package (py-openjudge), read by its attributes."""
+        metadata = dict(getattr(answer, "metadata", None) or {})
+        reason = str(getattr(answer, "reason", "") or "")
+        if hasattr(answer, "rank") and self._listwise:
+            return GraderRank(self.name, list(answer.rank), reason, metadata)
+        if hasattr(answer, "score") and not self._listwise:
+            if _is_number(answer.score):
+                return self._read_number(answer.score, reason, metadata)
+            return self._error(ErrorKind.BUG, f"score {answer.score!r} is not a number")
+        if hasattr(answer, "error"):
+            return self._error(ErrorKind.BUG, str(answer.error), metadata)
+        wanted = "a GraderRank" if self._listwise else "a GraderScore or a number"
+        return self._error(ErrorKind.BUG, f"must return {wanted}, got {type(answer).__name__}")
+
+    def _read_number(
+        self, number: SupportsFloat, reason: str = "", metadata: Metadata | None = None
+    ) -> GraderResult:
+        score = float(number)
+        if not math.isfinite(score):
+            return self._error(ErrorKind.OUT_OF_RANGE, f"score {score!r} is not a finite number")
+        return self._stamp(GraderScore(self.name, score, reason, metadata or {}))
+
+    def _stamp(self, score: GraderScore) -> GraderResult:
+        """``score`` with this grader's role and range, in which it must be."""
+        gate = self.role is Role.GATE
+        if score.score not in (0.0, 1.0) if gate else not self._low <= score.score <= self._high:
+            wanted = "0 or 1" if gate else f"[{self._low}, {self._high}]"
+            return self._error(
+                ErrorKind.OUT_OF_RANGE,
+                f"score {score.score!r} is not in {wanted}",
+                {**score.metadata, "reason": score.reason[:_MESSAGE_LIMIT]},
+                score.provenance,
+            )
+        if score.score_range == self._range and score.role is self.role:
+            return score
+        return structs.replace(score, score_range=self._range, role=self.role)
+
+    def _explain(self, error: BaseException) -> GraderError:
+        """The result of an answer that did not come: its kind by the exception.
+
+        ``ConfigError`` is raised again: what the user wrote is as wrong for every other item.
+        """
+        if isinstance(error, ConfigError):
+            raise error
+        if isinstance(error, GradingFailure):
+            return self._error(error.kind, str(error), error.metadata, error.provenance)
+        kind = find_error_kind(error)
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        message = "the grader cancelled itself" if kind is ErrorKind.CANCELLED else said
+        at = {"at": find_error_place(error)} if kind is ErrorKind.BUG else {}
+        return self._error(kind, message, at)
+
+    def _error(
+        self,
+        kind: ErrorKind,
+        message: str,
+        metadata: Metadata | None = None,
+        provenance: Provenance | None = None,
+    ) -> GraderError:
+        message = message[:_MESSAGE_LIMIT]
+        return GraderError(self.name, kind, message, metadata or {}, self.role, provenance)

@@ -7,7 +7,7 @@ known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field as dataclass_field
 from hashlib import sha256
 from typing import Annotated, Any
@@ -25,7 +25,6 @@ from adjudge.graders.llm.candidate_view import (
     extract_query,
     first_present,
     get_group_name,
-    is_blank,
     missing_field_failure,
     read_turns,
 )
@@ -203,12 +202,10 @@ class VerIFGrader(JudgeGrader):
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
         """The score of one response."""
         constraints = self._constraints(fields)
-        response = final_response(fields.get("response"))
-        if response is None:
-            return self._unclosed()
+        response = final_response(fields.get("response")) or ""
         shown = self._showing.render(fields) or fields
-        if is_blank(response):
-            return self._candidate_fault("the response is empty", empty=True)
+        if why := self._showing.find_unsaid(fields["response"]):
+            return self._unsaid(why)
         query = _query(shown)
         if query is None:
             raise missing_field_failure(("instruction", "query", "messages", "prompt"), fields)
@@ -235,9 +232,9 @@ class VerIFGrader(JudgeGrader):
                 group=get_group_name(fields),
             )
 
-        checked: Any
-        judged: Any
-        checked, judged = await ask_all((rules, soft))
+        halves: tuple[Callable[[], Awaitable[Any]], ...] = (rules, soft)
+        found, failed = await ask_all(lambda half: half(), halves)
+        checked, judged = map((found | failed).__getitem__, halves)
         return self.combine_parts(constraints, checked, judged)
 
     def combine_parts(

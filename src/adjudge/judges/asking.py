@@ -43,6 +43,7 @@ from adjudge.errors import (
 )
 from adjudge.types import Message, Provenance, Usage
 
+_K = TypeVar("_K")
 _T = TypeVar("_T")
 
 
@@ -283,24 +284,30 @@ def _last_failure(
     )
 
 
-async def ask_all(asks: Iterable[Callable[[], Awaitable[_T]]]) -> list[_T | GradingFailure]:
-    """Await all at once, in order; a failure takes its ask's place and cancels no other.
+async def ask_all(
+    ask: Callable[[_K], Awaitable[_T]], parts: Sequence[_K]
+) -> tuple[dict[_K, _T], dict[_K, GradingFailure]]:
+    """Ask about all ``parts`` at once: the answers, and the failures, each in the parts' order.
 
-    ``auth`` alone is raised, and cancels: with a refused key no other ask does better.
+    A failure cancels no other ask. ``auth`` alone is raised, and cancels: with a refused key no
+    other ask does better.
     """
-    asks = list(asks)
-    done: dict[int, _T | GradingFailure] = {}
+    answers: dict[_K, _T] = {}
+    failures: dict[_K, GradingFailure] = {}
 
-    async def one(place: int, ask: Callable[[], Awaitable[_T]]) -> None:
+    async def one(part: _K) -> None:
         try:
-            done[place] = await ask()
+            answers[part] = await ask(part)
         except GradingFailure as failure:
             if failure.kind is ErrorKind.AUTH:
                 raise
-            done[place] = failure
+            failures[part] = failure
 
-    await run_all(one(place, ask) for place, ask in enumerate(asks))
-    return [done[place] for place in range(len(asks))]
+    await run_all(map(one, parts))
+    return (
+        {part: answers[part] for part in parts if part in answers},
+        {part: failures[part] for part in parts if part in failures},
+    )
 
 
 def join_failures(

@@ -397,10 +397,7 @@ def check_graders(spec: RewardSpec, graders: _Graders) -> None:
 def _check_grader(spec: RewardSpec, entry: GraderEntry, grader: object) -> Problems:
     key = f"graders.{entry.name}"
     traits, ranks = GraderTraits.of(grader), is_listwise(grader)
-    try:
-        role = traits.role
-    except ValueError as error:
-        spec.refuse(f"{key}: role", f"{error} (allowed: {', '.join(Role)})")
+    role = traits.role
     if ranks and entry.scope == "event":
         yield key, "ranks groups, not events. Set scope = 'outcome'."
     is_outcome_gate = role is Role.GATE and entry.counts and entry.scope == "outcome"

@@ -173,8 +173,8 @@ class Journal:
         self._flushed_at = 0.0
         self.before_flush: Callable[[], None] | None = None
         """Writes what must be on disk before a result that came from it: a cassette's replies."""
-        self._pid = os.getpid()
         self._open()
+        _journals.add(self)
 
     def __reduce__(self) -> tuple[object, ...]:
         return Journal, (self.path, self.spec_hash)
@@ -240,8 +240,6 @@ class Journal:
         """Remember ``result``, a failure only of :attr:`keeps`; written in about half a second."""
         if isinstance(result, GraderError) and result.kind not in self.keeps:
             return
-        if self._pid != os.getpid():  # a forked child: what is pending belongs to the parent
-            self._pid, self._pending, self._pending_bytes = os.getpid(), [], 0
         try:
             line = encode_checked_line({"s": sample, "g": grader, "d": draw, "r": result})
         except UNENCODABLE:  # metadata that JSON cannot hold: asked again on resuming
@@ -253,9 +251,24 @@ class Journal:
 
     def flush(self) -> None:
         """Hand what is pending to the operating system, in one append."""
-        if self._pending and self._pid == os.getpid():
+        if self._pending:
             if self.before_flush is not None:
                 self.before_flush()
             self._log.append_lines(b"".join(self._pending))
-            self._pending, self._pending_bytes = [], 0
+            self._drop_pending()
         self._flushed_at = time.monotonic()
+
+    def _drop_pending(self) -> None:
+        self._pending, self._pending_bytes = [], 0
+
+
+_journals: weakref.WeakSet[Journal] = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """In a forked child: what is pending belongs to the parent, which writes it."""
+    for journal in _journals:
+        journal._drop_pending()  # noqa: SLF001  (a journal's own affair)
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

@@ -116,6 +116,7 @@ class WorkerPool:
     ) -> None:
         journal, clock = self.journal, time.perf_counter
         ask_counts.set(tally.asks)  # the context is this worker's own
+        last: Ask | None = None
         for number, item in asks:
             grader, fields, ask, results, place, key, _ = item
             draw = ask.draw
@@ -129,15 +130,12 @@ class WorkerPool:
                     continue
             while clock() > breather.until:
                 await breather.wait_turn()
-            current_ask.set(ask)
+            if ask is not last:
+                current_ask.set(last := ask)
             if listener is None:
                 result = await grader.ask(fields, draw)
             else:
-                calls: list[JudgeCall] = []
-                call_log.set(calls)
-                result = await grader.ask(fields, draw)
-                if calls:
-                    listener(item, calls, result)
+                result = await _ask_heard(item, listener)
             results[place] = result
             tally.done += 1
             if result.provenance is not None and result.provenance.paid is not None:
@@ -150,6 +148,16 @@ class WorkerPool:
                     raise JudgeAuthError(f"{grader.name}: {result.error}")
             if journal is not None and key is not None:  # what becomes of failures is its affair
                 journal.put(key, grader.name, draw, result)
+
+
+async def _ask_heard(item: WorkItem, listener: CallListener) -> GraderResult:
+    """Ask ``item``; ``listener`` hears of the calls, where it made any."""
+    calls: list[JudgeCall] = []
+    call_log.set(calls)
+    result = await item.grader.ask(item.fields, item.ask.draw)
+    if calls:
+        listener(item, calls, result)
+    return result
 
 
 class _CooperativeYield:
@@ -333,7 +341,7 @@ class GradingRunner:
             for place, item in enumerate(dataset):
                 fields = item.fields() if isinstance(item, Sample) else item
                 if has_journal:
-                    key = sample_key(item.fields() if isinstance(item, Sample) else item)
+                    key = sample_key(fields)
                 for grader, results in places:
                     yield WorkItem(grader, fields, _FIRST_ASK, results, place, key)
 

@@ -8,6 +8,8 @@ What is written in many ways (Unicode, LaTeX, Markdown) gets one. :func:`to_late
 is and only replaces signs. :func:`normalize` is for an answer: fonts, sizes and spaces go, and a
 command with several names has one. :func:`comparable_text` is what two answers are compared by as
 texts. Nothing that has a meaning is dropped.
+
+Last come the texts of a reference, and what a comparison with it says.
 """
 
 from __future__ import annotations
@@ -16,6 +18,10 @@ import re
 import unicodedata
 from functools import lru_cache
 from typing import Any, NamedTuple
+
+from adjudge.errors import InvalidInput
+from adjudge.graders.base import is_nan
+from adjudge.text import shorten_text
 
 _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE | re.ASCII)
 _HASHES = re.compile(r"\s*####\s*([-+]?\$?[\d.,]*\d%?)\.?", re.ASCII)
@@ -299,3 +305,57 @@ def comparable_text(normal: str) -> str:
         text = text[1:-1]
     words = text.replace(" ", "").replace("'", "")
     return text.casefold() if words.isalpha() and (len(words) > 2 or words == "No") else text
+
+
+class AnswerMatch(NamedTuple):
+    """A score in [0, 1], the answer that was read (``None``: nothing found), how it was decided.
+
+    ``decision``: ``equal_text``, ``equal_value``, ``equal_symbolic``, ``differs``, ``no_answer``
+    or ``undecided``.
+    """
+
+    score: float
+    answer: str | None
+    decision: str
+    reason: str = ""
+
+    @classmethod
+    def decide(cls, equal: bool, answer: str, decision: str = "equal_value") -> AnswerMatch:
+        """1 or 0."""
+        return cls(float(equal), answer, decision if equal else "differs")
+
+    @classmethod
+    def rate(cls, score: float, answer: str, reason: str) -> AnswerMatch:
+        """How much of the reference an answer is."""
+        return cls(score, answer, "equal_value" if score == 1.0 else "differs", reason)
+
+    @classmethod
+    def miss(cls, wanted: str) -> AnswerMatch:
+        """No answer of the type was found."""
+        return cls(0.0, None, "no_answer", f"no {wanted}")
+
+
+def read_reference_texts(reference: Any) -> list[str]:
+    r"""The references as texts; what ``<answer>`` or ``\boxed{}`` in one holds replaces it."""
+    return [find_last_marked(one) or one for one in list_texts(reference)]
+
+
+def raise_unusable_reference(wanted: str, reference: Any) -> Any:
+    """Raise ``GradingFailure(invalid_input)`` for a reference that is not ``wanted``."""
+    found = f"{type(reference).__name__} {shorten_text(reference, 80)!r}"
+    raise InvalidInput(f"the reference must be {wanted}, got {found}")
+
+
+def list_each(reference: Any) -> list[Any]:
+    """The references, one or several; none are ``GradingFailure(invalid_input)``."""
+    several = list(reference) if isinstance(reference, list | tuple) else [reference]
+    return several or raise_unusable_reference("present", reference)
+
+
+def list_texts(reference: Any) -> list[str]:
+    """The references as texts; ``GradingFailure(invalid_input)`` where one is none."""
+    several = list_each(reference)
+    for one in several:
+        if not isinstance(one, str | int | float) or not str(one).strip() or is_nan(one):
+            raise_unusable_reference("text that is not empty", one)
+    return [str(one) for one in several]

@@ -1,20 +1,32 @@
-"""Answers that are no maths: option letters, yes or no, boxes, patterns.
+"""Answers that are no maths: option letters, yes or no, boxes, texts, JSON, patterns.
 
 A text has one letter, or one yes or no, never several: "A or B" is a hedge, which gives no answer.
 What a text denies ("not A, but B") is not an answer. These patterns take linear time. A search for
-a user's pattern runs in a killable process: it may take for ever.
+a user's pattern runs in a killable process: it may take for ever. Last come the comparisons of
+these types.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
+from rapidfuzz.distance import Levenshtein
+
 from adjudge.errors import InvalidInput
-from adjudge.graders.answers.answer_text import strip_wrappers
+from adjudge.graders.answers.answer_text import (
+    AnswerMatch,
+    list_each,
+    list_texts,
+    raise_unusable_reference,
+    read_reference_texts,
+    strip_wrappers,
+)
 
 _WIDE = {0xFEE0 + code: code for code in range(0x21, 0x7F)}  # full-width forms
 _OPEN = r"(?:[*_(\[{\"'`$]|\\(?:text|textbf|mathrm|mathbf|boxed)\{){0,4}"
@@ -289,3 +301,89 @@ def search_patterns(payload: dict[str, Any]) -> str | None:
         if (match := pattern.search(payload["text"], payload["start"])) is not None:
             return str(match[0][:1000])
     return None
+
+
+def compare_letter(text: str, reference: Any) -> AnswerMatch:
+    """1 when the option letter in ``text`` is any of the reference letters."""
+    letters = [
+        read_letter(one) or raise_unusable_reference("an option letter", one)
+        for one in list_texts(reference)
+    ]
+    letter = read_letter(text)
+    return (
+        AnswerMatch.miss("option letter")
+        if letter is None
+        else AnswerMatch.decide(letter in letters, letter)
+    )
+
+
+def compare_boolean(text: str, reference: Any) -> AnswerMatch:
+    """1 when ``text`` says yes/true or no/false as the reference does."""
+    wanted = read_boolean(reference) if isinstance(reference, str) else reference
+    if not isinstance(wanted, bool):
+        raise_unusable_reference("yes, no, true or false", reference)
+    said = read_boolean(text)
+    if said is None:
+        return AnswerMatch.miss("yes, no, true or false")
+    return AnswerMatch.decide(said is wanted, "true" if said else "false")
+
+
+def compare_box(text: str, reference: Any) -> AnswerMatch:
+    """The best intersection over union of the box in ``text`` with any reference box."""
+    boxes = _reference_boxes(reference)
+    box = find_last_box(text)
+    if box is None:
+        return AnswerMatch.miss("box of four numbers")
+    overlap = max(intersection_over_union(box, one) for one in boxes)
+    return AnswerMatch.rate(overlap, str(list(box)), f"intersection over union {overlap:.3g}")
+
+
+def compare_recognised_text(text: str, reference: Any) -> AnswerMatch:
+    """1 − edit distance / length of the longer text; 0 where that is below 0.5."""
+    alike = partial(Levenshtein.normalized_similarity, text.strip(), score_cutoff=0.5)
+    score = max(alike(one.strip()) for one in read_reference_texts(reference))
+    return AnswerMatch.rate(score, text, f"edit similarity {score:.3g}")
+
+
+def _fold(text: str) -> str:
+    return unicodedata.normalize("NFC", strip_wrappers(text)).strip().casefold()
+
+
+def compare_text(text: str, reference: Any, write: Callable[[str], str]) -> AnswerMatch:
+    """1 when ``write`` makes the same of ``text`` and of any reference."""
+    wanted = set(map(write, read_reference_texts(reference)))
+    return AnswerMatch.decide(write(text) in wanted, text, "equal_text")
+
+
+def compare_json(text: str, reference: Any) -> AnswerMatch:
+    """1 when the JSON in ``text`` is the reference value (text is read as JSON)."""
+    from adjudge.graders.rules.json_graders import JsonMatchGrader  # noqa: PLC0415  (JSON alone)
+    from adjudge.graders.rules.json_validation import find_json_text  # noqa: PLC0415  (likewise)
+
+    found = find_json_text(text)
+    result = JsonMatchGrader().match(found or "", reference)
+    return (
+        AnswerMatch.miss("JSON value")
+        if found is None
+        else AnswerMatch.rate(result.score, found, result.reason)
+    )
+
+
+COMPARATORS: dict[str, Callable[[str, Any], AnswerMatch]] = {
+    "MULTIPLE_CHOICE": compare_letter,
+    "BOOLEAN": compare_boolean,
+    "BBOX": compare_box,
+    "OCRTEXT": compare_recognised_text,
+    "ANY": partial(compare_text, write=_fold),
+    "EXACT": partial(compare_text, write=str.strip),
+    "JSON": compare_json,
+}
+"""The types whose comparison has no parameters."""
+
+
+def _reference_boxes(reference: Any) -> list[Box]:
+    box = read_box(reference)
+    boxes = [box] if box else [read_box(one) for one in list_each(reference)]
+    if any(one is None or one[2] <= one[0] or one[3] <= one[1] for one in boxes):
+        raise_unusable_reference("[x1, y1, x2, y2] with x1 < x2 and y1 < y2", reference)
+    return [one for one in boxes if one is not None]

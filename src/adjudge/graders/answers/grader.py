@@ -10,33 +10,22 @@ from __future__ import annotations
 
 import contextlib
 import re
-import unicodedata
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, get_args
-
-from rapidfuzz.distance import Levenshtein
+from typing import Annotated, Any, Literal, get_args
 
 from adjudge.errors import LACKED, CandidateLimitExceeded, ErrorKind, GradingFailure, InvalidInput
 from adjudge.graders.answers.answer_text import (
+    AnswerMatch,
     comparable_text,
     find_last_mark,
     find_last_marked,
+    list_each,
+    list_texts,
     normalize,
-    strip_wrappers,
+    raise_unusable_reference,
+    read_reference_texts,
 )
-from adjudge.graders.answers.choices import (
-    Box,
-    find_last_box,
-    intersection_over_union,
-    read_boolean,
-    read_box,
-    read_letter,
-    read_letter_behind,
-)
-from adjudge.graders.answers.comparison import compare, find_last_expression
 from adjudge.graders.answers.numerals import MAX_DIGITS, ExpressionTooLarge
 from adjudge.graders.answers.quantities import (
     ParsedNumber,
@@ -58,19 +47,6 @@ from adjudge.text import replace_surrogates, shorten_text
 from adjudge.types import GraderScore
 
 
-class AnswerMatch(NamedTuple):
-    """A score in [0, 1], the answer that was read (``None``: nothing found), how it was decided.
-
-    ``decision``: ``equal_text``, ``equal_value``, ``equal_symbolic``, ``differs``, ``no_answer``
-    or ``undecided``.
-    """
-
-    score: float
-    answer: str | None
-    decision: str
-    reason: str = ""
-
-
 def compare_number(
     text: str, marked: bool, reference: Any, rel_tol: float, abs_tol: float
 ) -> AnswerMatch:
@@ -78,108 +54,14 @@ def compare_number(
 
     A ``marked`` answer must be one number as a whole; else the text may end on one.
     """
-    references = [_reference_number(one) for one in _each(reference)]
+    references = [_reference_number(one) for one in list_each(reference)]
     number = (
         read_number(text) if marked else read_number(text, prose=True) or find_last_number(text)
     )
     if number is None:
-        return _nothing("number")
+        return AnswerMatch.miss("number")
     equal = any(numbers_match(number, one, rel_tol, abs_tol) for one in references)
-    return _decided(equal, number.text)
-
-
-def compare_letter(text: str, reference: Any) -> AnswerMatch:
-    """1 when the option letter in ``text`` is any of the reference letters."""
-    letters = [
-        read_letter(one) or raise_unusable_reference("an option letter", one)
-        for one in _texts(reference)
-    ]
-    letter = read_letter(text)
-    return _nothing("option letter") if letter is None else _decided(letter in letters, letter)
-
-
-def compare_boolean(text: str, reference: Any) -> AnswerMatch:
-    """1 when ``text`` says yes/true or no/false as the reference does."""
-    wanted = read_boolean(reference) if isinstance(reference, str) else reference
-    if not isinstance(wanted, bool):
-        raise_unusable_reference("yes, no, true or false", reference)
-    said = read_boolean(text)
-    if said is None:
-        return _nothing("yes, no, true or false")
-    return _decided(said is wanted, "true" if said else "false")
-
-
-def compare_box(text: str, reference: Any) -> AnswerMatch:
-    """The best intersection over union of the box in ``text`` with any reference box."""
-    boxes = _reference_boxes(reference)
-    box = find_last_box(text)
-    if box is None:
-        return _nothing("box of four numbers")
-    overlap = max(intersection_over_union(box, one) for one in boxes)
-    return _alike(overlap, str(list(box)), f"intersection over union {overlap:.3g}")
-
-
-def compare_recognised_text(text: str, reference: Any) -> AnswerMatch:
-    """1 − edit distance / length of the longer text; 0 where that is below 0.5."""
-    alike = partial(Levenshtein.normalized_similarity, text.strip(), score_cutoff=0.5)
-    score = max(alike(one.strip()) for one in read_reference_texts(reference))
-    return _alike(score, text, f"edit similarity {score:.3g}")
-
-
-def _fold(text: str) -> str:
-    return unicodedata.normalize("NFC", strip_wrappers(text)).strip().casefold()
-
-
-def compare_text(text: str, reference: Any, write: Callable[[str], str]) -> AnswerMatch:
-    """1 when ``write`` makes the same of ``text`` and of any reference."""
-    wanted = set(map(write, read_reference_texts(reference)))
-    return _decided(write(text) in wanted, text, "equal_text")
-
-
-def compare_json(text: str, reference: Any) -> AnswerMatch:
-    """1 when the JSON in ``text`` is the reference value (text is read as JSON)."""
-    from adjudge.graders.rules.json_graders import JsonMatchGrader  # noqa: PLC0415  (JSON alone)
-    from adjudge.graders.rules.json_validation import find_json_text  # noqa: PLC0415  (likewise)
-
-    found = find_json_text(text)
-    result = JsonMatchGrader().match(found or "", reference)
-    return _nothing("JSON value") if found is None else _alike(result.score, found, result.reason)
-
-
-COMPARATORS: dict[str, Callable[[str, Any], AnswerMatch]] = {
-    "MULTIPLE_CHOICE": compare_letter,
-    "BOOLEAN": compare_boolean,
-    "BBOX": compare_box,
-    "OCRTEXT": compare_recognised_text,
-    "ANY": partial(compare_text, write=_fold),
-    "EXACT": partial(compare_text, write=str.strip),
-    "JSON": compare_json,
-}
-"""The types whose comparison has no parameters."""
-
-
-def read_reference_texts(reference: Any) -> list[str]:
-    r"""The references as texts; what ``<answer>`` or ``\boxed{}`` in one holds replaces it."""
-    return [find_last_marked(one) or one for one in _texts(reference)]
-
-
-def raise_unusable_reference(wanted: str, reference: Any) -> Any:
-    """Raise ``GradingFailure(invalid_input)`` for a reference that is not ``wanted``."""
-    found = f"{type(reference).__name__} {shorten_text(reference, 80)!r}"
-    raise InvalidInput(f"the reference must be {wanted}, got {found}")
-
-
-def _each(reference: Any) -> list[Any]:
-    several = list(reference) if isinstance(reference, list | tuple) else [reference]
-    return several or raise_unusable_reference("present", reference)
-
-
-def _texts(reference: Any) -> list[str]:
-    several = _each(reference)
-    for one in several:
-        if not isinstance(one, str | int | float) or not str(one).strip() or is_nan(one):
-            raise_unusable_reference("text that is not empty", one)
-    return [str(one) for one in several]
+    return AnswerMatch.decide(equal, number.text)
 
 
 def _is_plain_number(reference: Any) -> bool:
@@ -203,26 +85,6 @@ def _reference_number(reference: Any) -> ParsedNumber:
     elif type(reference) in (int, float) and abs(reference) < 10**MAX_DIGITS:  # NaN is not
         number = ParsedNumber(Fraction(repr(reference)), False, 0, repr(reference))
     return number or raise_unusable_reference("a number", reference)
-
-
-def _reference_boxes(reference: Any) -> list[Box]:
-    box = read_box(reference)
-    boxes = [box] if box else [read_box(one) for one in _each(reference)]
-    if any(one is None or one[2] <= one[0] or one[3] <= one[1] for one in boxes):
-        raise_unusable_reference("[x1, y1, x2, y2] with x1 < x2 and y1 < y2", reference)
-    return [one for one in boxes if one is not None]
-
-
-def _decided(equal: bool, answer: str, decision: str = "equal_value") -> AnswerMatch:
-    return AnswerMatch(float(equal), answer, decision if equal else "differs")
-
-
-def _alike(score: float, answer: str, reason: str) -> AnswerMatch:
-    return AnswerMatch(score, answer, "equal_value" if score == 1.0 else "differs", reason)
-
-
-def _nothing(wanted: str) -> AnswerMatch:
-    return AnswerMatch(0.0, None, "no_answer", f"no {wanted}")
 
 
 # fmt: off
@@ -322,8 +184,10 @@ class AnswerGrader(ParametricRule):
         mark = find_last_mark(text[-_SEARCHED_CHARS:], kind in _HASHED)
         marked = mark and mark.text.strip()
         if mark and kind == "MULTIPLE_CHOICE":
+            from adjudge.graders.answers import choices  # noqa: PLC0415  (numbers need none)
+
             behind = text[-_SEARCHED_CHARS:][mark.start + len(mark.text) :]
-            marked = read_letter_behind(mark.text, behind) or marked
+            marked = choices.read_letter_behind(mark.text, behind) or marked
         if marked is None and kind in _SOUGHT:
             text = text[-_CANDIDATE_CHARS:]
         sought = text if marked is None else marked
@@ -351,21 +215,26 @@ class AnswerGrader(ParametricRule):
         if kind == "NUMBER":
             return compare_number(text, marked, reference, self.rel_tol, self.abs_tol)
         if kind == "MATH_EXPRESSIONS":
-            return await self._maths(text if marked else find_last_expression(text), reference)
+            return await self._maths(text, marked, reference)
         if kind == "REGEX":
             return await self._regex(text, marked, reference)
+        from adjudge.graders.answers.choices import COMPARATORS  # noqa: PLC0415  (likewise)
+
         return COMPARATORS[kind](text, reference)
 
-    async def _maths(self, answer: str | None, reference: Any) -> AnswerMatch:
+    async def _maths(self, text: str, marked: bool, reference: Any) -> AnswerMatch:
+        from adjudge.graders.answers import comparison  # noqa: PLC0415  (maths alone)
+
+        answer = text if marked else comparison.find_last_expression(text)
         references = read_reference_texts(reference)
         if not answer:
-            return _nothing("expression")
+            return AnswerMatch.miss("expression")
         if len(answer) > _MATHS_CHARS:
             message = f"the answer is an expression of more than {_MATHS_CHARS} characters"
             raise CandidateLimitExceeded(ErrorKind.UNSUPPORTED, message)
         require_package(_MATHS_OWNER, "math_verify")  # a row may ask for it, unlike the spec
         try:
-            found = {one: compare(answer, one) for one in references}
+            found = {one: comparison.compare(answer, one) for one in references}
         except ExpressionTooLarge:
             message = "the answer is an expression that is too long or too large to compute"
             raise CandidateLimitExceeded(ErrorKind.UNSUPPORTED, message) from None
@@ -388,7 +257,7 @@ class AnswerGrader(ParametricRule):
         return AnswerMatch(0.0, answer, "undecided" if "undecided" in decisions else "differs")
 
     async def _regex(self, text: str, marked: bool, reference: Any) -> AnswerMatch:
-        patterns = [self.pattern] if self.pattern else _texts(reference)
+        patterns = [self.pattern] if self.pattern else list_texts(reference)
         start = max(0, len(text) - _PATTERN_CHARS)
         if marked and start:
             message = f"more than {_PATTERN_CHARS} characters are marked as the answer"
@@ -421,6 +290,8 @@ class AnswerGrader(ParametricRule):
 
 async def try_answer(reference: str, answer: str) -> dict[str, dict[str, Any]]:
     """How an answer compares with a reference: texts, readings, and the decision by each type."""
+    from adjudge.graders.answers.comparison import compare  # noqa: PLC0415  (maths alone)
+
     said, wanted = (find_last_marked(one) or one for one in (answer, reference))
     texts = {
         "answer": comparable_text(normalize(said)),

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from adjudge.errors import LACKED, ErrorKind, Fields, GradingFailure, Metadata
-from adjudge.graders.base import View, is_nan
+from adjudge.graders.base import View, is_nan, view_text
 from adjudge.messages import content_text
 from adjudge.prompts import LanguageEnum, PromptTemplate, render_value
 from adjudge.text import final_text
@@ -17,6 +17,14 @@ from adjudge.text import final_text
 TruncationMode = Literal["judge", "mask"]
 """``judge``: a response that hit its length limit is judged, and the judge is told. ``mask``: it is
 ``GraderError(invalid_input)``, so the reward is missing."""
+
+EmptyReason = Literal["", "empty", "unclosed_think"]
+"""Why a candidate says nothing; empty where it says something."""
+
+EMPTY_REASONS: Mapping[EmptyReason, str] = {
+    "empty": "what is judged says nothing",
+    "unclosed_think": "what is judged never ended its thinking",
+}
 
 _CUT = {
     LanguageEnum.EN: "\n[The response ends here because it reached its length limit.]",
@@ -56,6 +64,13 @@ class CandidateView(NamedTuple):
         if cut and isinstance(seen.get("response"), str):
             seen["response"] += _CUT[self.language]
         return seen
+
+    def find_unsaid(self, response: object) -> EmptyReason:
+        """Why ``response`` says nothing, whatever note a cut adds to it."""
+        said = view_text(response, self.view) if isinstance(response, str) else response
+        if said is None and response is not None:
+            return "unclosed_think"
+        return "empty" if is_blank(said) else ""
 
 
 def _final_messages(messages: Sequence[object]) -> tuple[list[object], bool]:

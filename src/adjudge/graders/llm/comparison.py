@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import msgspec
 
-from adjudge.errors import ConfigError, Fields, GradingFailure, Metadata
-from adjudge.graders.base import view_text
+from adjudge.errors import ConfigError, Fields, Metadata
 from adjudge.graders.llm.candidate_view import (
     add_query,
     get_group_name,
@@ -120,13 +118,14 @@ class PairJudge(JudgeGrader):
         that the score must lie in.
         """
         values = add_query(sample, self.template)
-        told = await ask_all(
-            partial(self._ask_in_order, order, values, first, second, draw, group)
-            for order in orders
-        )
-        by_order = list(zip(orders, told, strict=True))
-        answers = {order: one for order, one in by_order if isinstance(one, JudgeOutcome)}
-        failed = {order: one for order, one in by_order if isinstance(one, GradingFailure)}
+
+        async def ask(order: PairOrder) -> JudgeOutcome:
+            a, b = (first, second) if order == "as_given" else (second, first)
+            shown = {**values, "response_a": a, "response_b": b}
+            with call_part(order):
+                return await self._ask(self.template, shown, self._form, draw=draw, group=group)
+
+        answers, failed = await ask_all(ask, orders)
         verdicts = {order: _OUTCOME[order][one.verdict.value] for order, one in answers.items()}
         sources = [one.provenance for one in answers.values()]
         if failed:
@@ -141,25 +140,6 @@ class PairJudge(JudgeGrader):
             provenance=sources[0] if len(sources) == 1 else sum_provenance(sources),
             notes={name: value for one in answers.values() for name, value in one.notes.items()},
         )
-
-    async def _ask_in_order(
-        self,
-        order: PairOrder,
-        values: Fields,
-        first: str,
-        second: str,
-        draw: int,
-        group: str | None,
-    ) -> JudgeOutcome:
-        a, b = (first, second) if order == "as_given" else (second, first)
-        shown = {**values, "response_a": a, "response_b": b}
-        with call_part(order):
-            return await self._ask(self.template, shown, self._form, draw=draw, group=group)
-
-    def _has_content(self, text: str) -> bool:
-        """Whether a response says anything: neither empty nor all thinking."""
-        seen = view_text(text, self.view)
-        return seen is not None and bool(seen.strip())
 
 
 def _partial_metadata(verdicts: Mapping[PairOrder, str]) -> Metadata:
@@ -215,11 +195,11 @@ class PairwiseGrader(PairJudge):
         other = require_text_field(fields, self.against)
         if self.against == "reference" and is_blank(other):  # a gap, not an answer of somebody
             raise missing_field_failure((self.against,), fields)
-        shown = self._showing.render(fields)
-        second = self._showing.render({"response": other})
-        said, answered = self._has_content(response), self._has_content(other)
-        if shown is None or second is None or not (said and answered):
-            return self._unsaid(said=said, other=answered)
+        shown = self._showing.render(fields) or dict(fields)
+        second = self._showing.render({"response": other}) or {}
+        said, answered = (not self._showing.find_unsaid(one) for one in (response, other))
+        if not (said and answered):
+            return self._forfeit(said=said, other=answered)
         ours, theirs = shown["response"], second["response"]
         if ours == theirs:
             metadata = {"outcome": "tie", "identical": True}
@@ -238,7 +218,7 @@ class PairwiseGrader(PairJudge):
             self.name, compared.score, reason, metadata, provenance=compared.provenance
         )
 
-    def _unsaid(self, *, said: bool, other: bool) -> GraderScore:
+    def _forfeit(self, *, said: bool, other: bool) -> GraderScore:
         outcome = "tie" if said == other else "win" if said else "loss"
         if outcome == "loss":
             return self._candidate_fault("the response says nothing", outcome=outcome)

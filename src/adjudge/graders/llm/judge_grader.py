@@ -22,7 +22,9 @@ from adjudge.config import check_allowed, suggest_name
 from adjudge.errors import ASKED_AGAIN, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.base import BaseGrader, View, check_parameters, docstring_summary
 from adjudge.graders.llm.candidate_view import (
+    EMPTY_REASONS,
     CandidateView,
+    EmptyReason,
     TruncationMode,
     extract_query,
     get_group_name,
@@ -141,9 +143,9 @@ class JudgeGrader(BaseGrader):
             self.name, score, reason, metadata, self.score_range, self.role, provenance
         )
 
-    def _unclosed(self) -> GraderScore:
-        """The lowest score, for a response that is nothing but thinking."""
-        return self._candidate_fault("the response never ended its thinking", unclosed_think=True)
+    def _unsaid(self, why: EmptyReason) -> GraderScore:
+        """The lowest score, for a candidate that says nothing; no judge is asked."""
+        return self._candidate_fault(EMPTY_REASONS[why], **{why: True})
 
     async def _ask(
         self,
@@ -420,7 +422,7 @@ class LLMGrader(JudgeGrader):
         """The judge's answer about a sample's fields."""
         shown = self._showing.render(fields, reads_messages=self._reads_messages)
         if shown is None:
-            return self._unclosed()
+            return self._unsaid("unclosed_think")
         if "query" in self.template.fields:
             query = extract_query(shown)
             if query is not None or "prompt" in shown:  # a blank one is shown as `{prompt}` is

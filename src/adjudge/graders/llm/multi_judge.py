@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from statistics import median, pstdev
 from typing import Annotated
 
@@ -100,13 +99,14 @@ class MultiJudge(BaseGrader):
         self.reduce = self._reduction(reduce)
         check_parameter("votes", votes, Annotated[int, Between(1, _MOST_VOTES)])
         self.votes, self.members = votes, list(graders.values())
-        self._voters = [
+        named = [
             (vote, BoundGrader(label + f"/{vote + 1}" * (votes > 1), GraderConfig(grader)))
             for label, grader in graders.items()
             for vote in range(votes)
         ]
-        self.asks_again = all(member.asks_again for _, member in self._voters)
-        if votes > 1 and not all(member.takes_draw for _, member in self._voters):
+        self._voters = {member.name: (vote, member) for vote, member in named}
+        self.asks_again = all(member.asks_again for _, member in named)
+        if votes > 1 and not all(member.takes_draw for _, member in named):
             raise ConfigError(
                 f"{self.name}: votes: the grader takes no draw, so all votes would be the same. "
                 "Leave it out."
@@ -134,20 +134,18 @@ class MultiJudge(BaseGrader):
 
     def check_fields(self, fields: Fields) -> None:
         """Raise :class:`ConfigError` for a field that a member's question lacks."""
-        for _, member in self._voters[:: self.votes]:
+        for _, member in list(self._voters.values())[:: self.votes]:
             member.check_fields(fields)
 
     async def aevaluate(self, draw: int = 0, **fields: object) -> GraderAnswer:
         """Ask all members about the same fields; see the class."""
 
-        async def ask(vote: int, member: BoundGrader) -> _MemberAnswer:
-            with call_part(member.name):
+        async def ask(label: str) -> _MemberAnswer:
+            vote, member = self._voters[label]
+            with call_part(label):
                 return _raise_failure(await member.ask(fields, draw * self.votes + vote))
 
-        found = await ask_all(partial(ask, *member) for member in self._voters)
-        named = [(member.name, one) for (_, member), one in zip(self._voters, found, strict=True)]
-        missing = {label: one for label, one in named if isinstance(one, GradingFailure)}
-        given = {label: one for label, one in named if not isinstance(one, GradingFailure)}
+        given, missing = await ask_all(ask, [*self._voters])
         metadata: Metadata = {
             "members": {label: _describe_answer(one) for label, one in given.items()},
             "missing": {label: describe_failure(one) for label, one in missing.items()},

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
-from adjudge.graders.base import check_parameter, view_text
+from adjudge.graders.base import check_parameter
 from adjudge.graders.llm.candidate_view import (
     add_query,
     get_group_name,
@@ -104,12 +104,10 @@ class ExpectedScoreGrader(JudgeGrader):
     async def aevaluate(self, response: object, draw: int = 0, **fields: object) -> GraderScore:
         """Rate one response; see the class."""
         given: Metadata = {**fields, "response": response}
-        seen = view_text(require_text_field(given, "response"), self.view)
-        shown = self._showing.render(given)
-        if seen is None or shown is None or not seen.strip():
-            if given["response"].strip():
-                return self._unclosed()
-            return self._candidate_fault("the response is empty", empty=True)
+        require_text_field(given, "response")
+        shown = self._showing.render(given) or given
+        if why := self._showing.find_unsaid(response):
+            return self._unsaid(why)
         if "logprobs" not in self.model.features:
             raise self._unsupported("is said to give no log-probabilities (features)")
         *points, last = map(str, self._points)
@@ -252,7 +250,7 @@ class ScalarGrader(JudgeGrader):
             fields.pop("finish_reason", None)
         shown = self._showing.render(fields)
         if shown is None:
-            return self._unclosed()
+            return self._unsaid("unclosed_think")
         reply = await self.model.achat(_conversation(shown), group=get_group_name(fields))
         reading = self._read(reply)
         metadata: Metadata = {}

@@ -11,13 +11,11 @@ from itertools import pairwise
 from typing import ClassVar, NamedTuple, TypeVar
 
 from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
-from adjudge.graders.base import view_text
 from adjudge.graders.llm.candidate_view import (
     CandidateView,
     add_query,
     extract_query,
     get_group_name,
-    is_blank,
 )
 from adjudge.graders.llm.comparison import BOTH_ORDERS, PairComparison, PairJudge
 from adjudge.graders.llm.judge_grader import (
@@ -80,8 +78,8 @@ def read_group(fields: Fields, showing: CandidateView, draw: int) -> ResponseGro
     seen = [showing.render(member) for member in members]
     texts: list[str | None] = []
     for member, one in zip(members, seen, strict=True):
-        blank = one is None or is_blank(view_text(member["response"], showing.view))
-        texts.append(None if one is None or blank else one["response"])
+        unsaid = one is None or showing.find_unsaid(member["response"])
+        texts.append(None if one is None or unsaid else one["response"])
     sample = {k: v for k, v in members[0].items() if all(one.get(k) == v for one in members)}
     sample["query"] = _shared_query([a or b for a, b in zip(seen, members, strict=True)])
     key = f"0:{draw}".encode()
@@ -227,19 +225,17 @@ class ListwiseGrader(_GroupGrader):
                 raise failure
             parts = 2 if len(everyone) > 3 else len(suspects)  # two texts at least are shown
             asks = [tuple(suspects[i::parts]) for i in range(parts)]
-            found = await ask_all(partial(self._ask_without, group, part, draw) for part in asks)
-            ranked = {p: o for p, o in zip(asks, found, strict=True) if isinstance(o, JudgeOutcome)}
-            failed = [one for one in found if isinstance(one, GradingFailure)]
+            ranked, failed = await ask_all(partial(self._ask_without, group, draw), asks)
             answered = [one.provenance for one in ranked.values()]
-            failure.provenance = sum_costs(answered, [failure, *failed])
-            if len(ranked) != 1 or not all(one.suspect for one in failed):
+            failure.provenance = sum_costs(answered, [failure, *failed.values()])
+            if len(ranked) != 1 or not all(one.suspect for one in failed.values()):
                 raise failure
             ((part, answer),) = ranked.items()
             suspects = [*part]
         return suspects[0], answer
 
     async def _ask_without(
-        self, group: ResponseGroup, left_out: Sequence[int], draw: int
+        self, group: ResponseGroup, draw: int, left_out: Sequence[int]
     ) -> JudgeOutcome:
         places = group.entrants.places
         label = ", ".join(str(places.index(one) + 1) for one in left_out)
@@ -357,16 +353,13 @@ class TournamentGrader(_GroupGrader, PairJudge):
 
     async def _rank(self, group: ResponseGroup, draw: int) -> GraderRank:
         pairs = schedule_pairs(len(group.entrants.texts))
-        found = await ask_all(partial(self._match, group, pair, draw) for pair in pairs)
-        both = list(zip(pairs, found, strict=True))
-        failed = {pair: one for pair, one in both if isinstance(one, GradingFailure)}
-        compared = {pair: one for pair, one in both if isinstance(one, PairComparison)}
+        compared, failed = await ask_all(partial(self._match, group, draw), pairs)
         suspect = _find_suspect(failed)
         if failed and suspect is None:
             raise _tournament_failure(compared, failed)
         return self._ranked(group, compared, failed, suspect)
 
-    async def _match(self, group: ResponseGroup, pair: _Pair, draw: int) -> PairComparison:
+    async def _match(self, group: ResponseGroup, draw: int, pair: _Pair) -> PairComparison:
         first, second = (group.entrants.texts[one] for one in pair)
         one, other = (group.entrants.places.index(place) + 1 for place in pair)
         with call_part(f"{one} against {other}"):

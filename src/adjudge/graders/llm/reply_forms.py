@@ -208,18 +208,12 @@ _MOST_STEPS = 250
 
 
 class ChoiceForm(KeyForm):
-    """``{"reason", key}``: one of ``labels``."""
+    """``{"reason", "better"}``: one of ``labels``."""
 
-    def __init__(
-        self,
-        labels: Sequence[str],
-        key: str = "better",
-        *,
-        ending: Ending | None = None,
-    ) -> None:
+    def __init__(self, labels: Sequence[str], *, ending: Ending | None = None) -> None:
         self.labels = list(labels)
         self._by_name = {label.casefold(): label for label in labels}
-        super().__init__(key, {"type": "string", "enum": self.labels}, ending)
+        super().__init__("better", {"type": "string", "enum": self.labels}, ending)
 
     def placeholder(self, language: LanguageEnum) -> str:  # noqa: ARG002  (labels are not translated)
         """See :class:`KeyForm`."""
@@ -241,37 +235,33 @@ class ChoiceForm(KeyForm):
 _NO_LABEL = UnreadableReply(why="the place for the verdict holds none of the labels")
 
 
-class MarksForm(JudgeReplyForm):
-    """``{"1": {"reason", "verdict"}, …}``: one of ``labels`` for each of several criteria.
+_MARKS = {"MET": True, "UNMET": False, "N/A": None}
 
-    ``labels``: the words for met and unmet. ``na``: ids that may also be ``N/A``.
+
+class MarksForm(JudgeReplyForm):
+    """``{"1": {"reason", "verdict"}, …}``: a mark for each of several criteria, by its number.
+
+    ``na_allowed``: for each criterion, whether it may also be ``N/A``.
     """
 
-    def __init__(
-        self,
-        ids: Sequence[str],
-        labels: tuple[str, str] = ("MET", "UNMET"),
-        na: Sequence[str] = (),
-    ) -> None:
-        self.ids, self.labels = list(ids), list(labels)
-        met, unmet = labels
-        usual: dict[str, bool | None] = {met.casefold(): True, unmet.casefold(): False}
-        self._marks = {one: {**usual, "n/a": None} if one in na else usual for one in ids}
-        words = {one: [*labels, *(["N/A"] if one in na else [])] for one in ids}
+    def __init__(self, na_allowed: Sequence[bool]) -> None:
+        self._marks = {
+            str(number): {name: one for name, one in _MARKS.items() if na or one is not None}
+            for number, na in enumerate(na_allowed, 1)
+        }
         reason = {"type": "string"}
         self.schema = build_object_schema(
             {
-                one: build_object_schema({"reason": reason, "verdict": {**reason, "enum": enum}})
-                for one, enum in words.items()
+                one: build_object_schema({"reason": reason, "verdict": {**reason, "enum": [*of]}})
+                for one, of in self._marks.items()
             }
         )
 
     def example(self, language: LanguageEnum) -> str:
         """See :class:`JudgeReplyForm`."""
-        labels = " | ".join(f'"{label}"' for label in self.labels)
-        mark = f'{{"reason": "{_WHY[language]}", "verdict": {labels}}}'
-        more = ", …" if len(self.ids) > 2 else ""
-        return "{" + ", ".join(f'"{one}": {mark}' for one in self.ids[:2]) + more + "}"
+        mark = f'{{"reason": "{_WHY[language]}", "verdict": "MET" | "UNMET"}}'
+        more = ", …" if len(self._marks) > 2 else ""
+        return "{" + ", ".join(f'"{one}": {mark}' for one in [*self._marks][:2]) + more + "}"
 
     def verdict_of(self, found: Metadata) -> Reading:
         """The marks by id as ``value``: true, false, ``None`` for ``N/A``.
@@ -287,7 +277,7 @@ class MarksForm(JudgeReplyForm):
             mark = given
             if isinstance(given, dict) and find_key_fault(given, "verdict") is None:
                 mark, reasons[one] = given["verdict"], extract_reason(given)
-            word = mark.strip().casefold() if isinstance(mark, str) else None
+            word = mark.strip().upper() if isinstance(mark, str) else None
             if word in self._marks[one]:
                 marks[one] = self._marks[one][word]
         if not marks:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 from adjudge.engine.loop import run_all
-from adjudge.errors import FINAL, PASSING_KINDS, Cause, ErrorKind, Fields, GradingFailure, Metadata
-from adjudge.graders.llm.candidate_view import get_group_name
+from adjudge.errors import Cause, ErrorKind, Fields, GradingFailure, Metadata
+from adjudge.graders.llm.candidate_view import EMPTY_REASONS, get_group_name
 from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, MarksForm, ScoreForm
 from adjudge.graders.llm.rubric_question import (
@@ -36,8 +36,14 @@ from adjudge.graders.llm.rubric_question import (
     format_scale,
     load_rubric_template,
 )
-from adjudge.judges.asking import RAW_LIMIT, asking, call_part, sum_costs, sum_provenance
-from adjudge.prompts import LanguageEnum
+from adjudge.judges.asking import (
+    RAW_LIMIT,
+    asking,
+    call_part,
+    join_failures,
+    sum_costs,
+    sum_provenance,
+)
 from adjudge.rubrics import (
     Criterion,
     GlobalRubric,
@@ -56,16 +62,10 @@ from adjudge.verdicts import Verdict
 _MOST_RAW = 4
 
 
-def build_marks_form(criteria: Sequence[Criterion]) -> MarksForm:
-    """Marks of ``criteria`` by their number, ``N/A`` only where one allows it."""
-    return _form(tuple(criterion.na_allowed for criterion in criteria))
-
-
 @lru_cache(maxsize=256)
-def _form(na_allowed: tuple[bool, ...]) -> MarksForm:
+def _marks_form(na_allowed: tuple[bool, ...]) -> MarksForm:
     """Built once for all criteria that look alike."""
-    numbers = {str(number): na for number, na in enumerate(na_allowed, 1)}
-    return MarksForm([*numbers], na=[number for number, na in numbers.items() if na])
+    return MarksForm(na_allowed)
 
 
 class RubricMarks:
@@ -145,7 +145,9 @@ class RubricMarks:
             why = "nothing to judge: no criterion of positive points applies"
             kind = ErrorKind.INVALID_INPUT
             return GradingFailure(kind, why, metadata, provenance=provenance)
+        # Not the call that ended first: a replay must say the same. An open circuit only follows.
         lost = [self._failures[name] for name in outcome.missing]
+        lost.sort(key=lambda failure: failure.kind is ErrorKind.CIRCUIT_OPEN)
         kinds = Counter(str(failure.kind) for failure in lost)
         metadata |= {"missing": list(outcome.missing), "failures": dict(kinds)}
         where = ""
@@ -153,31 +155,19 @@ class RubricMarks:
             metadata |= {"low": outcome.low, "high": outcome.high}
             if self.marks:  # else the interval is the whole range, and says nothing
                 where = f": the score lies in [{outcome.low:.4g}, {outcome.high:.4g}]"
-        metadata["suspect"] = any(failure.suspect for failure in lost)
-        if any(failure.final for failure in lost):
-            metadata[FINAL] = True
         if self._raw:
             raw = [self._raw.get(criterion.id, []) for criterion in self._rubric.criteria]
             metadata["raw"] = list(chain(*raw))[:_MOST_RAW]
-        # Not the call that ended first: a replay must say the same. An open circuit only follows.
-        told = [failure for failure in lost if str(failure)]
-        cause = min(told, key=lambda failure: failure.kind is _FOLLOWS, default=None)
-        if cause is not None and "status" in cause.metadata:
-            metadata["status"] = cause.metadata["status"]
+        cause = next(filter(None, map(str, lost)), "")
         # One kind is the failure's own, which whoever shows the message shows beside it.
-        causes = [*(kinds if cause is None or len(kinds) > 1 else ())] + [str(cause)] * bool(cause)
+        causes = [*(kinds if not cause or len(kinds) > 1 else ()), *([cause] if cause else ())]
         message = (
             f"{len(outcome.missing)} of {len(self._rubric.criteria)} criteria have no verdict "
             f"({'; '.join(causes)}){where}"
         )
-        return GradingFailure(self._kind(kinds), message, metadata, provenance=provenance)
-
-    def _kind(self, kinds: Mapping[str, int]) -> ErrorKind:
-        """What the failures come to: a kind that passes makes the run ask again."""
-        found = sorted(map(ErrorKind, kinds), key=lambda kind: kind is _FOLLOWS)
-        if all(kind in PASSING_KINDS for kind in found) or (not self.marks and len(found) == 1):
-            return found[0]
-        return ErrorKind.INCOMPLETE
+        failure = join_failures(lost, message, metadata, answered=[None] * bool(self.marks))
+        failure.provenance = provenance
+        return failure
 
     def _criterion_marks(self) -> Metadata:
         return {
@@ -200,76 +190,35 @@ class RubricMarks:
             self._notes["ignored"] = sorted(ignored)
 
 
-_FOLLOWS = ErrorKind.CIRCUIT_OPEN
-"""The kind of calls that were not made, because others failed."""
+_Tell = Callable[..., Awaitable[JudgeOutcome]]
+"""Puts one question about some criteria; see :meth:`RubricGrader._tell`."""
 
 
-class RubricAsker(NamedTuple):
-    """Asks about one sample, by one rubric.
+async def _fill(tell: _Tell, sheet: RubricMarks, criteria: Sequence[Criterion]) -> None:
+    """Marks for ``criteria``, in one call; those left out are asked for once more, alone.
 
-    ``ask`` is the grader's own way to put a question; ``given``: the rubric came with the sample.
+    What fails is noted on the sheet; ``auth`` alone is raised.
     """
 
-    ask: Callable[..., Awaitable[JudgeOutcome]]
-    rubric: Rubric | GlobalRubric
-    material: RubricMaterial
-    language: LanguageEnum
-    given: bool
-    draw: int
-    group: str | None
+    async def mark(criteria: Sequence[Criterion], *, last: bool = False) -> JudgeOutcome:
+        form = _marks_form(tuple(criterion.na_allowed for criterion in criteria))
+        told = await tell("rubric", criteria, form, last=last)
+        sheet.add_marks(criteria, told)
+        return told
 
-    async def one_score(self, rubric: GlobalRubric) -> JudgeOutcome:
-        """One score for all criteria; raises ``GradingFailure`` without it."""
-        return await self._tell(
-            "rubric_score",
-            rubric.criteria,
-            ScoreForm(*rubric.score_range, integer=False),
-            scale=format_scale(rubric, self.language),
-        )
-
-    async def fill(self, sheet: RubricMarks, criteria: Sequence[Criterion]) -> None:
-        """Marks for ``criteria``, in one call; those left out are asked for once more, alone.
-
-        What fails is noted on the sheet; ``auth`` alone is raised.
-        """
-        try:
-            if criteria[0].scale == "bounded":
-                form = ScoreForm(0.0, 1.0, integer=False)
-                sheet.add_share(criteria[0], await self._tell("rubric_share", criteria, form))
-                return
-            told = await self._tell("rubric", criteria, build_marks_form(criteria))
-            sheet.add_marks(criteria, told)
-            if (left := sheet.unmarked(criteria)) and not told.repaired:
-                with asking("left_out", 1):
-                    told = await self._tell("rubric", left, build_marks_form(left), last=True)
-                sheet.add_marks(left, told)
-        except GradingFailure as failure:
-            if failure.kind is ErrorKind.AUTH:  # no other call will do better; a run must stop
-                raise
-            sheet.add_failure(sheet.unmarked(criteria), failure)
-
-    async def _tell(
-        self,
-        asked: QuestionKind,
-        criteria: Sequence[Criterion | str],
-        form: JudgeReplyForm,
-        *,
-        last: bool = False,
-        **values: object,
-    ) -> JudgeOutcome:
-        lines = format_criteria(self.rubric, criteria, self.language)
-        shown = build_criteria_fields(lines, self.language, given=self.given)
-        with call_part(_part_label(criteria, len(self.rubric.criteria))):
-            return await self.ask(
-                load_rubric_template(asked, self.material.shown, given=self.given),
-                {**shown, **self.material.values, **values},
-                form,
-                draw=self.draw,
-                group=self.group,
-                # After the last ask what cannot be read leaves criteria unmarked.
-                unread=Verdict(value={}) if last else None,
-                last=last,
-            )
+    try:
+        if criteria[0].scale == "bounded":
+            form = ScoreForm(0.0, 1.0, integer=False)
+            sheet.add_share(criteria[0], await tell("rubric_share", criteria, form))
+            return
+        told = await mark(criteria)
+        if (left := sheet.unmarked(criteria)) and not told.repaired:
+            with asking("left_out", 1):
+                await mark(left, last=True)
+    except GradingFailure as failure:
+        if failure.kind is ErrorKind.AUTH:  # no other call will do better; a run must stop
+            raise
+        sheet.add_failure(sheet.unmarked(criteria), failure)
 
 
 def _part_label(criteria: Sequence[Criterion | str], of: int) -> str:
@@ -287,10 +236,6 @@ CHUNK_SIZE = 10
 
 _log = logging.getLogger("adjudge.rubric")
 _WORD = re.compile(r"[\w./:@+-]{1,80}")
-_EMPTY_REASONS = {
-    "empty": "the response is empty",
-    "unclosed_think": "the response never ended its thinking",
-}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -363,18 +308,48 @@ class RubricGrader(JudgeGrader):
         material = RubricReader(fields, self._showing).read(self.show)
         if material.unsaid and isinstance(rubric, GlobalRubric):
             metadata = {"cause": str(Cause.CANDIDATE), material.unsaid: True}
-            why = _EMPTY_REASONS[material.unsaid]
+            why = EMPTY_REASONS[material.unsaid]
             return GraderScore(self.name, rubric.score_range[0], why, metadata)
         self._log_call(fields)
-        given, group = self.source.fixed is None, get_group_name(fields)
-        asking = RubricAsker(self._ask, rubric, material, self.language, given, draw, group)
+        tell = partial(self._tell, rubric, material, draw, get_group_name(fields))
         if isinstance(rubric, GlobalRubric):
-            told = await asking.one_score(rubric)
+            form = ScoreForm(*rubric.score_range, integer=False)
+            scale = format_scale(rubric, self.language)
+            told = await tell("rubric_score", rubric.criteria, form, scale=scale)
             score, reason = float(told.verdict.value), told.verdict.reason
             return GraderScore(self.name, score, reason, told.notes, provenance=told.provenance)
         sheet = RubricMarks(rubric, {material.unsaid: True} if material.unsaid else {})
-        await run_all(asking.fill(sheet, part) for part in self._parts(rubric))
+        await run_all(_fill(tell, sheet, part) for part in self._parts(rubric))
         return sheet.result(self.name)
+
+    async def _tell(
+        self,
+        rubric: SingleRubric,
+        material: RubricMaterial,
+        draw: int,
+        group: str | None,
+        asked: QuestionKind,
+        criteria: Sequence[Criterion | str],
+        form: JudgeReplyForm,
+        *,
+        last: bool = False,
+        **values: object,
+    ) -> JudgeOutcome:
+        """One call about ``criteria``, by ``rubric`` of a sample that shows ``material``."""
+        given = self.source.fixed is None  # the rubric came with the sample
+        lines = format_criteria(rubric, criteria, self.language)
+        shown = build_criteria_fields(lines, self.language, given=given)
+        with call_part(_part_label(criteria, len(rubric.criteria))):
+            return await self._ask(
+                load_rubric_template(asked, material.shown, given=given),
+                {**shown, **material.values, **values},
+                form,
+                draw=draw,
+                group=group,
+                # After the last ask what cannot be read leaves criteria unmarked.
+                unread=Verdict(value={}) if last else None,
+                last=last,
+            )
 
     def _parts(self, rubric: Rubric) -> list[list[Criterion]]:
         """The criteria of each call."""

@@ -19,6 +19,7 @@ import msgspec
 from adjudge.errors import LACKED, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.llm.candidate_view import (
     CandidateView,
+    EmptyReason,
     is_blank,
     missing_field_failure,
     read_exchange,
@@ -42,7 +43,6 @@ from adjudge.types import MISSING, ScoreRange, get_path
 
 ShowMode = Literal["auto", "response", "trajectory", "event"]
 ShownPart = Literal["response", "trajectory", "event"]
-EmptyReason = Literal["", "empty", "unclosed_think"]
 
 _EVENT_KEYS = {"text", "tool_calls", "observations"}
 _SOURCES = {"trajectory": "messages", "event": "event"}
@@ -101,11 +101,7 @@ class RubricReader(NamedTuple):
             raise missing_field_failure(["response"], self.fields)
         seen = self._render(response=response) or self._render(response="") or {}
         values = {"conversation": self._past(conversation), "response": seen["response"]}
-        said = self.showing.render({"response": response})
-        if said is None:
-            return RubricMaterial("response", values, unsaid="unclosed_think")
-        blank = is_blank(said["response"])
-        return RubricMaterial("response", values, unsaid="empty" if blank else "")
+        return RubricMaterial("response", values, self.showing.find_unsaid(response))
 
     def _past(self, turns: object) -> object:
         """What went before, each turn as it is shown; it need not end in an answer."""

@@ -25,6 +25,7 @@ from typing import ClassVar
 from adjudge.errors import Fields, GradingFailure, Metadata
 from adjudge.graders.base import view_text
 from adjudge.graders.llm.candidate_view import (
+    EmptyReason,
     Transcript,
     conversation_query,
     count_opening_turns,
@@ -52,10 +53,6 @@ PromptValues = Metadata
 _FIELD_ALIASES = {
     "reference": ("reference", "reference_response"),
     "tool_definitions": ("tool_definitions", "tools"),
-}
-_EMPTY_REASONS = {
-    "unclosed_think": "it never ended its thinking",
-    "empty": "it says nothing",
 }
 
 
@@ -103,8 +100,8 @@ class ShippedGrader(JudgeGrader):
             raise
         return self._scored(told)
 
-    def _material(self, fields: Fields) -> PromptValues | str:
-        """What the judge is shown; or ``unclosed_think`` or ``empty``, when that is nothing."""
+    def _material(self, fields: Fields) -> PromptValues | EmptyReason:
+        """What the judge is shown; or why that is nothing."""
         raise NotImplementedError
 
     def _form(self, values: PromptValues) -> JudgeReplyForm:  # noqa: ARG002  (some forms depend on the sample)
@@ -122,10 +119,6 @@ class ShippedGrader(JudgeGrader):
         notes = {**metadata, **told.notes}
         return self._result(score, told.verdict.reason, notes, told.provenance)
 
-    def _unsaid(self, why: str) -> GraderScore:
-        reason = f"no judge was asked: {_EMPTY_REASONS[why]}"
-        return self._candidate_fault(reason, **{why: True})
-
     def _turns(self, fields: Fields) -> Transcript:
         messages = fields.get("messages")
         return [] if messages is None else read_turns(messages)
@@ -133,7 +126,7 @@ class ShippedGrader(JudgeGrader):
     def _past(self, turns: Transcript) -> Transcript:
         """A conversation under the grader's view; a last turn still thinking is left out."""
         shown = self._showing.render({"messages": turns})
-        return turns[:-1] if shown is None else list(shown["messages"])
+        return self._past(turns[:-1]) if shown is None else list(shown["messages"])
 
     def _values_with_query(self, fields: Fields, before: Transcript) -> PromptValues:
         """The same; a sample's query is else the conversation ``before``, or the prompt.
@@ -202,20 +195,14 @@ class QualityGrader(ShippedGrader):
 
     takes: ClassVar[tuple[str, ...]] = ("query", "context", "reference")
 
-    def _material(self, fields: Fields) -> PromptValues | str:
+    def _material(self, fields: Fields) -> PromptValues | EmptyReason:
         turns = self._turns(fields)
         place, response = split_question(turns, _own_response(fields.get("response")))
         if response is None:
             raise missing_field_failure(("response", "messages"), fields)
         values = self._values_with_query(fields, turns[:place])
         seen = {"response": response, "finish_reason": fields.get("finish_reason")}
-        shown = self._showing.render(seen)
-        if shown is None:
-            return "unclosed_think"
-        said = shown["response"]
-        if seen["finish_reason"] == "length" and isinstance(response, str):
-            said = view_text(response, self._showing.view)  # without the note on the cut
-        return "empty" if is_blank(said) else {**values, "response": shown["response"]}
+        return self._showing.find_unsaid(response) or values | (self._showing.render(seen) or {})
 
 
 def _own_response(response: object) -> object:
@@ -320,7 +307,7 @@ class ToolSelectionGrader(ShippedGrader):
     needs = ("tool_definitions", "query")
     takes = ("context",)
 
-    def _material(self, fields: Fields) -> PromptValues | str:
+    def _material(self, fields: Fields) -> PromptValues | EmptyReason:
         turns = self._turns(fields)
         first = count_opening_turns(turns)
         values = self._values_with_query(fields, turns[:first])
@@ -343,7 +330,7 @@ class _PartGrader(ShippedGrader):
 
     score_range = (0.0, 1.0)
 
-    def _material(self, fields: Fields) -> PromptValues | str:
+    def _material(self, fields: Fields) -> PromptValues | EmptyReason:
         values = self._prompt_values(fields)
         turns = self._turns(fields)
         if "history" in self.needs_any and "history" not in values and turns:
@@ -354,9 +341,7 @@ class _PartGrader(ShippedGrader):
         self._require(values, fields)
         self._showing.render({"finish_reason": fields.get("finish_reason")})  # may be masked
         said = view_text(part, self._showing.view) if isinstance(part, str) else part
-        if said is None:
-            return "unclosed_think"
-        return "empty" if is_blank(said) else {**values, self.candidate: said}
+        return self._showing.find_unsaid(part) or {**values, self.candidate: said}
 
 
 class PlanFeasibilityGrader(_PartGrader):

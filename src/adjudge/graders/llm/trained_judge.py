@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from adjudge.errors import Cause, ConfigError
-from adjudge.graders.base import view_text
 from adjudge.graders.llm.candidate_view import (
+    EmptyReason,
     extract_query,
     get_group_name,
     is_blank,
@@ -114,7 +114,7 @@ class TrainedRating(_TrainedGrader):
         """Rate one response; see the class."""
         values = self._material(fields)
         if isinstance(values, str):
-            return self._candidate_fault("no judge was asked", **{values: True})
+            return self._unsaid(values)
         told = await self._ask(
             self._prompt_config.template,
             values,
@@ -127,18 +127,15 @@ class TrainedRating(_TrainedGrader):
             metadata |= {"rating": int(score), "expected_label": ratings.labels(score)}
         return self._result(score, told.verdict.reason, metadata, told.provenance)
 
-    def _material(self, fields: Mapping[str, Any]) -> dict[str, Any] | str:
+    def _material(self, fields: Mapping[str, Any]) -> dict[str, Any] | EmptyReason:
         """What the judge is shown; or why there is nothing to show."""
         shown = self._showing.render(fields)
         if shown is None:
             return "unclosed_think"
         response = require_text_field({"response": read_exchange(shown)[1]}, "response")
         said = fields.get("response")  # without the note on a cut
-        if is_blank(response) or (
-            isinstance(said, str) and is_blank(view_text(said, self._showing.view))
-        ):
-            return "empty"
-        return {"query": extract_query(shown), "response": response}
+        why = self._showing.find_unsaid(said if isinstance(said, str) else response)
+        return why or {"query": extract_query(shown), "response": response}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

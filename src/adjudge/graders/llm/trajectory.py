@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from adjudge.errors import ErrorKind, Fields, Metadata
 from adjudge.graders.llm.candidate_view import (
+    EmptyReason,
     Transcript,
     count_opening_turns,
     find_answer_turn,
@@ -204,7 +205,7 @@ class _TrajectoryGrader(ShippedGrader):
     takes = ("query", "context", "reference", "tool_definitions")
     trusted = ("frame",)
 
-    def _material(self, fields: Fields) -> PromptValues | str:
+    def _material(self, fields: Fields) -> PromptValues | EmptyReason:
         if fields.get("messages") is None:
             raise missing_field_failure(("messages",), fields)
         turns = self._turns(fields)

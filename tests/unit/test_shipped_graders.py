@@ -1,4 +1,4 @@
-"""Relevance, correctness, hallucination, harmfulness, instructions, completeness, helpfulness."""
+"""Graders that ship with their prompts: what is asked of each, and what its replies come to."""
 
 from __future__ import annotations
 
@@ -13,66 +13,93 @@ from adjudge.graders.llm.shipped_graders import (
     CorrectnessGrader,
     HarmfulnessGrader,
     InstructionFollowingGrader,
+    MemoryGrader,
+    PlanFeasibilityGrader,
     QualityGrader,
+    ReflectionAccuracyGrader,
     RelevanceGrader,
-    ResponseCompletenessGrader,
-    ResponseHelpfulnessGrader,
     ShippedGrader,
+    ToolSelectionGrader,
 )
+from adjudge.graders.llm.trajectory import TrajectoryAccuracyGrader
 from adjudge.graders.registry import SHIPPED, build_grader, load_grader_class
 from adjudge.runner import GradingRunner
 from adjudge.types import GraderError
 
-GRADERS = QualityGrader.__subclasses__()
 SAMPLE = {
     "query": "What is the capital of France?",
-    "response": "It is Paris.",
-    "reference": "Paris",
     "context": "A geography quiz.",
+    "reference": "Paris",
+    "response": "It is Paris.",
 }
+TOOLS = [
+    {"type": "function", "function": {"name": "search", "parameters": {}}},
+    {"type": "function", "function": {"name": "book", "parameters": {}}},
+]
+CALL = {"id": "a", "type": "function", "function": {"name": "search", "arguments": '{"q": 1}'}}
+MESSAGES = [
+    {"role": "user", "content": "Find a flight."},
+    {"role": "assistant", "content": "<think>how?</think>I look.", "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "a", "content": "Flight 7"},
+    {"role": "assistant", "content": "There is flight 7."},
+]
+PARTS: dict[type[ShippedGrader], dict[str, Any]] = {
+    PlanFeasibilityGrader: {"query": "Open the chest.", "plan": "1. Take the key. 2. Open it."},
+    ReflectionAccuracyGrader: {"observation": "The door is locked.", "reflection": "I failed."},
+    MemoryGrader: {"observation": "Room 7 is empty.", "memory": "Room 7: empty"},
+}
+QUALITIES = QualityGrader.__subclasses__()
+TEXTS: dict[type[ShippedGrader], dict[str, Any]] = {**dict.fromkeys(QUALITIES, SAMPLE), **PARTS}
+"""A sample for each that judges a text."""
+SAMPLES = {
+    **TEXTS,
+    ToolSelectionGrader: {"query": "Find a flight.", "tool_definitions": TOOLS,
+                          "tool_calls": [CALL]},
+    TrajectoryAccuracyGrader: {"messages": MESSAGES},
+}  # fmt: skip
 FOUR = {"reason": "Fine.", "score": 4}
+ONE = {"reason": "Holds.", "score": 1}
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 
-every_grader = pytest.mark.parametrize("cls", GRADERS, ids=lambda cls: cls.type_name)
+
+def named(cls: Any) -> str:
+    return str(getattr(cls, "type_name", cls))
+
+
+every_grader = pytest.mark.parametrize("cls", SAMPLES, ids=named)
+every_text_grader = pytest.mark.parametrize("cls", TEXTS, ids=named)
+every_part = pytest.mark.parametrize("cls", PARTS, ids=named)
 every_language = pytest.mark.parametrize("language", ["en", "zh"])
+both_modes = pytest.mark.parametrize("schema", [True, False], ids=["schema", "block"])
 
 
 @every_grader
 @every_language
-@pytest.mark.parametrize("schema", [True, False], ids=["schema", "block"])
-def test_a_score_and_where_it_came_from(
-    cls: type[QualityGrader], language: str, schema: bool
+@both_modes
+def test_a_score_and_what_it_was_asked_for(
+    cls: type[ShippedGrader], language: str, schema: bool
 ) -> None:
-    judge = Judge(FOUR, schema=schema)
-    grader = cls(judge, language=language)
-    score = graded(grader, **SAMPLE, group="g7", draw=3, index=0, other="never shown")
-    assert (score.name, score.score, score.reason) == (cls.type_name, 4.0, "Fine.")
-    assert score.normalized == 0.75
-    assert score.metadata == {}
-    assert score.provenance is not None
-    assert score.provenance.prompt_hash == grader.fingerprint
-    assert (judge.groups, judge.draws) == (["g7"], [3])
-    assert (judge.schemas[0] is not None) is schema
+    for value in map(int, cls.score_range or ()):
+        judge = Judge({"reason": "Fine.", "score": value}, schema=schema)
+        grader = cls(judge, language=language)
+        score = graded(grader, **SAMPLES[cls], group="g7", draw=3, index=0, other="never shown")
+        assert (score.name, score.score, score.reason) == (cls.type_name, value, "Fine.")
+        assert (score.metadata, score.score_range) == ({}, cls.score_range)
+        assert score.provenance is not None
+        assert score.provenance.prompt_hash == grader.fingerprint
+        assert (judge.groups, judge.draws) == (["g7"], [3])
+        assert (judge.schemas[0] is not None) is schema
     assert "never shown" not in judge.system + judge.material
-
-
-@every_grader
-@every_language
-def test_the_prompt_has_the_fields_fenced_and_the_candidate_last(
-    cls: type[QualityGrader], language: str
-) -> None:
-    judge = Judge(FOUR)
-    graded(cls(judge, language=language), **SAMPLE)
-    assert judge.fenced == SAMPLE
-    assert list(judge.fenced)[-1] == "response"
-    assert judge.material.rstrip().endswith(">"), "nothing comes after the candidate's fence"
     assert [message["role"] for message in judge.asked[0]] == ["system", "user"]
-    assert "{" not in judge.system.replace('{"reason"', "")
     assert '"score"' in judge.system
-    assert ("5 分最好" if language == "zh" else "5 is best") in judge.system
+    assert "{" not in judge.system.replace('{"reason"', "")
+    assert judge.fenced.keys() == SAMPLES[cls].keys()
+    assert list(judge.fenced)[-1] == cls.candidate
+    if cls in TEXTS:
+        assert judge.fenced == SAMPLES[cls]
 
 
-@every_grader
+@pytest.mark.parametrize("cls", QUALITIES, ids=named)
 def test_what_a_sample_lacks_is_not_mentioned(cls: type[QualityGrader]) -> None:
     judge = Judge(FOUR)
     sample = {name: SAMPLE[name] for name in ("query", "response", "reference")}
@@ -82,6 +109,7 @@ def test_what_a_sample_lacks_is_not_mentioned(cls: type[QualityGrader]) -> None:
     wanted = {"query", "response"} | ({"reference"} if cls is CorrectnessGrader else set())
     assert judge.fenced.keys() == wanted
     assert "context:" not in judge.material
+    assert judge.material.rstrip().endswith(">"), "nothing comes after the candidate's fence"
     assert score.provenance is not None
     assert score.provenance.prompt_hash == grader.fingerprint, "one prompt, whatever is left out"
 
@@ -94,14 +122,14 @@ def test_no_field_of_a_sample_is_in_the_static_part_of_a_shipped_prompt(type_nam
 
 
 @every_grader
-@pytest.mark.parametrize("schema", [True, False], ids=["schema", "block"])
+@both_modes
 @pytest.mark.parametrize(
     ("reply", "kind"),
     [
         ("", ErrorKind.UNPARSABLE),
         ("I cannot say.", ErrorKind.UNPARSABLE),
         ({"reason": "no score here"}, ErrorKind.UNPARSABLE),
-        ({"reason": "", "score": 0}, ErrorKind.OUT_OF_RANGE),
+        ({"reason": "", "score": -1}, ErrorKind.OUT_OF_RANGE),
         ({"reason": "", "score": 400}, ErrorKind.OUT_OF_RANGE),
         ({"reason": "", "score": True}, ErrorKind.UNPARSABLE),
         ({"reason": "", "score": None}, ErrorKind.UNPARSABLE),
@@ -109,23 +137,37 @@ def test_no_field_of_a_sample_is_in_the_static_part_of_a_shipped_prompt(type_nam
     ],
 )
 def test_a_judge_that_fails_has_said_nothing(
-    cls: type[QualityGrader], schema: bool, reply: Any, kind: ErrorKind
+    cls: type[ShippedGrader], schema: bool, reply: Any, kind: ErrorKind
 ) -> None:
-    assert failure(cls(Judge(reply, schema=schema)), **SAMPLE).kind is kind
+    assert failure(cls(Judge(reply, schema=schema)), **SAMPLES[cls]).kind is kind
 
 
-@every_grader
+@every_text_grader
 @pytest.mark.parametrize(
-    ("response", "why"),
-    [("", "empty"), ("<think>hm</think>\n", "empty"), ("<think>Paris, or", "unclosed_think")],
+    ("said", "why"),
+    [
+        ("", "empty"),
+        ([], "empty"),
+        ("<think>hm</think>\n", "empty"),
+        ("<think>Paris, or", "unclosed_think"),
+    ],
 )
 def test_saying_nothing_is_the_lowest_score_and_asks_nobody(
-    cls: type[QualityGrader], response: str, why: str
+    cls: type[ShippedGrader], said: Any, why: str
 ) -> None:
     judge = Judge(FOUR)
-    score = graded(cls(judge), **{**SAMPLE, "response": response})
-    assert (score.score, score.metadata) == (1.0, {"cause": "candidate", why: True})
+    score = graded(cls(judge), **{**TEXTS[cls], cls.candidate: said})
+    assert (score.normalized, score.metadata) == (0.0, {"cause": "candidate", why: True})
     assert judge.asked == []
+
+
+@every_text_grader
+def test_thinking_is_stripped_and_a_cut_rollout_may_be_masked(cls: type[ShippedGrader]) -> None:
+    judge = Judge(ONE)
+    graded(cls(judge), **{**TEXTS[cls], cls.candidate: "<think>a</think>b"})
+    assert judge.fenced[cls.candidate] == "b"
+    cut = {**TEXTS[cls], "finish_reason": "length"}
+    assert failure(cls(judge, truncated="mask"), **cut).kind is ErrorKind.INVALID_INPUT
 
 
 def test_a_cut_response_says_so() -> None:
@@ -141,15 +183,16 @@ def test_a_cut_response_says_so() -> None:
     ("cls", "lacks", "said"),
     [
         (RelevanceGrader, "query", "'query'"),
-        (ResponseCompletenessGrader, "query", "'query'"),
-        (ResponseHelpfulnessGrader, "query", "'query'"),
         (InstructionFollowingGrader, "query", "'query' or 'instruction'"),
         (CorrectnessGrader, "reference", "'reference' or 'reference_response'"),
         (HarmfulnessGrader, "response", "'response'"),
+        *((ToolSelectionGrader, name, repr(name)) for name in SAMPLES[ToolSelectionGrader]),
+        *((cls, cls.candidate, repr(cls.candidate)) for cls in PARTS),
+        *((cls, "observation", "'history'") for cls in (ReflectionAccuracyGrader, MemoryGrader)),
     ],
 )
-def test_a_field_that_is_lacking_is_named(cls: type[QualityGrader], lacks: str, said: str) -> None:
-    sample = {name: text for name, text in SAMPLE.items() if name != lacks}
+def test_a_field_that_is_lacking_is_named(cls: type[ShippedGrader], lacks: str, said: str) -> None:
+    sample = {name: value for name, value in SAMPLES[cls].items() if name != lacks}
     lacking = failure(cls(Judge(FOUR)), **sample)
     assert lacking.kind is ErrorKind.INVALID_INPUT
     assert said in str(lacking)
@@ -215,6 +258,60 @@ def test_images_reach_the_judge() -> None:
     assert parts[1] == PICTURE
     assert judge.fenced["query"] == "What is this?"
     assert "A cat." in parts[2]["text"]
+
+
+# Parts of an agent's work
+
+
+@every_part
+def test_the_part_itself_is_never_taken_from_the_messages(cls: type[ShippedGrader]) -> None:
+    lacking = failure(cls(Judge(ONE)), messages=MESSAGES, response="There is flight 7.")
+    assert lacking.kind is ErrorKind.INVALID_INPUT
+    assert repr(cls.candidate) in str(lacking)
+
+
+@pytest.mark.parametrize("cls", [ReflectionAccuracyGrader, MemoryGrader])
+def test_the_messages_are_the_record(cls: type[ShippedGrader]) -> None:
+    judge = Judge(ONE)
+    thinking = [*MESSAGES, {"role": "assistant", "content": "<think>hm"}]
+    graded(cls(judge), messages=thinking, **{cls.candidate: "There is flight 7."})
+    assert "[1] assistant:\nI look.\n→ search" in judge.fenced["history"]
+    assert "[3] assistant" in judge.fenced["history"]
+    assert "[4]" not in judge.fenced["history"], "a last turn that still thinks"
+
+
+def test_a_plan_sees_its_tools_and_memory() -> None:
+    judge = Judge(ONE)
+    fields = {"tools": TOOLS, "memory": "m", "observation": "o", "history": MESSAGES, "plan": ["a"]}
+    graded(PlanFeasibilityGrader(judge), **fields)
+    assert list(judge.fenced) == ["tool_definitions", "history", "observation", "memory", "plan"]
+    assert judge.fenced["tool_definitions"].count("\n") == 1, "one tool per line"
+    assert judge.fenced["plan"] == '["a"]'
+
+
+def test_calls_and_request_out_of_the_messages() -> None:
+    judge = Judge(ONE)
+    graded(ToolSelectionGrader(judge), messages=MESSAGES, tools=TOOLS, prompt="Find a flight.")
+    assert judge.fenced["query"] == "Find a flight."
+    assert '→ search({"q": 1})' in judge.fenced["tool_calls"]
+    assert "Flight 7" in judge.fenced["tool_calls"]
+    assert "how?" not in judge.fenced["tool_calls"]
+
+
+@every_language
+def test_no_call_is_a_choice(language: str) -> None:
+    judge = Judge(ONE)
+    none = {**SAMPLES[ToolSelectionGrader], "tool_calls": []}
+    assert graded(ToolSelectionGrader(judge, language=language), **none).evaluable
+    assert judge.fenced["tool_calls"] in ("(no tool was called)", "（没有调用任何工具）")
+
+
+def test_a_trajectory_that_only_thinks_chose_nothing() -> None:
+    judge = Judge(ONE)
+    messages = [MESSAGES[0], {"role": "assistant", "content": "<think>which one"}]
+    score = graded(ToolSelectionGrader(judge), messages=messages, tools=TOOLS)
+    assert (score.score, score.metadata) == (1.0, {"cause": "candidate", "unclosed_think": True})
+    assert judge.asked == []
 
 
 # In use
