@@ -12,7 +12,7 @@ from lab.tests.unit.helpers.made_study import made_result, made_summary
 from playwright.sync_api import Browser
 from tests.e2e.helpers.layout import layout_faults
 
-from adjudge_lab.studies.report import write_study_report
+from adjudge_lab.studies.report import render_plan_figures, write_study_report
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ HOSTILE = "</style></title><script>alert(1)</script><img src=x onerror=alert(2)>
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report in which whatever a file can name is hostile."""
+    """A report in which whatever a file can name is hostile, and a plan's figure as a file."""
     folder = tmp_path_factory.mktemp("study")
     result = made_result(failed={HOSTILE: HOSTILE})
     result = msgspec.structs.replace(
@@ -29,6 +29,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     summary = made_summary(result, label=HOSTILE, warnings=[HOSTILE], pilot=True)
     write_study_report(folder / "report.html", summary, result)
+    (folder / "plan.svg").write_text(render_plan_figures(summary)["bias"], encoding="utf-8")
     return folder / "report.html"
 
 
@@ -60,3 +61,14 @@ def test_it_fits_the_window_and_does_nothing(
         }
         assert len(set(strokes.values())) == 3
         assert all(re.match(r"rgb", one) for one in strokes.values())
+
+
+@pytest.mark.parametrize(("scheme", "dark"), [("light", False), ("dark", True)])
+def test_a_figure_alone_follows_the_scheme(
+    browser: Browser, report: Path, scheme: Any, dark: bool
+) -> None:
+    with browser.new_context(color_scheme=scheme) as context:
+        page = context.new_page()
+        page.goto((report.parent / "plan.svg").as_uri())
+        ink = page.evaluate("getComputedStyle(document.querySelector('text.head')).fill")
+        assert (sum(map(int, re.findall(r"\d+", ink)[:3])) > 380) is dark

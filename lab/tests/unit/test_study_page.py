@@ -18,7 +18,9 @@ from adjudge_lab.studies.charts import (
     xy_chart,
 )
 from adjudge_lab.studies.report import (
+    render_plan_figures,
     render_study_page,
+    write_figures,
     write_study_report,
 )
 from adjudge_lab.studies.results import AnswerScores, StudyResult
@@ -69,6 +71,15 @@ def test_an_end_of_the_axis_is_all_cells_there() -> None:
     assert shown == [("4", "qwen-4"), ("70", "qwen-70"), ("4", "llama-4"), ("70", "llama-70")]
 
 
+def test_no_figure_takes_the_file_of_another(tmp_path: Path) -> None:
+    summary, result = usual()
+    plans = [{**one, "name": "over-kl"} for one in summary["plans"][:1]]
+    write_figures(tmp_path / "figures", {**summary, "plans": plans}, result)
+    texts = {path.name: path.read_text() for path in (tmp_path / "figures").iterdir()}
+    assert "Plan of bias" in texts["over-kl.svg"]
+    assert any("Proxy and gold over √KL" in text for text in texts.values())
+
+
 def test_one_seed_is_not_resampled_and_that_is_said() -> None:
     assert "seeds and prompts resampled" in usual_page()
     assert "bootstrap over 3 seeds" in text_of(usual_page())
@@ -107,6 +118,7 @@ def test_a_study_in_which_every_arm_failed_has_a_page() -> None:
     page = text_of(render_study_page(summary, result))
     assert "Nothing: no arm of it ended." in page
     assert "JudgeUnavailable: x" in page
+    assert render_plan_figures(summary) == {}
 
 
 def test_failures_and_costs_are_counted() -> None:
@@ -163,5 +175,8 @@ def test_text_of_files_never_becomes_markup(tmp_path: Path) -> None:
     assert html.count("<script") == 0
     assert html.count("</style>") == 1
     assert "&lt;script&gt;alert(1)" in html
-    for svg in re.findall(r"<svg role.*?</svg>", html, re.DOTALL):
+    for svg in [
+        *re.findall(r"<svg role.*?</svg>", html, re.DOTALL),
+        *render_plan_figures(summary).values(),
+    ]:
         ET.fromstring(svg)

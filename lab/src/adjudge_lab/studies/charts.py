@@ -1,7 +1,7 @@
 """The charts of a study as SVG: values a line each, and points over a number or a level.
 
-They have places of their own, not those of a column. Axes turn values and named levels into
-places. Colours are classes of ``charts.css``, for light and dark.
+They have places of their own, not those of a column, as each is also a file. Axes turn values and
+named levels into places. Colours are classes of ``charts.css``, for light and dark.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from adjudge.report.charts import svg_line, svg_text
-from adjudge.report.page import Element, Fragment, format_number
+from adjudge.report.page import Element, Fragment, format_number, read_asset
+from adjudge.text import replace_surrogates
 
 CHART_WIDTH = 520
 _MAX_LABEL_LENGTH = 44
@@ -33,6 +34,25 @@ def draw_figure(drawing: Drawing) -> Element:
         viewBox=f"0 0 {CHART_WIDTH} {drawing.height:.0f}",
     )  # fmt: skip
     return Element("figure", chart, class_="drawn")
+
+
+def svg_document(title: str, drawings: Sequence[Drawing]) -> str:
+    """An SVG file with ``drawings`` below each other; it follows the reader's colour scheme."""
+    parts, top = [], 30.0
+    for one in drawings:
+        height = round(one.height)
+        parts.append(Element("svg", one.body, y=round(top), width=CHART_WIDTH, height=height))
+        top += one.height + 14
+    described = printable_text(f"{title}: {'; '.join(one.description for one in drawings)}")
+    svg = Element(
+        "svg",
+        Element("style", read_asset(__package__ or "", "charts.css")),
+        svg_text(0, 16, _shorten(title, 70), kind="head"),
+        parts,
+        xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {CHART_WIDTH} {top:.0f}", role="img",
+        aria_label=described,
+    )  # fmt: skip
+    return replace_surrogates(f"{svg}\n")
 
 
 def _title(text: str) -> Element:

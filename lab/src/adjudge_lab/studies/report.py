@@ -27,6 +27,7 @@ from adjudge_lab.studies.charts import (
     Drawing,
     dot_chart,
     draw_figure,
+    svg_document,
     xy_chart,
 )
 from adjudge_lab.studies.curves import draw_best_of, draw_drift, draw_kl_curves
@@ -56,6 +57,16 @@ _GAP_MEASURE: _Measure = (
     "Gap between proxy and gold at the end", f"proxy gain − gold gain, {_GAIN_UNIT}",
     lambda cell: cell.gap["end"]["gap"], "gap",
 )  # fmt: skip
+
+
+def render_plan_figures(summary: _JsonObject) -> dict[str, str]:
+    """An SVG file for each plan that has a figure, by the plan's name."""
+    found = {}
+    for plan in summary["plans"]:
+        drawings = draw_plan(plan, summary)
+        if drawings:
+            found[plan["name"]] = svg_document(plan_title(plan), drawings)
+    return found
 
 
 def draw_plan(plan: _JsonObject, summary: _JsonObject) -> list[Drawing]:
@@ -245,6 +256,28 @@ _FITS_NOTE = "bon: d(α − β·d). rl: d(α − β·log d). d is √KL."
 _ACCOUNTS_NOTE = (
     "A reward that is missing is no number and is left out of the update; nothing is renormalised."
 )
+
+
+def write_figures(folder: Path, summary: _JsonObject, result: StudyResult) -> None:
+    """Write the page's figures as SVG files: one a plan, ``over-kl.svg`` and ``best-of-n.svg``."""
+    over = draw_kl_curves(result, cell_views(summary), summary["units"])[:_MAX_DRAWINGS]
+    best = draw_best_of(summary["best_of"])[:_MAX_DRAWINGS]
+    files = render_plan_figures(summary)
+    if over:
+        files[_free_name("over-kl", files)] = svg_document("Proxy and gold over √KL", over)
+    if best:
+        files[_free_name("best-of-n", files)] = svg_document("Best of n", best)
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / f"{name}.svg").write_text(text, encoding="utf-8")
+
+
+def _free_name(name: str, taken: Iterable[str]) -> str:
+    """``name``, or one like it where a plan is called so."""
+    lower = {one.lower() for one in taken}
+    while name in lower:
+        name = f"all-{name}"
+    return name
 
 
 def write_study_report(path: Path, summary: _JsonObject, result: StudyResult) -> None:

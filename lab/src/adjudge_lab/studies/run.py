@@ -28,7 +28,7 @@ from adjudge_lab.studies.gathering import (
 )
 from adjudge_lab.studies.manifest import StudyFolder, check_arms, make_manifest
 from adjudge_lab.studies.prerequisites import judge_training_waves, scorer_tables
-from adjudge_lab.studies.report import write_study_report
+from adjudge_lab.studies.report import write_figures, write_study_report
 from adjudge_lab.studies.results import (
     write_study_rows,
 )
@@ -323,6 +323,7 @@ class _StudyRun:
         }
         folder.write_json("result.json", msgspec.to_builtins(result, str_keys=True))
         write_study_report(folder.path / "report.html", summary, result)
+        write_figures(folder.path / "figures", summary, result)
         folder.write_json("summary.json", summary)
         self._job.on_phase("analysis", 1, 1)
         return summary
