@@ -40,6 +40,7 @@ from adjudge.judge_evaluation.benchmarks.judges import (
 )
 from adjudge.judge_evaluation.benchmarks.measures import (
     ScoreScale,
+    best_of_credit,
     calibration_metrics,
     score_differences,
 )
@@ -306,10 +307,8 @@ def _describe_judgement(item: BenchmarkItem, said: Judgement) -> dict[str, Any]:
         }
         metadata = {"verdicts": verdicts, **({"failures": failures} if failures else {})}
         worth = mean_of_all(_WORTH.get(verdicts.get(order, "")) for order in orders)
-    elif said.complete:
-        top = max(one for one in said.known_scores if one is not None)
-        best = [ok for ok, one in zip(item.right, said.scores, strict=True) if one == top]
-        worth, metadata = sum(best) / len(best), {"scores": said.scores}
+    elif (worth := best_of_credit(said.known_scores, item.right)) is not None:
+        metadata = {"scores": said.scores}
     base = {"metadata": metadata} if metadata else {}
     if worth is None:
         why = next(iter(said.missing), MissingJudgement(ErrorKind.INCOMPLETE))
