@@ -354,9 +354,10 @@ def _find_components(run: AuditedRun) -> CheckResult:
             names.append(name)
     names = names[:_MAX_PAIRED]
     _need_pairs(run, names)
-    both = ((pair, [run.component(name) for name in pair]) for pair in combinations(names, 2))
+    columns = {name: run.component(name) for name in names}
     correlated = (
-        (" and ".join(pair), parts, measure_correlation(*parts, run.group)) for pair, parts in both
+        (f"{one} and {other}", (x, y), measure_correlation(x, y, run.group))
+        for (one, x), (other, y) in combinations(columns.items(), 2)
     )
     pairs = _explain(correlated, "components do not vary within enough groups")
     worst = min(pairs, key=lambda pair: pair.test.value)
@@ -364,7 +365,7 @@ def _find_components(run: AuditedRun) -> CheckResult:
     unknown = AdvantageImpact(why="the weights of the components are not known")
     if worst.test.value <= OPPOSED:
         value = worst.test.value
-        product = _multiply(*worst.values, run.group)
+        product = _multiply(worst.values, run.group)
         rows = rows_by(product, product < -0.5)
         return Affected(run, product < -0.5, result).describe(
             f"Within groups, {worst.name} pull apart (correlation {value:.2f}): where one is high "
@@ -406,10 +407,10 @@ def _need_pairs(run: AuditedRun, names: Sequence[str]) -> None:
     need((run.group_sizes > 1).any(), "every group has one sample")
 
 
-def _multiply(one: Any, other: Any, group: Any) -> Any:
+def _multiply(both: tuple[Any, Any], group: Any) -> Any:
     """How far two components of each sample differ from their groups: below 0 in two directions."""
-    used = np.isfinite(one) & np.isfinite(other)
-    parts = [centre_by_group(np.where(used, v, 0.0), group, used) for v in (one, other)]
+    used = np.isfinite(both[0]) & np.isfinite(both[1])
+    parts = [centre_by_group(np.where(used, v, 0.0), group, used) for v in both]
     scaled = [v / (math.sqrt(float((v * v).mean())) or 1.0) for v in parts]
     return scaled[0] * scaled[1]
 
