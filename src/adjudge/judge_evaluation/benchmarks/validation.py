@@ -23,6 +23,7 @@ from adjudge.datasets.sources import resolve_data_file
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import PASSING_KINDS, ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.files import JsonlLog
+from adjudge.graders.llm.trained_judge_card import read_card
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     BenchmarkItem,
@@ -187,8 +188,8 @@ def _card_calibration(
     one: Candidate, benchmark: Benchmark, judgements: Sequence[Judgement]
 ) -> dict[str, Any] | None:
     """How well the probabilities of a scalar judge's own card fit; ``None`` where it has none."""
-    own = None if one.card is None else one.card.calibration
-    if one.kind != "scalar" or own is None or own.method is None:
+    own = read_card(one.folder).calibration if one.folder and one.kind == "scalar" else None
+    if own is None or own.method is None:
         return None
     chances = [own.probability(by) for by in score_differences(judged_pairs(benchmark, judgements))]
     return {"by": own.method, **msgspec.to_builtins(calibration_metrics(chances))}
