@@ -6,11 +6,14 @@ al. 2024; two subsets, five judges, three prompt styles, both orders).
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from tests.recorded import find_recorded
+from typer.testing import CliRunner
 
+from adjudge.cli.main import command_line
 from adjudge.judge_evaluation.benchmarks.readers import read_benchmark, read_llmbar_judge
 from adjudge.judge_evaluation.benchmarks.scoring import BenchmarkScore, score_benchmark
 
@@ -120,3 +123,18 @@ def test_the_datasets_are_read_whole(folder: Path) -> None:
     labels = [(one.subset, getattr(one, "label", "")) for one in found.items]
     assert [labels.count((subset, "A")) for subset in SUBSETS] == [42, 75]
     assert len(labels) == sum(SUBSETS.values())
+
+
+def test_recordings_are_found_again_in_the_benchmarks_own_files(
+    folder: Path, tmp_path: Path
+) -> None:
+    data = [part for subset in SUBSETS for part in ("--data", f"{folder}/{subset}/dataset.json")]
+    expected = {"*": {"unparsable": 4}, "natural": {"not_sampled": 268, "unparsable": 4}}
+    for subset, failures in expected.items():
+        judge = f"{folder}/{subset}/judges/palm2_vanilla.json"
+        words = ["eval", "judge", judge, *data, "-o", str(tmp_path / f"x{subset}"), "--json"]
+        done = CliRunner().invoke(command_line(), words)
+        assert done.exit_code == 0, done.output
+        overall = json.loads(done.stdout)["judges"][0]["overall"]
+        assert overall["failures"] == failures
+        assert overall["answered"] == (232 if subset == "*" else 98)

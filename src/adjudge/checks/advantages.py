@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -45,11 +45,37 @@ _MAX_PAIRED = 12
 
 
 class Explanation(NamedTuple):
-    """One thing that may explain advantages."""
+    """One of several things that may explain advantages, or each other."""
 
     name: str
     values: Any
-    effect: MeasuredEffect
+    effect: Estimate
+    test: EffectTest
+
+    def as_result(self, several: Sequence[Explanation], unit: str, limit: float) -> CheckResult:
+        """The result of the one that was chosen among ``several``.
+
+        Its p value counts their number (Bonferroni). What is seen of whichever of them it is: the
+        largest. A smaller effect than ``limit`` is no finding.
+        """
+        visible = [one.test.visible(limit, len(several)) for one in several]
+        return CheckResult(
+            p_value=min(1.0, self.test.p_value * len(several)),
+            effect=self.effect,
+            unit=unit,
+            visible=lambda level: max(at(level) for at in visible),
+        )
+
+
+def _explain(measured: Iterable[tuple[str, Any, MeasuredEffect]], none: str) -> list[Explanation]:
+    """Those that could be tested; ``none``: why the check does not apply where none could."""
+    found = [
+        Explanation(name, values, one.estimate, one.test)
+        for name, values, one in measured
+        if one.test is not None
+    ]
+    need(found, none)
+    return found
 
 
 def _with_removal(
@@ -151,18 +177,16 @@ def _explain_by_texts(
     need_advantages(run)
     need(run.with_texts, _NO_TEXTS)
     y, length = live_advantages(run), np.log1p(run.feature("length"))
-    found = [
-        Explanation(name, has, measure_partial(has, y, length, run.group))
-        for name, has in measure().items()
-    ]
+    found = (
+        (name, has, measure_partial(has, y, length, run.group)) for name, has in measure().items()
+    )
     return _find_strongest(
         run,
-        found,
+        _explain(found, none),
         y,
         "advantage with it, minus without it, at equal length",
         ("responses with {}", "others of the same length"),
         otherwise,
-        none,
     )
 
 
@@ -251,28 +275,21 @@ def _measure_phrases(run: AuditedRun) -> dict[str, Any]:
 
 def _find_strongest(
     run: AuditedRun,
-    candidates: list[Explanation],
+    tested: list[Explanation],
     y: Any,
     unit: str,
     who: tuple[str, str],
     otherwise: str,
-    none: str,
 ) -> CheckResult:
-    """The candidate with the smallest p value, times their number (Bonferroni).
+    """The one with the smallest p value.
 
     ``who``: what gets other advantages, with a place for the candidate's name, and than whom.
     """
-    tested = [(one, one.effect.test) for one in candidates if one.effect.test is not None]
-    need(tested, none)
-    best, test = min(tested, key=lambda pair: (pair[1].p_value, pair[0].name))
-    result = CheckResult(
-        p_value=min(1.0, test.p_value * len(tested)),
-        effect=best.effect.estimate,
-        unit=unit,
-        visible=_least_of([other.visible(MIN_DIFFERENCE, len(tested)) for _, other in tested]),
-        detectable_why=", ".join(one.name for one, _ in tested),
-    )
-    value, x = test.value, best.values
+    best = min(tested, key=lambda one: (one.test.p_value, one.name))
+    names = ", ".join(one.name for one in tested)
+    result = best.as_result(tested, unit, MIN_DIFFERENCE)
+    result = msgspec.structs.replace(result, detectable_why=names)
+    value, x = best.test.value, best.values
     if abs(value) < MIN_DIFFERENCE:
         return result
     used = np.isfinite(x) & np.isfinite(y)
@@ -290,11 +307,6 @@ def _find_strongest(
     )
 
 
-def _least_of(visible: Sequence[Callable[[float], float]]) -> Callable[[float], float]:
-    """What is seen of whichever of several it is: the largest."""
-    return lambda level: max(one(level) for one in visible)
-
-
 def _find_position(run: AuditedRun) -> CheckResult:
     need_advantages(run)
     need(not run.input.pairs, "the rows are pairs: the first is the better by definition")
@@ -303,19 +315,18 @@ def _find_position(run: AuditedRun) -> CheckResult:
     last = run.group_sizes[run.group] - 1
     middle = np.where(last > 0, run.place / np.maximum(last, 1), 0.0)
     places = {"first": run.place == 0, "last": run.place == last, "later": middle}
-    found = [
-        Explanation(name, values.astype(float), measure_slope(values.astype(float), y, run.group))
+    found = (
+        (name, values.astype(float), measure_slope(values.astype(float), y, run.group))
         for name, values in places.items()
-    ]
+    )
     return _find_strongest(
         run,
-        found,
+        _explain(found, f"fewer than {MIN_GROUPS} groups with advantages"),
         y,
         "advantage of the place, minus the others'",
         ("the {} samples", "the others"),
         "Rows in the order in which they were done have the short ones first. Else a judge that "
         "sees several responses at once may prefer a place: ask in both orders.",
-        f"fewer than {MIN_GROUPS} groups with advantages",
     )
 
 
@@ -335,20 +346,6 @@ def _rows_are_sorted(run: AuditedRun, y: Any) -> bool:
     )
 
 
-class _Pair(NamedTuple):
-    """Two components of the reward and their correlation."""
-
-    one: str
-    other: str
-    effect: Estimate
-    test: EffectTest
-
-    @property
-    def least(self) -> float:
-        """The lower end of the correlation; itself where there is no interval."""
-        return self.test.value if self.effect.low is None else self.effect.low
-
-
 def _find_components(run: AuditedRun) -> CheckResult:
     names = []
     for name in run.components:
@@ -357,28 +354,22 @@ def _find_components(run: AuditedRun) -> CheckResult:
             names.append(name)
     names = names[:_MAX_PAIRED]
     _need_pairs(run, names)
-    pairs = [
-        _Pair(one, other, found.estimate, found.test)
-        for one, other in combinations(names, 2)
-        if (found := measure_correlation(run.component(one), run.component(other), run.group)).test
-    ]
-    need(pairs, "components do not vary within enough groups")
-    worst = min(pairs, key=lambda pair: pair.test.value)
-    result = CheckResult(
-        p_value=min(1.0, worst.test.p_value * len(pairs)),
-        effect=worst.effect,
-        unit="correlation of two components within groups",
-        visible=_least_of([pair.test.visible(-OPPOSED, len(pairs)) for pair in pairs]),
+    columns = {name: run.component(name) for name in names}
+    correlated = (
+        (f"{one} and {other}", (x, y), measure_correlation(x, y, run.group))
+        for (one, x), (other, y) in combinations(columns.items(), 2)
     )
+    pairs = _explain(correlated, "components do not vary within enough groups")
+    worst = min(pairs, key=lambda pair: pair.test.value)
+    result = worst.as_result(pairs, "correlation of two components within groups", -OPPOSED)
     unknown = AdvantageImpact(why="the weights of the components are not known")
     if worst.test.value <= OPPOSED:
         value = worst.test.value
-        product = _multiply(run.component(worst.one), run.component(worst.other), run.group)
+        product = _multiply(worst.values, run.group)
         rows = rows_by(product, product < -0.5)
         return Affected(run, product < -0.5, result).describe(
-            f"Within groups, {worst.one} and {worst.other} pull apart (correlation "
-            f"{value:.2f}): where one is high the other is low, and what one teaches the other "
-            "undoes.",
+            f"Within groups, {worst.name} pull apart (correlation {value:.2f}): where one is high "
+            "the other is low, and what one teaches the other undoes.",
             rows=rows,
             affected=len(rows),
             impact=unknown,
@@ -386,13 +377,18 @@ def _find_components(run: AuditedRun) -> CheckResult:
             otherwise="A part that limits another (brevity, cost) does this on purpose. Else "
             "decide which of the two matters, or make one a condition of the other.",
         )
-    copies = [pair for pair in pairs if pair.least > REDUNDANT]
+    # By the lower end of the correlation where there is an interval.
+    copies = [
+        pair
+        for pair in pairs
+        if (pair.test.value if pair.effect.low is None else pair.effect.low) > REDUNDANT
+    ]
     if not copies:
         return result
     same = max(copies, key=lambda pair: pair.test.value)
     finding = Finding(
-        sentence=f"Within groups, {same.one} and {same.other} say the same (correlation "
-        f"{same.test.value:.2f}): one of them is paid twice.",
+        sentence=f"Within groups, {same.name} say the same (correlation {same.test.value:.2f}): "
+        "one of them is paid twice.",
         impact=unknown,
         harm=0.02,
         advice="Leave one out, or give its weight to something else.",
@@ -411,10 +407,10 @@ def _need_pairs(run: AuditedRun, names: Sequence[str]) -> None:
     need((run.group_sizes > 1).any(), "every group has one sample")
 
 
-def _multiply(one: Any, other: Any, group: Any) -> Any:
+def _multiply(both: tuple[Any, Any], group: Any) -> Any:
     """How far two components of each sample differ from their groups: below 0 in two directions."""
-    used = np.isfinite(one) & np.isfinite(other)
-    parts = [centre_by_group(np.where(used, v, 0.0), group, used) for v in (one, other)]
+    used = np.isfinite(both[0]) & np.isfinite(both[1])
+    parts = [centre_by_group(np.where(used, v, 0.0), group, used) for v in both]
     scaled = [v / (math.sqrt(float((v * v).mean())) or 1.0) for v in parts]
     return scaled[0] * scaled[1]
 

@@ -23,7 +23,7 @@ from adjudge.graders.binding import GraderConfig
 from adjudge.graders.llm.candidate_view import conversation_query, read_turns
 from adjudge.graders.llm.comparison import PairJudge
 from adjudge.graders.llm.numeric_scores import ScalarGrader
-from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, JudgeCard, read_card
+from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, read_card
 from adjudge.intake.rollouts import make_sample
 from adjudge.judge_evaluation.benchmarks.items import (
     MAX_ABSOLUTE_SCORE,
@@ -278,7 +278,6 @@ class Candidate:
     recording: Recording | None = None
     scale: ScoreScale | None = None
     folder: Path | None = None
-    card: JudgeCard | None = None
     concurrency: int = 32
     local_models: list[Any] = field(default_factory=list)
 
@@ -344,7 +343,7 @@ def _trained_judge(folder: Path, meter: JudgeCallEstimate | None) -> Candidate:
     else:
         found = _spec_judge(spec, None, meter)
         found.name, found.kind = name, "generative"
-    found.folder, found.card = folder, card
+    found.folder = folder
     return found
 
 
@@ -372,5 +371,5 @@ def _spec_judge(path: Path, grader: str | None, meter: JudgeCallEstimate | None)
     stated = (choose_grader(spec, grader).model_extra or {}).get("card")  # behind a server
     place = path.parent / stated if isinstance(stated, str) else model and model.model
     if place and is_trained_judge(place):
-        found.folder, found.card = Path(place), read_card(place)
+        found.folder = Path(place)
     return found

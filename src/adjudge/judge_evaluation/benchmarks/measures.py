@@ -160,8 +160,8 @@ def make_stratum(kind: BenchmarkKind, judged: Sequence[JudgedItem]) -> Stratum:
         means, units = TIES_MEANS, _ties(judged)
     else:
         for item, judgement in judged:
-            scores = [one for one in judgement.known_scores if one is not None]
-            units[item.id] = ((best_of_credit(scores) if judgement.complete else None,),)
+            credit = best_of_credit(judgement.known_scores, item.right)
+            units[item.id] = ((credit,),)
     return Stratum(means, units, len(judged), sum(one.complete for _, one in judged))
 
 
@@ -210,17 +210,22 @@ TIES_MEANS = (
 """Of: accuracy on tied prompts, on reference prompts; margins of tied, of both; tie-breaker."""
 
 
-def best_of_credit(scores: Sequence[float]) -> float:
-    """What choosing the best-scored answer earns when the first is right.
+def best_of_credit(scores: Sequence[float | None], right: Sequence[bool]) -> float | None:
+    """What choosing the best-scored answer earns; ``None`` where a score is missing.
 
-    A tie at the top is a random choice among the winners: 1/(number of winners) if the first is
-    one of them, as in the benchmark's scripts.
+    A tie at the top is a random choice among the winners: the share of them that is right, as in
+    the benchmark's scripts.
 
-    >>> best_of_credit([7, 7, 3, 7]), best_of_credit([7, 8, 3, 7])
+    >>> one = [True, False, False, False]
+    >>> best_of_credit([7, 7, 3, 7], one), best_of_credit([7, 8, 3, 7], one)
     (0.3333333333333333, 0.0)
     """
-    top = max(scores)
-    return 1 / sum(score == top for score in scores) if scores[0] == top else 0.0
+    known = [one for one in scores if one is not None]
+    if len(known) < len(scores):
+        return None
+    top = max(known)
+    best = [ok for ok, score in zip(right, known, strict=True) if score == top]
+    return sum(best) / len(best)
 
 
 TiesForm = tuple[Sequence[float | None], int]

@@ -7,6 +7,7 @@ compared by the paired bootstrap.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations, islice
 from typing import Any
@@ -275,10 +276,10 @@ def _judgements_by_subset(
     benchmark: Benchmark, judgements: Iterable[Judgement]
 ) -> dict[str, _Judged]:
     found = judgements_by_item(benchmark, judgements)
-    judged: dict[str, _Judged] = {name: [] for name in sorted(benchmark.subsets)}
+    there = sorted(benchmark.subsets)
     if benchmark.kind == "rewardbench2":
-        there = set(benchmark.subsets)
-        judged = {name: [] for name in REWARDBENCH2_SUBSETS if name in there}
+        there.sort(key=REWARDBENCH2_SUBSETS.index)
+    judged: dict[str, _Judged] = {name: [] for name in there}
     for item in benchmark.items:
         judged[item.subset].append((item, found[item.subset, item.id]))
     return judged
@@ -412,9 +413,6 @@ _MAX_PROBLEMS = 20
 
 def benchmark_entry(benchmark: Benchmark) -> dict[str, Any]:
     """What was asked about."""
-    counts = dict.fromkeys(benchmark.subsets, 0)
-    for item in benchmark.items:
-        counts[item.subset] += 1
     problems = benchmark.problems
     return {
         "kind": benchmark.kind,
@@ -422,7 +420,7 @@ def benchmark_entry(benchmark: Benchmark) -> dict[str, Any]:
         "official": OFFICIAL_SCORES[benchmark.kind],
         "files": benchmark.files,
         "items": len(benchmark.items),
-        "subsets": counts,
+        "subsets": dict(Counter(item.subset for item in benchmark.items)),
         "unusable": {
             "rows": len(problems),
             "first": [str(one) for one in problems[:_MAX_PROBLEMS]],

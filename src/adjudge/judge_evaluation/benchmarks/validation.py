@@ -23,6 +23,7 @@ from adjudge.datasets.sources import resolve_data_file
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import PASSING_KINDS, ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.files import JsonlLog
+from adjudge.graders.llm.trained_judge_card import read_card
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     BenchmarkItem,
@@ -40,6 +41,7 @@ from adjudge.judge_evaluation.benchmarks.judges import (
 )
 from adjudge.judge_evaluation.benchmarks.measures import (
     ScoreScale,
+    best_of_credit,
     calibration_metrics,
     score_differences,
 )
@@ -186,8 +188,8 @@ def _card_calibration(
     one: Candidate, benchmark: Benchmark, judgements: Sequence[Judgement]
 ) -> dict[str, Any] | None:
     """How well the probabilities of a scalar judge's own card fit; ``None`` where it has none."""
-    own = None if one.card is None else one.card.calibration
-    if one.kind != "scalar" or own is None or own.method is None:
+    own = read_card(one.folder).calibration if one.folder and one.kind == "scalar" else None
+    if own is None or own.method is None:
         return None
     chances = [own.probability(by) for by in score_differences(judged_pairs(benchmark, judgements))]
     return {"by": own.method, **msgspec.to_builtins(calibration_metrics(chances))}
@@ -306,10 +308,8 @@ def _describe_judgement(item: BenchmarkItem, said: Judgement) -> dict[str, Any]:
         }
         metadata = {"verdicts": verdicts, **({"failures": failures} if failures else {})}
         worth = mean_of_all(_WORTH.get(verdicts.get(order, "")) for order in orders)
-    elif said.complete:
-        top = max(one for one in said.known_scores if one is not None)
-        best = [ok for ok, one in zip(item.right, said.scores, strict=True) if one == top]
-        worth, metadata = sum(best) / len(best), {"scores": said.scores}
+    elif (worth := best_of_credit(said.known_scores, item.right)) is not None:
+        metadata = {"scores": said.scores}
     base = {"metadata": metadata} if metadata else {}
     if worth is None:
         why = next(iter(said.missing), MissingJudgement(ErrorKind.INCOMPLETE))

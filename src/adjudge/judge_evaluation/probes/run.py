@@ -120,7 +120,7 @@ class ProbeJob:
 
 @dataclass
 class PreparedProbes:
-    """The probes that apply, and every question that they have.
+    """The probes that were chosen, and every question that they have.
 
     ``graders``: the probed one by its name, and where a question needs it its twin, whose rubric
     has its criteria in another order, by :data:`_REORDERED`.
@@ -130,13 +130,14 @@ class PreparedProbes:
     graders: Mapping[str, Any]
     bench: ProbeBench
     probes: Sequence[Probe]
+    max_concurrency: int
 
     async def ask(
-        self, questions: Iterable[ProbeQuestion], max_concurrency: int, **more: Any
+        self, questions: Iterable[ProbeQuestion], **more: Any
     ) -> dict[ProbeQuestion, GraderResult]:
         """The answers to questions; ``more`` as of :class:`GradingRunner`."""
         graders = {n: GraderConfig(one, self.entry.mapper) for n, one in self.graders.items()}
-        runner = GradingRunner(graders, max_concurrency, show_progress=False, **more)
+        runner = GradingRunner(graders, self.max_concurrency, show_progress=False, **more)
         asked, requests = list(questions), []
         for one in asked:
             twin = _REORDERED.format(self.entry.name)
@@ -172,7 +173,7 @@ def prepare_probes(job: ProbeJob, judges: Mapping[str, ChatModel] | None = None)
     graders = {entry.name: grader}
     if any(question.reordered for question in bench.questions) and not subject.rubric_field:
         graders[_REORDERED.format(entry.name)] = reorder_criteria(grader)
-    return PreparedProbes(entry, graders, bench, probes)
+    return PreparedProbes(entry, graders, bench, probes, job.spec.max_concurrency)
 
 
 def estimate_probe_calls(job: ProbeJob) -> JudgeCallEstimate:
@@ -181,7 +182,7 @@ def estimate_probe_calls(job: ProbeJob) -> JudgeCallEstimate:
     if not job.spec.asks_judge(job.entry):
         return found
     prepared = prepare_probes(job, build_call_meters(job.spec.build_judges(), found))
-    results = run_blocking(prepared.ask(prepared.bench.questions, job.spec.max_concurrency))
+    results = run_blocking(prepared.ask(prepared.bench.questions))
     errors = [one for one in results.values() if isinstance(one, GraderError)]
     lost = [one for one in errors if one.kind is not ErrorKind.NOT_SAMPLED]
     if lost and not found.calls:
@@ -229,7 +230,7 @@ def run_probes(job: ProbeJob) -> list[ProbeFinding]:
         ):
             journal = ProbeJournal(folder.path / JOURNAL_FILE, folder.facts["spec_hash"])
             resume_recording(job.cassette, journal, main)
-            answers = run_blocking(_ask_questions(job, prepared, journal, tally))
+            answers = run_blocking(_ask_questions(prepared, journal, tally))
             _check_answers(job, answers)
             prepared.bench.set_answers(answers)
             tally.note = "measuring"
@@ -260,12 +261,10 @@ def run_probes(job: ProbeJob) -> list[ProbeFinding]:
 
 
 async def _ask_questions(
-    job: ProbeJob, prepared: PreparedProbes, journal: ProbeJournal, tally: Tally
+    prepared: PreparedProbes, journal: ProbeJournal, tally: Tally
 ) -> dict[ProbeQuestion, GraderResult]:
     """The answers; what failed for a reason that passes is asked once more."""
-    ask = partial(
-        prepared.ask, max_concurrency=job.spec.max_concurrency, journal=journal, tally=tally
-    )
+    ask = partial(prepared.ask, journal=journal, tally=tally)
     answers = await ask(prepared.bench.questions)
     again = {q: one for q, one in answers.items() if isinstance(one, GraderError) and one.passing}
     for failed in again.values():
