@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from adjudge.report.page import Element, bold, format_integer, format_number, small
+from adjudge.stats import Bins
 
 _BAR_HEIGHT = 84
 _LINE_HEIGHT = 150
@@ -139,18 +140,6 @@ def signed_strip(
 
 
 # --- histograms ---------------------------------------------------------------------------------
-
-
-class Bins(Protocol):
-    """The edges of a histogram's bins; with ``half``, each is that far around one value."""
-
-    @property
-    def edges(self) -> Sequence[float]:
-        """One more than there are bins."""
-
-    @property
-    def half(self) -> float | None:
-        """Half the width of a bin around one value."""
 
 
 def histogram_chart(counts: Sequence[int], bins: Bins, label: str) -> Element:
