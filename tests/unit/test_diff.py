@@ -18,10 +18,9 @@ from adjudge.graders.base import BaseGrader
 from adjudge.judge_evaluation.diff.conditions import list_metrics, parse_condition
 from adjudge.judge_evaluation.diff.numbers import summarise_diff
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns, read_labels
-from adjudge.rewards.function import describe_settings
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.labels import Label, LabelLog, stamp_label
-from adjudge.runs.story import describe_graders
+from adjudge.runs.story import describe_spec
 
 ROWS = [
     {"prompt": f"question {group}", "response": f"answer {at} " * (at + 1), "reference": "7",
@@ -379,11 +378,10 @@ def test_secrets_are_not_written_to_the_folder(
     )
     found = RewardSpec.load(spec)
     graders = found.build_graders()
-    for facts in (describe_settings(found, graders), describe_graders(found, graders)):
-        said = msgspec.json.encode(facts).decode()
-        assert "hush" not in said
-        assert "Bearer ${ADDRESS}" in said
-        assert '"j"' in said
+    said = msgspec.json.encode(describe_spec(found, graders)).decode()
+    assert "hush" not in said
+    assert "Bearer ${ADDRESS}" in said
+    assert '"j"' in said
 
 
 @pytest.mark.parametrize("last", [{}, {"reward": None}, {"reward": float("nan")}])

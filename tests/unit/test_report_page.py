@@ -23,7 +23,6 @@ from adjudge.report.charts import (
     forest_strip,
     histogram_chart,
     line_chart,
-    mirrored_chart,
     reliability_diagram,
     scatter_chart,
     signed_strip,
@@ -301,14 +300,6 @@ def test_marks_stay_inside_a_strip(value: float, low: float) -> None:
     forest = forest_strip([PlottedInterval(value, low, value)], "x")
     for place in re.findall(r'[xc][12x]="([\d.-]+)%"', str(strip) + str(forest)):
         assert 0 <= float(place) <= 100
-
-
-def test_a_mirrored_chart_has_shares_of_each_outcome() -> None:
-    html = mirrored_chart([1, 0], [0, 9], Bins([0.0, 0.5, 1.0]), ("up", "down"), "x").__html__()
-    heights = re.findall(r'height="(\d+)"><title>', html)
-    assert len(set(heights)) == 1
-    assert "0.000 to 0.500: 1" in html
-    assert "0.500 to 1.000: 9" in html
 
 
 def test_numbers_read_well() -> None:

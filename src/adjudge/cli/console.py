@@ -217,16 +217,10 @@ def resume_command(folder: str | Path, budget: str = "") -> str | None:
     if budget:
         given = shlex.join(words)
         words = tuple(shlex.split(re.sub(r"--budget-usd[ =]\S+", f"--budget-usd {budget}", given)))
-    more = [] if any(_names_folder(word, Path(folder)) for word in words) else ["-o", str(folder)]
     end = words.index("--") if "--" in words else len(words)
+    is_named = any(re.match("-[a-zA-Z]*o|--output", word) for word in words[:end])
+    more = [] if is_named else ["-o", str(folder)]
     return shlex.join([*_program(words), *words[:end], *more, *words[end:]])
-
-
-def _names_folder(word: str, folder: Path) -> bool:
-    """Whether ``word`` is the folder, as in ``-o DIR``, ``--output=DIR`` or ``-oDIR``."""
-    short = re.fullmatch(r"-[a-zA-Z]*?o=?(.+)", word)
-    values = [word, word.partition("=")[2] if word.startswith("--") else "", short and short[1]]
-    return any(value and Path(value) == folder for value in values)
 
 
 def _program(words: Sequence[str]) -> list[str]:

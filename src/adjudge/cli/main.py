@@ -106,8 +106,11 @@ class CommandGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The commands' names; none is imported."""
+        """The commands' names, for a help page or a shell; none is imported."""
         self.add_plugins()
+        for command in self.commands.values():
+            if isinstance(command, LazyCommand):
+                command.read_help()
         return super().list_commands(ctx)
 
 
@@ -116,8 +119,11 @@ class LazyCommand(TyperCommand):
 
     def __init__(self, name: str, heading: str | None, points: list[EntryPoint]) -> None:
         self._full_name, self._points = name, points
-        word = name.rpartition(".")[2]
-        super().__init__(word, help=_describe(points), rich_help_panel=heading)
+        super().__init__(name.rpartition(".")[2], rich_help_panel=heading)
+
+    def read_help(self) -> None:
+        """Say what it does where commands are listed."""
+        self.help = _describe(self._points)
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
         """The context of the command itself."""
@@ -169,7 +175,7 @@ def add_commands(
         parent = find_group(above, points) if above else program
         inside = getattr(parent, "commands", {})
         if word not in inside:
-            about = groups.get(name, CoreGroup("Plug-ins", _describe(points)))
+            about = groups.get(name) or CoreGroup("Plug-ins", _describe(points))
             inside[word] = found = CommandGroup(
                 name=word,
                 help=about.help,
@@ -218,7 +224,7 @@ def _read_sentence(point: EntryPoint) -> str:
     except (ImportError, AttributeError, OSError):
         return ""  # calling it says what is wrong
     name = re.escape(point.attr)
-    found = re.search(rf'(?ms)^(?:def {name}\(|@{name}\.command\().*?"""(.+?)$', text)
+    found = re.search(rf'(?ms)^def {name}\(.*?"""(.+?)$', text)
     return found[1] if found else ""
 
 

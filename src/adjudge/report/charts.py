@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from adjudge.report.page import Element, bold, format_integer, format_number, small
+from adjudge.stats import Bins
 
 _BAR_HEIGHT = 84
 _LINE_HEIGHT = 150
@@ -141,77 +142,36 @@ def signed_strip(
 # --- histograms ---------------------------------------------------------------------------------
 
 
-class Bins(Protocol):
-    """The edges of a histogram's bins; with ``half``, each is that far around one value."""
-
-    @property
-    def edges(self) -> Sequence[float]:
-        """One more than there are bins."""
-
-    @property
-    def half(self) -> float | None:
-        """Half the width of a bin around one value."""
-
-
 def histogram_chart(counts: Sequence[int], bins: Bins, label: str) -> Element:
     """Counts as bars."""
     tallest = max(counts) or 1
-    base = _BAR_HEIGHT + 15
+    base, half = _BAR_HEIGHT + 15, bins.half or 0.0
+    low, high = bins.edges[0] + half, bins.edges[-1] - half
     bars = [
-        _histogram_bar(count, bins, i, count / tallest * _BAR_HEIGHT, "one", base)
+        _histogram_bar(count, bins, i, count / tallest, base)
         for i, count in enumerate(counts)
+        if count
     ]
     peak = svg_text("100%", 9, f"peak {format_integer(tallest)}", "end")
-    return _histogram_frame([bars, peak], bins, base, label)
+    ticks = (("0%", low, "start"), ("50%", (low + high) / 2, "middle"), ("100%", high, "end"))
+    labels = [svg_text(x, base + 14, _tick(value, high - low), at) for x, value, at in ticks]
+    floor = svg_line("base", 0, base, "100%", base)
+    return _svg(label, base + 16, bars, peak, floor, labels, kind="hist")
 
 
-def mirrored_chart(
-    up: Sequence[int], down: Sequence[int], bins: Bins, names: tuple[str, str], label: str
-) -> Element:
-    """Two histograms over the same bins, back to back, each as shares of its own total."""
-    totals = (sum(up) or 1, sum(down) or 1)
-    tallest = max(max(up) / totals[0], max(down) / totals[1]) or 1.0
-    plot = 2 * _BAR_HEIGHT // 3
-    base = plot + 16
-    parts: list[object] = []
-    for i, (above, below) in enumerate(zip(up, down, strict=True)):
-        parts.append(
-            _histogram_bar(above, bins, i, above / totals[0] / tallest * plot, "one", base)
-        )
-        height = below / totals[1] / tallest * plot
-        parts.append(_histogram_bar(below, bins, i, height, "two", base, up=False))
-    parts.append(svg_text(0, 9, f"{names[0]} ↑", kind="one"))
-    parts.append(svg_text("100%", 9, f"{names[1]} ↓", "end", "two"))
-    parts.append(svg_line("base", 0, base, "100%", base))
-    return _histogram_frame(parts, bins, base + plot, label)
-
-
-def _histogram_bar(
-    count: int, bins: Bins, i: int, height: float, kind: str, base: int, *, up: bool = True
-) -> Element | None:
-    if not count:
-        return None
+def _histogram_bar(count: int, bins: Bins, i: int, share: float, base: int) -> Element:
     first, start, end, last = bins.edges[0], bins.edges[i], bins.edges[i + 1], bins.edges[-1]
     x, width = (100 * by / (last - first) for by in (start - first, end - start))
-    height = max(1.5, height)
+    height = max(1.5, share * _BAR_HEIGHT)
     span = last - first
     where = f"{_tick(start, span)} to {_tick(end, span)}"
     if bins.half is not None:
         where = _tick((start + end) / 2, span)
     return Element(
-        "rect", svg_tooltip(f"{where}: {format_integer(count)}"), class_=kind,
+        "rect", svg_tooltip(f"{where}: {format_integer(count)}"), class_="one",
         x=_percent(x + width / 20), width=_percent(width * 0.9),
-        y=round(base - height if up else base, 1), height=round(height, 1),
+        y=round(base - height, 1), height=round(height, 1),
     )  # fmt: skip
-
-
-def _histogram_frame(parts: object, bins: Bins, base: int, label: str) -> Element:
-    half = bins.half or 0.0
-    low, high = bins.edges[0] + half, bins.edges[-1] - half
-    ticks = (("0%", low, "start"), ("50%", (low + high) / 2, "middle"), ("100%", high, "end"))
-    labels = [svg_text(x, base + 14, _tick(value, high - low), at) for x, value, at in ticks]
-    floor = svg_line("base", 0, base, "100%", base)
-    return _svg(label, base + 16, parts, floor, labels, kind="hist")
 
 
 # --- lines over steps ---------------------------------------------------------------------------

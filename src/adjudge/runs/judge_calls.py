@@ -5,20 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings
+from adjudge.judges.endpoint.limits import BURST_S
+from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings, Price, estimate_tokens
 from adjudge.judges.table import AddressedTable
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import MissingSettings, RewardSettings, RewardSpec
 from adjudge.runs.job import select_entries
 from adjudge.types import GraderError, Sample
-
-if TYPE_CHECKING:
-    from adjudge.judges.endpoint.settings import Price
 
 
 @dataclass
@@ -75,15 +73,9 @@ class _CallMeter(ChatModel):
         self._asked = asked
         self._sampling = model.sampling
         self._price: Price | None = getattr(model, "price", None)
-        # Cassettes and scripts cost nothing.
-        self._free = not model.has_server
+        self._free = not model.has_server  # cassettes and scripts cost nothing
 
     async def achat(self, messages: Any, **asked: Any) -> Reply:
-        from adjudge.judges.endpoint.settings import (  # noqa: PLC0415  (a dry run's alone)
-            Price,
-            estimate_tokens,
-        )
-
         sampling = {**self._sampling, **asked}
         price = Price(input=0.0, output=0.0) if self._free else self._price
         self._asked.add(self._name, *estimate_tokens(messages, sampling), price)
@@ -164,8 +156,6 @@ def estimate_times(
     so many times the time of one reply; the first round has 20 calls at most, each next
     one twice as many. ``least_s`` is what the table's own rates allow, ``None`` without one.
     """
-    from adjudge.judges.endpoint.limits import BURST_S  # noqa: PLC0415  (a dry run's alone)
-
     calls: dict[str, int] = {}
     tokens: dict[str, int] = {}
     for one in asked.values():

@@ -18,20 +18,18 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 
 from adjudge.errors import RunFolderError
 from adjudge.files import iter_rows, write_json
 from adjudge.judges.endpoint.connections import start_call_counter
+from adjudge.judges.endpoint.settings import COUNTERS, SpendCeiling
 from adjudge.runner.progress import Tally
 from adjudge.runs.folder import JOURNAL_FILE
 from adjudge.runs.rows import RunObserver
 from adjudge.types import Provenance
-
-if TYPE_CHECKING:
-    from adjudge.judges.endpoint.settings import SpendCeiling
 
 SPENDING_FILE = "spending.json"
 WRITE_EVERY_S = 1.0
@@ -201,7 +199,7 @@ class FolderSpending(RunObserver):
             self._earlier[-1].cost_usd += results - booked
 
     def _count(self, table: Sequence[EndpointCounts]) -> None:
-        names = ("base_urls", "models", *_counter_names()) if table else ()
+        names = ("base_urls", "models", *COUNTERS) if table else ()
         self._now.endpoints = [{name: one[name] for name in names} for one in table]
         counted: float = sum(one["cost_usd"] for one in table)
         if self._budget is not None:  # exact; endpoints may count the calls of others, too
@@ -270,15 +268,9 @@ def _merge_endpoints(invocations: Sequence[Invocation]) -> list[dict[str, Any]]:
     for entry in entries:
         names = {name: entry[name] for name in ("base_urls", "models")}
         total = found.setdefault((*entry["base_urls"], "", *entry["models"]), names)
-        for name in _counter_names():
+        for name in COUNTERS:
             if isinstance(entry[name], Mapping):
                 total[name] = dict(Counter(total.get(name, {})) + Counter(entry[name]))
             else:
                 total[name] = total.get(name, 0) + entry[name]
     return list(found.values())
-
-
-def _counter_names() -> tuple[str, ...]:
-    from adjudge.judges.endpoint.settings import COUNTERS  # noqa: PLC0415  (where a judge was asked)
-
-    return COUNTERS

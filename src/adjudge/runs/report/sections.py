@@ -13,10 +13,10 @@ from adjudge.report.charts import (
     forest_axis,
     forest_strip,
     histogram_chart,
-    mirrored_chart,
 )
 from adjudge.report.page import (
     Element,
+    Fragment,
     Tile,
     bold,
     code,
@@ -272,14 +272,13 @@ def _distribution(
         counts = histogram(present, bins).counts
         chart = histogram_chart(counts, bins, "distribution, samples per bin")
         return "Distribution, samples", chart
-    halves = [
-        [x for x, y in zip(values, outcomes, strict=True) if y == z and x is not None]
-        for z in levels
-    ]
-    names = (f"env reward {levels[1]:g}", f"env reward {levels[0]:g}")
-    below, above = (histogram(half, bins).counts for half in halves)
-    chart = mirrored_chart(above, below, bins, names, "distribution by environment reward")
-    return "Distribution, share of each outcome", chart
+    charts: list[Element] = []
+    for level in reversed(levels):
+        part = [x for x, y in zip(values, outcomes, strict=True) if y == level and x is not None]
+        name = f"environment’s reward {level:g}"
+        chart = histogram_chart(histogram(part, bins).counts, bins, f"distribution, {name}")
+        charts += [small(name), chart]
+    return "Distribution, samples by environment’s reward", Fragment(*charts)
 
 
 def _axis(
