@@ -67,7 +67,7 @@ def test_tasks_of_two_benchmarks_with_one_id_are_two_groups() -> None:
         ("tau2-bench", lamps, flights),
         ("inspect", arms, {**arms, "input": "How many eyes has a spider?"}),
     ):
-        groups = [next(iter(NAMED[name].convert(record))) for record in (one, one, other)]
+        groups = [next(iter(NAMED[name].rows(record))) for record in (one, one, other)]
         names = [group["group"] for group in groups if isinstance(group, dict)]
         assert names[0] == names[1] != names[2]
 
@@ -76,7 +76,7 @@ def test_tau2_bench_whose_user_broke_the_protocol_is_no_rollout() -> None:
     record = records("tau2-bench/simulation.json")[0]
     for name, broken in (("user_error", True), ("agent_error", False), ("max_steps", False)):
         try:
-            [row] = NAMED["tau2-bench"].convert({**record, "termination_reason": name})
+            [row] = NAMED["tau2-bench"].rows({**record, "termination_reason": name})
         except RolloutError:
             row = {}
         assert (not row) == broken
@@ -89,7 +89,7 @@ def test_a_run_that_was_cut_off_is_no_sample(name: str) -> None:
     [record] = records(name)
     cut = {**record, "info": {**record["info"], "exit_status": None}}
     with pytest.raises(RolloutError, match="did not end"):
-        list(NAMED[name.partition("/")[0]].convert(cut))
+        list(NAMED[name.partition("/")[0]].rows(cut))
 
 
 def test_inspect_zip_with_what_is_not_scored(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ from adjudge.rollouts.fields import (
     completion_row,
     describe_error,
     digest_prompt,
-    each_row,
     make_row,
     pick_fields,
     read_json,
@@ -79,9 +78,11 @@ def response_rows(body: Record, asked: list[Message]) -> Iterator[Row | RolloutE
     if len(choices) == 1:
         yield common | _row_of_choice(choices[0], asked)
         return
-    rows = each_row("choices", choices, lambda one: common | _row_of_choice(one, asked))
-    for place, row in enumerate(rows):
-        yield row if isinstance(row, RolloutError) else row | {"sample": place}
+    for place, one in enumerate(choices):
+        try:
+            yield common | _row_of_choice(one, asked) | {"sample": place}
+        except RolloutError as error:
+            yield RolloutError(f"choices.{place}: {error}")
 
 
 def _row_of_choice(choice: Record, asked: list[Message]) -> Row:
