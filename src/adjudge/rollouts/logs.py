@@ -13,6 +13,7 @@ tool call that the model made, or the action stands for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from adjudge.errors import RolloutError
@@ -58,18 +59,10 @@ def split_by(name_of: NameOf) -> SplitLines:
     return split
 
 
-def log_format(
-    name_of: NameOf | None,
-    name: str,
-    title: str,
-    matches: Callable[[Record], bool],
-    convert: Callable[[Record], Iterable[Row | RolloutError]],
-    *,
-    own: tuple[str, ...] = (),
-) -> RolloutFormat:
+def log_format(name_of: NameOf | None, *form: Any, own: tuple[str, ...] = ()) -> RolloutFormat:
     """A format of lines that are a conversation with all of the same name, or with all others."""
     split = split_by(name_of or (lambda _: ""))
-    return RolloutFormat(name, title, matches, convert, own=own, conversations=split)
+    return replace(RolloutFormat(*form), own=own, conversations=split)
 
 
 def log_row(turns: Sequence[Any], failure: str | None, **fields: Any) -> Row:
