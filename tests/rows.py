@@ -33,7 +33,7 @@ def converted(name: str) -> list[Any]:
     rows: list[Any] = []
     for record in records(name):
         try:
-            rows += NAMED[name.partition("/")[0]].convert(record)
+            rows += NAMED[name.partition("/")[0]].rows(record)
         except RolloutError as error:
             rows.append(error)
     return [str(row) if isinstance(row, RolloutError) else checked_row(row) for row in rows]
@@ -41,7 +41,7 @@ def converted(name: str) -> list[Any]:
 
 def only_row(name: str, record: dict[str, Any]) -> dict[str, Any]:
     """The one row of a record of the format ``name``."""
-    [row] = NAMED[name].convert(record)
+    [row] = NAMED[name].rows(record)
     assert isinstance(row, dict)
     return checked_row(row)
 

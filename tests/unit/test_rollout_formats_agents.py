@@ -67,7 +67,7 @@ def test_tasks_of_two_benchmarks_with_one_id_are_two_groups() -> None:
         ("tau2-bench", lamps, flights),
         ("inspect", arms, {**arms, "input": "How many eyes has a spider?"}),
     ):
-        groups = [next(iter(NAMED[name].convert(record))) for record in (one, one, other)]
+        groups = [next(iter(NAMED[name].rows(record))) for record in (one, one, other)]
         names = [group["group"] for group in groups if isinstance(group, dict)]
         assert names[0] == names[1] != names[2]
 
@@ -76,7 +76,7 @@ def test_tau2_bench_whose_user_broke_the_protocol_is_no_rollout() -> None:
     record = records("tau2-bench/simulation.json")[0]
     for name, broken in (("user_error", True), ("agent_error", False), ("max_steps", False)):
         try:
-            [row] = NAMED["tau2-bench"].convert({**record, "termination_reason": name})
+            [row] = NAMED["tau2-bench"].rows({**record, "termination_reason": name})
         except RolloutError:
             row = {}
         assert (not row) == broken
@@ -89,7 +89,7 @@ def test_a_run_that_was_cut_off_is_no_sample(name: str) -> None:
     [record] = records(name)
     cut = {**record, "info": {**record["info"], "exit_status": None}}
     with pytest.raises(RolloutError, match="did not end"):
-        list(NAMED[name.partition("/")[0]].convert(cut))
+        list(NAMED[name.partition("/")[0]].rows(cut))
 
 
 def test_inspect_zip_with_what_is_not_scored(tmp_path: Path) -> None:
@@ -145,11 +145,11 @@ def test_batches_of_every_endpoint_have_their_prompts() -> None:
     """Those of the Responses API and of completions, too; answers to one prompt are a group."""
     request = {"method": "POST", "url": "/v1/responses"}
     asked = {"instructions": "Be brief.", "input": "Which tide?"}
-    [answered, *_] = records("openai-batch/responses.jsonl")
+    [answered, *_] = records("batches/openai_responses.jsonl")
     rows: list[Any] = []
     for name in ("a-0", "a-1"):
         joined = {**answered, **request, "custom_id": name, "body": asked}
-        rows.append(only_row("openai-batch", joined))
+        rows.append(only_row("batches", joined))
     assert rows[0]["messages"][:2] == [system("Be brief."), user("Which tide?")]
     assert rows[0]["group"] == rows[1]["group"] != rows[0]["custom_id"]
     # The question and the answer are the last ones, and nothing that was said before.
@@ -157,7 +157,7 @@ def test_batches_of_every_endpoint_have_their_prompts() -> None:
     silent = {"role": "assistant", "content": None, "tool_calls": [call("c", "tide_at", "{}")]}
     body = {"object": "chat.completion", "choices": [{"message": silent}]}
     line = {"custom_id": "c", "response": {"status_code": 200, "body": body}, "error": None}
-    row = only_row("openai-batch", {**line, **request, "body": {"messages": history}})
+    row = only_row("batches", {**line, **request, "body": {"messages": history}})
     assert (row["prompt"], row["response"]) == ("Which tide?", "")
     former = {"content": None, "function_call": {"name": "tide_at", "arguments": "{}"}}
     body = {"object": "chat.completion", "choices": [{"message": former}]}
@@ -166,13 +166,13 @@ def test_batches_of_every_endpoint_have_their_prompts() -> None:
     [_, completion] = records("openai-response/completions.jsonl")
     response = {"status_code": 200, "body": completion}
     line = {"custom_id": "c", "response": response, "error": None}
-    row = only_row("openai-batch", {**line, **request, "body": {"prompt": "High water is"}})
+    row = only_row("batches", {**line, **request, "body": {"prompt": "High water is"}})
     assert (row["prompt"], row["response"]) == ("High water is", " at noon.")
 
 
 def test_an_answer_goes_on_after_the_words_that_its_request_began() -> None:
-    [answered, *_] = records("anthropic-batch/results.jsonl")
+    [answered, *_] = records("batches/anthropic_results.jsonl")
     begun = {"messages": [user("Which tide?"), assistant("Well: ")]}
-    row = only_row("anthropic-batch", {**answered, "params": begun})
+    row = only_row("batches", {**answered, "params": begun})
     assert row["messages"] == [user("Which tide?"), assistant("Well: Gulls nest on cliffs.")]
     assert row["response"] == "Well: Gulls nest on cliffs."

@@ -36,7 +36,7 @@ def test_broken_records_say_what_is_wrong(
     record = records(next(file for file in FILES if file.startswith(f"{name}/")))[0] | change
     assert FORMATS[name].matches(record)
     with pytest.raises(RolloutError, match=complaint):
-        list(FORMATS[name].convert(record))
+        list(FORMATS[name].rows(record))
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -39,7 +39,7 @@ def test_a_trace_nobody_scored_has_no_reward() -> None:
         *({"right": part, "brief": None}, {"right": part, "brief": {"score": float("nan")}}),
     ):
         episode["traces"][0]["rewards"] = rewards
-        [row] = NAMED["verifiers-traces"].convert(episode)
+        [row] = NAMED["verifiers-traces"].rows(episode)
         assert isinstance(row, dict)
         assert "env_reward" not in row
 
@@ -48,7 +48,7 @@ def test_nodes_that_go_round_are_refused() -> None:
     nodes = [{"parent": 1, "message": {"role": "user", "content": "a"}}] * 2
     record = {"task": {}, "nodes": nodes, "rewards": {}}
     with pytest.raises(RolloutError, match="a 'parent' is no node before it"):
-        list(NAMED["verifiers-traces"].convert(record))
+        list(NAMED["verifiers-traces"].rows(record))
 
 
 def test_a_masked_sample_of_nemo_gym_has_no_reward() -> None:

@@ -117,8 +117,8 @@ def test_rows_of_ones_own_are_of_no_format(row: dict[str, Any]) -> None:
 
 def test_results_of_a_batch_are_joined_with_their_requests(tmp_path: Path) -> None:
     """In any order, and in one folder; a result without request has no prompt."""
-    batch = DUMPS / "openai-batch"
-    files = [batch / "output.jsonl", batch / "requests.jsonl"]
+    batch = DUMPS / "batches"
+    files = [batch / "openai_output.jsonl", batch / "openai_requests.jsonl"]
     for inputs in (files, files[::-1]):
         samples = list(SampleReader(inputs, {}))
         assert samples[0].prompt == "When is high water?"
@@ -126,7 +126,7 @@ def test_results_of_a_batch_are_joined_with_their_requests(tmp_path: Path) -> No
         assert samples[1].prompt is None
     anthropic = tmp_path / "requests.jsonl"
     asked = {"system": "Be brief.", "messages": [{"role": "user", "content": "Which tide?"}]}
-    results = DUMPS / "anthropic-batch" / "results.jsonl"
+    results = batch / "anthropic_results.jsonl"
     [first, *_] = SampleReader([results], {})
     anthropic.write_text(json.dumps({"custom_id": first.group, "params": asked}) + "\n")
     [joined, *_] = SampleReader([results, anthropic], {})

@@ -25,7 +25,6 @@ from adjudge.rollouts.fields import (
     at,
     describe_error,
     digest_prompt,
-    each_row,
     group_name,
     make_row,
     pick_fields,
@@ -85,26 +84,27 @@ def _is_tau2_bench(record: Record) -> bool:
     )
 
 
-def _convert_tau2_bench(record: Record) -> Iterator[Row | RolloutError]:
+_TASK, _RUN = "its task", "its run"
+
+
+def _split_tau2_bench(record: Record) -> list[Record] | None:
     if "tasks" not in record:
-        yield _tau2_row(record, {}, {})
-        return
+        return None
     if not isinstance(record.get("simulations"), list):
         raise RolloutError("holds no simulations: they are files in the folder simulations/")
     tasks = {as_id(task.get("id")): task for task in as_objects(record["tasks"])}
-    info = as_object(record.get("info"))
-
-    def simulation_row(simulation: Record) -> Row:
-        return _tau2_row(simulation, tasks.get(as_id(simulation.get("task_id")), {}), info)
-
-    yield from each_row("simulations", as_objects(record["simulations"]), simulation_row)
+    return [
+        {**one, _TASK: tasks.get(as_id(one.get("task_id"))), _RUN: record.get("info")}
+        for one in as_objects(record["simulations"])
+    ]
 
 
 _TAU2_BROKEN = ("infrastructure_error", "unexpected_error", "user_error")
 """Why a simulation ended that the agent did not end: its user broke the protocol, say."""
 
 
-def _tau2_row(simulation: Record, task: Record, info: Record) -> Row:
+def _convert_tau2_bench(simulation: Record) -> Iterator[Row]:
+    task, info = as_object(simulation.get(_TASK)), as_object(simulation.get(_RUN))
     ended = as_text(simulation.get("termination_reason"))
     if ended in _TAU2_BROKEN:
         reason = describe_error(at(simulation, "info.error"))
@@ -116,7 +116,7 @@ def _tau2_row(simulation: Record, task: Record, info: Record) -> Row:
     policy = as_text(simulation.get("policy")) or as_text(at(info, "environment_info.policy"))
     actions = at(task, "evaluation_criteria.actions")
     asked = (message["content"] for message in messages if message["role"] == "user")
-    return make_row(
+    yield make_row(
         **answered_columns(messages),
         prompt=next(asked, None),  # the agent greets first
         group=group_name(domain or digest_prompt(policy), simulation.get("task_id")),
@@ -368,7 +368,9 @@ def _mini_commands(text: str, extra: Record) -> list[str]:
 AGENT_FORMATS = (
     RolloutFormat("tau-bench", "tau-bench results", _is_tau_bench, _convert_tau_bench),
     RolloutFormat(
-        "tau2-bench", "tau2-bench results", _is_tau2_bench, _convert_tau2_bench, own=("messages",)
+        *("tau2-bench", "tau2-bench results", _is_tau2_bench, _convert_tau2_bench),
+        own=("messages",),
+        parts=("simulations", _split_tau2_bench),
     ),
     RolloutFormat(
         "mini-swe-agent",

@@ -1,4 +1,4 @@
-"""What providers' APIs gave: OpenAI's responses and batches, Anthropic's batches, logged exchanges.
+"""What providers' APIs gave: responses, batches of OpenAI's and Anthropic's, logged exchanges.
 
 A batch's results do not hold its prompts: these are in the file of its requests, under the same
 ``custom_id``, and are joined where both files are given. A failed request is an error.
@@ -35,7 +35,6 @@ from adjudge.rollouts.fields import (
     completion_row,
     describe_error,
     digest_prompt,
-    each_row,
     make_row,
     pick_fields,
     read_json,
@@ -72,6 +71,9 @@ def response_rows(body: Record, asked: list[Message]) -> Iterator[Row | RolloutE
     if isinstance(body.get("output"), list):
         yield common | _row_of_output(body, asked)
         return
+    if isinstance(body.get("content"), list):
+        yield common | _row_of_message(body, asked)
+        return
     choices = as_objects(body.get("choices"))
     if not choices:
         kind = as_text(body.get("object"))
@@ -79,9 +81,11 @@ def response_rows(body: Record, asked: list[Message]) -> Iterator[Row | RolloutE
     if len(choices) == 1:
         yield common | _row_of_choice(choices[0], asked)
         return
-    rows = each_row("choices", choices, lambda one: common | _row_of_choice(one, asked))
-    for place, row in enumerate(rows):
-        yield row if isinstance(row, RolloutError) else row | {"sample": place}
+    for place, one in enumerate(choices):
+        try:
+            yield common | _row_of_choice(one, asked) | {"sample": place}
+        except RolloutError as error:
+            yield RolloutError(f"choices.{place}: {error}")
 
 
 def _row_of_choice(choice: Record, asked: list[Message]) -> Row:
@@ -109,6 +113,19 @@ def _row_of_output(body: Record, asked: list[Message]) -> Row:
     return add_fields(completion_row(asked, answer), status=status, incomplete_reason=reason)
 
 
+def _row_of_message(body: Record, asked: list[Message]) -> Row:
+    """Of a message of Anthropic's."""
+    reason = as_text(body.get("stop_reason"))
+    said = read_messages([{"role": "assistant", "content": body["content"]}], "message")
+    turn = said[0]
+    if not turn["content"] and "tool_calls" not in turn and reason == "refusal":
+        raise RolloutError("the message has no content (stop_reason: refusal)")
+    if asked and asked[-1]["role"] == "assistant" and turn["content"] is not None:
+        *asked, beginning = asked  # the request gave the first words of the answer
+        turn["content"] = beginning["content"] + turn["content"]
+    return add_fields(completion_row(asked, said), stop_reason=reason)
+
+
 def _request_id(record: Record) -> str | None:
     """The id of a batch's request; none for a result, with its request or without."""
     if "response" in record or "result" in record or record.get("error") is not None:
@@ -116,105 +133,49 @@ def _request_id(record: Record) -> str | None:
     return as_id(record.get("custom_id"))
 
 
-# OpenAI batch: {id, custom_id, response: {status_code, request_id, body}, error}
+# Batches: {custom_id, response: {status_code, body}, error} of OpenAI's, of Anthropic's
+# {custom_id, result: {type, message: {content: […], stop_reason, usage}}}
+
+_REQUESTS = ({"custom_id", "method", "url", "body"}, {"custom_id", "params"})
+_RESULTS = ("succeeded", "errored", "canceled", "expired")
 
 
-def _is_openai_batch(record: Record) -> bool:
+def _is_batch(record: Record) -> bool:
+    """Whether it is a result, or a request."""
     if as_id(record.get("custom_id")) is None:
         return False
-    if _is_openai_request(record):
-        return True
+    if record.keys() in _REQUESTS:
+        return isinstance(record.get("body", record.get("params")), Mapping)
     response = record.get("response")
     if isinstance(response, Mapping):
         return "body" in response or "status_code" in response
-    return response is None and isinstance(record.get("error"), Mapping)
+    is_failed = response is None and isinstance(record.get("error"), Mapping)
+    return is_failed or as_object(record.get("result")).get("type") in _RESULTS
 
 
-def _is_openai_request(record: Record) -> bool:
-    return isinstance(record.get("body"), Mapping) and record.keys() == _REQUEST_KEYS
-
-
-_REQUEST_KEYS = {"custom_id", "method", "url", "body"}
-
-
-def _convert_openai_batch(record: Record) -> Iterator[Row | RolloutError]:
-    if _is_openai_request(record):
-        raise RolloutError("is a request of the batch. Give the batch's output file.")
-    response = as_object(record.get("response"))
-    body = as_object(response.get("body"))
-    code = response.get("status_code", 200)
-    if record.get("error") is not None or not body:
-        raise RolloutError(f"the request failed: {describe_error(record.get('error'))}")
+def _convert_batch(record: Record) -> Iterator[Row | RolloutError]:
+    if _request_id(record) is not None:
+        raise RolloutError("is a request of the batch. Give the batch's results.")
+    result, response = as_object(record.get("result")), as_object(record.get("response"))
+    reply = as_object(result.get("message", response.get("body")))
+    error, code = record.get("error", result.get("error")), response.get("status_code", 200)
+    if error is not None or not reply:
+        raise RolloutError(f"the request failed: {describe_error(error or result.get('type'))}")
     if not isinstance(code, int) or not 200 <= code < 300:
-        raise RolloutError(f"the request failed with status {as_id(code)}: {describe_error(body)}")
+        raise RolloutError(f"the request failed with status {as_id(code)}: {describe_error(reply)}")
     name = as_id(record.get("custom_id"))
-    request = as_object(record.get("body"))
+    request = as_object(record.get("body", record.get("params")))
     asked = request_messages(request, "body")
     own = {"custom_id": name} if asked else {"custom_id": name, "group": name}
     if (prompt := as_text(request.get("prompt"))) is not None:  # of a completion
         own |= {"prompt": prompt, "group": digest_prompt(prompt)}
-    for row in response_rows(body, asked):
+    for row in response_rows(reply, asked):
         yield row if isinstance(row, RolloutError) else row | own
-
-
-# Anthropic batch: {custom_id, result: {type, message: {content: […], stop_reason, usage}}}
-
-_RESULTS = ("succeeded", "errored", "canceled", "expired")
-
-
-def _is_anthropic_batch(record: Record) -> bool:
-    if as_id(record.get("custom_id")) is None:
-        return False
-    if isinstance(record.get("params"), Mapping) and len(record) == 2:
-        return True
-    return as_object(record.get("result")).get("type") in _RESULTS
-
-
-def _convert_anthropic_batch(record: Record) -> Iterator[Row]:
-    result = as_object(record.get("result"))
-    if not result and "params" in record:
-        raise RolloutError("is a request of the batch. Give the batch's results.")
-    kind = as_text(result.get("type"))
-    if kind == "errored":
-        raise RolloutError(f"the request failed: {describe_error(result.get('error'))}")
-    message = as_object(result.get("message"))
-    if kind != "succeeded" or not isinstance(message.get("content"), list):
-        raise RolloutError(f"the request has no message (result: {kind})")
-    reason = as_text(message.get("stop_reason"))
-    said = read_messages([{"role": "assistant", "content": message["content"]}], "message")
-    turn = said[0]
-    if not turn["content"] and "tool_calls" not in turn and reason == "refusal":
-        raise RolloutError("the message has no content (stop_reason: refusal)")
-    request = as_object(record.get("params"))
-    asked = request_messages(request, "params")
-    name = as_id(record.get("custom_id"))
-    before = asked
-    if asked and asked[-1]["role"] == "assistant" and turn["content"] is not None:
-        *before, beginning = asked  # the request gave the first words of the answer
-        turn["content"] = beginning["content"] + turn["content"]
-    yield add_fields(
-        completion_row(before, said),
-        group=digest_prompt(asked or None) or name,
-        custom_id=name,
-        model=as_text(message.get("model")),
-        stop_reason=reason,
-        usage=message.get("usage"),
-    )
 
 
 API_FORMATS = (
     RolloutFormat(
-        "openai-batch",
-        "OpenAI batch output",
-        _is_openai_batch,
-        _convert_openai_batch,
-        request_id=_request_id,
-    ),
-    RolloutFormat(
-        "anthropic-batch",
-        "Anthropic message batch results",
-        _is_anthropic_batch,
-        _convert_anthropic_batch,
+        *("batches", "batch results (OpenAI, Anthropic)", _is_batch, _convert_batch),
         request_id=_request_id,
     ),
     RolloutFormat(

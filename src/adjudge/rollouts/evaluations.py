@@ -39,7 +39,6 @@ from adjudge.rollouts.fields import (
     completion_row,
     describe_error,
     digest_prompt,
-    each_row,
     group_name,
     is_number,
     make_row,
@@ -63,10 +62,9 @@ def _is_inspect(record: Record) -> bool:
     )
 
 
-def _convert_inspect(record: Record) -> Iterator[Row | RolloutError]:
+def _split_inspect(record: Record) -> list[Record] | None:
     if not isinstance(record.get("eval"), Mapping):
-        yield _inspect_row(record)
-        return
+        return None
     if not isinstance(record.get("samples"), list):
         error = record.get("error")
         raise RolloutError(
@@ -74,13 +72,10 @@ def _convert_inspect(record: Record) -> Iterator[Row | RolloutError]:
             + (f": {describe_error(error)})" if error is not None else ")")
         )
     task = as_text(as_object(record["eval"]).get("task"))
-    samples = as_objects(record["samples"])
-    yield from each_row(
-        "samples", samples, lambda sample: add_fields(_inspect_row(sample), task=task)
-    )
+    return [{**sample, "task": task} for sample in as_objects(record["samples"])]
 
 
-def _inspect_row(sample: Record) -> Row:
+def _convert_inspect(sample: Record) -> Iterator[Row]:
     if sample.get("error") is not None:
         raise RolloutError(f"the sample failed: {describe_error(sample['error'])}")
     if sample.get("invalidation") is not None:
@@ -106,7 +101,7 @@ def _inspect_row(sample: Record) -> Row:
     values = list(scores.values())
     name = as_id(sample.get("id"))
     question = _inspect_input(sample.get("input"))
-    return make_row(
+    yield make_row(
         messages=messages or None,
         prompt=question,
         response=response,
@@ -121,6 +116,7 @@ def _inspect_row(sample: Record) -> Row:
         scored_answer=as_text(values[0].get("answer")) if len(values) == 1 else None,
         limit=as_text(as_object(sample.get("limit")).get("type")),
         metadata=as_object(sample.get("metadata")) or None,
+        task=as_text(sample.get("task")),
     )
 
 
@@ -392,7 +388,11 @@ HARBOR_FORMATS = (
 )
 
 EVALUATION_FORMATS = (
-    RolloutFormat("inspect", "Inspect log", _is_inspect, _convert_inspect, own=("messages",)),
+    RolloutFormat(
+        *("inspect", "Inspect log", _is_inspect, _convert_inspect),
+        own=("messages",),
+        parts=("samples", _split_inspect),
+    ),
     RolloutFormat("lm-eval", "lm-evaluation-harness samples", _is_lm_eval, _convert_lm_eval),
 )
 """No record is in two of them."""

@@ -44,6 +44,9 @@ def shape(**kinds: Any) -> Callable[[Mapping[str, Any]], bool]:
 SplitLines = Callable[[Sequence[Mapping[str, Any]]], Iterable[Sequence[int]]]
 """The places of each conversation's lines among the lines of a file."""
 
+SplitRecord = Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]] | None]
+"""The parts of a record that has several samples; ``None`` for a record that is one."""
+
 
 @dataclass(frozen=True)
 class RolloutFormat:
@@ -60,11 +63,11 @@ class RolloutFormat:
     with it. ``join``: a record with what stands in files beside its own; ``None`` where it is a
     part of another file's record. ``own``: the columns of adjudge's own names that its records
     have; a record with another of them is a row under these names, and of no format. ``parts``: the
-    record's part of each sample, in the order of its rows, where it has several; a mapped column is
-    looked for there first. ``reward``: which column of the rows is the reward, by the first records
-    or such parts, where the format leaves a choice. ``conversations``: its records are lines of a
-    log, and ``convert`` gets those of a conversation together, under ``lines``; the places of each
-    one's lines in the file. A file is a log where one of its first lines is.
+    column of a record's samples, and what splits the record: each part is converted by itself, and
+    a mapped column is looked for there first. ``reward``: which column of the rows is the reward,
+    by the first records or parts, where the format leaves a choice. ``conversations``: its records
+    are lines of a log, and ``convert`` gets those of a conversation together, under ``lines``; the
+    places of each one's lines in the file. A file is a log where one of its first lines is.
     """
 
     name: str
@@ -76,9 +79,25 @@ class RolloutFormat:
     request_id: Callable[[Mapping[str, Any]], str | None] | None = None
     join: Callable[[Path, Mapping[str, Any]], Mapping[str, Any] | None] | None = None
     own: tuple[str, ...] = ()
-    parts: Callable[[Mapping[str, Any]], list[Mapping[str, Any]]] | None = None
+    parts: tuple[str, SplitRecord] | None = None
     reward: Callable[[Sequence[Mapping[str, Any]]], RewardColumns] | None = None
     conversations: SplitLines | None = None
+
+    def split(self, record: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
+        """The parts of a record of several samples; ``None`` of one that is converted whole."""
+        return None if self.parts is None else self.parts[1](record)
+
+    def rows(self, record: Mapping[str, Any]) -> Iterator[Row | RolloutError]:
+        """The rows of a record, one a sample; why there is none in a row's place."""
+        parts = self.split(record)
+        if self.parts is None or parts is None:
+            yield from self.convert(record)
+            return
+        for place, part in enumerate(parts):
+            try:
+                yield from self.convert(part)
+            except RolloutError as error:
+                yield RolloutError(f"{self.parts[0]}.{place}: {error}")
 
 
 Record = Mapping[str, Any]
@@ -195,17 +214,6 @@ def digest_prompt(prompt: Any) -> str | None:
         return None
     text = prompt if isinstance(prompt, str) else encode_value(prompt)
     return blake2b(encode_exactly(text), digest_size=8).hexdigest()
-
-
-def each_row(
-    name: str, samples: Sequence[Any], convert: Callable[[Any], Row]
-) -> Iterator[Row | RolloutError]:
-    """The rows of a record's samples, the column ``name``; why there is none in a row's place."""
-    for place, sample in enumerate(samples):
-        try:
-            yield convert(sample)
-        except RolloutError as error:
-            yield RolloutError(f"{name}.{place}: {error}")
 
 
 def completion_row(prompt: Any, completion: Any) -> Row:

@@ -66,7 +66,7 @@ class InputReport:
 
     def __init__(self, *, split_steps: bool = False) -> None:
         self.formats: Counter[str] = Counter()
-        self.samples = self.pairs = self._textless = 0
+        self.samples = self.pairs = self._textless = self._logs = 0
         self._groups = GroupNames(split_steps=split_steps)
         self._broken = 0
         self._first_broken = ""
@@ -133,6 +133,7 @@ class InputReport:
                     self._columns["prompt"]["input"] = None
             if "reference" not in reading.mapping:
                 self._columns["reference"] |= reader.references.chosen
+        self._logs += len(reader.logs)
         self._broken += len(reader.broken)
         if reader.broken and not self._first_broken:
             self._first_broken = f"{reader.broken[0].where}: {reader.broken[0].message}"
@@ -219,7 +220,7 @@ class InputReport:
                 "the file has rewards and no texts, so that no check of texts can be made. Next "
                 "time, record prompt, response, group and step beside each reward."
             )
-        if self.formats.keys() - {RUN_FOLDER} and not self.samples and not self._broken:
+        if self._logs and not self.samples:
             notes.append(
                 "a log has means of steps, so that no check of rewards or texts can be made. Next "
                 "time, record the rollouts: trainer.rollout_data_dir in verl, log_completions in "

@@ -13,6 +13,7 @@ tool call that the model made, or the action stands for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from adjudge.errors import RolloutError
@@ -60,7 +61,8 @@ def split_by(name_of: NameOf) -> SplitLines:
 
 def log_format(name_of: NameOf | None, *form: Any, own: tuple[str, ...] = ()) -> RolloutFormat:
     """A format of lines that are a conversation with all of the same name, or with all others."""
-    return RolloutFormat(*form, own=own, conversations=split_by(name_of or (lambda _: "")))
+    split = split_by(name_of or (lambda _: ""))
+    return replace(RolloutFormat(*form), own=own, conversations=split)
 
 
 def log_row(turns: Sequence[Any], failure: str | None, **fields: Any) -> Row:

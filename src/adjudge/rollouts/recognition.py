@@ -127,9 +127,7 @@ class FileReading:
                 raise
             raise RolloutError(f"is unlike the first rows: no record of {self.title}") from None
         by_name = self.format is None  # the row has all columns, some of them changed by splitting
-        parts: Sequence[Mapping[str, Any]] = []
-        if self.mapping and self.format is not None and self.format.parts is not None:
-            parts = self.format.parts(record)
+        parts = self.format.split(record) if self.mapping and self.format is not None else None
         for place, row in enumerate(rows):
             if isinstance(row, RolloutError):
                 yield row
@@ -168,7 +166,7 @@ class FileReading:
         if self.format is not None:
             if self.format.pairs and "prompt" in self.mapping:  # without it they have none
                 record = apply_mapping(record, record, {"prompt": self.mapping["prompt"]}, drop=())
-            return self.format.convert(record)
+            return self.format.rows(record)
         mapped = any(name in self.mapping for name in CONTENT_FIELDS)
         if not mapped and find_response_list(record) is not None:
             return split_responses(record, group)
@@ -466,5 +464,5 @@ def _find_rewards(
         return find_reward_column(records)
     if form.reward is None:
         return RewardColumns()
-    parts = chain.from_iterable(form.parts(one) if form.parts else [one] for one in records)
+    parts = chain.from_iterable(form.split(one) or [one] for one in records)
     return form.reward(list(islice(parts, _LOOKED_AT)))

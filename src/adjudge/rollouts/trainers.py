@@ -34,7 +34,6 @@ from adjudge.rollouts.fields import (
     completion_row,
     describe_error,
     digest_prompt,
-    each_row,
     group_name,
     is_number,
     request_messages,
@@ -107,17 +106,10 @@ def _matches_swift(record: Record) -> bool:
     return steps and all(isinstance(one, list) and len(one) == len(lists[0] or ()) for one in lists)
 
 
-def _convert_swift(record: Record) -> Iterator[Row | RolloutError]:
+def _split_swift(record: Record) -> list[Record] | None:
     """``completions.jsonl``: a line is a step, whose columns are lists, or a sample."""
     if isinstance(record["completion"], str):
-        yield _swift_row(record)
-        return
-    yield from each_row("completion", _split_swift(record), _swift_row)
-
-
-def _split_swift(record: Record) -> list[Record]:
-    if isinstance(record["completion"], str):
-        return [record]
+        return None
     count = len(record["completion"])
     columns = {
         name: values
@@ -127,12 +119,12 @@ def _split_swift(record: Record) -> list[Record]:
     return [{name: columns[name][place] for name in columns} for place in range(count)]
 
 
-def _swift_row(sample: Record) -> Row:
+def _convert_swift(sample: Record) -> Iterator[Row]:
     step = next((sample[name] for name in _SWIFT_STEPS if name in sample), None)
     step = int(step) if isinstance(step, str) and step.isdecimal() and len(step) < 10 else step
     named: Row = {"reference": sample.get("solution"), "env_reward": sample.get("env_reward")}
     group = group_name(step, digest_prompt(sample["prompt"]))
-    return _sample_row(sample, "solution", "gen_step", group=group, step=step, **named)
+    yield _sample_row(sample, "solution", "gen_step", group=group, step=step, **named)
 
 
 _matches_areal = shape(
@@ -169,25 +161,18 @@ _is_slime = shape(
 )
 
 
-def _convert_slime(record: Record) -> Iterator[Row | RolloutError]:
-    """A sample of slime or miles, or a dump as a document: ``{"rollout_id": …, "samples": […]}``.
+def _split_slime(record: Record) -> list[Record] | None:
+    """The samples of slime or miles in a dump as a document, or nothing of a sample.
 
     ``rollout_id`` is the step there; in a sample it is the id of one rollout.
     """
     if "samples" not in record:
-        yield _slime_row(record, record.get("step"))
-        return
-    step = record["rollout_id"]
-    yield from each_row("samples", _split_slime(record), lambda sample: _slime_row(sample, step))
+        return None
+    return [{**sample, "step": record["rollout_id"]} for sample in record["samples"]]
 
 
-def _split_slime(record: Record) -> list[Record]:
-    samples: list[Record] = record.get("samples", [record])
-    return samples
-
-
-def _slime_row(sample: Record, step: Any) -> Row:
-    status, reward = sample["status"], sample["reward"]
+def _convert_slime(sample: Record) -> Iterator[Row]:
+    status, reward, step = sample["status"], sample["reward"], sample.get("step")
     if status in _SLIME_FAILED:
         raise RolloutError(f"the rollout did not end (its status is {status!r})")
     row = completion_row(sample["prompt"], sample["response"])
@@ -198,8 +183,9 @@ def _slime_row(sample: Record, step: Any) -> Row:
     kept = ("status", "metadata", "response_length", "remove_sample", "rollout_id")
     add_extras(row, {name: sample[name] for name in kept if name in sample})
     if isinstance(reward, Mapping):  # --reward-key says which is the reward, and is not dumped
-        return add_extras(row, reward) | {"reward": reward}
-    return add_fields(row, env_reward=reward)
+        yield add_extras(row, reward) | {"reward": reward}
+    else:
+        yield add_fields(row, env_reward=reward)
 
 
 def _find_slime_reward(samples: Sequence[Record]) -> RewardColumns:
@@ -274,23 +260,26 @@ def _matches_traces(record: Record) -> bool:
     return are_objects(traces) and all("nodes" in trace for trace in traces)
 
 
-def _convert_traces(record: Record) -> Iterator[Row | RolloutError]:
+_EPISODE = "its episode"
+
+
+def _split_traces(record: Record) -> list[Record] | None:
     """``traces.jsonl`` of verifiers from 0.2 and of prime-rl: a line a trace, or an episode.
 
     An episode has a trace for each agent; samples of one group are those of the same agent.
     """
     if "nodes" in record:
-        yield _trace_row(record, {})
-        return
+        return None
     traces = record["traces"]
     if record.get("errors") and not record.get("ok"):
         raise _failed(record["errors"])
     if not traces:
         raise RolloutError("no agent left a trace")
-    yield from each_row("traces", traces, lambda trace: _trace_row(as_object(trace), record))
+    return [{**trace, _EPISODE: record} for trace in traces]
 
 
-def _trace_row(trace: Record, episode: Record) -> Row:
+def _convert_traces(trace: Record) -> Iterator[Row]:
+    episode = as_object(trace.get(_EPISODE))
     # ``ok``: an attempt failed, but not the last one. Older traces have no such field.
     if trace.get("errors") and not trace.get("ok"):
         raise _failed(trace["errors"])
@@ -319,7 +308,7 @@ def _trace_row(trace: Record, episode: Record) -> Row:
     add_fields(row, env_reward=_add_rewards(row, as_object(trace.get("rewards"))))
     add_extras(row, as_object(trace.get("metrics")))
     kept = ("id", "stop_condition", "is_timeout", "is_truncated")
-    return add_extras(row, {name: trace[name] for name in kept if name in trace})
+    yield add_extras(row, {name: trace[name] for name in kept if name in trace})
 
 
 def _last_branch(nodes: Any) -> list[Record]:
@@ -406,7 +395,7 @@ TRAINER_FORMATS: tuple[RolloutFormat, ...] = (
     ),
     RolloutFormat(
         *("ms-swift-completions", "ms-swift completions", _matches_swift, _convert_swift),
-        parts=_split_swift,
+        parts=("completion", _split_swift),
         reward=partial(find_reward, beside=_NO_REWARDS),
     ),
     RolloutFormat("areal-rollouts", "AReaL rollouts", _matches_areal, _convert_areal),
@@ -417,11 +406,14 @@ TRAINER_FORMATS: tuple[RolloutFormat, ...] = (
     RolloutFormat(
         *("slime-samples", "slime or miles samples", _matches_slime, _convert_slime),
         own=("response",),
-        parts=_split_slime,
+        parts=("samples", _split_slime),
         reward=_find_slime_reward,
     ),
     RolloutFormat("verifiers-results", "verifiers results", _matches_results, _convert_results),
-    RolloutFormat("verifiers-traces", "verifiers traces", _matches_traces, _convert_traces),
+    RolloutFormat(
+        *("verifiers-traces", "verifiers traces", _matches_traces, _convert_traces),
+        parts=("traces", _split_traces),
+    ),
     RolloutFormat("nemo-gym-rollouts", "NeMo-Gym rollouts", _matches_nemo_gym, _convert_nemo_gym),
     RolloutFormat(
         "adjudge-rewards", "rewards of a run folder", _matches_run_folder, _convert_run_folder

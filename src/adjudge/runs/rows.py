@@ -20,7 +20,7 @@ from adjudge.types import GradedSample, GraderError, GraderScore, RewardResult, 
 _PROMPT_CHARS, _RESPONSE_CHARS = 400, 1200
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class SampleFacts:
     """What a run keeps of a sample itself.
 
@@ -61,7 +61,7 @@ class SampleFacts:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class GradedRow(SampleFacts):
     """One sample with what it got.
 
