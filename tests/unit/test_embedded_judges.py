@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from adjudge.judges import (
     response_failure,
 )
 from adjudge.judges.base import ChatCall, HttpResponse
-from adjudge.judges.models import embedded
 from adjudge.judges.models.embedded import EmbeddedChatModel
 from adjudge.judges.models.model_files import (
     MODEL_FILES,
@@ -144,26 +142,6 @@ def test_a_reply_is_replayed_for_its_length_whatever_the_slots(gguf: Path, model
         assert ask(cache, 64, batch_size=3) == "cut"
         with pytest.raises(GradingFailure, match="not in the cassette"):
             ask(cache, 4096)
-
-
-def test_a_server_that_does_not_start_leaves_no_process_and_no_pipe(gguf: Path) -> None:
-    server = embedded._Server(EmbeddedChatModel(gguf).server_settings)
-
-    async def wait_briefly() -> None:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(embedded._wait_for_url(server), 0.001)
-
-    asyncio.run(wait_briefly())  # who stops waiting stops it for nobody else
-    assert isinstance(server.url.exception(100), ConfigError)
-    process = server._process
-    assert process is not None
-    pipes = (process.stdin, process.stdout)
-    deadline = time.monotonic() + 100
-    while not all(pipe is not None and pipe.closed for pipe in pipes):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert process.returncode is not None
-    server.forget()  # as in a process that is forked now
 
 
 def test_models_are_listed() -> None:
