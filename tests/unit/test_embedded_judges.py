@@ -192,7 +192,7 @@ NO_PARSER = "Unable to generate parser for this template. Automatic parser gener
 @pytest.mark.parametrize(
     ("status", "message", "kind"),
     [
-        (400, "request (3031 tokens) exceeds the available context size", ErrorKind.INVALID_INPUT),
+        (400, "request (3031 tokens) exceeds the available context size", ErrorKind.TOO_LONG),
         (400, "failed: JSON schema error at #/a: cannot resolve $ref", ErrorKind.UNSUPPORTED),
         (400, f"{NO_PARSER}: JSON schema error at #: unrecognized type", ErrorKind.UNSUPPORTED),
         (400, "Failed to initialize samplers: failed to parse grammar", ErrorKind.UNSUPPORTED),

@@ -57,7 +57,7 @@ Reply = tuple[int, bytes, bytes]
 """The status, the lines of the head, and the body."""
 _Answer = Callable[[bytes], Awaitable[Reply]]
 
-_REQUEST_FAULTS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED})
+_REQUEST_FAULTS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.TOO_LONG, ErrorKind.UNSUPPORTED})
 _STATUSES = frozenset(one for one in HTTPStatus if one >= 200) - {204, 205, 304}
 """What a format may answer with: statuses whose response has a body."""
 

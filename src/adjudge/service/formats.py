@@ -54,7 +54,7 @@ class WireFormat(Protocol):
 MAX_ITEMS = 1024
 """The most samples in one request of a list format."""
 
-_OWN_FAULT = {ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED}
+_OWN_FAULT = {ErrorKind.INVALID_INPUT, ErrorKind.TOO_LONG, ErrorKind.UNSUPPORTED}
 _encode = msgspec.json.Encoder().encode
 
 

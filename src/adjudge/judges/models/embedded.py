@@ -229,7 +229,7 @@ class EmbeddedChatModel(OpenAIChatModel):
 
     ``model``: a name that ``adjudge models fetch`` knows, or the path of a GGUF file.
     ``batch_size`` (8): how many calls are answered side by side. ``max_length`` (4,096): the tokens
-    of one call, prompt and reply; a prompt that does not fit is ``invalid_input``, never cut.
+    of one call, prompt and reply; a prompt that does not fit is ``too_long``, never cut.
     Sampling, ``features``, ``settings`` and ``cache`` as :class:`OpenAIChatModel`; schemas and
     choice lists bind (by grammar), and log-probabilities are given. It costs nothing.
 
