@@ -68,6 +68,7 @@ class ErrorKind(StrEnum):
     CIRCUIT_OPEN = "circuit_open"
     NOT_APPLICABLE = "not_applicable"
     INVALID_INPUT = "invalid_input"
+    TOO_LONG = "too_long"
     UNSUPPORTED = "unsupported"
     AUTH = "auth"
     BUG = "bug"
@@ -92,7 +93,11 @@ PASSING_KINDS = frozenset(
 REDRAW_KINDS = frozenset({ErrorKind.UNPARSABLE, ErrorKind.TRUNCATED, ErrorKind.REFUSED})
 """Kinds that a fresh draw may cure: asked once more with a new ``draw``."""
 
-SUSPECT_KINDS = REDRAW_KINDS | {ErrorKind.OUT_OF_RANGE, ErrorKind.INCOMPLETE}
+SUSPECT_KINDS = REDRAW_KINDS | {
+    ErrorKind.OUT_OF_RANGE,
+    ErrorKind.INCOMPLETE,
+    ErrorKind.TOO_LONG,
+}
 """Kinds that the candidate may have brought about: missing, and watched for what predicts them."""
 
 
@@ -117,7 +122,7 @@ LOST = "lost"
 def is_suspect(kind: ErrorKind, metadata: Fields) -> bool:
     """Whether the candidate may have brought a failure about.
 
-    ``metadata["suspect"]`` says so where it is there: of a request refused as too long, of an
+    ``metadata["suspect"]`` says so where it is there: of a request refused as malformed, of an
     answer of several parts by their kinds. Else the kind decides, and a ``timeout`` that
     ``metadata["local"]`` marks as a deadline of our own, which a hostile answer may have spent.
     """

@@ -196,7 +196,7 @@ def test_half_failing_is_missing_with_two_lines_changed(monkeypatch: pytest.Monk
 
 
 def test_reading_the_score_of_a_failure_stops_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    with judge(monkeypatch, 0.1), pytest.raises(AttributeError, match="score"):
+    with judge(monkeypatch, 0.5), pytest.raises(AttributeError, match="score"):
         three_steps(WeightedReward())
 
 

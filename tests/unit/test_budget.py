@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 
 import pytest
 from hypothesis import given, strategies as st
 from tests.refusals import refuses
 
-from adjudge.engine.clock import run_virtual
 from adjudge.judges.endpoint.settings import (
     EndpointSettings,
-    EndpointStats,
     LatencyHistogram,
     Price,
     estimate_tokens,
@@ -90,27 +87,3 @@ def test_quantiles_are_right_to_a_few_percent(samples: list[float], share: float
     assert near
     ranks = [sum(other < s for other in samples) / len(samples) for s in near]
     assert found == pytest.approx(exact, rel=0.02) or min(abs(r - share) for r in ranks) < 0.01
-
-
-def test_a_summary_is_plain_data() -> None:
-    stats = EndpointStats()
-    assert LatencyHistogram().quantile(0.5) is None
-    stats.latencies.add(0.0)
-    stats.latencies.add(1.0)
-    stats.failures["timeout"] += 2
-    summary = stats.summary()
-    assert summary["failures"] == {"timeout": 2}
-    assert summary["p99_s"] == pytest.approx(1.0, rel=0.02)
-    assert summary["cost_usd"] == 0.0
-    assert "latencies" not in summary
-
-
-# ── clocks ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_hang_in_virtual_time_is_an_error() -> None:
-    async def run() -> None:
-        await asyncio.get_running_loop().create_future()
-
-    with pytest.raises(RuntimeError, match="hang"):
-        run_virtual(run())

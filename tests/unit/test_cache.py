@@ -170,23 +170,6 @@ def test_a_failure_is_replayed_as_it_was(path: Path) -> None:
         assert report.never_asked == 0
 
 
-def test_a_recording_asks_again_what_failed_and_keeps_the_last_outcome(path: Path) -> None:
-    with opened(path) as cache:
-        key = note(cache, refused("first"))
-        note(cache, refused("second"))  # it was asked again
-    with opened(path, "replay") as cache:
-        assert str(failure_of(cache, a_call())) == "second"
-    with opened(path) as cache:
-        assert cache.get(key) is None
-        cache.keep(key, a_reply("at last"), a_call())
-        cache.keep(key, refused("too late"), a_call())
-    with opened(path, "replay") as cache:
-        reply = cache.get(key)
-        assert reply is not None
-        assert reply.text == "at last"
-        assert cache.report().never_asked == 0
-
-
 def test_equal_calls_of_one_round_fail_alike(path: Path) -> None:
     with opened(path) as cache:
         first = call_round.set(object())

@@ -14,7 +14,6 @@ import pytest
 from tests.refusals import refuses
 
 from adjudge import GradingRunner
-from adjudge.engine.loop import SerialThread
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.llm.numeric_scores import ScalarGrader
 from adjudge.judges import OpenAIChatModel, Reply, ScriptedModel
@@ -39,24 +38,6 @@ def graded(judge: Any, sample: dict[str, Any], **settings: Any) -> Any:
 
 
 SAMPLE = {"prompt": "2+2?", "response": "<think>hm</think>4"}
-
-
-def test_a_thread_does_jobs_in_order_and_survives_what_they_raise() -> None:
-    thread = SerialThread("one")
-    done: list[int] = []
-
-    async def use() -> list[Any]:
-        results = await asyncio.gather(  # noqa: TID251  (jobs side by side are the point)
-            *(thread.run(done.append, n) for n in range(20)), thread.run(next, iter(())),
-            thread.run(int, "x"), return_exceptions=True,
-        )  # fmt: skip
-        return [type(one).__name__ for one in results[20:]]
-
-    assert asyncio.run(use()) == ["RuntimeError", "ValueError"]
-    assert done == list(range(20))
-    thread.close()
-    with pytest.raises(RuntimeError, match="one is closed"):
-        thread.submit(int)
 
 
 def doubled(batches: list[list[int]], gate: threading.Event) -> BatchQueue:

@@ -44,35 +44,6 @@ def test_both_providers_and_the_small_endpoints() -> None:
     run(body)
 
 
-def test_pipelined_requests_are_answered_in_order_whatever_their_latency() -> None:
-    async def body(server: Server, _session: aiohttp.ClientSession) -> None:
-        texts = [f"text {i}" for i in range(20)]
-        sent = b"".join(
-            raw_post({"messages": [{"role": "user", "content": text}]}) for text in texts[:-1]
-        )
-        last = {"messages": [{"role": "user", "content": texts[-1]}]}
-        got, _ = await raw(server, sent + raw_post(last, "connection: close"))
-        places = [got.find(json.dumps(text).encode()) for text in texts]
-        assert -1 not in places
-        assert places == sorted(places)
-        assert server.stats.in_flight_peak == 1
-
-    run(body, behaviour="echo", latency=("lognormal:0.0005,2",), seed=4)
-
-
-def test_chunked_request_bodies() -> None:
-    async def body(server: Server, session: aiohttp.ClientSession) -> None:
-        async def pieces() -> Any:
-            for piece in (b'{"messages": [{"role": "user",', b' "content": "in chunks"}]}'):
-                yield piece
-
-        url = f"{server.base_url}/chat/completions"
-        async with session.post(url, data=pieces()) as response:
-            assert content(await response.read()) == "in chunks"
-
-    run(body, behaviour="echo")
-
-
 def test_a_client_that_leaves_has_cancelled() -> None:
     async def body(server: Server, _session: aiohttp.ClientSession) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)

@@ -209,7 +209,7 @@ def test_a_reply_that_breaks_off_is_a_failure_of_the_connection() -> None:
 def test_a_server_that_read_fewer_tokens_has_cut() -> None:
     cut = SGLANG | {"meta_info": {"prompt_tokens": 49}}
     failure = failure_of("sglang", respond(cut))
-    assert failure.kind is ErrorKind.INVALID_INPUT
+    assert failure.kind is ErrorKind.TOO_LONG
     assert "read 49 of 50 tokens" in str(failure)
 
 

@@ -71,7 +71,8 @@ def openai_error(message: str = "", code: Any = None, type_: str = "", param: An
         (529, b"", "server_error"),
         (301, b"", "unsupported"),
         (101, b"", "server_error"),
-        (400, {"object": "error", "message": "too long", "code": 400}, "invalid_input"),
+        (400, {"object": "error", "message": "too long", "code": 400}, "too_long"),
+        (413, b"", "too_long"),
         (400, {"error": None}, "invalid_input"),
         (400, {"error": [1]}, "invalid_input"),
     ],
@@ -81,7 +82,7 @@ def test_errors_by_status_and_body(status: int, body: Any, kind: str) -> None:
     assert found.kind == kind
     assert found.metadata["status"] == status
     assert found.suspect is (
-        kind == "refused" or (kind == "invalid_input" and status in (400, 413, 422))
+        kind in ("refused", "too_long") or (kind == "invalid_input" and status in (400, 422))
     )
 
 

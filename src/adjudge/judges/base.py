@@ -200,8 +200,8 @@ class Wire(Protocol):
 
         Raises ``GradingFailure``: ``auth`` (401, other 403), ``rate_limited`` (429),
         ``server_error`` (5xx, 529, a 200 that is an error or no JSON), ``refused`` (moderation,
-        refusal), ``budget`` (a 429/402/403 that means money), ``invalid_input`` (other 4xx),
-        ``truncated`` (a cut stream). ``metadata["status"]`` is the HTTP status.
+        refusal), ``budget`` (a 429/402/403 that means money), ``too_long``, ``invalid_input``
+        (other 4xx), ``truncated`` (a cut stream). ``metadata["status"]`` is the HTTP status.
         """
 
 

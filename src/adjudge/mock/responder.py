@@ -10,18 +10,18 @@ one seed, however the requests before it overlapped.
 its reply; their probabilities are shares of all requests and add up to at most 1. The few that only
 change a detail (``MODIFIERS``) are drawn apart and may come on top.
 
-``--latency``: ``fixed:0.02`` and ``lognormal:0.2,1.288``; several add up. Each needs one uniform
-draw per request, turned by its quantile function, so that one seed gives one latency to one request
-number.
+``--latency``: ``fixed:0.02`` and ``lognormal:0.2,1.288``; several add up. Each turns one draw per
+request by its quantile function, so that one seed gives one latency to one request number.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
@@ -45,25 +45,14 @@ from adjudge.mock.wire import (
     read_chat_request,
 )
 
-_MASK = (1 << 64) - 1
-
-
 # What a draw is for; the streams of modifiers and of latencies count on from these.
 _FAULT, _MODIFIER, _LATENCY = 0, 16, 64
 
 
-def _splitmix64(z: int) -> int:
-    """The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)."""
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-    return z ^ (z >> 31)
-
-
 def _draw_uniform(seed: int, number: int, stream: int) -> float:
     """A number strictly between 0 and 1 for draw ``stream`` of request ``number``."""
-    z = _splitmix64((seed + number * 0x9E3779B97F4A7C15) & _MASK)
-    z = _splitmix64((z + stream * 0xD1B54A32D192ED03) & _MASK)
-    return ((z >> 12) + 0.5) * 2.0**-52
+    digest = hashlib.blake2b(b"%d %d %d" % (seed, number, stream), digest_size=8).digest()
+    return ((int.from_bytes(digest) >> 12) + 0.5) * 2.0**-52
 
 
 FAULTS = {
@@ -172,33 +161,20 @@ def _read_numbers(text: str) -> list[float]:
 
 _standard_normal = NormalDist()
 
-_LATENCIES: dict[str, tuple[str, Callable[..., float]]] = {
-    "fixed": ("SECONDS", lambda _u, seconds: seconds),
-    "lognormal": (
-        "MEDIAN,SIGMA",
-        lambda u, median, sigma: median * math.exp(sigma * _standard_normal.inv_cdf(u)),
-    ),
-}
-"""The numbers of each kind, and the seconds of a draw ``u`` in (0, 1).
 
-A sigma of 1.288 puts the 99th percentile at 20 medians.
-"""
+def _parse_latency(spec: str) -> tuple[float, float]:
+    """Median and sigma of ``lognormal:MEDIAN,SIGMA``, or of ``fixed:SECONDS``, whose sigma is 0.
 
-_Latency = Callable[[float], float]
-"""The seconds of a draw."""
-
-
-def _parse_latency(spec: str) -> _Latency:
-    """``KIND:NUMBERS``; raises :class:`ConfigError`."""
+    A sigma of 1.288 puts the 99th percentile at 20 medians. Raises :class:`ConfigError`.
+    """
     kind, _, rest = spec.partition(":")
-    form, seconds = _LATENCIES.get(kind, ("", None))
     numbers = _read_numbers(rest)
-    if seconds is None or len(numbers) != 1 + form.count(","):
-        allowed = " or ".join(f"{kind}:{form}" for kind, (form, _) in _LATENCIES.items())
+    if len(numbers) != {"fixed": 1, "lognormal": 2}.get(kind):
         raise ConfigError(
-            f"--latency {spec!r}: must have the form {allowed}, with numbers of 0 or more"
+            f"--latency {spec!r}: must have the form fixed:SECONDS or lognormal:MEDIAN,SIGMA, with "
+            "numbers of 0 or more"
         )
-    return lambda u: seconds(u, *numbers)
+    return numbers[0], sum(numbers[1:])
 
 
 @dataclass
@@ -396,7 +372,8 @@ class Responder:
             answer = _corrupt_answer(answer, name)
         reply = ChatReply(answer, request, number, self._created, "wrong-id" in changed)
         wait = sum(
-            seconds(self._draw(number, _LATENCY + i)) for i, seconds in enumerate(self._latencies)
+            median * math.exp(sigma * _standard_normal.inv_cdf(self._draw(number, _LATENCY + i)))
+            for i, (median, sigma) in enumerate(self._latencies)
         )
         failed = provider_error_body(api, 500, "the engine failed")
         if request.stream:

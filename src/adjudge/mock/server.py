@@ -191,23 +191,20 @@ def run_mock(
 
     ``ready`` is called once the server listens. Returns the counts.
     """
+
+    async def main() -> dict[str, Any]:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        if until_eof:
+            stop_at_end_of_input(loop, stop.set)
+        async with serve(settings) as server:
+            ready(server)
+            await stop.wait()
+            return server.report()
+
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_serve_until_stopped(settings, ready, until_eof))
-
-
-async def _serve_until_stopped(
-    settings: MockSettings, ready: Callable[[Server], None], until_eof: bool
-) -> dict[str, Any]:
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    if until_eof:
-        stop_at_end_of_input(loop, stop.set)
-    async with serve(settings) as server:
-        ready(server)
-        await stop.wait()
-        return server.report()
+        return runner.run(main())
 
 
 @contextmanager

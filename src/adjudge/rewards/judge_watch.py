@@ -23,7 +23,6 @@ A refusal is about the sample: its content, its length. A spent budget is :class
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,7 +60,7 @@ _UNREADABLE_KINDS = frozenset(
     {ErrorKind.UNPARSABLE, ErrorKind.OUT_OF_RANGE, ErrorKind.TRUNCATED, ErrorKind.INCOMPLETE}
 )
 _SETUP_KINDS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.BUG})
-_TOO_LONG = re.compile(r"too (?:long|large|many)|context|maximum|exceed|token|413", re.IGNORECASE)
+_REFUSED_KINDS = frozenset({ErrorKind.REFUSED, ErrorKind.QUORUM, ErrorKind.TOO_LONG})
 
 
 class _Loss(StrEnum):
@@ -90,7 +89,7 @@ def _classify(error: GraderError) -> _Loss:
         return _Loss.UNREAD
     by_server = "status" in error.metadata or error.suspect
     refused = error.kind is ErrorKind.INVALID_INPUT and by_server
-    if refused or error.kind in (ErrorKind.REFUSED, ErrorKind.QUORUM):
+    if refused or error.kind in _REFUSED_KINDS:
         return _Loss.REFUSED
     is_setup = error.kind in _SETUP_KINDS and not error.suspect
     return _Loss.SETUP if is_setup else _Loss.OTHER
@@ -411,8 +410,8 @@ def _is_answer(result: GraderResult) -> bool:
 def _is_permanent(error: GraderError) -> bool:
     """Whether the next sample is as likely to get no answer: the form, the request, the rows."""
     loss = _classify(error)
-    if loss is _Loss.REFUSED:  # many answers may be too long for the judge
-        return error.kind is ErrorKind.INVALID_INPUT and not _TOO_LONG.search(error.error)
+    if loss is _Loss.REFUSED:
+        return error.kind is ErrorKind.INVALID_INPUT
     return loss in (_Loss.FINAL, _Loss.UNREAD, _Loss.SETUP)
 
 

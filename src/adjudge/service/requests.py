@@ -30,7 +30,7 @@ AsgiReceive = Callable[[], Awaitable[dict[str, Any]]]
 MAX_PARTS = 10_000
 """How many messages, images or keys of ``metadata`` one sample may have."""
 
-REQUEST_FAULTS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED})
+REQUEST_FAULTS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.TOO_LONG, ErrorKind.UNSUPPORTED})
 """What is answered with 422, since no judge will do better with the same request."""
 
 _log = logging.getLogger("adjudge.service")

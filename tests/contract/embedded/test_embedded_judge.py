@@ -138,7 +138,7 @@ def test_a_seed_repeats_and_a_draw_differs(judge: EmbeddedChatModel) -> None:
 def test_a_prompt_that_does_not_fit_is_never_cut(judge: EmbeddedChatModel) -> None:
     with pytest.raises(GradingFailure, match="context size") as caught:
         judge.chat([{"role": "user", "content": "word " * 2000}])
-    assert caught.value.kind is ErrorKind.INVALID_INPUT
+    assert caught.value.kind is ErrorKind.TOO_LONG
     assert caught.value.metadata["attempts"] == 1
 
 

@@ -255,7 +255,7 @@ def test_a_question_that_does_not_fit_is_not_cut(chat_folder: Path) -> None:
     judge = LocalChatModel(chat_folder, max_tokens=12, max_length=100)
     with pytest.raises(GradingFailure, match="exceed the model's 100") as caught:
         judge.chat(ask("word " * 200))
-    assert caught.value.kind is ErrorKind.INVALID_INPUT
+    assert caught.value.kind is ErrorKind.TOO_LONG
 
 
 def test_a_spec_with_a_local_judge_behind_the_service(scalar_folder: Path, tmp_path: Path) -> None:

@@ -201,7 +201,12 @@ class ProbeJournal(Journal):
 
 
 _OUTAGE_SHARE = 0.5
-_BAD_ITEMS = {ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED, ErrorKind.BUG}
+_BAD_ITEMS = {
+    ErrorKind.INVALID_INPUT,
+    ErrorKind.TOO_LONG,
+    ErrorKind.UNSUPPORTED,
+    ErrorKind.BUG,
+}
 
 
 def run_probes(job: ProbeJob) -> list[ProbeFinding]:

@@ -275,7 +275,7 @@ class ClassifierModel(HttpChatModel):
     goes into each request.
 
     A server whose numbers cannot be raw is refused (``ConfigError``). A conversation that is too
-    long for it is ``invalid_input``: nothing is cut.
+    long for it is ``too_long``: nothing is cut.
 
     >>> ClassifierModel("rm", base_url="http://localhost:8000")
     ClassifierModel(model='rm', base_url=['http://localhost:8000'])

@@ -25,13 +25,11 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
 from adjudge.engine.processes import usable_cpus
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
-from adjudge.hosts import is_loopback
 from adjudge.installation import install_command
 from adjudge.judges.base import HttpRequest, HttpResponse
 from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings, Price
@@ -43,6 +41,8 @@ from adjudge.judges.wire.transport import AiohttpTransport
 from adjudge.text import printable
 
 _READ_BYTES, _QUOTED_LINES, _QUOTED = 20_000, 3, 400
+_END_S = 1.0
+"""The connections of a server that ends break a moment before its process can be reaped."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,7 @@ class ServerSettings:
 
 
 class _Server:
-    """A child process, and the thread that starts it and waits for its end.
-
-    The thread lives as long as the child: Linux ends a child with the *thread* that started it,
-    where the child asks for that.
-    """
+    """A child process, and the thread that reads its address and waits for its end."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self.key = secrets.token_hex(16)
@@ -74,32 +70,7 @@ class _Server:
         self._settings = settings
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (as long as somebody may quote it)
         weakref.finalize(self, self._log.close)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._stopped = False
-        self._lock = threading.Lock()
-        threading.Thread(target=self._run, name="adjudge-llama-server", daemon=True).start()
-
-    def _run(self) -> None:
         try:
-            problem = self._serve()
-        except Exception as error:  # noqa: BLE001  (who waits for the address must hear of it)
-            self._kill()
-            problem = f"model: llama.cpp's server cannot be started: {error}"
-        if not self.url.done():
-            self.url.set_exception(ConfigError(problem))
-
-    @property
-    def ended(self) -> bool:
-        """Whether it answers no more; the next call needs another."""
-        process = self._process
-        ended = process is not None and process.poll() is not None
-        return ended or (self.url.done() and self.url.exception() is not None)
-
-    def _serve(self) -> str:
-        """Run it to its end; why it did not start, if it did not."""
-        with self._lock:
-            if self._stopped:
-                raise RuntimeError("it was stopped")
             # A session of its own: a terminal's Ctrl-C goes to the parent alone. The file is run by
             # its path, and nothing of the current folder is imported.
             self._process = subprocess.Popen(  # noqa: S603  (our own file)
@@ -109,34 +80,41 @@ class _Server:
                 stderr=self._log,
                 start_new_session=True,
             )
-        about = {**self._settings.__dict__, "key": self.key, "parent": os.getpid()}
-        with self._process as process:
+        except OSError as error:
+            raise ConfigError(f"model: llama.cpp's server cannot be started: {error}") from error
+        threading.Thread(target=self._run, name="adjudge-llama-server", daemon=True).start()
+
+    def _run(self) -> None:
+        with suppress(BrokenPipeError), self._process as process:
             if process.stdin is None or process.stdout is None:
                 raise RuntimeError("unreachable: both are pipes")
-            with suppress(BrokenPipeError):
-                process.stdin.write(json.dumps(about).encode() + b"\n")
-                process.stdin.flush()
-            address = process.stdout.readline().decode().strip()
-            if address:
-                url = address if "://" in address else f"http://{address}"
-                if not is_loopback(urlsplit(url).hostname or ""):
-                    raise RuntimeError("it does not listen on this machine alone")
-                self.url.set_result(f"{url}/v1")
-            status = process.wait()
-        path = printable(self._settings.path)
-        if self._stopped:
-            return f"model: llama.cpp's server for {path} was stopped while it started"
-        return (
-            f"model: llama.cpp cannot load {path} ({_describe_status(status)}){self._quote_log()}. "
-            "Use a GGUF file of a language model; where memory is short, lower batch_size or "
-            "max_length."
-        )
+            about = {**self._settings.__dict__, "key": self.key}
+            process.stdin.write(json.dumps(about).encode() + b"\n")
+            process.stdin.flush()
+            if address := process.stdout.readline().decode().strip():
+                self.url.set_result(f"{address}/v1")
+            process.wait()  # and then close the pipes, whose end would end the child
+        status = self._process.wait()
+        if not self.url.done():
+            path = printable(self._settings.path)
+            self.url.set_exception(
+                ConfigError(
+                    f"model: llama.cpp cannot load {path} ({_describe_status(status)})"
+                    f"{self._quote_log()}. Use a GGUF file of a language model; where memory is "
+                    "short, lower batch_size or max_length."
+                )
+            )
+
+    def has_ended(self, seconds: float = 0.0) -> bool:
+        """Whether it answers no more, after so long at most; the next call needs another."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self._process.returncode is not None
 
     def describe_end(self) -> str:
         """Why it is not there any more, for people."""
-        status = None if self._process is None else self._process.poll()
-        why = "" if status is None else f" ({_describe_status(status)})"
-        return f"llama.cpp's server for {self._settings.name} ended{why}{self._quote_log()}"
+        why = _describe_status(self._process.returncode)
+        return f"llama.cpp's server for {self._settings.name} ended ({why}){self._quote_log()}"
 
     def _quote_log(self) -> str:
         """What the child said of errors, or last; escaped and short."""
@@ -152,18 +130,12 @@ class _Server:
 
     def stop(self) -> None:
         """End the process."""
-        with self._lock:
-            self._stopped = True
-        self._kill()
-
-    def _kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()  # nothing, where it has ended
-            self._process.wait()
+        self._process.kill()  # nothing, where it has ended
+        self._process.wait()
 
     def forget(self) -> None:
         """In a forked child: the process is the parent's, whose end this copy must not hide."""
-        stdin = None if self._process is None else self._process.stdin
+        stdin = self._process.stdin
         if stdin is not None and not stdin.closed:
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, stdin.fileno(), inheritable=False)
@@ -195,7 +167,7 @@ def _find_server(settings: ServerSettings) -> _Server:
     """The process's one server for ``settings``, started if there is none or it has ended."""
     with _lock:
         server = _servers.get(settings)
-        if server is None or server.ended:
+        if server is None or server.has_ended():
             server = _servers[settings] = _Server(settings)
         return server
 
@@ -233,7 +205,9 @@ class EmbeddedTransport:
         try:
             return await self._http.post(url, request)
         except GradingFailure as failure:
-            if failure.kind is ErrorKind.CONNECTION and await _wait_for_end(server):
+            if failure.kind is ErrorKind.CONNECTION and await asyncio.to_thread(
+                server.has_ended, _END_S
+            ):
                 raise GradingFailure(
                     failure.kind, server.describe_end(), failure.metadata
                 ) from None
@@ -242,15 +216,6 @@ class EmbeddedTransport:
     async def aclose(self) -> None:
         """Close the connections; the server goes on, since others may ask it."""
         await self._http.aclose()
-
-
-async def _wait_for_end(server: _Server) -> bool:
-    """Whether it has ended: its connections break a moment before the process can be reaped."""
-    for _ in range(50):  # up to a second
-        if server.ended:
-            return True
-        await asyncio.sleep(0.02)
-    return False
 
 
 async def _wait_for_url(server: _Server) -> str:
@@ -264,7 +229,7 @@ class EmbeddedChatModel(OpenAIChatModel):
 
     ``model``: a name that ``adjudge models fetch`` knows, or the path of a GGUF file.
     ``batch_size`` (8): how many calls are answered side by side. ``max_length`` (4,096): the tokens
-    of one call, prompt and reply; a prompt that does not fit is ``invalid_input``, never cut.
+    of one call, prompt and reply; a prompt that does not fit is ``too_long``, never cut.
     Sampling, ``features``, ``settings`` and ``cache`` as :class:`OpenAIChatModel`; schemas and
     choice lists bind (by grammar), and log-probabilities are given. It costs nothing.
 

@@ -159,7 +159,7 @@ class LocalChatModel(_LocalModel):
 
     Choice lists and log-probabilities are honoured (over the choices where there are some, at
     temperature 1, 20 a token); schemas are not, so graders put them into words. A prompt that does
-    not fit is ``invalid_input``, never cut. Needs torch and transformers with the first call.
+    not fit is ``too_long``, never cut. Needs torch and transformers with the first call.
     """
 
     task = "chat"

@@ -235,10 +235,9 @@ def _encode_prompt(loaded: LoadedModel, asked: ChatQuestion) -> list[int]:
     if loaded.length is not None and needed > loaded.length:
         # A question that is cut asks something else.
         raise GradingFailure(
-            ErrorKind.INVALID_INPUT,
+            ErrorKind.TOO_LONG,
             f"the prompt's {len(ids)} tokens and max_tokens {asked.sampling.max_tokens} exceed the "
             f"model's {loaded.length}",
-            {"suspect": True},
         )
     return ids
 

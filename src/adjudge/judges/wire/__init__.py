@@ -10,6 +10,7 @@ Status and error body of a refusal become a ``GradingFailure``:
 other 429                         ``rate_limited``
 408, 409, 425, 5xx (529 too)      ``server_error``
 3xx                               ``unsupported``: redirects are not followed
+400/413/422 about a length        ``too_long``
 other 4xx                         ``invalid_input``
 200 with an error inside          ``budget refused rate_limited``, else ``server_error``
 ================================  ======================================================
@@ -138,6 +139,7 @@ _COMPLAINT = re.compile(
 """How a message begins that is about a parameter, a schema, or a choice list."""
 _LENGTH = re.compile(r"context[ _](?:length|window|size)|input|prompt|messages")
 """Where a text exceeds a limit, servers also name the parameter that is left less room."""
+_TOO_LONG = re.compile(r"too (?:long|large|many)|context|maximum|exceed|tokens\b")
 _MEDIA_PHRASE = "input is not supported"
 """What llama.cpp says, with status 500, of an image for a model that reads text only."""
 _STREAMS_ONLY = re.compile(
@@ -237,9 +239,11 @@ def response_failure(response: HttpResponse) -> GradingFailure:
     complaint = parse_provider_error(_decode_json(response.body)) or ProviderError()
     kind = _error_kind(response.status, complaint)
     metadata = _failure_metadata(response)
+    said = complaint.message.lower()
     if kind is ErrorKind.INVALID_INPUT and response.status in _ABOUT_ONE_REQUEST:
         metadata["suspect"] = True
-    said = complaint.message.lower()
+        if response.status == 413 or _TOO_LONG.search(said):
+            kind = ErrorKind.TOO_LONG
     if response.status in (400, 422) and _STREAMS_ONLY.search(said):
         metadata["stream_only"] = True
     if response.status in (400, 422) and "temperature" in f"{said} {complaint.names}":

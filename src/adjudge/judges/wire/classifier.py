@@ -215,9 +215,8 @@ class ClassifierWire:
             sent = len(self._encode(call.messages))
             if tokens < sent:
                 raise GradingFailure(
-                    ErrorKind.INVALID_INPUT,
+                    ErrorKind.TOO_LONG,
                     f"the server read {tokens} of {sent} tokens, so it cuts what is too long",
-                    {"suspect": True},
                 )
         reading = ScalarReading(score, tokens or 0)
         return Reply(
