@@ -326,7 +326,7 @@ class Rendezvous(GroupRendezvous):
             if member.judged is None:  # the others keep the answer that was sent
                 member.judged = one
                 member.answer = result_to_response(
-                    member.request, one, reward, self._judging.names, components, len(there)
+                    member.request, one, reward, self._judging.names, components
                 )
                 _add_counts(member.answer, counts)
         for member in group.samples.values():

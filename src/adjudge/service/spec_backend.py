@@ -59,15 +59,13 @@ def result_to_response(
     result: RewardResult,
     names: Iterable[str],
     components: Mapping[str, float] | None = None,
-    members: int = 1,
 ) -> JudgeResponse:
     """What the graders ``names`` said, as the answer to ``request``.
 
     ``detailed_scores`` is each grader's own score by name, on its own scale, ``None`` where it is
     missing. ``components`` are those of the reward (:meth:`RewardReducer.components
-    <adjudge.rewards.reducer.RewardReducer.components>`); one alone is none. ``members``: in a
-    group of so many, this sample's share of what ranking all cost. ``confidence`` where exactly one
-    grader stated one.
+    <adjudge.rewards.reducer.RewardReducer.components>`); one alone is none. ``confidence`` where
+    exactly one grader stated one.
     """
     named = {name: result.reward_info.get(f"{name}_score") for name in names}
     response = JudgeResponse(
@@ -76,7 +74,7 @@ def result_to_response(
         explanation=_join_reasons(judged),
         detailed_scores=named,
         confidence=_stated_confidence(judged),
-        metadata=_judge_costs(judged, members),
+        metadata=_judge_costs(judged),
         reward_components=dict(components) if components and len(components) > 1 else None,
     )
     if result.missing is not None:
@@ -130,22 +128,18 @@ def _stated_confidence(judged: GradedSample) -> float | None:
     return stated[0] if len(stated) == 1 else None
 
 
-def _judge_costs(judged: GradedSample, members: int) -> dict[str, Any] | None:
-    """``cost_usd`` where every call had a price, and the ``judges`` that answered."""
-    found = [(r, r.provenance) for _, r in judged.results() if r.provenance is not None]
-    models = sorted({source.model for _, source in found if source.model})
+def _judge_costs(judged: GradedSample) -> dict[str, Any] | None:
+    """``cost_usd`` where every call had a price, and the ``judges`` that answered.
+
+    What ranking a group cost stands with its first sample; a kept reply, or another's, costs 0.
+    """
+    found = [one.provenance for _, one in judged.results() if one.provenance is not None]
+    models = sorted({source.model for source in found if source.model})
     said: dict[str, Any] = {"judges": models} if models else {}
-    costs: list[float | None] = []
-    for result, source in found:
-        if source.paid is not None:
-            shared = members if "rank" in result.metadata else 1
-            cost = source.paid.cost_usd
-            costs.append(None if cost is None else cost / shared)
-        elif source.usage is not None:
-            costs.append(0.0)  # a kept reply, or another sample's
-    known = [cost for cost in costs if cost is not None]
-    if costs and len(known) == len(costs):
-        said["cost_usd"] = math.fsum(known)
+    used = [source for source in found if source.usage is not None]
+    costs = [source.paid.cost_usd for source in used if source.paid is not None]
+    if used and None not in costs:
+        said["cost_usd"] = math.fsum(cost for cost in costs if cost is not None)
     return said or None
 
 
