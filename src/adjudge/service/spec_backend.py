@@ -54,13 +54,13 @@ def request_to_sample(request: JudgeRequest, place: int = 0) -> Sample:
 
 
 def result_to_response(
-    request: JudgeRequest,
+    request_id: str | None,
     judged: GradedSample,
     result: RewardResult,
     names: Iterable[str],
     components: Mapping[str, float] | None = None,
 ) -> JudgeResponse:
-    """What the graders ``names`` said, as the answer to ``request``.
+    """What the graders ``names`` said, as the answer to the request of this id.
 
     ``detailed_scores`` is each grader's own score by name, on its own scale, ``None`` where it is
     missing. ``components`` are those of the reward (:meth:`RewardReducer.components
@@ -70,7 +70,7 @@ def result_to_response(
     named = {name: result.reward_info.get(f"{name}_score") for name in names}
     response = JudgeResponse(
         score=result.score,
-        request_id=request.request_id,
+        request_id=request_id,
         explanation=_join_reasons(judged),
         detailed_scores=named,
         confidence=_stated_confidence(judged),
@@ -221,7 +221,7 @@ class SpecBackend(Backend):
         if self._has_components:
             parts = self.reducer.components(judged, whole_groups=False)
         return [
-            result_to_response(request, one, reward, self.grader_names, components)
+            result_to_response(request.request_id, one, reward, self.grader_names, components)
             for request, one, reward, components in zip(
                 requests, judged, rewards, parts, strict=True
             )
