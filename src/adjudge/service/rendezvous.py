@@ -48,9 +48,10 @@ _T = TypeVar("_T")
 class _GroupSample:
     """One sample of a group, whoever waits for it; ``digest`` is that of its request.
 
-    ``aborted``: announced so. ``size``: bytes of the request while its text is kept. ``judged``, once it is settled, is what
-    all graders said. Neither ``judging`` nor ``judged``: it was announced as aborted, or cannot be
-    read. ``compared``: what the graders that compare said of it before its group opened again.
+    ``aborted``: announced so. ``size``: bytes of the request while its text is kept. ``judged``,
+    once it is settled, is what all graders said. Neither ``judging`` nor ``judged``: it was
+    announced as aborted, or cannot be read. ``compared``: what the graders that compare said of it
+    before its group opened again.
     ``may_pass``: it failed, or was dropped with one that failed, for a reason that may pass.
     """
 
