@@ -88,6 +88,9 @@ def test_one_by_one_nothing_waits_for_others() -> None:
     backend = Scripted(taking(1.0), one_by_one=True)
     answered(backend, "abcde", concurrency=3, batch_timeout=9.0)
     assert [when for when, _ in backend.calls] == [0.0, 0.0, 0.0, 1.0, 1.0]
+    backend.max_concurrency = 1
+    answered(backend, "ab", concurrency=3)
+    assert [when for when, _ in backend.calls[5:]] == [0.0, 1.0]
 
 
 def test_the_deadline_counts_from_the_arrival_and_keeps_what_is_there() -> None:

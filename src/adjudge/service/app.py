@@ -82,7 +82,6 @@ class Service:
         self.settings = settings
         self.auth = ApiKeyAuth(keys or {})
         self.phase = ServicePhase.LOADING
-        self.formats = tuple(formats)
         self.inflight = 0
         """HTTP requests being answered."""
         self._rendezvous = rendezvous or GroupRendezvous()
@@ -103,7 +102,7 @@ class Service:
             ("/judge", self._judge),
             ("/batch_judge", self._batch_judge),
             ("/group_judge", self._group_judge),
-            *((one.path, self._in_format(one)) for one in self.formats),
+            *((one.path, self._in_format(one)) for one in formats),
         ):
             if path in self._routes or path in _PAGES or not path.startswith("/"):
                 raise ConfigError(

@@ -258,7 +258,8 @@ class BackendQueue:
         self._settings = settings
         self._observe = observe
         one_by_one = backend.one_by_one
-        self._max_lanes = settings.concurrency if one_by_one else 1
+        most = min(settings.concurrency, backend.max_concurrency or settings.concurrency)
+        self._max_lanes = most if one_by_one else 1
         self._size = 1 if one_by_one else settings.max_batch_size
         self._max_wait_s = 0.0 if one_by_one else settings.batch_timeout
         self._arrivals: dict[_Arrival, None] = {}  # the oldest first

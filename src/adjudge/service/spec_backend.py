@@ -6,7 +6,6 @@ A group's graders are asked in two steps: each sample by itself, then all togeth
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -191,10 +190,8 @@ class SpecBackend(Backend):
             self.version += f"-{damping.below:g}:{damping.factor:g}"
         self.one_by_one = any(map(_is_slow, graders.values()))
         self.grader_names = [entry.name for entry in spec.graders]
-        capped = self.one_by_one and "max_concurrency" in spec.model_fields_set
-        self._slots: contextlib.AbstractAsyncContextManager[Any] = (
-            asyncio.Semaphore(spec.max_concurrency) if capped else contextlib.nullcontext()
-        )
+        if "max_concurrency" in spec.model_fields_set:
+            self.max_concurrency = spec.max_concurrency
 
     def _find_group_need(self) -> str | None:
         if self._grader.needs_whole_groups:
@@ -213,9 +210,8 @@ class SpecBackend(Backend):
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         """One response per request, in order; see :class:`~adjudge.service.backend.Backend`."""
         samples = [request_to_sample(request, place) for place, request in enumerate(requests)]
-        async with self._slots:
-            groups = [str(place) for place in range(len(samples))]
-            judged = await self._grader.grade(samples, groups, [True] * len(samples))
+        groups = [str(place) for place in range(len(samples))]
+        judged = await self._grader.grade(samples, groups, [True] * len(samples))
         rewards = self.reducer.reward(judged, whole_groups=False)
         parts: list[dict[str, float] | None] = [None] * len(judged)
         if self._has_components:
