@@ -90,8 +90,8 @@ class Backend(ABC):
     own time (an LLM judge far away), so none should wait for a batch's others; then ``score`` is
     called with one request at a time, many times at once (``max_concurrency``: at most so many).
     Else it is called with batches, one after the other. ``compares_groups`` says what needs a whole
-    group, ``None`` when nothing does. ``grader_names`` are what ``/health`` shows; ``rendezvous`` is
-    where samples of groups go, for a backend other than a spec's
+    group, ``None`` when nothing does. ``grader_names`` are what ``/health`` shows; ``rendezvous``
+    is where samples of groups go, for a backend other than a spec's
     (:func:`~adjudge.service.rendezvous.make_rendezvous`).
     """
 
