@@ -120,10 +120,13 @@ class JudgeResponse(msgspec.Struct, omit_defaults=True):
     reward_components: dict[str, float] | None = None
 
 
+BATCH_LENGTH = msgspec.Meta(min_length=1, max_length=MAX_BATCH)
+
+
 class BatchRequest(msgspec.Struct):
     """``POST /batch_judge``: 1 to :data:`MAX_BATCH` requests."""
 
-    requests: list[JudgeRequest]
+    requests: Annotated[list[JudgeRequest], BATCH_LENGTH]
 
 
 class BatchResponse(msgspec.Struct, omit_defaults=True):

@@ -9,15 +9,13 @@ import shlex
 import signal
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from unittest.mock import ANY
 
 import pytest
+from tests.unit.helpers.service_processes import post
 
 pytestmark = pytest.mark.slow
 
@@ -55,15 +53,6 @@ def serve(*words: str, folder: Path | None = None) -> Iterator[subprocess.Popen[
 def line_of(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
-
-
-def post(url: str, value: Any, **headers: str) -> tuple[int, Any]:
-    request = urllib.request.Request(url, json.dumps(value).encode(), headers)
-    try:
-        with urllib.request.urlopen(request) as response:
-            return response.status, json.load(response)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
 
 
 def test_the_line_to_try_works(rules: str, monkeypatch: pytest.MonkeyPatch) -> None:

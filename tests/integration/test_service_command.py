@@ -7,10 +7,10 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.unit.helpers.mock_provider import start_mock_here
+from tests.unit.helpers.service_processes import post
 
 from adjudge.service.server import start_service
 
@@ -41,12 +41,6 @@ def get(url: str) -> str:
         return str(response.read().decode())
 
 
-def judge(url: str, **fields: Any) -> Any:
-    asked = {"prompt": "What is 2 + 2?", "completion": "4", "answer": "4", **fields}
-    with urllib.request.urlopen(f"{url}/judge", json.dumps(asked).encode()) as response:
-        return json.load(response)
-
-
 @pytest.mark.parametrize(
     ("grader", "refused"),
     [
@@ -71,13 +65,9 @@ def test_what_llama_factory_cannot_ask_is_refused(
         assert process.stderr is not None
         url = process.stdout.readline().strip()
         assert json.loads(get(f"{url}/health"))["graders"] == ["fit"]
-        body = json.dumps({"model": "model", "messages": ["user 2 + 2? assistant 4"]}).encode()
-        if refused:
-            with pytest.raises(urllib.error.HTTPError, match="422"):
-                urllib.request.urlopen(f"{url}/llamafactory", body)
-        else:
-            with urllib.request.urlopen(f"{url}/llamafactory", body) as response:
-                assert json.load(response)["scores"] == [4.0]
+        body = {"model": "model", "messages": ["user 2 + 2? assistant 4"]}
+        status, found = post(f"{url}/llamafactory", body)
+        assert (status, found.get("scores")) == ((422, None) if refused else (200, [4.0]))
         process.send_signal(signal.SIGINT)
 
 
@@ -87,7 +77,8 @@ def test_a_judge_elsewhere_is_counted(tmp_path: Path, monkeypatch: pytest.Monkey
         spec = tmp_path / "spec.toml"
         spec.write_text(SPEC.format(url=provider))
         with start_service(str(spec)) as url:
-            answer = judge(url)
+            asked = {"prompt": "What is 2 + 2?", "completion": "4", "answer": "4"}
+            _, answer = post(f"{url}/judge", asked)
             assert set(answer["detailed_scores"]) == {"right", "quality"}
             assert answer["score"] is not None
             numbers = get(f"{url}/metrics")

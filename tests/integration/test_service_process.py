@@ -69,16 +69,6 @@ def running_url() -> str:
 
 
 @pytest.mark.parametrize("words", [(), ("one_by_one",)])
-def test_what_takes_too_long_is_a_timeout_and_is_cancelled(words: tuple[str, ...]) -> None:
-    with service(*words, deadline_s=0.3) as (running, _):
-        [(status, body, headers)] = posted(running.url, "/judge", item("hang"))
-        assert (status, body["error"]["kind"]) == (503, "timeout")
-        assert headers["retry-after"] == "1"
-        [(status, body, _)] = posted(running.url, "/judge", item("4"))
-        assert (status, body["metadata"]["cancelled"]) == (200, 1)
-
-
-@pytest.mark.parametrize("words", [(), ("one_by_one",)])
 def test_a_client_that_leaves_takes_its_work_along(words: tuple[str, ...]) -> None:
     async def leave(url: str) -> None:
         async with aiohttp.ClientSession() as session:

@@ -1,4 +1,4 @@
-"""Eight processes of a trainer and one judge, with `adjudge serve` in front.
+"""Eight processes of a trainer and one judge: with `adjudge serve` in front, and each by itself.
 
 Limits of calls, the budget and what is known of an outage belong to the process that calls the
 judge. With the service in front there is one such process, however many ranks ask.
@@ -87,46 +87,61 @@ def stats_of(provider: str) -> dict[str, Any]:
 
 
 def ask_judge(
-    folder: Path, *, more: str = "", **mock: Any
+    folder: Path, *, served: bool, more: str = "", **mock: Any
 ) -> tuple[list[float | None], dict[str, Any]]:
     """Rewards of all ranks, and what the provider counted."""
     settings = MockSettings(reply='{"score": 5, "reason": "fair"}', seed=1, **mock)
     own = folder / "own.toml"
     with start_mock_here(settings) as provider:
         own.write_text(OWN.format(url=provider, limit=LIMIT, tokens=MAX_TOKENS, more=more))
+        if not served:
+            return ask_by_ranks(own), stats_of(provider)
         with start_service(str(own)) as url:
             spec = folder / "served.toml"
             spec.write_text(SERVED.format(url=url))
             return ask_by_ranks(spec), stats_of(provider)
 
 
-def test_a_limit_of_calls_is_one_for_all_ranks(tmp_path: Path) -> None:
-    rewards, provider = ask_judge(tmp_path, latency=("fixed:0.1",))
+@pytest.mark.parametrize("served", [True, False])
+def test_a_limit_of_calls_is_one_for_all_ranks(tmp_path: Path, served: bool) -> None:
+    rewards, provider = ask_judge(tmp_path, served=served, latency=("fixed:0.1",))
     assert rewards == [0.5] * (RANKS * EACH)
     assert provider["replied"] == RANKS * EACH
-    assert provider["in_flight"]["peak"] == LIMIT
+    if served:
+        assert provider["in_flight"]["peak"] == LIMIT
+    else:
+        assert LIMIT < provider["in_flight"]["peak"] <= RANKS * LIMIT
 
 
 BUDGET_USD = 300.0
 
 
-def test_a_budget_is_spent_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("served", [True, False])
+def test_a_budget_is_spent_once(tmp_path: Path, served: bool) -> None:
     """A token of a reply costs a dollar, and a reply has at most 20."""
     rewards, provider = ask_judge(
-        tmp_path, more=f"budget_usd = {BUDGET_USD}", latency=("fixed:0.02",)
+        tmp_path, served=served, more=f"budget_usd = {BUDGET_USD}", latency=("fixed:0.02",)
     )
     spent = provider["replied"] * REPLY_TOKENS
     assert rewards.count(0.5) == provider["replied"]
-    assert BUDGET_USD - MAX_TOKENS - LIMIT * REPLY_TOKENS < spent <= BUDGET_USD
-    assert None in rewards
+    if served:
+        assert BUDGET_USD - MAX_TOKENS - LIMIT * REPLY_TOKENS < spent <= BUDGET_USD
+        assert None in rewards
+    else:
+        assert spent > BUDGET_USD
 
 
-def test_an_outage_is_learnt_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("served", [True, False])
+def test_an_outage_is_learnt_once(tmp_path: Path, served: bool) -> None:
     """Eight failures in a row open the breaker; what is in flight then may still fail.
 
     After a second one call probes.
     """
     more = "max_attempts = 2\ndeadline_s = 2.0"
-    rewards, provider = ask_judge(tmp_path, more=more, fail=("503:1",))
+    rewards, provider = ask_judge(tmp_path, served=served, more=more, fail=("503:1",))
     assert rewards == [None] * (RANKS * EACH)
-    assert 8 <= provider["requests"] < RANKS * 8
+    once = 8 + LIMIT + 1
+    if served:
+        assert 8 <= provider["requests"] < RANKS * 8
+    else:
+        assert RANKS * 8 <= provider["requests"] <= RANKS * once

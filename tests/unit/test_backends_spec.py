@@ -208,6 +208,7 @@ def test_what_compares_groups_is_said(beside: Path, data: dict[str, Any], what: 
 def test_rules_take_batches_and_what_waits_goes_one_by_one(beside: Path) -> None:
     assert not backend(RULES).one_by_one
     assert backend(JUDGED, beside).one_by_one
+    assert backend({**JUDGED, "max_concurrency": 2}, beside).max_concurrency == 2
     assert backend({"graders": [{"name": "odd", "type": "own_service:Odd"}]}, beside).one_by_one
 
 

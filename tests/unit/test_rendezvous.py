@@ -94,6 +94,15 @@ def test_a_listwise_grader_that_fails_fails_the_group() -> None:
     assert answers[0].detailed_scores == {"quality": 0.5, "longest": None}
 
 
+def test_what_ranking_a_group_cost_is_said_once() -> None:
+    answers = meet(
+        *(sample(name, size=3) for name in ("a", "bb", "ccc")), made=function(listwise=True)
+    )
+    said = [one.metadata or {} for one in answers]
+    assert sum(one.get("cost_usd", 0.0) for one in said) == pytest.approx(0.3)
+    assert all(one["judges"] == ["ranker"] for one in said)
+
+
 @pytest.mark.parametrize("where", ["alone", "together"])
 def test_a_grader_that_hangs_is_cut_off(where: str) -> None:
     async def main() -> None:

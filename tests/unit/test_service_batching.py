@@ -13,7 +13,7 @@ from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind
 from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend
-from adjudge.service.queue import BackendQueue
+from adjudge.service.queue import BackendQueue, FairSlots
 from adjudge.service.requests import RequestRefused
 from adjudge.wire import JudgeRequest, JudgeResponse
 
@@ -88,6 +88,9 @@ def test_one_by_one_nothing_waits_for_others() -> None:
     backend = Scripted(taking(1.0), one_by_one=True)
     answered(backend, "abcde", concurrency=3, batch_timeout=9.0)
     assert [when for when, _ in backend.calls] == [0.0, 0.0, 0.0, 1.0, 1.0]
+    backend.max_concurrency = 1
+    answered(backend, "ab", concurrency=3)
+    assert [when for when, _ in backend.calls[5:]] == [0.0, 1.0]
 
 
 def test_the_deadline_counts_from_the_arrival_and_keeps_what_is_there() -> None:
@@ -323,3 +326,24 @@ def test_runs_that_somebody_invents_do_not_grow_the_queue_without_end() -> None:
         return waiting
 
     assert batching(Scripted(taking(1.0)), work, max_batch_size=1, queue_size=20) < 100
+
+
+def test_slots_go_by_turns_and_none_is_lost_with_those_who_leave() -> None:
+    async def run() -> list[str]:
+        slots, began = FairSlots(2), list[str]()
+
+        async def work(name: str) -> None:
+            async with slots.hold(name[0]):
+                began.append(name)
+                await asyncio.sleep(1)
+
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(work(name)) for name in ("a1", "a2", "a3", "a4", "a5", "b1")]
+        await asyncio.sleep(0.5)
+        tasks[0].cancel()  # holds a slot
+        tasks[2].cancel()  # waits for one
+        await asyncio.wait(tasks)
+        assert loop.time() == 2.5
+        return began
+
+    assert run_virtual(run()) == ["a1", "a2", "b1", "a4", "a5"]

@@ -160,8 +160,6 @@ class RewardReducer(ResultWriter):
         self, judged: Sequence[GradedSample], *, whole_groups: bool = True
     ) -> list[RewardChain]:
         """The numbers that made each reward, step by step; see :class:`RewardChain`."""
-        if self._has_schedules:
-            self.spec.refuse_schedules("this call", "Pass step=….")
         idle = self._leave_out_idle(judged, whole_groups=whole_groups)
         chains = [self._begin(one, names) for one, names in zip(judged, idle, strict=True)]
         for group in _by_group(chains):
@@ -186,6 +184,8 @@ class RewardReducer(ResultWriter):
         self, judged: Sequence[GradedSample], *, whole_groups: bool
     ) -> list[AbstractSet[str]]:
         """For each sample, the graders that are left out of its reward: idle in its whole group."""
+        if self._has_schedules:
+            self.spec.refuse_schedules("this call", "Pass step=…, or use RewardSpec.at_step.")
         if whole_groups:
             imputes = self.spec.missing.suspect == "min"
             of_group = find_idle_graders(judged, imputes=imputes)
@@ -316,8 +316,6 @@ class RewardReducer(ResultWriter):
         to judge in a whole group is in none of its samples. Components of a group that differ by
         rounding alone are made equal.
         """
-        if self._has_schedules:
-            self.spec.refuse_schedules("this call", "Use RewardSpec.at_step.")
         idle = self._leave_out_idle(judged, whole_groups=whole_groups)
         found = [self._components(one, names) for one, names in zip(judged, idle, strict=True)]
         groups: dict[str, list[dict[str, float]]] = {}

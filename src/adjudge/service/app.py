@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.judges.endpoint.connections import CallCounter
@@ -35,7 +35,7 @@ from adjudge.service.requests import (
 )
 from adjudge.text import encode_json
 from adjudge.wire import (
-    MAX_BATCH,
+    BATCH_LENGTH,
     MAX_ID_LENGTH,
     BatchRequest,
     BatchResponse,
@@ -82,7 +82,6 @@ class Service:
         self.settings = settings
         self.auth = ApiKeyAuth(keys or {})
         self.phase = ServicePhase.LOADING
-        self.formats = tuple(formats)
         self.inflight = 0
         """HTTP requests being answered."""
         self._rendezvous = rendezvous or GroupRendezvous()
@@ -103,7 +102,7 @@ class Service:
             ("/judge", self._judge),
             ("/batch_judge", self._batch_judge),
             ("/group_judge", self._group_judge),
-            *((one.path, self._in_format(one)) for one in self.formats),
+            *((one.path, self._in_format(one)) for one in formats),
         ):
             if path in self._routes or path in _PAGES or not path.startswith("/"):
                 raise ConfigError(
@@ -265,8 +264,6 @@ class Service:
         batch, keys = self._batch.read(body)
         requests = batch.requests
         rows = keys.get("requests", ())
-        if not 1 <= len(requests) <= MAX_BATCH:
-            raise invalid_request(f"requests: found {len(requests)}, must be 1 to {MAX_BATCH}")
         for number, request in enumerate(requests, 1):
             if request.request_id is None:
                 request.request_id = str(number)
@@ -312,7 +309,7 @@ class _StrictGroupRequest(GroupRequest, forbid_unknown_fields=True):
 
 
 class _StrictBatch(BatchRequest, forbid_unknown_fields=True):
-    requests: list[_StrictRequest]  # type: ignore[assignment]
+    requests: Annotated[list[_StrictRequest], BATCH_LENGTH]  # type: ignore[assignment]
 
 
 def _run_of(requests: Sequence[JudgeRequest]) -> str:

@@ -88,15 +88,17 @@ class Backend(ABC):
     ``version`` changes whenever the same request may get another score; it travels as
     ``metadata.model_version`` and clears clients' caches. ``one_by_one``: each request takes its
     own time (an LLM judge far away), so none should wait for a batch's others; then ``score`` is
-    called with one request at a time, many times at once. Else it is called with batches, one
-    after the other. ``compares_groups`` says what needs a whole group, ``None`` when nothing does.
-    ``grader_names`` are what ``/health`` shows; ``rendezvous`` is where samples of groups go, for
-    a backend other than a spec's (:func:`~adjudge.service.rendezvous.make_rendezvous`).
+    called with one request at a time, many times at once (``max_concurrency``: at most so many).
+    Else it is called with batches, one after the other. ``compares_groups`` says what needs a whole
+    group, ``None`` when nothing does. ``grader_names`` are what ``/health`` shows; ``rendezvous``
+    is where samples of groups go, for a backend other than a spec's
+    (:func:`~adjudge.service.rendezvous.make_rendezvous`).
     """
 
     name: str
     version: str
     one_by_one: bool = False
+    max_concurrency: int | None = None
     compares_groups: str | None = None
     grader_names: Sequence[str] = ()
     damping: Damping | None = None

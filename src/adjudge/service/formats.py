@@ -183,7 +183,7 @@ class _OpenRLHFRequest(msgspec.Struct):
     """``query`` is prompt and completion as decoded tokens, special ones included."""
 
     query: list[str]
-    prompts: list[str] | None = None
+    prompts: list[str]
     labels: list[Any] | None = None
 
 
@@ -200,10 +200,6 @@ class OpenRLHF(Format):
         asked = _openrlhf_decoder.decode(body)
         n = len(asked.query)
         prompts, labels = asked.prompts, asked.labels or [None] * n
-        if prompts is None:
-            raise invalid_request(
-                "prompts: is missing. Send the prompts, so that each completion can be cut out"
-            )
         if len(prompts) != n or len(labels) != n:
             raise invalid_request(
                 "query, prompts, labels: must have the same length "

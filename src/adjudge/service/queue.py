@@ -153,31 +153,26 @@ class FairSlots:
     @asynccontextmanager
     async def hold(self, name: str) -> AsyncIterator[None]:
         """Wait for a slot of the client ``name``, and hold it."""
-        if self._free:
-            self._free -= 1
-        else:
-            share, turn = self._queue.share(name), asyncio.get_running_loop().create_future()
-            self._queue.add(share, turn, 1)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                self._queue.drop(share, turn, 1)
-                if not turn.cancelled():  # the slot came at the same moment
-                    self._release()
-                raise
+        share, turn = self._queue.share(name), asyncio.get_running_loop().create_future()
+        self._queue.add(share, turn, 1)
+        self._hand_out()
         try:
+            await turn
             yield
         finally:
-            self._release()
+            if turn.cancelled():  # whoever waited has left
+                self._queue.drop(share, turn, 1)
+            else:
+                self._free += 1
+                self._hand_out()
 
-    def _release(self) -> None:
-        while (share := self._queue.next()) is not None:
+    def _hand_out(self) -> None:
+        while self._free and (share := self._queue.next()) is not None:
             turn = next(iter(share.items))
             self._queue.take(share, turn, 1, 0.0, whole=True)
             if not turn.done():
                 turn.set_result(None)
-                return
-        self._free += 1
+                self._free -= 1
 
 
 _TIMER_RESOLUTION_S = 1e-6
@@ -263,7 +258,8 @@ class BackendQueue:
         self._settings = settings
         self._observe = observe
         one_by_one = backend.one_by_one
-        self._max_lanes = settings.concurrency if one_by_one else 1
+        most = min(settings.concurrency, backend.max_concurrency or settings.concurrency)
+        self._max_lanes = most if one_by_one else 1
         self._size = 1 if one_by_one else settings.max_batch_size
         self._max_wait_s = 0.0 if one_by_one else settings.batch_timeout
         self._arrivals: dict[_Arrival, None] = {}  # the oldest first

@@ -48,13 +48,15 @@ _T = TypeVar("_T")
 class _GroupSample:
     """One sample of a group, whoever waits for it; ``digest`` is that of its request.
 
-    ``size``: bytes of the request while its text is kept. ``judged``, once it is settled, is what
-    all graders said. Neither ``judging`` nor ``judged``: it was announced as aborted, or cannot be
-    read. ``compared``: what the graders that compare said of it before its group opened again.
+    ``aborted``: announced so. ``size``: bytes of the request while its text is kept. ``judged``,
+    once it is settled, is what all graders said. Neither ``judging`` nor ``judged``: it was
+    announced as aborted, or cannot be read. ``compared``: what the graders that compare said of it
+    before its group opened again.
     ``may_pass``: it failed, or was dropped with one that failed, for a reason that may pass.
     """
 
-    request: GroupRequest
+    name: str
+    aborted: bool
     digest: bytes
     size: int
     sample: Sample | None = None
@@ -135,7 +137,7 @@ class Rendezvous(GroupRendezvous):
         :class:`.RequestRefused` (429) where too many groups are open.
         """
         try:
-            found = self._find_or_add(request)
+            found, sent = self._find_or_add(request)
         except RequestRefused:
             raise
         except GradingFailure as failure:
@@ -143,15 +145,15 @@ class Rendezvous(GroupRendezvous):
             response.metadata = failure.metadata or None
             return response
         if request.aborted:
-            return _aborted_response(request)
+            return _aborted_response(sent)
         # Shielded: whoever goes away leaves the sample, and finds it judged on coming back.
         is_late = found.closed and not found.settled.done()
         await asyncio.shield(found.settled)
-        member = found.samples[request.request_id or ""]
-        is_new = member.digest != _request_digest(request)[0]
+        member = found.samples[sent.name]
+        is_new = member.digest != sent.digest
         if is_late and is_new and found.key in self._settled:  # it came while the old was judged
             return await self.join(request)
-        return _copy_response(member.answer or _aborted_response(member.request))
+        return _copy_response(member.answer or _aborted_response(member))
 
     def stop_waiting(self) -> None:
         """Nobody can come any more: groups that are not complete end as by :meth:`aclose`."""
@@ -171,14 +173,16 @@ class Rendezvous(GroupRendezvous):
             # Without counts: the group was not settled, and may meet again elsewhere.
             for member in group.samples.values():
                 failure = GradingFailure(ErrorKind.CANCELLED, "the service stops")
-                member.answer = failure_response(failure, member.request.request_id)
+                member.answer = failure_response(failure, member.name)
             if not group.settled.done():
                 group.settled.set_result(None)
 
-    def _find_or_add(self, request: GroupRequest) -> _Group:
-        """The group that the request sits in: open, closed, or settled."""
+    def _find_or_add(self, request: GroupRequest) -> tuple[_Group, _GroupSample]:
+        """The group that the request sits in (open, closed, or settled), and what was sent."""
         key, name = _find_key(request)
-        new = _GroupSample(request, *_request_digest(request))
+        body = msgspec.json.encode(request)
+        digest = blake2b(body, digest_size=16).digest()
+        new = _GroupSample(name, request.aborted, digest, len(body))
         group = self._open.get(key) or self._settled.get(key)
         if group is not None and group.size != request.group_size:
             raise _invalid(
@@ -186,7 +190,9 @@ class Rendezvous(GroupRendezvous):
                 f"each run its own metadata.{RUN_ID_FIELD} where two use the same group ids"
             )
         known = None
-        anew = group is None or (group.settled.done() and self._is_judged_anew(group, new))
+        anew = group is None or (
+            group.settled.done() and self._is_judged_anew(group, new, replays=request.replays)
+        )
         if group is not None and not anew and name not in group.stale:
             known = group.samples.get(name)
         if known is None:
@@ -194,34 +200,32 @@ class Rendezvous(GroupRendezvous):
         if group is None or anew:
             group = self._open_group(key, request.group_size, group, name)
         if known is None:
-            self._add_sample(group, name, new)
+            self._add_sample(group, new, request)
         elif not group.closed and (request.aborted or request.replays):
             if request.aborted or known.digest != new.digest:
                 if known.judging is not None:
                     known.judging.cancel()
                 known.sample = known.judging = known.judged = None
             if not request.aborted and known.digest != new.digest:
-                self._add_sample(group, name, new)
+                self._add_sample(group, new, request)
         elif not request.aborted and (group.settled.done() or not request.replays):
-            _check_same_sample(known, new.digest)
-        return group
+            _check_same_sample(known, new)
+        return group, new
 
-    def _is_judged_anew(self, settled: _Group, new: _GroupSample) -> bool:
+    def _is_judged_anew(self, settled: _Group, new: _GroupSample, *, replays: bool) -> bool:
         """Whether a settled group opens again for a sample, since there is a reason.
 
         What is known of the others counts as it is. Those that may pass too are waited for.
         """
-        request, said = new.request, new.digest
-        name = request.request_id or ""
-        earlier = settled.samples.get(name)
-        if earlier is None or request.aborted:
+        earlier = settled.samples.get(new.name)
+        if earlier is None or new.aborted:
             return False
-        if earlier.digest == said:
+        if earlier.digest == new.digest:
             return earlier.may_pass
-        if not request.replays:
+        if not replays:
             return False
         # It would have to be compared with texts that are gone.
-        kept = (one for n, one in settled.samples.items() if n != name and not one.may_pass)
+        kept = (one for n, one in settled.samples.items() if n != new.name and not one.may_pass)
         return not (self._judging.compares_samples and any(one.judged for one in kept))
 
     def _open_group(self, key: _GroupKey, size: int, earlier: _Group | None, name: str) -> _Group:
@@ -253,9 +257,9 @@ class Rendezvous(GroupRendezvous):
                 retry_after=1.0,
             )
 
-    def _add_sample(self, group: _Group, name: str, member: _GroupSample) -> None:
+    def _add_sample(self, group: _Group, member: _GroupSample, request: GroupRequest) -> None:
         """A new sample of an open group, judged from now on."""
-        before = group.samples.get(name)
+        before = group.samples.get(member.name)
         if before is None and len(group.samples) >= group.size:
             raise _invalid(
                 f"group_size: the group already has its {group.size} samples, so this one is not "
@@ -267,15 +271,14 @@ class Rendezvous(GroupRendezvous):
                 "came after the group was closed: group_timeout_s had passed since its first",
                 {"group": group.counts} if group.counts else None,
             )
-        request = member.request
-        group.samples[name] = member
-        group.stale.discard(name)
+        group.samples[member.name] = member
+        group.stale.discard(member.name)
         if before is not None:
             self._forget_text(before)
             if before.judged is not None and before.digest == member.digest:
                 member.compared = self._judging.comparison(before.judged)
         self._held_bytes += member.size
-        if not request.aborted:
+        if not member.aborted:
             member.sample = request_to_sample(request)
             member.judging = self._task(self._judge_sample(member, member.sample, group.key))
         if not group.stale and len(group.samples) >= group.awaited:
@@ -287,7 +290,7 @@ class Rendezvous(GroupRendezvous):
         async with self._slots.hold(key[0]):
             judged = await self._judging.judge_sample(sample, key[1])
         if member.compared or not self._judging.compares_samples:  # the text is not needed any more
-            member.sample, member.request = None, _without_text(member.request)
+            member.sample = None
             self._forget_text(member)
         return replace(judged, outcome={**judged.outcome, **member.compared})
 
@@ -326,12 +329,12 @@ class Rendezvous(GroupRendezvous):
             if member.judged is None:  # the others keep the answer that was sent
                 member.judged = one
                 member.answer = result_to_response(
-                    member.request, one, reward, self._judging.names, components, len(there)
+                    member.name, one, reward, self._judging.names, components
                 )
                 _add_counts(member.answer, counts)
         for member in group.samples.values():
             if not member.takes_part:
-                member.answer = member.answer or _aborted_response(member.request)
+                member.answer = member.answer or _aborted_response(member)
                 _add_counts(member.answer, counts)
         errors = [one.answer.error if one.answer is not None else None for one in there]
         dropped_may_pass = any(error is not None and error.passing for error in errors)
@@ -353,7 +356,6 @@ class Rendezvous(GroupRendezvous):
         """Keep the answers for retries that come late; the oldest groups are forgotten."""
         for member in group.samples.values():
             member.sample = member.judging = None
-            member.request = _without_text(member.request)
         self._settled[group.key] = group
         while len(self._settled) > 1 and _count_samples(self._settled) > _REMEMBERED:
             del self._settled[next(iter(self._settled))]
@@ -388,17 +390,6 @@ def _find_key(request: GroupRequest) -> tuple[_GroupKey, str]:
     return (run, request.group_id), request.request_id
 
 
-def _without_text(request: GroupRequest) -> GroupRequest:
-    return msgspec.structs.replace(
-        request, prompt="", completion="", answer=None, metadata=None, messages=None, images=None
-    )
-
-
-def _request_digest(request: GroupRequest) -> tuple[bytes, int]:
-    body = msgspec.json.encode(request)
-    return blake2b(body, digest_size=16).digest(), len(body)
-
-
 async def _find_judged(member: _GroupSample) -> GradedSample:
     """What its own graders say, or all said before."""
     if member.judged is None and member.judging is not None:
@@ -407,18 +398,18 @@ async def _find_judged(member: _GroupSample) -> GradedSample:
     return member.judged
 
 
-def _check_same_sample(member: _GroupSample, said: bytes) -> None:
+def _check_same_sample(member: _GroupSample, sent: _GroupSample) -> None:
     """Whether this is that same sample; of an announced one nothing is known."""
-    if member.digest != said and not member.request.aborted:
+    if member.digest != sent.digest and not member.aborted:
         raise _invalid(
             "request_id: another sample of the group has the same. Give each sample its own, and "
             "send the same text in a retry"
         )
 
 
-def _aborted_response(request: GroupRequest) -> JudgeResponse:
+def _aborted_response(member: _GroupSample) -> JudgeResponse:
     failure = GradingFailure(ErrorKind.CANCELLED, "announced as aborted; it is not judged")
-    return failure_response(failure, request.request_id)
+    return failure_response(failure, member.name)
 
 
 def _add_counts(response: JudgeResponse, counts: dict[str, int]) -> JudgeResponse:

@@ -305,20 +305,17 @@ def run_service(
             signal.signal(number, handler)
 
 
-@contextmanager
-def _open_listener(settings: ServiceSettings) -> Iterator[socket.socket]:
+def _open_listener(settings: ServiceSettings) -> socket.socket:
     """Bound here, so that a port in use is a sentence and not a stopped event loop."""
     host, port = settings.host, settings.port
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family, backlog=2048)
+        return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise ConfigError(
             f"--host {host} --port {port}: cannot listen there: {error.strerror or error}. Use "
             "--port 0 for a free port."
         ) from error
-    with contextlib.closing(listener):
-        yield listener
 
 
 async def _serve(

@@ -6,7 +6,6 @@ A group's graders are asked in two steps: each sample by itself, then all togeth
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -54,29 +53,27 @@ def request_to_sample(request: JudgeRequest, place: int = 0) -> Sample:
 
 
 def result_to_response(
-    request: JudgeRequest,
+    request_id: str | None,
     judged: GradedSample,
     result: RewardResult,
     names: Iterable[str],
     components: Mapping[str, float] | None = None,
-    members: int = 1,
 ) -> JudgeResponse:
-    """What the graders ``names`` said, as the answer to ``request``.
+    """What the graders ``names`` said, as the answer to the request of this id.
 
     ``detailed_scores`` is each grader's own score by name, on its own scale, ``None`` where it is
     missing. ``components`` are those of the reward (:meth:`RewardReducer.components
-    <adjudge.rewards.reducer.RewardReducer.components>`); one alone is none. ``members``: in a
-    group of so many, this sample's share of what ranking all cost. ``confidence`` where exactly one
-    grader stated one.
+    <adjudge.rewards.reducer.RewardReducer.components>`); one alone is none. ``confidence`` where
+    exactly one grader stated one.
     """
     named = {name: result.reward_info.get(f"{name}_score") for name in names}
     response = JudgeResponse(
         score=result.score,
-        request_id=request.request_id,
+        request_id=request_id,
         explanation=_join_reasons(judged),
         detailed_scores=named,
         confidence=_stated_confidence(judged),
-        metadata=_judge_costs(judged, members),
+        metadata=_judge_costs(judged),
         reward_components=dict(components) if components and len(components) > 1 else None,
     )
     if result.missing is not None:
@@ -130,22 +127,18 @@ def _stated_confidence(judged: GradedSample) -> float | None:
     return stated[0] if len(stated) == 1 else None
 
 
-def _judge_costs(judged: GradedSample, members: int) -> dict[str, Any] | None:
-    """``cost_usd`` where every call had a price, and the ``judges`` that answered."""
-    found = [(r, r.provenance) for _, r in judged.results() if r.provenance is not None]
-    models = sorted({source.model for _, source in found if source.model})
+def _judge_costs(judged: GradedSample) -> dict[str, Any] | None:
+    """``cost_usd`` where every call had a price, and the ``judges`` that answered.
+
+    What ranking a group cost stands with its first sample; a kept reply, or another's, costs 0.
+    """
+    found = [one.provenance for _, one in judged.results() if one.provenance is not None]
+    models = sorted({source.model for source in found if source.model})
     said: dict[str, Any] = {"judges": models} if models else {}
-    costs: list[float | None] = []
-    for result, source in found:
-        if source.paid is not None:
-            shared = members if "rank" in result.metadata else 1
-            cost = source.paid.cost_usd
-            costs.append(None if cost is None else cost / shared)
-        elif source.usage is not None:
-            costs.append(0.0)  # a kept reply, or another sample's
-    known = [cost for cost in costs if cost is not None]
-    if costs and len(known) == len(costs):
-        said["cost_usd"] = math.fsum(known)
+    used = [source for source in found if source.usage is not None]
+    costs = [source.paid.cost_usd for source in used if source.paid is not None]
+    if used and None not in costs:
+        said["cost_usd"] = math.fsum(cost for cost in costs if cost is not None)
     return said or None
 
 
@@ -197,10 +190,8 @@ class SpecBackend(Backend):
             self.version += f"-{damping.below:g}:{damping.factor:g}"
         self.one_by_one = any(map(_is_slow, graders.values()))
         self.grader_names = [entry.name for entry in spec.graders]
-        capped = self.one_by_one and "max_concurrency" in spec.model_fields_set
-        self._slots: contextlib.AbstractAsyncContextManager[Any] = (
-            asyncio.Semaphore(spec.max_concurrency) if capped else contextlib.nullcontext()
-        )
+        if "max_concurrency" in spec.model_fields_set:
+            self.max_concurrency = spec.max_concurrency
 
     def _find_group_need(self) -> str | None:
         if self._grader.needs_whole_groups:
@@ -219,15 +210,14 @@ class SpecBackend(Backend):
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         """One response per request, in order; see :class:`~adjudge.service.backend.Backend`."""
         samples = [request_to_sample(request, place) for place, request in enumerate(requests)]
-        async with self._slots:
-            groups = [str(place) for place in range(len(samples))]
-            judged = await self._grader.grade(samples, groups, [True] * len(samples))
+        groups = [str(place) for place in range(len(samples))]
+        judged = await self._grader.grade(samples, groups, [True] * len(samples))
         rewards = self.reducer.reward(judged, whole_groups=False)
         parts: list[dict[str, float] | None] = [None] * len(judged)
         if self._has_components:
             parts = self.reducer.components(judged, whole_groups=False)
         return [
-            result_to_response(request, one, reward, self.grader_names, components)
+            result_to_response(request.request_id, one, reward, self.grader_names, components)
             for request, one, reward, components in zip(
                 requests, judged, rewards, parts, strict=True
             )

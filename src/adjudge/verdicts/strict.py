@@ -15,13 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, Fields, Metadata
-from adjudge.text import (
-    SURROGATES,
-    has_surrogates,
-    replace_surrogates,
-    separate_thinking,
-    strip_end_tokens,
-)
+from adjudge.text import SURROGATES, replace_surrogates, separate_thinking, strip_end_tokens
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +117,7 @@ def parse_json(text: str) -> Metadata | list[object] | None:
         return None
     try:
         value = _DECODER.decode(text)
-        if "\\u" in text or has_surrogates(text):
+        if "\\u" in text or not text.isascii():
             value = replace_surrogates(value)
     except (ValueError, RecursionError):
         return None

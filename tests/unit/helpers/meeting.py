@@ -18,6 +18,7 @@ from adjudge import (
 from adjudge.engine.clock import run_virtual
 from adjudge.service import ServiceSettings
 from adjudge.stats import mid_ranks
+from adjudge.types import Provenance, Usage
 from adjudge.wire import GroupRequest
 
 
@@ -40,7 +41,9 @@ class Longest(BaseGrader):
         await asyncio.sleep(self.wait)
         if "nobody" in response:
             raise GradingFailure("unparsable", "cannot rank")
-        return GraderRank(self.name, mid_ranks([-len(one) for one in response]))
+        ranks = mid_ranks([-len(one) for one in response])
+        paid = Provenance(source="live", model="ranker", usage=Usage(cost_usd=0.3))
+        return GraderRank(self.name, ranks, provenance=paid)
 
 
 class Quality(FunctionGrader):
