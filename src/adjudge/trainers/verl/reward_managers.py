@@ -251,7 +251,9 @@ class JudgeRewardLoopManager:
     The router's address and tokenizer are verl's and not used.
     """
 
-    def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_: Any) -> None:
+    def __init__(
+        self, config: Any, tokenizer: Any, compute_score: Any = None, *_: Any, **__: Any
+    ) -> None:
         self.run = VerlRun(config)
         self.scorer = make_checked_scorer(self.run, compute_score)
         self.reader = self.run.make_reader(tokenizer)
