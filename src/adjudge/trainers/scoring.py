@@ -314,6 +314,3 @@ class Scorer(SpecRewardFunction):
     ) -> ScorerResult:
         """:meth:`ascore` from ordinary code, also inside somebody else's running loop."""
         return run_blocking(self.ascore(samples, groups, **options))
-
-
-# --- the mean in the place of a missing reward, for trainers that take the mean off again ---------

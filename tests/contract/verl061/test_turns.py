@@ -11,7 +11,8 @@ from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.trainer.ppo.reward import compute_reward
 from verl_words import BY_TURN  # type: ignore[import-not-found]  # above
 
-from adjudge.trainers.verl import JudgeRewardManager, adjudge_grpo, register  # noqa: F401  (makes the name known)
+from adjudge.engine.clock import LogLimiter
+from adjudge.trainers.verl import JudgeRewardManager, adjudge_grpo, register, rewards  # noqa: F401  (makes the name known)
 from adjudge.trainers.verl.rewards import MissingRewardUid
 from adjudge_lab.rl.rollouts import turn_advantages
 
@@ -80,8 +81,9 @@ def test_the_prompts_own_events_are_none_of_the_responses(by_turn: str) -> None:
 
 
 def test_events_that_do_not_fit_leave_the_reward_whole_and_it_is_said_once(
-    by_turn: str, caplog: pytest.LogCaptureFixture
+    by_turn: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rewards, "_limiter", LogLimiter())
     data = data_of()
     data.batch["response_mask"] = torch.tensor([[1, 0, 1, 0, 1, 0, 0, 0]] * 4)
     tensor, _ = rewarded(by_turn, data)

@@ -33,7 +33,7 @@ from adjudge.trainers.verl.reward_sources import (
     make_group_service,
     read_group_member,
 )
-from adjudge.trainers.verl.rewards import ADJUDGE_ESTIMATOR, TurnReward, TurnRewardPlacer
+from adjudge.trainers.verl.rewards import ADJUDGE_ESTIMATOR, TurnReward, place_turn_rewards
 
 _log = logging.getLogger("adjudge")
 _Manager: Any = object
@@ -50,9 +50,6 @@ if find_spec("verl") is not None:  # tools that read documentation import every 
     _Manager, _Worker = AgentLoopManagerTQ, AgentLoopWorkerTQ.__ray_actor_class__
 
 
-_placer = TurnRewardPlacer()
-
-
 class TurnOutput(_Output):
     """verl's output of a rollout, whose ``rm_scores`` have events' rewards on their turns."""
 
@@ -67,7 +64,7 @@ class TurnOutput(_Output):
         found: dict[str, Any] = super().as_dict()
         if "rm_scores" in found:
             row, mask = found["rm_scores"].unsqueeze(0), found["response_mask"].unsqueeze(0)
-            _placer.place(row, [row.shape[1] - 1], mask, [reward])
+            place_turn_rewards(row, [row.shape[1] - 1], mask, [reward])
         return found
 
 

@@ -37,7 +37,6 @@ from adjudge.trainers.verl.rewards import (
     MISSING_PARTS,
     STOCK_ESTIMATOR,
     MissingRewardUid,
-    TurnRewardPlacer,
     count_reward,
     details_text,
     find_caller_local,
@@ -46,6 +45,7 @@ from adjudge.trainers.verl.rewards import (
     loop_row,
     make_turn_reward,
     object_column,
+    place_turn_rewards,
     plain_details,
     read_loop_batch,
 )
@@ -111,7 +111,6 @@ class JudgeRewardManager:
         self.collected: list[tuple[list[Sample], dict[str, float]]] | None = None
         self._keys: list[str] = list(getattr(self.source, "info_keys", ()))
         self._stopped: Exception | None = None
-        self._placer = TurnRewardPlacer()
 
     def __call__(self, data: Any, return_dict: bool = False) -> Any:
         """The reward tensor ``[B, R]``, or with ``return_dict`` that and ``reward_extra_info``.
@@ -153,7 +152,7 @@ class JudgeRewardManager:
         by_turn = self.adv_estimator == ADJUDGE_ESTIMATOR and not data.meta_info.get("validate")
         if by_turn and mask is not None:
             rewards = list(map(make_turn_reward, scored.results))
-            self._placer.place(tensor, rows.last, mask, rewards)
+            place_turn_rewards(tensor, rows.last, mask, rewards)
         return tensor, extra
 
     def _from_the_loop(self, data: Any) -> tuple[Any, dict[str, Any]]:
@@ -249,21 +248,12 @@ class JudgeRewardLoopManager:
     compares a group is refused with :class:`~adjudge.errors.ConfigError` unless the spec is the
     address of a judge service, where the V1 trainers' groups meet (:mod:`.reward_sources`).
     ``sample_rate`` is refused, and so are estimators that cannot leave a missing reward out.
-    ``compute_score``, the router's address and tokenizer are verl's and not used.
+    The router's address and tokenizer are verl's and not used.
     """
 
     def __init__(
-        self,
-        config: Any,
-        tokenizer: Any,
-        compute_score: Any = None,
-        reward_router_address: str | None = None,
-        reward_model_tokenizer: Any = None,
-        **_: Any,
+        self, config: Any, tokenizer: Any, compute_score: Any = None, *_: Any, **__: Any
     ) -> None:
-        self.config, self.tokenizer = config, tokenizer
-        self.reward_router_address = reward_router_address
-        self.reward_model_tokenizer = reward_model_tokenizer
         self.run = VerlRun(config)
         self.scorer = make_checked_scorer(self.run, compute_score)
         self.reader = self.run.make_reader(tokenizer)

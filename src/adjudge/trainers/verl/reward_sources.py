@@ -330,7 +330,7 @@ def _check_missing(run: VerlRun, spec: RewardSpec | None = None) -> None:
     if goes_on and spec is not None and spec.missing.policy == "raise":
         raise ConfigError(
             f"{spec.where}: missing.policy: 'raise' cannot end a run of verl's V1 trainers, nor of "
-            "fully_async_policy. Use 'mask', or trainer.use_v1=False."
+            f"fully_async_policy. Use 'mask'{', or trainer.use_v1=False' if run.is_v1 else ''}."
         )
     registered = os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",")
     if run.is_fully_async and REGISTER_MODULE not in registered:

@@ -42,6 +42,7 @@ from typing import Any
 
 import msgspec
 
+from adjudge.engine.clock import LogLimiter
 from adjudge.errors import ErrorKind, MissingRewardError
 from adjudge.stats import mean, quantile
 from adjudge.trainers.metrics import batch_metrics, fill_missing, group_means
@@ -284,41 +285,37 @@ def make_turn_reward(result: RewardResult) -> float | None:
     return TurnReward(result.score, result.event_rewards)
 
 
-class TurnRewardPlacer:
-    """Puts events' rewards on their turns; says once where they are no match."""
+_limiter = LogLimiter()
 
-    def __init__(self) -> None:
-        self._told = False
 
-    def place(
-        self, tensor: Any, last: Sequence[int], response_mask: Any, rewards: Sequence[float | None]
-    ) -> None:
-        """Spread ``rewards``, which stand on ``last`` of ``tensor``'s rows, over turns; in place.
+def place_turn_rewards(
+    tensor: Any, last: Sequence[int], response_mask: Any, rewards: Sequence[float | None]
+) -> None:
+    """Spread ``rewards``, which stand on ``last`` of ``tensor``'s rows, over turns; in place.
 
-        ``tensor`` and ``response_mask`` are ``[B, R]``. What has no events, or one turn, stays as
-        it is; so does, with a warning, a reward whose events and turns are not equally many.
-        """
-        import torch  # noqa: PLC0415  (heavy)
+    ``tensor`` and ``response_mask`` are ``[B, R]``. What has no events, or one turn, stays as it
+    is; so does, with a warning, a reward whose events and turns are not equally many.
+    """
+    import torch  # noqa: PLC0415  (heavy)
 
-        own = response_mask.bool()
-        is_end = own & ~torch.nn.functional.pad(own[:, 1:], (0, 1))
-        for row, reward in enumerate(rewards):
-            if not isinstance(reward, TurnReward):
-                continue
-            ends, events = is_end[row].nonzero().flatten().tolist(), reward.events
-            if len(ends) < 2:
-                continue
-            if len(events) == len(ends) and all(map(math.isfinite, events)):
-                added = tensor.new_tensor(events)
-                # Less what the turns get as the row rounds it, so that its sum is rounded once.
-                tensor[row, last[row]] = reward - added.double().sum().item()
-                tensor[row, ends] += added
-            elif not self._told:
-                self._told = True
-                _log.warning(
-                    "%d events do not fit a response of %d turns, or are no finite numbers. The "
-                    "turns of such a rollout share one advantage.", len(events), len(ends),
-                )  # fmt: skip
+    own = response_mask.bool()
+    is_end = own & ~torch.nn.functional.pad(own[:, 1:], (0, 1))
+    for row, reward in enumerate(rewards):
+        if not isinstance(reward, TurnReward):
+            continue
+        ends, events = is_end[row].nonzero().flatten().tolist(), reward.events
+        if len(ends) < 2:
+            continue
+        if len(events) == len(ends) and all(map(math.isfinite, events)):
+            added = tensor.new_tensor(events)
+            # Less what the turns get as the row rounds it, so that its sum is rounded once.
+            tensor[row, last[row]] = reward - added.double().sum().item()
+            tensor[row, ends] += added
+        elif _limiter.count():
+            _log.warning(
+                "%d events do not fit a response of %d turns, or are no finite numbers. The turns "
+                "of such a rollout share one advantage.", len(events), len(ends),
+            )  # fmt: skip
 
 
 _EPSILON = 1e-6  # verl's own
