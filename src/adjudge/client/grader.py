@@ -20,7 +20,7 @@ from typing import Any, cast
 import msgspec
 
 from adjudge.client.batcher import ServiceClient
-from adjudge.client.exchange import prepare_request, read_key
+from adjudge.client.exchange import read_key
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
@@ -29,7 +29,7 @@ from adjudge.hosts import is_loopback
 from adjudge.judges.wire.transport import normalize_url
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderScore, Provenance, finite_number
-from adjudge.wire import MAX_NESTING_DEPTH, JudgeRequest
+from adjudge.wire import MAX_NESTING_DEPTH, JudgeRequest, JudgeResponse
 
 _MAX_BYTES = 1 << 20
 _PAUSE_S = 0.5
@@ -163,14 +163,13 @@ class ServedGrader(BaseGrader):
 
     async def aevaluate(self, **fields: Any) -> GraderScore:
         """Ask about one sample."""
-        request = prepare_request(fields_to_request(fields))
-        [outcome] = await run_on_engine(self._client.ask([request]))
-        response = outcome.answer
-        if isinstance(response, GradingFailure):
-            if response.kind is ErrorKind.UNSUPPORTED:
+        [result] = await run_on_engine(self._client.ask([fields_to_request(fields)]))
+        if (failure := result.failure) is not None:
+            if failure.kind is ErrorKind.UNSUPPORTED:
                 url = self._client.settings.judge_url
                 refuse_groups(url, await asyncio.to_thread(fetch_service_info, url))
-            raise response
+            raise failure
+        response = cast("JudgeResponse", result.response)
         version = (response.metadata or {}).get("model_version")
         metadata = {
             "model_version": version,
@@ -187,7 +186,7 @@ class ServedGrader(BaseGrader):
             Provenance(
                 source="live",
                 model=version if isinstance(version, str) else None,
-                latency_s=outcome.latency,
+                latency_s=result.latency,
             ),
         )
 
