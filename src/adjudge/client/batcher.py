@@ -40,7 +40,6 @@ from adjudge.errors import ErrorKind, GradingFailure, is_passing
 from adjudge.judges.endpoint.connections import Connection, EndpointKey, aclose_one, connect
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.limits import full_jitter
-from adjudge.judges.endpoint.settings import LatencyHistogram
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 MAX_BATCH_BYTES = 8 << 20
@@ -219,7 +218,6 @@ class RequestBatcher:
         self.endpoint = endpoint
         self.counts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
-        self._latencies = LatencyHistogram()
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
         self._loop = asyncio.get_running_loop()
         self._opened = self._loop.time()
@@ -297,8 +295,8 @@ class RequestBatcher:
             "cache_hits": counts["cache_hits"],
             "cache_hit_rate": counts["cache_hits"] / total,
             "shared_in_flight": counts["shared"],
-            "batches": counts["batches"],
-            "batch_processing_rate": counts["batches"] / max(now - self._opened, 1e-9),
+            "batches": stats.calls,
+            "batch_processing_rate": stats.calls / max(now - self._opened, 1e-9),
             "batched_share": counts["batched"] / max(counts["sent"], 1),
             "current_queue_size": len(self._waiting),
             "in_flight_requests": len(self._open) - len(self._waiting),
@@ -308,7 +306,7 @@ class RequestBatcher:
             "failures": dict(self._failures),
             "fallbacks": counts["fallbacks"],
             "retries": stats.retries + stats.timeouts,
-            "latency": self._latencies.quantile(0.5),
+            "latency": stats.latencies.quantile(0.5),
             "circuit_breaker": {
                 "state": server.state(now).upper(),
                 "failure_count": server.failures,
@@ -384,13 +382,10 @@ class RequestBatcher:
     async def _exchange(self, items: Sequence[_Item]) -> None:
         """One HTTP request, or two halves of it when the service refuses what is in it."""
         wire = ServiceWire({item.name: item.body for item in items}, self.settings.api_key_env)
-        self.counts["batches"] += 1
         self.counts["sent"] += len(items)
         self.counts["batched"] += len(items) if len(items) > 1 else 0
         try:
-            began = time.monotonic()  # finer than the loop's own
             reply = await self.endpoint.ask(wire.call, wire)
-            self._latencies.add(time.monotonic() - began)
         except GradingFailure as failure:
             if len(items) > 1 and failure.metadata.get("status") in _SPLIT_STATUSES:
                 await self._exchange(items[: len(items) // 2])

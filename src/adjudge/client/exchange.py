@@ -377,7 +377,8 @@ class GroupClient:
                         if error.kind not in RETRYABLE_KINDS:
                             raise
                         failure = error
-                    wait = min(failure.metadata.get("wait") or 0.0, _MAX_PAUSE_S)
+                    wait = parse_retry_after(failure.metadata.get("headers") or {}) or 0.0
+                    wait = min(wait, _MAX_PAUSE_S)
                     await asyncio.sleep(max(wait, full_jitter(sends, _rng)))
                     failure = late
         raise failure
@@ -388,10 +389,6 @@ def _read_answer(response: HttpResponse, request: GroupRequest) -> JudgeResponse
 
     Raises ``GradingFailure``: of a kind that may pass where it said nothing yet.
     """
-    if response.status in (401, 403):
-        raise GradingFailure(ErrorKind.AUTH, "the judge service refused the key (api_key_env)")
-    if response.status == 404:
-        raise GradingFailure(ErrorKind.UNSUPPORTED, "this judge service has no /group_judge")
     said = decode_answer(response.body)
     if said is not _NO_ANSWER and said.request_id in (None, request.request_id):
         if request.aborted and response.status == 200:
@@ -402,12 +399,19 @@ def _read_answer(response: HttpResponse, request: GroupRequest) -> JudgeResponse
             return answer
         if settled and answer.error is None and response.status == 200:
             return answer
-    kind = ErrorKind.RATE_LIMITED if response.status == 429 else ErrorKind.SERVER_ERROR
-    wait = {"wait": parse_retry_after(response.headers)}
-    raise GradingFailure(kind, f"the judge service answered {response.status}", wait)
+    if response.status in (401, 403):
+        raise GradingFailure(ErrorKind.AUTH, "the judge service refused the key (api_key_env)")
+    if response.status == 404:
+        raise GradingFailure(ErrorKind.UNSUPPORTED, "this judge service has no /group_judge")
+    if not 200 <= response.status < 300:
+        raise response_failure(response)
+    raise GradingFailure(ErrorKind.SERVER_ERROR, "the judge service's answer has no group's score")
 
 
 # ── what trainers hand in ────────────────────────────────────────────────────────────────────────
+
+
+_OWN_FIELDS = ("request_id", "metadata", "messages", "images")
 
 
 def build_request(
@@ -415,20 +419,20 @@ def build_request(
 ) -> RequestOrFailure:
     """One call's arguments; what is not text, a list, a mapping is found when it is encoded."""
     rest = dict(fields)
-    own = {name: rest.pop(name, None) for name in ("request_id", "metadata", "messages", "images")}
     if completion is None:
         completion = rest.pop("completions", None)
-    problem = ""
+    own = {name: rest.pop(name) for name in _OWN_FIELDS if name in rest}
+    problem, metadata = "", own.get("metadata")
     if "completions" in rest:
         problem = "completion and completions: both are given. Give one of them"
-    elif not isinstance(own["metadata"], Mapping | None):
-        problem = f"metadata: must be a mapping (found {type(own['metadata']).__name__})"
+    elif metadata is not None and not isinstance(metadata, Mapping):
+        problem = f"metadata: must be a mapping (found {type(metadata).__name__})"
     elif not isinstance(completion, str):
         problem = f"completion: must be one text (found {type(completion).__name__})"
     if problem:
         return GradingFailure(ErrorKind.INVALID_INPUT, problem, {"local": True})
     if rest:
-        own["metadata"] = {**(own["metadata"] or {}), **rest}
+        own["metadata"] = {**(metadata or {}), **rest}
     if type(answer) is tuple:
         answer = list(answer)
     return JudgeRequest(prompt, completion, answer, answer_type, **own)
