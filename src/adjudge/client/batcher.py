@@ -84,17 +84,11 @@ class JudgeRewardResult(msgspec.Struct):
         name = asked.request_id if isinstance(asked, JudgeRequest) else None
         if isinstance(answer, GradingFailure):
             return cls(None, "none", name, latency, error=str(answer), failure=answer)
-        details = answer.detailed_scores
-        return cls(
-            answer.score,
-            "judge",
-            name,
-            latency,
-            cached,
-            answer.explanation,
-            details and {**details},
-            response=answer,
-        )
+        found = cls(answer.score, "judge", name, latency, cached, answer.explanation)
+        found.response = answer
+        if answer.detailed_scores is not None:
+            found.detailed_scores = {**answer.detailed_scores}
+        return found
 
     @property
     def error_kind(self) -> ErrorKind | None:

@@ -14,6 +14,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any, cast
 
@@ -62,10 +63,21 @@ def fetch_service_info(url: str, *, patience_s: float = 0.0) -> ServiceInfo | No
     Raises :class:`~adjudge.errors.ConfigError` for an address that cannot be used.
     """
     url = normalize_url(url)
+    host = urllib.parse.urlsplit(url).hostname or ""
+    # None: those of the environment.
+    proxies = urllib.request.ProxyHandler({} if is_loopback(host) else None)
+    opener = urllib.request.build_opener(proxies)
     until = time.monotonic() + patience_s
-    while (found := _fetch_health(f"{url}/health")) is None and time.monotonic() < until:
+    while True:
+        # An OSError, no HTTP, no such JSON: nothing answers as a judge service does.
+        with suppress(OSError, http.client.HTTPException, ValueError):
+            with opener.open(f"{url}/health", timeout=_TIMEOUT_S) as response:
+                found = _info_decoder.decode(response.read(_MAX_BYTES))
+            if found.model_loaded:
+                return found
+        if time.monotonic() >= until:
+            return None
         time.sleep(_PAUSE_S)
-    return found
 
 
 def refuse_groups(url: str, info: ServiceInfo | None) -> None:
@@ -79,19 +91,6 @@ def refuse_groups(url: str, info: ServiceInfo | None) -> None:
             "sample is sent here by itself. Use the spec's file in place of the address (TRL, verl "
             "0.6.1), or the V1 trainer of verl 0.9.1, where JudgeRewardLoopManager sends groups."
         )
-
-
-def _fetch_health(address: str) -> ServiceInfo | None:
-    host = urllib.parse.urlsplit(address).hostname or ""
-    # None: those of the environment.
-    proxies = urllib.request.ProxyHandler({} if is_loopback(host) else None)
-    opener = urllib.request.build_opener(proxies)
-    try:
-        with opener.open(address, timeout=_TIMEOUT_S) as response:
-            found = _info_decoder.decode(response.read(_MAX_BYTES))
-    except (OSError, http.client.HTTPException, ValueError):  # also of what is no such JSON
-        return None
-    return found if found.model_loaded else None
 
 
 _log = logging.getLogger("adjudge")
@@ -117,7 +116,7 @@ class ServedGrader(BaseGrader):
     """Asks a judge service for the sample's score; its range is the service's own.
 
     ``url``: the service's address. ``timeout`` (120 s): waiting, retries and outages of the service
-    included. ``max_batch_size`` (16), ``max_concurrent_requests`` (32) and ``api_key_env`` as in
+    included. ``max_concurrent_requests`` (32) and ``api_key_env`` as in
     :class:`~adjudge.client.settings.ClientSettings`. Nothing is cached: equal completions are asked
     about once each.
 
@@ -133,7 +132,6 @@ class ServedGrader(BaseGrader):
         self,
         url: str,
         timeout: float = 120.0,
-        max_batch_size: int = 16,
         max_concurrent_requests: int = 32,
         api_key_env: str | None = None,
         name: str = "",
@@ -143,7 +141,6 @@ class ServedGrader(BaseGrader):
             {
                 "judge_url": url,
                 "timeout": timeout,
-                "max_batch_size": max_batch_size,
                 "batch_timeout": min(0.01, timeout / 2),
                 "max_concurrent_requests": max_concurrent_requests,
                 "use_cache": False,

@@ -77,10 +77,8 @@ class BaseJudgeReward:
     To change how one request is judged, derive and override :meth:`_request_judge`.
     """
 
-    def __init__(self, config: Mapping[str, Any] | ClientSettings | None = None) -> None:
-        self.settings: ClientSettings = (
-            config if isinstance(config, ClientSettings) else ClientSettings.from_config(config)
-        )
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        self.settings = ClientSettings.from_config(config)
         self._client = ServiceClient(self.settings)
         self._failures = LogLimiter()
         self._final_in_row = 0
