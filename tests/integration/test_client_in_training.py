@@ -1,8 +1,7 @@
-"""The client where training uses it: steps with a loop each, threads, forks, an older script."""
+"""The client where training uses it: threads, an older script."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -19,21 +18,6 @@ def service() -> Iterator[StandIn]:
         yield running
 
 
-def test_six_steps_of_asyncio_run(service: StandIn) -> None:
-    rewards = JudgeRewardSystem({"judge_url": service.url, "batch_timeout": 0.005})
-
-    async def step(n: int) -> list[Any]:
-        asked = [rewards.areward("p", "x" * i, "4", step=n) for i in range(20)]
-        return [
-            one["reward"] for one in [await future for future in map(asyncio.ensure_future, asked)]
-        ]
-
-    for n in range(6):
-        assert asyncio.run(step(n)) == [i / 100 for i in range(20)]
-    assert rewards.get_metrics()["total_requests"] == 120
-    rewards.close()
-
-
 def test_eight_threads_share_batches(service: StandIn) -> None:
     rewards = JudgeRewardSystem({"judge_url": service.url})
     found: dict[int, Any] = {}
@@ -48,38 +32,6 @@ def test_eight_threads_share_batches(service: StandIn) -> None:
         thread.join()
     assert found == {n: [(8 * n + i) / 100 for i in range(3)] for n in range(8)}
     assert len(service.posts) < 24
-    rewards.close()
-
-
-FORK = """
-import os, sys, warnings
-warnings.simplefilter("ignore")
-from adjudge.client import JudgeRewardSystem
-
-rewards = JudgeRewardSystem({"judge_url": sys.argv[1]})
-assert rewards.reward("p", "x")["reward"] == 0.01
-if os.fork() == 0:
-    assert rewards.get_metrics()["total_requests"] == 0
-    batch = rewards.reward_batch(["p"] * 5, ["x" * n for n in range(5)])
-    print([one["reward"] for one in batch], flush=True)
-    os._exit(0)
-os.wait()
-print(rewards.reward("p", "xx")["reward"])
-"""
-
-
-def test_a_restarted_service_is_found_again() -> None:
-    config = {"batch_timeout": 0.0, "max_retries": 0, "circuit_breaker_timeout": 0.05}
-    with stand_in() as service:
-        rewards = JudgeRewardSystem({"judge_url": service.url, **config})
-        assert rewards.reward("p", "x")["reward"] == 0.01
-        service.whole = lambda path, requests: (
-            503,
-            {"error": {"kind": "server_error", "message": "drains"}},
-        )
-        assert rewards.reward("p", "xx")["error_kind"] == "server_error"
-        service.whole = lambda path, requests: None
-        assert rewards.reward("p", "xx")["reward"] == 0.02
     rewards.close()
 
 

@@ -257,26 +257,6 @@ async def test_an_open_breaker_fails_at_once_and_closes_after_its_time() -> None
     assert line.metrics()["circuit_breaker"]["state"] == "CLOSED"
 
 
-@pytest.mark.parametrize(
-    ("status", "retries", "expected", "remedy", "posts"),
-    [
-        (500, 0, "server_error", "max_retries = 0", 1),
-        (500, 3, "server_error", "max_retries = 3", 4),
-        (401, 3, "auth", "api_key_env", 1),
-        (404, 3, "invalid_input", "judge_url", 1),
-    ],
-)
-@in_virtual_time
-async def test_what_may_pass_is_sent_again_up_to_max_retries(
-    status: int, retries: int, expected: str, remedy: str, posts: int
-) -> None:
-    service = Service()
-    service.plan = lambda n: status
-    (answer,) = await answers(line_to(service, max_retries=retries), "a")
-    assert (kind(answer), len(service.posts)) == (expected, posts)
-    assert remedy in str(answer.error)
-
-
 # ── equal requests ───────────────────────────────────────────────────────────────────────────
 
 

@@ -127,18 +127,6 @@ def test_a_rule_replaces_a_judge_that_cannot_be_had(
     assert RIGHT not in caplog.text
 
 
-def test_failures_of_a_kind_are_logged_once_for_a_while(
-    service: StandIn, caplog: pytest.LogCaptureFixture
-) -> None:
-    service.whole = lambda path, requests: (500, {})
-    with system(service.url, max_retries=0, use_cache=False) as rewards:
-        for _ in range(2):
-            rewards.reward_batch(["p"] * 3, [RIGHT] * 3, ["4"] * 3)
-    (message,) = said(caplog)
-    assert message.startswith("the reward is missing")
-    assert message.count(service.url) == 1
-
-
 @pytest.mark.parametrize(
     ("status", "body", "kind"),
     [

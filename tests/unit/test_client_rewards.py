@@ -123,19 +123,7 @@ def test_columns_are_of_one_length_and_read_by_place_and_not_by_label(service: S
         assert service.requests[0]["metadata"] == {"level": 1}
 
 
-def test_it_pickles_as_configuration(service: StandIn) -> None:
-    rewards = system(service.url, max_batch_size=3)
-    rewards.reward("p", "c")
-    copy = pickle.loads(pickle.dumps(rewards))
-    assert copy.settings == rewards.settings
-    assert copy.get_metrics()["total_requests"] == 0
-    assert copy.reward("p", "c")["reward"] == 0.01
-    copy.close()
-    assert rewards.reward("p", "cc")["reward"] == 0.02
-    rewards.close()
-
-
-def test_a_client_serves_two_loops_and_a_forked_child(service: StandIn) -> None:
+def test_a_client_serves_two_loops_a_forked_child_and_a_copy(service: StandIn) -> None:
     rewards = JudgeRewardSystem({"judge_url": service.url, "use_cache": False})
 
     def child(sent: Any) -> None:
@@ -149,6 +137,9 @@ def test_a_client_serves_two_loops_and_a_forked_child(service: StandIn) -> None:
     assert ours.poll(20)
     assert ours.recv() == 0.03
     process.join(20)
+    with pickle.loads(pickle.dumps(rewards)) as copy:
+        assert (copy.settings, copy.get_metrics()["total_requests"]) == (rewards.settings, 0)
+        assert copy.reward("p", "cccc")["reward"] == 0.04
     rewards.close()
 
 

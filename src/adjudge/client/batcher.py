@@ -40,6 +40,7 @@ from adjudge.errors import ErrorKind, GradingFailure, is_passing
 from adjudge.judges.endpoint.connections import Connection, EndpointKey, aclose_one, connect
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.limits import full_jitter
+from adjudge.judges.endpoint.settings import LatencyHistogram
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 MAX_BATCH_BYTES = 8 << 20
@@ -212,6 +213,7 @@ class RequestBatcher:
         self.endpoint = endpoint
         self.counts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
+        self._latencies = LatencyHistogram()
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
         self._loop = asyncio.get_running_loop()
         self._opened = self._loop.time()
@@ -300,7 +302,7 @@ class RequestBatcher:
             "failures": dict(self._failures),
             "fallbacks": counts["fallbacks"],
             "retries": stats.retries + stats.timeouts,
-            "latency": stats.latencies.quantile(0.5),
+            "latency": self._latencies.quantile(0.5),
             "circuit_breaker": {
                 "state": server.state(now).upper(),
                 "failure_count": server.failures,
@@ -379,7 +381,9 @@ class RequestBatcher:
         self.counts["sent"] += len(items)
         self.counts["batched"] += len(items) if len(items) > 1 else 0
         try:
+            began = time.monotonic()  # finer than the loop's own
             reply = await self.endpoint.ask(wire.call, wire)
+            self._latencies.add(time.monotonic() - began)
         except GradingFailure as failure:
             if len(items) > 1 and failure.metadata.get("status") in _SPLIT_STATUSES:
                 await self._exchange(items[: len(items) // 2])
