@@ -37,7 +37,7 @@ from adjudge.client.exchange import (
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.clock import PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure, is_passing
-from adjudge.judges.endpoint.connections import Connection, EndpointKey, aclose_one, connect
+from adjudge.judges.endpoint.connections import Connection, aclose_one, connect
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.limits import full_jitter
 from adjudge.judges.endpoint.settings import LatencyHistogram
@@ -130,13 +130,8 @@ class ServiceClient:
         self._breaker_waits = breaker_waits
         self._closed = False
         self._opened: tuple[Connection, RequestBatcher] | None = None
-        self._endpoint_key = EndpointKey(
-            provider=f"judge-service-{next(_client_numbers)}",
-            base_urls=(settings.judge_url,),
-            key_env=settings.api_key_env,
-            settings=settings.endpoint(),
-            policy=settings.call_policy(breaker_waits=breaker_waits),
-        )
+        provider = f"judge-service-{next(_client_numbers)}"
+        self._endpoint_key = settings.endpoint_key(provider, breaker_waits=breaker_waits)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(ServiceClient, breaker_waits=self._breaker_waits), (self.settings,)

@@ -108,8 +108,7 @@ class BaseJudgeReward:
         ``images`` (base64) and ``metadata`` go to the judge as they are, other ``fields`` by name
         in ``metadata``. ``completions`` is another name of ``completion``.
         """
-        asked = build_request(prompt, completion, answer, answer_type, fields)
-        return run_blocking(self._compute([asked]))[0].as_reward()
+        return self.compute_reward(prompt, completion, answer, answer_type, **fields).as_reward()
 
     async def areward(
         self,
@@ -210,10 +209,8 @@ class BaseJudgeReward:
         if type(self)._request_judge is BaseJudgeReward._request_judge:  # noqa: SLF001
             results = await self._client.ask(asked)
         else:
-            loop, threads = (
-                asyncio.get_running_loop(),
-                ThreadPoolExecutor(self.settings.max_concurrent_requests),
-            )
+            loop = asyncio.get_running_loop()
+            threads = ThreadPoolExecutor(self.settings.max_concurrent_requests)
             try:
                 asking = [loop.run_in_executor(threads, self._ask_override, one) for one in asked]
                 results = [await one for one in asking]

@@ -87,13 +87,8 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
 
 def line_to(service: Service, **config: Any) -> RequestBatcher:
     settings = ClientSettings.from_config({"judge_url": "http://a", **config})
-    endpoint = Endpoint(
-        ["http://a"],
-        service,
-        settings.endpoint(),
-        settings.call_policy(breaker_waits=False),
-        rng=Seesaw(),
-    )
+    key = settings.endpoint_key("test", breaker_waits=False)
+    endpoint = Endpoint(key.base_urls, service, key.settings, key.policy, rng=Seesaw())
     line = RequestBatcher(settings, endpoint, rng=Seesaw())
     _lines.append(line)
     return line
