@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.unit.helpers.stand_in_service import StandIn, score_of, stand_in
+from tests.unit.helpers.stand_in_service import (
+    StandIn,
+    score_of,
+    system,
+)
 
 from adjudge.client import JudgeRewardSystem
 from adjudge.errors import ErrorKind, GradingFailure, JudgeAuthError, JudgeUnavailable
@@ -15,16 +18,6 @@ from adjudge.wire import JudgeRequest, JudgeResponse
 
 NOBODY = "http://127.0.0.1:9"
 RIGHT = "so <answer>4</answer>"
-
-
-@pytest.fixture
-def service() -> Iterator[StandIn]:
-    with stand_in() as running:
-        yield running
-
-
-def system(url: str, **config: Any) -> JudgeRewardSystem:
-    return JudgeRewardSystem({"judge_url": url, "batch_timeout": 0.005, **config})
 
 
 def quick(url: str, **config: Any) -> JudgeRewardSystem:

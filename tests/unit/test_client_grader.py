@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.refusals import refuses
-from tests.unit.helpers.stand_in_service import StandIn, score_of, stand_in
+from tests.unit.helpers.stand_in_service import (
+    StandIn,
+    score_of,
+)
 from typer.testing import CliRunner
 
 from adjudge import GraderError, GraderScore, GradingRunner, RewardSpec, SpecRewardFunction
@@ -21,12 +23,6 @@ from adjudge.rewards import RewardSample
 from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, load_spec
 from adjudge.trainers.trl import make_reward
 from adjudge.types import Sample
-
-
-@pytest.fixture
-def service() -> Iterator[StandIn]:
-    with stand_in() as running:
-        yield running
 
 
 def graded(url: str, *items: Any, **parameters: Any) -> list[Any]:

@@ -45,7 +45,6 @@ class ServiceInfo(msgspec.Struct, frozen=True):
     """
 
     model_loaded: bool = True
-    model_version: str = ""
     compares_groups: str | None = None
     graders: list[str] = []
     group_timeout_s: float = 300.0
