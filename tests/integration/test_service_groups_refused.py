@@ -36,7 +36,6 @@ def test_a_service_says_what_it_compares(url: str) -> None:
     assert info is not None
     assert info.compares_groups == "reward.group = 'centre'"
     assert (info.graders, info.group_timeout_s, info.deadline_s) == (["match"], 7.0, 5.0)
-    assert info.model_version
 
 
 @pytest.mark.parametrize("made", [make_reward, load_spec, Scorer])

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given, strategies as st
-from tests.unit.helpers.virtual_service import Service, answers, kind, line_to, prepared, scores
+from tests.unit.helpers.virtual_service import Service, answers, kind, line_to
 
-from adjudge.client.batcher import RequestOutcome
-from adjudge.client.exchange import prepare_request
+from adjudge.client.batcher import JudgeRewardResult
+from adjudge.client.exchange import encode_request
 from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse
@@ -22,11 +22,11 @@ from adjudge.wire import ErrorInfo, JudgeRequest
 
 def ask(
     body: Any, status: int = 200, n: int = 1, cut: bool = False, **config: Any
-) -> tuple[list[RequestOutcome], list[HttpRequest]]:
+) -> tuple[list[JudgeRewardResult], list[HttpRequest]]:
     """What becomes of ``n`` requests that get this answer, and what was sent."""
     sent: list[HttpRequest] = []
 
-    async def run() -> list[RequestOutcome]:
+    async def run() -> list[JudgeRewardResult]:
         service = Service()
 
         async def post(base_url: str, request: HttpRequest) -> HttpResponse:
@@ -56,7 +56,7 @@ def test_the_key_is_read_at_every_request_and_never_said(monkeypatch: pytest.Mon
     monkeypatch.setenv("JUDGE_MODEL_API_KEY", "k\r\nx: y")
     (found,), _ = ask({"score": 1})
     assert kind(found) == "auth"
-    assert "JUDGE_MODEL_API_KEY holds characters" in str(found.answer)
+    assert "JUDGE_MODEL_API_KEY holds characters" in str(found.error)
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_what_else_a_response_says_is_kept_where_it_is_of_its_type() -> None:
     more = {"explanation": "why", "confidence": 0.5, "metadata": {"latency": 0.1}}
     sent = {"score": 1, **more, "detailed_scores": {"clarity": 0.25, "depth": "?"}, "x": 1}
     kept = {"score": 1.0, **more, "detailed_scores": {"clarity": 0.25, "depth": None}}
-    assert msgspec.to_builtins(ask(sent)[0][0].answer) == kept
+    assert msgspec.to_builtins(ask(sent)[0][0].response) == kept
     odd = {"score": 1, "explanation": 3, "detailed_scores": [1], "metadata": "m"}
-    assert msgspec.to_builtins(ask(odd)[0][0].answer) == {"score": 1.0}
+    assert msgspec.to_builtins(ask(odd)[0][0].response) == {"score": 1.0}
 
 
 @given(
@@ -116,9 +116,8 @@ def test_what_else_a_response_says_is_kept_where_it_is_of_its_type() -> None:
 )
 def test_any_answer_is_a_score_or_a_failure(body: bytes, status: int, n: int) -> None:
     for found in ask(body, status, n)[0]:
-        [score] = scores([found])
-        assert (score is None) == isinstance(found.answer, GradingFailure)
-        assert score is None or math.isfinite(score)
+        assert (found.score is None) == isinstance(found.failure, GradingFailure)
+        assert found.score is None or math.isfinite(found.score)
 
 
 @pytest.mark.parametrize("suspect", [None, False, True])
@@ -158,7 +157,7 @@ def test_only_equal_requests_have_equal_keys(a: dict[str, Any], b: dict[str, Any
     one = JudgeRequest(prompt="p", **a)
     other = JudgeRequest(prompt="p", **b)
     same = told(one) == told(other)
-    assert (prepared(one).key == prepared(other).key) is same
+    assert (encode_request(one)[1] == encode_request(other)[1]) is same
 
 
 ENDLESS: list[Any] = []
@@ -180,31 +179,32 @@ ENDLESS.append(ENDLESS)
     ids=lambda problem: next(iter(problem)),
 )
 def test_what_is_no_request_is_refused_before_it_is_sent(problem: dict[str, Any]) -> None:
-    found = prepare_request(JudgeRequest(**{"prompt": "p", "completion": "c", **problem}))
-    assert isinstance(found, GradingFailure)
-    assert found.kind is ErrorKind.INVALID_INPUT
+    with pytest.raises(GradingFailure) as raised:
+        encode_request(JudgeRequest(**{"prompt": "p", "completion": "c", **problem}))
+    assert raised.value.kind is ErrorKind.INVALID_INPUT
 
 
 def test_the_order_of_metadata_and_the_request_id_do_not_count() -> None:
     one = JudgeRequest(prompt="p", completion="c", metadata={"a": 1, "b": 2}, request_id="1")
     other = JudgeRequest(prompt="p", completion="c", metadata={"b": 2, "a": 1}, request_id="2")
-    assert prepared(one).key == prepared(other).key
+    assert encode_request(one)[1] == encode_request(other)[1]
 
 
 def test_half_surrogate_pairs_of_the_policy_are_question_marks() -> None:
-    sent = prepared(JudgeRequest("p", "half \ud800 é"))
-    assert sent.request.completion == "half ? é"
-    assert sent.key == prepared(JudgeRequest("p", "half ? é")).key
+    body, key = encode_request(JudgeRequest("p", "half \ud800 é"))
+    assert json.loads(body)["completion"] == "half ? é"
+    assert key == encode_request(JudgeRequest("p", "half ? é"))[1]
     call = {"name": "f\ud800", "arguments": {"a\udfff": ["b\ud800", 3, None]}}
     messages = [{"role": "assistant", "content": "half \ud800", "tool_calls": [call]}]
     metadata = {"events": ({"text": "\udc80"},), "n": 1}
-    sent = prepared(JudgeRequest("p", "c", messages=messages, metadata=metadata))
-    assert sent.request.messages == [
+    body, _ = encode_request(JudgeRequest("p", "c", messages=messages, metadata=metadata))
+    sent = json.loads(body)
+    assert sent["messages"] == [
         {
             "role": "assistant",
             "content": "half ?",
             "tool_calls": [{"name": "f?", "arguments": {"a?": ["b?", 3, None]}}],
         }
     ]
-    assert sent.request.metadata == {"events": [{"text": "?"}], "n": 1}
+    assert sent["metadata"] == {"events": [{"text": "?"}], "n": 1}
     assert messages[0]["content"] == "half \ud800"  # the caller's own stay as they are

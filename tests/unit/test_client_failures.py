@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.unit.helpers.stand_in_service import StandIn, score_of, stand_in
+from tests.unit.helpers.stand_in_service import (
+    StandIn,
+    score_of,
+    system,
+)
 
 from adjudge.client import JudgeRewardSystem
 from adjudge.errors import ErrorKind, GradingFailure, JudgeAuthError, JudgeUnavailable
@@ -15,16 +18,6 @@ from adjudge.wire import JudgeRequest, JudgeResponse
 
 NOBODY = "http://127.0.0.1:9"
 RIGHT = "so <answer>4</answer>"
-
-
-@pytest.fixture
-def service() -> Iterator[StandIn]:
-    with stand_in() as running:
-        yield running
-
-
-def system(url: str, **config: Any) -> JudgeRewardSystem:
-    return JudgeRewardSystem({"judge_url": url, "batch_timeout": 0.005, **config})
 
 
 def quick(url: str, **config: Any) -> JudgeRewardSystem:
@@ -125,18 +118,6 @@ def test_a_rule_replaces_a_judge_that_cannot_be_had(
     (message,) = said(caplog)  # once for the outage
     assert message.startswith("a rule gives the score")
     assert RIGHT not in caplog.text
-
-
-def test_failures_of_a_kind_are_logged_once_for_a_while(
-    service: StandIn, caplog: pytest.LogCaptureFixture
-) -> None:
-    service.whole = lambda path, requests: (500, {})
-    with system(service.url, max_retries=0, use_cache=False) as rewards:
-        for _ in range(2):
-            rewards.reward_batch(["p"] * 3, [RIGHT] * 3, ["4"] * 3)
-    (message,) = said(caplog)
-    assert message.startswith("the reward is missing")
-    assert message.count(service.url) == 1
 
 
 @pytest.mark.parametrize(

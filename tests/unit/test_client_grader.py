@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.refusals import refuses
-from tests.unit.helpers.stand_in_service import StandIn, score_of, stand_in
+from tests.unit.helpers.stand_in_service import (
+    StandIn,
+    score_of,
+)
 from typer.testing import CliRunner
 
 from adjudge import GraderError, GraderScore, GradingRunner, RewardSpec, SpecRewardFunction
@@ -21,12 +23,6 @@ from adjudge.rewards import RewardSample
 from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, load_spec
 from adjudge.trainers.trl import make_reward
 from adjudge.types import Sample
-
-
-@pytest.fixture
-def service() -> Iterator[StandIn]:
-    with stand_in() as running:
-        yield running
 
 
 def graded(url: str, *items: Any, **parameters: Any) -> list[Any]:
@@ -80,9 +76,8 @@ def test_other_shapes_of_samples(service: StandIn) -> None:
         {"messages": messages},
         {"prompt": "q", "response": "a", "reference": gold, "answer": gold},
         Sample(prompt="q", response="a", extra={"reference": 4}).fields(),
-        max_batch_size=1,
     )
-    # Sends of one sample each may arrive in any order.
+    # Samples may be sent in any order.
     sent = [(one["prompt"], one["completion"], one.get("answer")) for one in service.requests]
     assert sorted(sent, key=str) == [("q", "a", 4), ("q", "a", gold), (None, "", None)]
     [row] = [one for one in service.requests if one.get("answer") == gold]

@@ -15,7 +15,12 @@ from typing import Any
 
 import pytest
 from tests.refusals import refuses
-from tests.unit.helpers.stand_in_service import StandIn, score_of, stand_in
+from tests.unit.helpers.stand_in_service import (
+    StandIn,
+    score_of,
+    stand_in,
+    system,
+)
 
 from adjudge.client import (
     BaseJudgeReward,
@@ -29,17 +34,6 @@ from adjudge.errors import ConfigError
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 NOBODY = "http://127.0.0.1:9"
-
-
-@pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    monkeypatch.delenv("JUDGE_MODEL_API_KEY", raising=False)
-    with stand_in() as running:
-        yield running
-
-
-def system(url: str, **config: Any) -> JudgeRewardSystem:
-    return JudgeRewardSystem({"judge_url": url, "batch_timeout": 0.005, **config})
 
 
 def test_metrics_have_every_key_from_the_start(service: StandIn) -> None:
@@ -123,19 +117,7 @@ def test_columns_are_of_one_length_and_read_by_place_and_not_by_label(service: S
         assert service.requests[0]["metadata"] == {"level": 1}
 
 
-def test_it_pickles_as_configuration(service: StandIn) -> None:
-    rewards = system(service.url, max_batch_size=3)
-    rewards.reward("p", "c")
-    copy = pickle.loads(pickle.dumps(rewards))
-    assert copy.settings == rewards.settings
-    assert copy.get_metrics()["total_requests"] == 0
-    assert copy.reward("p", "c")["reward"] == 0.01
-    copy.close()
-    assert rewards.reward("p", "cc")["reward"] == 0.02
-    rewards.close()
-
-
-def test_a_client_serves_two_loops_and_a_forked_child(service: StandIn) -> None:
+def test_a_client_serves_two_loops_a_forked_child_and_a_copy(service: StandIn) -> None:
     rewards = JudgeRewardSystem({"judge_url": service.url, "use_cache": False})
 
     def child(sent: Any) -> None:
@@ -149,6 +131,9 @@ def test_a_client_serves_two_loops_and_a_forked_child(service: StandIn) -> None:
     assert ours.poll(20)
     assert ours.recv() == 0.03
     process.join(20)
+    with pickle.loads(pickle.dumps(rewards)) as copy:
+        assert (copy.settings, copy.get_metrics()["total_requests"]) == (rewards.settings, 0)
+        assert copy.reward("p", "cccc")["reward"] == 0.04
     rewards.close()
 
 
@@ -183,6 +168,23 @@ def test_who_changes_a_reward_does_not_change_the_next(service: StandIn) -> None
         twice[0]["detailed_scores"]["a"] = 9
         assert twice[1]["detailed_scores"] == {"a": 1}
         assert rewards.reward("p", "c")["detailed_scores"] == {"a": 1}
+
+
+def test_eight_threads_share_batches(service: StandIn) -> None:
+    rewards = JudgeRewardSystem({"judge_url": service.url})
+    found: dict[int, Any] = {}
+
+    def work(n: int) -> None:
+        found[n] = [rewards.reward("p", "x" * (8 * n + i))["reward"] for i in range(3)]
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {n: [(8 * n + i) / 100 for i in range(3)] for n in range(8)}
+    assert len(service.posts) < 24
+    rewards.close()
 
 
 # ── judges of one's own ──────────────────────────────────────────────────────────────────────
@@ -270,3 +272,60 @@ def test_several_judges_and_their_mean(service: StandIn) -> None:
 def test_several_judges_need_a_list_a_known_way_and_no_rule(judges: Any, more: Any) -> None:
     with pytest.raises(ConfigError):
         MultiCritiqueJudge(judges, **more)
+
+
+# ── a script written for an older reward system: only its import was replaced ────────────────────
+
+SCRIPT = """
+import os
+RewardSystem = JudgeRewardSystem  # was: from reward.reward_system import RewardSystem
+
+config = {
+    "reward": {
+        "type": "judge_model",
+        "config": {
+            "judge_url": "${JUDGE_MODEL_URL}",
+            "api_key": "${JUDGE_MODEL_API_KEY}",
+            "use_cache": True,
+            "cache_size": 5000,
+            "max_batch_size": 16,
+            "batch_timeout": 0.005,
+            "max_concurrent_requests": 32,
+            "timeout": 30.0,
+            "fallback_to_rule": True,
+            "max_retries": 3,
+        },
+    }
+}
+reward_system = RewardSystem(config.get("reward", {}).get("config", {}))
+
+reward_scores, printed = [], []
+for global_step, batch in enumerate(batches):
+    for item in batch:
+        result = reward_system.reward(item["prompt"], item["completion"], item["answer"])
+        reward_scores.append(result["reward"])
+        assert result["source"] in ("judge", "rule_fallback")
+    if global_step % 100 == 0:
+        metrics = reward_system.get_metrics()
+        printed.append(f"Inflight: {metrics['current_queue_size']}")
+        printed.append(f"Hit rate: {metrics['cache_hit_rate']:.1%}")
+        printed.append(f"Circuit: {metrics['circuit_breaker']['state']}")
+        for name in ("cache_hit_rate", "latency", "error_rate"):
+            printed.append(f"{name}: {metrics[name]}")
+"""
+
+
+def test_just_replace_the_import(service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_MODEL_URL", service.url)
+    monkeypatch.delenv("JUDGE_MODEL_API_KEY", raising=False)
+    batches = [
+        [{"prompt": "p", "completion": "x" * (s + i), "answer": "4"} for i in range(4)]
+        for s in range(3)
+    ]
+    names: dict[str, Any] = {"JudgeRewardSystem": JudgeRewardSystem, "batches": batches}
+    exec(SCRIPT, names)
+    assert names["reward_scores"] == [(s + i) / 100 for s in range(3) for i in range(4)]
+    assert "Circuit: CLOSED" in names["printed"]
+    counted = names["reward_system"].get_metrics()
+    assert (counted["total_requests"], counted["cache_hits"]) == (12, 6)
+    names["reward_system"].close()

@@ -113,19 +113,6 @@ async def test_a_failed_judge_is_an_answer(value: str) -> None:
     assert len(line.sent) == 1
 
 
-@in_service
-async def test_half_a_surrogate_pair_of_the_policy_is_a_question_mark() -> None:
-    ours, line = client()
-    request = msgspec.structs.replace(
-        sample("a", 1.0, size=1),
-        completion="half \ud800",
-        messages=[{"role": "assistant", "content": "\udfff"}],
-    )
-    assert kind(await ours.judge(request)) is not ErrorKind.INVALID_INPUT
-    assert line.sent[0].completion == "half ?"
-    assert line.sent[0].messages == [{"role": "assistant", "content": "?"}]
-
-
 @pytest.mark.parametrize(
     ("status", "expected", "again"),
     [

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 from tests.unit.helpers.asked_backends import answers
-from tests.unit.helpers.virtual_service import prepared
 
 from adjudge import RewardSpec
+from adjudge.client.exchange import encode_request
 from adjudge.client.grader import fields_to_request
 from adjudge.errors import GradingFailure
 from adjudge.rewards import RewardSample
@@ -68,7 +68,7 @@ def in_process(spec: RewardSpec, response: str, columns: dict[str, Any]) -> Outc
 
 def served(spec: RewardSpec, response: str, columns: dict[str, Any]) -> Outcome:
     sample = RewardSample(0, 0, "p", response, None, columns)
-    sent = prepared(fields_to_request(sample.fields())).body
+    sent, _ = encode_request(fields_to_request(sample.fields()))
     request = msgspec.json.decode(sent, type=JudgeRequest)
     [answer] = answers(SpecBackend(spec), request)
     return answer.score, None if answer.error is None else str(answer.error.kind)
@@ -133,7 +133,7 @@ def test_a_column_that_cannot_be_sent_is_named_once(caplog: pytest.LogCaptureFix
             request = fields_to_request({"prompt": "p", "response": "r", **columns})
     assert request.metadata is not None
     assert set(request.metadata) == {"level", "nan"}
-    sent = msgspec.json.decode(prepared(request).body)
+    sent = msgspec.json.decode(encode_request(request)[0])
     assert sent["metadata"] == {"level": 0.25, "nan": None}
     said = [record.getMessage() for record in caplog.records]
     for name, kind in (("picture", "object"), ("raw", "bytes"), ("keys", "dict")):

@@ -1,10 +1,10 @@
 """The client of a judge service: rewards over HTTP that never stall training."""
 
+from adjudge.client.batcher import JudgeRewardResult
 from adjudge.client.exchange import GroupClient
 from adjudge.client.grader import ServedGrader
 from adjudge.client.reward_system import (
     BaseJudgeReward,
-    JudgeRewardResult,
     JudgeRewardSystem,
     MultiCritiqueJudge,
     create_judge_reward,

@@ -22,25 +22,26 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate, count, islice
-from typing import Any, cast
+from typing import Any, Literal, Self, cast
 
 import msgspec
 
 from adjudge.client.exchange import (
-    PreparedOrFailure,
+    RequestOrFailure,
     ServiceReply,
     ServiceWire,
     add_advice,
+    encode_request,
     to_failure,
 )
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.clock import PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure, is_passing
-from adjudge.judges.endpoint.connections import Connection, EndpointKey, aclose_one, connect
+from adjudge.judges.endpoint.connections import Connection, aclose_one, connect
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.limits import full_jitter
 from adjudge.judges.endpoint.settings import LatencyHistogram
-from adjudge.wire import JudgeResponse
+from adjudge.wire import JudgeRequest, JudgeResponse
 
 MAX_BATCH_BYTES = 8 << 20
 """Beyond this a batch is closed before it is full."""
@@ -52,15 +53,68 @@ _SPLIT_STATUSES = (400, 413, 422)
 _client_numbers = count()
 
 
-class RequestOutcome(msgspec.Struct, gc=False):
-    """What became of one request, and how long it took in seconds.
+class JudgeRewardResult(msgspec.Struct):
+    """One reward; ``score`` is ``None`` when the judge failed, and ``error`` says why.
 
-    ``cached``: an earlier request's score.
+    ``source``: ``judge``, ``rule_fallback`` (then ``error`` is why the judge was replaced) or
+    ``none``. ``latency`` in seconds, waiting for a batch included. ``cached``: an earlier request's
+    score. ``response`` is all that the judge said; others may have the same one, so leave it as it
+    is.
     """
 
-    answer: JudgeResponse | GradingFailure
-    cached: bool = False
+    score: float | None
+    source: Literal["judge", "rule_fallback", "none"]
+    request_id: str | None = None
     latency: float = 0.0
+    cached: bool = False
+    explanation: str | None = None
+    detailed_scores: dict[str, float | None] | None = None
+    error: str | None = None
+    failure: GradingFailure | None = None
+    response: JudgeResponse | None = None
+
+    @classmethod
+    def of(
+        cls,
+        answer: JudgeResponse | GradingFailure,
+        asked: RequestOrFailure,
+        latency: float = 0.0,
+        cached: bool = False,
+    ) -> Self:
+        """What a judge's ``answer`` means."""
+        name = asked.request_id if isinstance(asked, JudgeRequest) else None
+        if isinstance(answer, GradingFailure):
+            return cls(None, "none", name, latency, error=str(answer), failure=answer)
+        found = cls(answer.score, "judge", name, latency, cached, answer.explanation)
+        found.response = answer
+        if answer.detailed_scores is not None:
+            found.detailed_scores = {**answer.detailed_scores}
+        return found
+
+    @property
+    def error_kind(self) -> ErrorKind | None:
+        """The kind of what went wrong."""
+        return None if self.failure is None else self.failure.kind
+
+    def as_reward(self) -> dict[str, Any]:
+        """As a mapping: ``reward`` and ``acc_reward`` (the same; ``None`` is missing).
+
+        ``source``, ``explanation``, ``cached`` and ``latency`` are always there;
+        ``detailed_scores``, and ``error`` with ``error_kind``, only where there are some.
+        """
+        found: dict[str, Any] = {
+            "reward": self.score,
+            "acc_reward": self.score,
+            "source": self.source,
+            "explanation": self.explanation,
+            "cached": self.cached,
+            "latency": self.latency,
+        }
+        if self.detailed_scores is not None:
+            found["detailed_scores"] = self.detailed_scores
+        if self.error is not None:
+            found |= {"error": self.error, "error_kind": str(self.error_kind)}
+        return found
 
 
 class ServiceClient:
@@ -75,68 +129,69 @@ class ServiceClient:
         self.settings = settings
         self._breaker_waits = breaker_waits
         self._closed = False
-        self._opened: tuple[asyncio.AbstractEventLoop, Connection, RequestBatcher] | None = None
-        self._endpoint_key = EndpointKey(
-            provider=f"judge-service-{next(_client_numbers)}",
-            base_urls=(settings.judge_url,),
-            key_env=settings.api_key_env,
-            settings=settings.endpoint(),
-            policy=settings.call_policy(breaker_waits=breaker_waits),
-        )
+        self._opened: tuple[Connection, RequestBatcher] | None = None
+        provider = f"judge-service-{next(_client_numbers)}"
+        self._endpoint_key = settings.endpoint_key(provider, breaker_waits=breaker_waits)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(ServiceClient, breaker_waits=self._breaker_waits), (self.settings,)
 
-    async def ask(self, asked: Sequence[PreparedOrFailure]) -> list[RequestOutcome]:
-        """One outcome per request, in order; on the engine's loop.
+    async def ask(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
+        """One result per request, in order; on the engine's loop.
 
         ``RuntimeError`` after :meth:`aclose`.
         """
         batcher = await self.batcher()
-        outcomes: list[RequestOutcome] = []
+        results: list[JudgeRewardResult] = []
         for start in range(0, len(asked), _MAX_CONCURRENT_ASKS):
-            outcomes += await batcher.ask(asked[start : start + _MAX_CONCURRENT_ASKS])
-        return outcomes
+            results += await batcher.ask(asked[start : start + _MAX_CONCURRENT_ASKS])
+        return results
 
     async def batcher(self) -> RequestBatcher:
         """The engine's, opened if need be; ``RuntimeError`` after :meth:`aclose`."""
         if self._closed:
             raise RuntimeError("this client of a judge service is closed")
-        loop, opened = asyncio.get_running_loop(), self._opened
-        if opened is None or opened[0] is not loop or opened[1].closed:
-            connection = await connect(self._endpoint_key, None)
+        connection = await connect(self._endpoint_key, None)
+        if self._opened is None or self._opened[0] is not connection:
             connection.models.add("judge service")
-            batcher = RequestBatcher(self.settings, connection.endpoint)
-            opened = self._opened = loop, connection, batcher
-        return opened[2]
+            self._opened = connection, RequestBatcher(self.settings, connection.endpoint)
+        return self._opened[1]
 
     async def metrics(self) -> dict[str, Any]:
         """The counts of this process, also after :meth:`aclose`; see :class:`RequestBatcher`."""
         if self._closed and self._opened is not None:
-            return self._opened[2].metrics()
+            return self._opened[1].metrics()
         return (await self.batcher()).metrics()
 
     async def aclose(self) -> None:
         """End what is under way and close the connections, for good."""
         self._closed = True
         if self._opened is not None:
-            _, connection, batcher = self._opened
+            connection, batcher = self._opened
             await batcher.aclose()
             await aclose_one(connection)
 
 
+class _Call(msgspec.Struct, eq=False):
+    """Requests that were asked about together: ``done`` when none is ``left``."""
+
+    done: asyncio.Future[None]
+    left: int = 0
+
+
 class _Item(msgspec.Struct, eq=False):
-    """One request on its way; ``end`` gets its response, or what went wrong."""
+    """One request on its way; ``outcome`` is its response, or what went wrong."""
 
     key: bytes
     body: bytes
     name: str
-    end: asyncio.Future[JudgeResponse | Exception]
     until: float
     """Its deadline, on the batcher's clock."""
     queued: float
+    calls: list[_Call] = []
+    """Who waits for it."""
+    outcome: JudgeResponse | Exception | None = None
     ended: float = 0.0
-    waiters: int = 0
     answers: int = 0
     """How often the service answered it with an error."""
     failure: GradingFailure | None = None
@@ -167,7 +222,7 @@ class RequestBatcher:
         self._names = count(1)
         self._closed = False
 
-    async def ask(self, asked: Sequence[PreparedOrFailure]) -> list[RequestOutcome]:
+    async def ask(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
         """What becomes of each request, in order. Cancelling takes back what was not sent yet.
 
         Failures say what to change; they are never cached.
@@ -175,28 +230,28 @@ class RequestBatcher:
         if self._closed:
             raise RuntimeError("this client of a judge service is closed")
         self.counts["requests"] += len(asked)
-        began, until = self._loop.time(), self._clock.now() + self.settings.timeout
-        items = [self._admit(one, began, until) for one in asked]
+        began, call = self._loop.time(), _Call(self._loop.create_future())
+        until = self._clock.now() + self.settings.timeout
+        items = [self._admit(one, call, began, until) for one in asked]
         self._clock.wake()
         self._pump()
-        admitted = [item for item in items if isinstance(item, _Item)]
         try:
-            for item in admitted:
-                if not item.end.done():
-                    await asyncio.shield(item.end)  # which others may wait for, too
+            if call.left:
+                await call.done
         except asyncio.CancelledError:
             self._failures[str(ErrorKind.CANCELLED)] += len(asked)
-            for item in admitted:
-                item.waiters -= 1
-                if item in self._waiting and not item.waiters:
-                    self._forget(item)
+            for item in items:
+                if isinstance(item, _Item):
+                    item.calls.remove(call)
+                    if item in self._waiting and not item.calls:
+                        self._forget(item)
             raise
-        outcomes = [self._outcome(item, began) for item in items]
-        failed = [one.answer.kind for one in outcomes if isinstance(one.answer, GradingFailure)]
+        results = [self._result(*one, began) for one in zip(items, asked, strict=True)]
+        failed = [one.failure.kind for one in results if one.failure is not None]
         for kind in failed:
             self._failures[str(kind)] += 1
-        self.counts["scored"] += len(outcomes) - len(failed)
-        return outcomes
+        self.counts["scored"] += len(results) - len(failed)
+        return results
 
     async def aclose(self) -> None:
         """End everything as ``cancelled``; the endpoint is its opener's to close."""
@@ -231,8 +286,8 @@ class RequestBatcher:
             "cache_hits": counts["cache_hits"],
             "cache_hit_rate": counts["cache_hits"] / total,
             "shared_in_flight": counts["shared"],
-            "batches": counts["batches"],
-            "batch_processing_rate": counts["batches"] / max(now - self._opened, 1e-9),
+            "batches": stats.calls,
+            "batch_processing_rate": stats.calls / max(now - self._opened, 1e-9),
             "batched_share": counts["batched"] / max(counts["sent"], 1),
             "current_queue_size": len(self._waiting),
             "in_flight_requests": len(self._open) - len(self._waiting),
@@ -253,36 +308,40 @@ class RequestBatcher:
     # ── asked ────────────────────────────────────────────────────────────────────────────────
 
     def _admit(
-        self, one: PreparedOrFailure, now: float, until: float
+        self, one: RequestOrFailure, call: _Call, now: float, until: float
     ) -> _Item | JudgeResponse | GradingFailure:
-        """What the request waits for, or what is known of it."""
+        """What ``call`` waits for, or what is known of the request."""
         if isinstance(one, GradingFailure):
             return one
-        found = self._known.get(one.key)
+        try:
+            body, key = encode_request(one)
+        except GradingFailure as failure:
+            return failure
+        found = self._known.get(key)
         if isinstance(found, JudgeResponse):
-            self._known.move_to_end(one.key)
+            self._known.move_to_end(key)
             self.counts["cache_hits"] += 1
             return found
         if found is None or until - found.until > self.settings.timeout / 2:  # else too soon over
-            end = self._loop.create_future()
-            found = _Item(one.key, one.body, f"r{next(self._names)}", end, until, now)
+            found = _Item(key, body, f"r{next(self._names)}", until, now)
             if self.settings.use_cache:
-                self._known[one.key] = found
+                self._known[key] = found
             self._open[found] = self._waiting[found] = None
         else:
             self.counts["shared"] += 1
-        found.waiters += 1
+        found.calls.append(call)
+        call.left += 1
         return found
 
-    def _outcome(
-        self, item: _Item | JudgeResponse | GradingFailure, began: float
-    ) -> RequestOutcome:
+    def _result(
+        self, item: _Item | JudgeResponse | GradingFailure, asked: RequestOrFailure, began: float
+    ) -> JudgeRewardResult:
         if not isinstance(item, _Item):
-            return RequestOutcome(item, cached=isinstance(item, JudgeResponse))
-        found = item.end.result()
-        if isinstance(found, JudgeResponse | GradingFailure):
-            return RequestOutcome(found, latency=item.ended - began)
-        raise found
+            return JudgeRewardResult.of(item, asked, cached=isinstance(item, JudgeResponse))
+        found = item.outcome
+        if isinstance(found, (JudgeResponse, GradingFailure)):
+            return JudgeRewardResult.of(found, asked, item.ended - began)
+        raise cast("Exception", found)
 
     # ── waiting → sent ───────────────────────────────────────────────────────────────────────
 
@@ -314,7 +373,6 @@ class RequestBatcher:
     async def _exchange(self, items: Sequence[_Item]) -> None:
         """One HTTP request, or two halves of it when the service refuses what is in it."""
         wire = ServiceWire({item.name: item.body for item in items}, self.settings.api_key_env)
-        self.counts["batches"] += 1
         self.counts["sent"] += len(items)
         self.counts["batched"] += len(items) if len(items) > 1 else 0
         try:
@@ -357,7 +415,7 @@ class RequestBatcher:
             self._end(item, failure)
 
     def _queue(self, item: _Item) -> None:
-        if not item.waiters:
+        if not item.calls:
             self._forget(item)
         elif item in self._open:
             item.queued = self._loop.time()
@@ -381,8 +439,11 @@ class RequestBatcher:
         if item not in self._open:
             return
         del self._open[item]
-        item.end.set_result(outcome)
-        item.ended = self._loop.time()
+        item.outcome, item.ended = outcome, self._loop.time()
+        for call in item.calls:
+            call.left -= 1
+            if not call.left and not call.done.done():
+                call.done.set_result(None)
         if not isinstance(outcome, JudgeResponse):
             self._forget(item)
             return

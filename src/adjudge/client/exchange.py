@@ -29,7 +29,6 @@ from adjudge.text import replace_surrogates
 from adjudge.types import finite_number
 from adjudge.wire import (
     JUDGE_KEY_VARIABLE,
-    BatchResponse,
     ErrorInfo,
     GroupRequest,
     JudgeRequest,
@@ -44,49 +43,35 @@ GROUP_CALL = ChatCall(model="/group_judge", messages=())
 """What an endpoint tells calls apart by; what is asked is in the wire of the exchange."""
 
 
-class PreparedRequest(msgspec.Struct, frozen=True, gc=False):
-    """A request that can be sent: its JSON, and what equal requests have in common."""
-
-    request: JudgeRequest
-    body: bytes
-    key: bytes
-
-
 RequestOrFailure = JudgeRequest | GradingFailure
 """A request, or why there is none."""
 
-PreparedOrFailure = PreparedRequest | GradingFailure
-"""A request that can be sent, or why it cannot."""
-
 _encode = msgspec.json.Encoder().encode
 _encode_in_order = msgspec.json.Encoder(order="deterministic").encode
-_decode = msgspec.json.Decoder().decode
 _decode_request = msgspec.json.Decoder(JudgeRequest).decode
-_decode_batch = msgspec.json.Decoder(BatchResponse).decode
-_decode_response = msgspec.json.Decoder(JudgeResponse).decode
 _AS_WRITTEN = {str, int, bool, type(None)}
 
 
-def prepare_request(request: RequestOrFailure) -> PreparedOrFailure:
-    """Encode a request and hash what its score depends on; runs in any thread.
+def encode_request(request: JudgeRequest) -> tuple[bytes, bytes]:
+    """The request as JSON, and a digest of what its score depends on; runs in any thread.
 
-    Half a surrogate pair that the policy wrote is a question mark. What is no request is its
-    failure, ``invalid_input``: a prompt that is not text, an infinite answer, metadata that JSON
-    cannot hold.
+    Half a surrogate pair that the policy wrote (the completion, the messages and the metadata, keys
+    included) is a question mark. Raises ``GradingFailure(invalid_input)`` for what is no request: a
+    prompt that is not text, an infinite answer, metadata that JSON cannot hold.
     """
-    if isinstance(request, GradingFailure):
-        return request
     try:
         try:
-            return _prepare(request)
+            return _encode_and_digest(request)
         except UnicodeEncodeError:
-            return _prepare(with_unicode_text(request))
+            written = {n: getattr(request, n) for n in ("completion", "messages", "metadata")}
+            clean = msgspec.structs.replace(request, **replace_surrogates(written))
+            return _encode_and_digest(clean)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         problem = f"the request cannot be sent: {str(error) or type(error).__name__}"
-        return GradingFailure(ErrorKind.INVALID_INPUT, problem)
+        raise GradingFailure(ErrorKind.INVALID_INPUT, problem) from None
 
 
-def _prepare(request: JudgeRequest) -> PreparedRequest:
+def _encode_and_digest(request: JudgeRequest) -> tuple[bytes, bytes]:
     said = request
     if request.request_id is not None:  # the wire gives it one of its own
         said = msgspec.structs.replace(request, request_id=None)
@@ -98,7 +83,7 @@ def _prepare(request: JudgeRequest) -> PreparedRequest:
     ):
         _check_arrival(request, _decode_request(body))
         key = _encode_in_order(said)  # the keys of an object have no order
-    return PreparedRequest(request, body, hashlib.sha256(key).digest())
+    return body, hashlib.sha256(key).digest()
 
 
 def _check_arrival(request: JudgeRequest, arrives: JudgeRequest) -> None:
@@ -109,16 +94,27 @@ def _check_arrival(request: JudgeRequest, arrives: JudgeRequest) -> None:
             raise TypeError(f"{name}: JSON cannot hold it ({type(given).__name__} {given!r:.40})")
 
 
-def with_unicode_text(request: JudgeRequest) -> JudgeRequest:
-    """``request`` with question marks for halves of surrogate pairs that the policy wrote.
-
-    Where it writes: the completion, the messages and the metadata, keys included.
-    """
-    written = {name: getattr(request, name) for name in ("completion", "messages", "metadata")}
-    return msgspec.structs.replace(request, **replace_surrogates(written))
-
-
 # ── the exchange ─────────────────────────────────────────────────────────────────────────────────
+
+
+class ServiceAnswer(msgspec.Struct):
+    """A JSON object of any server: one response, or the ``responses`` to several requests.
+
+    Its parts may be of any type: :func:`read_response` takes what is of its type.
+    """
+
+    score: Any = None
+    request_id: Any = None
+    explanation: Any = None
+    detailed_scores: Any = None
+    confidence: Any = None
+    metadata: Any = None
+    error: Any = None
+    responses: list[ServiceAnswer | list[Any] | str | float | bool | None] | None = None
+
+
+_decode_answer = msgspec.json.Decoder(ServiceAnswer).decode
+_NO_ANSWER = ServiceAnswer()
 
 
 class ServiceReply(Reply, frozen=True, kw_only=True):
@@ -158,46 +154,32 @@ class ServiceWire:
         """
         if response.cut:
             raise GradingFailure(ErrorKind.CONNECTION, "the response broke off")
+        said = decode_answer(response.body)
         if not 200 <= response.status < 300:
-            failure = _read_refusal(call, response, decode_object(response.body))
+            failure = _read_refusal(call, response, said)
             if failure is not None:
                 raise failure
-        try:
-            body, is_one = response.body, call is JUDGE_CALL
-            found = [_decode_response(body)] if is_one else _decode_batch(body).responses
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            found = self._read_loosely(call, response)
-        if call is JUDGE_CALL and found[0].request_id is None:  # what else could it be about?
-            found[0].request_id = next(iter(self._bodies))
+        if call is JUDGE_CALL:
+            found = [read_response(said)]
+            if found[0].request_id is None:  # what else could it be about?
+                found[0].request_id = next(iter(self._bodies))
+        elif said.error is not None:
+            raise to_failure(_to_error_info(said.error))
+        elif said.responses is None:
+            raise malformed_failure(response, "its body is not what a judge service answers")
+        else:
+            found = [read_response(one) for one in said.responses if type(one) is ServiceAnswer]
         # To each request the one response that names it, wherever that is.
         named: dict[str | None, JudgeResponse | None] = {}
         for one in found:
             named[one.request_id] = None if one.request_id in named else one
+            one.request_id = None  # the wire's own
         problem = (
             f"of {len(found)} responses to {len(self._bodies)} requests the service's reply has "
             "none, or several, with this request's request_id"
         )
-        lacks = ErrorInfo(ErrorKind.SERVER_ERROR, problem)
-        matched = [named.get(name) or JudgeResponse(error=lacks) for name in self._bodies]
-        for one in matched:
-            one.request_id = None  # the wire's own
-            if one.error is not None:
-                one.score = None
-            elif one.score is None:
-                problem = "the service's response has no number as its score"
-                one.error = ErrorInfo(ErrorKind.SERVER_ERROR, problem)
-        return ServiceReply(text="", responses=matched)
-
-    def _read_loosely(self, call: ChatCall, response: HttpResponse) -> list[JudgeResponse]:
-        """The responses of another server, whose additions may have other types."""
-        said = decode_object(response.body)
-        if call is JUDGE_CALL:
-            return [read_response(said)]
-        if said.get("error") is not None:
-            raise to_failure(_to_error_info(said["error"]))
-        if not isinstance(found := said.get("responses"), list):
-            raise malformed_failure(response, "its body is not what a judge service answers")
-        return [read_response(one) if isinstance(one, dict) else JudgeResponse() for one in found]
+        lacks = JudgeResponse(error=ErrorInfo(ErrorKind.SERVER_ERROR, problem))
+        return ServiceReply(text="", responses=[named.get(one) or lacks for one in self._bodies])
 
 
 def read_key(name: str) -> str:
@@ -215,11 +197,11 @@ def read_key(name: str) -> str:
 
 
 def _read_refusal(
-    call: ChatCall, response: HttpResponse, body: Mapping[str, Any]
+    call: ChatCall, response: HttpResponse, said: ServiceAnswer
 ) -> GradingFailure | None:
     """What a response outside 2xx says of the exchange; ``None``: it is a judge that failed."""
     failure = response_failure(response)
-    error = _to_error_info(body["error"]) if isinstance(body.get("error"), dict) else None
+    error = _to_error_info(said.error) if isinstance(said.error, dict) else None
     if error is not None and response.status == 503:
         passes = error.kind in RETRYABLE_KINDS and error.passing
         if call is JUDGE_CALL and not passes:
@@ -232,40 +214,41 @@ def _read_refusal(
         if error is not None and error.kind is ErrorKind.UNSUPPORTED:
             failure.kind = error.kind
     if response.status in (404, 405):
-        said = f"{failure}; is judge_url a judge service's address?"
-        return GradingFailure(failure.kind, said, failure.metadata)
+        words = f"{failure}; is judge_url a judge service's address?"
+        return GradingFailure(failure.kind, words, failure.metadata)
     return failure
 
 
-def decode_object(body: bytes) -> dict[str, Any]:
-    """The JSON object in ``body``; empty where there is none."""
+def decode_answer(body: bytes) -> ServiceAnswer:
+    """What ``body`` says; nothing where it is no such object."""
     try:
-        found = _decode(body)
+        return _decode_answer(body)
     except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return _NO_ANSWER
 
 
-def read_response(item: Mapping[str, Any]) -> JudgeResponse:
-    """One response of any server: a finite score, or an error, never both and never neither.
+def read_response(said: ServiceAnswer) -> JudgeResponse:
+    """One response: a finite score, or an error, never both and never neither.
 
     Where it has both, the error counts. What is neither is ``server_error``. Explanations and
     other additions that are not of their type are left out.
     """
-    score, error = _number(item.get("score")), item.get("error")
-    name = _of_type(item.get("request_id"), str)
-    response = JudgeResponse(request_id=name, metadata=_of_type(item.get("metadata"), dict))
-    if error is not None:
-        response.error = _to_error_info(error)
-    elif score is None:
-        problem = f"the service's response has no number as its score ({item.get('score')!r:.40})"
-        response.error = ErrorInfo(ErrorKind.SERVER_ERROR, problem)
-    else:
-        details = _of_type(item.get("detailed_scores"), dict)
-        response.score, response.confidence = score, _number(item.get("confidence"))
-        response.explanation = _of_type(item.get("explanation"), str)
-        response.detailed_scores = details and {n: _number(one) for n, one in details.items()}
-    return response
+    name, metadata = _of_type(said.request_id, str), _of_type(said.metadata, dict)
+    if said.error is not None:
+        return JudgeResponse(request_id=name, metadata=metadata, error=_to_error_info(said.error))
+    if (score := _number(said.score)) is None:
+        problem = f"the service's response has no number as its score ({said.score!r:.40})"
+        error = ErrorInfo(ErrorKind.SERVER_ERROR, problem)
+        return JudgeResponse(request_id=name, metadata=metadata, error=error)
+    details = _of_type(said.detailed_scores, dict)
+    return JudgeResponse(
+        score,
+        name,
+        _of_type(said.explanation, str),
+        details and {n: _number(one) for n, one in details.items()},
+        _number(said.confidence),
+        metadata,
+    )
 
 
 def _to_error_info(said: Any) -> ErrorInfo:
@@ -376,10 +359,8 @@ class GroupClient:
             await run_on_engine(self._transport.aclose())
 
     async def _ask(self, request: GroupRequest) -> JudgeResponse:
-        prepared = prepare_request(request)
-        if isinstance(prepared, GradingFailure):
-            raise prepared
-        wire = ServiceWire({request.request_id or "": prepared.body}, self.api_key_env)
+        body, _ = encode_request(request)
+        wire = ServiceWire({request.request_id or "": body}, self.api_key_env)
         failure = late = GradingFailure(
             ErrorKind.TIMEOUT,
             f"no answer from the judge service within {self.timeout_s:g} s: raise timeout_s, "
@@ -396,7 +377,8 @@ class GroupClient:
                         if error.kind not in RETRYABLE_KINDS:
                             raise
                         failure = error
-                    wait = min(failure.metadata.get("wait") or 0.0, _MAX_PAUSE_S)
+                    wait = parse_retry_after(failure.metadata.get("headers") or {}) or 0.0
+                    wait = min(wait, _MAX_PAUSE_S)
                     await asyncio.sleep(max(wait, full_jitter(sends, _rng)))
                     failure = late
         raise failure
@@ -407,26 +389,29 @@ def _read_answer(response: HttpResponse, request: GroupRequest) -> JudgeResponse
 
     Raises ``GradingFailure``: of a kind that may pass where it said nothing yet.
     """
+    said = decode_answer(response.body)
+    if said is not _NO_ANSWER and said.request_id in (None, request.request_id):
+        if request.aborted and response.status == 200:
+            return JudgeResponse(request_id=request.request_id)
+        answer = read_response(said)
+        settled = "group" in (answer.metadata or {})
+        if said.error is not None and (settled or response.status in (400, 413, 422)):
+            return answer
+        if settled and answer.error is None and response.status == 200:
+            return answer
     if response.status in (401, 403):
         raise GradingFailure(ErrorKind.AUTH, "the judge service refused the key (api_key_env)")
     if response.status == 404:
         raise GradingFailure(ErrorKind.UNSUPPORTED, "this judge service has no /group_judge")
-    item = decode_object(response.body)
-    if item and item.get("request_id") in (None, request.request_id):
-        if request.aborted and response.status == 200:
-            return JudgeResponse(request_id=request.request_id)
-        answer, failed = read_response(item), "error" in item
-        settled = "group" in (answer.metadata or {})
-        if failed and (settled or response.status in (400, 413, 422)):
-            return answer
-        if settled and answer.error is None and response.status == 200:
-            return answer
-    kind = ErrorKind.RATE_LIMITED if response.status == 429 else ErrorKind.SERVER_ERROR
-    wait = {"wait": parse_retry_after(response.headers)}
-    raise GradingFailure(kind, f"the judge service answered {response.status}", wait)
+    if not 200 <= response.status < 300:
+        raise response_failure(response)
+    raise GradingFailure(ErrorKind.SERVER_ERROR, "the judge service's answer has no group's score")
 
 
 # ── what trainers hand in ────────────────────────────────────────────────────────────────────────
+
+
+_OWN_FIELDS = ("request_id", "metadata", "messages", "images")
 
 
 def build_request(
@@ -434,20 +419,20 @@ def build_request(
 ) -> RequestOrFailure:
     """One call's arguments; what is not text, a list, a mapping is found when it is encoded."""
     rest = dict(fields)
-    own = {name: rest.pop(name, None) for name in ("request_id", "metadata", "messages", "images")}
     if completion is None:
         completion = rest.pop("completions", None)
-    problem = ""
+    own = {name: rest.pop(name) for name in _OWN_FIELDS if name in rest}
+    problem, metadata = "", own.get("metadata")
     if "completions" in rest:
         problem = "completion and completions: both are given. Give one of them"
-    elif not isinstance(own["metadata"], Mapping | None):
-        problem = f"metadata: must be a mapping (found {type(own['metadata']).__name__})"
+    elif metadata is not None and not isinstance(metadata, Mapping):
+        problem = f"metadata: must be a mapping (found {type(metadata).__name__})"
     elif not isinstance(completion, str):
         problem = f"completion: must be one text (found {type(completion).__name__})"
     if problem:
         return GradingFailure(ErrorKind.INVALID_INPUT, problem, {"local": True})
     if rest:
-        own["metadata"] = {**(own["metadata"] or {}), **rest}
+        own["metadata"] = {**(metadata or {}), **rest}
     if type(answer) is tuple:
         answer = list(answer)
     return JudgeRequest(prompt, completion, answer, answer_type, **own)

@@ -14,13 +14,14 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any, cast
 
 import msgspec
 
 from adjudge.client.batcher import ServiceClient
-from adjudge.client.exchange import prepare_request, read_key
+from adjudge.client.exchange import read_key
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
@@ -29,7 +30,7 @@ from adjudge.hosts import is_loopback
 from adjudge.judges.wire.transport import normalize_url
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderScore, Provenance, finite_number
-from adjudge.wire import MAX_NESTING_DEPTH, JudgeRequest
+from adjudge.wire import MAX_NESTING_DEPTH, JudgeRequest, JudgeResponse
 
 _MAX_BYTES = 1 << 20
 _PAUSE_S = 0.5
@@ -44,7 +45,6 @@ class ServiceInfo(msgspec.Struct, frozen=True):
     """
 
     model_loaded: bool = True
-    model_version: str = ""
     compares_groups: str | None = None
     graders: list[str] = []
     group_timeout_s: float = 300.0
@@ -62,10 +62,21 @@ def fetch_service_info(url: str, *, patience_s: float = 0.0) -> ServiceInfo | No
     Raises :class:`~adjudge.errors.ConfigError` for an address that cannot be used.
     """
     url = normalize_url(url)
+    host = urllib.parse.urlsplit(url).hostname or ""
+    # None: those of the environment.
+    proxies = urllib.request.ProxyHandler({} if is_loopback(host) else None)
+    opener = urllib.request.build_opener(proxies)
     until = time.monotonic() + patience_s
-    while (found := _fetch_health(f"{url}/health")) is None and time.monotonic() < until:
+    while True:
+        # An OSError, no HTTP, no such JSON: nothing answers as a judge service does.
+        with suppress(OSError, http.client.HTTPException, ValueError):
+            with opener.open(f"{url}/health", timeout=_TIMEOUT_S) as response:
+                found = _info_decoder.decode(response.read(_MAX_BYTES))
+            if found.model_loaded:
+                return found
+        if time.monotonic() >= until:
+            return None
         time.sleep(_PAUSE_S)
-    return found
 
 
 def refuse_groups(url: str, info: ServiceInfo | None) -> None:
@@ -79,19 +90,6 @@ def refuse_groups(url: str, info: ServiceInfo | None) -> None:
             "sample is sent here by itself. Use the spec's file in place of the address (TRL, verl "
             "0.6.1), or the V1 trainer of verl 0.9.1, where JudgeRewardLoopManager sends groups."
         )
-
-
-def _fetch_health(address: str) -> ServiceInfo | None:
-    host = urllib.parse.urlsplit(address).hostname or ""
-    # None: those of the environment.
-    proxies = urllib.request.ProxyHandler({} if is_loopback(host) else None)
-    opener = urllib.request.build_opener(proxies)
-    try:
-        with opener.open(address, timeout=_TIMEOUT_S) as response:
-            found = _info_decoder.decode(response.read(_MAX_BYTES))
-    except (OSError, http.client.HTTPException, ValueError):  # also of what is no such JSON
-        return None
-    return found if found.model_loaded else None
 
 
 _log = logging.getLogger("adjudge")
@@ -117,7 +115,7 @@ class ServedGrader(BaseGrader):
     """Asks a judge service for the sample's score; its range is the service's own.
 
     ``url``: the service's address. ``timeout`` (120 s): waiting, retries and outages of the service
-    included. ``max_batch_size`` (16), ``max_concurrent_requests`` (32) and ``api_key_env`` as in
+    included. ``max_concurrent_requests`` (32) and ``api_key_env`` as in
     :class:`~adjudge.client.settings.ClientSettings`. Nothing is cached: equal completions are asked
     about once each.
 
@@ -133,7 +131,6 @@ class ServedGrader(BaseGrader):
         self,
         url: str,
         timeout: float = 120.0,
-        max_batch_size: int = 16,
         max_concurrent_requests: int = 32,
         api_key_env: str | None = None,
         name: str = "",
@@ -143,7 +140,6 @@ class ServedGrader(BaseGrader):
             {
                 "judge_url": url,
                 "timeout": timeout,
-                "max_batch_size": max_batch_size,
                 "batch_timeout": min(0.01, timeout / 2),
                 "max_concurrent_requests": max_concurrent_requests,
                 "use_cache": False,
@@ -163,14 +159,13 @@ class ServedGrader(BaseGrader):
 
     async def aevaluate(self, **fields: Any) -> GraderScore:
         """Ask about one sample."""
-        request = prepare_request(fields_to_request(fields))
-        [outcome] = await run_on_engine(self._client.ask([request]))
-        response = outcome.answer
-        if isinstance(response, GradingFailure):
-            if response.kind is ErrorKind.UNSUPPORTED:
+        [result] = await run_on_engine(self._client.ask([fields_to_request(fields)]))
+        if (failure := result.failure) is not None:
+            if failure.kind is ErrorKind.UNSUPPORTED:
                 url = self._client.settings.judge_url
                 refuse_groups(url, await asyncio.to_thread(fetch_service_info, url))
-            raise response
+            raise failure
+        response = cast("JudgeResponse", result.response)
         version = (response.metadata or {}).get("model_version")
         metadata = {
             "model_version": version,
@@ -187,7 +182,7 @@ class ServedGrader(BaseGrader):
             Provenance(
                 source="live",
                 model=version if isinstance(version, str) else None,
-                latency_s=outcome.latency,
+                latency_s=result.latency,
             ),
         )
 

@@ -15,16 +15,16 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from adjudge.client.batcher import RequestOutcome, ServiceClient
+from adjudge.client.batcher import JudgeRewardResult, ServiceClient
 from adjudge.client.exchange import (
     RequestOrFailure,
+    ServiceAnswer,
     build_request,
     build_requests,
-    prepare_request,
     read_response,
     to_failure,
 )
@@ -46,49 +46,6 @@ from adjudge.wire import JudgeRequest, JudgeResponse
 
 if TYPE_CHECKING:
     from adjudge.graders.answers.grader import AnswerGrader
-
-
-class JudgeRewardResult(msgspec.Struct):
-    """One reward; ``score`` is ``None`` when the judge failed, and ``error`` says why.
-
-    ``source``: ``judge``, ``rule_fallback`` (then ``error`` is why the judge was replaced) or
-    ``none``. ``latency`` in seconds, waiting for a batch included.
-    """
-
-    score: float | None
-    source: Literal["judge", "rule_fallback", "none"]
-    request_id: str | None = None
-    latency: float = 0.0
-    cached: bool = False
-    explanation: str | None = None
-    detailed_scores: dict[str, float | None] | None = None
-    error: str | None = None
-    failure: GradingFailure | None = None
-
-    @property
-    def error_kind(self) -> ErrorKind | None:
-        """The kind of what went wrong."""
-        return None if self.failure is None else self.failure.kind
-
-    def as_reward(self) -> dict[str, Any]:
-        """As a mapping: ``reward`` and ``acc_reward`` (the same; ``None`` is missing).
-
-        ``source``, ``explanation``, ``cached`` and ``latency`` are always there;
-        ``detailed_scores``, and ``error`` with ``error_kind``, only where there are some.
-        """
-        found: dict[str, Any] = {
-            "reward": self.score,
-            "acc_reward": self.score,
-            "source": self.source,
-            "explanation": self.explanation,
-            "cached": self.cached,
-            "latency": self.latency,
-        }
-        if self.detailed_scores is not None:
-            found["detailed_scores"] = self.detailed_scores
-        if self.error is not None:
-            found |= {"error": self.error, "error_kind": str(self.error_kind)}
-        return found
 
 
 _log = logging.getLogger("JudgeReward")
@@ -120,10 +77,8 @@ class BaseJudgeReward:
     To change how one request is judged, derive and override :meth:`_request_judge`.
     """
 
-    def __init__(self, config: Mapping[str, Any] | ClientSettings | None = None) -> None:
-        self.settings: ClientSettings = (
-            config if isinstance(config, ClientSettings) else ClientSettings.from_config(config)
-        )
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        self.settings = ClientSettings.from_config(config)
         self._client = ServiceClient(self.settings)
         self._failures = LogLimiter()
         self._final_in_row = 0
@@ -153,8 +108,7 @@ class BaseJudgeReward:
         ``images`` (base64) and ``metadata`` go to the judge as they are, other ``fields`` by name
         in ``metadata``. ``completions`` is another name of ``completion``.
         """
-        asked = build_request(prompt, completion, answer, answer_type, fields)
-        return run_blocking(self._compute([asked]))[0].as_reward()
+        return self.compute_reward(prompt, completion, answer, answer_type, **fields).as_reward()
 
     async def areward(
         self,
@@ -238,13 +192,13 @@ class BaseJudgeReward:
         a :class:`~adjudge.wire.JudgeResponse`, or a mapping like one. Raises
         ``GradingFailure`` for a judge that failed; any other exception goes to the caller.
         """
-        outcome = run_blocking(self._client.ask([prepare_request(request)]))[0]
-        if isinstance(outcome.answer, GradingFailure):
-            raise outcome.answer
+        [result] = run_blocking(self._client.ask([request]))
+        if result.failure is not None:
+            raise result.failure
         # A copy: the response may be another caller's, too, and is kept.
-        response = msgspec.convert(msgspec.to_builtins(outcome.answer), JudgeResponse)
+        response = msgspec.convert(msgspec.to_builtins(result.response), JudgeResponse)
         response.request_id = request.request_id
-        if outcome.cached:
+        if result.cached:
             response.metadata = {**(response.metadata or {}), "cached": True}
         return response
 
@@ -253,18 +207,15 @@ class BaseJudgeReward:
     async def _compute(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
         """One result per request, with a rule's in its place where that is wanted and allowed."""
         if type(self)._request_judge is BaseJudgeReward._request_judge:  # noqa: SLF001
-            outcomes = await self._client.ask([*map(prepare_request, asked)])
+            results = await self._client.ask(asked)
         else:
-            loop, threads = (
-                asyncio.get_running_loop(),
-                ThreadPoolExecutor(self.settings.max_concurrent_requests),
-            )
+            loop = asyncio.get_running_loop()
+            threads = ThreadPoolExecutor(self.settings.max_concurrent_requests)
             try:
                 asking = [loop.run_in_executor(threads, self._ask_override, one) for one in asked]
-                outcomes = [await one for one in asking]
+                results = [await one for one in asking]
             finally:  # without waiting: overrides wait for this loop
                 threads.shutdown(wait=False, cancel_futures=True)
-        results = [self._result(*one) for one in zip(asked, outcomes, strict=True)]
         if self.settings.fallback_to_rule:
             # Rules may take their time in processes of their own.
             await run_all(map(self._replace, results, asked))
@@ -272,13 +223,13 @@ class BaseJudgeReward:
         for result in results:
             if is_debug or result.failure is not None:
                 self._log_result(result)
+            self._count_final(result.failure)
         return results
 
-    def _ask_override(self, asked: RequestOrFailure) -> RequestOutcome:
+    def _ask_override(self, asked: RequestOrFailure) -> JudgeRewardResult:
         started = time.monotonic()
         if isinstance(asked, GradingFailure):
-            return RequestOutcome(asked)
-        answer: JudgeResponse | GradingFailure
+            return JudgeRewardResult.of(asked, asked)
         try:
             found: object = self._request_judge(asked)
             if not isinstance(found, JudgeResponse | Mapping):
@@ -286,34 +237,14 @@ class BaseJudgeReward:
                 raise TypeError(
                     f"_request_judge must return a JudgeResponse or a mapping like one, got {kind}"
                 )
-            answer = response = read_response(msgspec.to_builtins(found))
-            cached = bool((response.metadata or {}).get("cached"))
+            said = msgspec.convert(found, ServiceAnswer, from_attributes=True)
+            response = read_response(said)
             if response.error is not None:
-                answer = to_failure(response.error)
+                raise to_failure(response.error)
         except GradingFailure as failure:
-            answer, cached = failure, False
-        return RequestOutcome(answer, cached, time.monotonic() - started)
-
-    def _result(self, asked: RequestOrFailure, outcome: RequestOutcome) -> JudgeRewardResult:
-        name = asked.request_id if isinstance(asked, JudgeRequest) else None
-        answer = outcome.answer
-        if isinstance(answer, GradingFailure):
-            if answer.final:
-                self._count_final(answer)
-            return JudgeRewardResult(
-                None, "none", name, outcome.latency, error=str(answer), failure=answer
-            )
-        self._final_in_row = 0
-        details = answer.detailed_scores
-        return JudgeRewardResult(
-            answer.score,
-            "judge",
-            name,
-            outcome.latency,
-            outcome.cached,
-            answer.explanation,
-            details and {**details},  # the response is others' as well
-        )
+            return JudgeRewardResult.of(failure, asked, time.monotonic() - started)
+        cached = bool((response.metadata or {}).get("cached"))
+        return JudgeRewardResult.of(response, asked, time.monotonic() - started, cached)
 
     async def _replace(self, result: JudgeRewardResult, asked: RequestOrFailure) -> None:
         """A rule's score in place of a judge's that may pass; see :class:`AnswerGrader`."""
@@ -344,10 +275,13 @@ class BaseJudgeReward:
         name, ms = result.request_id or "-", 1000 * result.latency
         _log.debug("request %s: %s in %.1f ms%s", name, result.source, ms, said)
 
-    def _count_final(self, failure: GradingFailure) -> None:
+    def _count_final(self, failure: GradingFailure | None) -> None:
         """Raise at the eighth failure in a row that no further request will do better than."""
-        self._final_in_row += 1
-        if self._final_in_row >= _MOST_FINAL:
+        if failure is None:
+            self._final_in_row = 0
+        elif failure.final and (row := self._final_in_row + 1) < _MOST_FINAL:
+            self._final_in_row = row
+        elif failure.final:
             message = f"{self.settings.judge_url}: no request has a reward any more: {failure}"
             if failure.kind is ErrorKind.AUTH:
                 raise JudgeAuthError(message)
@@ -425,13 +359,9 @@ class MultiCritiqueJudge:
         return {"score": score, "explanation": words, "scores": scores}
 
     async def _compute(self, asked: RequestOrFailure) -> list[JudgeRewardResult]:
-        results: dict[int, JudgeRewardResult] = {}
-
-        async def ask(place: int) -> None:
-            [results[place]] = await self.judges[place]._compute([asked])  # noqa: SLF001
-
-        await run_all(map(ask, range(len(self.judges))))
-        return [results[place] for place in range(len(self.judges))]
+        asking = [judge._compute([asked]) for judge in self.judges]  # noqa: SLF001
+        tasks = [asyncio.get_running_loop().create_task(one) for one in asking]
+        return [(await task)[0] for task in tasks]
 
     def close(self) -> None:
         """Close all of them."""

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 from adjudge.config import interpolate
 from adjudge.config_tables import ConfigTable, validate_model
 from adjudge.errors import ConfigError
+from adjudge.judges.endpoint.connections import EndpointKey
 from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings
 from adjudge.judges.wire.transport import normalize_url
 from adjudge.wire import JUDGE_KEY_VARIABLE, MAX_BATCH
@@ -121,26 +122,24 @@ class ClientSettings(ConfigTable):
             values["api_key_env"] = variable[1]
         return validate_model(cls, values, "config")
 
-    def endpoint(self) -> EndpointSettings:
+    def endpoint_key(self, provider: str, *, breaker_waits: bool) -> EndpointKey:
         """The same for the line to the service, in its terms.
 
-        Nothing is hedged: the service asks its judges twice where that pays, and a second copy of
-        a batch would ask all of them again.
+        ``breaker_waits``: requests wait for an outage's end. Nothing is hedged: the service asks
+        its judges twice where that pays, and a second copy of a batch would ask all of them again.
         """
-        return EndpointSettings(
+        endpoint = EndpointSettings(
             max_concurrency=self.max_concurrent_requests,
             max_attempts=self.max_retries + 1,
             # A batch leaves up to batch_timeout after its first request came.
             deadline_s=max(self.timeout - self.batch_timeout, self.timeout / 2),
             hedge=False,
         )
-
-    def call_policy(self, *, breaker_waits: bool) -> CallPolicy:
-        """What else holds on this line; ``breaker_waits``: requests wait for an outage's end."""
-        return CallPolicy(
+        policy = CallPolicy(
             start_concurrency=self.max_concurrent_requests,
             resends_silent=False,
             breaker_failures=self.circuit_breaker_threshold,
             breaker_cooldown_s=self.circuit_breaker_timeout,
             breaker_waits=breaker_waits,
         )
+        return EndpointKey(provider, (self.judge_url,), self.api_key_env, endpoint, policy)

@@ -12,6 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
+from adjudge.client import JudgeRewardSystem
+
 Answer = tuple[int, Any] | tuple[int, Any, dict[str, str]]
 """Status, body (bytes as they are, else JSON), headers."""
 
@@ -101,3 +103,8 @@ def stand_in(**options: Any) -> Iterator[StandIn]:
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
+
+
+def system(url: str, **config: Any) -> JudgeRewardSystem:
+    """Rewards from it, soon."""
+    return JudgeRewardSystem({"judge_url": url, "batch_timeout": 0.005, **config})

@@ -11,11 +11,9 @@ from typing import Any
 from tests.unit.helpers.scripted_provider import Seesaw
 from tests.unit.helpers.stand_in_service import score_of
 
-from adjudge.client.batcher import RequestBatcher, RequestOutcome
-from adjudge.client.exchange import PreparedRequest, prepare_request
+from adjudge.client.batcher import JudgeRewardResult, RequestBatcher
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.clock import run_virtual
-from adjudge.errors import GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.wire import JudgeRequest
@@ -89,43 +87,30 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
 
 def line_to(service: Service, **config: Any) -> RequestBatcher:
     settings = ClientSettings.from_config({"judge_url": "http://a", **config})
-    endpoint = Endpoint(
-        ["http://a"],
-        service,
-        settings.endpoint(),
-        settings.call_policy(breaker_waits=False),
-        rng=Seesaw(),
-    )
+    key = settings.endpoint_key("test", breaker_waits=False)
+    endpoint = Endpoint(key.base_urls, service, key.settings, key.policy, rng=Seesaw())
     line = RequestBatcher(settings, endpoint, rng=Seesaw())
     _lines.append(line)
     return line
 
 
-def prepared(request: JudgeRequest) -> PreparedRequest:
-    """A request that can be sent."""
-    found = prepare_request(request)
-    assert isinstance(found, PreparedRequest), found
-    return found
-
-
-def asked(line: RequestBatcher, completion: str, **fields: Any) -> asyncio.Task[RequestOutcome]:
-    async def ask() -> RequestOutcome:
-        request = JudgeRequest(prompt="p", completion=completion, **fields)
-        return (await line.ask([prepare_request(request)]))[0]
+def asked(line: RequestBatcher, completion: str, **fields: Any) -> asyncio.Task[JudgeRewardResult]:
+    async def ask() -> JudgeRewardResult:
+        return (await line.ask([JudgeRequest(prompt="p", completion=completion, **fields)]))[0]
 
     return asyncio.get_running_loop().create_task(ask())
 
 
-async def answers(line: RequestBatcher, *completions: str) -> list[RequestOutcome]:
+async def answers(line: RequestBatcher, *completions: str) -> list[JudgeRewardResult]:
     waiters = [asked(line, completion) for completion in completions]
     await asyncio.wait(waiters)
     return [waiter.result() for waiter in waiters]
 
 
-def scores(found: list[RequestOutcome]) -> list[float | None]:
-    return [None if isinstance(one.answer, GradingFailure) else one.answer.score for one in found]
+def scores(found: list[JudgeRewardResult]) -> list[float | None]:
+    return [one.score for one in found]
 
 
-def kind(answer: RequestOutcome) -> str:
-    assert isinstance(answer.answer, GradingFailure), answer
-    return str(answer.answer.kind)
+def kind(result: JudgeRewardResult) -> str:
+    assert result.score is None, result
+    return str(result.error_kind)
