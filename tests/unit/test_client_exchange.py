@@ -105,7 +105,7 @@ def test_what_else_a_response_says_is_kept_where_it_is_of_its_type() -> None:
     sent = {"score": 1, **more, "detailed_scores": {"clarity": 0.25, "depth": "?"}, "x": 1}
     kept = {"score": 1.0, **more, "detailed_scores": {"clarity": 0.25, "depth": None}}
     assert msgspec.to_builtins(ask(sent)[0][0].response) == kept
-    odd = {"score": 1, "explanation": 3, "detailed_scores": [1], "metadata": "m"}
+    odd = {"score": 1, "explanation": 3, "detailed_scores": [1], "metadata": "m", "responses": 3}
     assert msgspec.to_builtins(ask(odd)[0][0].response) == {"score": 1.0}
 
 

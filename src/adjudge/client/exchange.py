@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -98,9 +98,9 @@ def _check_arrival(request: JudgeRequest, arrives: JudgeRequest) -> None:
 
 
 class ServiceAnswer(msgspec.Struct):
-    """A JSON object of any server: one response, or the ``responses`` to several requests.
+    """A JSON object of any server, as a response; :func:`read_response` takes what is of its type.
 
-    Its parts may be of any type: :func:`read_response` takes what is of its type.
+    Where a server refuses a request, or several, there is an ``error`` alone.
     """
 
     score: Any = None
@@ -110,11 +110,18 @@ class ServiceAnswer(msgspec.Struct):
     confidence: Any = None
     metadata: Any = None
     error: Any = None
+
+
+class _BatchAnswer(msgspec.Struct):
+    """A JSON object of any server, as the responses to several requests."""
+
     responses: list[ServiceAnswer | list[Any] | str | float | bool | None] | None = None
+    error: Any = None
 
 
 _decode_answer = msgspec.json.Decoder(ServiceAnswer).decode
-_NO_ANSWER = ServiceAnswer()
+_decode_batch = msgspec.json.Decoder(_BatchAnswer).decode
+_NO_ANSWER, _NO_BATCH = ServiceAnswer(), _BatchAnswer()
 
 
 class ServiceReply(Reply, frozen=True, kw_only=True):
@@ -154,21 +161,21 @@ class ServiceWire:
         """
         if response.cut:
             raise GradingFailure(ErrorKind.CONNECTION, "the response broke off")
-        said = decode_answer(response.body)
         if not 200 <= response.status < 300:
-            failure = _read_refusal(call, response, said)
+            failure = _read_refusal(call, response, decode_answer(response.body))
             if failure is not None:
                 raise failure
         if call is JUDGE_CALL:
-            found = [read_response(said)]
+            found = [read_response(decode_answer(response.body))]
             if found[0].request_id is None:  # what else could it be about?
                 found[0].request_id = next(iter(self._bodies))
-        elif said.error is not None:
-            raise to_failure(_to_error_info(said.error))
-        elif said.responses is None:
-            raise malformed_failure(response, "its body is not what a judge service answers")
         else:
-            found = [read_response(one) for one in said.responses if type(one) is ServiceAnswer]
+            batch = _decode_or(_NO_BATCH, _decode_batch, response.body)
+            if batch.error is not None:
+                raise to_failure(_to_error_info(batch.error))
+            if batch.responses is None:
+                raise malformed_failure(response, "its body is not what a judge service answers")
+            found = [read_response(one) for one in batch.responses if type(one) is ServiceAnswer]
         # To each request the one response that names it, wherever that is.
         named: dict[str | None, JudgeResponse | None] = {}
         for one in found:
@@ -220,11 +227,15 @@ def _read_refusal(
 
 
 def decode_answer(body: bytes) -> ServiceAnswer:
-    """What ``body`` says; nothing where it is no such object."""
+    """What ``body`` says; nothing where it is no JSON object."""
+    return _decode_or(_NO_ANSWER, _decode_answer, body)
+
+
+def _decode_or(nothing: _T, decode: Callable[[bytes], _T], body: bytes) -> _T:
     try:
-        return _decode_answer(body)
+        return decode(body)
     except (ValueError, RecursionError):
-        return _NO_ANSWER
+        return nothing
 
 
 def read_response(said: ServiceAnswer) -> JudgeResponse:
