@@ -118,7 +118,7 @@ def test_the_summary_needs_no_script(tmp_path: Path) -> None:
     page = written(tmp_path, made_summary(missing=missing), rows).partition("<script")[0]
     for text in ("0.700", "[0.600, 0.800]", "timeout", "10 to 25", "75.0\u202f%", "<noscript>"):
         assert text in page
-    assert page.count('<svg class="hist"') == 4
+    assert page.count('<svg class="hist"') == 6
 
 
 def test_columns_hold_every_row_in_order(tmp_path: Path) -> None:
