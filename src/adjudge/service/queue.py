@@ -200,6 +200,7 @@ class _Arrival:
     answers: list[JudgeResponse]
     unanswered: int
     taken: int = 0
+    arrived: float = field(default_factory=time.perf_counter)  # finer than the loop's own clock
 
 
 _INFINITE = math.inf
@@ -454,7 +455,7 @@ class BackendQueue:
 
     def _facts(self, arrival: _Arrival) -> dict[str, Any]:
         """What is the same of all that came together and were judged together."""
-        latency = round(self._loop.time() - arrival.queued_at, 6)
+        latency = round(time.perf_counter() - arrival.arrived, 6)
         return {"latency": latency, "model_version": self._backend.version}
 
     def _fail(self, arrival: _Arrival, kind: ErrorKind, message: str) -> None:
