@@ -29,9 +29,6 @@ MAX_NESTING_DEPTH = 64
 """How deep lists and objects may be nested in what a request brings along."""
 
 
-GroupName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID_LENGTH)]
-
-
 class JudgeRequest(msgspec.Struct, omit_defaults=True):
     """``POST /judge``: one completion to be judged.
 
@@ -60,9 +57,8 @@ class GroupRequest(JudgeRequest, omit_defaults=True, kw_only=True):
     plays a lost rollout again under its ``request_id`` sends it; then the last text counts.
     """
 
-    group_id: GroupName
-    group_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_GROUP_SIZE)]
-    request_id: GroupName | None = None
+    group_id: str
+    group_size: int
     aborted: bool = False
     replays: bool = False
 
@@ -107,6 +103,7 @@ class JudgeResponse(msgspec.Struct, omit_defaults=True):
     gives one; ``metadata`` has ``latency`` in seconds and ``model_version``. ``warnings`` names
     keys of the request that nothing reads. ``reward_components``: where several graders count, what
     each brings to the score, normalised by its range and not weighted, in the order of the spec.
+    ``failures``: of graders that failed although there is a score, the kinds.
     """
 
     score: float | None = None
@@ -118,6 +115,7 @@ class JudgeResponse(msgspec.Struct, omit_defaults=True):
     error: ErrorInfo | None = None
     warnings: list[str] | None = None
     reward_components: dict[str, float] | None = None
+    failures: dict[str, ErrorKind] | None = None
 
 
 BATCH_LENGTH = msgspec.Meta(min_length=1, max_length=MAX_BATCH)

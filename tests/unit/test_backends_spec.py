@@ -152,7 +152,10 @@ def test_what_the_answer_may_have_caused_counts_as_the_spec_says(
     beside: Path, suspect: str, score: float | None
 ) -> None:
     data = {**JUDGED, "missing": {"suspect": suspect}}
-    assert scored(data, ask("fail with refused."), folder=beside)[0].score == score
+    [response] = scored(data, ask("fail with refused."), folder=beside)
+    assert response.score == score
+    seen = None if score is None else {"quality": ErrorKind.REFUSED}
+    assert response.failures == seen, "a number does not hide what failed"
 
 
 def test_own_graders_break_in_their_own_place(beside: Path) -> None:

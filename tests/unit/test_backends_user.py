@@ -77,6 +77,8 @@ def test_a_constructor_gets_arguments_as_it_annotates_them() -> None:
         ("typo", "bug", "did you mean 'explanation'"),
         ("wordless", "bug", "explanation"),
         ("object", "bug", "metadata"),
+        ("digits", "bug", "metadata"),
+        ("halves", "bug", "detailed_scores"),
     ],
 )
 def test_an_answer_that_is_none_is_an_error(said: str, kind: str, words: str) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-import msgspec
 import pytest
 from tests.unit.helpers.meeting import function, run_here, sample, settings
 
@@ -82,6 +81,8 @@ def test_absent_samples_cost_the_others_a_stated_time() -> None:
         assert late.error is not None
         assert "after the group was closed" in late.error.message
         assert group(late) == group(first)
+        gone = await place.join(sample("d", aborted=True))
+        assert kind(gone) is ErrorKind.CANCELLED, "an announcement, whenever it comes"
 
     run_here(main())
 
@@ -242,7 +243,11 @@ def test_a_rollout_that_was_played_again_is_judged_by_its_last_text(when: str) -
         (sample("e", size=4), "already has its 4"),
         (sample("a", size=5), "the group has 4"),
         (sample("a", completion="other text"), "request_id"),
-        (msgspec.structs.replace(sample("a", group="new"), request_id=None), "request_id"),
+        (sample("", group="new"), "request_id"),
+        (sample("x" * 300, group="new"), "request_id"),
+        (sample("a", group=""), "group_id"),
+        (sample("a", group="new", size=0), "group_size"),
+        (sample("a", group="new", size=10_000), "group_size"),
         (sample("a", group="new", metadata={"run_id": 1}), "run_id"),
     ],
 )

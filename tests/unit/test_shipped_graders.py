@@ -167,7 +167,8 @@ def test_thinking_is_stripped_and_a_cut_rollout_may_be_masked(cls: type[ShippedG
     graded(cls(judge), **{**TEXTS[cls], cls.candidate: "<think>a</think>b"})
     assert judge.fenced[cls.candidate] == "b"
     cut = {**TEXTS[cls], "finish_reason": "length"}
-    assert failure(cls(judge, truncated="mask"), **cut).kind is ErrorKind.INVALID_INPUT
+    for said in (cut, {**cut, cls.candidate: "<think>a"}, {**cut, cls.candidate: ""}):
+        assert failure(cls(judge, truncated="mask"), **said).kind is ErrorKind.INVALID_INPUT
 
 
 def test_a_cut_response_says_so() -> None:

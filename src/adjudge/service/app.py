@@ -31,6 +31,7 @@ from adjudge.service.requests import (
     StrictReader,
     check_request,
     check_value_count,
+    decode_rows,
     invalid_request,
 )
 from adjudge.text import encode_json
@@ -153,9 +154,15 @@ class Service:
         client = _client.get() or _run_of(requests)
         responses = await self._batcher.score(requests, client)
         for response in responses:
-            if response.error is not None:
-                self.metrics.failed(response.error.kind)
+            if response.error is not None or response.failures is not None:
+                self._count_failures(response)
         return responses
+
+    def _count_failures(self, response: JudgeResponse) -> None:
+        if response.error is not None:
+            self.metrics.failed(response.error.kind)
+        for kind in (response.failures or {}).values():
+            self.metrics.failed(kind)
 
     async def _join_groups(self, requests: Sequence[GroupRequest]) -> list[JudgeResponse]:
         """Samples of groups in a trainer's format; without a size of their own, the settings'."""
@@ -177,8 +184,8 @@ class Service:
         latency = round(time.perf_counter() - began, 6)
         facts = {"latency": latency, "model_version": self.backend.version}
         check_responses([response], [request], facts)
-        if response.error is not None and not request.aborted:
-            self.metrics.failed(response.error.kind)
+        if not request.aborted:
+            self._count_failures(response)
         return response
 
     async def answer(
@@ -263,7 +270,7 @@ class Service:
     async def _batch_judge(self, body: bytes) -> Reply:
         batch, keys = self._batch.read(body)
         requests = batch.requests
-        rows = keys.get("requests", ())
+        rows = decode_rows(keys["requests"]) if keys else ()
         for number, request in enumerate(requests, 1):
             if request.request_id is None:
                 request.request_id = str(number)

@@ -28,7 +28,7 @@ from adjudge.rollouts.fields import request_messages
 from adjudge.service.formats import Format, rollout_request
 from adjudge.service.requests import decode_body, invalid_request
 from adjudge.stats import mean, quantile, std
-from adjudge.wire import ErrorInfo, GroupName, GroupRequest, JudgeRequest, JudgeResponse
+from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 
 # What an earlier verification left in a row that is verified again.
 _VERDICT = (
@@ -55,9 +55,9 @@ class _NemoRow(msgspec.Struct):
 
     responses_create_params: _NemoInput
     response: _NemoOutput
-    group_id: GroupName | int | None = msgspec.field(name="_ng_group_id", default=None)
+    group_id: str | int | None = msgspec.field(name="_ng_group_id", default=None)
     group_attempt: int | None = msgspec.field(name="_ng_group_attempt", default=None)
-    rollout_index: int | GroupName | None = msgspec.field(name="_ng_rollout_index", default=None)
+    rollout_index: int | str | None = msgspec.field(name="_ng_rollout_index", default=None)
 
 
 _nemo_decoder = msgspec.json.Decoder(_NemoRow)

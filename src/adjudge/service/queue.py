@@ -229,7 +229,7 @@ def check_responses(
                 said = "the score is not a finite number"
                 checked.error = ErrorInfo(ErrorKind.OUT_OF_RANGE, said)
         if checked.error is not None:
-            checked.score = checked.reward_components = None
+            checked.score = checked.reward_components = checked.failures = None
 
 
 _copy: Callable[[JudgeResponse], JudgeResponse] = JudgeResponse.__copy__  # type: ignore[attr-defined]

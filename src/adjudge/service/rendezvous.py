@@ -28,7 +28,7 @@ from adjudge.service.spec_backend import (
     result_to_response,
 )
 from adjudge.types import GradedSample, Sample
-from adjudge.wire import MAX_ID_LENGTH, GroupRequest, JudgeResponse
+from adjudge.wire import MAX_GROUP_SIZE, MAX_ID_LENGTH, GroupRequest, JudgeResponse
 
 
 def _invalid(problem: str) -> GradingFailure:
@@ -141,6 +141,8 @@ class Rendezvous(GroupRendezvous):
         except RequestRefused:
             raise
         except GradingFailure as failure:
+            if request.aborted and failure.kind is ErrorKind.INCOMPLETE:
+                failure = _aborted_failure()  # also of a group that is closed
             response = failure_response(failure, request.request_id)
             response.metadata = failure.metadata or None
             return response
@@ -195,7 +197,7 @@ class Rendezvous(GroupRendezvous):
         )
         if group is not None and not anew and name not in group.stale:
             known = group.samples.get(name)
-        if known is None:
+        if known is None and (group is None or anew or not group.closed):
             self._check_room(new.size)
         if group is None or anew:
             group = self._open_group(key, request.group_size, group, name)
@@ -380,14 +382,20 @@ def make_rendezvous(backend: Backend, settings: ServiceSettings) -> GroupRendezv
 
 def _find_key(request: GroupRequest) -> tuple[_GroupKey, str]:
     """The group's key and the sample's name; ``GradingFailure`` for what cannot be either."""
-    if request.request_id is None:
-        raise _invalid("request_id: is missing; it tells the samples of a group apart")
+    for name in ("group_id", "request_id"):
+        if not 1 <= len(getattr(request, name) or "") <= MAX_ID_LENGTH:
+            told = "groups" if name == "group_id" else "the samples of a group"
+            raise _invalid(
+                f"{name}: must have 1 to {MAX_ID_LENGTH} characters; it tells {told} apart"
+            )
+    if not 1 <= request.group_size <= MAX_GROUP_SIZE:
+        raise _invalid(f"group_size: found {request.group_size}, must be 1 to {MAX_GROUP_SIZE}")
     run = (request.metadata or {}).get(RUN_ID_FIELD, "")
     if not isinstance(run, str) or len(run) > MAX_ID_LENGTH:
         raise _invalid(
             f"metadata.{RUN_ID_FIELD}: must be text of at most {MAX_ID_LENGTH} characters"
         )
-    return (run, request.group_id), request.request_id
+    return (run, request.group_id), request.request_id or ""
 
 
 async def _find_judged(member: _GroupSample) -> GradedSample:
@@ -408,8 +416,11 @@ def _check_same_sample(member: _GroupSample, sent: _GroupSample) -> None:
 
 
 def _aborted_response(member: _GroupSample) -> JudgeResponse:
-    failure = GradingFailure(ErrorKind.CANCELLED, "announced as aborted; it is not judged")
-    return failure_response(failure, member.name)
+    return failure_response(_aborted_failure(), member.name)
+
+
+def _aborted_failure() -> GradingFailure:
+    return GradingFailure(ErrorKind.CANCELLED, "announced as aborted; it is not judged")
 
 
 def _add_counts(response: JudgeResponse, counts: dict[str, int]) -> JudgeResponse:

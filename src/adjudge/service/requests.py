@@ -161,6 +161,9 @@ def _nested_too_deep() -> RequestRefused:
     return invalid_request(f"lists and objects are nested deeper than {MAX_NESTING_DEPTH}", 400)
 
 
+# Values of keys that nothing reads are not made: no number there is too large.
+_decode_keys = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+decode_rows = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _NO_KEYS: Fields = {}
 
 
@@ -183,7 +186,7 @@ class StrictReader(Generic[_T]):
         try:
             return self._decode(body), _NO_KEYS
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return decode_body(self._decode_loose, body), decode_body(msgspec.json.decode, body)
+            return decode_body(self._decode_loose, body), decode_body(_decode_keys, body)
 
     def warnings(self, found: Fields) -> list[str] | None:
         """What is said of the keys ``found`` that are unknown; ``None`` where all are known."""

@@ -79,7 +79,17 @@ def result_to_response(
     if result.missing is not None:
         response.score, response.error = None, _missing_error(result.missing, judged)
         response.reward_components = None
+        return response
+    failures = {
+        name: one.kind
+        for name, one in judged.results()
+        if isinstance(one, GraderError) and one.kind not in _NO_FAILURES
+    }
+    response.failures = failures or None
     return response
+
+
+_NO_FAILURES = (ErrorKind.NOT_APPLICABLE, ErrorKind.NOT_SAMPLED)
 
 
 def _missing_error(missing: GraderError, judged: GradedSample) -> ErrorInfo:

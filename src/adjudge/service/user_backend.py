@@ -16,6 +16,7 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Annotated, Any
 
+import msgspec
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -247,7 +248,7 @@ def _read_number(value: Any) -> float:
 
 
 def _read_text(value: Any) -> Any:
-    return shorten_text(value, EXPLANATION_LIMIT) if isinstance(value, str) else value
+    return shorten_text(value, EXPLANATION_LIMIT - 1) if isinstance(value, str) else value
 
 
 def _check_plain(value: Any) -> Any:
@@ -290,11 +291,15 @@ def read_answer(request: JudgeRequest, said: Any) -> JudgeResponse:
     given = dict(said) if isinstance(said, Mapping) else {"score": said}
     try:
         found = UserAnswer.model_validate(given)
+        msgspec.json.encode(found.__dict__)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         kind = ErrorKind.OUT_OF_RANGE if first["type"] in _OUT_OF_RANGE else ErrorKind.BUG
         problem = explain_problem(UserAnswer, first, given)
         return failure_response(GradingFailure(kind, problem), request.request_id)
+    except (TypeError, ValueError, OverflowError):  # half surrogates, huge numbers
+        failure = GradingFailure("bug", "detailed_scores or metadata hold what JSON cannot")
+        return failure_response(failure, request.request_id)
     return JudgeResponse(request_id=request.request_id, **found.__dict__)
 
 

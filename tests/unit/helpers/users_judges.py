@@ -40,6 +40,8 @@ class Says:
         "aspect": {"score": 1, "detailed_scores": {"a": float("nan")}},
         "list": [0.5], "wordless": {"score": 1, "explanation": 5}, "huge": 10**400, "empty": {},
         "object": {"score": 1, "metadata": {"x": object()}},
+        "digits": {"score": 1, "metadata": {"x": 10**5000}},
+        "halves": {"score": 1, "detailed_scores": {chr(0xD800): 1, chr(0xD801): 0}},
     }
     def score(self, completion):
         return self.answers[completion]

@@ -202,7 +202,8 @@ class QualityGrader(ShippedGrader):
             raise missing_field_failure(("response", "messages"), fields)
         values = self._values_with_query(fields, turns[:place])
         seen = {"response": response, "finish_reason": fields.get("finish_reason")}
-        return self._showing.find_unsaid(response) or values | (self._showing.render(seen) or {})
+        shown = self._showing.render(seen) or {}  # raises where what is cut is masked
+        return self._showing.find_unsaid(response) or values | shown
 
 
 def _own_response(response: object) -> object:
