@@ -92,11 +92,12 @@ def test_what_is_raised_fails_its_request_without_its_words(
 ) -> None:
     with caplog.at_level(logging.DEBUG):
         found = answered(
-            "Breaks", *map(ask, ("x", "exit", "stop", "refuse", "late", "offline", "x"))
+            "Breaks",
+            *map(ask, ("x", "exit", "stop", "refuse", "late", "offline", "interrupt", "x")),
         )
     errors = [error(one) for one in found]
     assert [kind for kind, _ in errors] == [
-        "bug", "bug", "bug", "refused", "timeout", "connection", "bug",
+        "bug", "bug", "bug", "refused", "timeout", "connection", "bug", "bug",
     ]  # fmt: skip
     assert errors[0][1].startswith("ValueError at own_judges.py:")
     assert errors[3][1] == "will not"

@@ -95,6 +95,17 @@ def test_columns_of_the_dataset_never_stand_for_the_rollout() -> None:
     assert found == {"prompt": "p", "response": "b", "topic": "x"}
 
 
+@pytest.mark.parametrize(
+    ("prompts", "columns", "name"),
+    [(["a"], {}, "prompts"), (["a", "b"], {"answer": ["4"]}, "answer")],
+)
+def test_lists_of_another_length_are_refused(
+    prompts: list[str], columns: dict[str, list[str]], name: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"{name}: .*found 1; there are 2"):
+        batch(["x", "y"], prompts=prompts, **columns)
+
+
 def test_bad_columns_are_named() -> None:
     with refuses("columns"):
         call(make_reward(spec(), columns={"reference": "target"}), ["a"], topic=["x"])

@@ -298,8 +298,10 @@ def _run_job(
         return
     try:
         result = function(*args)
-    except StopIteration as error:  # an asyncio future cannot hold it: who waits would hang
-        future.set_exception(RuntimeError(f"StopIteration: {error}"))
+    except (StopIteration, KeyboardInterrupt) as error:
+        # An asyncio future cannot hold the one, and the other would end the loop that waits: it is
+        # nobody's Ctrl-C, which the main thread gets.
+        future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
     except BaseException as error:  # noqa: BLE001  (also SystemExit: it is the caller's to judge)
         future.set_exception(error)
     else:

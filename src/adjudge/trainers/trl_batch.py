@@ -25,6 +25,14 @@ HIDDEN_REWARD = "_adjudge_environment_reward"  # TRL makes tools of names withou
 _NO_THINKING = Thinking()
 
 
+def _check_length(name: str, column: Sequence[Any], completions: Sequence[Any]) -> None:
+    if len(column) != len(completions):
+        raise ConfigError(
+            f"{name}: must have an entry for each completion (found {len(column)}; there are "
+            f"{len(completions)} completions)"
+        )
+
+
 class TrlBatch:
     """One call of a reward function, with the arguments that TRL gives it.
 
@@ -53,13 +61,15 @@ class TrlBatch:
         self.progress = TrainerProgress(self.step, self.step, evaluating=not self.is_training)
         self._environments: Sequence[Any] | None = given.get("environments")
         self._environment_rewards: list[Any] | None = None
-        self._columns: dict[str, Sequence[Any]] = {
-            name: values
-            for name, values in given.items()
-            if name != "environments"
-            and isinstance(values, list | tuple)
-            and len(values) == len(prompts)
-        }
+        self._columns: dict[str, Sequence[Any]] = {}
+        _check_length("prompts", prompts, completions)
+        for name, values in given.items():
+            if name == "environments" or not isinstance(values, list | tuple):
+                continue
+            if len(values) == len(completions):
+                self._columns[name] = values
+            elif not self.of_a_trainer:  # a trainer has lists of its own, its tools for one
+                _check_length(name, values, completions)
 
     async def read_environments(self) -> None:
         """Ask the environments for their rewards, which become ``env_reward``."""

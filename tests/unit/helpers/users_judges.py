@@ -52,6 +52,8 @@ class Breaks:
             raise StopIteration
         if completion == "exit":
             raise SystemExit(3)
+        if completion == "interrupt":
+            raise KeyboardInterrupt
         if completion == "refuse":
             raise GradingFailure("refused", "will not")
         if completion == "late":
