@@ -58,7 +58,7 @@ def rows_of(work: Path, out: str) -> list[dict[str, Any]]:
 
 def test_a_model_answers_and_is_scored(work: Path) -> None:
     found = evaluated(work, "greedy", "--batch-size", "4")
-    assert (found["prompts"], found["failures"]["by_kind"]) == (6, {"invalid_input": 1})
+    assert (found["prompts"], found["failures"]["by_kind"]) == (6, {"too_long": 1})
     assert found["strict"]["by_type"]["punctuation:no_comma"]["value"] == 1.0
     rows = rows_of(work, "greedy")
     # By hand what the accuracy must be.
