@@ -255,7 +255,7 @@ def load_preferences(judge: JudgeFile) -> JudgeDataset[Preference]:
     made = judge.data.synthetic
     if made is None:
         return load_dataset_files(judge, read_preferences)
-    return synthetic_dataset(judge, synthetic.synthetic_preferences(made.settings()))
+    return synthetic_dataset(judge, synthetic.synthetic_preferences(made))
 
 
 def synthetic_dataset(judge: JudgeFile, whole: synthetic.SyntheticSet[_L]) -> JudgeDataset[_L]:
@@ -275,7 +275,7 @@ def load_demonstrations(judge: JudgeFile) -> JudgeDataset[Demonstration]:
     if made is None:
         key = judge.data.multiturn.messages_key
         return load_dataset_files(judge, lambda files: read_demonstrations(files, messages_key=key))
-    rows = synthetic.synthetic_demonstrations(made.settings())
+    rows = synthetic.synthetic_demonstrations(made)
     held = _held_out_count(len(rows), judge.data.val_fraction)
     train, held_out = rows[:-held], rows[-held:]
     # Few texts are good ones, so that they recur.

@@ -268,7 +268,7 @@ def load_labelled(judge: JudgeFile, *, reasons: bool = False) -> LabelledDataset
         make: Any = (
             synthetic.synthetic_ratings if mode == "pointwise" else synthetic.synthetic_comparisons
         )
-        material: JudgeDataset[Any] = synthetic_dataset(judge, make(made.settings()))
+        material: JudgeDataset[Any] = synthetic_dataset(judge, make(made))
         # A label that goes to a place belongs to the order in which it was given.
         both = not made.position_bias
         why: ReasonsByRow = (
