@@ -101,10 +101,10 @@ def measure_lengths(
     longer = sum(chosen > rejected for chosen, rejected in unequal)
     return LengthReport(
         unit="characters" if encode is None else "tokens",
-        conversations=_length_statistics(whole),
-        answers=_length_statistics(answers),
-        chosen=_length_statistics([chosen for chosen, _ in pairs]),
-        rejected=_length_statistics([rejected for _, rejected in pairs]),
+        conversations=length_statistics(whole),
+        answers=length_statistics(answers),
+        chosen=length_statistics([chosen for chosen, _ in pairs]),
+        rejected=length_statistics([rejected for _, rejected in pairs]),
         equally_long=len(pairs) - len(unequal),
         longer_chosen=longer / len(unequal) if unequal else None,
     )
@@ -150,7 +150,8 @@ def _row_sides(row: _TrainingRow) -> list[ChatMessages]:
     return [row.chosen, row.rejected] if isinstance(row, Preference) else [row.messages]
 
 
-def _length_statistics(values: list[int]) -> LengthStatistics | None:
+def length_statistics(values: list[int]) -> LengthStatistics | None:
+    """Of lengths; ``None`` of none."""
     if not values:
         return None
     ranked = sorted(values)

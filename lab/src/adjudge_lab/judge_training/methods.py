@@ -24,7 +24,7 @@ from adjudge.graders.llm.trained_judge_card import card_prompt
 from adjudge.intake.rendered import template_opens_thinking
 from adjudge.stats.predictions import RatingCalibration
 from adjudge.verdicts import Verdict
-from adjudge_lab.judge_training.base_model import load_base_model, tiny_generative_model
+from adjudge_lab.judge_training.base_model import load_base_model
 from adjudge_lab.judge_training.calibration import (
     calibrate_ratings,
     calibrate_scores,
@@ -44,7 +44,6 @@ from adjudge_lab.judge_training.dataset import (
 from adjudge_lab.judge_training.distributed import barrier, distributed_rank, is_main_process
 from adjudge_lab.judge_training.grpo import GrpoCallbacks, count_grpo_steps, train_grpo
 from adjudge_lab.judge_training.judge_file import (
-    TINY_MODEL,
     JudgeFile,
     MetricRow,
     best_step_metrics,
@@ -298,13 +297,6 @@ class _GenerativeMethod(TrainingMethod):
     def texts(self) -> Iterator[str]:
         for question in self._asked[0][:_TOKENIZER_TEXTS]:
             yield from message_texts(question.messages)
-
-    def base(self) -> tuple[Any, Any]:
-        if self.judge.model.path == TINY_MODEL:
-            return tiny_generative_model(
-                self.texts(), self.judge.trainer.seed, self.judge.model.size
-            )
-        return super().base()
 
     def encode_questions(self, encoder: ConversationEncoder) -> None:
         """Encode the questions; raises :class:`~adjudge.errors.ConfigError`."""
