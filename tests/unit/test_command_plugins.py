@@ -11,6 +11,7 @@ from tests.unit.helpers.packages import Packages
 from typer.testing import CliRunner, Result
 
 from adjudge import extensions
+from adjudge.cli import main
 from adjudge.cli.main import command_line
 from adjudge.installation import LAB, install_command
 
@@ -51,6 +52,9 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Packages:
     found = Packages(tmp_path, CODE)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(extensions, "entry_points", found.entry_points)
+    find = main.find_spec
+    absent = "adjudge_lab"
+    monkeypatch.setattr(main, "find_spec", lambda name: None if name == absent else find(name))
     for name in ("greeter", "other", "broken"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return found
@@ -116,12 +120,6 @@ def test_a_package_adds_commands(packages: Packages) -> None:
     ):
         done = run(*words)
         assert (done.exit_code, done.stderr) == (code, message)
-
-
-def test_commands_without_an_entry_point(packages: Packages) -> None:
-    packages.install("greeter", {})
-    program = command_line({"train": "greeter:hello"})
-    assert CliRunner().invoke(program, ["train", "here"]).output == "hello here\n"
 
 
 def test_adjudge_s_own_commands_cannot_be_replaced(packages: Packages) -> None:

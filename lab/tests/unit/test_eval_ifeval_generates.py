@@ -20,7 +20,6 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.judges.models.embedded import EmbeddedChatModel
 from adjudge.mock import start_mock
-from adjudge_lab.cli import COMMANDS
 from adjudge_lab.evaluation.ifeval import generation
 
 pytestmark = pytest.mark.slow  # whole commands, one after the other
@@ -48,7 +47,7 @@ def asked(url: str) -> int:
 
 def command(target: str, *arguments: str) -> Result:
     given = ["eval", "ifeval", target, "--data", "data.jsonl", "-o", "out", "-q"]
-    return CliRunner().invoke(command_line(COMMANDS), [*given, *arguments])
+    return CliRunner().invoke(command_line(), [*given, *arguments])
 
 
 def model(target: str, *arguments: str) -> dict[str, Any]:
