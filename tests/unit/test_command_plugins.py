@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ from tests.unit.helpers.packages import Packages
 from typer.testing import CliRunner, Result
 
 from adjudge import extensions
-from adjudge.cli import main
 from adjudge.cli.main import command_line
 from adjudge.installation import LAB, install_command
 
@@ -52,9 +52,10 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Packages:
     found = Packages(tmp_path, CODE)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(extensions, "entry_points", found.entry_points)
-    find = main.find_spec
     absent = "adjudge_lab"
-    monkeypatch.setattr(main, "find_spec", lambda name: None if name == absent else find(name))
+    monkeypatch.setattr(
+        "adjudge.cli.main.find_spec", lambda name: None if name == absent else find_spec(name)
+    )
     for name in ("greeter", "other", "broken"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return found

@@ -119,8 +119,9 @@ class TrainingMethod(ABC):
     def validate(self, model: Any) -> dict[str, Any]:
         """Metrics of the kept model on held-out rows; needs ``best_step``."""
 
+    @property
     @abstractmethod
-    def learning_target(self) -> str:
+    def learned(self) -> str:
         """What of a row is learned from."""
 
     def base(self) -> tuple[Any, Any]:
@@ -188,6 +189,8 @@ class _EncodedRowsMethod(TrainingMethod):
 class BradleyTerryMethod(_EncodedRowsMethod):
     """A scalar judge from preferences, by Bradley-Terry."""
 
+    learned = "answers"
+
     _scores: PairScores
 
     def read(self) -> None:
@@ -203,10 +206,6 @@ class BradleyTerryMethod(_EncodedRowsMethod):
     def learn(self, model: Any, context: TrainerContext) -> dict[str, Any]:
         """Train on differences of scores."""
         return train_bradley_terry(model, self.tokenizer, self.train, self.val, self.judge, context)
-
-    def learning_target(self) -> str:
-        """Which of two answers is better."""
-        return "answers"
 
     def validate(self, model: Any) -> dict[str, Any]:
         """Scores of all held-out pairs, anew."""
@@ -254,7 +253,8 @@ class ConversationMethod(_EncodedRowsMethod):
         """Train on the assistant's turns."""
         return train_sft(model, self.tokenizer, self.train, self.val, self.judge, context)
 
-    def learning_target(self) -> str:
+    @property
+    def learned(self) -> str:
         """All turns where the chat template marks them."""
         return "all turns" if template_marks_assistant(self.tokenizer) else "last turns"
 
@@ -366,6 +366,8 @@ class _GenerativeMethod(TrainingMethod):
 class GrpoMethod(_GenerativeMethod):
     """GRPO: the judge draws replies, and is paid by the labels."""
 
+    learned = "rewards of its own replies"
+
     def longest_reply(self) -> int:
         """As in training."""
         return self.judge.grpo.max_response_length
@@ -396,10 +398,6 @@ class GrpoMethod(_GenerativeMethod):
         )
         return train_grpo(model, self.tokenizer, self.train, side, self.judge, context)
 
-    def learning_target(self) -> str:
-        """What is learned from."""
-        return "rewards of its own replies"
-
     def data(self) -> dict[str, Any]:
         """Counts by rows and prompts, hashes and lengths."""
         train, val = (
@@ -412,6 +410,8 @@ class GrpoMethod(_GenerativeMethod):
 
 class JudgementMethod(_GenerativeMethod):
     """SFT: the judge imitates judgements, made of labels and, where known, reasons."""
+
+    learned = "judgements"
 
     _imitated: tuple[EncodedRows[Demonstration], EncodedRows[Demonstration]]
     _longest = 0
@@ -472,10 +472,6 @@ class JudgementMethod(_GenerativeMethod):
     def selection_text(self) -> str:
         """By the loss alone."""
         return "least validation loss"
-
-    def learning_target(self) -> str:
-        """What is learned from."""
-        return "judgements"
 
     def data(self) -> dict[str, Any]:
         """Counts by rows and prompts, hashes and lengths."""
