@@ -288,7 +288,6 @@ def count_command_options() -> int:
     from typer.main import get_command
 
     from adjudge.cli.main import command_line
-    from adjudge_lab.cli import COMMANDS
 
     def count(command: Any) -> int:
         command = command.load() if hasattr(command, "load") else command
@@ -297,7 +296,7 @@ def count_command_options() -> int:
             one.param_type_name == "option" for one in command.params
         )
 
-    return count(get_command(command_line(COMMANDS)))
+    return count(get_command(command_line()))
 
 
 def count_settings(root: Path, modules: Iterable[Nodes]) -> dict[str, int]:

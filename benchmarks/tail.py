@@ -16,13 +16,17 @@ import json
 import math
 import random
 import statistics
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from adjudge.engine.clock import run_virtual
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.unit.helpers.virtual_time import run_virtual
+
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.endpoint.endpoint import Endpoint

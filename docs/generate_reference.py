@@ -13,7 +13,6 @@ import argparse
 import re
 import sys
 import textwrap
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -130,7 +129,7 @@ def _default(parameter: dict[str, Any]) -> str:
 def render_commands() -> str:
     """The Markdown of the page of commands."""
     parts = [_CLI_INTRODUCTION]
-    root: Any = typer.main.get_command(command_line(_lab_commands()))
+    root: Any = typer.main.get_command(command_line())
     sections: dict[str, list[str]] = {}
     for name in (*CORE_COMMANDS, *LAB_COMMANDS):
         group = name.rpartition(".")[0]
@@ -184,11 +183,6 @@ def _allowed(one: Any) -> str:
     """The words that an option takes, where they are few."""
     kind = one.type_descriptor.annotation
     return "|".join(kind) if isinstance(kind, type) and issubclass(kind, StrEnum) else ""
-
-
-def _lab_commands() -> dict[str, str]:
-    project = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text(encoding="utf-8"))
-    return dict(project["project"]["entry-points"]["adjudge.commands"])
 
 
 PAGES = {"grader-reference.md": render_graders, "cli.md": render_commands}

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 from hypothesis import given, settings, strategies as st
+from tests.unit.helpers.virtual_time import run_virtual
 
-from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.endpoint.endpoint import Endpoint

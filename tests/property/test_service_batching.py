@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hypothesis import given, strategies as st
+from tests.unit.helpers.virtual_time import run_virtual
 
-from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind
 from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend

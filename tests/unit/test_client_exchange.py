@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 from tests.unit.helpers.virtual_service import Service, answers, kind, line_to
+from tests.unit.helpers.virtual_time import run_virtual
 
 from adjudge.client.batcher import JudgeRewardResult
 from adjudge.client.exchange import encode_request
-from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse
 from adjudge.wire import ErrorInfo, JudgeRequest

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,10 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Packages:
     found = Packages(tmp_path, CODE)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(extensions, "entry_points", found.entry_points)
+    absent = "adjudge_lab"
+    monkeypatch.setattr(
+        "adjudge.cli.main.find_spec", lambda name: None if name == absent else find_spec(name)
+    )
     for name in ("greeter", "other", "broken"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return found
@@ -116,12 +121,6 @@ def test_a_package_adds_commands(packages: Packages) -> None:
     ):
         done = run(*words)
         assert (done.exit_code, done.stderr) == (code, message)
-
-
-def test_commands_without_an_entry_point(packages: Packages) -> None:
-    packages.install("greeter", {})
-    program = command_line({"train": "greeter:hello"})
-    assert CliRunner().invoke(program, ["train", "here"]).output == "hello here\n"
 
 
 def test_adjudge_s_own_commands_cannot_be_replaced(packages: Packages) -> None:

@@ -66,7 +66,7 @@ def compare(a: Path, b: Path) -> dict[str, Any]:
 
 
 def run(*words: str | Path) -> Result:
-    return CliRunner().invoke(command_line({}), ["diff", *map(str, words)])
+    return CliRunner().invoke(command_line(), ["diff", *map(str, words)])
 
 
 def test_a_run_against_itself_is_no_difference(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from tests.unit.helpers.scripted_provider import (
     together,
 )
 from tests.unit.helpers.virtual_service import in_virtual_time
+from tests.unit.helpers.virtual_time import VirtualLoop
 
-from adjudge.engine.clock import VirtualLoop
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import Reply
 

@@ -15,8 +15,7 @@ from tests.unit.helpers.scripted_provider import (
     together,
 )
 from tests.unit.helpers.virtual_service import in_virtual_time
-
-from adjudge.engine.clock import run_virtual
+from tests.unit.helpers.virtual_time import run_virtual
 
 
 @in_virtual_time

@@ -17,8 +17,8 @@ from tests.unit.helpers.scripted_provider import (
     together,
 )
 from tests.unit.helpers.virtual_service import in_virtual_time
+from tests.unit.helpers.virtual_time import run_virtual
 
-from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.judges.base import Reply
 from adjudge.judges.endpoint.calls import Servers

@@ -44,7 +44,7 @@ def answers(group: str, *worth: float | None, **more: Any) -> list[dict[str, Any
 
 
 def run(*words: str | Path) -> Result:
-    return CliRunner().invoke(command_line({}), ["export", *map(str, words)])
+    return CliRunner().invoke(command_line(), ["export", *map(str, words)])
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -94,7 +94,7 @@ class Case:
 
     def regrade(self, spec: Path, *words: str, run: Path | None = None) -> Result:
         command = ["regrade", str(run or self.run), "--spec", str(spec), "-q", *words]
-        return CliRunner().invoke(command_line({}), command, env={"COLUMNS": "250"})
+        return CliRunner().invoke(command_line(), command, env={"COLUMNS": "250"})
 
     def offline(self, spec: Path, out: Path, run: Path | None = None) -> Result:
         """The rewards of ``spec`` from the record alone, in the folder ``out``."""
@@ -185,7 +185,7 @@ def test_a_graded_run_is_regraded_too(case: Case, tmp_path: Path) -> None:
     before = case.record()
     graded = tmp_path / "graded"
     command = ["grade", str(case.run), "--spec", str(case.spec), "-o", str(graded), "-q"]
-    CliRunner().invoke(command_line({}), command)
+    CliRunner().invoke(command_line(), command)
     assert rewards(graded) == before
     other = case.write("other", SPEC.replace("weight = 0.5", "weight = 2.0"))
     case.offline(other, tmp_path / "one", graded)
@@ -236,7 +236,7 @@ def test_events_and_gates_come_back_as_they_were(tmp_path: Path) -> None:
     before = scorer.score(samples, ["g"] * 4).rewards
     recorder.close()
     command = ["regrade", str(tmp_path / "run"), "-s", str(spec), "-o", str(tmp_path / "out")]
-    done = CliRunner().invoke(command_line({}), [*command, "--offline", "-q"])
+    done = CliRunner().invoke(command_line(), [*command, "--offline", "-q"])
     assert done.exit_code == 0, done.output
     assert rewards(tmp_path / "out") == before
     assert None in before  # the one without a turn

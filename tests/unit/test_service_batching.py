@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
+from tests.unit.helpers.virtual_time import run_virtual
 
-from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind
 from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend

@@ -251,6 +251,29 @@ def test_a_kind_of_failure_that_did_not_occur_counts_as_none_of_it() -> None:
     assert shares[-1] is None  # of those steps nothing is known
 
 
+def test_a_step_that_several_processes_record_is_one_point(tmp_path: Path) -> None:
+    """Weighted by their samples, with the sum of their costs, once the run starts again, too."""
+    few = {"samples": 1, "reward": 0.0, "judge/cost_usd": 0.5, "judge/missing_frac": 0.0}
+    kind = {"judge/missing_frac/timeout": 0.5}
+    many = {"samples": 3, "reward": 1.0, "judge/cost_usd": 1.0, "judge/missing_frac": 0.5, **kind}
+    rows = [{"step": step, **one} for step in (1, 2) for one in (few, many)]
+    again = [{"start": 2, **one} for one in rows[:2]]
+    append(tmp_path / "run.json", b'{"kind": "train"}')
+    append(tmp_path / "metrics.jsonl", lines(*rows[:3]))
+    reading = whole(RunReader(tmp_path))
+    seen_so_far = reading.version
+    assert reading.curves.points("reward") == [0.75, 0.0]  # one of the two is still to come
+    append(tmp_path / "metrics.jsonl", lines(*rows[3:], *again))
+    curves = whole(reading).curves
+    assert reading.version != seen_so_far
+    assert curves.points("step") == [1, 2, 1]
+    assert curves.points("reward") == [0.75] * 3
+    assert curves.points("judge/missing_frac/timeout", "judge/missing_frac") == [0.375] * 3
+    assert curves.total("judge/cost_usd") == 4.5
+    (cost,) = (one for one in build_overview(reading)["tiles"] if one["name"] == "Judges’ cost")
+    assert cost["value"] == "$4.50"
+
+
 def test_equal_curves_of_returns_and_rewards_are_shown_once(tmp_path: Path) -> None:
     rows = [{"step": n, "mean_return": n / 9, "reward": n / 9, "reward_std": 0.1} for n in (1, 2)]
     append(tmp_path / "metrics.jsonl", lines(*rows))

@@ -34,7 +34,7 @@ def hacked() -> list[dict[str, float]]:
 
 
 def watch(*words: Any) -> Result:
-    return CliRunner().invoke(command_line({}), ["watch", *map(str, words)], env={"COLUMNS": "300"})
+    return CliRunner().invoke(command_line(), ["watch", *map(str, words)], env={"COLUMNS": "300"})
 
 
 def test_a_run_that_is_over_is_read_to_its_last_step(tmp_path: Path) -> None:

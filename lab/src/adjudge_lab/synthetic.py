@@ -40,10 +40,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Generic, TypeVar, cast
+from typing import Generic, Self, TypeVar, cast
 
 import msgspec
+from pydantic import Field, model_validator
 
+from adjudge.config_tables import CheckedTable
 from adjudge.datasets.rows import (
     PREFERENCE_LABELS,
     RATINGS,
@@ -200,45 +202,40 @@ _T = TypeVar("_T", Preference, Rating, Comparison)
 LabelDistribution = dict[str, float]
 """Probabilities of labels; they sum to 1."""
 
-_MAX_ROWS = 1_000_000
 _MAX_REDRAWS = 10_000
 
 
-class SyntheticSettings(msgspec.Struct, frozen=True, kw_only=True):
+class SyntheticSettings(CheckedTable):
     """The dials: ``n`` rows drawn by ``seed``; see the module for what each probability does.
 
-    ``noise`` 0 to 0.5; ``length_bias`` and ``position_bias`` 0 to 1; ``family_offset`` in points of
-    gold for the first of ``families`` (two or more names of one word, or none: answers are then not
-    signed); ``ties``: the share of comparisons with equally good answers; ``elsewhere``: the
-    share of answers without the country's name that speak of another. Raises :class:`ConfigError`
-    otherwise.
+    ``family_offset`` is in points of gold, for the first of ``families`` (two or more names of one
+    word, or none: answers are then not signed). ``ties``: the share of comparisons with equally
+    good answers; ties and ``position_bias`` are for comparisons. ``elsewhere``: the share of
+    answers without the country's name that speak of another. Raises :class:`ConfigError` naming
+    the dial.
     """
 
-    n: int
-    seed: int = 0
-    noise: float = 0.0
-    length_bias: float = 0.0
-    family_offset: float = 0.0
-    families: tuple[str, ...] = ()
-    ties: float = 0.0
-    position_bias: float = 0.0
-    elsewhere: float = 0.0
+    n: int = Field(ge=2, le=1_000_000)
+    seed: int = Field(default=0, ge=0)
+    noise: float = Field(default=0.0, ge=0, le=0.5)
+    length_bias: float = Field(default=0.0, ge=0, le=1)
+    family_offset: float = Field(default=0.0, ge=-8, le=8)
+    families: list[str] = Field(default=[])
+    ties: float = Field(default=0.0, ge=0, le=1)
+    position_bias: float = Field(default=0.0, ge=0, le=1)
+    elsewhere: float = Field(default=0.0, ge=0, le=1)
 
-    def __post_init__(self) -> None:
-        _check_between("n", self.n, 1, _MAX_ROWS)
-        _check_between("noise", self.noise, 0.0, 0.5)
-        _check_between("length_bias", self.length_bias, 0.0, 1.0)
-        _check_between("family_offset", self.family_offset, -8.0, 8.0)
-        for name in ("ties", "position_bias", "elsewhere"):
-            _check_between(name, getattr(self, name), 0.0, 1.0)
+    @model_validator(mode="after")
+    def _check_families(self) -> Self:
         if any(not name.isalnum() for name in self.families) or len(self.families) == 1:
-            raise ConfigError(
+            raise ValueError(
                 f"families must be two or more names of one word each (found {self.families})"
             )
         if self.family_offset and not self.families:
-            raise ConfigError(
+            raise ValueError(
                 "family_offset needs families. Set families, or leave family_offset at 0."
             )
+        return self
 
 
 class SyntheticSet(Generic[_T]):
@@ -287,7 +284,8 @@ class SyntheticSet(Generic[_T]):
 
         Raises :class:`ConfigError` unless both parts have a row.
         """
-        _check_between("held_out", held_out, 1, len(self.rows) - 1)
+        if not 1 <= held_out < len(self.rows):
+            raise ConfigError(f"held_out must leave rows on both sides (found {held_out})")
         return self._part(slice(None, -held_out)), self._part(slice(-held_out, None))
 
     def _part(self, part: slice) -> SyntheticSet[_T]:
@@ -493,8 +491,3 @@ def _check_no_positions(rows: str, settings: SyntheticSettings) -> None:
         raise ConfigError(
             f"{rows} have neither ties nor positions. Leave ties and position_bias at 0."
         )
-
-
-def _check_between(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise ConfigError(f"{name} must be a number from {low} to {high} (found {value})")

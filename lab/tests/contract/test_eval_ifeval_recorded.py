@@ -14,7 +14,6 @@ from tests.recorded import find_recorded
 from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line
-from adjudge_lab.cli import COMMANDS
 
 pytestmark = pytest.mark.needs
 
@@ -26,7 +25,7 @@ def data(name: str) -> Path:
 def summary(out: Path, *responses: Path) -> dict[str, Any]:
     given = ["eval", "ifeval", "--data", str(data("input_data.jsonl")), "-q"]
     given += [part for one in responses for part in ("--responses", str(one))]
-    done = CliRunner().invoke(command_line(COMMANDS), [*given, "-o", str(out)])
+    done = CliRunner().invoke(command_line(), [*given, "-o", str(out)])
     assert done.exit_code == 0, done.output
     found: dict[str, Any] = json.loads((out / "summary.json").read_text())
     return found

@@ -165,7 +165,7 @@ dials: Any = st.fixed_dictionaries(
         "noise": st.sampled_from([0.0, 0.1, 0.25, 0.5]),
         "length_bias": st.sampled_from([0.0, 0.3, 1.0]),
         "family_offset": st.sampled_from([0.0, 1.0, -2.5]),
-        "families": st.just(("Alder", "Birch")),
+        "families": st.just(["Alder", "Birch"]),
     }
 )
 
@@ -244,7 +244,7 @@ def test_length_bias_is_the_share_that_the_longer_wins_regardless(bias: float) -
 
 @pytest.mark.parametrize("offset", [0.0, 1.5, 8.0, -8.0])
 def test_the_family_offset_moves_exactly_the_pairs_it_outweighs(offset: float) -> None:
-    dial = SyntheticSettings(n=2000, seed=5, family_offset=offset, families=("Alder", "Birch"))
+    dial = SyntheticSettings(n=2000, seed=5, family_offset=offset, families=["Alder", "Birch"])
     made = synthetic_preferences(dial)
     for row, label, gold in zip(made.rows, made.labels, made.gold, strict=True):
         chosen, rejected = (side[-1]["content"] for side in (row.chosen, row.rejected))

@@ -24,8 +24,8 @@ import adjudge, adjudge.graders
 from adjudge.cli.main import command_line
 from adjudge.judges.discovery import find_judge
 
-def run(*words, commands=None):
-    return CliRunner().invoke(command_line(commands), words).output
+def run(*words):
+    return CliRunner().invoke(command_line(), words).output
 
 def grade(kind, judges={}, **keys):
     spec = {"graders": [{"name": "a", "type": kind, **keys}], "judges": judges}

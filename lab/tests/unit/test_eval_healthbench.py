@@ -11,7 +11,6 @@ from typer.testing import CliRunner, Result
 
 from adjudge.cli.main import command_line
 from adjudge.errors import JudgeUnavailable
-from adjudge_lab.cli import COMMANDS
 
 pytestmark = pytest.mark.slow  # whole commands, one after the other
 
@@ -81,7 +80,7 @@ def write(name: str, rows: list[Any]) -> None:
 
 
 def command(*arguments: str) -> Result:
-    return CliRunner().invoke(command_line(COMMANDS), ["eval", "healthbench", *arguments])
+    return CliRunner().invoke(command_line(), ["eval", "healthbench", *arguments])
 
 
 def test_scores_by_hand_missing_intervals_and_going_on() -> None:

@@ -21,7 +21,6 @@ from lab.tests.unit.helpers.ifeval_files import (
 from typer.testing import CliRunner, Result
 
 from adjudge.cli.main import command_line
-from adjudge_lab.cli import COMMANDS
 
 pytestmark = pytest.mark.slow  # whole commands, one after the other
 
@@ -33,7 +32,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def command(*arguments: str) -> Result:
-    return CliRunner().invoke(command_line(COMMANDS), ["eval", "ifeval", *arguments])
+    return CliRunner().invoke(command_line(), ["eval", "ifeval", *arguments])
 
 
 def summary(*responses: str, out: str = "out") -> dict[str, Any]:

@@ -19,7 +19,6 @@ from typer.testing import CliRunner, Result
 
 from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError
-from adjudge_lab.cli import COMMANDS
 from adjudge_lab.evaluation.targets import find_shards, merge_checkpoint
 
 pytestmark = pytest.mark.slow  # whole commands, one after the other
@@ -50,7 +49,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(line: str) -> Result:
     _, *arguments = shlex.split(line)
-    return CliRunner().invoke(command_line(COMMANDS), arguments)
+    return CliRunner().invoke(command_line(), arguments)
 
 
 PLAIN = "adjudge eval ifeval --data input_data.jsonl"

@@ -13,7 +13,6 @@ from adjudge.cli.main import command_line
 from adjudge.datasets.rows import Comparison
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.graders.llm.trained_judge_card import CARD_FILE, JudgeCard
-from adjudge_lab.cli import COMMANDS
 from adjudge_lab.judge_training.chain import evaluation
 from adjudge_lab.judge_training.chain.evaluation import (
     CapitalGold,
@@ -150,10 +149,10 @@ def test_the_example_s_dry_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "judge", "judge", "evaluate", "evaluate", "run",
     ]  # fmt: skip
     arguments = ["train", str(EXAMPLE), "-o", str(tmp_path / "out"), "--dry-run"]
-    said = CliRunner().invoke(command_line(COMMANDS), arguments)
+    said = CliRunner().invoke(command_line(), arguments)
     assert said.exit_code == 0, said.output
     assert "behind adjudge serve, builds on sft, judge" in said.output
-    plain = CliRunner().invoke(command_line(COMMANDS), [*arguments, "--json"])
+    plain = CliRunner().invoke(command_line(), [*arguments, "--json"])
     assert json.loads(plain.output)["stages"] == json.loads(json.dumps(found["stages"]))
     assert not (tmp_path / "out").exists()
 
@@ -166,7 +165,7 @@ def test_a_chain_is_not_submitted_and_not_taken_for_something_else(tmp_path: Pat
     )
     for more, said in given:
         arguments = ["train", str(EXAMPLE), "-o", str(tmp_path / "out"), *more]
-        found = CliRunner().invoke(command_line(COMMANDS), arguments)
+        found = CliRunner().invoke(command_line(), arguments)
         assert found.exit_code == 2
         assert said in found.output
 

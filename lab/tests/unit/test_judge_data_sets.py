@@ -151,13 +151,13 @@ def test_preferences_that_part_early_are_no_comparisons() -> None:
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"n": 0}, "n must be a number from 1"),
-        ({"n": 1, "noise": 0.6}, "noise must be a number from 0.0 to 0.5 .found 0.6"),
-        ({"n": 1, "noise": float("nan")}, "noise must be"),
-        ({"n": 1, "length_bias": -0.1}, "length_bias"),
-        ({"n": 1, "family_offset": 1.0}, "family_offset needs families"),
-        ({"n": 1, "families": ("Alder",)}, "two or more names"),
-        ({"n": 1, "families": ("Alder", "Big Birch")}, "names of one word"),
+        ({"n": 1}, "^n: "),
+        ({"n": 2, "noise": 0.6}, "^noise: .*found 0.6"),
+        ({"n": 2, "noise": float("nan")}, "^noise: "),
+        ({"n": 2, "length_bias": -0.1}, "length_bias"),
+        ({"n": 2, "family_offset": 1.0}, "family_offset needs families"),
+        ({"n": 2, "families": ["Alder"]}, "two or more names"),
+        ({"n": 2, "families": ["Alder", "Big Birch"]}, "names of one word"),
     ],
 )
 def test_dials_have_ranges(settings: Any, complaint: str) -> None:

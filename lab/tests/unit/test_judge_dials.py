@@ -114,7 +114,7 @@ def test_no_answer_that_is_held_out_was_shown_in_training() -> None:
 
 
 def test_too_few_shown_answers_to_hold_one_out_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = synthetic_demonstrations(SyntheticSettings(n=1)) * 20
+    one = synthetic_demonstrations(SyntheticSettings(n=2))[:1] * 20
     monkeypatch.setattr("adjudge_lab.synthetic.synthetic_demonstrations", lambda _: one)
     with pytest.raises(ConfigError, match=r"data\.synthetic\.n: every held-out row is also"):
         load_demonstrations(sft())

@@ -16,7 +16,6 @@ from adjudge.errors import ConfigError
 from adjudge.judges.cassette import ReplyCache
 from adjudge.judges.models.local import LocalChatModel
 from adjudge.service.spec_backend import SpecBackend
-from adjudge_lab.cli import COMMANDS
 from adjudge_lab.rl.run import TrainingJob, train_run
 from adjudge_lab.rl.runfile_checks import load_run_file
 
@@ -53,7 +52,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     ],
 )
 def test_a_machine_without_a_sandbox_is_told_so(bare: Path, arguments: tuple[str, ...]) -> None:
-    done = CliRunner().invoke(command_line(COMMANDS), arguments)
+    done = CliRunner().invoke(command_line(), arguments)
     assert done.exit_code == 2
     assert "apt install bubblewrap" in " ".join(done.output.split())
     assert not (bare / "out").exists()
@@ -61,7 +60,7 @@ def test_a_machine_without_a_sandbox_is_told_so(bare: Path, arguments: tuple[str
 
 def test_an_estimate_without_a_sandbox_warns(bare: Path) -> None:
     words = ("grade", "rows.jsonl", "-s", "spec.toml", "-o", "out", "--dry-run")
-    done = CliRunner().invoke(command_line(COMMANDS), words)
+    done = CliRunner().invoke(command_line(), words)
     assert done.exit_code == 0
     assert "apt install bubblewrap" in " ".join(done.output.split())
     assert not (bare / "out").exists()

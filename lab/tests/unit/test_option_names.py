@@ -9,7 +9,6 @@ from typing import Any
 import typer
 
 from adjudge.cli.main import command_line
-from adjudge_lab.cli import COMMANDS
 
 WRITES_NO_FILES = {
     "conformance",
@@ -39,7 +38,7 @@ def all_options(command: Any, words: str = "") -> Iterator[tuple[str, list[str]]
         yield words, (one.opts if one.param_type_name == "option" else [])
 
 
-OPTIONS = list(all_options(typer.main.get_command(command_line(COMMANDS))))
+OPTIONS = list(all_options(typer.main.get_command(command_line())))
 
 
 def commands_with(name: str) -> set[str]:

@@ -15,7 +15,6 @@ from typer.testing import CliRunner, Result
 
 from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError, JudgeUnavailable
-from adjudge_lab.cli import COMMANDS
 from adjudge_lab.rl.rewards import format_toml
 from adjudge_lab.studies.study import Study
 
@@ -60,7 +59,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def said(*words: object) -> Result:
-    return CliRunner().invoke(command_line(COMMANDS), ["study", *map(str, words)])
+    return CliRunner().invoke(command_line(), ["study", *map(str, words)])
 
 
 class StandIn(ModuleType):

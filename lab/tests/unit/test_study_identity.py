@@ -69,14 +69,6 @@ def test_a_key_that_one_mitigation_declares_binds_the_other_arms() -> None:
     assert "one.none.seed-0 and two.none.seed-0 differ in rollout.temperature (1, 0.7)" in message
 
 
-def test_seeds_of_a_cell_differ_in_their_seed_alone() -> None:
-    found = study()
-    arms = altered(found.arms(HERE), "two.warm.seed-2", judge={"judge_scale": 3.0})
-    message = told(found, arms)
-    assert "two.warm.seed-0 and two.warm.seed-2 are of one cell and differ in" in message
-    assert "judge.judge_scale (2, 3)" in message
-
-
 def test_two_arms_that_are_one_run_are_refused() -> None:
     found = study(
         judges={name: {"run": {"graders": [RULE]}, "bias": {"x": bias}}

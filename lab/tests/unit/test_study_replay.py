@@ -215,7 +215,7 @@ def test_judges_are_found(tmp_path: Path) -> None:
     assert cold.identity != one.identity
     assert find_replay_judge("http://localhost:9/v1#m").model.kind == "openai"
     for name, said in (
-        (str(spec), "Name one"),
+        (str(spec), "must name one judge"),
         (f"{spec}#tow", "did you mean 'two'"),
         ("no.toml", "no such spec"),
         ("http://localhost:9/v1", "the model's name is missing"),

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError
-from adjudge_lab.cli import COMMANDS, train as command
+from adjudge_lab.cli import train as command
 from adjudge_lab.judge_training.judge_file import JUDGE_VARIABLES
 
 BT = 'kind = "judge"\nmethod = "bradley_terry"\n[data]\ntrain = "rows.jsonl"\n'
@@ -54,7 +54,7 @@ def submitted(here: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any
 
 def invoke(text: str, *arguments: str) -> Any:
     Path("judge.toml").write_text(text)
-    return CliRunner().invoke(command_line(COMMANDS), ["train", "judge.toml", *arguments])
+    return CliRunner().invoke(command_line(), ["train", "judge.toml", *arguments])
 
 
 def test_a_judge_is_trained_on_a_cluster_by_our_own_trainer(

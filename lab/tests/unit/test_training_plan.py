@@ -20,7 +20,6 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.progress import format_duration
 from adjudge.trainers.scoring import Scorer
 from adjudge.types import RewardSample
-from adjudge_lab.cli import COMMANDS
 from adjudge_lab.cli.plan import print_run_plan
 from adjudge_lab.rl.launch import run_module
 from adjudge_lab.rl.plan import plan_run
@@ -436,6 +435,6 @@ def test_a_dry_run_reads_the_dataset_that_the_run_would_read(
     if rows is not None:
         (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     arguments = ["train", str(tmp_path / "run.toml"), "--dry-run"]
-    done = CliRunner().invoke(command_line(COMMANDS), arguments)
+    done = CliRunner().invoke(command_line(), arguments)
     assert done.exit_code == code, done.output
     assert said in done.output

@@ -5,7 +5,7 @@
 3 judge unavailable · 4 the budget is spent · 130 stopped by Ctrl-C · 143 stopped by SIGTERM.
 
 Only the module of the command that is asked for is imported. Another package adds a command by an
-entry point of the group ``adjudge.commands``; those of adjudge-lab come so. The name is the
+entry point of the group ``adjudge.commands``. The name is the
 command, with a dot where it belongs to a group; the object is a function that typer understands, or
 a :class:`typer.Typer`::
 
@@ -72,20 +72,24 @@ class CoreGroup(NamedTuple):
     default: str | None = None
 
 
-LAB_COMMANDS = {
-    "train": "train",
-    "eval.policy": "",
-    "eval.ifeval": "",
-    "eval.healthbench": "",
-    "conformance": "",
-    "study.run": "train",
-    "study.diff": "",
-    "study.replay": "",
-}
-"""The commands of adjudge-lab, each with the extra that it needs.
+class LabCommand(NamedTuple):
+    """A command of adjudge-lab: ``module:function``, and the extra that it needs."""
 
-They are listed where it is not installed, too.
-"""
+    target: str
+    extra: str = ""
+
+
+LAB_COMMANDS = {
+    "train": LabCommand("adjudge_lab.cli.train:train", "train"),
+    "eval.policy": LabCommand("adjudge_lab.cli.eval_policy:eval_policy"),
+    "eval.ifeval": LabCommand("adjudge_lab.cli.eval_benchmarks:eval_ifeval"),
+    "eval.healthbench": LabCommand("adjudge_lab.cli.eval_benchmarks:eval_healthbench"),
+    "conformance": LabCommand("adjudge_lab.cli.conformance:conformance"),
+    "study.run": LabCommand("adjudge_lab.cli.study:run_study_file", "train"),
+    "study.diff": LabCommand("adjudge_lab.cli.study:diff_run_files"),
+    "study.replay": LabCommand("adjudge_lab.cli.study_replay:replay"),
+}
+"""The commands of adjudge-lab, which are listed where it is not installed, too."""
 
 
 class CommandGroup(TyperGroup):
@@ -142,11 +146,11 @@ class LazyCommand(TyperCommand):
         """
         name = self._full_name
         where = f"command {name.replace('.', ' ')}"
-        points = self._points or find_entry_points(ENTRY_POINT_GROUP).get(name)
+        points = self._points
         if not points:
             raise ConfigError(
                 f"{where}: is in the package {LAB}, which is not installed. "
-                f"Run: {install_command(LAB_COMMANDS[name], LAB)}"
+                f"Run: {install_command(LAB_COMMANDS[name].extra, LAB)}"
             )
         found = load_entry_point(points, where=where)
         try:
@@ -160,15 +164,9 @@ class LazyCommand(TyperCommand):
 
 
 def add_commands(
-    program: CommandGroup,
-    commands: Mapping[str, CoreCommand],
-    groups: Mapping[str, CoreGroup],
-    extra: Mapping[str, str],
+    program: CommandGroup, commands: Mapping[str, CoreCommand], groups: Mapping[str, CoreGroup]
 ) -> None:
-    """Add adjudge's own commands to the program, the lab's, and those of installed packages.
-
-    ``extra``: commands that are known without an entry point, name to ``module:attribute``.
-    """
+    """Add adjudge's own commands to the program, the lab's, and those of installed packages."""
 
     def find_group(name: str, points: list[EntryPoint]) -> Any:
         above, _, word = name.rpartition(".")
@@ -195,14 +193,15 @@ def add_commands(
     @cache
     def add_plugins() -> None:
         for name, points in find_entry_points(ENTRY_POINT_GROUP).items():
-            if not (name in commands or name in groups or name in extra):
-                add(name, points, "Lab" if name in LAB_COMMANDS else "Plug-ins")
+            if not (name in commands or name in groups or name in LAB_COMMANDS):
+                add(name, points, "Plug-ins")
 
     program.add_plugins = add_plugins
     for name, one in commands.items():
         add(name, [EntryPoint(name, one.target, ENTRY_POINT_GROUP)], one.heading)
-    for name in dict.fromkeys((*LAB_COMMANDS, *extra)):
-        points = [EntryPoint(name, extra[name], ENTRY_POINT_GROUP)] if name in extra else []
+    has_lab = find_spec(LAB.replace("-", "_")) is not None
+    for name, of_lab in LAB_COMMANDS.items():
+        points = [EntryPoint(name, of_lab.target, ENTRY_POINT_GROUP)] if has_lab else []
         add(name, points, "Lab")
 
 
@@ -384,17 +383,13 @@ def _stop(code: int, message: str) -> NoReturn:
     raise typer.Exit(code)
 
 
-def command_line(commands: Mapping[str, str] | None = None) -> typer.Typer:
-    """The program.
-
-    ``commands``: more of them, as entry points name them (``"eval.policy"`` to
-    ``module:function``), where their package is not installed but can be imported.
-    """
+def command_line() -> typer.Typer:
+    """The program."""
 
     class Program(_Program):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
-            add_commands(self, CORE_COMMANDS, CORE_GROUPS, commands or {})
+            add_commands(self, CORE_COMMANDS, CORE_GROUPS)
 
     found = typer.Typer(
         name="adjudge",
@@ -416,9 +411,9 @@ def __getattr__(name: str) -> typer.Typer:
     return command_line()
 
 
-def main(commands: Mapping[str, str] | None = None) -> None:
-    """Run the program; ``commands`` as for :func:`command_line`."""
+def main() -> None:
+    """Run the program."""
     # Calls in flight are many short-lived objects without cycles: with the default threshold the
     # collector takes a tenth of the time and finds nothing. The process is ours to tune.
     gc.set_threshold(50_000, 10, 10)
-    command_line(commands)()
+    command_line()()

@@ -7,8 +7,6 @@ import sys
 import threading
 import time
 import webbrowser
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -183,9 +181,8 @@ def _finish(run: Path, watching: RunWatch, *, as_json: bool) -> None:
 class RunWatch:
     """The checks of the steps in ``metrics.jsonl`` of ``folder``, by what is appended to it.
 
-    ``gold`` and ``action`` as for :class:`StepWatch`, which :attr:`checks` is. A step that
-    several processes have rows of is their mean, weighted by ``samples``, and is seen once a row
-    of a later step is there. A file that was written anew is watched from its start.
+    ``gold`` and ``action`` as for :class:`StepWatch`, which :attr:`checks` is. A file that was
+    written anew is watched from its start.
     """
 
     def __init__(
@@ -198,9 +195,6 @@ class RunWatch:
     def _start(self) -> None:
         self._generation = self._reader.generation
         self.checks = self._new_checks()
-        self._open: dict[int, list[Mapping[str, float]]] = defaultdict(list)
-        self._lag = 0
-        self._last: int | None = None
         self.steps = 0
 
     @property
@@ -211,51 +205,16 @@ class RunWatch:
     def read(self, *, to_the_end: bool = False) -> list[StepAlarm]:
         """The alarms of what is new; ``to_the_end``: nothing more comes of the last step."""
         raised: list[StepAlarm] = []
-        while rows := self._reader.refresh():
+        more = True
+        while more:
+            steps = self._reader.refresh()
             if self._generation != self._reader.generation:
                 self._start()
                 raised = []
-            for row in rows:
-                self._take(row)
-                raised += self._observe(self._closed())
-        if to_the_end or self.is_over:
-            raised += self._observe(sorted(self._open))
+            more = bool(steps)
+            if not more and (to_the_end or self.is_over):
+                steps = self._reader.close_steps()
+            self.steps += len(steps)
+            for row in steps:
+                raised += self.checks.observe(int(row["step"]), row)
         return raised
-
-    def _take(self, row: Mapping[str, float]) -> None:
-        step = int(row.get("step", self.steps))
-        if self._last is None or step > self._last:
-            self._open[step].append(row)
-            if len(self._open[step]) > 1:
-                self._lag = 1  # several processes, of which one may be a step behind
-
-    def _closed(self) -> Sequence[int]:
-        newest = max(self._open, default=0)
-        return sorted(step for step in self._open if step < newest - self._lag)
-
-    def _observe(self, steps: Sequence[int]) -> list[StepAlarm]:
-        raised: list[StepAlarm] = []
-        for step in steps:
-            row = merge_metric_rows(self._open.pop(step))
-            self._last, self.steps = step, self.steps + 1
-            raised += self.checks.observe(step, row)
-        return raised
-
-
-def merge_metric_rows(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The means of the metrics of one step's rows, each over the rows that have it, weighted by
-    ``samples``.
-
-    >>> merge_metric_rows([{"samples": 1, "reward": 0.0}, {"samples": 3, "reward": 1.0}])["reward"]
-    0.75
-    """
-    if len(rows) == 1:
-        return dict(rows[0])
-    sums: dict[str, float] = defaultdict(float)
-    weights: dict[str, float] = defaultdict(float)
-    for row in rows:
-        weight = row.get("samples", 1.0)
-        for name, value in row.items():
-            sums[name] += weight * value
-            weights[name] += weight
-    return {name: sums[name] / weights[name] for name in sums if weights[name]}

@@ -217,9 +217,8 @@ def describe_settings(spec: RewardSpec, graders: Mapping[str, object]) -> Metada
     code, judges' addresses. Where the spec's file has ``${NAME}``, so have the settings: the value
     may be a secret.
     """
-    said = hide_variables(
-        spec, spec.model_dump(mode="json", exclude_none=True, exclude={"version"})
-    )
+    settings = spec.model_dump(mode="json", exclude_none=True, exclude={"version"})
+    said = hide_variables(find_variables(spec), settings)
     tables = {}
     for entry, table in zip(spec.graders, said["graders"], strict=True):
         del table["name"]
@@ -228,19 +227,19 @@ def describe_settings(spec: RewardSpec, graders: Mapping[str, object]) -> Metada
     return {**said, "graders": tables}
 
 
-def hide_variables(spec: RewardSpec, value: object) -> Any:
-    """Plain data made of a spec, with ``${NAME}`` again for each text that has it in the file."""
+def find_variables(spec: RewardSpec) -> dict[str, str]:
+    """The texts for which the spec's file has ``${NAME}``, and what it has there."""
     path = Path(spec.where)
-    written = find_references(path) if path.is_file() else {}
+    return find_references(path) if path.is_file() else {}
 
-    def hide(inner: object) -> object:
-        if isinstance(inner, dict):
-            return {key: hide(below) for key, below in inner.items()}
-        if isinstance(inner, list):
-            return [hide(below) for below in inner]
-        return written.get(inner, inner) if isinstance(inner, str) else inner
 
-    return hide(value)
+def hide_variables(variables: Mapping[str, str], value: object) -> Any:
+    """Plain data made of a spec, with ``${NAME}`` again for each text that has it in the file."""
+    if isinstance(value, dict):
+        return {key: hide_variables(variables, below) for key, below in value.items()}
+    if isinstance(value, list):
+        return [hide_variables(variables, below) for below in value]
+    return variables.get(value, value) if isinstance(value, str) else value
 
 
 def _short_digest(said: Sequence[str]) -> str:

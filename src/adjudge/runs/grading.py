@@ -9,7 +9,6 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from itertools import islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +34,7 @@ from adjudge.runs.spending import FolderSpending
 from adjudge.runs.summary import DrawTotals, GradingTotals
 from adjudge.text import encode_json
 from adjudge.types import GradedSample, Sample
-from adjudge.version import __version__
+from adjudge.version import describe_writer
 
 if TYPE_CHECKING:
     from adjudge.judges.cassette import ReplyCache
@@ -361,12 +360,11 @@ def _run_facts(
     counted: CountedSamples,
 ) -> dict[str, Any]:
     reader = counted.reader
-    now = datetime.now(UTC).isoformat(timespec="seconds")
     return {
         "input": counted.report.as_json(),
         "asks": dict(tally.asks.most_common()),
-        "adjudge": __version__,
-        "created": now if folder is None else folder.created,
+        **describe_writer(),
+        **({} if folder is None else {"created": folder.created}),
         "spec": {"path": job.spec.where, "hash": job.spec.hash},
         "inputs": job.input_names,
         "map": dict(job.mapping),

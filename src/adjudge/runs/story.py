@@ -17,7 +17,7 @@ from adjudge.graders.base import GraderTraits
 from adjudge.intake.rollouts import last_said
 from adjudge.judges.asking import JudgeCall
 from adjudge.report.page import to_browser_json
-from adjudge.rewards.function import describe_settings, hide_variables
+from adjudge.rewards.function import describe_settings, find_variables, hide_variables
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import MISSING, Sample, get_path
 
@@ -52,7 +52,7 @@ def describe_graders(spec: RewardSpec, graders: Mapping[str, Any]) -> list[Grade
     """The facts of a spec's graders, which are built; ``${NAME}`` stays as the spec's file has it,
     since the value may be a secret.
     """
-    found = []
+    found, variables = [], find_variables(spec)
     for entry in spec.graders:
         grader = graders[entry.name]
         traits, fixed, field = GraderTraits.of(grader), None, ""
@@ -72,8 +72,8 @@ def describe_graders(spec: RewardSpec, graders: Mapping[str, Any]) -> list[Grade
                 weight=entry.weight_at(0),  # a schedule's first
                 scope=entry.scope,
                 range=traits.score_range,
-                mapper=hide_variables(spec, entry.mapper),
-                criteria=hide_variables(spec, _list_criteria(fixed)),
+                mapper=hide_variables(variables, entry.mapper),
+                criteria=hide_variables(variables, _list_criteria(fixed)),
                 rubric_field=field,
             )
         )

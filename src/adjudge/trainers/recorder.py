@@ -26,7 +26,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,7 @@ from adjudge.stats import mean
 from adjudge.text import encode_json
 from adjudge.trainers.metrics import RecordedCall, batch_metrics
 from adjudge.types import GradedSample, RewardResult, Sample
-from adjudge.version import __version__
+from adjudge.version import describe_writer
 
 DEFAULT_MAX_BYTES = 4 * 2**30
 
@@ -194,8 +193,7 @@ class FlightRecorder:
 def _describe_run(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, Any]:
     facts = {
         "kind": _KIND,
-        "adjudge": __version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        **describe_writer(),
         "pid": os.getpid(),
         "spec_path": spec.where,
         **describe_spec(spec, graders),

@@ -14,7 +14,6 @@ from tests.contract.trl.tiny_policy import SPECIAL, WORDS, new_policy
 from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line
-from adjudge_lab.cli import COMMANDS
 
 ASKED = "dull"
 
@@ -44,7 +43,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def evaluated(work: Path, out: str, *arguments: str) -> dict[str, Any]:
     given = ["eval", "ifeval", str(work / "model"), "--max-tokens", "8", "-q"]
     given += ["--data", str(work / "data.jsonl"), "-o", str(work / out), *arguments]
-    done = CliRunner().invoke(command_line(COMMANDS), given)
+    done = CliRunner().invoke(command_line(), given)
     assert done.exit_code == 0, done.output
     [model] = json.loads((work / out / "summary.json").read_text())["models"]
     assert isinstance(model, dict)

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError
-from adjudge_lab.cli import COMMANDS
 from adjudge_lab.evaluation.targets import find_shards, merge_checkpoint
 
 HERE = Path(__file__).parent
@@ -88,7 +87,7 @@ def test_the_command_merges_and_generates(
     row = {"key": 1, "prompt": "what is 2 + 3 ?", "kwargs": [{}],
            "instruction_id_list": ["punctuation:no_comma"]}  # fmt: skip
     Path("data.jsonl").write_text(json.dumps(row) + "\n")
-    done = CliRunner().invoke(command_line(COMMANDS), [
+    done = CliRunner().invoke(command_line(), [
         "eval", "ifeval", "--data", "data.jsonl", "--ckpt-dir",
         str(run / "checkpoints"), "--merge-target", "merged", "--max-tokens", "4", "-o", "out",
     ])  # fmt: skip

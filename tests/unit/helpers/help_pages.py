@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ _COLUMNS = 80
 _ROOT = Path(__file__).parents[3]
 
 
-def check_help_page(words: str, commands: Mapping[str, str] | None = None) -> None:
+def check_help_page(words: str) -> None:
     """Check ``adjudge WORDS --help``; the examples are parsed and not run."""
-    program = command_line(commands)
+    program = command_line()
     listed: Any = typer.main.get_command(program)
     command = listed
     for word in words.split():

@@ -6,6 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.unit.helpers.reward_functions import build
+from tests.unit.helpers.virtual_time import run_virtual
 
 from adjudge import (
     BaseGrader,
@@ -15,7 +16,6 @@ from adjudge import (
     GradingFailure,
     SpecRewardFunction,
 )
-from adjudge.engine.clock import run_virtual
 from adjudge.service import ServiceSettings
 from adjudge.stats import mid_ranks
 from adjudge.types import Provenance, Usage

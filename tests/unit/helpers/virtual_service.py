@@ -10,10 +10,10 @@ from typing import Any
 
 from tests.unit.helpers.scripted_provider import Seesaw
 from tests.unit.helpers.stand_in_service import score_of
+from tests.unit.helpers.virtual_time import run_virtual
 
 from adjudge.client.batcher import JudgeRewardResult, RequestBatcher
 from adjudge.client.settings import ClientSettings
-from adjudge.engine.clock import run_virtual
 from adjudge.judges.base import HttpRequest, HttpResponse
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.wire import JudgeRequest

@@ -106,13 +106,13 @@ def eval_ifeval(
     by: _JoinBy = "prompt",
     settings: GenerationSettings,
     tp_size: Annotated[
-        int | None, _vllm_option(help="Generate with vLLM, over so many GPUs.")
+        int | None, _vllm_option(min=1, help="Generate with vLLM, over so many GPUs.")
     ] = None,
     gpu_mem_util: Annotated[
-        float | None, _vllm_option(help="The share of GPU memory to use.")
+        float | None, _vllm_option(min=0.01, max=1, help="The share of GPU memory to use.")
     ] = None,
     max_model_len: Annotated[
-        int | None, _vllm_option(help="The most tokens of prompt and response.")
+        int | None, _vllm_option(min=1, help="The most tokens of prompt and response.")
     ] = None,
     ckpt_dir: Annotated[
         Path | None, _merging_option(help="A checkpoint (or a run's folder) to merge.")

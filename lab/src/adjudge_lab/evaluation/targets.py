@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -28,6 +28,7 @@ from adjudge.judges.models.embedded import EmbeddedChatModel
 from adjudge.judges.models.http import OpenAIChatModel
 from adjudge.judges.models.model_files import MODEL_FILES, find_model_file
 from adjudge.judges.wire.transport import normalize_url
+from adjudge.runs.folder import read_json_object
 from adjudge.types import Usage
 from adjudge_lab.environments import Policy
 from adjudge_lab.rl.episodes import EndpointPlayer, Player
@@ -97,6 +98,10 @@ def _shards(folder: Path) -> dict[tuple[int, int], Path]:
     }
 
 
+class _FsdpConfig(msgspec.Struct):
+    world_size: Annotated[int, msgspec.Meta(ge=1)]
+
+
 def _check(place: Path) -> None:
     """Raise for what verl's tool would stumble over."""
     config = place / "fsdp_config.json"
@@ -106,13 +111,9 @@ def _check(place: Path) -> None:
             "beside the shards."
         )
     try:
-        world = msgspec.json.decode(config.read_bytes(), type=dict[str, Any]).get("world_size")
+        world = msgspec.json.decode(config.read_bytes(), type=_FsdpConfig).world_size
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"{config}: is no JSON object: {error}") from None
-    if not isinstance(world, int) or world < 1:
-        raise ConfigError(
-            f"{config}: world_size: must be a whole number of ranks (found {world!r})"
-        )
+        raise ConfigError(f"{config}: {error}") from None
     found = _shards(place)
     lost = [rank for rank in range(world) if (world, rank) not in found]
     if lost:
@@ -179,10 +180,7 @@ def _is_merged(target: Path, stamp: dict[str, Any], place: Path) -> bool:
         if any(target.iterdir()):
             raise ConfigError(f"--merge-target {target}: holds other files. Give a new folder.")
         return False
-    try:
-        found = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"{file}: is no JSON object: {error}") from None
+    found = read_json_object(file) or {}
     if found != stamp:
         raise ConfigError(
             f"--merge-target {target}: holds the model of {found.get('checkpoint')}, or an "

@@ -15,16 +15,18 @@ from typing import Any
 from adjudge.errors import ConfigError
 from adjudge.judges.models.local_inference import batch_by_length
 from adjudge_lab.judge_training.distributed import is_main_process
-from adjudge_lab.judge_training.judge_file import TINY_MODEL, JudgeFile, LoraTable, TinyModelTable
+from adjudge_lab.judge_training.judge_file import TINY_MODEL, JudgeFile, LoraTable
 from adjudge_lab.rl.tiny import build_tiny_model, build_tiny_tokenizer
 from adjudge_lab.rl.trainer_settings import MODEL_OPTIONS
 
 AutocastFactory = Callable[[], Any]
 """Makes a context for the arithmetic."""
 
-_TINY_VOCABULARY = 420
-_TINY_INIT_RANGE = 0.8
-"""Standard deviation of fresh weights, times √hidden: so narrow a model then starts at once."""
+_TINY_VOCABULARY, _TINY_JUDGE_VOCABULARY = 420, 800
+"""Of a judge that writes the prompt's words in one piece: with 420 it is over 700 tokens long."""
+_TINY_INIT_RANGE, _TINY_JUDGE_INIT_RANGE = 0.8, 0.64
+"""Standard deviations of fresh weights, times √hidden, of a scalar judge and of one that writes: so
+narrow a model then starts at once."""
 
 
 def load_base_model(judge: JudgeFile, texts: Iterable[str]) -> tuple[Any, Any]:
@@ -67,16 +69,24 @@ def load_base_model(judge: JudgeFile, texts: Iterable[str]) -> tuple[Any, Any]:
 
 
 def _tiny_model(judge: JudgeFile, texts: Iterable[str]) -> tuple[Any, Any]:
+    import torch  # noqa: PLC0415
     import transformers  # noqa: PLC0415
 
     seed, size = judge.trainer.seed, judge.model.size
-    tokenizer = build_tiny_tokenizer(texts, vocabulary=_TINY_VOCABULARY)
+    words = _TINY_VOCABULARY if judge.mode is None else _TINY_JUDGE_VOCABULARY
+    tokenizer = build_tiny_tokenizer(texts, vocabulary=words)
     model = build_tiny_model(tokenizer, seed=seed, hidden=size.hidden, layers=size.layers)
     if judge.is_scalar:
         tokenizer.padding_side = "right"
         model.config.num_labels = 1
         model.config.initializer_range = _TINY_INIT_RANGE / math.sqrt(size.hidden)
         model = transformers.Qwen3ForSequenceClassification(model.config)
+    elif judge.mode is not None:
+        model.config.initializer_range = _TINY_JUDGE_INIT_RANGE / math.sqrt(size.hidden)
+        torch.manual_seed(seed)
+        generation = model.generation_config
+        model = transformers.Qwen3ForCausalLM(model.config)
+        model.generation_config = generation
     return model, tokenizer
 
 
@@ -178,27 +188,6 @@ def restore_weights(plain: Any, state: Mapping[str, Any], device: Any) -> Any:
     size = sum(weight.numel() * weight.element_size() for weight in plain.parameters())
     fits = device.type == "cuda" and torch.cuda.mem_get_info(device)[0] > 1.2 * size
     return plain.to(device) if fits else plain
-
-
-_TINY_JUDGE_VOCABULARY = (
-    800  # words of the prompt in one piece: with 420 it is over 700 tokens long
-)
-_TINY_JUDGE_INIT_RANGE = 0.64
-"""Standard deviation of fresh weights, times √hidden: with 0.02 a narrow one starts late."""
-
-
-def tiny_generative_model(texts: Iterable[str], seed: int, size: TinyModelTable) -> tuple[Any, Any]:
-    """Model and tokenizer of ``size``, made from ``texts`` and ``seed``."""
-    import torch  # noqa: PLC0415
-    import transformers  # noqa: PLC0415
-
-    tokenizer = build_tiny_tokenizer(texts, vocabulary=_TINY_JUDGE_VOCABULARY)
-    built = build_tiny_model(tokenizer, seed=seed, hidden=size.hidden, layers=size.layers)
-    built.config.initializer_range = _TINY_JUDGE_INIT_RANGE / math.sqrt(size.hidden)
-    torch.manual_seed(seed)
-    model = transformers.Qwen3ForCausalLM(built.config)
-    model.generation_config = built.generation_config
-    return model, tokenizer
 
 
 def ask_by_length(

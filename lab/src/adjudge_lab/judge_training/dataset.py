@@ -101,10 +101,10 @@ def measure_lengths(
     longer = sum(chosen > rejected for chosen, rejected in unequal)
     return LengthReport(
         unit="characters" if encode is None else "tokens",
-        conversations=_length_statistics(whole),
-        answers=_length_statistics(answers),
-        chosen=_length_statistics([chosen for chosen, _ in pairs]),
-        rejected=_length_statistics([rejected for _, rejected in pairs]),
+        conversations=length_statistics(whole),
+        answers=length_statistics(answers),
+        chosen=length_statistics([chosen for chosen, _ in pairs]),
+        rejected=length_statistics([rejected for _, rejected in pairs]),
         equally_long=len(pairs) - len(unequal),
         longer_chosen=longer / len(unequal) if unequal else None,
     )
@@ -150,7 +150,8 @@ def _row_sides(row: _TrainingRow) -> list[ChatMessages]:
     return [row.chosen, row.rejected] if isinstance(row, Preference) else [row.messages]
 
 
-def _length_statistics(values: list[int]) -> LengthStatistics | None:
+def length_statistics(values: list[int]) -> LengthStatistics | None:
+    """Of lengths; ``None`` of none."""
     if not values:
         return None
     ranked = sorted(values)
@@ -255,7 +256,7 @@ def load_preferences(judge: JudgeFile) -> JudgeDataset[Preference]:
     made = judge.data.synthetic
     if made is None:
         return load_dataset_files(judge, read_preferences)
-    return synthetic_dataset(judge, synthetic.synthetic_preferences(made.settings()))
+    return synthetic_dataset(judge, synthetic.synthetic_preferences(made))
 
 
 def synthetic_dataset(judge: JudgeFile, whole: synthetic.SyntheticSet[_L]) -> JudgeDataset[_L]:
@@ -275,7 +276,7 @@ def load_demonstrations(judge: JudgeFile) -> JudgeDataset[Demonstration]:
     if made is None:
         key = judge.data.multiturn.messages_key
         return load_dataset_files(judge, lambda files: read_demonstrations(files, messages_key=key))
-    rows = synthetic.synthetic_demonstrations(made.settings())
+    rows = synthetic.synthetic_demonstrations(made)
     held = _held_out_count(len(rows), judge.data.val_fraction)
     train, held_out = rows[:-held], rows[-held:]
     # Few texts are good ones, so that they recur.

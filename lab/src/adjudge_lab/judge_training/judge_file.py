@@ -128,27 +128,6 @@ class ModelTable(ConfigTable):
         return self.tiny or TinyModelTable()
 
 
-class SyntheticTable(ConfigTable):
-    """``[data.synthetic]``: the dials of :class:`SyntheticSettings`, instead of files.
-
-    ``ties`` and ``position_bias`` are for comparisons (``mode = "pairwise"``).
-    """
-
-    n: int = Field(ge=2, le=1_000_000)
-    seed: int = Field(default=0, ge=0)
-    noise: float = Field(default=0.0, ge=0, le=0.5)
-    length_bias: float = Field(default=0.0, ge=0, le=1)
-    family_offset: float = Field(default=0.0, ge=-8, le=8)
-    families: list[str] = Field(default=[])
-    ties: float = Field(default=0.0, ge=0, le=1)
-    position_bias: float = Field(default=0.0, ge=0, le=1)
-    elsewhere: float = Field(default=0.0, ge=0, le=1)
-
-    def settings(self) -> SyntheticSettings:
-        """These dials; raises :class:`ConfigError` for families that are none."""
-        return SyntheticSettings(**self.model_dump() | {"families": tuple(self.families)})
-
-
 class MultiturnTable(ConfigTable):
     """``[data.multiturn]``: the column that holds the conversations of SFT."""
 
@@ -173,7 +152,7 @@ class DataTable(ConfigTable):
 
     train: list[str] = Field(default=[])
     val: list[str] = Field(default=[])
-    synthetic: SyntheticTable | None = None
+    synthetic: SyntheticSettings | None = None
     val_fraction: float = Field(default=0.1, gt=0, lt=1)
     train_batch_size: int = Field(default=96, ge=1)
     micro_batch_size: int = Field(default=1, ge=1)
@@ -406,7 +385,6 @@ def _check_dials(judge: JudgeFile) -> None:
     made = judge.data.synthetic
     if made is None:
         return
-    made.settings()
     for name in ("ties", "position_bias"):
         if getattr(made, name) and judge.mode != "pairwise":
             judge.refuse(f"data.synthetic.{name}", "is only for mode = 'pairwise'. Leave it out.")

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -49,6 +48,7 @@ from adjudge_lab.judge_training.dataset import (
     EncodedRows,
     JudgeDataset,
     check_unusable_rows,
+    length_statistics,
     load_dataset_files,
     synthetic_dataset,
 )
@@ -268,7 +268,7 @@ def load_labelled(judge: JudgeFile, *, reasons: bool = False) -> LabelledDataset
         make: Any = (
             synthetic.synthetic_ratings if mode == "pointwise" else synthetic.synthetic_comparisons
         )
-        material: JudgeDataset[Any] = synthetic_dataset(judge, make(made.settings()))
+        material: JudgeDataset[Any] = synthetic_dataset(judge, make(made))
         # A label that goes to a place belongs to the order in which it was given.
         both = not made.position_bias
         why: ReasonsByRow = (
@@ -411,11 +411,7 @@ def tokenize_prompts(
 
 def prompt_lengths(questions: EncodedRows[JudgeQuestion]) -> dict[str, Any]:
     """How long the prompts are, in tokens."""
-    lengths = sorted(len(sides[0]) for sides in questions.ids)
-    if not lengths:
-        return {"unit": "tokens", "prompts": None}
-    middle = lengths[(len(lengths) - 1) // 2]
-    found = {"mean": fmean(lengths), "least": lengths[0], "median": middle, "most": lengths[-1]}
+    found = length_statistics([len(sides[0]) for sides in questions.ids])
     return {"unit": "tokens", "prompts": found}
 
 

@@ -24,7 +24,7 @@ from adjudge.graders.llm.trained_judge_card import card_prompt
 from adjudge.intake.rendered import template_opens_thinking
 from adjudge.stats.predictions import RatingCalibration
 from adjudge.verdicts import Verdict
-from adjudge_lab.judge_training.base_model import load_base_model, tiny_generative_model
+from adjudge_lab.judge_training.base_model import load_base_model
 from adjudge_lab.judge_training.calibration import (
     calibrate_ratings,
     calibrate_scores,
@@ -44,7 +44,6 @@ from adjudge_lab.judge_training.dataset import (
 from adjudge_lab.judge_training.distributed import barrier, distributed_rank, is_main_process
 from adjudge_lab.judge_training.grpo import GrpoCallbacks, count_grpo_steps, train_grpo
 from adjudge_lab.judge_training.judge_file import (
-    TINY_MODEL,
     JudgeFile,
     MetricRow,
     best_step_metrics,
@@ -120,8 +119,9 @@ class TrainingMethod(ABC):
     def validate(self, model: Any) -> dict[str, Any]:
         """Metrics of the kept model on held-out rows; needs ``best_step``."""
 
+    @property
     @abstractmethod
-    def learning_target(self) -> str:
+    def learned(self) -> str:
         """What of a row is learned from."""
 
     def base(self) -> tuple[Any, Any]:
@@ -189,6 +189,8 @@ class _EncodedRowsMethod(TrainingMethod):
 class BradleyTerryMethod(_EncodedRowsMethod):
     """A scalar judge from preferences, by Bradley-Terry."""
 
+    learned = "answers"
+
     _scores: PairScores
 
     def read(self) -> None:
@@ -204,10 +206,6 @@ class BradleyTerryMethod(_EncodedRowsMethod):
     def learn(self, model: Any, context: TrainerContext) -> dict[str, Any]:
         """Train on differences of scores."""
         return train_bradley_terry(model, self.tokenizer, self.train, self.val, self.judge, context)
-
-    def learning_target(self) -> str:
-        """Which of two answers is better."""
-        return "answers"
 
     def validate(self, model: Any) -> dict[str, Any]:
         """Scores of all held-out pairs, anew."""
@@ -255,7 +253,8 @@ class ConversationMethod(_EncodedRowsMethod):
         """Train on the assistant's turns."""
         return train_sft(model, self.tokenizer, self.train, self.val, self.judge, context)
 
-    def learning_target(self) -> str:
+    @property
+    def learned(self) -> str:
         """All turns where the chat template marks them."""
         return "all turns" if template_marks_assistant(self.tokenizer) else "last turns"
 
@@ -298,13 +297,6 @@ class _GenerativeMethod(TrainingMethod):
     def texts(self) -> Iterator[str]:
         for question in self._asked[0][:_TOKENIZER_TEXTS]:
             yield from message_texts(question.messages)
-
-    def base(self) -> tuple[Any, Any]:
-        if self.judge.model.path == TINY_MODEL:
-            return tiny_generative_model(
-                self.texts(), self.judge.trainer.seed, self.judge.model.size
-            )
-        return super().base()
 
     def encode_questions(self, encoder: ConversationEncoder) -> None:
         """Encode the questions; raises :class:`~adjudge.errors.ConfigError`."""
@@ -374,6 +366,8 @@ class _GenerativeMethod(TrainingMethod):
 class GrpoMethod(_GenerativeMethod):
     """GRPO: the judge draws replies, and is paid by the labels."""
 
+    learned = "rewards of its own replies"
+
     def longest_reply(self) -> int:
         """As in training."""
         return self.judge.grpo.max_response_length
@@ -404,10 +398,6 @@ class GrpoMethod(_GenerativeMethod):
         )
         return train_grpo(model, self.tokenizer, self.train, side, self.judge, context)
 
-    def learning_target(self) -> str:
-        """What is learned from."""
-        return "rewards of its own replies"
-
     def data(self) -> dict[str, Any]:
         """Counts by rows and prompts, hashes and lengths."""
         train, val = (
@@ -420,6 +410,8 @@ class GrpoMethod(_GenerativeMethod):
 
 class JudgementMethod(_GenerativeMethod):
     """SFT: the judge imitates judgements, made of labels and, where known, reasons."""
+
+    learned = "judgements"
 
     _imitated: tuple[EncodedRows[Demonstration], EncodedRows[Demonstration]]
     _longest = 0
@@ -480,10 +472,6 @@ class JudgementMethod(_GenerativeMethod):
     def selection_text(self) -> str:
         """By the loss alone."""
         return "least validation loss"
-
-    def learning_target(self) -> str:
-        """What is learned from."""
-        return "judgements"
 
     def data(self) -> dict[str, Any]:
         """Counts by rows and prompts, hashes and lengths."""

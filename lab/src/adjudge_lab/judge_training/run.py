@@ -437,7 +437,7 @@ class _JudgeRun:
             not_done=unsupported_settings(judge),
             steps=self._steps,
             tokens_per_s=found["tokens"] / max(self._seconds["training"], 1e-9),
-            learned=method.learning_target(),
+            learned=method.learned,
             **method.summary_fields(),
             resumed_from=folder.step if folder.resumed else None,
         )

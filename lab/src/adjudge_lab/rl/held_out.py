@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from adjudge.trainers.scoring import Scorer
-from adjudge.types import GraderError, RewardResult, Usage
+from adjudge.types import GraderError, Usage
 from adjudge_lab.environments import Episode, Task
 from adjudge_lab.rl.episodes import OpenLanes, Player, episode_to_sample, play_episodes
 from adjudge_lab.rl.rollouts import RolloutTokens
@@ -184,21 +184,20 @@ async def judge_episodes(
             place = result.original_index
             # Usage is the whole call's; it is known for each where episodes are judged one by one.
             usage = scored.usage if place == whole[0] else None
-            found[place] = _build_evaluated(episodes[place], result, usage)
+            found[place] = EvaluatedEpisode(
+                episodes[place],
+                result.score,
+                result.missing,
+                result.reward_info,
+                result.details,
+                usage,
+            )
     info = dict.fromkeys(scorer.info_keys)
     return [
         found.get(place)
         or EvaluatedEpisode(episode, None, episode.error, dict(info), {"source": "none"})
         for place, episode in enumerate(episodes)
     ]
-
-
-def _build_evaluated(
-    episode: Episode, result: RewardResult, usage: Usage | None
-) -> EvaluatedEpisode:
-    return EvaluatedEpisode(
-        episode, result.score, result.missing, result.reward_info, result.details, usage
-    )
 
 
 async def add_report(

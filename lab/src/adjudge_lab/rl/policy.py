@@ -45,8 +45,6 @@ from adjudge_lab.rl.tiny import (
 from adjudge_lab.rl.trainer_settings import MODEL_OPTIONS
 from adjudge_lab.rl.trl_backend import warm_start
 
-_MAX_TEMPLATE_BYTES = 1 << 20
-
 
 def read_chat_template(run: RunFile) -> str | None:
     """The text of ``[model] custom_chat_template``, a file beside the run file; ``None`` without.
@@ -57,27 +55,13 @@ def read_chat_template(run: RunFile) -> str | None:
     name = run.model.custom_chat_template
     if name is None:
         return None
-    path = run.folder / name
     key = f"{run.where}: model.custom_chat_template: {name}"
     try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_TEMPLATE_BYTES + 1)
-    except (OSError, ValueError) as error:  # a name with a zero byte is no name
-        why = error.strerror if isinstance(error, OSError) else error
+        text = (run.folder / name).read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:  # not there, no name, not UTF-8
         raise ConfigError(
-            f"{key}: the file cannot be read ({why}). Give its path relative to the run file."
+            f"{key}: the file cannot be read ({error}). Give its path relative to the run file."
         ) from None
-    if len(data) > _MAX_TEMPLATE_BYTES:
-        raise ConfigError(
-            f"{key}: the file is too long for a chat template (allowed: at most "
-            f"{_MAX_TEMPLATE_BYTES:,} bytes)"
-        )
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{key}: the file is not UTF-8 text") from None
-    if "\0" in text:
-        raise ConfigError(f"{key}: the file has a zero byte, so it is not a chat template")
     if not text.strip():
         raise ConfigError(
             f"{key}: the file is empty. Leave the key out to use the model's own template."

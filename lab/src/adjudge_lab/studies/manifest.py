@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
@@ -42,8 +41,6 @@ from adjudge_lab.studies.cells import Arm, judge_folder
 from adjudge_lab.studies.study import Study
 from adjudge_lab.studies.study_file import covers_key
 
-_SEED_KEYS = ("training.seed", "model.base")
-"""In these the arms of a cell differ: the seed, and the policy that was made from it."""
 _NAME_KEYS = ("model.label", "logging.to")
 """What a run is called, and where its numbers go besides."""
 _FILE_KEYS = ("rollout.dataset", "model.custom_chat_template")
@@ -99,9 +96,9 @@ def resolve_settings(run: RunFile, root: Path | None = None) -> dict[str, Any]:
 def check_arms(study: Study, arms: Sequence[Arm]) -> None:
     """Raise :class:`ConfigError` where results could have another reason than is declared.
 
-    Arms of one seed may differ in what their judge and mitigation declare, arms of one cell in
-    their seed, and no two arms are the same run. Each is a run by itself: a scaffold without
-    rubrics to show is refused. Reads the data sets.
+    Arms of one seed may differ in what their judge and mitigation declare, and no two arms are the
+    same run. Each is a run by itself: a scaffold without rubrics to show is refused. Reads the data
+    sets.
     """
     runs = {arm.name: arm.run(f"{study.where}: arm {arm.name}") for arm in arms}
     keys = {name: _compared_settings(run) for name, run in runs.items()}
@@ -109,7 +106,6 @@ def check_arms(study: Study, arms: Sequence[Arm]) -> None:
         of_seed = [arm for arm in arms if arm.seed == seed]
         _check_shared(study, of_seed, keys)
         _check_distinct(study, of_seed, keys)
-    _check_cells(study, arms, keys)
 
 
 _SettingsByArm = Mapping[str, Mapping[str, Any]]
@@ -149,24 +145,6 @@ def _check_distinct(study: Study, arms: Sequence[Arm], keys: _SettingsByArm) -> 
                 "nothing is compared. Leave one out, or make them differ in what they are named by."
             )
         known[said] = arm
-
-
-def _check_cells(study: Study, arms: Sequence[Arm], keys: _SettingsByArm) -> None:
-    cells: dict[tuple[str, str], list[Arm]] = defaultdict(list)
-    for arm in arms:
-        cells[arm.cell].append(arm)
-    for first, *others in cells.values():
-        for arm in others:
-            differences = [
-                one
-                for one in compare_settings(keys[first.name], keys[arm.name])
-                if one.key not in _SEED_KEYS
-            ]
-            if differences:
-                raise ConfigError(
-                    f"{study.where}: arms {first.name} and {arm.name} are of one cell and differ "
-                    f"in {_format_differences(differences)}. Let only their seed differ."
-                )
 
 
 def _grader_settings(grader: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -219,7 +197,6 @@ def _format_differences(differences: Iterable[SettingDifference]) -> str:
     return ", ".join(shown[:_MAX_DIFFERENCES]) + (f", and {more} more" if more > 0 else "")
 
 
-_VERSION = 1
 _LIBRARIES = ("adjudge", "torch", "trl", "transformers")
 _MAX_PROBLEMS = 8
 _OTHER_FOLDER_HINT = "Give another output folder with -o."
@@ -241,7 +218,6 @@ def make_manifest(study: Study, arms: Sequence[Arm], folder: Path) -> _ManifestP
     judges, trained = study.roles(), study.training_files(folder)
     gold = study.scorer_run(study.gold, folder)
     return {
-        "version": _VERSION,
         "label": study.label,
         "file": hash_content(Path(study.where))["sha256"] if Path(study.where).is_file() else None,
         "pilot": study.pilot,
@@ -269,11 +245,6 @@ def check_manifest(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     would then depend on what was left out), other numbers of answers for best-of-n, a manifest that
     is damaged.
     """
-    if old.get("version") != _VERSION:
-        raise RunFolderError(
-            f"manifest.json has version {old.get('version')!r}, this adjudge writes {_VERSION}. "
-            f"{_OTHER_FOLDER_HINT}"
-        )
     problems = [*_find_removed(old, new), *_find_changed(old, new)]
     if problems:
         more = len(problems) - _MAX_PROBLEMS

@@ -73,14 +73,10 @@ def find_replay_judge(name: str) -> ReplayJudge:
     if not chosen and len(judges) == 1:
         chosen = next(iter(judges))
     if chosen not in judges:
-        has = ", ".join(judges) or "none"
-        if not chosen:
-            raise ConfigError(
-                f"--judge {name}: the spec has several judges or none (it has: {has}). Name one: "
-                f"{place}#JUDGE"
-            )
-        hint = suggest_name(chosen, judges)
-        raise ConfigError(f"--judge {name}: there is no judge {chosen!r}{hint} (it has: {has})")
+        raise ConfigError(
+            f"--judge {name}: must name one judge of the spec as {place}#JUDGE"
+            f"{suggest_name(chosen, judges)} (it has: {', '.join(judges) or 'none'})"
+        )
     given = judges[chosen].model_dump(exclude_unset=True)
     folder = Path(place) if Path(place).is_dir() else Path(place).parent
     return _build_replay_judge(place, chosen, given, folder)

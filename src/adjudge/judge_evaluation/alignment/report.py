@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from adjudge.report.table import Column, Table, numeric
 from adjudge.stats import Estimate
 from adjudge.stats.agreement import describe_youden
 from adjudge.text import shorten_text
-from adjudge.version import __version__
+from adjudge.version import describe_writer
 
 _SHOWN_DISPUTES = 50
 _MANY_SELECTED = (
@@ -92,8 +91,7 @@ def summarise_alignment(
 ) -> dict[str, Any]:
     """Everything as plain data, for ``align.json`` and ``--json``."""
     return {
-        "adjudge": __version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        **describe_writer(),
         "run": str(run),
         "labels": {
             "files": [str(one) for one in files],

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import chain, count, repeat
 from pathlib import Path
@@ -59,7 +58,7 @@ from adjudge.runs.folder import RunFolder
 from adjudge.runs.judge_calls import JudgeCallEstimate
 from adjudge.runs.spending import FolderSpending
 from adjudge.stats import mean_of_all
-from adjudge.version import __version__
+from adjudge.version import describe_writer
 
 ITEMS_FILE = "rewards.jsonl"
 """Named as in the folder of a graded run, which readers of runs look for."""
@@ -226,8 +225,7 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
         )
         JsonlLog(folder.path / ITEMS_FILE).rewrite(_item_rows(benchmark, job.judgements))
         job.summary = {
-            "adjudge": __version__,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            **describe_writer(),
             "benchmark": benchmark_entry(benchmark),
             "judges": entries,
             "compared": msgspec.to_builtins(compare_judges(benchmark, job.judgements)),

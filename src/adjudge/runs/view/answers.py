@@ -16,7 +16,7 @@ from adjudge.report.page import Tile, format_integer, format_number, format_perc
 from adjudge.runner.progress import format_duration
 from adjudge.runs.sample_index import RolloutIndex, drawable_number
 from adjudge.runs.samples import describe_group, present_rewards
-from adjudge.runs.view.run_reader import Curves, RunReader
+from adjudge.runs.view.run_reader import MISSING_SHARE, Curves, RunReader
 from adjudge.stats import std
 
 _MOST_LINES = 6
@@ -63,7 +63,6 @@ _CHARTS = (
                                 ("wait for judges", "judge_wait_s"), ("update", "update_s")), 0.0),
     _Chart("Lag of the judged policy, versions", (("lag", "lag"),), 0.0),
 )  # fmt: skip
-_MISSING = "judge/missing_frac"
 _UNDRAWN = "not_sampled"
 _NOT_GRADERS = {"judge/score_mean"}
 
@@ -191,7 +190,7 @@ def _training_tiles(reading: RunReader) -> list[Tile]:
     if "mean_return" not in curves.keys:
         names = (("Reward", "reward"), ("Environment", "judge/env_mean"),
                  ("Judge", "judge/outcome_mean"))  # fmt: skip
-    _, missing = _first_and_last(curves, _MISSING)
+    _, missing = _first_and_last(curves, MISSING_SHARE)
     share = f", of {1 - missing:.0%} of the rollouts" if missing else ""
     tiles = []
     for name, key in names:
@@ -266,8 +265,7 @@ def _curves(curves: Curves, alarms: Sequence[Mapping[str, Any]]) -> dict[str, An
     charts = []
     for chart in _charts(curves):
         lines = [
-            # Of what is missing, rows leave parts out that are 0.
-            ChartLine(name, _six_digits(curves.points(key, _MISSING if _MISSING in key else None)))
+            ChartLine(name, _six_digits(_points(curves, key)))
             for name, key in chart.lines
             if key in curves.keys
         ]
@@ -286,14 +284,20 @@ def _curves(curves: Curves, alarms: Sequence[Mapping[str, Any]]) -> dict[str, An
     return {"rows": curves.rows, "width": curves.width, "steps": steps, "charts": charts}
 
 
+def _points(curves: Curves, key: str) -> list[float | None]:
+    # Of what is missing, rows leave parts out that are 0.
+    return curves.points(key, MISSING_SHARE if MISSING_SHARE in key else None)
+
+
 def _charts(curves: Curves) -> Iterable[_Chart]:
     # Equal curves of one figure are one: of most runs the return is the reward.
     yield _RETURNS if "mean_return" in curves.keys else _RETURNS._replace(title="Reward")
     # Missing rewards, all and by the kinds that occurred most.
-    kinds = {key: curves.total(key) or 0.0 for key in curves.keys if key.startswith(f"{_MISSING}/")}
+    head = f"{MISSING_SHARE}/"
+    kinds = {key: curves.total(key) or 0.0 for key in curves.keys if key.startswith(head)}
     most = sorted((key for key in kinds if kinds[key] > 0), key=lambda key: -kinds[key])
-    lines = [(key.removeprefix(f"{_MISSING}/"), key) for key in most[: _MOST_LINES - 1]]
-    yield _Chart("Rewards missing, share", [("all", _MISSING), *lines], 0.0)
+    lines = [(key.removeprefix(head), key) for key in most[: _MOST_LINES - 1]]
+    yield _Chart("Rewards missing, share", [("all", MISSING_SHARE), *lines], 0.0)
     yield from _CHARTS
     for key in curves.keys:
         name = key.removeprefix("judge/").removesuffix("_score_mean")

@@ -10,7 +10,7 @@ import os
 import stat
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, repeat
 from pathlib import Path
@@ -86,15 +86,83 @@ class JsonlTail:
         return not self.rewritten
 
 
+MISSING_SHARE = "judge/missing_frac"
+_SUMS = ("samples", "judge/cost_usd")
+"""What a step has the sum of, where its rows are of several processes."""
+
+
+class MetricSteps:
+    """The rows of ``metrics.jsonl`` as steps, which may have rows of several processes.
+
+    A step is over once there is a row of a later step or of a later start of the run; where steps
+    have several rows, only with the step after that, for one process may be a step behind. A row
+    that comes later still is left out.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._open: dict[tuple[float, float], list[Mapping[str, float]]] = {}
+        self._lag = 0
+        self._last = (-math.inf, -math.inf)
+
+    def add(self, row: Mapping[str, float]) -> list[dict[str, float]]:
+        """Take in a row; the steps that are over now."""
+        self.rows += 1
+        key = row.get("start", 1.0), row.get("step", float(self.rows))
+        if key <= self._last:
+            return []
+        found = self._open.setdefault(key, [])
+        found.append({**row, "step": key[1]})
+        if len(found) > 1:
+            self._lag = 1
+        start, step = max(self._open)
+        return self._close([one for one in self._open if one < (start, step - self._lag)])
+
+    def close(self) -> list[dict[str, float]]:
+        """The steps that were not over: nothing more comes of them."""
+        return self._close(self._open)
+
+    def peek(self) -> list[dict[str, float]]:
+        """The steps that are not over yet, by the rows that they have."""
+        return [merge_metric_rows(self._open[key]) for key in sorted(self._open)]
+
+    def _close(self, keys: Iterable[tuple[float, float]]) -> list[dict[str, float]]:
+        closed = sorted(keys)
+        self._last = max([self._last, *closed])
+        return [merge_metric_rows(self._open.pop(key)) for key in closed]
+
+
+def merge_metric_rows(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The metrics of one step's rows: means over the rows that have them, weighted by ``samples``.
+
+    Samples and costs are sums. A share of missing rewards by kind is written for the kinds that
+    occurred, and 0 in the other rows.
+
+    >>> merge_metric_rows([{"samples": 1, "reward": 0.0}, {"samples": 3, "reward": 1.0}])["reward"]
+    0.75
+    """
+    if len(rows) == 1:
+        return dict(rows[0])
+    found: dict[str, float] = {}
+    for name in dict.fromkeys(chain.from_iterable(rows)):
+        among = MISSING_SHARE if name.startswith(f"{MISSING_SHARE}/") else name
+        pairs = [(row.get("samples", 1.0), row.get(name, 0.0)) for row in rows if among in row]
+        if name in _SUMS:
+            found[name] = math.fsum(value for _, value in pairs)
+        elif weight := math.fsum(samples for samples, _ in pairs):
+            found[name] = math.fsum(samples * value for samples, value in pairs) / weight
+    return found
+
+
 MAX_CURVE_POINTS = 600
 MAX_CURVES = 256
-"""Metrics that are followed; a row with more has its further ones left out."""
+"""Metrics that are followed; a step with more has its further ones left out."""
 
 
 class Curves:
-    """Mean values over runs of ``width`` rows; ``width`` doubles when there are too many runs.
+    """Mean values over runs of ``width`` steps; ``width`` doubles when there are too many runs.
 
-    So a point is one step while there are at most ``2 * MOST_POINTS``, and adding a row costs the
+    So a point is one step while there are at most ``2 * MOST_POINTS``, and adding a step costs the
     same however many came before. A value that is absent counts in no mean.
     """
 
@@ -105,9 +173,8 @@ class Curves:
         self._sums: dict[str, list[float]] = {}
         self._counts: dict[str, list[int]] = {}
 
-    def add(self, row: Mapping[str, float]) -> None:
-        """Take in one row of ``metrics.jsonl``."""
-        values = {**row, "step": row.get("step", float(self.rows + 1))}
+    def add(self, values: dict[str, float]) -> None:
+        """Take in the metrics of one step."""
         place = self.rows // self.width
         if place >= 2 * MAX_CURVE_POINTS:
             self._halve()
@@ -124,6 +191,16 @@ class Curves:
         self.rows += 1
         self.last = values
 
+    def followed_by(self, steps: Iterable[dict[str, float]]) -> Curves:
+        """These curves and more steps, which are not taken in."""
+        found = Curves()
+        found.rows, found.width, found.last = self.rows, self.width, self.last
+        found._sums = {key: sums[:] for key, sums in self._sums.items()}
+        found._counts = {key: counts[:] for key, counts in self._counts.items()}
+        for values in steps:
+            found.add(values)
+        return found
+
     def _halve(self) -> None:
         self.width *= 2
         for key, sums in self._sums.items():
@@ -132,9 +209,9 @@ class Curves:
             self._counts[key] = [sum(counts[i : i + 2]) for i in range(0, len(counts), 2)]
 
     def points(self, key: str, among: str | None = None) -> list[float | None]:
-        """The values of one metric, one a point; ``None`` where none of the point's rows has it.
+        """The values of one metric, one a point; ``None`` where none of the point's steps has it.
 
-        ``among``: of the rows that have that other metric, those without ``key`` count as 0: a
+        ``among``: of the steps that have that other metric, those without ``key`` count as 0: a
         share by kind is written for the kinds that occurred.
         """
         every = math.ceil(self.rows / self.width)
@@ -146,7 +223,7 @@ class Curves:
         ]
 
     def total(self, key: str) -> float | None:
-        """The sum of one metric over all rows that have it; ``None`` where none has."""
+        """The sum of one metric over all steps that have it; ``None`` where none has."""
         return math.fsum(self._sums[key]) if key in self._sums else None
 
     @property
@@ -218,7 +295,8 @@ class RunReader(RunSamples):
         self._samples = JsonlTail(self.path)
         self._journal = JsonlTail(self.folder / "journal.jsonl")
         self._tails = (self._metrics, self._alarms, self._samples, self._journal)
-        self.curves = Curves()
+        self._steps = MetricSteps()
+        self._closed = self.curves = Curves()
         self.rollouts = RolloutIndex(stepped=self.is_stepped)
         self.alarms: list[dict[str, Any]] = []
         self._journal_lines = self._broken_lines = 0
@@ -277,23 +355,27 @@ class RunReader(RunSamples):
     @property
     def version(self) -> str:
         """Another text whenever there is something new to show."""
-        parts = (self.generation, self.curves.rows, len(self.rollouts), len(self.alarms),
+        parts = (self.generation, self._steps.rows, len(self.rollouts), len(self.alarms),
                  self._journal_lines, self.broken, self.state, *self._stamps.values(),
                  self.unindexed_bytes)  # fmt: skip
         return "-".join(map(str, parts))
 
     # --- reading ------------------------------------------------------------------------------
 
-    def refresh(self) -> list[Mapping[str, float]]:
-        """Read what is new; the numbers of each new row of ``metrics.jsonl``."""
+    def refresh(self) -> list[dict[str, float]]:
+        """Read what is new; the metrics of each step that is over now."""
         self._look()
         if any(tail.rewritten for tail in self._tails):
             self._restart()
-        rows = self._read()
+        steps = self._read()
         if any(tail.rewritten for tail in self._tails):
             self._restart()
-            rows = self._read()
-        return rows
+            steps = self._read()
+        return steps
+
+    def close_steps(self) -> list[dict[str, float]]:
+        """The metrics of the steps that were not over, where the run is."""
+        return self._steps.close()
 
     def _restart(self) -> None:
         self.generation += 1
@@ -327,15 +409,18 @@ class RunReader(RunSamples):
             return "train"
         return "grade" if there else None
 
-    def _read(self) -> list[Mapping[str, float]]:
-        rows: list[Mapping[str, float]] = []
+    def _read(self) -> list[dict[str, float]]:
+        steps: list[dict[str, float]] = []
         for _, line in self._metrics.lines(_BUDGET):
             if isinstance(row := decode_json(line), dict):
                 numbers = ((key, drawable_number(value)) for key, value in row.items())
-                rows.append({key: value for key, value in numbers if value is not None})
-                self.curves.add(rows[-1])
+                row = {key: value for key, value in numbers if value is not None}
+                steps += self._steps.add(row)
             else:
                 self._broken_lines += 1
+        for step in steps:
+            self._closed.add(step)
+        self.curves = self._closed.followed_by(self._steps.peek())
         for _, line in self._alarms.lines(_BUDGET):
             found = to_browser_json(decode_json(line))
             if isinstance(found, dict) and len(self.alarms) < _MOST_ALARMS:
@@ -345,7 +430,7 @@ class RunReader(RunSamples):
             self.rollouts.add(offset, line)
         if self.kind == "grade" and not self._is_over:
             self._journal_lines += sum(1 for _ in self._journal.lines(self._budget))
-        return rows
+        return steps
 
     @property
     def has_report(self) -> bool:

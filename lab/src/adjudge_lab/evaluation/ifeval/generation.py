@@ -46,16 +46,6 @@ class VllmSettings(msgspec.Struct, frozen=True, kw_only=True):
     gpu_mem_util: float = 0.9
     max_model_len: int | None = None
 
-    def __post_init__(self) -> None:
-        for option, value in (("--tp-size", self.tp_size), ("--max-model-len", self.max_model_len)):
-            if value is not None and value < 1:
-                raise ConfigError(f"{option}: must be at least 1 (found {value})")
-        if not 0 < self.gpu_mem_util <= 1:
-            found = self.gpu_mem_util
-            raise ConfigError(
-                f"--gpu-mem-util: must be a number above 0 and at most 1 (found {found})"
-            )
-
 
 def check_vllm_installed() -> None:
     """Raise :class:`ConfigError` where vLLM is not."""

@@ -43,10 +43,11 @@ from adjudge.judges.models.local import LocalChatModel
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderScore
 from adjudge_lab.judge_training.chain.file import EvaluateStage, ResolvedStage
-from adjudge_lab.judge_training.judge_file import JudgeFile, SyntheticTable
+from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.rl.rewards import format_toml
 from adjudge_lab.synthetic import (
     COUNTRY_CAPITALS,
+    SyntheticSettings,
     capital_question,
     gold_score,
     synthetic_comparisons,
@@ -185,7 +186,7 @@ def _load_benchmark(
     if check.synthetic is None:
         files = [resolve_data_file(name, beside) for name in check.files]
         return read_benchmark(files, None), {}
-    made = synthetic_preferences(check.synthetic.settings())
+    made = synthetic_preferences(check.synthetic)
     known = set(map(_sorted_texts, _made_training_pairs(card)))
     kept = [place for place, row in enumerate(made.rows) if _sorted_texts(row) not in known]
     if not kept:
@@ -207,7 +208,7 @@ def _made_training_pairs(card: JudgeCard) -> Sequence[Preference | Comparison]:
     """The pairs of the judge's training that were made up, made again."""
     if not (dials := card.data.get("synthetic")):
         return []
-    settings = SyntheticTable.model_validate(dials).settings()
+    settings = SyntheticSettings(**dials)
     if card.method == "bradley_terry":
         return synthetic_preferences(settings).rows
     return synthetic_comparisons(settings).rows if card.mode == "pairwise" else []

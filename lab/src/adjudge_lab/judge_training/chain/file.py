@@ -13,17 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-import msgspec
 from pydantic import Field, PrivateAttr, field_validator
 
 from adjudge.config import suggest_name
 from adjudge.config_tables import ConfigFile, ConfigTable, validate_model
 from adjudge.errors import ConfigError
-from adjudge_lab.judge_training.judge_file import JudgeFile, SyntheticTable
+from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.rl.backend_checks import check_backend_support, check_trains_here
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
-from adjudge_lab.synthetic import synthetic_preferences
+from adjudge_lab.synthetic import SyntheticSettings, synthetic_preferences
 
 StagePlaces = Mapping[str, tuple[str, str]]
 """Of each earlier stage its folder, and what it leaves: a key of :data:`_OUTPUT_NAMES`."""
@@ -132,7 +131,7 @@ class EvaluateStage(ConfigTable):
     """
 
     judge: str
-    synthetic: SyntheticTable | None = None
+    synthetic: SyntheticSettings | None = None
     files: list[str] = Field(default=[])
 
 
@@ -290,10 +289,10 @@ class ChainFile(ConfigFile):
             data[name] = {**table, "seed": table.get("seed", 0) + self._seed}
 
 
-def _check_dials(dials: SyntheticTable, where: str) -> None:
+def _check_dials(dials: SyntheticSettings, where: str) -> None:
     """That preferences can be made by them: now, not after hours of training."""
     try:
-        synthetic_preferences(msgspec.structs.replace(dials.settings(), n=1))
+        synthetic_preferences(dials.model_copy(update={"n": 2}))
     except ConfigError as error:
         raise ConfigError(f"{where}: synthetic: {error}") from None
 

@@ -13,7 +13,6 @@ from adjudge.files import iter_rows
 from adjudge.report.page import (
     Element,
     Section,
-    Tile,
     format_integer,
     format_number,
     format_percent,
@@ -159,7 +158,6 @@ def write_chain_report(path: Path, summary: StageSummary) -> None:
         summary["label"],
         _facts(summary),
         [*(Section(*one, one[1]) for one in parts), notes_section(__package__ or "")],
-        tiles=_tiles(stages),
     )
     path.write_text(html, encoding="utf-8", newline="\n")
 
@@ -172,39 +170,6 @@ def _facts(summary: StageSummary) -> list[tuple[str, str]]:
     ]
 
 
-def _tiles(stages: Sequence[StageSummary]) -> list[Tile]:
-    return [
-        Tile(name, format_number(value), note)
-        for one in stages
-        for name, value, note in _TILES[one["kind"]](one)
-    ]
-
-
-_StageTiles = list[tuple[str, float | None, str]]
-
-
-def _judge_tiles(one: StageSummary) -> _StageTiles:
-    if "accuracy" not in one["validation"]:
-        return []
-    start = format_number(one["first"].get("accuracy"))
-    return [(f"Accuracy, {one['name']}", one["validation"]["accuracy"], f"from {start}")]
-
-
-def _evaluation_tiles(one: StageSummary) -> _StageTiles:
-    overall = one["overall"]
-    return [(f"Unseen, {one['name']}", overall["accuracy_of_answered"], _interval_text(overall))]
-
-
-def _policy_tiles(one: StageSummary) -> _StageTiles:
-    before, after = _first_and_last(one)
-    return [
-        (key.capitalize(), value, f"from {format_number(before.get(key))}")
-        for key, value in after.items()
-        if key != "reward"
-    ]
-
-
-_TILES = {"judge": _judge_tiles, "evaluate": _evaluation_tiles, "run": _policy_tiles}
 _NO_EVALUATION = "The chain has no such stage."
 _NO_POLICY = "The chain trained no policy."
 
