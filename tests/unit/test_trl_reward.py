@@ -100,7 +100,7 @@ def test_columns_of_the_dataset_never_stand_for_the_rollout() -> None:
     [(["a"], {}, "prompts"), (["a", "b"], {"answer": ["4"]}, "answer")],
 )
 def test_lists_of_another_length_are_refused(
-    prompts: list[str], columns: dict[str, list[str]], name: str
+    prompts: list[str], columns: dict[str, Any], name: str
 ) -> None:
     with pytest.raises(ConfigError, match=rf"{name}: .*found 1; there are 2"):
         batch(["x", "y"], prompts=prompts, **columns)
