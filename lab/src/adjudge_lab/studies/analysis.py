@@ -84,9 +84,9 @@ def account_total(result: StudyResult) -> CellAccount:
 
 def _account(arms: Sequence[ArmResult], judge: str, mitigation: str) -> CellAccount:
     entries = [entry for arm in arms for entry in arm.calls]
-    prices = [price for entry in entries if (price := _read_price(entry)) is not None]
-    unpriced = sum(_read_count(entry, "calls") for entry in entries if _read_price(entry) is None)
-    calls = sum(_read_count(entry, "calls") for entry in entries)
+    prices = [entry["cost_usd"] for entry in entries if entry["cost_usd"] is not None]
+    unpriced = sum(entry["calls"] for entry in entries if entry["cost_usd"] is None)
+    calls = sum(entry["calls"] for entry in entries)
     priced = math.fsum(prices) if prices else None
     return CellAccount(
         judge=judge,
@@ -95,9 +95,9 @@ def _account(arms: Sequence[ArmResult], judge: str, mitigation: str) -> CellAcco
         rewards=_missing_count(sum(arm.rewards for arm in arms), [arm.missing for arm in arms]),
         scores=_missing_scores(arms),
         calls=calls,
-        failed_calls=_sum_counts([_read_failures(entry) for entry in entries]),
-        input_tokens=sum(_read_count(entry, "input_tokens") for entry in entries),
-        output_tokens=sum(_read_count(entry, "output_tokens") for entry in entries),
+        failed_calls=_sum_counts([entry["failures"] for entry in entries]),
+        input_tokens=sum(entry["input_tokens"] for entry in entries),
+        output_tokens=sum(entry["output_tokens"] for entry in entries),
         cost_usd=priced if calls and not unpriced else None,
         priced_usd=priced,
         unpriced=unpriced,
@@ -133,21 +133,6 @@ def _sum_counts(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
     for one in counts:
         found.update(one)
     return {kind: count for kind, count in found.most_common() if count}
-
-
-def _read_count(entry: Mapping[str, Any], name: str) -> int:
-    value = entry.get(name)
-    return value if isinstance(value, int) else 0
-
-
-def _read_failures(entry: Mapping[str, Any]) -> dict[str, int]:
-    value = entry.get("failures")
-    return dict(value) if isinstance(value, Mapping) else {}
-
-
-def _read_price(entry: Mapping[str, Any]) -> float | None:
-    value = entry.get("cost_usd")
-    return float(value) if isinstance(value, (int, float)) else None
 
 
 class CellFits(msgspec.Struct, frozen=True, kw_only=True):

@@ -80,7 +80,7 @@ class ArmResult(msgspec.Struct, frozen=True, kw_only=True):
     curves: dict[str, list[float | None]]
     missing: dict[str, int]
     rewards: int
-    calls: list[dict[str, object]]
+    calls: list[dict[str, Any]]
     seconds: float
 
     @property

@@ -238,8 +238,8 @@ class StudyFile(ConfigFile):
     gold: str
     policy: StudyPolicy | None = None
     run: dict[str, Any] = Field(default={})
-    judges: dict[str, StudyJudge] = Field(default={})
-    mitigations: dict[str, Mitigation] = Field(default={})
+    judges: dict[FolderName, StudyJudge] = Field(default={})
+    mitigations: dict[FolderName, Mitigation] = Field(default={})
     best_of: BestOfTable = BestOfTable()
     plans: list[StudyPlan] = Field(min_length=1)
 
@@ -249,16 +249,6 @@ class StudyFile(ConfigFile):
         if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= one < 2**32 for one in seeds):
             raise ValueError("must be different whole numbers from 0 to 2**32 - 1, at least one")
         return seeds
-
-    @field_validator("judges", "mitigations")
-    @classmethod
-    def _named(cls, tables: dict[str, Any]) -> dict[str, Any]:
-        for name in tables:
-            try:
-                check_name(name)
-            except ValueError as error:
-                raise ValueError(f"{name!r}: {error}") from None
-        return tables
 
     @property
     def best_of_seeds(self) -> list[int]:

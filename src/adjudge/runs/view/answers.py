@@ -16,7 +16,7 @@ from adjudge.report.page import Tile, format_integer, format_number, format_perc
 from adjudge.runner.progress import format_duration
 from adjudge.runs.sample_index import RolloutIndex, drawable_number
 from adjudge.runs.samples import describe_group, present_rewards
-from adjudge.runs.view.run_reader import MISSING_SHARE, Curves, RunReader
+from adjudge.runs.view.run_reader import MISSING_METRIC, Curves, RunReader
 from adjudge.stats import std
 
 _MOST_LINES = 6
@@ -190,7 +190,7 @@ def _training_tiles(reading: RunReader) -> list[Tile]:
     if "mean_return" not in curves.keys:
         names = (("Reward", "reward"), ("Environment", "judge/env_mean"),
                  ("Judge", "judge/outcome_mean"))  # fmt: skip
-    _, missing = _first_and_last(curves, MISSING_SHARE)
+    _, missing = _first_and_last(curves, MISSING_METRIC)
     share = f", of {1 - missing:.0%} of the rollouts" if missing else ""
     tiles = []
     for name, key in names:
@@ -286,18 +286,18 @@ def _curves(curves: Curves, alarms: Sequence[Mapping[str, Any]]) -> dict[str, An
 
 def _points(curves: Curves, key: str) -> list[float | None]:
     # Of what is missing, rows leave parts out that are 0.
-    return curves.points(key, MISSING_SHARE if MISSING_SHARE in key else None)
+    return curves.points(key, MISSING_METRIC if MISSING_METRIC in key else None)
 
 
 def _charts(curves: Curves) -> Iterable[_Chart]:
     # Equal curves of one figure are one: of most runs the return is the reward.
     yield _RETURNS if "mean_return" in curves.keys else _RETURNS._replace(title="Reward")
     # Missing rewards, all and by the kinds that occurred most.
-    head = f"{MISSING_SHARE}/"
+    head = f"{MISSING_METRIC}/"
     kinds = {key: curves.total(key) or 0.0 for key in curves.keys if key.startswith(head)}
     most = sorted((key for key in kinds if kinds[key] > 0), key=lambda key: -kinds[key])
     lines = [(key.removeprefix(head), key) for key in most[: _MOST_LINES - 1]]
-    yield _Chart("Rewards missing, share", [("all", MISSING_SHARE), *lines], 0.0)
+    yield _Chart("Rewards missing, share", [("all", MISSING_METRIC), *lines], 0.0)
     yield from _CHARTS
     for key in curves.keys:
         name = key.removeprefix("judge/").removesuffix("_score_mean")

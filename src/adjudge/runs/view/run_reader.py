@@ -86,7 +86,7 @@ class JsonlTail:
         return not self.rewritten
 
 
-MISSING_SHARE = "judge/missing_frac"
+MISSING_METRIC = "judge/missing_frac"
 _SUMS = ("samples", "judge/cost_usd")
 """What a step has the sum of, where its rows are of several processes."""
 
@@ -145,7 +145,7 @@ def merge_metric_rows(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
         return dict(rows[0])
     found: dict[str, float] = {}
     for name in dict.fromkeys(chain.from_iterable(rows)):
-        among = MISSING_SHARE if name.startswith(f"{MISSING_SHARE}/") else name
+        among = MISSING_METRIC if name.startswith(f"{MISSING_METRIC}/") else name
         pairs = [(row.get("samples", 1.0), row.get(name, 0.0)) for row in rows if among in row]
         if name in _SUMS:
             found[name] = math.fsum(value for _, value in pairs)
