@@ -22,7 +22,6 @@ from adjudge.errors import LACKED, CandidateLimitExceeded, Cause, ErrorKind, Inv
 from adjudge.graders.base import Between, ParametricRule
 from adjudge.graders.code.blocks import (
     NO_CODE,
-    PRELUDE,
     extract_solution,
     find_syntax_fault,
     require_code_text,
@@ -417,7 +416,7 @@ class CodeExecutionGrader(ParametricRule):
         cases = parse_cases(given, function or self.function, self.untrusted_tests)
         try:
             text = require_code_text(response)
-            source = await extract_solution(text, PRELUDE, called_names(cases))
+            source = await extract_solution(text, called_names(cases))
             lack, fault = "" if source else NO_CODE, await find_syntax_fault(source)
         except CandidateLimitExceeded as excess:
             lack, fault = str(excess), ""
