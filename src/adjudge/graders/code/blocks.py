@@ -13,7 +13,7 @@ import re
 import symtable
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from importlib import import_module
 from typing import Any, Literal
 
@@ -35,9 +35,6 @@ _PARSE_DEADLINE_S = 30.0
 _MODULES = (
     *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random"),
     *("statistics", "itertools", "functools", "operator", "io", "sys", "json", "typing"),
-)
-PRELUDE = "\n".join(
-    [*(f"from {one} import *" for one in _MODULES), *(f"import {one}" for one in _MODULES)]
 )
 """What LeetCode and the graders of APPS and LiveCodeBench import for every solution."""
 
@@ -160,19 +157,19 @@ async def find_syntax_fault(source: str) -> str:
     return fault
 
 
-async def extract_solution(text: str, prelude: str, wanted: Collection[str]) -> str:
+async def extract_solution(text: str, wanted: Collection[str]) -> str:
     """The program of all Python blocks in ``text``, '' without one; raises as its parsing does.
 
     The last block that defines one of the ``wanted`` names is the program (a class ``Solution``
     defines its methods); where nothing is wanted, the last block that reads standard input, or else
-    does something. From the other blocks and from ``prelude`` come the statements that bind or
+    does something. From the other blocks and from the prelude come the statements that bind or
     change a name which the program, or what it was given, uses and does not bind. A function or
     class that a later block defines again is the later one.
     """
     found = await _find_blocks(text)
     if not found:
         return ""
-    source: str = await _in_place_or_worker("join_blocks", json.dumps([found, prelude, [*wanted]]))
+    source: str = await _in_place_or_worker("join_blocks", json.dumps([found, [*wanted]]))
     return source
 
 
@@ -322,8 +319,8 @@ def find_names(source: str) -> tuple[set[str], set[str]] | None:
 
 
 def join_blocks(given: str) -> str:
-    """:func:`extract_solution` at once, of blocks, prelude and names as JSON text."""
-    found, prelude, wanted = json.loads(given)
+    """:func:`extract_solution` at once, of blocks and names as JSON text."""
+    found, wanted = json.loads(given)
     blocks = [(marked, _Block(source)) for marked, source in found]
     marked = [block for is_marked, block in blocks if is_marked]
     pool = marked or [block for _, block in blocks]
@@ -338,7 +335,7 @@ def join_blocks(given: str) -> str:
     body = program.source if own == program.parts else "\n".join(part.text for part in own)
     bound, used = find_names(body) or (set(), set())
     others = [part for block in pool if block is not program for part in block.parts]
-    added = _add_parts(others, prelude, bound, used | {*wanted})
+    added = _add_parts(others, bound, used | {*wanted})
     if not added:
         return body
     future = [line for block in pool for line in block.future]
@@ -352,13 +349,13 @@ def _choose_program(blocks: list[_Block], wanted: Collection[str]) -> _Block:
     return (defining or reading or acting or blocks)[-1]
 
 
-def _add_parts(others: list[_Part], prelude: str, bound: set[str], needed: set[str]) -> list[str]:
+def _add_parts(others: list[_Part], bound: set[str], needed: set[str]) -> list[str]:
     """What a program that binds ``bound`` gets of the other parts and of the prelude."""
     givers: dict[str, list[int]] = {}
     for at, part in enumerate(others):
         for name in part.names:
             givers.setdefault(name, []).append(at)
-    offered = _offers(prelude)
+    offered = _offers()
     taken: set[int] = set()
     lines: set[str] = set()
     asked: set[str] = set(bound)
@@ -379,16 +376,12 @@ def _add_parts(others: list[_Part], prelude: str, bound: set[str], needed: set[s
     return [*ordered, *(others[at].text for at in sorted(taken))]
 
 
-@lru_cache(maxsize=8)
-def _offers(prelude: str) -> dict[str, str]:
-    """The statement of a prelude that binds a name, by the name; the last one counts."""
-    offers: dict[str, str] = {}
-    for part in _Block(prelude).parts:
-        starred = re.fullmatch(r"from (\w+) import \*", part.text)
-        for name in part.names:
-            # All names of a module would hide Python's own (`math.pow`).
-            offers[name] = f"from {starred[1]} import {name}" if starred else part.text
-    return offers
+@cache
+def _offers() -> dict[str, str]:
+    """The statement of the prelude that binds a name, by the name; a module wins over a member."""
+    # All names of a module would hide Python's own (`math.pow`).
+    offers = {name: f"from {one} import {name}" for one in _MODULES for name in _public_names(one)}
+    return offers | {one: f"import {one}" for one in _MODULES}
 
 
 @cache

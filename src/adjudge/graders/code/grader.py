@@ -22,12 +22,11 @@ from adjudge.errors import LACKED, CandidateLimitExceeded, Cause, ErrorKind, Inv
 from adjudge.graders.base import Between, ParametricRule
 from adjudge.graders.code.blocks import (
     NO_CODE,
-    PRELUDE,
     extract_solution,
     find_syntax_fault,
     require_code_text,
 )
-from adjudge.graders.code.bubblewrap import SandboxLimits, SandboxResult
+from adjudge.graders.code.bubblewrap import SandboxLimits
 from adjudge.graders.code.cases import (
     Case,
     UntrustedTests,
@@ -35,7 +34,7 @@ from adjudge.graders.code.cases import (
     make_beside_case,
     parse_cases,
 )
-from adjudge.graders.code.sandbox import Sandbox, check_sandbox
+from adjudge.graders.code.sandbox import SandboxResult, check_sandbox, run_pair, run_program
 from adjudge.graders.code.values import CANDIDATE_FILE, CASES_FILE
 from adjudge.text import shorten_text
 from adjudge.types import GraderScore
@@ -67,9 +66,6 @@ _RunReports = dict[int, "CaseOutcome | str"]
 _Run = Callable[
     [str, Sequence[Case], list[int], float], Awaitable[tuple[SandboxResult, _RunReports]]
 ]
-
-# One queue for all graders: programs at a time are bounded by the machine, not by the spec.
-_sandbox = Sandbox()
 
 
 @dataclass(frozen=True)
@@ -144,7 +140,7 @@ async def _run_stdio(
     index, case = batch[0], cases[batch[0]]
     most = _OUTPUT_LIMIT + 2 * len(case.expected)
     limits = SandboxLimits(deadline_s, output_bytes=most)
-    result = await _sandbox.run(
+    result = await run_program(
         _STDIO_DRIVER, limits, stdin=case.request, files={CANDIDATE_FILE: source}
     )
     if result.timed_out or result.truncated or result.exit_code != 0:
@@ -158,14 +154,14 @@ async def _run_calls(
     source: str, cases: Sequence[Case], batch: list[int], deadline_s: float
 ) -> tuple[SandboxResult, _RunReports]:
     secret = secrets.token_hex(16)
-    result = await _sandbox.run(
+    result = await run_program(
         _START,
         SandboxLimits(deadline_s),
         stdin="".join(_request(index, cases[index], secret) for index in batch).encode(),
         files=_candidate(source),
     )
     news: _RunReports = {}
-    for index, kind, value in _reports(result.stdout, batch):
+    for index, kind, value in _reports(result.stdout, batch, result.truncated):
         outcome = _judge_value(cases[index], kind, value, secret)
         news[index] = outcome if outcome.passed else replace(outcome, stderr=_stderr(result))
     return result, news
@@ -175,7 +171,7 @@ async def _run_tests(
     source: str, cases: Sequence[Case], batch: list[int], deadline_s: float
 ) -> tuple[SandboxResult, _RunReports]:
     tests = json.dumps([[index, *cases[index].request] for index in batch])
-    result, candidate = await _sandbox.run_pair(
+    result, candidate = await run_pair(
         _START,
         _START,
         SandboxLimits(deadline_s, disk_mb=_DISK_MB + (len(tests) >> 20)),
@@ -184,7 +180,8 @@ async def _run_tests(
     )
     stderr = "\n".join(filter(None, [_stderr(one) for one in (candidate, result) if one]))
     news: _RunReports = {}
-    for index, kind, text in _reports(result.stdout, batch):
+    truncated = result.truncated or bool(candidate and candidate.truncated)
+    for index, kind, text in _reports(result.stdout, batch, truncated):
         if kind == "refused":
             news[index] = str(text)
         elif kind == "passed":
@@ -193,7 +190,7 @@ async def _run_tests(
             news[index] = CaseOutcome(False, shorten_text(text), stderr)
     # The tests' program ends with 1 when the candidate has ended.
     ended = candidate if candidate and result.exit_code == 1 else result
-    return replace(ended, duration_s=result.duration_s), news
+    return replace(ended, duration_s=result.duration_s, truncated=truncated), news
 
 
 @functools.cache
@@ -218,10 +215,11 @@ def _request(index: int, case: Case, secret: str) -> str:
     return json.dumps([index, "call", case.request, case.kind]) + "\n"
 
 
-def _reports(stdout: bytes, batch: list[int]) -> Iterator[tuple[int, str, Any]]:
+def _reports(stdout: bytes, batch: list[int], truncated: bool) -> Iterator[tuple[int, str, Any]]:
     """The driver's lines, one per case and in order, up to the first that is not the next report.
 
     What follows that is from a candidate that found the channel: megabytes that nobody reads.
+    Where output was cut, an error may be the cut's: of the first case if it says so.
     """
     for expected, line in zip(batch, io.BytesIO(stdout), strict=False):
         try:
@@ -229,6 +227,9 @@ def _reports(stdout: bytes, batch: list[int]) -> Iterator[tuple[int, str, Any]]:
         except (ValueError, TypeError, RecursionError):
             return
         if type(index) is not int or index != expected:
+            return
+        refused = "PermissionError" in str(value) or index != batch[0]
+        if truncated and kind == "error" and refused:
             return
         yield index, str(kind), value
 
@@ -415,7 +416,7 @@ class CodeExecutionGrader(ParametricRule):
         cases = parse_cases(given, function or self.function, self.untrusted_tests)
         try:
             text = require_code_text(response)
-            source = await extract_solution(text, PRELUDE, called_names(cases))
+            source = await extract_solution(text, called_names(cases))
             lack, fault = "" if source else NO_CODE, await find_syntax_fault(source)
         except CandidateLimitExceeded as excess:
             lack, fault = str(excess), ""
