@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from adjudge.graders.code.sandbox import Sandbox
+
 if TYPE_CHECKING:
     from tests.unit.helpers.stand_in_service import StandIn
+
+
+@pytest.fixture
+def sandbox(sandboxed: None) -> Sandbox:
+    """A sandbox with its defaults."""
+    return Sandbox()
 
 
 @pytest.fixture

@@ -14,34 +14,31 @@ from typing import Any
 
 import pytest
 from tests.refusals import fails
-from tests.unit.helpers.code_grading import needs_sandbox
 from tests.unit.helpers.sandboxed import printed, run
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.code.bubblewrap import SandboxLimits
-from adjudge.graders.code.sandbox import SandboxResult, run_pair, run_program, sandbox_available
+from adjudge.graders.code.bubblewrap import SandboxLimits, SandboxResult, interpreter_command
+from adjudge.graders.code.sandbox import Sandbox, sandbox_available
 
 # Ordinary programs
 
 
-@needs_sandbox
-def test_program_reads_stdin_and_writes_both_streams() -> None:
+def test_program_reads_stdin_and_writes_both_streams(sandbox: Sandbox) -> None:
     program = "import sys; print(sys.stdin.read()[::-1]); print('e', file=sys.stderr); sys.exit(7)"
-    result = run(program, stdin=b"abc")
+    result = run(sandbox, program, stdin=b"abc")
     assert (result.exit_code, result.stdout, result.stderr) == (7, b"cba\n", b"e\n")
     assert not result.timed_out
     assert not result.truncated
     assert result.duration_s > 0
 
 
-@needs_sandbox
-def test_files_lie_in_the_working_directory_and_it_is_writable() -> None:
+def test_files_lie_in_the_working_directory_and_it_is_writable(sandbox: Sandbox) -> None:
     program = (
         "print(open('a.txt').read(), open('d/b.bin', 'rb').read());"
         "open('new', 'w').write('n'); print(open('new').read())"
     )
     files = {"a.txt": "text ü", "d/b.bin": b"\xff"}
-    assert printed(program, files=files) == "text ü b'\\xff'\nn\n"
+    assert printed(sandbox, program, files=files) == "text ü b'\\xff'\nn\n"
 
 
 # The caller's side
@@ -78,10 +75,8 @@ def open_descriptors() -> set[tuple[str, str]]:
 HANGS = "import time; time.sleep(600)"
 
 
-def sleeper(marker: str) -> str:
-    """A program that becomes one with ``marker`` in its command."""
-    argv = f"[sys.executable, '-I', '-S', '-c', {HANGS!r}, {marker!r}]"
-    return f"import os, sys; os.execv(sys.executable, {argv})"
+def sleeper(marker: str) -> list[str]:
+    return [*interpreter_command(), "-c", HANGS, marker]
 
 
 async def until(condition: Callable[[], bool], patience_s: float = 60.0) -> None:
@@ -91,25 +86,23 @@ async def until(condition: Callable[[], bool], patience_s: float = 60.0) -> None
         await asyncio.sleep(0.01)
 
 
-@needs_sandbox
-def test_deadline_leaves_no_process_and_no_zombie() -> None:
+def test_deadline_leaves_no_process_and_no_zombie(sandbox: Sandbox) -> None:
     marker, before = uuid.uuid4().hex, children()
-    assert run(sleeper(marker), deadline_s=0.3).timed_out
+    assert run(sandbox, sleeper(marker), deadline_s=0.3).timed_out
     assert processes_with(marker) == []
     assert children() <= before
 
 
-@needs_sandbox
-def test_no_zombie_reaches_the_next_reaper() -> None:
+def test_no_zombie_reaches_the_next_reaper(sandbox: Sandbox) -> None:
     # In a container the caller itself may be process 1, to which orphans go.
     script = """
 import asyncio, ctypes, os
 from adjudge.graders.code.bubblewrap import SandboxLimits
-from adjudge.graders.code.sandbox import run_program
+from adjudge.graders.code.sandbox import Sandbox
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
 async def scenario():
     for program in ("pass", "pass", "import os; os._exit(3)", "while True: pass"):
-        await run_program(program, SandboxLimits(0.3))
+        await Sandbox().run(program, SandboxLimits(0.3))
 asyncio.run(scenario())
 try: print(os.waitpid(-1, os.WNOHANG))
 except ChildProcessError: print("no children")
@@ -119,16 +112,15 @@ except ChildProcessError: print("no children")
     assert done.stdout == "no children\n", done.stderr
 
 
-@needs_sandbox
-def test_program_dies_with_a_killed_caller() -> None:
+def test_program_dies_with_a_killed_caller(sandbox: Sandbox) -> None:
     marker = uuid.uuid4().hex
     script = """
 import asyncio, sys
 from adjudge.graders.code.bubblewrap import SandboxLimits
-from adjudge.graders.code.sandbox import run_program
-asyncio.run(run_program(sys.argv[2], SandboxLimits(600), files={sys.argv[1]: ""}))
+from adjudge.graders.code.sandbox import Sandbox
+asyncio.run(Sandbox().run(sys.argv[1:], SandboxLimits(600)))
 """
-    with subprocess.Popen([sys.executable, "-c", script, marker, sleeper(marker)]) as caller:
+    with subprocess.Popen([sys.executable, "-c", script, *sleeper(marker)]) as caller:
         # The caller, bubblewrap, the program.
         asyncio.run(until(lambda: len(processes_with(marker)) >= 3))
         time.sleep(0.1)  # bubblewrap's child becomes the program
@@ -136,20 +128,21 @@ asyncio.run(run_program(sys.argv[2], SandboxLimits(600), files={sys.argv[1]: ""}
     asyncio.run(until(lambda: processes_with(marker) == []))
 
 
-@needs_sandbox
 @pytest.mark.parametrize(("pair", "step_s"), [(False, 0.0005), (True, 0.002)])
-def test_cancelling_at_any_moment_leaves_nothing(pair: bool, step_s: float) -> None:
+def test_cancelling_at_any_moment_leaves_nothing(
+    sandbox: Sandbox, pair: bool, step_s: float
+) -> None:
     marker, before = uuid.uuid4().hex, children()
     files: dict[str, Any] = {"leader_files": {marker: ""}, "helper_files": {marker: ""}}
 
     async def scenario() -> set[tuple[str, str]]:
-        await run_program("pass")
+        await sandbox.run("pass")
         descriptors = open_descriptors()
         for step in range(20 if pair else 40):
             asked = (
-                run_pair(STAYS, STAYS, **files)
+                sandbox.run_pair(STAYS, STAYS, **files)
                 if pair
-                else run_program(sleeper(marker), SandboxLimits(600), files={marker: ""})
+                else sandbox.run(sleeper(marker), SandboxLimits(600))
             )
             task = asyncio.create_task(asked)
             await asyncio.sleep(step * step_s)
@@ -163,27 +156,25 @@ def test_cancelling_at_any_moment_leaves_nothing(pair: bool, step_s: float) -> N
     assert children() <= before
 
 
-@needs_sandbox
-def test_descriptors_are_all_closed() -> None:
+def test_descriptors_are_all_closed(sandbox: Sandbox) -> None:
     async def scenario() -> set[tuple[str, str]]:
-        await run_program("print(1)")
+        await sandbox.run("print(1)")
         before = open_descriptors()
         for program in ("print(1)", "while True: print('x' * 10000)", "import time; time.sleep(9)"):
-            await run_program(program, SandboxLimits(0.5, output_bytes=1000), stdin=b"x")
+            await sandbox.run(program, SandboxLimits(0.5, output_bytes=1000), stdin=b"x")
         return open_descriptors() - before
 
     assert asyncio.run(scenario()) == set()
 
 
-@needs_sandbox
-def test_waiting_for_a_slot_does_not_count_and_slots_bound_what_runs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_waiting_for_a_slot_does_not_count_and_slots_bound_what_runs(sandbox: Sandbox) -> None:
     program = "import time; a = time.monotonic(); time.sleep(0.4); print(a, time.monotonic())"
-    monkeypatch.setattr("adjudge.graders.code.sandbox.usable_cpus", lambda: 1)
+    one_at_a_time = Sandbox(max_parallel=1)
 
     async def scenario() -> list[SandboxResult]:
-        tasks = [asyncio.create_task(run_program(program, SandboxLimits(1.1))) for _ in range(3)]
+        tasks = [
+            asyncio.create_task(one_at_a_time.run(program, SandboxLimits(1.1))) for _ in range(3)
+        ]
         return [await task for task in tasks]
 
     results = asyncio.run(scenario())
@@ -192,13 +183,12 @@ def test_waiting_for_a_slot_does_not_count_and_slots_bound_what_runs(
     assert all(one[1] <= two[0] for one, two in pairwise(spans))
 
 
-@needs_sandbox
-def test_one_sandbox_serves_one_loop_after_another_uvloop_too() -> None:
+def test_one_sandbox_serves_one_loop_after_another_uvloop_too(sandbox: Sandbox) -> None:
     uvloop = pytest.importorskip("uvloop")
     for factory in (None, uvloop.new_event_loop, None):
         with asyncio.Runner(loop_factory=factory) as runner:
-            assert runner.run(run_program("print(1)")).stdout == b"1\n"
-            assert runner.run(run_program("while True: pass", SandboxLimits(0.3))).timed_out
+            assert runner.run(sandbox.run("print(1)")).stdout == b"1\n"
+            assert runner.run(sandbox.run("while True: pass", SandboxLimits(0.3))).timed_out
 
 
 # Two programs that talk
@@ -211,53 +201,50 @@ ANSWERS = (
 STAYS = HEAD + HANGS
 
 
-def pair(leader: str, helper: str, **settings: Any) -> tuple[SandboxResult, SandboxResult | None]:
+def pair(
+    sandbox: Sandbox, leader: str, helper: str, **settings: Any
+) -> tuple[SandboxResult, SandboxResult | None]:
     files: dict[str, Any] = {"leader_files": {"a": "1"}, "helper_files": {"b": "2"}}
-    return asyncio.run(run_pair(leader, helper, SandboxLimits(**settings), **files))
+    return asyncio.run(sandbox.run_pair(leader, helper, SandboxLimits(**settings), **files))
 
 
-@needs_sandbox
-def test_they_share_two_pipes_and_nothing_else() -> None:
-    leader, helper = pair(ASKS, ANSWERS)
+def test_they_share_two_pipes_and_nothing_else(sandbox: Sandbox) -> None:
+    leader, helper = pair(sandbox, ASKS, ANSWERS)
     assert helper is not None
     assert leader.stdout == b"olleh ['a', 'main.py']\n", leader.stderr
     assert helper.stdout == b"b'' ['b', 'main.py']\n", helper.stderr
     look = HEAD + "print([p for p in os.listdir('/proc') if p.isdigit()])"
-    leader, helper = pair(look, look)
+    leader, helper = pair(sandbox, look, look)
     assert helper is not None
     assert leader.stdout == helper.stdout == b"['1']\n"
 
 
-@needs_sandbox
-def test_a_helper_that_stays_is_killed_soon() -> None:
+def test_a_helper_that_stays_is_killed_soon(sandbox: Sandbox) -> None:
     started = time.monotonic()
-    leader, helper = pair("print(1)", STAYS, deadline_s=60)
+    leader, helper = pair(sandbox, "print(1)", STAYS, deadline_s=60)
     assert (leader.stdout, helper) == (b"1\n", None)
     assert 0.2 <= leader.duration_s < 30, "the wait for the helper is time that was used"
     assert time.monotonic() - started < 30
 
 
-@needs_sandbox
-def test_a_leader_sees_the_end_of_its_helper() -> None:
-    leader, helper = pair("import os; print(os.read(0, 9))", HEAD + "os._exit(3)")
+def test_a_leader_sees_the_end_of_its_helper(sandbox: Sandbox) -> None:
+    leader, helper = pair(sandbox, "import os; print(os.read(0, 9))", HEAD + "os._exit(3)")
     assert helper is not None
     assert (leader.stdout, helper.exit_code) == (b"b''\n", 3)
 
 
-@needs_sandbox
-def test_the_deadline_ends_both() -> None:
+def test_the_deadline_ends_both(sandbox: Sandbox) -> None:
     before = children()
-    leader, helper = pair(STAYS, STAYS, deadline_s=0.5)
+    leader, helper = pair(sandbox, STAYS, STAYS, deadline_s=0.5)
     assert leader.timed_out
     assert helper is None or helper.timed_out
     assert children() <= before
 
 
-@needs_sandbox
-def test_what_does_not_start_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_start_is_refused(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with fails(ErrorKind.UNSUPPORTED):
-        pair(ASKS, ANSWERS)
+        pair(sandbox, ASKS, ANSWERS)
 
 
 # Refusal
@@ -271,7 +258,7 @@ def empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def refused(program: str = "print(1)") -> GradingFailure:
     with fails(ErrorKind.UNSUPPORTED) as caught:
-        asyncio.run(run_program(program))
+        asyncio.run(Sandbox().run(program))
     return caught.value
 
 

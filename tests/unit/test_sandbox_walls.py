@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.helpers.code_grading import needs_sandbox
 from tests.unit.helpers.sandboxed import printed, run
 
-pytestmark = needs_sandbox
+from adjudge.graders.code.sandbox import Sandbox
 
 ATTEMPT = """
 def attempt(what):
@@ -21,32 +20,32 @@ def attempt(what):
 """
 
 
-def attempted(expression: str, **settings: Any) -> str:
+def attempted(sandbox: Sandbox, expression: str, **settings: Any) -> str:
     source = f"import ctypes, os, signal, socket, subprocess, sys\n{ATTEMPT}"
-    return printed(f"{source}\nprint(attempt(lambda: {expression}))", **settings).strip()
+    return printed(sandbox, f"{source}\nprint(attempt(lambda: {expression}))", **settings).strip()
 
 
 # Bounds
 
 
-def test_sleeping_for_ever_ends_at_the_deadline() -> None:
-    result = run("print(1, flush=True)\nimport time; time.sleep(600)", deadline_s=1.0)
+def test_sleeping_for_ever_ends_at_the_deadline(sandbox: Sandbox) -> None:
+    result = run(sandbox, "print(1, flush=True)\nimport time; time.sleep(600)", deadline_s=1.0)
     assert result.timed_out
     assert result.exit_code == 137
     assert result.stdout == b"1\n"
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_endless_output_is_cut_and_ended(stream: str) -> None:
+def test_endless_output_is_cut_and_ended(sandbox: Sandbox, stream: str) -> None:
     program = f"import sys\nwhile True: sys.{stream}.write('x' * 100000)"
-    result = run(program, output_bytes=300_000, deadline_s=60)
+    result = run(sandbox, program, output_bytes=300_000, deadline_s=60)
     assert result.truncated
     assert not result.timed_out
     assert getattr(result, stream) == b"x" * 300_000
 
 
-def test_memory_bomb_is_a_memory_error() -> None:
-    assert attempted("len(bytearray(10 ** 9))", memory_mb=256) == "refused: MemoryError"
+def test_memory_bomb_is_a_memory_error(sandbox: Sandbox) -> None:
+    assert attempted(sandbox, "len(bytearray(10 ** 9))", memory_mb=256) == "refused: MemoryError"
 
 
 @pytest.mark.parametrize(
@@ -61,11 +60,13 @@ def test_memory_bomb_is_a_memory_error() -> None:
         "os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY)",
     ],
 )
-def test_there_is_no_memory_or_disk_beside_the_bounded_one(expression: str) -> None:
-    assert attempted(expression).startswith("refused")
+def test_there_is_no_memory_or_disk_beside_the_bounded_one(
+    sandbox: Sandbox, expression: str
+) -> None:
+    assert attempted(sandbox, expression).startswith("refused")
 
 
-def test_huge_file_is_stopped() -> None:
+def test_huge_file_is_stopped(sandbox: Sandbox) -> None:
     program = """
 import os
 written = 0
@@ -75,7 +76,7 @@ with open("huge", "wb", buffering=0) as file:
     except OSError as error: print(error.errno)
 print(written <= 4 << 20)
 """
-    result = run(program, disk_mb=4)
+    result = run(sandbox, program, disk_mb=4)
     # Python ignores SIGXFSZ, so the limit is an error; a full disk is another.
     assert result.stdout in (b"%d\nTrue\n" % errno.EFBIG, b"%d\nTrue\n" % errno.ENOSPC)
 
@@ -89,24 +90,24 @@ print(written <= 4 << 20)
         "os.forkpty()",
     ],
 )
-def test_no_process_can_be_started(expression: str) -> None:
-    assert attempted(expression) == "refused: PermissionError"
+def test_no_process_can_be_started(sandbox: Sandbox, expression: str) -> None:
+    assert attempted(sandbox, expression) == "refused: PermissionError"
 
 
-def test_thread_bomb_ends() -> None:
+def test_thread_bomb_ends(sandbox: Sandbox) -> None:
     program = """
 import threading, time
 try:
     while True: threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 except (RuntimeError, MemoryError): print("enough")
 """
-    assert printed(program, memory_mb=256, deadline_s=60) == "enough\n"
+    assert printed(sandbox, program, memory_mb=256, deadline_s=60) == "enough\n"
 
 
 # Escapes
 
 
-def test_only_the_interpreter_is_visible(tmp_path: Path) -> None:
+def test_only_the_interpreter_is_visible(sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     paths = [
         *("/etc/passwd", "/etc/shadow", "/home", "/var", "/sys", "/tmp"),
@@ -116,24 +117,24 @@ def test_only_the_interpreter_is_visible(tmp_path: Path) -> None:
         str(Path(__file__).parents[2]),
     ]
     program = f"import os; print([os.path.lexists(path) for path in {paths!r}])"
-    assert printed(program) == f"{[False] * 10}\n"
-    listed = printed("import os; print(sorted(os.listdir('/etc')))")
+    assert printed(sandbox, program) == f"{[False] * 10}\n"
+    listed = printed(sandbox, "import os; print(sorted(os.listdir('/etc')))")
     assert listed in ("[]\n", "['ld.so.cache']\n")
 
 
-def test_installed_packages_are_not_importable_and_not_visible() -> None:
+def test_installed_packages_are_not_importable_and_not_visible(sandbox: Sandbox) -> None:
     program = """
 import glob, sys
 try: import msgspec
 except ImportError: print("no msgspec")
 print([glob.glob(path + "/site-packages/*") for path in sys.path if not path.endswith("zip")])
 """
-    said = printed(program)
+    said = printed(sandbox, program)
     assert said.startswith("no msgspec\n")
     assert "/" not in said
 
 
-def test_roots_of_other_processes_lead_nowhere() -> None:
+def test_roots_of_other_processes_lead_nowhere(sandbox: Sandbox) -> None:
     program = """
 import os
 print(sorted(name for name in os.listdir("/proc") if name.isdigit()) == ["1"] == [str(os.getpid())])
@@ -141,13 +142,13 @@ for path in ("/proc/1/root/etc", "/proc/1/cwd/etc"):
     try: print([n for n in os.listdir(path) if n != "ld.so.cache"])
     except OSError: print([])
 """
-    assert printed(program) == "True\n[]\n[]\n"
+    assert printed(sandbox, program) == "True\n[]\n[]\n"
 
 
-def test_network_of_the_host_is_out_of_reach() -> None:
+def test_network_of_the_host_is_out_of_reach(sandbox: Sandbox) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
-        said = attempted(f"socket.create_connection({address!r}, timeout=3)")
+        said = attempted(sandbox, f"socket.create_connection({address!r}, timeout=3)")
         server.settimeout(0.2)
         assert said.startswith("refused")
         with pytest.raises(TimeoutError):
@@ -155,12 +156,14 @@ def test_network_of_the_host_is_out_of_reach() -> None:
 
 
 @pytest.mark.parametrize("family", ["AF_VSOCK", "AF_NETLINK", "AF_PACKET", "AF_ALG"])
-def test_socket_families_beside_the_internet_are_refused(family: str) -> None:
+def test_socket_families_beside_the_internet_are_refused(sandbox: Sandbox, family: str) -> None:
     expression = f"socket.socket(socket.{family}, socket.SOCK_RAW)"
-    assert attempted(expression).startswith("refused")
+    assert attempted(sandbox, expression).startswith("refused")
 
 
-def test_environment_of_the_caller_is_not_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_of_the_caller_is_not_visible(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     secret = uuid.uuid4().hex
     monkeypatch.setenv("JUDGE_API_KEY", secret)
     program = """
@@ -170,15 +173,15 @@ for path in glob.glob("/proc/*/environ"):
     try: print(path, open(path).read())
     except OSError as error: print(path, "refused")
 """
-    said = printed(program)
+    said = printed(sandbox, program)
     assert secret not in said
     assert "JUDGE_API_KEY" not in said
 
 
-def test_no_descriptor_is_inherited() -> None:
+def test_no_descriptor_is_inherited(sandbox: Sandbox) -> None:
     program = "import os; print(sorted(map(int, os.listdir('/proc/self/fd')))[:-1])"
     with Path(__file__).open():
-        assert printed(program, stdin=b"x") == "[0, 1, 2]\n"
+        assert printed(sandbox, program, stdin=b"x") == "[0, 1, 2]\n"
 
 
 @pytest.mark.parametrize(
@@ -190,14 +193,14 @@ def test_no_descriptor_is_inherited() -> None:
         "prctl(1, 0)",
     ],
 )
-def test_namespaces_mounts_and_tracing_are_refused(call: str) -> None:
+def test_namespaces_mounts_and_tracing_are_refused(sandbox: Sandbox, call: str) -> None:
     program = (
         f"import ctypes; c = ctypes.CDLL(None, use_errno=True); print(c.{call}, ctypes.get_errno())"
     )
-    assert printed(program) == f"-1 {errno.EPERM}\n"
+    assert printed(sandbox, program) == f"-1 {errno.EPERM}\n"
 
 
-def test_program_has_no_capabilities_no_terminal_and_is_not_root() -> None:
+def test_program_has_no_capabilities_no_terminal_and_is_not_root(sandbox: Sandbox) -> None:
     program = """
 import os
 print([line.split()[1] for line in open("/proc/self/status") if line.startswith("Cap")])
@@ -205,10 +208,10 @@ print(os.getuid(), os.uname().nodename)
 try: os.open("/dev/tty", os.O_RDWR)
 except OSError: print("no terminal")
 """
-    assert printed(program) == f"{['0' * 16] * 5}\n65534 sandbox\nno terminal\n"
+    assert printed(sandbox, program) == f"{['0' * 16] * 5}\n65534 sandbox\nno terminal\n"
 
 
-def test_program_cannot_lift_its_limits() -> None:
+def test_program_cannot_lift_its_limits(sandbox: Sandbox) -> None:
     program = """
 import resource
 soft, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -216,4 +219,4 @@ print(soft == hard == 200 << 20)
 try: resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40))
 except ValueError as error: print("refused")
 """
-    assert printed(program, memory_mb=200) == "True\nrefused\n"
+    assert printed(sandbox, program, memory_mb=200) == "True\nrefused\n"

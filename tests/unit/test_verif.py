@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from adjudge import ErrorKind, GraderScore, GradingFailure
+from adjudge.graders.code.sandbox import Sandbox
 from adjudge.graders.verif import (
     Constraints,
     RuleConstraint,
@@ -59,7 +60,7 @@ def failure_of(*args: Any, **given: Any) -> GradingFailure:
     return failed.value
 
 
-@pytest.mark.usefixtures("sandboxed")
+@pytest.mark.usefixtures("sandbox")
 @pytest.mark.parametrize(
     ("said", "llm"), [(YES, 1.0), (NO, 0.0), ("It is polite.\n\n[[1]]", 1.0), ("[[0]]\n\nNo.", 0.0)]
 )
@@ -76,7 +77,7 @@ def test_the_score_is_the_share_of_rules_times_the_verdict(said: Any, llm: float
     assert result.reason.startswith(f"1 of 2 rules hold, judge {llm:g}: ")
 
 
-@pytest.mark.usefixtures("sandboxed")
+@pytest.mark.usefixtures("sandbox")
 def test_a_factor_without_constraints_is_one() -> None:
     judge = Judge(NO)
     assert grade(judge, row(BRIEF)).score == 1.0
@@ -110,7 +111,7 @@ def test_skipped_rules_are_asked() -> None:
     assert "2. Word: fewer than five words" in judge.asked[0][1]["content"]
 
 
-@pytest.mark.usefixtures("sandboxed")
+@pytest.mark.usefixtures("sandbox")
 def test_functions_are_given_the_prompts_text_and_the_final_response() -> None:
     source = (
         "def check_following(instruction, response):\n"
@@ -126,7 +127,7 @@ def test_functions_are_given_the_prompts_text_and_the_final_response() -> None:
         assert grade(Judge(), row(("[rule] X: y", source)), said, prompt=prompt).score == 1.0
 
 
-@pytest.mark.usefixtures("sandboxed")
+@pytest.mark.usefixtures("sandbox")
 @pytest.mark.parametrize(
     ("body", "kind", "words"),
     [
@@ -155,7 +156,7 @@ def test_a_function_that_does_not_answer_leaves_the_score_missing(
     assert "rule_part" not in failure.metadata
 
 
-@pytest.mark.usefixtures("sandboxed")
+@pytest.mark.usefixtures("sandbox")
 def test_a_judge_that_says_nothing_leaves_the_score_missing() -> None:
     failure = failure_of(Judge("[[1]] or [[0]], hard to say"), row(POLITE, BRIEF, PLAIN))
     assert failure.kind is ErrorKind.UNPARSABLE
@@ -171,7 +172,7 @@ def test_without_a_sandbox_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None
     async def refuses(*_: Any, **__: Any) -> Any:
         raise GradingFailure(ErrorKind.UNSUPPORTED, "bubblewrap is not installed; install it")
 
-    monkeypatch.setattr("adjudge.graders.code.grader.run_program", refuses)
+    monkeypatch.setattr(Sandbox, "run", refuses)
     failure = failure_of(Judge(), row(POLITE, BRIEF))
     assert failure.kind is ErrorKind.UNSUPPORTED
     assert "install" in str(failure)

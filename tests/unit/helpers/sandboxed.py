@@ -1,19 +1,20 @@
 """Programs in a sandbox."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
-from adjudge.graders.code.bubblewrap import SandboxLimits
-from adjudge.graders.code.sandbox import SandboxResult, run_program
+from adjudge.graders.code.bubblewrap import SandboxLimits, SandboxResult
+from adjudge.graders.code.sandbox import Sandbox
 
 
-def run(program: str, **settings: Any) -> SandboxResult:
+def run(sandbox: Sandbox, program: str | Sequence[str], **settings: Any) -> SandboxResult:
     given = {key: settings.pop(key) for key in ("stdin", "files") if key in settings}
-    return asyncio.run(run_program(program, SandboxLimits(**settings), **given))
+    return asyncio.run(sandbox.run(program, SandboxLimits(**settings), **given))
 
 
-def printed(program: str, **settings: Any) -> str:
+def printed(sandbox: Sandbox, program: str, **settings: Any) -> str:
     """What ``program`` prints; it must end well."""
-    result = run(program, **settings)
+    result = run(sandbox, program, **settings)
     assert result.exit_code == 0, result.stderr.decode()
     return result.stdout.decode()

@@ -1,4 +1,4 @@
-"""The command line of one program in bubblewrap, and its seccomp filter.
+"""One program in bubblewrap: its seccomp filter, its command line, and its run to the end.
 
 Namespaces hide the host; they do not bound what a program takes from the kernel. The filter
 closes what the resource limits cannot count: new processes (``RLIMIT_NPROC`` does not bind root),
@@ -10,21 +10,26 @@ calling convention kills it.
 
 The command line says what the program sees and what it may use up. It needs bubblewrap with
 ``--size`` (tested with 0.8.0) and ``prlimit`` from util-linux.
+
+The program is killed at a deadline, its output capped, and it is always reaped: by ``pidfd`` and
+the loop's own readers. The streams of ``asyncio.create_subprocess_exec`` have no cap, and its
+default child watcher in Python 3.11 starts a thread per process.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
-import fcntl
 import functools
-import mmap
 import os
 import platform
 import struct
+import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,11 +157,141 @@ class SandboxLimits:
     output_bytes: int = 1 << 20
 
 
+_CHUNK = 1 << 16
+
+KillFunction = Callable[["subprocess.Popen[bytes]"], None]
+
+
+@dataclass(frozen=True)
+class SandboxResult:
+    """How a child ended: ``exit_code`` as ``Popen.returncode`` has it (negative: the signal).
+
+    A sandboxed program's is its own, or 128 + signal number (137: killed, at the deadline, say).
+
+    ``timed_out``: killed at the deadline; ``truncated``: killed because one stream passed the
+    output limit (the text up to it is kept). ``duration_s`` is wall-clock seconds from the start.
+    """
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool
+    truncated: bool
+    duration_s: float
+
+
+async def run_program(
+    argv: Sequence[str],
+    limits: SandboxLimits,
+    *,
+    stdin: int = subprocess.DEVNULL,
+    pass_fds: Sequence[int] = (),
+    kill: KillFunction = subprocess.Popen.kill,
+) -> SandboxResult:
+    """Run ``argv`` with an empty environment, in a session of its own, on the running loop.
+
+    Of ``limits`` the deadline and the output's are kept here. ``kill(process)`` is how the child is
+    ended early. Cancelling this coroutine kills and reaps the child. Raises ``OSError`` when
+    ``argv`` cannot be started.
+    """
+    process = subprocess.Popen(  # noqa: ASYNC220, S603  (starting is a vfork; argv is ours)
+        argv,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=pass_fds,
+        env={},
+        start_new_session=True,
+        bufsize=0,
+    )
+    try:
+        watch = _RunningProgram(process, limits.output_bytes, kill)
+    except OSError:  # out of descriptors: the child must not go unwatched
+        with process:
+            process.kill()
+        raise
+    with contextlib.closing(watch):
+        return await watch.until(limits.deadline_s)
+
+
+class _RunningProgram:
+    """One running child: collects its output and notices its end."""
+
+    def __init__(self, process: subprocess.Popen[bytes], limit: int, kill: KillFunction) -> None:
+        self._started = time.monotonic()
+        self._process, self._limit, self._kill_with = process, limit, kill
+        self._pidfd = os.pidfd_open(process.pid)
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._timed_out = self._truncated = False
+        self._pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe]
+        self._texts = (bytearray(), bytearray())
+
+    async def until(self, deadline_s: float) -> SandboxResult:
+        """Wait for the end, or bring it about at the deadline."""
+        for which, pipe in enumerate(self._pipes):
+            os.set_blocking(pipe.fileno(), False)
+            self._loop.add_reader(pipe.fileno(), self._read, which)
+        self._loop.add_reader(self._pidfd, self._end)
+        timer = self._loop.call_later(deadline_s, self._expire)
+        try:
+            await self._ended
+        finally:
+            timer.cancel()
+        duration = time.monotonic() - self._started
+        exit_code = self._process.wait()  # the pidfd said that it has ended
+        for which in range(len(self._pipes)):
+            while self._read(which):
+                pass
+        stdout, stderr = (bytes(text[: self._limit]) for text in self._texts)
+        return SandboxResult(exit_code, stdout, stderr, self._timed_out, self._truncated, duration)
+
+    def close(self) -> None:
+        """Kill and reap whatever still runs; let go of every descriptor."""
+        for fd in (self._pidfd, *(pipe.fileno() for pipe in self._pipes)):
+            self._loop.remove_reader(fd)
+        if self._process.poll() is None:
+            self._kill_with(self._process)
+            self._process.wait()
+        os.close(self._pidfd)
+        for pipe in self._pipes:
+            pipe.close()
+
+    def _read(self, which: int) -> bool:
+        """Take what a pipe holds now; false when there is nothing more to take."""
+        fd, text = self._pipes[which].fileno(), self._texts[which]
+        if len(text) > self._limit:
+            return False
+        try:
+            chunk = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        text += chunk
+        if not chunk or len(text) > self._limit:
+            self._loop.remove_reader(fd)
+        if len(text) > self._limit:
+            self._truncated = True
+            self._kill()
+        return bool(chunk)
+
+    def _end(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def _expire(self) -> None:
+        # A late loop must not call a program slow that has already ended.
+        if self._process.poll() is None:
+            self._timed_out = True
+            self._kill()
+
+    def _kill(self) -> None:
+        if self._process.poll() is None:
+            self._kill_with(self._process)
+
+
 SANDBOX_DIR = "/sandbox"
 """The program's working directory, home and only writable place."""
-
-MAIN_FILE = "main.py"
-"""The program's own file."""
 
 
 def bubblewrap_command(
@@ -164,8 +299,8 @@ def bubblewrap_command(
 ) -> tuple[list[int], list[str]]:
     """The descriptors to pass on, and bubblewrap's arguments up to the program's own.
 
-    ``files`` appear in the working directory, and :data:`MAIN_FILE` among them is what runs;
-    bubblewrap reports on descriptor ``status``. The descriptors close with ``stack``.
+    ``files`` appear in the working directory; bubblewrap reports on descriptor ``status``. The
+    descriptors close with ``stack``.
     """
     seccomp = stack.enter_context(open_memory_file(seccomp_filter() or b""))
     fds, options = [status, seccomp], [*_fixed_options()]
@@ -178,7 +313,7 @@ def bubblewrap_command(
     options += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"]
     options += ["--chdir", SANDBOX_DIR]
     options += ["--json-status-fd", str(status), "--seccomp", str(seccomp), "--"]
-    return fds, [*options, *_prlimit_command(limits), *_interpreter_command(), MAIN_FILE]
+    return fds, options + _prlimit_command(limits)
 
 
 @contextlib.contextmanager
@@ -190,21 +325,8 @@ def open_memory_file(data: bytes) -> Iterator[int]:
         yield file.fileno()
 
 
-@contextlib.contextmanager
-def open_output_file(limit: int) -> Iterator[int]:
-    """A memory file that takes ``limit`` bytes and up to two pages more, closed on leaving.
-
-    It is sealed at that size, so what a program writes there needs no reader while it runs.
-    """
-    with os.fdopen(os.memfd_create("output", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "wb") as file:
-        file.truncate((limit // mmap.PAGESIZE + 2) * mmap.PAGESIZE)
-        seals = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
-        yield file.fileno()
-
-
 @functools.cache
-def _interpreter_command() -> tuple[str, ...]:
+def interpreter_command() -> tuple[str, ...]:
     """The running interpreter outside any virtual environment, isolated, without ``site``."""
     executable = getattr(sys, "_base_executable", None) or sys.executable
     return (os.path.realpath(executable), "-I", "-S", "-B", "-X", "utf8")
@@ -217,7 +339,7 @@ def _prlimit_command(limits: SandboxLimits) -> list[str]:
     wanted = {
         "cpu": (resource.RLIMIT_CPU, int(limits.deadline_s) + 1),
         "as": (resource.RLIMIT_AS, limits.memory_mb << 20),
-        "fsize": (resource.RLIMIT_FSIZE, max(limits.disk_mb << 20, 2 * limits.output_bytes)),
+        "fsize": (resource.RLIMIT_FSIZE, limits.disk_mb << 20),
         "nofile": (resource.RLIMIT_NOFILE, 64),
         "nproc": (resource.RLIMIT_NPROC, 64),
         "core": (resource.RLIMIT_CORE, 0),
@@ -254,7 +376,7 @@ def _visible_folders() -> list[str]:
     """The host folders that a program sees: system libraries and tools, and the interpreter."""
     roots = [Path("/usr"), Path("/"), Path(sys.base_prefix)]
     wanted = [root / part for root in roots for part in ("bin", "lib", "lib64")]
-    wanted += [Path(_interpreter_command()[0]).parent, *map(Path, _stdlib_folders())]
+    wanted += [Path(interpreter_command()[0]).parent, *map(Path, _stdlib_folders())]
     found: list[Path] = []
     for path in wanted:
         merged = path.is_symlink() and path.parent == Path("/")  # /lib -> usr/lib

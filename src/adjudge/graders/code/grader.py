@@ -26,7 +26,7 @@ from adjudge.graders.code.blocks import (
     find_syntax_fault,
     require_code_text,
 )
-from adjudge.graders.code.bubblewrap import SandboxLimits
+from adjudge.graders.code.bubblewrap import SandboxLimits, SandboxResult
 from adjudge.graders.code.cases import (
     Case,
     UntrustedTests,
@@ -34,7 +34,7 @@ from adjudge.graders.code.cases import (
     make_beside_case,
     parse_cases,
 )
-from adjudge.graders.code.sandbox import SandboxResult, check_sandbox, run_pair, run_program
+from adjudge.graders.code.sandbox import Sandbox, check_sandbox
 from adjudge.graders.code.values import CANDIDATE_FILE, CASES_FILE
 from adjudge.text import shorten_text
 from adjudge.types import GraderScore
@@ -66,6 +66,9 @@ _RunReports = dict[int, "CaseOutcome | str"]
 _Run = Callable[
     [str, Sequence[Case], list[int], float], Awaitable[tuple[SandboxResult, _RunReports]]
 ]
+
+# One queue for all graders: programs at a time are bounded by the machine, not by the spec.
+_sandbox = Sandbox()
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ async def _run_stdio(
     index, case = batch[0], cases[batch[0]]
     most = _OUTPUT_LIMIT + 2 * len(case.expected)
     limits = SandboxLimits(deadline_s, output_bytes=most)
-    result = await run_program(
+    result = await _sandbox.run(
         _STDIO_DRIVER, limits, stdin=case.request, files={CANDIDATE_FILE: source}
     )
     if result.timed_out or result.truncated or result.exit_code != 0:
@@ -154,14 +157,14 @@ async def _run_calls(
     source: str, cases: Sequence[Case], batch: list[int], deadline_s: float
 ) -> tuple[SandboxResult, _RunReports]:
     secret = secrets.token_hex(16)
-    result = await run_program(
+    result = await _sandbox.run(
         _START,
         SandboxLimits(deadline_s),
         stdin="".join(_request(index, cases[index], secret) for index in batch).encode(),
         files=_candidate(source),
     )
     news: _RunReports = {}
-    for index, kind, value in _reports(result.stdout, batch, result.truncated):
+    for index, kind, value in _reports(result.stdout, batch):
         outcome = _judge_value(cases[index], kind, value, secret)
         news[index] = outcome if outcome.passed else replace(outcome, stderr=_stderr(result))
     return result, news
@@ -171,7 +174,7 @@ async def _run_tests(
     source: str, cases: Sequence[Case], batch: list[int], deadline_s: float
 ) -> tuple[SandboxResult, _RunReports]:
     tests = json.dumps([[index, *cases[index].request] for index in batch])
-    result, candidate = await run_pair(
+    result, candidate = await _sandbox.run_pair(
         _START,
         _START,
         SandboxLimits(deadline_s, disk_mb=_DISK_MB + (len(tests) >> 20)),
@@ -180,8 +183,7 @@ async def _run_tests(
     )
     stderr = "\n".join(filter(None, [_stderr(one) for one in (candidate, result) if one]))
     news: _RunReports = {}
-    truncated = result.truncated or bool(candidate and candidate.truncated)
-    for index, kind, text in _reports(result.stdout, batch, truncated):
+    for index, kind, text in _reports(result.stdout, batch):
         if kind == "refused":
             news[index] = str(text)
         elif kind == "passed":
@@ -190,7 +192,7 @@ async def _run_tests(
             news[index] = CaseOutcome(False, shorten_text(text), stderr)
     # The tests' program ends with 1 when the candidate has ended.
     ended = candidate if candidate and result.exit_code == 1 else result
-    return replace(ended, duration_s=result.duration_s, truncated=truncated), news
+    return replace(ended, duration_s=result.duration_s), news
 
 
 @functools.cache
@@ -215,18 +217,17 @@ def _request(index: int, case: Case, secret: str) -> str:
     return json.dumps([index, "call", case.request, case.kind]) + "\n"
 
 
-def _reports(stdout: bytes, batch: list[int], truncated: bool) -> Iterator[tuple[int, str, Any]]:
+def _reports(stdout: bytes, batch: list[int]) -> Iterator[tuple[int, str, Any]]:
     """The driver's lines, one per case and in order, up to the first that is not the next report.
 
     What follows that is from a candidate that found the channel: megabytes that nobody reads.
-    Where output was cut, an error may be the cut's, and says nothing of its case.
     """
     for expected, line in zip(batch, io.BytesIO(stdout), strict=False):
         try:
             index, kind, value, *_ = json.loads(line)
         except (ValueError, TypeError, RecursionError):
             return
-        if type(index) is not int or index != expected or (truncated and kind == "error"):
+        if type(index) is not int or index != expected:
             return
         yield index, str(kind), value
 
