@@ -49,9 +49,6 @@ WEB_FILES = {".css", ".html", ".j2", ".jinja", ".js"}
 Nodes = Sequence[ast.AST]
 """All nodes of a module's syntax tree."""
 
-TABLES = ("ClientSettings",)
-"""Classes that hold a user's settings and do not derive from ``ConfigTable``."""
-
 _SILENT = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -268,9 +265,7 @@ def find_table_keys(modules: Iterable[Nodes]) -> set[str]:
                     and not one.target.id.startswith("_")
                     and "ClassVar" not in ast.unparse(one.annotation)
                 }
-    tables = {"ConfigTable", *TABLES}
-    if missing := tables - set(bases):
-        sys.exit(f"benchmarks/size.py: TABLES: no class has the name {', '.join(sorted(missing))}")
+    tables = {"ConfigTable"}
     while derived := {name for name, above in bases.items() if above & tables} - tables:
         tables |= derived
     return set().union(*(fields[name] for name in tables))
