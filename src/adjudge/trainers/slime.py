@@ -162,9 +162,8 @@ class _SlimeAdapter(Adapter):
                 f"reward of its samples itself (found {len(given)} samples without a reward)"
             )
         settings = dict(_SETTINGS)
-        if "check_reward_nonzero_std" not in str(
-            getattr(args, "dynamic_sampling_filter_path", None)
-        ):
+        used = getattr(args, "dynamic_sampling_filter_path", None)
+        if "check_reward_nonzero_std" not in str(used):
             del settings["dynamic_sampling_filter_path"]  # one of one's own may look elsewhere
         check_settings(settings, args, lambda key: f"--{key.replace('_', '-')}")
 

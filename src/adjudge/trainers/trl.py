@@ -267,9 +267,8 @@ def _find_division(trainer: Any) -> tuple[str, str, str] | None:
 
 def _is_trls_own(function: Any) -> bool:
     """Whether it is the function that TRL makes of an environment's ``get_reward``."""
-    return getattr(function, "__name__", "") == "get_reward" and str(
-        getattr(function, "__module__", "")
-    ).startswith("trl.")
+    module = str(getattr(function, "__module__", ""))
+    return module.startswith("trl.") and getattr(function, "__name__", "") == "get_reward"
 
 
 # --- trainers that count a missing reward as 0, found from their code: others derive from these ---
@@ -316,9 +315,8 @@ def _imported_zero_filling_trainer(of_a_trainer: bool) -> str | None:
     """
     for name, module in sorted(sys.modules.items()):
         if name.startswith("trl.") and ("async_grpo" in name) != of_a_trainer:
-            found: list[Any] = [one for one in vars(module).values() if inspect.isclass(one)]
-            for one in found:
-                if one.__module__ == name and _adds_up_missing(one):
+            for one in list(vars(module).values()):
+                if inspect.isclass(one) and one.__module__ == name and _adds_up_missing(one):
                     return _describe_trainer(one)
     return None
 
