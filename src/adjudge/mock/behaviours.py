@@ -248,13 +248,10 @@ def _place_score(instance: dict[str, Any], schema: Schema, score: float) -> None
         return
     low = -math.inf if described.minimum is None else described.minimum
     high = math.inf if described.maximum is None else described.maximum
-    if (
-        described.type == "number"
-        and score in (described.enum or (score,))
-        and low <= score <= high
-    ):
+    allowed = low <= score <= high
+    if allowed and described.type == "number" and score in (described.enum or (score,)):
         instance["score"] = score
-    if described.type == "integer" and not described.enum and low <= score <= high:
+    if allowed and described.type == "integer" and not described.enum:
         instance["score"] = round(score)
 
 

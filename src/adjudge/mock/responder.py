@@ -21,12 +21,12 @@ import hmac
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -120,17 +120,6 @@ class InjectedFault:
     value: float | None = None
 
 
-def _read_faults(specs: Sequence[str]) -> list[InjectedFault]:
-    """The faults of a server; raises :class:`ConfigError`."""
-    faults = [_parse_fault(spec) for spec in specs]
-    total = sum(fault.probability for fault in faults if fault.name not in MODIFIERS)
-    if total > 1 + 1e-9:
-        raise ConfigError(
-            f"--fail: the sum of the probabilities must be at most 1 (found {total:g})"
-        )
-    return faults
-
-
 def _parse_fault(spec: str) -> InjectedFault:
     """``NAME:PROBABILITY`` or ``NAME=VALUE:PROBABILITY``; raises :class:`ConfigError`."""
     left, _, right = spec.rpartition(":")
@@ -194,15 +183,6 @@ class MockStats:
     connections: int = 0
     in_flight: int = 0
     in_flight_peak: int = 0
-
-    def as_dict(self, open_connections: int) -> dict[str, Any]:
-        """The counts as JSON has them."""
-        found = vars(self) | {
-            "connections": {"total": self.connections, "open": open_connections},
-            "in_flight": {"now": self.in_flight, "peak": self.in_flight_peak},
-        }
-        del found["in_flight_peak"]
-        return found
 
 
 ConnectionEnd = Literal["keep", "close", "reset", "hang"]
@@ -280,7 +260,13 @@ class Responder:
         self._created = int(time.time())
         self._behaviour = make_behaviour(settings)
         self._latencies = [_parse_latency(spec) for spec in settings.latency]
-        self._faults = _read_faults(settings.fail)
+        faults = [_parse_fault(spec) for spec in settings.fail]
+        self._faults = [fault for fault in faults if fault.name not in MODIFIERS]
+        self._modifiers = [fault for fault in faults if fault.name in MODIFIERS]
+        if (total := sum(fault.probability for fault in self._faults)) > 1 + 1e-9:
+            raise ConfigError(
+                f"--fail: the sum of the probabilities must be at most 1 (found {total:g})"
+            )
         self._draw = partial(_draw_uniform, seed)
         self._key = settings.key().encode()
 
@@ -331,8 +317,6 @@ class Responder:
         """What replaces or breaks the reply, if anything does."""
         left = self._draw(number, _FAULT)
         for fault in self._faults:
-            if fault.name in MODIFIERS:
-                continue
             left -= fault.probability
             if left < 0:
                 of_streams = STREAM_FAULTS.get(fault.name, request.stream)
@@ -343,9 +327,8 @@ class Responder:
         """The details that go wrong; what is to be ignored is taken out of the request."""
         changed = {
             fault.name
-            for fault in self._faults
-            if fault.name in MODIFIERS
-            and self._draw(number, _MODIFIER + MODIFIERS.index(fault.name)) < fault.probability
+            for fault in self._modifiers
+            if self._draw(number, _MODIFIER + MODIFIERS.index(fault.name)) < fault.probability
         }
         if request.logprobs is None:
             changed.discard("drop-logprobs")
@@ -366,8 +349,7 @@ class Responder:
                 return _respond_error(api, fault, number)
         changed = self._draw_changes(request, number)
         name = "" if fault is None else fault.name
-        drops = "drop-schema" in changed
-        answer = MockAnswer(PROSE_REPLY) if drops else self._behaviour(request)
+        answer = MockAnswer(PROSE_REPLY) if "drop-schema" in changed else self._behaviour(request)
         if fault is not None:
             answer = _corrupt_answer(answer, name)
         reply = ChatReply(answer, request, number, self._created, "wrong-id" in changed)

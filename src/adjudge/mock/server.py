@@ -110,8 +110,11 @@ class Server:
         await self._http.shutdown(_SHUTDOWN_S)
 
     def report(self) -> dict[str, Any]:
-        """The counts and the seed."""
-        return self.stats.as_dict(len(self._http.connections)) | {"seed": self.seed}
+        """The counts as JSON has them, and the seed."""
+        found = vars(self.stats) | {"seed": self.seed}
+        found["in_flight"] = {"now": self.stats.in_flight, "peak": found.pop("in_flight_peak")}
+        opened = {"total": self.stats.connections, "open": len(self._http.connections)}
+        return found | {"connections": opened}
 
     def _connect(self) -> asyncio.Protocol:
         self.stats.connections += 1

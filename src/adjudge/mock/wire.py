@@ -230,14 +230,10 @@ class ChatReply:
                 {"delta": {"content": one}, "logprobs": self._logprobs([one])} for one in said
             ]
         choices.append({"delta": {}, "finish_reason": self._finish()})
-        chunks = [
-            self._envelope(
-                "chat.completion.chunk", {"logprobs": None, "finish_reason": None} | one, n
-            )
-            for n, one in enumerate(choices)
-        ]
+        kind, empty = "chat.completion.chunk", {"logprobs": None, "finish_reason": None}
+        chunks = [self._envelope(kind, empty | one, n) for n, one in enumerate(choices)]
         if self.request.include_usage:
-            last = self._envelope("chat.completion.chunk", {}, len(chunks))
+            last = self._envelope(kind, {}, len(chunks))
             chunks.append(last | {"choices": [], "usage": self._usage()})
         return chunks
 

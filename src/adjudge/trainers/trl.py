@@ -316,7 +316,7 @@ def _imported_zero_filling_trainer(of_a_trainer: bool) -> str | None:
     for name, module in sorted(sys.modules.items()):
         if name.startswith("trl.") and ("async_grpo" in name) != of_a_trainer:
             for one in list(vars(module).values()):
-                if inspect.isclass(one) and one.__module__ == name and _adds_up_missing(one):
+                if isinstance(one, type) and one.__module__ == name and _adds_up_missing(one):
                     return _describe_trainer(one)
     return None
 
