@@ -62,7 +62,7 @@ def test_the_same_stop_may_come_twice_at_once() -> None:
 @pytest.mark.parametrize(
     ("words", "whole"),
     [
-        (["grade", "r.jsonl", "-s", "a.toml"], ["grade", "r.jsonl", "-s", "a.toml", "-o", "a/b"]),
+        (["grade", "r", "-srobot.toml"], ["grade", "r", "-srobot.toml", "-o", "a/b"]),
         (["grade", "-o", "a/b", "r"], ["grade", "-o", "a/b", "r"]),
         (["grade", "-o", "./a/b/", "r"], ["grade", "-o", "./a/b/", "r"]),
         (["grade", "--output=a/b", "r"], ["grade", "--output=a/b", "r"]),

@@ -218,7 +218,7 @@ def resume_command(folder: str | Path, budget: str = "") -> str | None:
         given = shlex.join(words)
         words = tuple(shlex.split(re.sub(r"--budget-usd[ =]\S+", f"--budget-usd {budget}", given)))
     end = words.index("--") if "--" in words else len(words)
-    is_named = any(re.match("-[a-zA-Z]*o|--output", word) for word in words[:end])
+    is_named = any(re.match("-q*o|--output", word) for word in words[:end])  # -q has no value
     more = [] if is_named else ["-o", str(folder)]
     return shlex.join([*_program(words), *words[:end], *more, *words[end:]])
 
