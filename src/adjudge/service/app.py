@@ -89,7 +89,7 @@ class Service:
         self.metrics = ServiceMetrics()
         self.calls = CallCounter()
         self._batcher = BackendQueue(backend, settings, self.metrics.batches.observe)
-        self.metrics.watch(self._batcher)
+        self.metrics.queue = self._batcher
         self._errors = BackendErrors()
         self._one = StrictReader(_StrictRequest, JudgeRequest)
         self._batch = StrictReader(_StrictBatch, BatchRequest)
@@ -109,7 +109,7 @@ class Service:
                 raise ConfigError(
                     f"formats: path: must begin with '/' and be no other route's (found {path!r})"
                 )
-            self._routes[path] = answer, self.metrics.of_route(path)
+            self._routes[path] = answer, self.metrics.routes.setdefault(path, RouteMetrics())
 
     @property
     def routes(self) -> list[str]:
@@ -160,9 +160,8 @@ class Service:
 
     def _count_failures(self, response: JudgeResponse) -> None:
         if response.error is not None:
-            self.metrics.failed(response.error.kind)
-        for kind in (response.failures or {}).values():
-            self.metrics.failed(kind)
+            self.metrics.failures[response.error.kind] += 1
+        self.metrics.failures.update((response.failures or {}).values())
 
     async def _join_groups(self, requests: Sequence[GroupRequest]) -> list[JudgeResponse]:
         """Samples of groups in a trainer's format; without a size of their own, the settings'."""
@@ -223,7 +222,7 @@ class Service:
         finally:
             self._bodies.held -= size
             self.inflight -= 1
-            metrics.outcomes[outcome].inc()
+            metrics.outcomes[outcome] += 1
             metrics.seconds.observe(time.perf_counter() - began)
         return reply
 

@@ -15,18 +15,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    SummaryMetricFamily,
+)
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from adjudge.judges.endpoint.connections import Connection, open_connections
-from adjudge.service.queue import BackendQueue, FairQueue
+from adjudge.judges.endpoint.connections import open_connections
+from adjudge.service.queue import BackendQueue
 
 REQUEST_OUTCOMES = ("answered", "failed", "refused", "queue_full", "unavailable", "disconnected")
 """A judgement, a judge's failure, a fault of the request, no room, not now, the client left."""
@@ -35,7 +43,7 @@ _SECONDS_BUCKETS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120),
 )
 _SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
-_UPSTREAM_COUNTERS = {
+_COUNTED_UPSTREAM = {
     "calls": "questions to a judge's endpoint, answered or not",
     "answered": "questions that got a reply",
     "cache_hits": "replies from the cache",
@@ -49,125 +57,143 @@ _UPSTREAM_COUNTERS = {
     "output_tokens": "tokens of the replies",
     "unpriced": "replies without a price, which are in no cost",
 }
+_FAMILIES: Sequence[tuple[type[Any], tuple[str, ...], dict[str, str]]] = (
+    (CounterMetricFamily, ("route", "outcome"), {
+        "requests": f"HTTP requests; outcomes: {', '.join(REQUEST_OUTCOMES)}",
+    }),
+    (HistogramMetricFamily, ("route",), {
+        "request_duration_seconds": "seconds from a request's arrival to its answer",
+    }),
+    (HistogramMetricFamily, (), {
+        "batch_size": "judgements that were begun at once, those of groups left out",
+    }),
+    (CounterMetricFamily, ("kind",), {"failures": "judgements that ended without a score"}),
+    (GaugeMetricFamily, (), {
+        "inflight": "judgements under way now",
+        "queue_size": "judgements that wait now",
+    }),
+    (GaugeMetricFamily, ("client",), {
+        "client_places": "the client's places in the queue, beside the clients that wait now",
+        "client_waiting": "a client's judgements that wait now",
+    }),
+    (SummaryMetricFamily, ("client",), {
+        "client_wait_seconds": "seconds that a client's judgements waited",
+    }),
+    (CounterMetricFamily, (), {
+        "cost_usd": "what the judges have cost, in US dollars; absent where no reply had a price",
+    }),
+    (CounterMetricFamily, ("endpoint",), {
+        f"upstream_{name}": meaning for name, meaning in _COUNTED_UPSTREAM.items()
+    }),
+    (CounterMetricFamily, ("endpoint", "kind"), {
+        "upstream_failures": "questions that got no reply",
+    }),
+    (GaugeMetricFamily, ("endpoint",), {
+        "upstream_limit": "limit of calls in flight now",
+        "upstream_up": "0 while the circuit breaker lets no request through",
+    }),
+)  # fmt: skip
+"""What is shown under ``judge_…``: types, labels, and each name with its meaning."""
+
+_Rows = Sequence[tuple[Any, ...]]
+"""Values of a family, each after its labels'."""
 
 
-class RouteMetrics(NamedTuple):
-    """The counters of one route: of requests by outcome, and of their seconds."""
+class Distribution:
+    """How many values are at most each of ``bounds``, and what they sum to.
 
-    outcomes: Mapping[str, Counter]
-    seconds: Histogram
+    The client library's own takes a lock at each count; all of ours are made on one event loop.
+    """
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def read(self) -> tuple[list[tuple[str, int]], float]:
+        """The buckets, as Prometheus names them, and the sum."""
+        names = [*map(str, map(float, self._bounds)), "+Inf"]
+        return [*zip(names, accumulate(self._counts), strict=True)], self._sum
+
+
+class RouteMetrics:
+    """What one route answered: requests by outcome, and their seconds."""
+
+    def __init__(self) -> None:
+        self.outcomes = dict.fromkeys(REQUEST_OUTCOMES, 0)
+        self.seconds = Distribution(_SECONDS_BUCKETS)
 
 
 class ServiceMetrics(Collector):
-    """One service's counters and gauges, and what the judges' endpoints count themselves."""
-
-    _queue: BackendQueue
+    """One service's counters, what holds in its ``queue``, and what the endpoints count."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "judge_requests",
-            f"HTTP requests; outcomes: {', '.join(REQUEST_OUTCOMES)}",
-            ("route", "outcome"),
-            registry=registry,
-        )
-        self.seconds = Histogram(
-            "judge_request_duration_seconds",
-            "seconds from a request's arrival to its answer",
-            ("route",),
-            registry=registry,
-            buckets=_SECONDS_BUCKETS,
-        )
-        self.failures = Counter(
-            "judge_failures", "judgements that ended without a score", ("kind",), registry=registry
-        )
-        self.batches = Histogram(
-            "judge_batch_size",
-            "judgements that were begun at once, those of groups left out",
-            registry=registry,
-            buckets=_SIZE_BUCKETS,
-        )
-        ProcessCollector(registry=registry)
-
-    def of_route(self, path: str) -> RouteMetrics:
-        """The counters of the route at ``path``."""
-        outcomes = {one: self.requests.labels(path, one) for one in REQUEST_OUTCOMES}
-        return RouteMetrics(outcomes, self.seconds.labels(path))
-
-    def watch(self, queue: BackendQueue) -> None:
-        """Where to read what holds at the moment."""
-        self._queue = queue
-        self.registry.register(self)
-
-    def failed(self, kind: str) -> None:
-        """One judgement ended without a score."""
-        self.failures.labels(kind).inc()
+        self.queue: BackendQueue
+        self.routes: dict[str, RouteMetrics] = {}
+        self.failures: Counter[str] = Counter()
+        """Judgements without a score, by kind."""
+        self.batches = Distribution(_SIZE_BUCKETS)
 
     def text(self) -> bytes:
         """All numbers, as Prometheus reads them; on the service's event loop."""
-        return generate_latest(self.registry)
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        registry.register(self)
+        return generate_latest(registry)
 
     def collect(self) -> Iterator[Metric]:
-        """What holds now."""
-        yield GaugeMetricFamily("judge_inflight", "judgements under way now", self._queue.judging)
-        yield GaugeMetricFamily("judge_queue_size", "judgements that wait now", self._queue.waiting)
-        yield from _collect_shares(self._queue.queue)
-        yield from _collect_upstream(open_connections())
+        """What was counted, and what holds now."""
+        rows = self._rows() | _upstream_rows()
+        for family, labels, meanings in _FAMILIES:
+            for name, meaning in meanings.items():
+                shown = family(f"judge_{name}", meaning, labels=labels)
+                for row in rows[name]:
+                    shown.add_metric(*row)
+                yield shown
+
+    def _rows(self) -> dict[str, _Rows]:
+        routes, queue = self.routes.items(), self.queue.queue
+        shares = [((name,), share) for name, share in queue.shares.items()]
+        return {
+            "requests": [
+                ((path, outcome), count)
+                for path, route in routes
+                for outcome, count in route.outcomes.items()
+            ],
+            "request_duration_seconds": [((path,), *one.seconds.read()) for path, one in routes],
+            "failures": [((kind,), count) for kind, count in self.failures.items()],
+            "batch_size": [((), *self.batches.read())],
+            "inflight": [((), self.queue.judging)],
+            "queue_size": [((), self.queue.waiting)],
+            "client_places": [(name, queue.places(share)) for name, share in shares],
+            "client_waiting": [(name, share.waiting) for name, share in shares],
+            "client_wait_seconds": [(name, share.begun, share.wait_s) for name, share in shares],
+        }
 
 
-def _collect_shares(queue: FairQueue[Any]) -> Iterator[Metric]:
-    label = ("client",)
-    places = GaugeMetricFamily(
-        "judge_client_places",
-        "places in the queue that are the client's, beside the clients that wait now",
-        labels=label,
-    )
-    waiting = GaugeMetricFamily(
-        "judge_client_waiting", "a client's judgements that wait now", labels=label
-    )
-    waits = SummaryMetricFamily(
-        "judge_client_wait_seconds", "seconds that a client's judgements waited", labels=label
-    )
-    for name, share in queue.shares.items():
-        places.add_metric((name,), queue.places(share))
-        waiting.add_metric((name,), share.waiting)
-        waits.add_metric((name,), share.begun, share.wait_s)
-    yield from (places, waiting, waits)
-
-
-def _collect_upstream(connections: Sequence[Connection]) -> Iterator[Metric]:
-    stats = [one.endpoint.stats for one in connections]
-    cost = sum(one.cost_usd for one in stats)
+def _upstream_rows() -> dict[str, _Rows]:
+    # Numbered, since two judges may share an address with different keys.
+    endpoints = [
+        ((f"{number}:{','.join(one.endpoint_key.base_urls)}",), one.endpoint)
+        for number, one in enumerate(open_connections(), 1)
+    ]
+    stats = [(key, one.stats) for key, one in endpoints]
+    cost = sum(one.cost_usd for _, one in stats)
     # 0 USD where no reply had a price would be a number that nobody knows.
-    known = cost if cost or not any(one.unpriced for one in stats) else None
-    what = "what the judges have cost, in US dollars; absent where no reply had a price"
-    yield CounterMetricFamily("judge_cost_usd", what, known)
-    for name, meaning in _UPSTREAM_COUNTERS.items():
-        family = CounterMetricFamily(f"judge_upstream_{name}", meaning, labels=("endpoint",))
-        for endpoint, one in _number_endpoints(connections):
-            family.add_metric((endpoint,), getattr(one.endpoint.stats, name))
-        yield family
-    failures = CounterMetricFamily(
-        "judge_upstream_failures", "questions that got no reply", labels=("endpoint", "kind")
-    )
-    limit = GaugeMetricFamily(
-        "judge_upstream_limit", "limit of calls in flight now", labels=("endpoint",)
-    )
-    up = GaugeMetricFamily(
-        "judge_upstream_up",
-        "0 while the circuit breaker lets no request through",
-        labels=("endpoint",),
-    )
-    for endpoint, one in _number_endpoints(connections):
-        up.add_metric((endpoint,), one.endpoint.outage is None)
-        limit.add_metric((endpoint,), one.endpoint.stats.limit)
-        for kind, count in one.endpoint.stats.failures.items():
-            failures.add_metric((endpoint, str(kind)), count)
-    yield from (failures, limit, up)
-
-
-def _number_endpoints(connections: Sequence[Connection]) -> Iterator[tuple[str, Connection]]:
-    """Numbered, since two judges may share an address with different keys."""
-    for number, one in enumerate(connections, 1):
-        yield f"{number}:{','.join(one.endpoint_key.base_urls)}", one
+    known = cost or not any(one.unpriced for _, one in stats)
+    return {
+        "cost_usd": [((), cost)] if known else [],
+        **{
+            f"upstream_{name}": [(key, getattr(one, name)) for key, one in stats]
+            for name in (*_COUNTED_UPSTREAM, "limit")
+        },
+        "upstream_failures": [
+            ((*key, kind), count) for key, one in stats for kind, count in one.failures.items()
+        ],
+        "upstream_up": [(key, one.outage is None) for key, one in endpoints],
+    }

@@ -404,9 +404,8 @@ class BackendQueue:
 
     async def _judge(self, parts: list[_Part]) -> None:
         """Answer ``parts``; when the backend breaks on them, find out on which request."""
-        [(arrival, start, stop), *others] = parts
-        requests = [*arrival.requests[start:stop]]
-        for arrival, start, stop in others:
+        requests: list[JudgeRequest] = []
+        for arrival, start, stop in parts:
             requests += arrival.requests[start:stop]
         self._observe(len(requests))
         problem: BaseException | None = None
@@ -428,9 +427,9 @@ class BackendQueue:
             if (damping := self._backend.damping) is not None:
                 for one in responses:
                     damping.apply(one)
-            self._deliver(parts, responses)
+            self._deliver(parts, requests, responses)
         elif len(requests) == 1:
-            self._deliver(parts, [self._errors.report(problem)])
+            self._deliver(parts, requests, [self._errors.report(problem)])
         else:
             single = [(arrival, at, at + 1) for arrival, *ends in parts for at in range(*ends)]
             middle = len(requests) // 2
@@ -438,7 +437,12 @@ class BackendQueue:
                 if wanted := [part for part in half if not part[0].done.done()]:
                     await self._judge(wanted)
 
-    def _deliver(self, parts: list[_Part], responses: Sequence[JudgeResponse]) -> None:
+    def _deliver(
+        self,
+        parts: list[_Part],
+        requests: Sequence[JudgeRequest],
+        responses: Sequence[JudgeResponse],
+    ) -> None:
         """Hand out answers to those that still wait for them."""
         end = 0
         for arrival, start, stop in parts:
@@ -446,7 +450,7 @@ class BackendQueue:
             if arrival.done.done():
                 continue
             said = responses[begin:end]
-            check_responses(said, arrival.requests[start:stop], self._facts(arrival))
+            check_responses(said, requests[begin:end], self._facts(arrival))
             arrival.answers[start:stop] = said
             self._answered += stop - start
             arrival.unanswered -= stop - start

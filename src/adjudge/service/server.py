@@ -143,7 +143,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Let the service answer; a cancellation is no error when the client has left."""
         cycle: RequestResponseCycle = receive.__self__
         self._task = asyncio.current_task()
-        body = None if cycle.more_body else bytes(cycle.body)
+        body = None if cycle.more_body else cycle.body
         try:
             reply = await self._ask(scope, receive, body)
             if cycle.flow.write_paused:
