@@ -223,6 +223,16 @@ def test_dumps_with_rewards_are_compared(tmp_path: Path) -> None:
         DiffRun(tmp_path / "c.jsonl")
 
 
+def test_a_dumps_own_reward_is_compared_and_the_environments_is_the_truth(tmp_path: Path) -> None:
+    for name, sign in (("a", 1), ("b", -1)):
+        rows = [{"prompt": "q", "response": f"o{at}", "reward": sign * at, "env_reward": at % 3}
+                for at in range(3)]  # fmt: skip
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = compare(tmp_path / "a", tmp_path / "b")
+    assert found["advantages"]["within_kendall"]["value"] == -1.0
+    assert found["truth"]["environment"]["within"]["a"]["value"] == 1.0
+
+
 def test_one_spec_twice_is_noise(tmp_path: Path) -> None:
     a = write_run(tmp_path / "a", {"x": [1.0, 2.0]})
     b = write_run(tmp_path / "b", {"x": [2.0, 1.0]})

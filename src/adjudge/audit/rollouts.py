@@ -27,7 +27,7 @@ from adjudge.checks.run import (
     MetricsByStep,
 )
 from adjudge.errors import ConfigError, RunFolderError
-from adjudge.intake.columns import is_reward, read_env_reward
+from adjudge.intake.columns import read_env_reward
 from adjudge.judges.asking import JudgeCall
 from adjudge.messages import content_text
 from adjudge.rollouts.input_report import RUN_FOLDER, may_be_score
@@ -104,36 +104,18 @@ def _read_dump(
     paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun
 ) -> Iterator[AuditedRollout]:
     reader = SampleReader(paths, mapping, audited=True, say=run.input.hear)
-    beside = False
     for sample in reader:
-        own = _has_own_reward(sample, reader, mapping)
+        own = reader.has_own_reward(sample)
         rollout = from_sample(sample, run.input.add(sample, own_reward=own))
         if own:
-            beside = beside or rollout.reward is not None
             rollout.env_reward = rollout.reward
             rollout.reward = read_env_reward(sample.extra["reward"])
             rollout.missing = "" if rollout.reward is not None else NOT_A_NUMBER
         yield rollout
-    if beside:
-        run.input.hear(
-            "What is audited is the column 'reward'; 'env_reward' is beside it. Choose another "
-            "column with -m env_reward=COLUMN."
-        )
     run.input.add_files(reader)
     run.logs |= reader.logs
     run.broken_count += len(reader.broken)
     run.broken += [f"{one.where}: {one.message}" for one in reader.broken[:20]]
-
-
-def _has_own_reward(sample: Sample, reader: SampleReader, mapping: Mapping[str, str]) -> bool:
-    """Whether a row of a trainer's dump has a reward of its own, beside the environment's.
-
-    Where the file's column ``reward`` is the environment's, it is read as such.
-    """
-    reading = next(reversed(reader.readings.values()))
-    if reading.format is not None or "env_reward" in {**mapping, **reading.guessed}:
-        return False
-    return is_reward(sample.extra.get("reward", ""))
 
 
 def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:

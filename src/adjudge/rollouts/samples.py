@@ -16,7 +16,13 @@ from typing import Any
 
 from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.intake.columns import ReferenceChoice, RewardColumns, describe_value, read_env_reward
+from adjudge.intake.columns import (
+    ReferenceChoice,
+    RewardColumns,
+    describe_value,
+    is_reward,
+    read_env_reward,
+)
 from adjudge.intake.conversation import list_messages, looks_like_messages, read_messages
 from adjudge.intake.rendered import ThinkingWatch
 from adjudge.intake.rollouts import (
@@ -226,6 +232,7 @@ class SampleReader:
         self._say, self._thinking = say, ThinkingWatch(say)
         self.references = ReferenceChoice(say, "Name the one to use: -m reference={}")
         self._rewards: set[RewardColumns] = set()
+        self._said_own = False
 
     def __iter__(self) -> Iterator[Sample]:
         """From the first one on; raises :class:`ConfigError` and :class:`RolloutError`."""
@@ -270,6 +277,24 @@ class SampleReader:
         if self.skipped and not self.readings:
             file, reason = next(iter(self.skipped.items()))
             raise ConfigError(f"{file}: {reason}")
+
+    def has_own_reward(self, sample: Sample) -> bool:
+        """Whether ``extra["reward"]`` is what was learned from, beside the environment's reward.
+
+        Of the sample that was read last. Where the file's column ``reward`` is the environment's,
+        it is read as such.
+        """
+        file, reading = next(reversed(self.readings.items()))
+        if reading.format is not None or "env_reward" in {**self._mapping, **reading.guessed}:
+            return False
+        own = is_reward(sample.extra.get("reward", ""))
+        if own and sample.env_reward is not None and not self._said_own:
+            self._said_own = True
+            self._say(
+                f"{file}: the reward is the column 'reward', with 'env_reward' beside it. Choose "
+                "another with -m env_reward=COLUMN."
+            )
+        return own
 
     def _as_sample(
         self, row: Mapping[str, Any] | RolloutError, index: int, where: str

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adjudge.errors import ConfigError, RolloutError, RunFolderError
+from adjudge.intake.columns import read_env_reward
 from adjudge.judge_evaluation.labels import join_labels, read_label_files
 from adjudge.rewards.formulas import group_step
-from adjudge.rollouts.samples import BrokenInputRow, GroupNames, SampleReader, compute_rollout_key
+from adjudge.rollouts.samples import GroupNames, SampleReader, compute_rollout_key
 from adjudge.runs.labels import LABELS_FILE, Label, implied_score
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.runs.sample_index import MissingReason
@@ -51,13 +52,12 @@ class DiffRun:
         self, path: Path, mapping: Mapping[str, str] | None = None, *, dumps: Sequence[Path] = ()
     ) -> None:
         self.path = path
-        self._dumps = dumps or [path]
-        self.broken: list[BrokenInputRow] = []
+        self._reader = SampleReader(dumps or [path], mapping or {})
+        self.broken = self._reader.broken
         is_run = not dumps and any(
             (path / name).is_file() for name in ("rewards.jsonl", "rollouts.jsonl")
         )
         self._records = RunRecords(path) if is_run else None
-        self._mapping = mapping or {}
         self.facts: Mapping[str, Any] = self._records.facts if self._records else {}
         self.summary: Mapping[str, Any] = self._records.summary if self._records else {}
         self.rows = [
@@ -101,19 +101,14 @@ class DiffRun:
     def _read_dump(self) -> Iterator[tuple[RunRecord, Sample]]:
         """A dump's rollouts; what the trainer learned from is the reward."""
         groups = GroupNames()
-        reader = SampleReader(self._dumps, self._mapping)
-        self.broken = reader.broken
-        for sample in reader:
-            reward = sample.env_reward
-            # A column that was chosen has no other one in its place where it is null.
-            chosen = "env_reward" in self._mapping
-            stored = None if chosen else sample.extra.get("reward", ...)
-            if reward is None and isinstance(stored, int | float | None):
-                reward = None if stored is None or stored != stored else float(stored)  # noqa: PLR0124  (NaN)
+        for sample in self._reader:
+            own = self._reader.has_own_reward(sample)
+            reward = read_env_reward(sample.extra["reward"]) if own else sample.env_reward
             record = RunRecord(
                 index=sample.original_index,
                 group=groups.name(sample),
                 reward=reward,
+                env_reward=sample.env_reward if own else None,
                 missing=MissingReason("not_stored") if reward is None else None,
                 key=compute_rollout_key(sample),
                 where=sample.where,
