@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.helpers.command import COMMAND, run_here, run_process
+from tests.rows import read_jsonl
 
 SPEC = """
 [[graders]]
@@ -56,7 +57,7 @@ GRADE = ("grade", "rollouts.jsonl", "--spec", "reward.toml", *MAPS)
 
 
 def rewards(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "rewards.jsonl").read_text().splitlines()]
+    return read_jsonl(folder / "rewards.jsonl")
 
 
 def test_grade_writes_rewards_summary_and_report(work: Path) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.helpers.command import invoke
 from tests.rows import write_jsonl
-from typer.testing import CliRunner
 
 from adjudge.audit import CHECKS, audit_run
 from adjudge.audit.report import make_audit
@@ -22,7 +22,6 @@ from adjudge.audit.rollouts import read_audited
 from adjudge.checks.check import Check, CheckOutcome, Finding
 from adjudge.checks.effects import impact_without, measure_correlation
 from adjudge.checks.run import AuditedRollout, AuditedRun, compute_advantage_column
-from adjudge.cli.main import command_line
 from adjudge.rollouts.samples import SampleReader
 from adjudge.runs.sample_index import compute_advantages
 from adjudge.runs.transcripts import FILE as TRANSCRIPTS_FILE
@@ -493,7 +492,7 @@ def test_nan_in_a_table_is_found(tmp_path: Path) -> None:
 
 
 def audit(*words: object) -> tuple[int, str]:
-    done = CliRunner().invoke(command_line(), ["audit", "-q", *map(str, words)])
+    done = invoke("audit", "-q", *words)
     return done.exit_code, done.output
 
 
@@ -560,9 +559,7 @@ def test_a_run_folder_is_audited_with_and_without_its_rollouts(tmp_path: Path) -
     ]
     write_jsonl(rollouts, rows)
     run = tmp_path / "run"
-    done = CliRunner().invoke(
-        command_line(), ["grade", "-q", str(rollouts), "-s", str(spec), "-o", str(run)]
-    )
+    done = invoke("grade", "-q", rollouts, "-s", spec, "-o", run)
     assert done.exit_code == 0, done.output
     report = make_audit([run])
     assert (report.count, report.groups, report.input.formats) == (64, 16, {"run folder": 1})

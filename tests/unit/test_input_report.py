@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rows import write_jsonl
 from typer.testing import CliRunner
 
 from adjudge import RewardSpec
@@ -47,7 +48,7 @@ def block(said: str) -> list[str]:
 
 def say(rows: list[dict[str, Any]], *maps: str) -> list[str]:
     """What all three commands say of a file of ``rows``."""
-    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(Path("rows.jsonl"), rows)
     Path("reward.toml").unlink(missing_ok=True)
     options = [part for one in maps for part in ("-m", one)]
     blocks = [

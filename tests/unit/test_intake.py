@@ -6,8 +6,8 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 import pytest
+from tests.rows import write_jsonl
 
 import adjudge
 from adjudge.audit.rollouts import read_audited
@@ -19,9 +19,7 @@ ANSWER = {"graders": [{"name": "right", "type": "string_match"}]}
 
 
 def write(folder: Path, *rows: Mapping[str, object]) -> Path:
-    path = folder / "rows.jsonl"
-    path.write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
-    return path
+    return write_jsonl(folder / "rows.jsonl", rows)
 
 
 def test_a_column_that_is_passed_over_is_named_once(caplog: pytest.LogCaptureFixture) -> None:

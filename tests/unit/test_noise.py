@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from tests.e2e.helpers.command import invoke
 from tests.refusals import refuses
-from typer.testing import CliRunner
+from tests.rows import read_jsonl, write_jsonl
 
 import adjudge
-from adjudge.cli.main import command_line
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
 from adjudge.judges.asking import current_ask
@@ -246,7 +246,7 @@ class Noisy(BaseGrader):
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.py").write_text(OWN)
-    (tmp_path / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    write_jsonl(tmp_path / "rollouts.jsonl", ROWS)
     (tmp_path / "reward.toml").write_text(
         '[[graders]]\nname = "judge"\ntype = "own:Noisy"\n'
         '[[graders]]\nname = "right"\ntype = "string_match"\nweight = 0.5\n'
@@ -256,15 +256,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def grade(*words: str) -> str:
-    found = CliRunner().invoke(
-        command_line(), ["grade", "rollouts.jsonl", "-s", "reward.toml", "-q", *words]
-    )
+    found = invoke("grade", "rollouts.jsonl", "-s", "reward.toml", "-q", *words)
     assert found.exit_code == 0, found.output
     return found.stdout
 
 
 def rows(run: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path(run, "rewards.jsonl").read_text().splitlines()]
+    return read_jsonl(Path(run, "rewards.jsonl"))
 
 
 def asked() -> Counter[str]:
