@@ -165,19 +165,6 @@ def compute(draws: int, grader: Any, **spec: Any) -> tuple[Any, list[Any]]:
     return function.reward(graded), function.draw_values(graded)
 
 
-def test_each_draw_has_a_number_of_its_own_and_the_first_makes_the_reward() -> None:
-    once, thrice = Noisy("judge"), Noisy("judge")
-    rewards, alone = compute(1, once)
-    again, drawn = compute(3, thrice)
-    assert [one.score for one in again] == [one.score for one in rewards]
-    assert (once.asked, thrice.asked) == ({0: 24}, {0: 24, 1: 24, 2: 24})
-    assert all(len(values) == 1 for values in alone)
-    for one, values in zip(again, drawn, strict=True):
-        assert [draw["reward"] for draw in values] == one.details["judge"]["draws"]
-        assert values[0]["reward"] == one.score
-        assert len({draw["reward"] for draw in values}) == 3
-
-
 def test_what_cannot_be_read_is_drawn_again_beside_its_draw_and_a_failure_is_missing() -> None:
     read, unread = Noisy("judge", failing=1), Noisy("judge", failing=1, for_good=True)
     _, drawn = compute(3, read)

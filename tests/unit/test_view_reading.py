@@ -296,16 +296,6 @@ def test_both_ways_by_hand() -> None:
     assert both.turned == [0]
 
 
-@given(st.lists(st.none() | st.floats(-1e6, 1e6), max_size=12))
-def test_missing_rewards_change_nothing_for_the_rest(rewards: list[float | None]) -> None:
-    present = [reward for reward in rewards if reward is not None]
-    both = compare_advantages(rewards)
-    assert [a for a in both.left_out if a is not None] == compute_advantages(present)
-    if len(present) == len(rewards):
-        assert both.turned == []
-        assert both.left_out == both.as_zero
-
-
 def test_after_a_group_step_nothing_is_said_of_failures_as_0(tmp_path: Path) -> None:
     """A 0 in the place of a missing z-score would be the mean, which no failure gets."""
     table = {"combine_mode": "replace", "group": "z_score"}
