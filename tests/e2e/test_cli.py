@@ -244,24 +244,6 @@ def test_what_answers_depend_on_is_part_of_the_run(work: Path) -> None:
     assert "another spec" in run_process(*own, folder=work).stderr
 
 
-def test_a_grader_that_finds_the_configuration_wrong_stops_the_run(work: Path) -> None:
-    (work / "unsure.py").write_text(
-        "from adjudge import BaseGrader\n"
-        "from adjudge.errors import ConfigError\n"
-        "class G(BaseGrader):\n"
-        "    score_range = (0.0, 1.0)\n"
-        "    async def aevaluate(self, won: float):\n"
-        "        raise ConfigError('judges a and b must agree on max_attempts')\n"
-    )
-    (work / "own.toml").write_text('[[graders]]\nname = "g"\ntype = "unsure:G"\n')
-    own = ("grade", "rollouts.jsonl", "-s", "own.toml", "-m", "messages=traj", "-o", "o")
-    done = run_here(*own, folder=work)
-    assert done.returncode == 2
-    assert "judges a and b must agree on max_attempts" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (work / "o" / "rewards.jsonl").exists()
-
-
 @pytest.mark.slow
 def test_text_of_rows_cannot_speak_to_the_terminal(work: Path) -> None:
     row = json.dumps({"\x1b[31m[bold]:100:\n": 1})
