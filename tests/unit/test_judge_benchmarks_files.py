@@ -51,8 +51,7 @@ PREFERENCE = {
 
 
 def written(path: Path, *rows: Any) -> Path:
-    write_jsonl(path, rows)
-    return path
+    return write_jsonl(path, rows)
 
 
 @pytest.mark.parametrize("kind", BENCHMARK_KINDS)
