@@ -1,16 +1,11 @@
 """Code graders on any text: total, and true to what was written."""
 
 import io
-import json
 from typing import Any
 
 from hypothesis import given, strategies as st
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.code.blocks import (
-    join_blocks,
-    parse_fault,
-)
 from adjudge.graders.code.cases import parse_cases
 from adjudge.graders.code.tester import Handle, Session
 from adjudge.graders.code.values import PLAIN_TYPES, decode_tree, dumps, encode_tree, loads
@@ -27,13 +22,6 @@ TEST_PIECES = (
     *("assert ", "f(3)", " == ", "9", " is ", "x", "\n", "lambda: 0", "(", ")", ", ", "import sys"),
     *("sys.stdin", "class A(f): pass", "def check(c): ", "try: f()\nexcept E: pass", "isinstance"),
 )
-
-
-@given(st.lists(st.text() | code, min_size=1, max_size=3))
-def test_blocks_that_parse_make_a_program_that_parses(sources: list[str]) -> None:
-    given = json.dumps([[(True, source) for source in sources], ["a", "f"]])
-    if not any(map(parse_fault, sources)):
-        assert parse_fault(join_blocks(given)) == ""
 
 
 statements = code | st.lists(st.sampled_from(TEST_PIECES)).map("".join)

@@ -111,17 +111,3 @@ def test_what_gdpo_cannot_add_up_is_refused() -> None:
         build({"gate": gate}, reward={"group": "gdpo"})
     build({"gate": gate, "one": FunctionGrader(lambda x: x, score_range=(0, 1))},
           entries={"gate": {"weight": 0.0}}, reward={"group": "gdpo"})  # fmt: skip
-
-
-@given(
-    st.lists(st.none() | hundredths, max_size=8),
-    st.sampled_from([math.nan, math.inf, -math.inf]),
-    st.sampled_from(["none", "centre", "rloo", "z_score", "rank", "best_bonus"]),
-)
-def test_what_is_not_finite_is_missing(rewards: list[float | None], bad: float, step: Any) -> None:
-    """In any place: the others are those of the group without it."""
-    without = group_step(rewards, step)
-    for place in range(len(rewards) + 1):
-        found = group_step([*rewards[:place], bad, *rewards[place:]], step)
-        assert found[place] is None
-        assert found[:place] + found[place + 1 :] == without

@@ -144,15 +144,11 @@ ROWS = [
     }
     for place in range(24)
 ]
-SPEC = {
-    "graders": [{"name": "judge", "type": "own:Noisy"}, {"name": "right", "type": "string_match"}],
-    "reward": {"normalise": False},
-}
 
 
-def compute(draws: int, grader: Any, **spec: Any) -> tuple[Any, list[Any]]:
+def compute(draws: int, grader: Any) -> tuple[Any, list[Any]]:
     """The samples graded in so many draws, and what each draw came to."""
-    graders = [{"name": grader.name, "type": "own:Noisy", **spec}]
+    graders = [{"name": grader.name, "type": "own:Noisy"}]
     function = SpecRewardFunction(
         RewardSpec.from_dict({"graders": graders, "reward": {"normalise": False}}),
         graders={grader.name: grader},
