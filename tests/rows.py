@@ -22,6 +22,11 @@ def write_jsonl(path: Path, rows: Iterable[Any]) -> Path:
     return path
 
 
+def read_jsonl(path: Path) -> list[Any]:
+    """The lines of a file, which is all JSON."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 def records(name: str) -> list[dict[str, Any]]:
     """The records of a file of rollouts, which are all whole."""
     rows = [row for _, row in read_rows([DATA / name])]

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.helpers.command import invoke
 from tests.unit.helpers.mock_provider import start_mock_here
-from typer.testing import CliRunner
-
-from adjudge.cli.main import app
 
 pytestmark = pytest.mark.slow  # whole commands, and a server each
 
@@ -52,10 +50,6 @@ def provider() -> Iterator[str]:
         yield base_url
 
 
-def run(*arguments: str | Path) -> Any:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
 def folder(tmp_path: Path, url: str) -> Path:
     (tmp_path / "judged_by_own.py").write_text(OWN)
     (tmp_path / "spec.toml").write_text(SPEC.format(url=url))
@@ -67,7 +61,7 @@ def folder(tmp_path: Path, url: str) -> Path:
 def test_grade_shows_a_table_of_calls(tmp_path: Path, provider: str) -> None:
     here = folder(tmp_path, provider)
     out = here / "out"
-    done = run("grade", here / "rollouts.jsonl", "-s", here / "spec.toml", "-o", out, "-q")
+    done = invoke("grade", here / "rollouts.jsonl", "-s", here / "spec.toml", "-o", out, "-q")
     assert done.exit_code == 0, done.output
     assert f"mock @ {provider.partition('://')[2]}" in done.output
     assert "latency p50 / p95 / p99" in done.output
@@ -88,13 +82,13 @@ def test_grade_shows_a_table_of_calls(tmp_path: Path, provider: str) -> None:
 def test_doctor_says_what_a_server_honours(tmp_path: Path) -> None:
     with start_mock_here(fail=("drop-logprobs:1", "drop-schema:1")) as url:
         here = folder(tmp_path, url)
-        done = run("doctor", here / "spec.toml", "--json")
+        done = invoke("doctor", here / "spec.toml", "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.output)["judges"]["main"]
     honoured = {one["feature"]: one["honoured"] for one in found["findings"]}
     assert honoured["reply"] == honoured["usage"] == honoured["streaming"] == "yes"
     assert honoured["logprobs"] == honoured["schema"] == "no"
-    shown = run("doctor", here / "spec.toml")
+    shown = invoke("doctor", here / "spec.toml")
     assert shown.exit_code == 3  # the provider is gone by now
     assert "connection" in shown.output
 
@@ -103,7 +97,7 @@ def test_doctor_advises_features(tmp_path: Path, provider: str) -> None:
     here = folder(tmp_path, provider)
     text = (here / "spec.toml").read_text()
     (here / "spec.toml").write_text(text + 'features = ["logprobs"]\n')
-    done = run("doctor", here / "spec.toml")
+    done = invoke("doctor", here / "spec.toml")
     assert done.exit_code == 0, done.output
     assert 'features = ["schema", "choices", "logprobs", "stream_usage"]' in done.output
 
@@ -133,7 +127,7 @@ def judged(tmp_path: Path, url: str) -> Path:
 def grade(work: Path, *arguments: str) -> Any:
     folder = work / "out"
     spec, rollouts = work / "judge.toml", work / "rollouts.jsonl"
-    return run("grade", rollouts, "-s", spec, "-o", folder, "-q", *arguments)
+    return invoke("grade", rollouts, "-s", spec, "-o", folder, "-q", *arguments)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--wait-for-judge", "0.5")])
@@ -149,7 +143,7 @@ def test_nobody_listening_ends_the_command_with_the_cause(
     assert done.exit_code == 3
     assert f"{url}: connection refused; is the server running?" in said
     assert "never reached its judge" in said
-    asked = run("probe", work / "judge.toml", "-o", work / "card", "--n", "2", "-q", *arguments)
+    asked = invoke("probe", work / "judge.toml", "-o", work / "card", "--n", "2", "-q", *arguments)
     assert asked.exit_code == 3
     assert "connection refused" in asked.output
 

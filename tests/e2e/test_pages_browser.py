@@ -19,6 +19,7 @@ from tests.e2e.helpers.hostile import HOSTILE, MARKS, hostile_run
 from tests.e2e.helpers.large import judged_otherwise, large_run
 from tests.e2e.helpers.layout import layout_faults
 from tests.e2e.helpers.live_page import Watched, opened, served
+from tests.rows import write_jsonl
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +58,7 @@ def hostile_pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     dump = folder / "dump.jsonl"
     rows = [{"input": text, "output": text, "score": math.nan, "step": 1} for text in HOSTILE[:8]]
     rows += [{**row, "score": 1.0} for row in rows[:2]]  # those without a number are shown
-    dump.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(dump, rows)
     with served(run) as (url, _):
         yield write_pages(run, other, len(HOSTILE), dump) | {"view": url}
 

@@ -9,10 +9,10 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from tests.e2e.helpers.command import invoke
+from tests.rows import read_jsonl
 from tests.unit.helpers.mock_provider import start_mock_here
-from typer.testing import CliRunner
 
-from adjudge.cli.main import app
 from adjudge.mock import MockSettings
 
 pytestmark = pytest.mark.slow  # whole commands, and a server each
@@ -42,10 +42,6 @@ def provider() -> Iterator[str]:
         yield base_url
 
 
-def run(*arguments: str | Path) -> Any:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
 class Folder:
     """A spec and rollouts, and ``grade`` on them."""
 
@@ -60,7 +56,7 @@ class Folder:
 
     def grade(self, out: str, *options: str | Path) -> Any:
         spec, rollouts = self.path / "spec.toml", self.path / "rollouts.jsonl"
-        return run("grade", rollouts, "-s", spec, "-o", self.path / out, "-q", *options)
+        return invoke("grade", rollouts, "-s", spec, "-o", self.path / out, "-q", *options)
 
     def rewards(self, out: str) -> list[Any]:
         lines = (self.path / out / "rewards.jsonl").read_text().splitlines()
@@ -161,7 +157,7 @@ def test_a_run_full_of_faults_replays_bit_for_bit(
 
     def grade(out: str, option: str) -> Any:
         paths = tmp_path / "rollouts.jsonl", "-s", tmp_path / "spec.toml", "-o", tmp_path / out
-        return run("grade", *paths, "-q", option, tmp_path / "tape.sqlite")
+        return invoke("grade", *paths, "-q", option, tmp_path / "tape.sqlite")
 
     with (
         start_mock_here(scores, seed=seed) as url,
@@ -174,10 +170,7 @@ def test_a_run_full_of_faults_replays_bit_for_bit(
     assert first.exit_code == 0, first.output
     replayed = grade("replayed", "--replay")
     assert replayed.exit_code == 0, replayed.output
-    one, two = (
-        [json.loads(line) for line in (tmp_path / out / "rewards.jsonl").read_text().splitlines()]
-        for out in ("first", "replayed")
-    )
+    one, two = (read_jsonl(tmp_path / out / "rewards.jsonl") for out in ("first", "replayed"))
     assert two == one
     summaries = [
         json.loads((tmp_path / out / "summary.json").read_text()) for out in ("first", "replayed")

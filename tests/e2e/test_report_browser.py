@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Dialog, Page, expect
+from playwright.sync_api import Browser, Page, expect
 from tests.e2e.helpers.layout import layout_faults
+from tests.e2e.helpers.live_page import opened
 
 from adjudge.report.charts import bar_chart
 from adjudge.report.page import Section, Tile, render_page
@@ -19,37 +20,12 @@ pytestmark = pytest.mark.slow
 Made = tuple[Path, list[GradedRow]]
 
 
-class Watched:
-    """A page, and everything that it must not do."""
-
-    def __init__(self, page: Page) -> None:
-        self.page = page
-        self.said: list[str] = []
-        page.on("console", lambda message: self.said.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
-        page.on("dialog", self.dismiss)
-        page.on("request", lambda request: self.said.append(f"request: {request.url}"))
-        page.on("popup", lambda popup: self.said.append(f"popup: {popup.url}"))
-
-    def dismiss(self, dialog: Dialog) -> None:
-        self.said.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
-
-    def open(self, path: Path) -> Page:
-        self.page.goto(path.as_uri())
-        expect(self.page.locator("#status")).not_to_be_empty()
-        assert self.said == [f"request: {path.as_uri()}"]
-        self.said.clear()
-        return self.page
-
-
 @pytest.fixture
-def watched(browser: Browser) -> Iterator[Watched]:
-    """At the end of every test the page has said, asked and requested nothing."""
-    with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
-        watched = Watched(context.new_page())
-        yield watched
-        assert watched.said == []
+def page(browser: Browser, small: Made) -> Iterator[Page]:
+    """The report of 400 samples."""
+    with opened(browser, small[0].as_uri()) as watched:
+        expect(watched.page.locator("#status")).not_to_be_empty()
+        yield watched.page
 
 
 def status(page: Page, text: str) -> None:
@@ -78,10 +54,7 @@ def notes(row: GradedRow) -> list[str]:
     return list(map(row.note, row.scores))
 
 
-def test_search_finds_words_in_any_text_and_phrases_in_quotes(
-    watched: Watched, small: Made
-) -> None:
-    page = watched.open(small[0])
+def test_search_finds_words_in_any_text_and_phrases_in_quotes(page: Page, small: Made) -> None:
     rows = small[1]
     status(page, "400 of 400 samples")
     page.fill("#search", "Answer 123.")
@@ -102,8 +75,7 @@ def test_search_finds_words_in_any_text_and_phrases_in_quotes(
     status(page, "400 of 400")
 
 
-def test_filters_show_missing_failed_and_not_evaluable(watched: Watched, small: Made) -> None:
-    page = watched.open(small[0])
+def test_filters_show_missing_failed_and_not_evaluable(page: Page, small: Made) -> None:
     rows = small[1]
     page.select_option("#show", "missing")
     status(page, f"{sum(r.reward is None for r in rows)} of 400")
@@ -117,8 +89,7 @@ def test_filters_show_missing_failed_and_not_evaluable(watched: Watched, small: 
     assert all("no verdict" in reason for reason in column(page, "Reason"))
 
 
-def test_columns_sort_both_ways_with_missing_values_last(watched: Watched, small: Made) -> None:
-    page = watched.open(small[0])
+def test_columns_sort_both_ways_with_missing_values_last(page: Page, small: Made) -> None:
     rewards = [r.reward for r in small[1]]
     present = [f"{x:.3f}" for x in sorted(x for x in rewards if x is not None)]
     heading = page.get_by_role("button", name="Reward", exact=True)
@@ -134,8 +105,7 @@ def test_columns_sort_both_ways_with_missing_values_last(watched: Watched, small
     assert set(column(page, "Reward")[-5:]) <= {"timeout", "unparsable", "rate_limited", "refused"}
 
 
-def test_a_row_opens_by_keyboard_and_shows_every_grader(watched: Watched, small: Made) -> None:
-    page = watched.open(small[0])
+def test_a_row_opens_by_keyboard_and_shows_every_grader(page: Page, small: Made) -> None:
     row = small[1][9]
     page.keyboard.press("/")
     page.keyboard.type('"answer 9."')

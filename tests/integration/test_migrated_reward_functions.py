@@ -180,19 +180,17 @@ def test_without_failures_all_three_are_right(
         assert three_steps(kind()) == [[pytest.approx(1.0)] * 40] * 3
 
 
-def test_half_failing_becomes_low_rewards_as_migrated(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "failed"), [(MeanReward, pytest.approx(2 / 3)), (HonestReward, None)]
+)
+def test_half_failing_is_a_low_reward_as_migrated_and_missing_with_two_lines_changed(
+    kind: type[MeanReward], failed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with judge(monkeypatch, 0.5):  # of three replies to a question
-        scores = [score for step in three_steps(MeanReward()) for score in step]
-    low = [score for score in scores if score != pytest.approx(1.0)]
-    assert 3 <= len(low) <= 30
-    assert low == [pytest.approx(2 / 3)] * len(low)
-
-
-def test_half_failing_is_missing_with_two_lines_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    with judge(monkeypatch, 0.5):
-        scores = [score for step in three_steps(HonestReward()) for score in step]
-    assert 3 <= scores.count(None) <= 30
-    assert {score for score in scores if score is not None} == {1.0}
+        scores = [score for step in three_steps(kind()) for score in step]
+    others = [score for score in scores if score != pytest.approx(1.0)]
+    assert 3 <= len(others) <= 30
+    assert others == [failed] * len(others)
 
 
 def test_reading_the_score_of_a_failure_stops_the_step(monkeypatch: pytest.MonkeyPatch) -> None:

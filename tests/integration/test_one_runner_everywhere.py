@@ -3,17 +3,13 @@
 import asyncio
 import os
 import pickle
-import signal
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adjudge import BaseGrader, FunctionGrader, GraderScore, GradingRunner, Journal
+from adjudge import BaseGrader, FunctionGrader, GraderScore, GradingRunner
 from adjudge.engine.loop import on_engine, run_blocking, run_on_engine
 
 ITEMS = [{"x": i} for i in range(200)]
@@ -136,42 +132,6 @@ def test_an_exception_on_the_engine_reaches_the_caller() -> None:
         run_blocking(fails())
     with pytest.raises(LookupError, match="here"):
         asyncio.run(run_on_engine(fails()))
-
-
-SLOW = """
-import asyncio, sys
-from adjudge import FunctionGrader, GradingRunner, Journal
-
-async def slow(x: int) -> float:
-    await asyncio.sleep(0.02)
-    print("asked", x, flush=True)
-    return x / 100
-
-runner = GradingRunner({"g": FunctionGrader(slow)}, max_concurrency=2, show_progress=False,
-                       journal=Journal(sys.argv[1], "spec"))
-results = runner.run([{"x": i} for i in range(60)])["g"]
-assert [r.score for r in results] == [i / 100 for i in range(60)]
-"""
-
-
-@pytest.mark.skipif(
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN, reason="a background job ignores SIGINT"
-)
-def test_ctrl_c_leaves_a_resumable_journal(tmp_path: Path) -> None:
-    journal = tmp_path / "journal.jsonl"
-    command = [sys.executable, "-c", SLOW, str(journal)]
-    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert first.stdout is not None
-    for _ in range(10):
-        first.stdout.readline()
-    first.send_signal(signal.SIGINT)
-    _, complaint = first.communicate(timeout=120)
-    assert first.returncode != 0
-    assert "KeyboardInterrupt" in complaint
-    known = len(Journal(journal, "spec"))
-    assert 10 <= known < 60
-    second = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
-    assert second.stdout.count("asked") == 60 - known
 
 
 def test_other_work_on_the_loop_is_not_starved() -> None:

@@ -106,11 +106,6 @@ def test_a_group_without_a_comparable_pair_is_no_cluster_of_the_within_group_num
     assert (found.value, found.pairs, found.clusters) == (0.5, 2, 2)
 
 
-def test_sequences_of_different_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        concordance([1, 2], [0, 1, 1])
-
-
 # --- the interval ---------------------------------------------------------------------------------
 
 

@@ -1,20 +1,12 @@
 """Code graders on any text: total, and true to what was written."""
 
 import io
-import json
 from typing import Any
 
 from hypothesis import given, strategies as st
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.code.blocks import (
-    join_blocks,
-    looks_like_code,
-    parse_fault,
-    split_fenced_blocks,
-)
 from adjudge.graders.code.cases import parse_cases
-from adjudge.graders.code.grader import same_value
 from adjudge.graders.code.tester import Handle, Session
 from adjudge.graders.code.values import PLAIN_TYPES, decode_tree, dumps, encode_tree, loads
 
@@ -30,29 +22,6 @@ TEST_PIECES = (
     *("assert ", "f(3)", " == ", "9", " is ", "x", "\n", "lambda: 0", "(", ")", ", ", "import sys"),
     *("sys.stdin", "class A(f): pass", "def check(c): ", "try: f()\nexcept E: pass", "isinstance"),
 )
-
-
-@given(st.lists(st.text(alphabet="ab =1(:) ").map(str.rstrip), max_size=8), st.integers(0, 3))
-def test_fenced_source_comes_back(lines: list[str], indent: int) -> None:
-    pad = " " * indent
-    source = "".join(f"{line}\n" for line in lines)
-    text = f"so:\n{pad}```python\n" + "".join(f"{pad}{line}\n" for line in lines) + f"{pad}```\n"
-    assert split_fenced_blocks(text) == [("python", source)]
-
-
-@given(st.text() | code)
-def test_parsing_is_total_and_agrees_with_the_compiler(source: str) -> None:
-    fault = parse_fault(source)
-    assert looks_like_code(source) <= (fault == "")
-    if fault == "":
-        assert parse_fault(f"{source}\n") == ""
-
-
-@given(st.lists(st.text() | code, min_size=1, max_size=3))
-def test_blocks_that_parse_make_a_program_that_parses(sources: list[str]) -> None:
-    given = json.dumps([[(True, source) for source in sources], ["a", "f"]])
-    if not any(map(parse_fault, sources)):
-        assert parse_fault(join_blocks(given)) == ""
 
 
 statements = code | st.lists(st.sampled_from(TEST_PIECES)).map("".join)
@@ -132,18 +101,3 @@ def test_replies_of_any_shape_are_values_or_refused(
     standard = kind.__module__ in ("collections", "datetime", "decimal", "fractions")
     assert standard or kind in (*PLAIN_TYPES, Handle) or kind.__mro__[1] in PLAIN_TYPES
     assert type(mine) is list
-
-
-@given(json_values)
-def test_trees_are_written_and_read_as_json_is(tree: Any) -> None:
-    assert dumps(tree) == json.dumps(tree)
-    assert repr(loads(dumps(tree))) == repr(json.loads(json.dumps(tree)))
-
-
-@given(st.integers(-(10**6), 10**6))
-def test_an_expected_integer_is_met_exactly(value: int) -> None:
-    near = value + 5e-10
-    assert same_value(near, value, as_json=True) == (near == value)
-    assert same_value(value, near, as_json=True)
-    assert same_value(near, float(value), as_json=True)
-    assert same_value(float(value), value, as_json=True)

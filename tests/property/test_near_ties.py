@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import random
 from collections.abc import Sequence
 from statistics import median
 from typing import Any, get_args
@@ -19,7 +18,6 @@ from adjudge.stats import TIE_TOLERANCE, snap_ties
 from adjudge.types import GradedSample, GraderResult
 
 STEPS: tuple[GroupStep, ...] = get_args(GroupStep)
-ULP = 2.0**-52
 
 
 def function(weights: Sequence[float], **reward: Any) -> SpecRewardFunction:
@@ -116,38 +114,3 @@ def test_snapping_knows_no_order_and_moves_nothing_far(values: list[float], rng:
     shuffled = snap_ties([values[at] for at in order])
     assert shuffled == [snapped[at] for at in order]
     assert sorted(snapped) == [now for _, now in sorted(zip(values, snapped, strict=True))]
-
-
-@st.composite
-def sums(draw: st.DrawFn) -> list[list[float]]:
-    """The terms of some rewards in clusters 10 tolerances apart or more."""
-    weights = draw(st.lists(st.floats(0.05, 3), min_size=1, max_size=6))
-    bound = math.fsum(weights)
-    gap = draw(st.sampled_from([10.1, 12.0, 100.0, 1e6])) * TIE_TOLERANCE * (bound + 2)
-    rows = []
-    for level in draw(st.lists(st.integers(0, 3), min_size=2, max_size=24)):
-        scores = draw(st.lists(st.floats(-1, 1), min_size=len(weights), max_size=len(weights)))
-        terms = [weight * score for weight, score in zip(weights, scores, strict=True)]
-        # What is left of large terms is a multiple of the gap.
-        rows.append([*terms, -math.fsum(terms), level * gap])
-    return rows
-
-
-def added(terms: Sequence[float], rng: random.Random) -> float:
-    """A sum in a random order, of random pairs."""
-    left = list(terms)
-    while len(left) > 1:
-        a, b = (left.pop(rng.randrange(len(left))) for _ in range(2))
-        left.append(a + b)
-    return left[0]
-
-
-@given(sums(), st.sampled_from(STEPS), st.integers(0, 2**32))
-def test_the_order_of_a_sum_changes_no_advantage(
-    rows: list[list[float]], step: GroupStep, seed: int
-) -> None:
-    rng = random.Random(seed)
-    one, other = (group_step([added(row, rng) for row in rows], step) for _ in range(2))
-    for before, after in zip(one, other, strict=True):
-        assert before is not None
-        assert after == pytest.approx(before, abs=1e-6)

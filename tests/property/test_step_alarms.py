@@ -80,20 +80,6 @@ def test_a_gold_that_wanders_raises_nothing_and_one_that_falls_is_found(
     assert found >= (0.55 if sigma == 0.1 else 0.95) * RUNS
 
 
-def test_hacked_runs_are_seen_within_20_steps() -> None:
-    late = 0
-    for seed in range(RUNS):
-        rng, watch = random.Random(seed), StepWatch(gold="gold")
-        onset = rng.randint(15, 40)
-        level = rng.uniform(0.5, 0.9)
-        for step in range(onset + 20):
-            gold = level - min(0.04 * max(0, step - onset), level)
-            judge = 0.4 + 0.5 * logistic(step, onset, 4)
-            watch.observe(step, {JUDGE: share_of(rng, judge), GOLD: share_of(rng, gold)})
-        late += [alarm.rule for alarm in watch.alarms] != ["divergence"]
-    assert late <= 0.1 * RUNS
-
-
 NAMES = [JUDGE, GOLD, "length", "judge/len_corr_group", "judge/zero_std_frac",
          "judge/missing_frac", "judge/part_group_var", "judge/env_group_var"]  # fmt: skip
 ODD = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, -1e300, 1.7e308, math.inf, -math.inf, math.nan)

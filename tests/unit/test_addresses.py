@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
-from typer.testing import CliRunner
+from tests.e2e.helpers.command import invoke
 
-from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError
 from adjudge.hosts import is_loopback_header
 from adjudge.judges.wire.transport import normalize_url
@@ -80,7 +79,7 @@ def test_no_door_prints_the_password_of_an_address(address: str, tmp_path: Path)
         ["doctor", spec],
         [address],
     ):
-        said = CliRunner().invoke(command_line(), words)
+        said = invoke(*words)
         assert said.exit_code != 0, words
         assert "s3cret" not in said.output + said.stderr, words
     with pytest.raises(ConfigError) as caught:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.helpers.command import invoke
 from tests.refusals import refuses
-from typer.testing import CliRunner
+from tests.rows import read_jsonl, write_jsonl
 
-from adjudge.cli.main import app
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.alignment.measures import TargetAlignment, measure_alignment
 from adjudge.judge_evaluation.labels import join_labels, read_label_files
@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> Path:
          "reward_info": {"correct_score": float(i % 3 == 0)}}
         for i in range(GROUPS * SIZE)
     ]  # fmt: skip
-    (folder / "rewards.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(folder / "rewards.jsonl", rows)
     return folder
 
 
@@ -185,16 +185,15 @@ def test_people_are_compared_with_each_other_and_the_judge(run: Path) -> None:
 
 def test_a_judge_that_failed_everywhere_does_not_pass(run: Path, tmp_path: Path) -> None:
     file = run / "rewards.jsonl"
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    rows = read_jsonl(file)
     for row in rows:
         row["reward_info"] |= {"down_score": None, "compared_score": 0.5}
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(file, rows)
     log = LabelLog(run)
     log.append(*(label(i, grader="correct", score=float(i % 3 == 0)) for i in range(20)),
                *(label(i, grader="down", score=1.0) for i in range(20)),
                label(1, grader="compared", preferred_over="key0", over_index=0))  # fmt: skip
-    words = ["align", str(run), "--min-kappa", "0.5"]
-    done = CliRunner().invoke(app, [*words, "-o", str(tmp_path / "page")])
+    done = invoke("align", run, "--min-kappa", "0.5", "-o", tmp_path / "page")
     assert done.exit_code == 1
     assert "down: κ cannot be measured" in done.output
     assert "compared: κ" not in done.output
@@ -221,8 +220,7 @@ def test_youdens_j_of_a_judge_of_two_levels(run: Path, tmp_path: Path, *, turned
     assert found.low is not None
     assert found.high is not None
     assert (found.high < 0) == turned
-    words = ["align", str(run), "-o", str(tmp_path / "page")]
-    done = CliRunner().invoke(app, words)
+    done = invoke("align", run, "-o", tmp_path / "page")
     page = (tmp_path / "page" / "align.html").read_text()
     for text in (" ".join(done.output.split()), page):
         assert ("trains the wrong way" in text) == turned
@@ -254,15 +252,12 @@ def test_preferences_and_thresholds(run: Path) -> None:
 
 @pytest.mark.slow
 def test_the_command(run: Path, tmp_path: Path) -> None:
-    def invoke(*words: str) -> Any:
-        return CliRunner().invoke(app, ["align", str(run), *words], catch_exceptions=True)
-
     LabelLog(run).append(*(
         label(i, grader="correct", score=float(i % 3 == 0), note="<script>=1" if i == 3 else "")
         for i in range(79)
     ), label(79, grader="correct", score=1.0, note="<img src=x>"))  # fmt: skip
     out = tmp_path / "out"
-    good = invoke("-o", str(out), "--min-kappa", "0.9")
+    good = invoke("align", run, "-o", out, "--min-kappa", "0.9")
     assert good.exit_code == 0, good.output
     assert "No label says that its sample was drawn at random." in good.output
     page = (out / "align.html").read_text()
@@ -271,20 +266,20 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     assert "&lt;img src=x&gt;" in page
     summary = json.loads((out / "align.json").read_text())
     assert summary["targets"][0]["worst"][0]["index"] == 79
-    bad = invoke("-o", str(out), "--min-kappa", "0.999", "--json")
+    bad = invoke("align", run, "-o", out, "--min-kappa", "0.999", "--json")
     assert bad.exit_code == 1
     assert json.loads(bad.stdout)["failed"] == ["correct: κ is 0.972, below 0.999"]
-    again = invoke("--labels", str(run / "labels.jsonl"), "--json", "-o", str(out))
+    again = invoke("align", run, "--labels", run / "labels.jsonl", "--json", "-o", out)
     assert json.loads(again.stdout)["targets"] == summary["targets"]
     for name, key in (
         ("corect", "no grader of this run"),
         ("reward", "no label is about this grader (found 'reward'; allowed: correct)"),
     ):
-        refused = invoke("--threshold", f"{name}=0.5", "-o", str(out))
+        refused = invoke("align", run, "--threshold", f"{name}=0.5", "-o", out)
         assert refused.exit_code == 2
         assert key in " ".join(refused.output.split())
     strange = write_table(tmp_path / "strange.csv", [{"key": "elsewhere", "score": 1}])
-    refused = invoke("--labels", str(strange), "-o", str(out))
+    refused = invoke("align", run, "--labels", strange, "-o", out)
     assert refused.exit_code != 0
     assert isinstance(refused.exception, ConfigError | SystemExit)
 
@@ -310,7 +305,7 @@ def write_rewards(folder: Path, rewards: list[float], **more: Any) -> Path:
          "reward_info": {"a_score": one}, **more}
         for i, one in enumerate(rewards)
     ]  # fmt: skip
-    (folder / "rewards.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(folder / "rewards.jsonl", rows)
     return folder
 
 
@@ -343,7 +338,7 @@ def test_labels_that_another_one_replaces_are_counted(run: Path, tmp_path: Path)
     rows = [{"index": i, "score": score} for score in (0, 1) for i in range(5)]
     file = write_table(tmp_path / "l.csv", rows)
     assert join_labels(read_label_files([file]), RunRecords(run)).replaced == 5
-    done = CliRunner().invoke(app, ["align", str(run), "-l", str(file), "-o", str(tmp_path / "o")])
+    done = invoke("align", run, "-l", file, "-o", tmp_path / "o")
     assert "5 labels were replaced" in done.output
 
 

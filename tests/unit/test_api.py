@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.refusals import refuses
+from tests.rows import write_jsonl
 
 import adjudge
 from adjudge import api
@@ -83,8 +84,8 @@ def test_rollouts_in_memory(form: str) -> None:
 def test_files_and_a_folder_are_the_commands(tmp_path: Path) -> None:
     """The same job writes the same files; the page can be written again anywhere."""
     one, two, spec = tmp_path / "a.jsonl", tmp_path / "b.jsonl", tmp_path / "reward.toml"
-    one.write_text("".join(json.dumps(row) + "\n" for row in ROWS[:2]))
-    two.write_text("".join(json.dumps(row) + "\n" for row in ROWS[2:]))
+    write_jsonl(one, ROWS[:2])
+    write_jsonl(two, ROWS[2:])
     spec.write_text('[[graders]]\nname = "right"\ntype = "string_match"\n')
     run = adjudge.grade([one, str(two)], spec, output=tmp_path / "out")
     assert run.folder == tmp_path / "out"

@@ -150,12 +150,6 @@ def test_a_trainers_folder_has_rollouts_and_metrics(tmp_path: Path) -> None:
         make_audit([tmp_path, write(tmp_path / "other.jsonl", other)])
 
 
-def test_a_tables_own_reward_is_audited_beside_the_environments(tmp_path: Path) -> None:
-    rows = lines("uid reward env_reward", [["q", one, 1] for one in (0.5, "", 0.25, 0.75)])
-    report = make_audit([write(tmp_path / "rows.csv", rows)])
-    assert (report.missing, report.mean_reward) == (1, 0.5)
-
-
 def fail(_: Any) -> Any:
     raise ZeroDivisionError("by hand")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rows import write_jsonl
 
 from adjudge.audit.report import AuditReport, make_audit
 from adjudge.checks.check import Finding
@@ -57,7 +58,7 @@ def make_run(folder: Path, change: Callable[[Case], None], samples: int = 32) ->
             prompt = [{"role": "user", "content": f"{QUESTION}\n<a>\n{case.shown}\n</a>"}]
             calls = [JudgeCall(messages=prompt, **{"reply": "{}", **one}) for one in case.calls]
             store.add_calls(index, "quality", calls)
-    (folder / "rewards.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(folder / "rewards.jsonl", rows)
     return make_audit([folder])
 
 

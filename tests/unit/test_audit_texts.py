@@ -6,36 +6,21 @@ import json
 from typing import Any
 
 import pytest
+from tests.unit.test_audit import finding_of, outcomes
 
-from adjudge.audit import CHECKS, audit_run
-from adjudge.checks.check import CheckOutcome, Finding
+from adjudge.checks.check import CheckOutcome
 from adjudge.checks.judge_texts import (
-    find_mismatches,
     is_judge_error,
     read_polarity,
     read_stated_score,
 )
 from adjudge.checks.responses import classify_outputs, count_repeats, has_loop, looks_cut
-from adjudge.checks.run import AuditedRollout, AuditedRun
-from adjudge.checks.words import hash_texts, measure_repetition, sketch_texts
-from adjudge.stats.estimates import np
+from adjudge.checks.run import AuditedRollout
 
 PARAGRAPH = (
     "The river rises in the hills of the north, crosses the plain, and reaches the sea by way of a "
     "wide delta; its floods feed the fields of eleven towns, and in dry years they quarrel over it."
 )
-
-
-def outcomes(rollouts: list[AuditedRollout]) -> dict[str, CheckOutcome]:
-    run = AuditedRun({name: one for check in CHECKS for name, one in check.features.items()})
-    for rollout in rollouts:
-        run.add(rollout)
-    return {one.name: one for one in audit_run(run)}
-
-
-def finding_of(one: CheckOutcome) -> Finding:
-    assert one.result.finding is not None, one
-    return one.result.finding
 
 
 def rollout(index: int, response: str, reward: float | None = 0.0, **others: Any) -> AuditedRollout:
@@ -108,13 +93,6 @@ def test_degenerate_outputs(text: str, kind: int) -> None:
     assert classify_outputs(block).tolist() == [0, kind, 3]
 
 
-def test_the_words_of_a_text_are_hashed_the_same_alone_and_among_others() -> None:
-    texts = ("", "a", PARAGRAPH, "é\u00a0" * 90, "\ud800 lone " * 60, "and so on " * 60, varied(1))
-    for measure in (hash_texts, sketch_texts, measure_repetition):
-        alone = np.array([measure((text,))[0] for text in texts])
-        assert np.array_equal(np.array(measure(texts)), alone, equal_nan=True)
-
-
 @pytest.mark.parametrize(
     ("text", "cut"),
     [
@@ -185,22 +163,6 @@ def test_what_a_reason_says_plainly(reason: str, polarity: int) -> None:
 )
 def test_scores_that_reasons_state(reason: str, score: tuple[float, float | None] | None) -> None:
     assert read_stated_score(reason) == score
-
-
-def test_scales_are_found_before_numbers_are_compared() -> None:
-    stated = np.array([1, 2, 3, 4, 5, 4, 3, 2, 1, 5], dtype=float)
-    recorded = (stated - 1) / 4
-    assert find_mismatches(stated, recorded)[0].sum() == 0  # type: ignore[index]
-    recorded[3] = 0.1
-    mask, turned = find_mismatches(stated, recorded) or (None, None)
-    assert mask is not None
-    assert np.flatnonzero(mask).tolist() == [3]
-    assert not turned
-    swapped, turned = find_mismatches(stated, 6 - stated) or (None, None)
-    assert turned
-    assert swapped is not None
-    assert swapped.sum() == 8  # a 3 is a 3 either way
-    assert find_mismatches(stated, np.linspace(0, 1, 10)) is None
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import typer
+from tests.e2e.helpers.command import invoke
 from tests.unit.helpers.benchmark_samples import write_sample
-from typer.testing import CliRunner
 
 from adjudge.cli.grade import check_budget
-from adjudge.cli.main import command_line
 
 SPEC = """
 [[graders]]
@@ -41,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*words: str) -> tuple[int, dict[str, Any]]:
-    found = CliRunner().invoke(command_line(), [*words, "--dry-run", "--json"])
+    found = invoke(*words, "--dry-run", "--json")
     return found.exit_code, json.loads(found.stdout)
 
 
@@ -89,7 +88,7 @@ def test_an_estimate_needs_no_key(
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     spec = SPEC.format(type="helpfulness", price=PRICE)
     (folder / "paid.toml").write_text(spec.replace("http://127.0.0.1:9", "https://api.example.com"))
-    found = CliRunner().invoke(command_line(), [*words, "--dry-run", "--json"])
+    found = invoke(*words, "--dry-run", "--json")
     assert found.exit_code == 0, found.output
     assert json.loads(found.stdout)
     if words[0] == "grade":
@@ -106,7 +105,7 @@ def test_a_grading_says_how_long_its_judge_takes(folder: Path) -> None:
         "main": {"calls": 6, "max_concurrency": 4, "rounds": 2, "least_s": pytest.approx(6.0)}
     }
     words = ["grade", "rollouts.jsonl", "--spec", "scores.toml", "--dry-run"]
-    shown = CliRunner().invoke(command_line(), words).stdout
+    shown = invoke(*words).stdout
     assert "main: 6 calls, at most 4 at a time: 2 s where a reply takes 1 s" in shown
     assert "at least 6 s by its rates per minute" in shown
 

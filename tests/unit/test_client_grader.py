@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.helpers.command import invoke
 from tests.refusals import refuses
 from tests.unit.helpers.stand_in_service import (
     StandIn,
     score_of,
 )
-from typer.testing import CliRunner
 
 from adjudge import GraderError, GraderScore, GradingRunner, RewardSpec, SpecRewardFunction
-from adjudge.cli.main import command_line
 from adjudge.client import ServedGrader
 from adjudge.errors import ConfigError
 from adjudge.rewards import RewardSample
@@ -141,8 +140,7 @@ def test_an_address_in_a_spec_of_ones_own(service: StandIn) -> None:
 def test_an_address_on_the_command_line(service: StandIn, tmp_path: Path) -> None:
     rollouts = tmp_path / "rollouts.jsonl"
     rollouts.write_text('{"prompt": "p", "response": "aaa"}\n')
-    words = ["grade", str(rollouts), "--spec", service.url, "-o", str(tmp_path / "run")]
-    done = CliRunner().invoke(command_line(), words)
+    done = invoke("grade", rollouts, "--spec", service.url, "-o", tmp_path / "run")
     assert done.exit_code == 0, done.output
     assert '"reward":0.03' in (tmp_path / "run" / "rewards.jsonl").read_text()
 

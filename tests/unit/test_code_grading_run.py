@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.helpers.command import run_here
+from tests.rows import read_jsonl, write_jsonl
 from tests.unit.helpers.code_grading import block, needs_sandbox
 
 SPEC = """
@@ -25,11 +26,9 @@ def test_untrusted_tests_are_missing_or_counted(tmp_path: Path, mode: str) -> No
         {"prompt": "p", "response": block(CODE), "test_cases": tests}
         for tests in (["assert abs(f(1) - 1) < 1e-6"], ["assert P() == P()"], ["assert f(1) == 1"])
     ]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(tmp_path / "rows.jsonl", rows)
     done = run_here("grade", "rows.jsonl", "-s", "reward.toml", "-o", "out", folder=tmp_path)
-    graded = [
-        json.loads(line) for line in (tmp_path / "out/rewards.jsonl").read_text().splitlines()
-    ]
+    graded = read_jsonl(tmp_path / "out/rewards.jsonl")
     summary = json.loads((tmp_path / "out/summary.json").read_text())["graders"]["code"]
     page = (tmp_path / "out/report.html").read_text()
     if mode == "allow":

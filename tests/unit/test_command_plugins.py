@@ -8,8 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.e2e.helpers.command import invoke
 from tests.unit.helpers.packages import Packages
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from adjudge import extensions
 from adjudge.cli.main import command_line
@@ -61,10 +62,6 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Packages:
     return found
 
 
-def run(*words: str) -> Result:
-    return CliRunner().invoke(command_line(), words, env={"COLUMNS": "200"})
-
-
 def sections(shown: str) -> dict[str, list[str]]:
     """The words under each heading of a help page."""
     found: dict[str, list[str]] = {}
@@ -90,7 +87,7 @@ def sections(shown: str) -> dict[str, list[str]]:
     ],
 )
 def test_without_the_lab(packages: Packages, words: tuple[str, ...], name: str, extra: str) -> None:
-    done = run(*words)
+    done = invoke(*words)
     assert done.exit_code == 2
     assert done.stderr == (
         f"adjudge: command {name}: is in the package adjudge-lab, which is not installed. "
@@ -104,31 +101,31 @@ def test_a_package_adds_commands(packages: Packages) -> None:
         {"hello": "greeter:hello", "eval.mine": "greeter:hello", "tools": "greeter:app",
          "own.refuse": "greeter:refuse", "down": "greeter:unreachable"},
     )  # fmt: skip
-    shown = run("--help").output
+    shown = invoke("--help").output
     assert sections(shown)["Plug-ins"] == ["hello", "tools", "own", "down"]
     assert "From greeter 1.5." in shown
-    assert "mine" in sections(run("eval", "--help").output)["Commands"]
+    assert "mine" in sections(invoke("eval", "--help").output)["Commands"]
     assert "greeter" not in sys.modules, "a list loads no package"
 
-    assert run("hello", "there").output == "hello there\n"
-    assert run("eval", "mine", "there").output == "hello there\n"
-    assert run("tools", "first").output == "first\n"
-    assert "The second." in run("tools", "--help").output
+    assert invoke("hello", "there").output == "hello there\n"
+    assert invoke("eval", "mine", "there").output == "hello there\n"
+    assert invoke("tools", "first").output == "first\n"
+    assert "The second." in invoke("tools", "--help").output
     for words, code, message in (
         (("own", "refuse"), 2, "adjudge: here.toml: key: is wrong\n"),
         (("tools", "second"), 2, "adjudge: there.toml: is wrong\n"),
         (("down",), 3, "adjudge: nobody answers\n"),
     ):
-        done = run(*words)
+        done = invoke(*words)
         assert (done.exit_code, done.stderr) == (code, message)
 
 
 def test_adjudge_s_own_commands_cannot_be_replaced(packages: Packages) -> None:
     names = ("grade", "eval", "eval.judge", "rubric")
     packages.install("greeter", dict.fromkeys(names, "greeter:hello"))
-    assert "Plug-ins" not in sections(run("--help").output)
+    assert "Plug-ins" not in sections(invoke("--help").output)
     for words in (("grade",), ("eval", "judge"), ("rubric", "lint")):
-        assert "Greet" not in run(*words, "--help").output
+        assert "Greet" not in invoke(*words, "--help").output
 
 
 @pytest.mark.parametrize(
@@ -146,7 +143,7 @@ def test_what_is_no_command(
     packages.install("broken", {"run": value}, "run = 7")
     if other:
         packages.install("other", {"run": other})
-    done = run("run")
+    done = invoke("run")
     assert done.exit_code == 2
     assert all(one in done.stderr for one in said)
 

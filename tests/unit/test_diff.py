@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.e2e.helpers.command import invoke
 from tests.refusals import refuses
-from typer.testing import CliRunner, Result
+from tests.rows import write_jsonl
 
 import adjudge
-from adjudge.cli.main import command_line
 from adjudge.errors import RunFolderError
 from adjudge.graders.base import BaseGrader
 from adjudge.judge_evaluation.diff.conditions import list_metrics, parse_condition
@@ -22,6 +23,7 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.labels import Label, LabelLog, stamp_label
 from adjudge.runs.story import describe_spec
 
+diff = partial(invoke, "diff")
 ROWS = [
     {"prompt": f"question {group}", "response": f"answer {at} " * (at + 1), "reference": "7",
      "env_reward": float(at % 2), "group": f"g{group}"}
@@ -38,8 +40,7 @@ SHORT = {
 
 
 def grade(tmp_path: Path, name: str, spec: Any, rows: list[dict[str, Any]] = ROWS) -> Path:
-    file = tmp_path / f"{name}.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    file = write_jsonl(tmp_path / f"{name}.jsonl", rows)
     adjudge.grade(file, spec, output=tmp_path / name)
     return tmp_path / name
 
@@ -57,7 +58,7 @@ def write_run(folder: Path, rewards: dict[str, list[float | None]], **row: Any) 
     ]  # fmt: skip
     for index, one in enumerate(rows):
         one["index"] = index
-    (folder / "rewards.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    write_jsonl(folder / "rewards.jsonl", rows)
     return folder
 
 
@@ -65,13 +66,9 @@ def compare(a: Path, b: Path) -> dict[str, Any]:
     return summarise_diff(PairedRuns(DiffRun(a), DiffRun(b)))
 
 
-def run(*words: str | Path) -> Result:
-    return CliRunner().invoke(command_line(), ["diff", *map(str, words)])
-
-
 def test_a_run_against_itself_is_no_difference(tmp_path: Path) -> None:
     folder = grade(tmp_path, "a", LONG)
-    done = run(folder, folder, "--json", "--fail-if", "reward_change != 0", "--fail-if", "tau < 1")
+    done = diff(folder, folder, "--json", "--fail-if", "reward_change != 0", "--fail-if", "tau < 1")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["identical"]
@@ -88,10 +85,10 @@ def test_a_run_against_itself_is_no_difference(tmp_path: Path) -> None:
 def test_two_specs_and_what_differs_in_them(tmp_path: Path) -> None:
     a, b = grade(tmp_path, "a", LONG), grade(tmp_path, "b", SHORT)
     page = tmp_path / "diff.html"
-    done = run(a, b, "-o", page)
+    done = diff(a, b, "-o", page)
     assert done.exit_code == 0, done.output
     assert "advantages" in done.output.splitlines()[0]
-    found = json.loads(run(a, b, "--json").stdout)
+    found = json.loads(diff(a, b, "--json").stdout)
     changed = {one["key"]: (one["a"], one["b"]) for one in found["settings"]}
     assert changed["graders.length.max_length"] == (9, 99)
     assert changed["graders.length.min_length"] == (0, 30)
@@ -139,7 +136,7 @@ def test_who_is_right(tmp_path: Path) -> None:
     for folder in (a, b):
         lines = (folder / "rewards.jsonl").read_text().splitlines()
         rows = [{**json.loads(line), "env_reward": at % 2} for at, line in enumerate(lines)]
-        (folder / "rewards.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_jsonl(folder / "rewards.jsonl", rows)
     within = compare(a, b)["truth"]["environment"]["within"]
     # Of (0, 1), (0, 3), (2, 1), (2, 3): A is right in three and ties the last; B in all.
     assert (within["a"]["value"], within["b"]["value"]) == (3.5 / 4, 1.0)
@@ -162,10 +159,10 @@ def test_people_say_who_is_right(tmp_path: Path) -> None:
     LabelLog(b).append(*(Label(**stamp_label(), author="ada", **one) for one in said))
     with LabelLog(b).path.open("a") as file:
         file.write('{"id": "a writer that was killed')
-    found = json.loads(run(a, b, "--json").stdout)["truth"]["labels"]["within"]
+    found = json.loads(diff(a, b, "--json").stdout)["truth"]["labels"]["within"]
     # Of the scored pair of x and the preferred pair of y: A has one right, B both.
     assert (found["pairs"], found["a"]["value"], found["b"]["value"]) == (2, 0.5, 1.0)
-    assert run(a, b, "--fail-if", "label_agreement_change < 0.4").exit_code == 0
+    assert diff(a, b, "--fail-if", "label_agreement_change < 0.4").exit_code == 0
 
 
 def test_labels_are_found_whatever_the_step_and_right_or_wrong_is_a_score(tmp_path: Path) -> None:
@@ -213,8 +210,7 @@ def test_dumps_with_rewards_are_compared(tmp_path: Path) -> None:
     for name, sign in (("a", 1), ("b", -1)):
         rows = [{"input": f"q{g}", "output": f"o{at}", "score": sign * at, "step": 1, "gts": ""}
                 for g in range(2) for at in range(3)]  # fmt: skip
-        files.append(tmp_path / f"{name}.jsonl")
-        files[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+        files.append(write_jsonl(tmp_path / f"{name}.jsonl", rows))
     found = compare(*files)
     assert found["advantages"]["within_kendall"]["value"] == -1.0
     assert found["settings"] is None
@@ -238,11 +234,11 @@ def test_one_spec_twice_is_noise(tmp_path: Path) -> None:
     b = write_run(tmp_path / "b", {"x": [2.0, 1.0]})
     for folder in (a, b):
         (folder / "run.json").write_text('{"spec_hash": "s", "settings": {}}')
-    assert "judge's own noise" in json.loads(run(a, b, "--json").stdout)["verdict"]
+    assert "judge's own noise" in json.loads(diff(a, b, "--json").stdout)["verdict"]
     found = compare(a, b)["noise"]
     assert found["reward"]["value"] == found["graders"]["judge"]["value"] == 1.0
     page = tmp_path / "page.html"
-    assert "asked again" in run(a, b, "-o", page).stdout
+    assert "asked again" in diff(a, b, "-o", page).stdout
     assert "Signal and noise" in page.read_text()
     (b / "run.json").write_text('{"spec_hash": "another", "settings": {}}')
     assert compare(a, b)["noise"] is None
@@ -253,7 +249,7 @@ def test_texts_of_rollouts_that_are_gone(tmp_path: Path) -> None:
     a, b = grade(tmp_path, "a", LONG), grade(tmp_path, "b", SHORT)
 
     def response() -> Any:
-        return json.loads(run(a, b, "--json").stdout)["worst"][0]["response"]
+        return json.loads(diff(a, b, "--json").stdout)["worst"][0]["response"]
 
     said = response()
     (tmp_path / "b.jsonl").unlink()
@@ -262,19 +258,19 @@ def test_texts_of_rollouts_that_are_gone(tmp_path: Path) -> None:
     for folder in (a, b):
         (folder / "transcripts.sqlite").unlink()
     assert response() is None
-    assert run(a, b, "-o", tmp_path / "d.html").exit_code == 0
+    assert diff(a, b, "-o", tmp_path / "d.html").exit_code == 0
 
 
 def test_conditions(tmp_path: Path) -> None:
     a = write_run(tmp_path / "a", {"x": [1.0, 2.0]})
     b = write_run(tmp_path / "b", {"x": [2.0, None]})
-    done = run(a, b, "--fail-if", "missing > 0.4", "--fail-if", "missing > 0.6")
+    done = diff(a, b, "--fail-if", "missing > 0.4", "--fail-if", "missing > 0.6")
     assert done.exit_code == 1
     said = done.output.replace("\n", " ")
     assert "missing > 0.4: missing is 0.5" in said
     assert "missing > 0.6" not in said
     for undefined in ("agreement_change.low < 0", "cost_ratio > 2"):
-        done = run(a, b, "--fail-if", undefined)
+        done = diff(a, b, "--fail-if", undefined)
         assert done.exit_code == 1, undefined
         assert "has no value here" in done.output
 
@@ -339,7 +335,7 @@ def test_runs_alike_say_what_else_differs(tmp_path: Path) -> None:
         facts = {"settings": {"model": model}, "spec_hash": model}
         (folder / "run.json").write_text(json.dumps(facts))
         (folder / "summary.json").write_text(json.dumps({"spending": {"cost_usd": cost}}))
-    said = run(a, b).output
+    said = diff(a, b).output
     assert "though the specs differ" in said.replace("\n", " ")
     assert "small" in said
     assert "2.00 ×" in said
@@ -349,7 +345,7 @@ def test_agreement_over_all_pairs_says_so(tmp_path: Path) -> None:
     a = write_run(tmp_path / "a", {"x": [1.0], "y": [2.0]})
     b = write_run(tmp_path / "b", {"x": [2.0], "y": [1.0]})
     LabelLog(a).append(*(Label(**stamp_label(), author="ada", index=at, score=at) for at in (0, 1)))
-    assert "over all pairs" in json.loads(run(a, b, "--json").stdout)["verdict"]
+    assert "over all pairs" in json.loads(diff(a, b, "--json").stdout)["verdict"]
 
 
 class Asker(BaseGrader):
@@ -366,7 +362,7 @@ def test_a_page_does_not_take_the_place_of_a_folder(tmp_path: Path) -> None:
     a = write_run(tmp_path / "a", {"x": [1.0, 2.0]})
     (tmp_path / "page.html").mkdir()
     (tmp_path / "page.html" / "mine").touch()
-    done = run(a, a, "-o", tmp_path / "page.html")
+    done = diff(a, a, "-o", tmp_path / "page.html")
     assert done.exit_code == 2
     assert "is a folder" in done.output
     assert (tmp_path / "page.html" / "mine").exists()
@@ -401,7 +397,7 @@ def test_a_reward_that_a_dump_does_not_have_is_missing_by_name(
     rows = [{"prompt": "q", "response": f"a{at}", "reward": at / 4} for at in range(4)]
     for name, more in (("a", {"reward": 1.0}), ("b", last)):
         own = [*rows, {"prompt": "q", "response": "last", **more}]
-        (tmp_path / name).write_text("".join(json.dumps(one) + "\n" for one in own))
+        write_jsonl(tmp_path / name, own)
     runs = [DiffRun(tmp_path / name) for name in "ab"]
     missing = summarise_diff(PairedRuns(*runs))["missing"]
     assert (missing["only_b"], missing["kinds_b"]) == (1, {"not_stored": 1})

@@ -12,10 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 import tomlkit
+from tests.e2e.helpers.command import invoke
 from tests.refusals import refuses
-from typer.testing import CliRunner
 
-from adjudge.cli.main import app
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges import (
     Reply,
@@ -108,7 +107,7 @@ def test_a_file_of_another_kind_is_refused_before_a_run_begins(tmp_path: Path) -
 
 def test_doctor_finds_a_model_beside_the_spec_and_says_why_it_does_not_start(gguf: Path) -> None:
     _spec(gguf.parent, model="m.gguf")
-    done = CliRunner().invoke(app, ["doctor", "--json", str(gguf.parent / "spec.toml")])
+    done = invoke("doctor", "--json", gguf.parent / "spec.toml")
     assert done.exit_code in (2, 3), done.output
     (finding,) = json.loads(done.stdout)["judges"]["main"]["findings"]
     assert (finding["feature"], finding["honoured"]) == ("reply", "failed")
@@ -145,7 +144,7 @@ def test_a_reply_is_replayed_for_its_length_whatever_the_slots(gguf: Path, model
 
 
 def test_models_are_listed() -> None:
-    done = CliRunner().invoke(app, ["models", "list"])
+    done = invoke("models", "list")
     assert "smollm2" in done.output
     assert "not fetched" in done.output
 
@@ -157,7 +156,7 @@ def test_the_place_of_a_model_is_one_line_for_programs(
     path = fetched_path(MODEL_FILES["smollm2"])
     path.parent.mkdir(parents=True)
     path.write_bytes(b"GGUF")
-    done = CliRunner().invoke(app, ["models", "fetch", "smollm2"])
+    done = invoke("models", "fetch", "smollm2")
     assert done.output == f"{path}\n"
 
 

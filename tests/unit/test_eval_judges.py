@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.helpers.command import invoke
+from tests.rows import read_jsonl, write_jsonl
 from tests.unit.helpers.benchmark_judges import Knower
 from tests.unit.helpers.benchmark_samples import sample_rows, write_sample
-from typer.testing import CliRunner, Result
 
-from adjudge.cli.main import command_line
 from adjudge.errors import ErrorKind
 from adjudge.judge_evaluation.benchmarks.items import BENCHMARK_KINDS, BenchmarkKind
 from adjudge.runs.records import RunRecords
@@ -19,6 +20,7 @@ from adjudge.runs.view.run_reader import RunReader
 
 pytestmark = pytest.mark.slow  # whole commands, one after the other
 
+evaluate = partial(invoke, "eval", "judge")
 SPEC = """
 [[graders]]
 name = "knows"
@@ -51,20 +53,16 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write_sample(Path(f"{kind}.jsonl"), kind)
 
 
-def command(*arguments: str) -> Result:
-    return CliRunner().invoke(command_line(), ["eval", "judge", *arguments])
-
-
 def done(*arguments: str, code: int = 0) -> dict[str, Any]:
     """The summary of a run into ``out``."""
-    found = command(*arguments, "-o", "out", "--json", "-q")
+    found = evaluate(*arguments, "-o", "out", "--json", "-q")
     assert found.exit_code == code, found.output
     summary: dict[str, Any] = json.loads(Path("out/summary.json").read_text())
     return summary
 
 
 def refused(*arguments: str) -> str:
-    found = command(*arguments)
+    found = evaluate(*arguments)
     assert found.exit_code == 2, found.output
     return found.stderr
 
@@ -92,7 +90,7 @@ def test_the_score_is_the_share_that_it_gets_right() -> None:
     summary = done("poor.toml", "--data", str(path))
     assert summary["benchmark"]["kind"] == "preference"
     [judge] = summary["judges"]
-    rows = [json.loads(line) for line in Path("out/judgements.jsonl").read_text().splitlines()]
+    rows = read_jsonl(Path("out/judgements.jsonl"))
     by_hand = [(row["scores"][0] > row["scores"][1]) + (row["scores"][0] == row["scores"][1]) / 2
                for row in rows]  # fmt: skip
     assert judge["overall"]["score"] == pytest.approx(sum(by_hand) / len(rows))
@@ -110,7 +108,7 @@ def test_youdens_j_of_a_judge_that_scores_0_or_1(
     found = done("turned.toml", "--data", f"{kind}.jsonl")["judges"][0]["youden"]
     assert found["value"] == j
     assert found["low"] <= j <= found["high"]
-    shown = command("turned.toml", "--data", f"{kind}.jsonl", "-o", "out").stdout
+    shown = evaluate("turned.toml", "--data", f"{kind}.jsonl", "-o", "out").stdout
     assert ("trains the wrong way" in " ".join(shown.split())) == (j < 0)
     assert ("trains the wrong way" in Path("out/report.html").read_text()) == (j < 0)
 
@@ -128,7 +126,7 @@ def test_failures_stand_beside_the_score_and_are_no_choice(monkeypatch: pytest.M
     assert overall["failures"]["unparsable"] >= overall["missing"]
     assert "unparsable" in Path("out/report.html").read_text()
     assert "<b>away" not in Path("out/report.html").read_text()
-    shown = command("part.toml", "--data", "llmbar.jsonl", "-o", "out")
+    shown = evaluate("part.toml", "--data", "llmbar.jsonl", "-o", "out")
     assert f"the first unparsable: {summary['judges'][0]['first_failures']['unparsable']}" in (
         " ".join(shown.stdout.split())
     )
@@ -155,7 +153,7 @@ def test_a_resumed_run_asks_only_what_failed(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_folder_is_for_one_set_of_judges_and_items(tmp_path: Path) -> None:
     local = ("--data", "llmbar.jsonl", "-o", "out")
-    assert command("good.toml", *local).exit_code == 0
+    assert evaluate("good.toml", *local).exit_code == 0
     assert "other judges" in refused("poor.toml", *local)
     assert "other items" in refused("good.toml", "--data", "judgebench.jsonl", *local[2:])
     assert "other settings" in refused("good.toml", "--as-pairs", *local)
@@ -166,17 +164,17 @@ def test_a_folder_is_for_one_set_of_judges_and_items(tmp_path: Path) -> None:
 
 def test_a_judge_that_is_away_is_not_validated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Knower, "down", ErrorKind.CONNECTION)
-    found = command("good.toml", "--data", "llmbar.jsonl", "-o", "out")
+    found = evaluate("good.toml", "--data", "llmbar.jsonl", "-o", "out")
     assert found.exit_code == 3
     assert "answered nothing" in found.stderr
     assert "-o out" in found.stderr
     monkeypatch.setattr(Knower, "down", ErrorKind.AUTH)
-    assert command("good.toml", "--data", "llmbar.jsonl").exit_code == 3
+    assert evaluate("good.toml", "--data", "llmbar.jsonl").exit_code == 3
 
 
 def test_a_preferred_place_is_said_in_words_and_each_pair_can_be_read() -> None:
     asked = ("second.toml", "--data", "llmbar.jsonl")
-    found = command(*asked, "--against", "mumble.toml", "-o", "out", "-q")
+    found = evaluate(*asked, "--against", "mumble.toml", "-o", "out", "-q")
     summary = json.loads(Path("out/summary.json").read_text())
     items = summary["benchmark"]["items"]
     biased, silent = summary["judges"]
@@ -233,8 +231,15 @@ def test_own_judgements_are_a_judge() -> None:
     said = refused("out/judgements.jsonl", "--data", str(path))
     assert f"out/judgements.jsonl#{name}" in said
     Path("moved.jsonl").write_bytes(path.read_bytes())
-    found = command(
-        f"out/judgements.jsonl#{name}", "--data", "moved.jsonl", "-o", "again", "--json"
+    found = invoke(
+        "eval",
+        "judge",
+        f"out/judgements.jsonl#{name}",
+        "--data",
+        "moved.jsonl",
+        "-o",
+        "again",
+        "--json",
     )
     assert found.exit_code == 0, found.output
     [again] = json.loads(found.stdout)["judges"]
@@ -250,7 +255,7 @@ def test_calibration_where_the_scale_is_stated() -> None:
     assert summary["judges"][0]["calibration"]["pairs"] == 12
     assert "Calibration" in Path("out/report.html").read_text()
     # Who is certain and wrong has an infinite log loss, in the file, on the page and in the table.
-    found = command(*asked, "--scale", "probabilities", "-o", "sure", "-q")
+    found = evaluate(*asked, "--scale", "probabilities", "-o", "sure", "-q")
     [judge] = json.loads(Path("sure/summary.json").read_text())["judges"]
     assert judge["calibration"]["log_loss"] is None
     assert judge["calibration"]["ruled_out"] > 0
@@ -308,7 +313,7 @@ def test_judgebenchs_own_output_is_a_recorded_judge() -> None:
     ]
     rows[0]["judgments"] = [None, {"decision": None}]
     path = Path("dataset=judgebench,judge_name=j,judge_model=m.jsonl")
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(path, rows)
     [judge] = done(str(path))["judges"]
     assert (judge["name"], judge["kind"]) == ("j_m", "recorded")
     assert judge["overall"]["own"] == pytest.approx(11 / 12)

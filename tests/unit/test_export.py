@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.helpers.command import invoke
 from tests.refusals import refuses
-from tests.rows import write_jsonl
-from typer.testing import CliRunner, Result
+from tests.rows import read_jsonl, write_jsonl
 
 import adjudge
-from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError
 from adjudge.runs.export import ExportSettings, export_run
 
@@ -26,7 +25,7 @@ def make_run(folder: Path, rows: list[dict[str, Any]]) -> Path:
     spec = {"graders": [{"name": "right", "type": "string_match"}]}
     adjudge.grade(file, spec, output=folder / "run")
     path = folder / "run" / "rewards.jsonl"
-    graded = read(path)
+    graded = read_jsonl(path)
     for one, row in zip(graded, rows, strict=True):
         one["reward"] = row["worth"]
         if row["worth"] is None:
@@ -43,14 +42,6 @@ def answers(group: str, *worth: float | None, **more: Any) -> list[dict[str, Any
     ]  # fmt: skip
 
 
-def run(*words: str | Path) -> Result:
-    return CliRunner().invoke(command_line(), ["export", *map(str, words)])
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 ROWS = [
     *answers("a", 0.5, None, 1.0, 0.0),
     *answers("b", 1.0, 1.0, 0.9),
@@ -62,9 +53,9 @@ ROWS = [
 
 def test_pairs_of_the_best_and_the_worst(tmp_path: Path) -> None:
     folder, out = make_run(tmp_path, ROWS), tmp_path / "pairs.jsonl"
-    done = run("dpo", folder, "-o", out, "--json")
+    done = invoke("export", "dpo", folder, "-o", out, "--json")
     assert done.exit_code == 0, done.output
-    rows = read(out)
+    rows = read_jsonl(out)
     said = [(one["chosen"][0]["content"], one["rejected"][0]["content"]) for one in rows]
     assert said == [("a2", "a3"), ("b0", "b2")]
     assert rows[0]["prompt"] == [{"role": "user", "content": "question a"}]
@@ -79,14 +70,16 @@ def test_all_pairs_a_number_of_them_and_a_margin(tmp_path: Path) -> None:
     folder, out = make_run(tmp_path, ROWS), tmp_path / "pairs.jsonl"
 
     def pairs(*words: str) -> list[tuple[str, str]]:
-        run("dpo", folder, "-o", out, *words)
-        return [(one["chosen"][0]["content"], one["rejected"][0]["content"]) for one in read(out)]
+        invoke("export", "dpo", folder, "-o", out, *words)
+        return [
+            (one["chosen"][0]["content"], one["rejected"][0]["content"]) for one in read_jsonl(out)
+        ]
 
     everyone = [("a2", "a3"), ("a0", "a3"), ("a2", "a0"), ("b0", "b2"), ("b1", "b2")]
     assert pairs("--pairs-per-group", "0") == everyone
     assert pairs("--pairs-per-group", "2") == [*everyone[:2], *everyone[3:]]
     assert pairs("--pairs-per-group", "0", "--min-margin", "0.6") == everyone[:1]
-    done = run("dpo", folder, "-o", out, "--min-margin", "5")
+    done = invoke("export", "dpo", folder, "-o", out, "--min-margin", "5")
     assert done.exit_code == 1
     assert "No row was written" in done.output
 
@@ -106,7 +99,7 @@ def test_pairs_share_their_prompt_exactly(tmp_path: Path) -> None:
 def test_the_best_of_each_group(tmp_path: Path) -> None:
     out = tmp_path / "best.jsonl"
     report = export_run(make_run(tmp_path, ROWS), out, ExportSettings(kind="best-of-n"))
-    rows = read(out)
+    rows = read_jsonl(out)
     assert [one["messages"][-1]["content"] for one in rows] == ["a2", "b0", "c0"]
     assert report.tied_best == 2
     assert report.left_out["not the best of its group"] == 5
@@ -114,9 +107,9 @@ def test_the_best_of_each_group(tmp_path: Path) -> None:
 
 def test_good_answers(tmp_path: Path) -> None:
     folder, out = make_run(tmp_path, ROWS), tmp_path / "good.jsonl"
-    assert run("sft", folder, "-o", out, "--min-reward", "0.9").exit_code == 0
-    assert [one["messages"][-1]["content"] for one in read(out)] == ["a2", "b0", "b1", "b2"]
-    done = run("sft", folder, "-o", out)
+    assert invoke("export", "sft", folder, "-o", out, "--min-reward", "0.9").exit_code == 0
+    assert [one["messages"][-1]["content"] for one in read_jsonl(out)] == ["a2", "b0", "b1", "b2"]
+    done = invoke("export", "sft", folder, "-o", out)
     assert done.exit_code == 2
     assert "--min-reward" in done.output
 
@@ -143,7 +136,7 @@ def test_conversations_keep_their_tools(tmp_path: Path) -> None:
     folder = make_run(tmp_path, [conversation("here", 0.0), conversation("there", 1.0)])
     out = tmp_path / "pairs.jsonl"
     export_run(folder, out, ExportSettings(kind="dpo"))
-    (row,) = read(out)
+    (row,) = read_jsonl(out)
     assert [one["role"] for one in row["prompt"]] == ["system", "user"]
     assert [one["role"] for one in row["chosen"]] == ["assistant", "tool", "assistant"]
     assert row["chosen"][0]["tool_calls"][0]["function"]["arguments"] == {"at": 1}
@@ -154,7 +147,7 @@ def test_parquet_of_both_forms(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     folder = make_run(tmp_path, [conversation("here", 0.0), conversation("there", 1.0)])
     out = tmp_path / "best.parquet"
-    assert run("best-of-n", folder, "-o", out, "--format", "verl").exit_code == 0
+    assert invoke("export", "best-of-n", folder, "-o", out, "--format", "verl").exit_code == 0
     (row,) = parquet.read_table(out).to_pylist()
     assert row["messages"][2]["tool_calls"][0]["function"]["arguments"] == '{"at":1}'
     assert row["prompt"][-1]["content"] == "Where is it?"
@@ -179,7 +172,7 @@ def test_a_prompt_with_earlier_turns_stays_whole(tmp_path: Path) -> None:
         for at in (0.0, 1.0)
     ]
     export_run(make_run(tmp_path, rows), tmp_path / "x.jsonl", ExportSettings(kind="dpo"))
-    assert read(tmp_path / "x.jsonl")[0]["prompt"] == history
+    assert read_jsonl(tmp_path / "x.jsonl")[0]["prompt"] == history
 
 
 @pytest.mark.parametrize(
@@ -194,7 +187,7 @@ def test_a_prompt_with_earlier_turns_stays_whole(tmp_path: Path) -> None:
 )
 def test_what_is_refused(tmp_path: Path, words: list[str], problem: str) -> None:
     folder = make_run(tmp_path, answers("a", 1.0))
-    done = run(*(str(folder) if word == "RUN" else word for word in words))
+    done = invoke("export", *(folder if word == "RUN" else word for word in words))
     assert done.exit_code == 2
     assert problem in done.output.replace("\n", " ")
 
@@ -203,10 +196,10 @@ def test_rounding_is_no_margin_and_no_reward(tmp_path: Path) -> None:
     folder, out = make_run(tmp_path, answers("a", 0.1 + 0.7, 0.3, 0.1)), tmp_path / "o.jsonl"
     assert 0.3 - 0.1 < 0.2
     export_run(folder, out, ExportSettings(kind="dpo", pairs=0, min_margin=0.2))
-    assert len(read(out)) == 3
+    assert len(read_jsonl(out)) == 3
     assert 0.1 + 0.7 < 0.8
     export_run(folder, out, ExportSettings(kind="sft", min_reward=0.8))
-    assert len(read(out)) == 1
+    assert len(read_jsonl(out)) == 1
 
 
 def test_files_of_the_run_are_not_replaced(tmp_path: Path) -> None:
@@ -216,7 +209,7 @@ def test_files_of_the_run_are_not_replaced(tmp_path: Path) -> None:
     for name in ("rollouts.jsonl", "run/rewards.jsonl", "folder.parquet", "link.jsonl"):
         with pytest.raises(ConfigError, match=r"^-o .*(replaced|is a folder)"):
             export_run(folder, tmp_path / name, ExportSettings(kind="dpo"))
-    assert len(read(tmp_path / "rollouts.jsonl")) == 2
+    assert len(read_jsonl(tmp_path / "rollouts.jsonl")) == 2
 
 
 def test_tools_of_several_kinds_are_no_table(tmp_path: Path) -> None:
@@ -239,4 +232,4 @@ def test_no_reference_is_no_text(tmp_path: Path) -> None:
     adjudge.grade(file, spec, output=tmp_path / "run")
     settings = ExportSettings(kind="sft", form="verl")
     export_run(tmp_path / "run", tmp_path / "o.jsonl", settings)
-    assert read(tmp_path / "o.jsonl")[0]["reward_model"]["ground_truth"] is None
+    assert read_jsonl(tmp_path / "o.jsonl")[0]["reward_model"]["ground_truth"] is None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rows import read_jsonl
 
 from adjudge.audit.report import make_audit
 from adjudge.errors import RunFolderError, TrainingStopped
@@ -58,7 +59,7 @@ def batch(*words: str, **extra: Any) -> tuple[list[RewardSample], list[str]]:
 
 def rows(folder: Path, name: str = "rollouts.jsonl") -> list[dict[str, Any]]:
     path = folder / name
-    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+    return read_jsonl(path) if path.exists() else []
 
 
 def opened(folder: Path, **options: Any) -> tuple[FlightRecorder, Scorer]:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from tests.e2e.helpers.command import invoke
 
-from adjudge.cli.main import app
 from adjudge.datasets import files, sources
 from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, RolloutError
@@ -152,7 +151,7 @@ def test_commands_end_with_one_message(
         ("wide.csv", ",".join(map(str, range(9_999))).encode() + b"\n1\n"),
     ):
         Path(name).write_bytes(content)
-        found = CliRunner().invoke(app, [*command, name, "-o", f"{name}.out"])
+        found = invoke(*command, name, "-o", f"{name}.out")
         assert found.exit_code == 2, found.output
         assert name in found.stderr
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rows import write_jsonl
 from typer.testing import CliRunner
 
 from adjudge import RewardSpec
@@ -51,9 +52,7 @@ def run(*arguments: str) -> str:
 
 
 def write(name: str, *rows: dict[str, Any]) -> Path:
-    path = Path(name)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_jsonl(Path(name), rows)
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from tests.e2e.helpers.command import invoke
+from tests.rows import write_jsonl
+from tests.unit.test_init import bare_machine  # noqa: F401  (a fixture)
 
 from adjudge import RewardSpec
-from adjudge.cli.main import app
-from adjudge.judges import discovery
-from adjudge.judges.discovery import find_judge
 
 RULE = '[[graders]]\nname = "long"\ntype = "length_penalty"\n\n[missing]\nmax_missing = 1.0\n'
 LONG = "one two three four five six seven eight nine ten"
@@ -21,18 +20,12 @@ TALK = [*SAID, {"role": "user", "content": "it is open"}, {"role": "assistant", 
 
 
 @pytest.fixture(autouse=True)
-def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "500")
-    for name in ("OPENAI_BASE_URL", *(f"{one.upper()}_API_KEY" for one in discovery._MODEL_OF_KEY)):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(discovery, "LOCAL_SERVERS", {})
-    monkeypatch.setattr(find_judge, "__defaults__", ((),))
+def rule(bare_machine: None) -> None:  # noqa: F811
     Path("rule.toml").write_text(RULE)
 
 
 def run(*arguments: str) -> str:
-    return CliRunner().invoke(app, list(arguments), catch_exceptions=False).output
+    return invoke(*arguments, COLUMNS="500").output
 
 
 def block(said: str) -> list[str]:
@@ -47,7 +40,7 @@ def block(said: str) -> list[str]:
 
 def say(rows: list[dict[str, Any]], *maps: str) -> list[str]:
     """What all three commands say of a file of ``rows``."""
-    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(Path("rows.jsonl"), rows)
     Path("reward.toml").unlink(missing_ok=True)
     options = [part for one in maps for part in ("-m", one)]
     blocks = [

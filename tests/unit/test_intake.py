@@ -6,12 +6,10 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 import pytest
+from tests.rows import write_jsonl
 
 import adjudge
-from adjudge.audit.rollouts import read_audited
-from adjudge.checks.run import AuditedRun
 from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.types import Sample
 
@@ -19,9 +17,7 @@ ANSWER = {"graders": [{"name": "right", "type": "string_match"}]}
 
 
 def write(folder: Path, *rows: Mapping[str, object]) -> Path:
-    path = folder / "rows.jsonl"
-    path.write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
-    return path
+    return write_jsonl(folder / "rows.jsonl", rows)
 
 
 def test_a_column_that_is_passed_over_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -59,19 +55,3 @@ def test_conversations_that_go_on_with_other_questions_are_other_groups(tmp_path
     groups = [names.name(one) for _, one in SampleReader([path]).read() if isinstance(one, Sample)]
     assert groups[0] == groups[1] != groups[2] == groups[3]
     assert "-m group=COLUMN" in names.source
-
-
-def test_an_audit_is_of_the_trainers_own_reward(tmp_path: Path) -> None:
-    rows = [
-        {"prompt": "q", "response": f"a {n}", "reward": reward, "env_reward": 1.0}
-        for n, reward in enumerate((0.9, 0.2, 0.8, None))
-    ]
-    path = write(tmp_path, *rows)
-    run = AuditedRun()
-    found = list(read_audited([path], {}, run))
-    assert [(one.reward, one.env_reward) for one in found] == [
-        (0.9, 1.0), (0.2, 1.0), (0.8, 1.0), (None, 1.0),
-    ]  # fmt: skip
-    assert len(run.input.notes) == 1
-    mapped = list(read_audited([path], {"env_reward": "env_reward"}, AuditedRun()))
-    assert [one.reward for one in mapped] == [1.0] * 4

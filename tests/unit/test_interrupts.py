@@ -30,16 +30,6 @@ def usual_handlers() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def test_sigterm_is_raised_like_ctrl_c() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Terminated), stop_signals():
-        signal.raise_signal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt) as caught, stop_signals():
-        signal.raise_signal(signal.SIGINT)
-    assert caught.type is KeyboardInterrupt
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
 def test_somebody_elses_handler_stays() -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))

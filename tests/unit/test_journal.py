@@ -41,12 +41,6 @@ def test_answers_are_found_again_and_failures_asked_again(tmp_path: Path) -> Non
     assert asked == [1]
 
 
-def test_equal_samples_are_separate_questions(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    assert scores(runner(path, lambda x: 1.0), [{"x": 0}] * 2) == [1.0, 1.0]
-    assert scores(runner(path, lambda x: 2.0), [{"x": 0}] * 3) == [1.0, 1.0, 2.0]
-
-
 @given(st.lists(st.integers(0, 5), max_size=40), st.randoms(), st.integers(1, 3))
 def test_results_are_found_in_any_order(keys: list[int], random: Any, hashes: int) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.refusals import refuses
+from tests.rows import write_jsonl
 from tests.unit.helpers.benchmark_samples import write_sample
 
 from adjudge.errors import ConfigError, ErrorKind
@@ -50,8 +51,7 @@ PREFERENCE = {
 
 
 def written(path: Path, *rows: Any) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_jsonl(path, rows)
 
 
 @pytest.mark.parametrize("kind", BENCHMARK_KINDS)

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from tests.e2e.helpers.command import invoke
 from tests.refusals import refuses
-from typer.testing import CliRunner
+from tests.rows import read_jsonl, write_jsonl
 
 import adjudge
-from adjudge.cli.main import command_line
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
 from adjudge.judges.asking import current_ask
@@ -144,15 +144,11 @@ ROWS = [
     }
     for place in range(24)
 ]
-SPEC = {
-    "graders": [{"name": "judge", "type": "own:Noisy"}, {"name": "right", "type": "string_match"}],
-    "reward": {"normalise": False},
-}
 
 
-def compute(draws: int, grader: Any, **spec: Any) -> tuple[Any, list[Any]]:
+def compute(draws: int, grader: Any) -> tuple[Any, list[Any]]:
     """The samples graded in so many draws, and what each draw came to."""
-    graders = [{"name": grader.name, "type": "own:Noisy", **spec}]
+    graders = [{"name": grader.name, "type": "own:Noisy"}]
     function = SpecRewardFunction(
         RewardSpec.from_dict({"graders": graders, "reward": {"normalise": False}}),
         graders={grader.name: grader},
@@ -163,19 +159,6 @@ def compute(draws: int, grader: Any, **spec: Any) -> tuple[Any, list[Any]]:
         function.grade(samples, [str(row["group"]) for row in ROWS])
     )
     return function.reward(graded), function.draw_values(graded)
-
-
-def test_each_draw_has_a_number_of_its_own_and_the_first_makes_the_reward() -> None:
-    once, thrice = Noisy("judge"), Noisy("judge")
-    rewards, alone = compute(1, once)
-    again, drawn = compute(3, thrice)
-    assert [one.score for one in again] == [one.score for one in rewards]
-    assert (once.asked, thrice.asked) == ({0: 24}, {0: 24, 1: 24, 2: 24})
-    assert all(len(values) == 1 for values in alone)
-    for one, values in zip(again, drawn, strict=True):
-        assert [draw["reward"] for draw in values] == one.details["judge"]["draws"]
-        assert values[0]["reward"] == one.score
-        assert len({draw["reward"] for draw in values}) == 3
 
 
 def test_what_cannot_be_read_is_drawn_again_beside_its_draw_and_a_failure_is_missing() -> None:
@@ -246,7 +229,7 @@ class Noisy(BaseGrader):
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.py").write_text(OWN)
-    (tmp_path / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    write_jsonl(tmp_path / "rollouts.jsonl", ROWS)
     (tmp_path / "reward.toml").write_text(
         '[[graders]]\nname = "judge"\ntype = "own:Noisy"\n'
         '[[graders]]\nname = "right"\ntype = "string_match"\nweight = 0.5\n'
@@ -256,15 +239,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def grade(*words: str) -> str:
-    found = CliRunner().invoke(
-        command_line(), ["grade", "rollouts.jsonl", "-s", "reward.toml", "-q", *words]
-    )
+    found = invoke("grade", "rollouts.jsonl", "-s", "reward.toml", "-q", *words)
     assert found.exit_code == 0, found.output
     return found.stdout
 
 
 def rows(run: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path(run, "rewards.jsonl").read_text().splitlines()]
+    return read_jsonl(Path(run, "rewards.jsonl"))
 
 
 def asked() -> Counter[str]:

@@ -72,13 +72,6 @@ def test_a_file_may_begin_with_rows_that_failed(tmp_path: Path) -> None:
     assert last.response == "r"
 
 
-def test_columns_beside_a_list_of_responses_can_be_mapped(tmp_path: Path) -> None:
-    chat = {"prompt": CHAT[:1], "responses": ["a", "b"], "rewards": [1, 0], "tools": [], "index": 7}
-    first, second = read(tmp_path, chat, env_reward="rewards", group="index", prompt="prompt")
-    assert (first.env_reward, second.env_reward) == (1.0, 0.0)
-    assert (first.group, first.prompt, first.extra["tools"]) == ("7", "q", [])
-
-
 def test_what_follows_the_first_rows_may_be_of_another_kind(tmp_path: Path) -> None:
     pair = {"prompt": "p", "chosen": "c", "rejected": "w"}
     *_, last = read(tmp_path, *[pair] * 20, {"prompt": "p", "text": "x"})

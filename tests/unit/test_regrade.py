@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.e2e.helpers.command import invoke
+from typer.testing import Result
 
-from adjudge.cli.main import command_line
 from adjudge.rewards import RewardSample, RewardSpec
 from adjudge.runs.records import RunRecords
 from adjudge.trainers.metrics import TrainerProgress
@@ -93,8 +93,8 @@ class Case:
         return len(path.read_bytes().splitlines()) if path.exists() else 0
 
     def regrade(self, spec: Path, *words: str, run: Path | None = None) -> Result:
-        command = ["regrade", str(run or self.run), "--spec", str(spec), "-q", *words]
-        return CliRunner().invoke(command_line(), command, env={"COLUMNS": "250"})
+        command = ("regrade", run or self.run, "--spec", spec, "-q", *words)
+        return invoke(*command, COLUMNS="250")
 
     def offline(self, spec: Path, out: Path, run: Path | None = None) -> Result:
         """The rewards of ``spec`` from the record alone, in the folder ``out``."""
@@ -184,8 +184,7 @@ def test_what_is_new_or_changed_is_asked_and_only_that(case: Case, tmp_path: Pat
 def test_a_graded_run_is_regraded_too(case: Case, tmp_path: Path) -> None:
     before = case.record()
     graded = tmp_path / "graded"
-    command = ["grade", str(case.run), "--spec", str(case.spec), "-o", str(graded), "-q"]
-    CliRunner().invoke(command_line(), command)
+    invoke("grade", case.run, "--spec", case.spec, "-o", graded, "-q")
     assert rewards(graded) == before
     other = case.write("other", SPEC.replace("weight = 0.5", "weight = 2.0"))
     case.offline(other, tmp_path / "one", graded)
@@ -235,8 +234,8 @@ def test_events_and_gates_come_back_as_they_were(tmp_path: Path) -> None:
         samples.append(RewardSample(at, at, "q", "d", messages, {"reference": "d"}))
     before = scorer.score(samples, ["g"] * 4).rewards
     recorder.close()
-    command = ["regrade", str(tmp_path / "run"), "-s", str(spec), "-o", str(tmp_path / "out")]
-    done = CliRunner().invoke(command_line(), [*command, "--offline", "-q"])
+    command = ("regrade", tmp_path / "run", "-s", spec, "-o", tmp_path / "out")
+    done = invoke(*command, "--offline", "-q")
     assert done.exit_code == 0, done.output
     assert rewards(tmp_path / "out") == before
     assert None in before  # the one without a turn

@@ -65,28 +65,6 @@ def test_a_sample_that_was_sent_may_still_be_aborted() -> None:
     run_here(main())
 
 
-def test_absent_samples_cost_the_others_a_stated_time() -> None:
-    async def main() -> None:
-        place = Rendezvous(function(group="centre"), settings(group_timeout_s=30))
-        answers = [
-            asyncio.create_task(place.join(sample(name, value)))
-            for name, value in (("a", 0.0), ("b", 1.0))
-        ]
-        first, second = [await one for one in answers]
-        assert asyncio.get_running_loop().time() == 30
-        assert (first.score, second.score) == (-0.5, 0.5)
-        assert group(first) == {"size": 4, "present": 2, "aborted": 0, "absent": 2}
-        late = await place.join(sample("c"))
-        assert kind(late) is ErrorKind.INCOMPLETE
-        assert late.error is not None
-        assert "after the group was closed" in late.error.message
-        assert group(late) == group(first)
-        gone = await place.join(sample("d", aborted=True))
-        assert kind(gone) is ErrorKind.CANCELLED, "an announcement, whenever it comes"
-
-    run_here(main())
-
-
 def test_a_listwise_grader_that_fails_fails_the_group() -> None:
     answers = meet(
         sample("nobody", size=2), sample("b", size=2), made=function(listwise=True, normalise=True)

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from tests.e2e.helpers.command import invoke
 
-from adjudge.cli.main import command_line
 from adjudge.judges.base import HttpRequest, HttpResponse
 from adjudge.judges.wire.transport import AiohttpTransport
 
@@ -88,7 +87,7 @@ def test_a_key_that_is_repeated_is_kept_nowhere(
     Path("s.toml").write_text(SPEC.replace("TYPE", kind))
     Path("r.jsonl").write_text('{"prompt": "p", "response": "r"}\n')
     words = ["grade", "r.jsonl", "-s", "s.toml", "-o", "out", "--record", "c.sqlite"]
-    said = [CliRunner().invoke(command_line(), one) for one in (words, ["doctor", "s.toml"])]
+    said = [invoke(*one) for one in (words, ["doctor", "s.toml"])]
     (row,) = map(json.loads, Path("out/rewards.jsonl").read_text().splitlines())
     assert (row["reward"] is not None) == scores
     for one in said:

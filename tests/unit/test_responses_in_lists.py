@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rows import write_jsonl
 
 from adjudge.rollouts.samples import SampleReader
 from adjudge.types import Sample
@@ -15,9 +15,7 @@ CHAT = [{"role": "system", "content": "s"}, {"role": "user", "content": "why?"}]
 
 
 def write(folder: Path, *rows: dict[str, Any]) -> Path:
-    path = folder / "gen.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_jsonl(folder / "gen.jsonl", rows)
 
 
 def samples(path: Path, **mapping: str) -> list[Sample]:

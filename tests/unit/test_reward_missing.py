@@ -226,15 +226,6 @@ def test_a_ranking_that_nobody_can_read_counts_as_one_question() -> None:
         made.compute(numbered(32, 36))
 
 
-def test_an_outage_is_seen_across_small_calls() -> None:
-    clock = FakeClock()
-    made = build({"j": scored()}, missing={"patience_s": 5}, clock=clock)
-    for _ in range(16):
-        made.compute(samples({"s": "timeout"}))
-    with pytest.raises(JudgeUnavailable):
-        made.compute(samples({"s": "timeout"}))
-
-
 def test_calls_that_overlap_outlast_an_outage_each_for_itself() -> None:
     clock = FakeClock()
     judge = judging(lambda _: "server_error" if clock.now < 40 else None)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.rows import DATA
+from tests.rows import DATA, write_jsonl
 
 from adjudge.rollouts.samples import SampleReader
 
@@ -39,7 +39,7 @@ def test_files_and_lines_become_conversations(name: str, tmp_path: Path) -> None
     file, wanted = DATA / name, CASES["files"].get(name)
     if wanted is None:
         file, wanted = tmp_path / "log.jsonl", CASES["lines"][name]["samples"]
-        file.write_text("".join(json.dumps(line) + "\n" for line in CASES["lines"][name]["lines"]))
+        write_jsonl(file, CASES["lines"][name]["lines"])
     for one, due in zip(shown(file), wanted, strict=True):
         assert one.startswith(due) if isinstance(due, str) else [*one] == due
 

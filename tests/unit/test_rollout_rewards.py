@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.refusals import refuses
+from tests.rows import write_jsonl
 
 from adjudge.audit.report import make_audit
 from adjudge.errors import RolloutError
@@ -28,7 +29,7 @@ def read(path: Path, *rows: dict[str, Any], **mapping: str) -> list[Any]:
         pyarrow = pytest.importorskip("pyarrow")
         pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), path)
     else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_jsonl(path, rows)
     return [sample for _, sample in SampleReader([path], mapping).read()]
 
 
@@ -175,7 +176,7 @@ def test_every_sample_has_its_own_place(name: str, indent: int | None, tmp_path:
     file, content, places = PLACES[name]
     path = tmp_path / file
     if file.endswith(".jsonl"):
-        path.write_text("".join(json.dumps(row) + "\n" for row in content))
+        write_jsonl(path, content)
     else:
         path.write_text(json.dumps(content, indent=indent))
     found = list(SampleReader([path], {}).read())

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.rows import DATA
-from typer.testing import CliRunner
+from tests.e2e.helpers.command import invoke
+from tests.rows import DATA, write_jsonl
 
-from adjudge.cli.main import app
 from adjudge.cli.options import parse_map
 from adjudge.errors import ConfigError
 from adjudge.rollouts.fields import SAMPLE_FIELDS
@@ -32,8 +31,7 @@ def write(folder: Path, records: Any) -> Path:
     """A list as JSON lines, an object as a document."""
     path = folder / ("rows.jsonl" if isinstance(records, list) else "rows.json")
     lines = records if isinstance(records, list) else [records]
-    path.write_text("".join(json.dumps(one) + "\n" for one in lines))
-    return path
+    return write_jsonl(path, lines)
 
 
 def refusal(path: Path, options: str = "") -> str:
@@ -159,10 +157,10 @@ def test_init_prints_the_command_with_the_rows(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = write(tmp_path, {"results": [{"question": Q, "output": A, "score": 1}] * 2})
-    done = CliRunner().invoke(app, ["init", path.name, "-m", "rows=results", "--json"])
+    done = invoke("init", path.name, "-m", "rows=results", "--json")
     command = json.loads(done.stdout)["command"]
     assert "--map rows=results" in command
-    done = CliRunner().invoke(app, [*shlex.split(command)[1:], "-o", "run", "-q"])
+    done = invoke(*shlex.split(command)[1:], "-o", "run", "-q")
     assert done.exit_code == 0, done.output
     rows = (tmp_path / "run" / "rewards.jsonl").read_text().splitlines()
     assert [json.loads(row)["where"] for row in rows] == [

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from tests.e2e.helpers.command import invoke
 from tests.rows import DATA as DUMPS, NAMED
-from typer.testing import CliRunner
 
-from adjudge.cli.main import app
 from adjudge.datasets.files import find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.judges import discovery
@@ -67,13 +66,13 @@ def test_a_record_is_of_its_own_format_alone() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(DUMPS)))
 def test_the_first_spec_grades_it(file: Path) -> None:
-    done = CliRunner().invoke(app, ["init", str(file), "--json"], catch_exceptions=False)
+    done = invoke("init", file, "--json")
     if done.exit_code:
         assert "no usable row" in done.output, done.output  # failures only, or a batch's requests
         return
     command = shlex.split(json.loads(done.stdout)["command"])[1:]
     assert "--map" not in command
-    done = CliRunner().invoke(app, [*command, "--json", "-o", "out"], catch_exceptions=False)
+    done = invoke(*command, "--json", "-o", "out")
     summary = json.loads(done.stdout[done.stdout.index("{") : done.stdout.rindex("}") + 1])
     assert done.exit_code in (0, 1, 2)  # 2: failed samples are broken rows
     if done.exit_code == 1:  # in a dump this small perhaps no rollout has two tool calls

@@ -202,18 +202,6 @@ def test_a_run_asks_passing_failures_again_and_keeps_the_interval_of_others() ->
     assert (result.details or {})["r"]["metadata"]["high"] == pytest.approx(0.7)
 
 
-def test_a_low_raw_score_survives_unless_clip_is_named() -> None:
-    faults = Rubric(
-        (Criterion("Good", points=7), *(Criterion(f"Bad {n}", points=-10) for n in "ab"))
-    )
-    marks = {"Good": "UNMET", "Bad a": "MET", "Bad b": "met"}
-    raw = RubricGrader(Judge(marks), criteria=faults)
-    assert grade(raw).score == pytest.approx(-20 / 7)
-    clipped = RubricGrader(Judge(marks), criteria=faults, clip=True)
-    assert grade(clipped).score == 0.0
-    assert clipped.score_range == (0.0, 1.0)
-
-
 def test_a_failed_veto_is_named() -> None:
     vetoed = Rubric((Criterion("Is brief"), Criterion("Names a dose", "dose", veto=True)))
     judge = Judge({"Is brief": "MET", "Names a dose": "UNMET"})

@@ -138,26 +138,6 @@ def test_a_batch_longer_than_the_queue_gets_in_when_nothing_waits() -> None:
     assert len(answered(Scripted(taking(0.0)), "abcd", queue_size=2)) == 4
 
 
-def test_cancelling_takes_requests_out_of_the_queue_and_out_of_the_backend() -> None:
-    async def work(batcher: BackendQueue) -> None:
-        loop = asyncio.get_running_loop()
-        judged = loop.create_task(batcher.score(asked("judged")))
-        queued = loop.create_task(batcher.score(asked("queued")))
-        await asyncio.sleep(1.0)
-        assert (batcher.judging, batcher.waiting) == (1, 1)
-        queued.cancel()
-        judged.cancel()
-        await asyncio.sleep(0.1)
-        assert (batcher.judging, batcher.waiting) == (0, 0)
-        [answer] = await batcher.score(asked("next"))
-        assert answer.score == 4.0
-        assert loop.time() < 20.0
-
-    backend = Scripted(taking(10.0))
-    batching(backend, work, max_batch_size=1)
-    assert [names for _, names in backend.calls] == [["judged"], ["next"]]
-
-
 def test_one_who_leaves_does_not_cut_off_the_cleanup_of_another() -> None:
     cleaned: list[str] = []
 

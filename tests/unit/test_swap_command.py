@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import typer
+from tests.rows import write_jsonl
 from typer.testing import CliRunner, Result
 
 from adjudge.cli.study import swap
@@ -65,14 +66,9 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for group in range(3)
         for at in range(4)
     ]
-    write(tmp_path / "rollouts.jsonl", rows)
+    write_jsonl(tmp_path / "rollouts.jsonl", rows)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def run(*arguments: str) -> Result:
@@ -170,7 +166,7 @@ def test_broken_rows_are_named_and_kept_out(work: Path) -> None:
 
 def test_a_judge_that_says_nothing_is_exit_code_3(work: Path) -> None:
     rows = [{"prompt": "p", "response": "word word word", "reward": 1.0 * at} for at in range(2)]
-    write(work / "three.jsonl", rows)
+    write_jsonl(work / "three.jsonl", rows)
     done = run("three.jsonl", "--judge", "mumbles.toml", "--stored", "reward", "-o", "out")
     assert done.exit_code == 3, done.output
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.rows import write_jsonl
 
 from adjudge.runs.labels import LabelLog
 from adjudge.runs.view.server import ViewServer
@@ -28,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
          "env_reward": float(i % 3 == 0), "reward_info": {"quality_score": REWARDS[i % 4]}}
         for i in range(40)
     ]  # fmt: skip
-    (run / "rewards.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(run / "rewards.jsonl", rows)
     return run
 
 

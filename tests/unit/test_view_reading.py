@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from adjudge.runs.sample_index import MAX_SCORES, compare_advantages, compute_advantages
+from adjudge.runs.sample_index import MAX_SCORES, compute_advantages
 from adjudge.runs.samples import describe_sample, explain_reward
 from adjudge.runs.view.answers import build_overview, list_groups
 from adjudge.runs.view.run_reader import (
@@ -283,27 +283,6 @@ def test_equal_curves_of_returns_and_rewards_are_shown_once(tmp_path: Path) -> N
 
 
 # --- numbers --------------------------------------------------------------------------------------
-
-
-def test_both_ways_by_hand() -> None:
-    both = compare_advantages([0.4, 0.6, None, None])
-    # Left out: mean 0.5, std √(0.02/1). As 0: mean 0.25, std √(0.27/3).
-    assert both.left_out[:2] == pytest.approx(
-        [-0.1 / (math.sqrt(0.02) + 1e-4), 0.1 / (math.sqrt(0.02) + 1e-4)]
-    )
-    assert both.left_out[2:] == [None, None]
-    assert both.as_zero == pytest.approx([x / (0.3 + 1e-4) for x in (0.15, 0.35, -0.25, -0.25)])
-    assert both.turned == [0]
-
-
-@given(st.lists(st.none() | st.floats(-1e6, 1e6), max_size=12))
-def test_missing_rewards_change_nothing_for_the_rest(rewards: list[float | None]) -> None:
-    present = [reward for reward in rewards if reward is not None]
-    both = compare_advantages(rewards)
-    assert [a for a in both.left_out if a is not None] == compute_advantages(present)
-    if len(present) == len(rewards):
-        assert both.turned == []
-        assert both.left_out == both.as_zero
 
 
 def test_after_a_group_step_nothing_is_said_of_failures_as_0(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.rows import write_jsonl
 
 from adjudge.errors import ConfigError
 from adjudge.runs.view.server import ViewServer
@@ -34,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
         {"step": 1, "index": i, "group": "1/0", "reward": r, "messages": [{"content": "<i>"}]}
         for i, r in enumerate((0.4, 0.6, None))
     ]
-    (run / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(run / "rollouts.jsonl", rows)
     return run
 
 

@@ -4,15 +4,15 @@ import json
 import os
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from typer.testing import CliRunner, Result
+from tests.e2e.helpers.command import invoke
 
 from adjudge.cli import view as watch_command
-from adjudge.cli.main import command_line
 from adjudge.cli.view import RunWatch
 from adjudge.runs.records import STOP_FILE, RecorderRow
 
@@ -20,6 +20,7 @@ HACKED = [
     {"judge/outcome_mean": 0.5 + at / 80, "judge/gold_score_mean": 0.7 - 0.6 * at / 40}
     for at in range(40)
 ]
+watch = partial(invoke, "watch")
 
 
 def write(folder: Path, rows: Any, *, kind: str = "record", **facts: Any) -> None:
@@ -31,10 +32,6 @@ def write(folder: Path, rows: Any, *, kind: str = "record", **facts: Any) -> Non
 
 def hacked() -> list[dict[str, float]]:
     return [{"step": at, "samples": 8, **row} for at, row in enumerate(HACKED)]
-
-
-def watch(*words: Any) -> Result:
-    return CliRunner().invoke(command_line(), ["watch", *map(str, words)], env={"COLUMNS": "300"})
 
 
 def test_a_run_that_is_over_is_read_to_its_last_step(tmp_path: Path) -> None:
@@ -100,7 +97,7 @@ def test_it_ends_when_the_run_does(tmp_path: Path) -> None:
 
 def test_stop_asks_a_recorded_run_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_command, "_INTERVAL_S", 0.05)
-    found: list[Result] = []
+    found: list[Any] = []
     write(tmp_path, hacked()[:5])
     words = (tmp_path, "--stop", "--gold", "gold")
     watcher = threading.Thread(target=lambda: found.append(watch(*words)))

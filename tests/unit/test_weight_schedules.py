@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from tests.e2e.helpers.command import run_here
 from tests.refusals import refuses
+from tests.rows import read_jsonl
 from tests.unit.helpers.reward_functions import FakeClock, build, samples, scored
 
 import adjudge
@@ -159,7 +160,7 @@ def test_grading_needs_the_step(tmp_path: Path) -> None:
     assert not out.exists()
     done = run_here("grade", rollouts, "--spec", path, "-o", out, "--step", "2", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    [row] = [json.loads(line) for line in (out / "rewards.jsonl").read_text().splitlines()]
+    [row] = read_jsonl(out / "rewards.jsonl")
     assert row["reward"] == pytest.approx(0.5 / 1.5)
     other = run_here("grade", rollouts, "--spec", path, "-o", out, "--step", "3", folder=tmp_path)
     assert other.returncode == 2  # another run: its weights are others

@@ -9,7 +9,7 @@ from contextlib import chdir
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from adjudge.cli.main import command_line
 
@@ -28,15 +28,19 @@ def run_process(
     )
 
 
+def invoke(*words: object, **environment: str) -> Result:
+    """The same command in this process and folder: its exit code, and all that it prints."""
+    env = {"COLUMNS": _WIDTH, **environment}
+    return CliRunner().invoke(command_line(), [str(one) for one in words], env=env)
+
+
 def run_here(
     *arguments: str | Path, folder: Path, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """The same command in this process: its exit code and all that it prints, without a start."""
-    words = [str(one) for one in arguments]
+    """:func:`invoke` in another folder; a failure of the program is raised."""
     with chdir(folder), pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))  # as `python -m` does
-        env = {"COLUMNS": _WIDTH, **environment}
-        done = CliRunner().invoke(command_line(), words, env=env)
+        done = invoke(*arguments, **environment)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
-    return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
+    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)

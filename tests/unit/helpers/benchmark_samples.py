@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tests.rows import write_jsonl
 
 from adjudge.judge_evaluation.benchmarks.items import BenchmarkKind
 from adjudge.judge_evaluation.benchmarks.readers import REWARDBENCH2_SUBSETS, TIES_SUBSET
@@ -38,9 +39,7 @@ def sample_rows(
 
 def write_sample(path: Path, kind: BenchmarkKind, per_subset: int = 12, *, seed: int = 0) -> Path:
     """:func:`sample_rows` as a JSONL file; the path of it."""
-    rows = sample_rows(kind, per_subset, seed=seed)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_jsonl(path, sample_rows(kind, per_subset, seed=seed))
 
 
 def is_right_sample_answer(prompt: str, answer: str) -> bool:
