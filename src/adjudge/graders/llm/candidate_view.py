@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 from adjudge.errors import LACKED, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.base import View, is_nan, view_text
-from adjudge.messages import content_text
-from adjudge.prompts import LanguageEnum, PromptTemplate, render_value
+from adjudge.messages import content_text, render_value
+from adjudge.prompts import LanguageEnum, PromptTemplate
 from adjudge.text import final_text
 
 TruncationMode = Literal["judge", "mask"]

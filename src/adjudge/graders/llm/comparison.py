@@ -31,7 +31,7 @@ from adjudge.judges.asking import (
     join_failures,
     sum_provenance,
 )
-from adjudge.prompts.fence import compute_tag
+from adjudge.prompts import compute_tag
 from adjudge.types import GraderScore, Provenance
 
 OrderMode = Literal["both", "one"]

@@ -26,8 +26,7 @@ from adjudge.graders.llm.judge_grader import (
 )
 from adjudge.graders.llm.reply_forms import KeyForm, build_object_schema
 from adjudge.judges.asking import ask_all, call_part, describe_failure, join_failures, sum_costs
-from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
-from adjudge.prompts.fence import compute_tag
+from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, compute_tag
 from adjudge.types import GraderError, GraderMode, GraderRank, Provenance
 from adjudge.verdicts import UnreadableReply, places_in
 
