@@ -11,19 +11,14 @@ from itertools import pairwise
 from typing import ClassVar, NamedTuple, TypeVar
 
 from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
-from adjudge.graders.llm.candidate_view import (
-    CandidateView,
-    add_query,
-    extract_query,
-    get_group_name,
-)
 from adjudge.graders.llm.comparison import BOTH_ORDERS, PairComparison, PairJudge
 from adjudge.graders.llm.judge_grader import (
+    CandidateView,
     JudgeGrader,
     JudgeOutcome,
-    TemplateInput,
-    resolve_template,
+    get_group_name,
 )
+from adjudge.graders.llm.question import TemplateInput, add_query, extract_query, resolve_template
 from adjudge.graders.llm.reply_forms import KeyForm, build_object_schema
 from adjudge.judges.asking import ask_all, call_part, describe_failure, join_failures, sum_costs
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, compute_tag

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from adjudge.errors import ErrorKind, Fields, Metadata
-from adjudge.graders.llm.candidate_view import (
-    EmptyReason,
+from adjudge.graders.llm.judge_grader import EmptyReason, JudgeOutcome
+from adjudge.graders.llm.question import (
     Transcript,
     count_opening_turns,
     find_answer_turn,
@@ -20,7 +20,6 @@ from adjudge.graders.llm.candidate_view import (
     missing_field_failure,
     turn_content,
 )
-from adjudge.graders.llm.judge_grader import JudgeOutcome
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, build_object_schema
 from adjudge.graders.llm.shipped_graders import PromptValues, ShippedGrader
 from adjudge.prompts import LanguageEnum
