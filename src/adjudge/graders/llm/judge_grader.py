@@ -39,7 +39,8 @@ from adjudge.judges.base import ChatModel, Reply
 from adjudge.prompts import LanguageEnum, PromptTemplate, RenderedPrompt
 from adjudge.text import final_text
 from adjudge.types import GraderMode, GraderScore, Provenance, ScoreRange
-from adjudge.verdicts import Reading, UnreadableReply, Verdict, read_object
+from adjudge.verdicts import Reading, UnreadableReply, Verdict
+from adjudge.verdicts.strict import read_object
 
 TruncationMode = Literal["judge", "mask"]
 """``judge``: a response that hit its length limit is judged, and the judge is told. ``mask``: it is

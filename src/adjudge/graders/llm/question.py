@@ -19,7 +19,7 @@ from adjudge.graders.base import is_nan
 from adjudge.messages import content_text, render_value
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.text import final_text
-from adjudge.verdicts import Ending
+from adjudge.verdicts.strict import Ending
 
 _PART = "\n=====\n"
 

@@ -23,7 +23,8 @@ from adjudge.graders.llm.reply_forms import KeyForm, build_object_schema
 from adjudge.judges.asking import ask_all, call_part, describe_failure, join_failures, sum_costs
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, compute_tag
 from adjudge.types import GraderError, GraderMode, GraderRank, Provenance
-from adjudge.verdicts import UnreadableReply, places_in
+from adjudge.verdicts import UnreadableReply
+from adjudge.verdicts.strict import places_in
 
 _T = TypeVar("_T")
 

@@ -24,15 +24,8 @@ from adjudge.graders.llm.reply_forms import JudgeReplyForm, build_object_schema
 from adjudge.graders.llm.shipped_graders import PromptValues, ShippedGrader
 from adjudge.prompts import LanguageEnum
 from adjudge.types import GraderScore
-from adjudge.verdicts import (
-    NumberScale,
-    Reading,
-    UnreadableReply,
-    Verdict,
-    extract_reason,
-    find_key_fault,
-    parse_number,
-)
+from adjudge.verdicts import NumberScale, Reading, UnreadableReply, Verdict, extract_reason
+from adjudge.verdicts.strict import find_key_fault, parse_number
 
 DIMENSIONS = ("contribution", "relevance", "accuracy", "efficiency")
 """What each step is rated on."""
