@@ -2,16 +2,20 @@
 
 Messages are read as people really write them: content as text, null or a list of parts; a prompt as
 text or as messages; a conversation as a list or as its JSON. A trajectory is cut into events: one
-turn of the assistant, and what came back from it.
+turn of the assistant, and what came back from it. A judge reads messages as a transcript
+(:func:`render_value`).
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from adjudge.errors import ErrorKind, Fields, GradingFailure, Metadata
+from adjudge.text import replace_surrogates
 
 
 def content_text(content: object) -> str:
@@ -213,3 +217,113 @@ def format_tool_call(call: object, encode: Callable[[object], str] = _json) -> s
 
 def _invalid_messages(message: str) -> GradingFailure:
     return GradingFailure(ErrorKind.INVALID_INPUT, message)
+
+
+# --- what a judge is shown: a transcript of messages, or another value ----------------------------
+
+ContentPiece = str | Fields
+"""Text, or a content part that is none (an image)."""
+
+_IMAGES = ("image_url", "input_image", "image")
+_ODD = re.compile(r"[^\w.-]+")
+_LONGEST_NAME = 40
+
+
+class TranscriptMark(str):
+    """Words of ours among a value's own: where a turn or a call begins.
+
+    A tag is put into it that the value's author cannot know, so that no text within a turn can
+    pass for another turn.
+    """
+
+    __slots__ = ()
+
+    def with_tag(self, tag: str) -> str:
+        """The words with ``tag`` in them, or without any."""
+        return self.replace("\0", f"-{tag}" if tag else "")
+
+
+def render_value(value: object) -> list[ContentPiece]:
+    """``value`` in pieces, in order.
+
+    Text is itself and ``None`` nothing; a list of chat messages is a transcript with its tool
+    calls, a list of content parts their texts and images; everything else is JSON. Raises
+    ``GradingFailure(invalid_input)`` for what JSON cannot hold. Texts that touch are one piece.
+    """
+    if isinstance(value, str):
+        return [value]
+    if value is None:
+        return [""]
+    if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
+        if all("role" in one for one in value):
+            return join_texts(_transcript(value))
+        if all("type" in one and "function" not in one for one in value):
+            return join_texts(_parts(value))
+    return [_shown_json(value)]
+
+
+def join_texts(pieces: Sequence[ContentPiece]) -> list[ContentPiece]:
+    """Neighbouring texts as one, so that nothing can hide in the seam."""
+    joined: list[ContentPiece] = []
+    for piece in pieces:
+        last = joined[-1] if joined else None
+        if type(piece) is str and type(last) is str:
+            joined[-1] = last + piece
+        else:
+            joined.append(piece)
+    return joined
+
+
+def _transcript(messages: list[Fields]) -> list[ContentPiece]:
+    """Messages as numbered turns; a judge can name a step by its number."""
+    pieces: list[ContentPiece] = []
+    for number, message in enumerate(messages):
+        name = f" {_word(message['name'])}" if isinstance(message.get("name"), str) else ""
+        before = "\n\n" if number else ""
+        pieces.append(TranscriptMark(f"{before}[{number}\0] {_word(message.get('role'))}{name}:\n"))
+        pieces += _parts(message.get("content"))
+        calls = message.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            pieces += (TranscriptMark("\n→\0 "), format_tool_call(call, _shown_json))
+    return pieces
+
+
+def _word(name: object) -> str:
+    """A role or a name as one word; it stands in a line of ours."""
+    return _ODD.sub("_", str(name))[:_LONGEST_NAME]
+
+
+def _parts(content: object) -> list[ContentPiece]:
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [content]
+    if not isinstance(content, list):
+        return [_shown_json(content)]
+    pieces: list[ContentPiece] = []
+    for part in content:
+        if isinstance(part, str):
+            pieces.append(part)
+        elif isinstance(part, Mapping) and isinstance(part.get("text"), str):
+            pieces.append(part["text"])
+        elif isinstance(part, Mapping) and part.get("type") in _IMAGES:
+            pieces.append(part)
+        else:
+            pieces.append(_shown_json(part))
+    return pieces
+
+
+def _shown_json(value: object) -> str:
+    try:
+        return _encoder.encode(value).decode()
+    except RecursionError:  # a policy may have nested it
+        return f"[a {type(value).__name__} that is nested too deeply to be shown]"
+    except UnicodeEncodeError:  # half a character, which a policy may have written
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return replace_surrogates(text)
+    except (TypeError, ValueError, OverflowError):
+        raise GradingFailure(
+            ErrorKind.INVALID_INPUT,
+            f"a {type(value).__name__} cannot be shown to a judge: it is no text, no messages and "
+            "no JSON",
+        ) from None

@@ -9,7 +9,8 @@ from hypothesis import assume, example, given, strategies as st
 from tests.property.test_verdicts import REPLIES, REPLY
 
 from adjudge.graders.llm.reply_forms import ChoiceForm, JudgeReplyForm, MarksForm, ScoreForm
-from adjudge.verdicts import UnreadableReply, Verdict, read_object
+from adjudge.verdicts import UnreadableReply, Verdict
+from adjudge.verdicts.strict import read_object
 
 BLOCK = "verdict-3fa9c0d1e2b34567"
 FORMS: list[JudgeReplyForm] = [

@@ -18,8 +18,8 @@ from adjudge.judges.base import ChatCall, Reply
 from adjudge.judges.models.local import LocalChatModel
 from adjudge.judges.models.local_loading import read_control_tokens
 from adjudge.judges.table import JudgeTable, build_judge
-from adjudge.prompts import ChatMessage, PromptTemplate, clean_text
-from adjudge.prompts.fence import break_control_tokens, break_token_patterns, select_control_tokens
+from adjudge.prompts import ChatMessage, PromptTemplate, break_token_patterns, clean_text
+from adjudge.prompts.control_tokens import break_control_tokens, select_control_tokens
 from adjudge.types import GraderScore
 
 _KNOWN = """

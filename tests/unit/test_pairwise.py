@@ -14,8 +14,8 @@ from tests.unit.helpers.compared import Messages, shown
 from tests.unit.helpers.shipped_judges import Judge
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.llm.candidate_view import is_blank
 from adjudge.graders.llm.comparison import PairwiseGrader
+from adjudge.graders.llm.question import is_blank
 from adjudge.judges import ScriptedModel
 from adjudge.prompts import ChatMessage, PromptTemplate
 from adjudge.types import GraderScore

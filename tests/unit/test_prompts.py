@@ -8,7 +8,8 @@ from hypothesis import given, strategies as st
 from tests.refusals import refuses
 
 from adjudge.errors import GradingFailure
-from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, clean_text, render_value
+from adjudge.messages import render_value
+from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, clean_text
 
 KEY = b"k" * 32
 FENCE = re.compile(r"<(\w+)-([0-9a-f]{16})>\n(.*)\n</\1-\2>", re.DOTALL)

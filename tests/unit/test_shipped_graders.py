@@ -8,7 +8,7 @@ import pytest
 from tests.unit.helpers.shipped_judges import Judge, failure, graded
 
 from adjudge.errors import ErrorKind
-from adjudge.graders.llm.judge_grader import load_shipped_prompt
+from adjudge.graders.llm.question import load_shipped_prompt
 from adjudge.graders.llm.shipped_graders import (
     CorrectnessGrader,
     HarmfulnessGrader,

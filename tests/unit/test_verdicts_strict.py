@@ -14,7 +14,8 @@ from adjudge.graders.llm.reply_forms import (
     MarksForm,
     ScoreForm,
 )
-from adjudge.verdicts import Ending, UnreadableReply, Verdict, read_ending, read_object
+from adjudge.verdicts import UnreadableReply, Verdict
+from adjudge.verdicts.strict import Ending, read_ending, read_object
 
 BLOCK = "verdict-3fa9c0d1e2b34567"
 IN, END = f"<{BLOCK}>", f"</{BLOCK}>"

@@ -19,7 +19,7 @@ from adjudge.graders.llm.trained_judge_card import JudgeCard, JudgementForm, car
 from adjudge.judge_evaluation.benchmarks.items import Benchmark, BenchmarkItem
 from adjudge.judge_evaluation.benchmarks.judges import BenchmarkJudge, ask_judge
 from adjudge.judges import Reply, ScriptedModel
-from adjudge.prompts.fence import PROCESS_KEY
+from adjudge.prompts import PROCESS_KEY
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderRank
 from adjudge_lab.judge_training.calibration import calibrate_ratings

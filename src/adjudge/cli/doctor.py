@@ -33,7 +33,7 @@ from adjudge.judges.models.http import HttpChatModel
 from adjudge.judges.table import JudgeTable
 from adjudge.report.page import small
 from adjudge.report.table import Table, lost, styled
-from adjudge.rewards.reducer import check_graders
+from adjudge.rewards.grader_fit import check_graders
 from adjudge.rewards.spec import RewardSpec
 from adjudge.version import __version__
 

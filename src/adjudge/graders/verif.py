@@ -20,15 +20,14 @@ from adjudge.graders.code.cases import Case
 from adjudge.graders.code.grader import CaseOutcome, run_cases
 from adjudge.graders.code.sandbox import check_sandbox
 from adjudge.graders.code.values import encode_tree
-from adjudge.graders.llm.candidate_view import (
+from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome, get_group_name
+from adjudge.graders.llm.question import (
     conversation_query,
     extract_query,
     first_present,
-    get_group_name,
     missing_field_failure,
     read_turns,
 )
-from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome
 from adjudge.graders.llm.reply_forms import ScoreForm
 from adjudge.graders.llm.shipped_graders import trim_shipped_prompt
 from adjudge.judges.asking import ask_all, describe_failure, join_failures, sum_costs

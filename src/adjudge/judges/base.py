@@ -29,7 +29,7 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure
 from adjudge.judges.asking import begin_call, call_log, count_ask, current_ask
 from adjudge.messages import content_text
-from adjudge.prompts.fence import PROCESS_KEY
+from adjudge.prompts import PROCESS_KEY
 from adjudge.text import split_thinking
 from adjudge.types import Message, Provenance, Usage
 

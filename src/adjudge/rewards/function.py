@@ -177,6 +177,26 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
             counting=self.spec.at_step(step).counting,
         )
 
+    def draw_values(self, judged: Sequence[GradedSample]) -> list[list[dict[str, float | None]]]:
+        """What each draw of some whole groups came to: for each sample a mapping a draw.
+
+        Its keys are :attr:`info_keys` and ``reward``, which here is ``None`` too where a grader
+        that counts failed: an imputed number, or a fallback's, is no draw. A sample that was not
+        drawn has an empty list.
+        """
+        drawn = [one for one in judged if one.sampled]
+        columns = []
+        for number in range(1 + max((len(one.repeats) for one in drawn), default=0)):
+            ones = [one.repeats[number - 1] if number else one for one in drawn]
+            column: list[dict[str, float | None]] = []
+            for chain in self.explain(ones):
+                whole = not chain.fell_back and not self.list_failures(chain.sample)
+                reward = chain.reward if whole and isinstance(chain.reward, float) else None
+                column.append({**self.list_parts(chain), "reward": reward})
+            columns.append(column)
+        rows = iter(zip(*columns, strict=True))
+        return [list(next(rows)) if one.sampled else [] for one in judged]
+
     def _next_step(self) -> int:
         """The step of a call that says none: how many there were before it."""
         step, self._steps = self._steps, self._steps + 1

@@ -12,21 +12,19 @@ Each step is a function over plain numbers, in this order:
    (:func:`~adjudge.rewards.formulas.combine`).
 
 Pure: nothing is asked here, and the same answers make the same rewards, to the last bit.
-:meth:`RewardReducer.explain` gives the chain of numbers that made each reward.
+:meth:`RewardReducer.explain` gives the chain of numbers that made each reward. Lines
+``[RUBRIC_SCORE]`` of the log say a sample's events and outcome to whoever listens.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Collection, Mapping, Sequence, Set as AbstractSet
-from itertools import product
+from dataclasses import dataclass, field
 
 from msgspec import structs
 
 from adjudge.errors import LACKED, ErrorKind, Metadata, MissingRewardError
-from adjudge.graders.base import GraderTraits, is_listwise
-from adjudge.rewards.chain import ResultWriter, RewardChain, RewardChecks
 from adjudge.rewards.formulas import (
     AggregateTerm,
     aggregate,
@@ -40,19 +38,21 @@ from adjudge.rewards.formulas import (
     reduce_events,
     weigh_parts,
 )
-from adjudge.rewards.spec import GraderEntry, GraderScope, Problems, RewardSpec
-from adjudge.stats import snap_ties
+from adjudge.rewards.grader_fit import check_graders, worst_contribution
+from adjudge.rewards.spec import GraderEntry, GraderScope, RewardSpec
+from adjudge.stats import mean_of_all, snap_ties
 from adjudge.types import (
     GradedSample,
     GraderError,
     GraderResult,
+    GraderScore,
     RewardPart,
     RewardResult,
     Role,
-    finite_range,
 )
 
 _log = logging.getLogger("adjudge")
+_score_logger = logging.getLogger("adjudge.rubric")
 _LONE_SAMPLE_EFFECT = {
     **dict.fromkeys(("centre", "rloo", "z_score", "gdpo"), "get 0 whatever the graders say"),
     "rank": "have no reward",
@@ -61,7 +61,57 @@ _LONE_SAMPLE_EFFECT = {
 """What becomes of samples that are alone in their group."""
 
 
-class RewardReducer(ResultWriter):
+@dataclass(slots=True)
+class RewardChain:
+    """A sample on its way to a reward: the numbers, in the order in which they are made.
+
+    ``idle``: the graders that are left out. ``outcome``: O. ``event_values``: its events, and
+    ``events``: E. ``part``: O as the missing policy and the group step leave it, or the failure
+    because of which there will be no reward. ``reward``: R. ``fell_back``: ``part`` is the fallback
+    rule's.
+    """
+
+    sample: GradedSample
+    idle: AbstractSet[str]
+    outcome: RewardPart
+    event_values: list[RewardPart] | GraderError
+    events: RewardPart
+    part: RewardPart
+    reward: RewardPart
+    fell_back: bool = False
+
+    @property
+    def source(self) -> str:
+        """Who made the reward: ``graders``, ``rule_fallback``, or ``none``: it was not drawn."""
+        if not self.sample.sampled:
+            return "none"
+        return "rule_fallback" if self.fell_back else "graders"
+
+
+@dataclass
+class RewardChecks:
+    """What is said of all groups of a run together: lone samples, and missing rewards."""
+
+    samples: int = 0
+    groups: int = 0
+    alone: int = 0
+    failures: list[GraderError] = field(default_factory=list)
+
+    def add(
+        self, groups: Collection[Sequence[RewardChain]], results: Sequence[RewardResult]
+    ) -> None:
+        """Count some whole groups and their results."""
+        self.samples += len(results)
+        self.groups += len(groups)
+        self.alone += sum(len(group) == 1 for group in groups)
+        missing = (result.missing for result in results if result.missing is not None)
+        self.failures += [one for one in missing if one.kind is not ErrorKind.NOT_SAMPLED]
+
+
+_PARTS: Mapping[str, GraderScope] = {"outcome": "outcome", "events": "event"}
+
+
+class RewardReducer:
     """Makes of what graders said the rewards that a spec says; asks nobody.
 
     ``graders`` are read for their role and range. Raises :class:`~adjudge.errors.ConfigError` where
@@ -69,17 +119,20 @@ class RewardReducer(ResultWriter):
     """
 
     def __init__(self, spec: RewardSpec, graders: Mapping[str, object]) -> None:
-        super().__init__(spec)
+        self.spec, self._counting = spec, spec.counting
         self.graders: Metadata = dict(graders)
         check_graders(spec, self.graders)
+        self._parts = [
+            name
+            for name, scope in _PARTS.items()
+            if any(one.scope == scope and one.weight_at(0) for one in spec.graders)
+        ]
         scopes: tuple[GraderScope, ...] = ("outcome", "event")
         imputes = spec.missing.suspect == "min"
         # What weighs 0 is reported only.
         self._terms = {
             scope: [
-                AggregateTerm(
-                    entry.name, weight, _worst_contribution(spec, graders, entry), imputes
-                )
+                AggregateTerm(entry.name, weight, worst_contribution(spec, graders, entry), imputes)
                 for entry in spec.graders
                 if entry.scope == scope and (weight := entry.weight_at(0)) != 0
             ]
@@ -305,6 +358,70 @@ class RewardReducer(ResultWriter):
             return None
         return {term.name: value for term, role, value in found if role is not Role.GATE}
 
+    # --- what a result has beside its reward -----------------------------------------------------
+
+    @property
+    def info_keys(self) -> list[str]:
+        """The keys of every result's ``reward_info``."""
+        scores = [f"{entry.name}_score" for entry in self.spec.graders]
+        return [*scores, *self._parts, "env_reward"]
+
+    def list_parts(self, chain: RewardChain) -> dict[str, float | None]:
+        """``reward_info``: the same keys for every sample of the spec, always."""
+        one = chain.sample
+        info = {f"{entry.name}_score": _find_score(one, entry) for entry in self.spec.graders}
+        for name in self._parts:
+            part: RewardPart = getattr(chain, name)
+            info[name] = part if isinstance(part, float) else None
+        info["env_reward"] = one.env_reward
+        return info
+
+    def make_result(self, chain: RewardChain) -> RewardResult:
+        """The result that a trainer gets of a chain."""
+        one, reward, source = chain.sample, chain.reward, chain.source
+        if one.sampled and _score_logger.isEnabledFor(logging.INFO):
+            said: dict[str, str] = dict.fromkeys(_PARTS, "none")  # what the spec does not ask for
+            for name in (*self._parts, "reward"):
+                part: RewardPart = getattr(chain, name)
+                said[name] = f"{part:.6g}" if isinstance(part, float) else "missing"
+            form = "[RUBRIC_SCORE] event=%s, outcome=%s, combined=%s"
+            _score_logger.info(form, said["events"], said["outcome"], said["reward"])
+        info = self.list_parts(chain)
+        details: Metadata = {"source": source, **_describe(one, one.outcome)}
+        if isinstance(one.events, GraderError):
+            if one.sampled:
+                details["events"] = _detail(one.events)
+        elif one.events:
+            details["events"] = [_describe(one, event, at) for at, event in enumerate(one.events)]
+        if not isinstance(reward, float):
+            return RewardResult(one.original_index, one.group_index, None, info, details, reward)
+        result = RewardResult(one.original_index, one.group_index, reward, info, details)
+        if source == "graders":
+            result.event_rewards = self._event_rewards(chain)
+            if self.spec.missing.suspect == "min":
+                result.imputed = [found for found in self.list_failures(one) if found.suspect]
+        return result
+
+    def list_failures(self, one: GradedSample) -> list[GraderError]:
+        """The failures of the graders that count."""
+        return [
+            result
+            for name, result in one.results()
+            if isinstance(result, GraderError) and name in self._counting
+        ]
+
+    def _event_rewards(self, chain: RewardChain) -> list[float] | None:
+        """What each event adds to the reward; ``None`` where that is not a sum over events."""
+        settings, values = self.spec.reward, chain.event_values
+        if not values or isinstance(values, GraderError) or "events" not in self._parts:
+            return None
+        if settings.event_weight == 0 or settings.combine_mode == "multiply":
+            return None
+        share = settings.event_weight * settings.judge_scale
+        if settings.event_reduce == "mean":
+            share /= len(values)
+        return [share * value for value in values if not isinstance(value, GraderError)]
+
     # --- what else is known of the numbers --------------------------------------------------------
 
     def components(
@@ -329,47 +446,9 @@ class RewardReducer(ResultWriter):
                     components[name] = value
         return found
 
-    def draw_values(self, judged: Sequence[GradedSample]) -> list[list[dict[str, float | None]]]:
-        """What each draw of some whole groups came to: for each sample a mapping a draw.
-
-        Its keys are :attr:`info_keys` and ``reward``, which here is ``None`` too where a grader
-        that counts failed: an imputed number, or a fallback's, is no draw. A sample that was not
-        drawn has an empty list.
-        """
-        drawn = [one for one in judged if one.sampled]
-        columns = []
-        for number in range(1 + max((len(one.repeats) for one in drawn), default=0)):
-            ones = [one.repeats[number - 1] if number else one for one in drawn]
-            column: list[dict[str, float | None]] = []
-            for chain in self.explain(ones):
-                whole = not chain.fell_back and not self.list_failures(chain.sample)
-                reward = chain.reward if whole and isinstance(chain.reward, float) else None
-                column.append({**self.list_parts(chain), "reward": reward})
-            columns.append(column)
-        rows = iter(zip(*columns, strict=True))
-        return [list(next(rows)) if one.sampled else [] for one in judged]
-
 
 _NO_GRADERS: frozenset[str] = frozenset()
 _UNRANKED = GraderError("group", ErrorKind.INVALID_INPUT, "a group of one sample cannot be ranked")
-
-
-def _worst_contribution(
-    spec: RewardSpec, graders: Mapping[str, object], entry: GraderEntry
-) -> float | None:
-    """What of a grader adds least to the reward; ``None`` where its range is open, or it ranks."""
-    grader, weight = graders[entry.name], entry.weight_at(0)
-    traits = GraderTraits.of(grader)
-    role = traits.role
-    if is_listwise(grader):
-        return None  # a failed ranking is of the whole group, and blames nobody
-    if role == Role.GATE:
-        return 0.0
-    ends = traits.score_range or (None, None)
-    if role == Role.SCORE and spec.reward.normalise and finite_range(ends):
-        ends = (0.0, 1.0)
-    end = ends[weight < 0]
-    return None if end is None or math.isinf(end) else float(end)
 
 
 def _by_group(chains: Sequence[RewardChain]) -> Collection[list[RewardChain]]:
@@ -379,111 +458,37 @@ def _by_group(chains: Sequence[RewardChain]) -> Collection[list[RewardChain]]:
     return groups.values()
 
 
-# --- whether built graders fit the spec, which the spec alone cannot tell -------------------------
-
-_Graders = Mapping[str, object]
-
-
-def check_graders(spec: RewardSpec, graders: _Graders) -> None:
-    """What only built graders can tell; raises :class:`~adjudge.errors.ConfigError`."""
-    if lacking := [entry.name for entry in spec.graders if entry.name not in graders]:
-        spec.refuse(f"graders.{lacking[0]}", "the grader object is missing")
-    by_entry = (_check_grader(spec, entry, graders[entry.name]) for entry in spec.graders)
-    spec.refuse_first(*by_entry, _check_scores(spec, graders))
+def _find_score(one: GradedSample, entry: GraderEntry) -> float | None:
+    """A grader's score of a sample, or the mean over its events where all have one."""
+    if entry.scope == "outcome":
+        result = one.outcome.get(entry.name)
+        return result.score if isinstance(result, GraderScore) else None
+    if isinstance(one.events, GraderError):
+        return None
+    return mean_of_all(_score_of(event[entry.name]) for event in one.events)
 
 
-def _check_grader(spec: RewardSpec, entry: GraderEntry, grader: object) -> Problems:
-    key = f"graders.{entry.name}"
-    traits, ranks = GraderTraits.of(grader), is_listwise(grader)
-    role = traits.role
-    if ranks and entry.scope == "event":
-        yield key, "ranks groups, not events. Set scope = 'outcome'."
-    is_outcome_gate = role is Role.GATE and entry.counts and entry.scope == "outcome"
-    if is_outcome_gate and spec.reward.group == "gdpo":
-        why = (
-            "is a gate, which multiplies, but reward.group = 'gdpo' adds up graders. Use weight = "
-            "0, or group = 'z_score'."
-        )
-        yield key, why
-    if role is not Role.SCORE and (lowest := min(entry.weights)) < 0:
-        yield f"{key}.weight", f"must be at least 0 for a {role} (found {lowest})"
-    is_fallback = entry.name == spec.missing.fallback
-    if (entry.counts or is_fallback) and _lacks_range(spec, grader):
-        yield from _check_unscaled(spec, entry, grader)
-    if is_fallback and not traits.is_rule:
-        why = (
-            f"{entry.name!r} is not a rule grader, so it may fail for the same reason as the one "
-            "it replaces. Name a rule grader."
-        )
-        yield "missing.fallback", why
-    if is_fallback and (entry.scope == "event" or ranks or role is not Role.SCORE):
-        yield "missing.fallback", f"{entry.name!r} must score whole samples, one at a time"
+def _score_of(result: GraderResult | None) -> float | None:
+    return result.score if isinstance(result, GraderScore) else None
 
 
-def _check_unscaled(spec: RewardSpec, entry: GraderEntry, grader: object) -> Problems:
-    """A grader without a finite range counts as it is, but where a scale is needed."""
-    key = f"graders.{entry.name}"
-    if entry.type == "rubric":
-        why = (
-            "signed points have no finite score_range to normalise by. Set clip = true, so that a "
-            "negative sum counts as 0, or [reward] normalise = false."
-        )
-        yield key, why
-    worst = (GraderTraits.of(grader).score_range or (None, None))[min(entry.weights) < 0]
-    why = ""
-    if entry.name == spec.missing.fallback:
-        why = "missing.fallback, whose scores take the place of rewards"
-    elif spec.missing.suspect == "min" and (worst is None or math.isinf(worst)):
-        why = "missing.suspect = 'min', which gives a failure the lowest score"
-    if why:
-        yield f"{key}.score_range", f"is required by {why}. Give [low, high]."
+def _describe(
+    one: GradedSample, results: Mapping[str, GraderResult], event: int | None = None
+) -> Metadata:
+    if not one.repeats:
+        return {name: _detail(result) for name, result in results.items()}
+    return {name: _detail(result, one.list_draws(name, event)) for name, result in results.items()}
 
 
-def _lacks_range(spec: RewardSpec, grader: object) -> bool:
-    """Whether ``normalise`` finds nothing to normalise by in a grader that it is for."""
-    traits = GraderTraits.of(grader)
-    scored = traits.role is Role.SCORE and not is_listwise(grader)
-    return spec.reward.normalise and scored and finite_range(traits.score_range) is None
-
-
-def _list_scored(spec: RewardSpec, graders: _Graders) -> list[GraderEntry]:
-    """The graders whose scores are averaged."""
-    return [
-        entry
-        for entry in spec.graders
-        if entry.counts and GraderTraits.of(graders[entry.name]).role is Role.SCORE
-    ]
-
-
-def find_unscaled(spec: RewardSpec, graders: _Graders) -> dict[str, list[str]]:
-    """The graders without a range: their scores count as they are.
-
-    Each has the names of the normalised ones of its scope, beside which its scores count.
-    """
-    scored = _list_scored(spec, graders)
-    lacking = {entry.name for entry in scored if _lacks_range(spec, graders[entry.name])}
-    return {
-        entry.name: [
-            one.name for one in scored if one.scope == entry.scope and one.name not in lacking
-        ]
-        for entry in scored
-        if entry.name in lacking
-    }
-
-
-def _check_scores(spec: RewardSpec, graders: _Graders) -> Problems:
-    """What the scores of a scope are together."""
-    if spec.reward.aggregate == "points":
-        for scope, step in product(("outcome", "event"), spec.schedule_ends):
-            scored = [one for one in _list_scored(spec, graders) if one.scope == scope]
-            weights = [one.weight_at(step) for one in scored]
-            if any(weights) and max(weights) <= 0:
-                why = f"aggregate = 'points' needs a positive weight among the {scope} scores"
-                yield "graders", why
-    for name, beside in find_unscaled(spec, graders).items():
-        if spec.reward.aggregate == "min" and beside:
-            why = (
-                "is required by aggregate = 'min', which compares its scores with those of "
-                f"{beside[0]} in [0, 1]. Give [low, high]."
-            )
-            yield f"graders.{name}.score_range", why
+def _detail(result: GraderResult, draws: Sequence[GraderResult] = ()) -> Metadata:
+    if isinstance(result, GraderScore):
+        detail: Metadata = {"score": result.score, "reason": result.reason}
+    elif isinstance(result, GraderError):
+        detail = {"error": result.error, "kind": str(result.kind)}
+    else:
+        detail = {"rank": result.rank, "reason": result.reason}
+    if result.metadata:
+        detail["metadata"] = result.metadata
+    if draws:
+        detail["draws"] = list(map(_score_of, draws))
+    return detail

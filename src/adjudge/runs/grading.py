@@ -21,8 +21,8 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import RolloutError, RunFolderError
 from adjudge.files import atomic_write
 from adjudge.judges.endpoint.connections import own_calls
-from adjudge.rewards.chain import RewardChecks
 from adjudge.rewards.function import SpecRewardFunction
+from adjudge.rewards.reducer import RewardChecks
 from adjudge.rollouts.input_report import InputReport
 from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.runner.journal import Journal

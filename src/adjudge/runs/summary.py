@@ -15,7 +15,7 @@ from adjudge.checks.summary import MissingCounts
 from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.base import GraderTraits
 from adjudge.graders.registry import SHIPPED
-from adjudge.rewards.reducer import find_unscaled
+from adjudge.rewards.grader_fit import find_unscaled
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runs.rows import GradedRow, RunObserver
 from adjudge.stats import describe_sizes, group_spread, mean, missing_by_bin, missing_by_value, std

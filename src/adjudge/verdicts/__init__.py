@@ -1,13 +1,11 @@
 """Reply text to verdict, or why there is none: pure, total, and never a guess.
 
-A prompt that asks for a form of ours is answered in that form or not at all: :func:`read_object`.
-Here are the readers of replies that have no form of ours, which a template's author worded himself.
-Read is
+What a prompt asked for or its author declared is read by :mod:`adjudge.verdicts.strict`. Here are
+the readers of replies whose form a template's author worded himself. Read is
 
 * the JSON object that the reply is, or that its last lines are;
 * the one mark that is the last line: ``[[A]]``, ``<score>4</score>``, ``Score: 4``;
-* the value that is the whole reply;
-* the place that an :class:`~adjudge.verdicts.Ending` declares.
+* the value that is the whole reply.
 
 No sentence is a verdict, and neither is a mark that the judged text has, too: a refusal costs one
 more question, a wrong verdict a reward.
@@ -15,57 +13,176 @@ more question, a wrong verdict a reward.
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from adjudge.errors import ErrorKind, Metadata
-from adjudge.text import separate_thinking, strip_end_tokens
-from adjudge.verdicts.strict import (
-    CUT_REPLY,
-    Ending,
-    NumberScale,
-    Reading,
-    UnreadableReply,
-    Verdict,
-    extract_reason,
-    find_key_fault,
-    parse_json,
-    parse_number,
-    places_in,
-    read_object,
-    strip_invisible,
+from adjudge.text import SURROGATES, replace_surrogates, separate_thinking, strip_end_tokens
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The one verdict that a reply gives.
+
+    ``value``: a number, a label, marks by item, a list of places or the object itself. ``reason``:
+    the judge's own words for it, as far as the reply parts them. ``form``: the shape it was read
+    from (``json``, ``tag``, ``brackets``, ``phrase``, ``bare``, ``ending``). ``fields``: the whole
+    object where it was JSON.
+    """
+
+    value: Any
+    reason: str = ""
+    form: str = ""
+    fields: Metadata = {}
+
+
+class UnreadableReply(msgspec.Struct, frozen=True, kw_only=True):
+    """No verdict: ``why`` in a few fixed words of ours, never a quotation of the reply.
+
+    ``kind``: ``unparsable`` (none, several that differ, hedged, only quoted), ``out_of_range`` (one
+    clear verdict outside the scale) or ``truncated`` (the reply was cut before one).
+    """
+
+    why: str
+    kind: ErrorKind = ErrorKind.UNPARSABLE
+
+
+Reading = Verdict | UnreadableReply
+"""What a reply was read as."""
+
+
+class NumberScale(NamedTuple):
+    """What scores a reader takes: from ``low`` to ``high`` (``None``: open), whole ones only."""
+
+    low: float | None = None
+    high: float | None = None
+    integer: bool = False
+
+    @property
+    def boolean(self) -> bool:
+        """Whether it is 0 or 1, so that yes and no are scores."""
+        return self.low == 0 and self.high == 1
+
+    def holds(self, score: float) -> bool:
+        """Whether ``score`` lies on the scale."""
+        if self.integer and score != int(score):
+            return False
+        return (self.low is None or score >= self.low) and (self.high is None or score <= self.high)
+
+
+CUT_REPLY = UnreadableReply(
+    kind=ErrorKind.TRUNCATED, why="the reply was cut before a whole verdict"
 )
 
-__all__ = [
-    "Ending",
-    "NumberScale",
-    "Reading",
-    "UnreadableReply",
-    "Verdict",
-    "extract_reason",
-    "find_key_fault",
-    "find_label",
-    "parse_number",
-    "parse_score",
-    "places_in",
-    "read_choice",
-    "read_ending",
-    "read_fields",
-    "read_object",
-    "read_score",
-]
+_CONTROLS = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+_CONTROL = re.compile(_CONTROLS)
+_BETWEEN_DIGITS = re.compile(f"(?<=[0-9]){_CONTROLS}+(?=[0-9])")
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U000e0000-\U000e0fff]"
+)
+_HALF = re.compile(f"[{SURROGATES}]")
+_PLAIN_ASCII = re.compile(r"[\t\n -~]*")
 
-_SIGNS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | str.maketrans(
+_WIDE, _HIGH = " " * 8, "\n" * 4
+_RUN = re.compile(r"[ \t]{9,}|[ \t\n]{0,8}\n{4}[ \t\n]*")
+
+
+def strip_invisible(text: str) -> str:
+    """``text`` without invisible characters and halves of surrogate pairs; CRLF becomes LF.
+
+    Long runs of white space become short ones, so that no pattern has to walk through them.
+    """
+    if not _PLAIN_ASCII.fullmatch(text):
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        text = _HALF.sub("\ufffd", _INVISIBLE.sub("", text))
+        text = _CONTROL.sub("", _BETWEEN_DIGITS.sub(" ", text))
+    if _WIDE in text or _HIGH in text:
+        text = _RUN.sub(lambda run: _HIGH if "\n" in run[0] else _WIDE, text)
+    return text
+
+
+MAX_REPLY_DEPTH = 48
+"""Deepest nesting that is read."""
+
+MAX_REPLY_DIGITS = 300
+
+
+_FENCE = re.compile(r"```[A-Za-z0-9]{0,12}\s")
+
+
+def parse_json(text: str) -> Metadata | list[object] | None:
+    """The JSON object or list that ``text`` is and nothing else, in a code fence or not.
+
+    ``None`` for anything else: a key twice in an object, more than :data:`MAX_REPLY_DEPTH` levels.
+    """
+    text = text.strip()
+    if (fence := _FENCE.match(text)) is not None and text.endswith("```"):
+        text = text[fence.end() : -3].strip()
+    if text[:1] not in ("{", "["):
+        return None
+    try:
+        value = _DECODER.decode(text)
+        if "\\u" in text or not text.isascii():
+            value = replace_surrogates(value)
+    except (ValueError, RecursionError):
+        return None
+    deep = text.count("{") + text.count("[") > MAX_REPLY_DEPTH and _is_deep(value)
+    return None if deep else value
+
+
+def _is_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(MAX_REPLY_DEPTH + 1):
+        level = [
+            child
+            for node in level
+            if isinstance(node, dict | list)
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]
+    return bool(level)
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= MAX_REPLY_DIGITS else math.inf
+
+
+def _unique_pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a key twice")
+    return made
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_int=_integer, strict=False)
+
+_REASON_KEYS = (
+    "reason", "reasoning", "reasons", "rationale", "explanation", "justification", "analysis",
+    "feedback", "comment", "evidence", "thought", "理由", "原因", "解释", "分析", "评语", "评价",
+)  # fmt: skip
+
+
+def extract_reason(fields: Metadata) -> str:
+    """The judge's reason as an object gives it under one of the usual keys."""
+    for key, value in fields.items():
+        if isinstance(value, str) and key.strip().lower() in _REASON_KEYS:
+            return value.strip()
+    return ""
+
+
+SIGNS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | str.maketrans(
     "“”„‟«»「」『』‘’‚‛′【〖〔】〗〕−⁄∶\u3000\xa0\u202f\u2009",
     '""""""""""\'\'\'\'\'[[[]]]-/:    ',
 )
-_EMPHASIS = str.maketrans("", "", "*`#")
+EMPHASIS = str.maketrans("", "", "*`#")
 _BLANK = " \t\n*_`#"
-_AROUND = f"{_BLANK}.。!"
+AROUND = f"{_BLANK}.。!"
 _MOST_MARKS = 200
 
 _NUMBER = r"[-+]?(?:[0-9]{1,15}(?:\.[0-9]{1,15})?|\.[0-9]{1,15})"
@@ -121,7 +238,7 @@ class _Mark(NamedTuple):
     end: int
 
 
-class _Reply:
+class FreeReply:
     """What a reply shows: its ``text`` without thinking, in plain signs.
 
     ``fault``: why nothing of it can be a verdict.
@@ -142,7 +259,7 @@ class _Reply:
         plain = strip_end_tokens(strip_invisible(strip_end_tokens(text))).rstrip()
         shown, thinking = separate_thinking(plain)
         goes_on = not plain.endswith(shown.rstrip().rpartition("\n")[2])
-        self.text = "" if goes_on else shown.strip().translate(_SIGNS)
+        self.text = "" if goes_on else shown.strip().translate(SIGNS)
         self.fault = ""
         if not self.text:
             self.fault = "it ends with thinking" if thinking else "it is empty"
@@ -185,11 +302,11 @@ class _Reply:
 
 def _folded(text: str) -> str:
     """``text`` for comparing: words and brackets in one case, whatever stands between them."""
-    plain = strip_invisible(text).translate(_SIGNS).casefold()
+    plain = strip_invisible(text).translate(SIGNS).casefold()
     return re.sub(r" ?([\[\]<>{}]) ?", r"\1", re.sub(r"[^\w\[\]<>{}]+", " ", plain)).strip()
 
 
-def _read(reply: _Reply, whole: str, value_of: ValueOf, keys: Sequence[str]) -> Reading:
+def _read(reply: FreeReply, whole: str, value_of: ValueOf, keys: Sequence[str]) -> Reading:
     """The verdict in JSON, else that of a mark or of the whole reply."""
 
     def under_keys(found: Metadata) -> object:
@@ -205,12 +322,12 @@ def _read(reply: _Reply, whole: str, value_of: ValueOf, keys: Sequence[str]) -> 
         return Verdict(value=value, form="bare")
     if not marks or reply.cut:
         return reply.refuse("no verdict was found")
-    if reply.text[marks[-1].end :].strip(_AROUND):
+    if reply.text[marks[-1].end :].strip(AROUND):
         return reply.refuse("a mark, but not at the end")
     return _distinct(reply, marks, marks[-1], value_of)
 
 
-def _distinct(reply: _Reply, marks: Sequence[_Mark], mark: _Mark, value_of: ValueOf) -> Reading:
+def _distinct(reply: FreeReply, marks: Sequence[_Mark], mark: _Mark, value_of: ValueOf) -> Reading:
     """The verdict of ``mark``, if no other says something else and it is the judge's own."""
     value = value_of(mark.words)
     others = [value_of(one.words) for one in marks if not reply.is_quoted(one.text)]
@@ -227,7 +344,9 @@ def _distinct(reply: _Reply, marks: Sequence[_Mark], mark: _Mark, value_of: Valu
     return Verdict(value=value, reason=around, form=mark.form)
 
 
-def _read_json(reply: _Reply, whole: str, value_of: Callable[[Metadata], object]) -> Reading | None:
+def _read_json(
+    reply: FreeReply, whole: str, value_of: Callable[[Metadata], object]
+) -> Reading | None:
     """The verdict in the object that the reply is or ends with; ``None`` without one."""
     text, start = strip_end_tokens(whole), 0
     found = parse_json(text)
@@ -257,7 +376,7 @@ def _read_json(reply: _Reply, whole: str, value_of: Callable[[Metadata], object]
     return Verdict(value=value, reason=reason, form="json", fields=found)
 
 
-def _takes_back(behind: str, value: str) -> bool:
+def takes_back(behind: str, value: str) -> bool:
     """Whether prose below the verdict ``value`` speaks against it, or has another number."""
     plain = _CITED.sub(" ", behind)
     others = re.findall(r"(?<![\w.-])[01](?![\w-])" if value in "01" else r"[0-9]+", plain)
@@ -293,12 +412,12 @@ def read_score(
     """
     scale = NumberScale(low, high, integer)
     keys = (*_SCORE_WORDS, "final_score", "overall_score")
-    reply = _Reply(text, (*keys, *_VERDICT_WORDS), quoted, cut)
+    reply = FreeReply(text, (*keys, *_VERDICT_WORDS), quoted, cut)
     marks = reply.find_marks() if scale.boolean else []
     first, _, behind = reply.text.partition("\n")
-    opens = marks and marks[0].words in ("0", "1") and first.strip(_AROUND) == marks[0].text
+    opens = marks and marks[0].words in ("0", "1") and first.strip(AROUND) == marks[0].text
     below = re.match(r"\s*\n\s*(?![a-z])\S", behind)
-    if opens and below and not _takes_back(behind, marks[0].words):
+    if opens and below and not takes_back(behind, marks[0].words):
         return _distinct(reply, marks, marks[0], lambda words: parse_score(words, scale))
     read = _read(reply, text, lambda value: parse_score(value, scale), keys)
     if isinstance(read, UnreadableReply):
@@ -322,7 +441,7 @@ def parse_score(value: object, scale: NumberScale) -> float | None:
         return float(value) if abs(value) < 1e300 else None  # NaN is below nothing
     if not isinstance(value, str):
         return None
-    text = value[:80].translate(_SIGNS).translate(_EMPHASIS).strip(" \t\n_.。![]()\"'")
+    text = value[:80].translate(SIGNS).translate(EMPHASIS).strip(" \t\n_.。![]()\"'")
     if (found := _SCORE.fullmatch(text)) is not None:
         same = found["scale"] is None or float(found["scale"]) == scale.high
         return float(found["number"]) if same else None
@@ -341,7 +460,7 @@ def read_choice(
     >>> read_choice("A is curt. So is B.\nMy verdict: Response B", ["A", "B"]).value
     'B'
     """
-    reply = _Reply(text, (*CHOICE_KEYS, *_VERDICT_WORDS), quoted, cut)
+    reply = FreeReply(text, (*CHOICE_KEYS, *_VERDICT_WORDS), quoted, cut)
     return _read(reply, text, lambda value: find_label(value, labels), CHOICE_KEYS)
 
 
@@ -356,7 +475,7 @@ def find_label(words: object, labels: Sequence[str]) -> str | None:
     names = {label.casefold(): label for label in labels}
     if "tie" in names:
         names |= dict.fromkeys(_TIE, names["tie"])
-    plain = str(words)[:80].translate(_SIGNS).translate(_EMPHASIS).strip(" \t\n_.。![]\"'")
+    plain = str(words)[:80].translate(SIGNS).translate(EMPHASIS).strip(" \t\n_.。![]\"'")
     found = _LABEL.fullmatch(plain)
     return None if found is None else names.get(found[1].casefold())
 
@@ -372,50 +491,8 @@ def read_fields(
     >>> read_fields('Here is my verdict:\n{"steps": [1, 2], "ok": true}', ["steps"]).value
     {'steps': [1, 2], 'ok': True}
     """
-    reply = _Reply(text, (*required, *_VERDICT_WORDS), quoted, cut)
+    reply = FreeReply(text, (*required, *_VERDICT_WORDS), quoted, cut)
     read = _read_json(
         reply, text, lambda found: found if all(key in found for key in required) else None
     )
     return read or reply.refuse("no verdict was found")
-
-
-def read_ending(
-    text: str, ending: Ending, *, quoted: Sequence[str] = (), cut: bool = False
-) -> str | UnreadableReply:
-    r"""The text that stands at the place that ``ending`` declares; several must say the same.
-
-    The place is the first or the last line, or a tag with which the reply begins or ends. Emphasis
-    is left out, thinking is not searched. A place that one of ``quoted`` (the candidate's texts)
-    has, too, does not count. Returns an :class:`UnreadableReply` without exactly one such text;
-    raises nothing.
-
-    >>> read_ending("Right, but short.\n**Score:** 4/5", Ending(line="Score:"))
-    '4/5'
-    """
-    words = ending.tag or ending.line.translate(_SIGNS).translate(_EMPHASIS).strip(": ")
-    reply = _Reply(text, (words,), quoted, cut)
-    place = re.escape(words)
-    pattern = (
-        rf"<{place}>([^<]{{0,400}})</{place}>"
-        if ending.tag
-        else rf"^[ \t*_`#]*{place}[ \t*_`]*:?(?![^\W_])(.*)$"
-    )
-    found = list(re.finditer(pattern, reply.text, re.MULTILINE | re.IGNORECASE * (not ending.tag)))
-    if ending.tag and len(found) != reply.text.count(f"<{words}>"):
-        found = []
-    if cut and not ending.tag and found and found[-1].end() == len(reply.text):
-        found.pop()
-    own = [one for one in found if not reply.is_quoted(one[0])]
-    if not own:
-        return reply.refuse("the place declared for the verdict is not there, or is quoted")
-    values = {one[1].translate(_EMPHASIS).strip(" \t\n_") for one in own}
-    if len(values) > 1:
-        return UnreadableReply(why="several verdicts that differ")
-    (value,) = values
-    behind = reply.text[own[-1].end() :].strip(_AROUND)
-    opens = not reply.text[: own[0].start()].strip(_AROUND) and not behind[:1].islower()
-    if opens and not _takes_back(behind, value):
-        return value
-    if behind or reply.is_announced(own[-1].start()):
-        return UnreadableReply(why="the verdict neither begins nor ends the reply")
-    return value

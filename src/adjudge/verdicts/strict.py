@@ -1,154 +1,30 @@
-"""A reply's verdict or why it has none, and the reader of the form that a prompt asked for.
+"""The verdict in the form that a prompt asked for, or at the place that its author declared.
 
 Of a form that was asked for nothing outside it is a verdict: the reply is the one JSON object, or
-one block holds it.
+one block holds it. A declared place is a line or a tag (:class:`Ending`).
 """
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, Fields, Metadata
-from adjudge.text import SURROGATES, replace_surrogates, separate_thinking, strip_end_tokens
-
-
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The one verdict that a reply gives.
-
-    ``value``: a number, a label, marks by item, a list of places or the object itself. ``reason``:
-    the judge's own words for it, as far as the reply parts them. ``form``: the shape it was read
-    from (``json``, ``tag``, ``brackets``, ``phrase``, ``bare``, ``ending``). ``fields``: the whole
-    object where it was JSON.
-    """
-
-    value: Any
-    reason: str = ""
-    form: str = ""
-    fields: Metadata = {}
-
-
-class UnreadableReply(msgspec.Struct, frozen=True, kw_only=True):
-    """No verdict: ``why`` in a few fixed words of ours, never a quotation of the reply.
-
-    ``kind``: ``unparsable`` (none, several that differ, hedged, only quoted), ``out_of_range`` (one
-    clear verdict outside the scale) or ``truncated`` (the reply was cut before one).
-    """
-
-    why: str
-    kind: ErrorKind = ErrorKind.UNPARSABLE
-
-
-Reading = Verdict | UnreadableReply
-"""What a reply was read as."""
-
-
-class NumberScale(NamedTuple):
-    """What scores a reader takes: from ``low`` to ``high`` (``None``: open), whole ones only."""
-
-    low: float | None = None
-    high: float | None = None
-    integer: bool = False
-
-    @property
-    def boolean(self) -> bool:
-        """Whether it is 0 or 1, so that yes and no are scores."""
-        return self.low == 0 and self.high == 1
-
-    def holds(self, score: float) -> bool:
-        """Whether ``score`` lies on the scale."""
-        if self.integer and score != int(score):
-            return False
-        return (self.low is None or score >= self.low) and (self.high is None or score <= self.high)
-
-
-_CONTROLS = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
-_CONTROL = re.compile(_CONTROLS)
-_BETWEEN_DIGITS = re.compile(f"(?<=[0-9]){_CONTROLS}+(?=[0-9])")
-_INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
-    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
-    "\U000e0000-\U000e0fff]"
+from adjudge.text import separate_thinking, strip_end_tokens
+from adjudge.verdicts import (
+    AROUND,
+    CUT_REPLY,
+    EMPHASIS,
+    SIGNS,
+    FreeReply,
+    NumberScale,
+    UnreadableReply,
+    parse_json,
+    strip_invisible,
+    takes_back,
 )
-_HALF = re.compile(f"[{SURROGATES}]")
-_PLAIN_ASCII = re.compile(r"[\t\n -~]*")
-
-_WIDE, _HIGH = " " * 8, "\n" * 4
-_RUN = re.compile(r"[ \t]{9,}|[ \t\n]{0,8}\n{4}[ \t\n]*")
-
-
-def strip_invisible(text: str) -> str:
-    """``text`` without invisible characters and halves of surrogate pairs; CRLF becomes LF.
-
-    Long runs of white space become short ones, so that no pattern has to walk through them.
-    """
-    if not _PLAIN_ASCII.fullmatch(text):
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-        text = _HALF.sub("\ufffd", _INVISIBLE.sub("", text))
-        text = _CONTROL.sub("", _BETWEEN_DIGITS.sub(" ", text))
-    if _WIDE in text or _HIGH in text:
-        text = _RUN.sub(lambda run: _HIGH if "\n" in run[0] else _WIDE, text)
-    return text
-
-
-MAX_REPLY_DEPTH = 48
-"""Deepest nesting that is read."""
-
-MAX_REPLY_DIGITS = 300
-
-
-_FENCE = re.compile(r"```[A-Za-z0-9]{0,12}\s")
-
-
-def parse_json(text: str) -> Metadata | list[object] | None:
-    """The JSON object or list that ``text`` is and nothing else, in a code fence or not.
-
-    ``None`` for anything else: a key twice in an object, more than :data:`MAX_REPLY_DEPTH` levels.
-    """
-    text = text.strip()
-    if (fence := _FENCE.match(text)) is not None and text.endswith("```"):
-        text = text[fence.end() : -3].strip()
-    if text[:1] not in ("{", "["):
-        return None
-    try:
-        value = _DECODER.decode(text)
-        if "\\u" in text or not text.isascii():
-            value = replace_surrogates(value)
-    except (ValueError, RecursionError):
-        return None
-    deep = text.count("{") + text.count("[") > MAX_REPLY_DEPTH and _is_deep(value)
-    return None if deep else value
-
-
-def _is_deep(value: object) -> bool:
-    level = [value]
-    for _ in range(MAX_REPLY_DEPTH + 1):
-        level = [
-            child
-            for node in level
-            if isinstance(node, dict | list)
-            for child in (node.values() if isinstance(node, dict) else node)
-        ]
-    return bool(level)
-
-
-def _integer(digits: str) -> int | float:
-    return int(digits) if len(digits) <= MAX_REPLY_DIGITS else math.inf
-
-
-def _unique_pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        raise ValueError("a key twice")
-    return made
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_int=_integer, strict=False)
 
 _PLAIN_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
 _LINE = re.compile(r"(?=.*\S).{1,60}")
@@ -222,27 +98,8 @@ def _inside(text: str, block: str, cut: bool) -> str | UnreadableReply:
     return inside if found else _unread("its verdict block does not close", cut)
 
 
-CUT_REPLY = UnreadableReply(
-    kind=ErrorKind.TRUNCATED, why="the reply was cut before a whole verdict"
-)
-
-
 def _unread(why: str, cut: bool) -> UnreadableReply:
     return CUT_REPLY if cut else UnreadableReply(why=why)
-
-
-_REASON_KEYS = (
-    "reason", "reasoning", "reasons", "rationale", "explanation", "justification", "analysis",
-    "feedback", "comment", "evidence", "thought", "理由", "原因", "解释", "分析", "评语", "评价",
-)  # fmt: skip
-
-
-def extract_reason(fields: Metadata) -> str:
-    """The judge's reason as an object gives it under one of the usual keys."""
-    for key, value in fields.items():
-        if isinstance(value, str) and key.strip().lower() in _REASON_KEYS:
-            return value.strip()
-    return ""
 
 
 def find_key_fault(found: Fields, wanted: str) -> UnreadableReply | None:
@@ -309,3 +166,45 @@ class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 'allowed: { line = "Score:" }, { tag = "score" })'
             )
         return ending
+
+
+def read_ending(
+    text: str, ending: Ending, *, quoted: Sequence[str] = (), cut: bool = False
+) -> str | UnreadableReply:
+    r"""The text that stands at the place that ``ending`` declares; several must say the same.
+
+    The place is the first or the last line, or a tag with which the reply begins or ends. Emphasis
+    is left out, thinking is not searched. A place that one of ``quoted`` (the candidate's texts)
+    has, too, does not count. Returns an :class:`UnreadableReply` without exactly one such text;
+    raises nothing.
+
+    >>> read_ending("Right, but short.\n**Score:** 4/5", Ending(line="Score:"))
+    '4/5'
+    """
+    words = ending.tag or ending.line.translate(SIGNS).translate(EMPHASIS).strip(": ")
+    reply = FreeReply(text, (words,), quoted, cut)
+    place = re.escape(words)
+    pattern = (
+        rf"<{place}>([^<]{{0,400}})</{place}>"
+        if ending.tag
+        else rf"^[ \t*_`#]*{place}[ \t*_`]*:?(?![^\W_])(.*)$"
+    )
+    found = list(re.finditer(pattern, reply.text, re.MULTILINE | re.IGNORECASE * (not ending.tag)))
+    if ending.tag and len(found) != reply.text.count(f"<{words}>"):
+        found = []
+    if cut and not ending.tag and found and found[-1].end() == len(reply.text):
+        found.pop()
+    own = [one for one in found if not reply.is_quoted(one[0])]
+    if not own:
+        return reply.refuse("the place declared for the verdict is not there, or is quoted")
+    values = {one[1].translate(EMPHASIS).strip(" \t\n_") for one in own}
+    if len(values) > 1:
+        return UnreadableReply(why="several verdicts that differ")
+    (value,) = values
+    behind = reply.text[own[-1].end() :].strip(AROUND)
+    opens = not reply.text[: own[0].start()].strip(AROUND) and not behind[:1].islower()
+    if opens and not takes_back(behind, value):
+        return value
+    if behind or reply.is_announced(own[-1].start()):
+        return UnreadableReply(why="the verdict neither begins nor ends the reply")
+    return value

@@ -19,7 +19,7 @@ from adjudge.judges.models.local_loading import (
     read_control_tokens,
 )
 from adjudge.prompts import clean_text
-from adjudge.prompts.fence import break_control_tokens
+from adjudge.prompts.control_tokens import break_control_tokens
 
 SPECIAL = ["<|im_start|>", "<|im_end|>", "]~b]", "aba", "<|im_", "@@a b@@", "\ue000", "Ω1"]
 ADDED = ["<think>", "<tool_call>", "<|im_end|>x"]

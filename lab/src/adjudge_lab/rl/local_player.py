@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from adjudge.engine.loop import Job
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.models.local_loading import get_control_tokens
-from adjudge.prompts.fence import break_control_tokens
+from adjudge.prompts.control_tokens import break_control_tokens
 from adjudge_lab.environments import OutOfContext, Policy
 from adjudge_lab.rl.episodes import Lane, OpenLanes
 from adjudge_lab.rl.runfile import RunFile

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.prompts.fence import clean_text
+from adjudge.prompts import clean_text
 from adjudge.rubrics import Criterion
 from adjudge_lab.environments import DatasetTask, Policy
 from adjudge_lab.environments.tasks import read_row_rubrics

@@ -23,8 +23,7 @@ from adjudge.rollouts.nested import rows_at
 from adjudge.rubrics import Criterion, Incomplete, Rubric, RubricScore, rubric_from, score
 from adjudge.text import separate_thinking
 from adjudge.types import MISSING, get_path
-from adjudge.verdicts import UnreadableReply, read_score
-from adjudge.verdicts.strict import parse_json
+from adjudge.verdicts import UnreadableReply, parse_json, read_score
 from adjudge_lab.evaluation.responses import FileProblem, first_problem_text, read_tolerant_rows
 
 DUMP_FIELDS: Mapping[str, tuple[str, ...]] = {

@@ -9,18 +9,14 @@ from typing import Literal
 import msgspec
 
 from adjudge.errors import ConfigError, Fields, Metadata
-from adjudge.graders.llm.candidate_view import (
+from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome, get_group_name
+from adjudge.graders.llm.question import (
+    TemplateInput,
     add_query,
-    get_group_name,
     is_blank,
     missing_field_failure,
-    require_text_field,
-)
-from adjudge.graders.llm.judge_grader import (
-    JudgeGrader,
-    JudgeOutcome,
-    TemplateInput,
     parse_ending,
+    require_text_field,
     resolve_template,
 )
 from adjudge.graders.llm.reply_forms import ChoiceForm
@@ -31,7 +27,7 @@ from adjudge.judges.asking import (
     join_failures,
     sum_provenance,
 )
-from adjudge.prompts.fence import compute_tag
+from adjudge.prompts import compute_tag
 from adjudge.types import GraderScore, Provenance
 
 OrderMode = Literal["both", "one"]

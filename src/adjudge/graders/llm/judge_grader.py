@@ -1,34 +1,31 @@
 """The base of graders that ask a judge, and the one with a question of the user's own wording.
 
-The question has the shipped wording or one of the user's own. Shipped prompts are files beside
-their graders, ``prompts/NAME.en.txt`` and ``prompts/NAME.zh.txt``, in two parts that a line
-``=====`` parts: what is the same for every sample (the system message: task, criteria, scale,
-``{reply_form}``), and the material. That order, static text first and the candidate last, is what
-prefix caches hit on.
+Of the response that a judge is shown, thinking is stripped or not, and a cut is said
+(:class:`CandidateView`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import cache, lru_cache
-from importlib import resources
-from typing import Any, ClassVar
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from msgspec import Struct, structs
 
 from adjudge import verdicts
 from adjudge.config import check_allowed, suggest_name
 from adjudge.errors import ASKED_AGAIN, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
-from adjudge.graders.base import BaseGrader, View, check_parameters, docstring_summary
-from adjudge.graders.llm.candidate_view import (
-    EMPTY_REASONS,
-    CandidateView,
-    EmptyReason,
-    TruncationMode,
+from adjudge.graders.base import BaseGrader, View, check_parameters, docstring_summary, view_text
+from adjudge.graders.llm.question import (
+    REPLY_FORM,
+    TemplateInput,
     extract_query,
-    get_group_name,
+    final_messages,
+    is_blank,
     missing_field_failure,
+    parse_ending,
+    resolve_template,
 )
 from adjudge.graders.llm.reply_forms import (
     JudgeReplyForm,
@@ -39,27 +36,69 @@ from adjudge.graders.llm.reply_forms import (
 )
 from adjudge.judges.asking import ASK_ONCE, AskPolicy, sum_provenance
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, RenderedPrompt
+from adjudge.prompts import LanguageEnum, PromptTemplate, RenderedPrompt
+from adjudge.text import final_text
 from adjudge.types import GraderMode, GraderScore, Provenance, ScoreRange
-from adjudge.verdicts import Ending, Reading, UnreadableReply, Verdict, read_object
+from adjudge.verdicts import Reading, UnreadableReply, Verdict
+from adjudge.verdicts.strict import read_object
 
-_PART = "\n=====\n"
+TruncationMode = Literal["judge", "mask"]
+"""``judge``: a response that hit its length limit is judged, and the judge is told. ``mask``: it is
+``GraderError(invalid_input)``, so the reward is missing."""
 
-REPLY_FORM = "reply_form"
-"""The field of a template that says what the reply must look like; never a sample's."""
+EmptyReason = Literal["", "empty", "unclosed_think"]
+"""Why a candidate says nothing; empty where it says something."""
+
+EMPTY_REASONS: Mapping[EmptyReason, str] = {
+    "empty": "what is judged says nothing",
+    "unclosed_think": "what is judged never ended its thinking",
+}
+
+_CUT = {
+    LanguageEnum.EN: "\n[The response ends here because it reached its length limit.]",
+    LanguageEnum.ZH: "\n[回复在此处因达到长度上限而被截断。]",
+}
 
 
-@cache
-def load_shipped_prompt(name: str, *trusted: str) -> PromptTemplate:
-    """The template of a shipped grader, in both languages; ``trusted`` fields are not fenced."""
-    messages = {language: _messages(name, language) for language in LanguageEnum}
-    return PromptTemplate(messages, trusted=(REPLY_FORM, *trusted))
+class CandidateView(NamedTuple):
+    """How rollouts are shown: ``view``, ``truncated`` and language of a grader with a judge."""
 
+    view: View = "final"
+    truncated: TruncationMode = "judge"
+    language: LanguageEnum = LanguageEnum.EN
 
-def _messages(name: str, language: LanguageEnum) -> list[ChatMessage]:
-    file = resources.files("adjudge.graders.llm").joinpath(f"prompts/{name}.{language}.txt")
-    static, _, material = file.read_text(encoding="utf-8").partition(_PART)
-    return [ChatMessage("system", static.strip()), ChatMessage("user", material.strip())]
+    def render(self, fields: Fields, *, reads_messages: bool = True) -> Metadata | None:
+        """``fields`` as a judge sees them; ``None`` when thinking never ended, so nothing was said.
+
+        ``response`` and the assistant's turns in ``messages`` lose their thinking under ``final``.
+        A sample with the ``finish_reason`` ``length`` was cut: the response gets a note, or
+        ``GradingFailure(invalid_input)`` under ``mask``. Without ``reads_messages`` the question
+        shows no ``messages``, so beside a response they are left as they are.
+        """
+        seen = dict(fields)
+        cut = fields.get("finish_reason") == "length"
+        if cut and self.truncated == "mask":
+            raise GradingFailure(ErrorKind.INVALID_INPUT, "the rollout was cut at its length limit")
+        if self.view == "final":
+            response, messages = seen.get("response"), seen.get("messages")
+            if isinstance(response, str):
+                seen["response"] = stripped = final_text(response)
+                if stripped is None:
+                    return None
+            if isinstance(messages, list) and (reads_messages or response is None):
+                seen["messages"], unended = final_messages(messages)
+                if unended and response is None:  # else that decides, being what is judged
+                    return None
+        if cut and isinstance(seen.get("response"), str):
+            seen["response"] += _CUT[self.language]
+        return seen
+
+    def find_unsaid(self, response: object) -> EmptyReason:
+        """Why ``response`` says nothing, whatever note a cut adds to it."""
+        said = view_text(response, self.view) if isinstance(response, str) else response
+        if said is None and response is not None:
+            return "unclosed_think"
+        return "empty" if is_blank(said) else ""
 
 
 _REPAIR_REQUEST = {
@@ -246,43 +285,18 @@ class JudgeGrader(BaseGrader):
         return JudgeOutcome(verdict, source, reply, len(spent))
 
 
+def get_group_name(fields: Fields) -> str | None:
+    """The name of a sample's group, to keep its calls on one replica; ``None`` without a name."""
+    group = fields.get("group")
+    return group if isinstance(group, str) else None
+
+
 def _append_words(message: Metadata, words: str) -> Metadata:
     """The question's last message with ``words`` after all material."""
     content = message["content"]
     if isinstance(content, str):
         return {**message, "content": f"{content}\n\n{words}"}
     return {**message, "content": [*content, {"type": "text", "text": f"\n\n{words}"}]}
-
-
-TemplateInput = Any
-"""A :class:`~adjudge.prompts.PromptTemplate`, its messages, one text; ``None``: the shipped one."""
-
-
-def resolve_template(
-    given: TemplateInput, shipped: str = "", needs: Collection[str] = ()
-) -> PromptTemplate:
-    """``given``, an author's own, else the prompt file ``shipped``; the reply's form has no fence.
-
-    Raises :class:`ConfigError` for a template without one of the fields that it ``needs``.
-    """
-    if given is None:
-        return load_shipped_prompt(shipped)
-    messages = [ChatMessage("user", given)] if isinstance(given, str) else given
-    trusted = frozenset([REPLY_FORM])
-    if isinstance(given, PromptTemplate):
-        messages, trusted = given.messages, given.trusted | trusted
-    template = PromptTemplate(messages, trusted=trusted)
-    if template.exposed:
-        raise ConfigError(
-            "template: a system message has fields of the sample (found: "
-            f"{', '.join(sorted(template.exposed))}). Move them to the user's message."
-        )
-    for name in needs:
-        if name not in template.fields:
-            raise ConfigError(
-                f"template: lacks the field {{{name}}}, which the judge must see. Add it."
-            )
-    return template
 
 
 async def ask_judge(
@@ -328,21 +342,6 @@ async def ask_judge(
 @lru_cache(maxsize=64)
 def _own_template(given: PromptTemplate | str) -> PromptTemplate:
     return resolve_template(given, needs=(REPLY_FORM,))
-
-
-def parse_ending(verdict: object, template: PromptTemplate) -> Ending | None:
-    """Where ``template``'s own words put the verdict, as its author declares.
-
-    Raises :class:`ConfigError` for what is no declaration, and beside ``{reply_form}``, which says
-    it already.
-    """
-    ending = Ending.of(verdict)
-    if ending is not None and REPLY_FORM in template.fields:
-        raise ConfigError(
-            "verdict: the template has {reply_form}, which asks for the verdict. "
-            "Leave out one of the two."
-        )
-    return ending
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

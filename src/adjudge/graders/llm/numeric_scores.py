@@ -16,16 +16,13 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.base import check_parameter
-from adjudge.graders.llm.candidate_view import (
+from adjudge.graders.llm.judge_grader import JudgeGrader, get_group_name
+from adjudge.graders.llm.question import (
+    REPLY_FORM,
     add_query,
-    get_group_name,
+    load_shipped_prompt,
     read_exchange,
     require_text_field,
-)
-from adjudge.graders.llm.judge_grader import (
-    REPLY_FORM,
-    JudgeGrader,
-    load_shipped_prompt,
 )
 from adjudge.judges.asking import AskPolicy
 from adjudge.judges.base import Reply, ScalarReading, TokenLogprobs

@@ -11,25 +11,20 @@ from itertools import pairwise
 from typing import ClassVar, NamedTuple, TypeVar
 
 from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
-from adjudge.graders.llm.candidate_view import (
-    CandidateView,
-    add_query,
-    extract_query,
-    get_group_name,
-)
 from adjudge.graders.llm.comparison import BOTH_ORDERS, PairComparison, PairJudge
 from adjudge.graders.llm.judge_grader import (
+    CandidateView,
     JudgeGrader,
     JudgeOutcome,
-    TemplateInput,
-    resolve_template,
+    get_group_name,
 )
+from adjudge.graders.llm.question import TemplateInput, add_query, extract_query, resolve_template
 from adjudge.graders.llm.reply_forms import KeyForm, build_object_schema
 from adjudge.judges.asking import ask_all, call_part, describe_failure, join_failures, sum_costs
-from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
-from adjudge.prompts.fence import compute_tag
+from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, compute_tag
 from adjudge.types import GraderError, GraderMode, GraderRank, Provenance
-from adjudge.verdicts import UnreadableReply, places_in
+from adjudge.verdicts import UnreadableReply
+from adjudge.verdicts.strict import places_in
 
 _T = TypeVar("_T")
 

@@ -16,16 +16,8 @@ import msgspec
 from adjudge import verdicts
 from adjudge.errors import Fields, Metadata
 from adjudge.prompts import LanguageEnum
-from adjudge.verdicts import (
-    Ending,
-    NumberScale,
-    Reading,
-    UnreadableReply,
-    Verdict,
-    extract_reason,
-    find_key_fault,
-    parse_number,
-)
+from adjudge.verdicts import NumberScale, Reading, UnreadableReply, Verdict, extract_reason
+from adjudge.verdicts.strict import Ending, find_key_fault, parse_number, read_ending
 
 _WHY = {
     LanguageEnum.EN: "<your reasons, in a few sentences>",
@@ -132,7 +124,7 @@ class KeyForm(JudgeReplyForm):
         """See :class:`JudgeReplyForm`."""
         if self.ending is None:
             return self.read_free(text, quoted=quoted, cut=cut)
-        written = verdicts.read_ending(text, self.ending, quoted=quoted, cut=cut)
+        written = read_ending(text, self.ending, quoted=quoted, cut=cut)
         value = written if isinstance(written, UnreadableReply) else self.value_in(written)
         if isinstance(value, UnreadableReply):
             return value

@@ -19,8 +19,12 @@ from typing import Any, Literal, get_args
 
 from adjudge.engine.loop import run_all
 from adjudge.errors import Cause, ErrorKind, Fields, GradingFailure, Metadata
-from adjudge.graders.llm.candidate_view import EMPTY_REASONS, get_group_name
-from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome
+from adjudge.graders.llm.judge_grader import (
+    EMPTY_REASONS,
+    JudgeGrader,
+    JudgeOutcome,
+    get_group_name,
+)
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, MarksForm, ScoreForm
 from adjudge.graders.llm.rubric_question import (
     QuestionKind,

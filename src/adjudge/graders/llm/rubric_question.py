@@ -17,15 +17,15 @@ from typing import Literal, NamedTuple, TypeGuard
 import msgspec
 
 from adjudge.errors import LACKED, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
-from adjudge.graders.llm.candidate_view import (
-    CandidateView,
-    EmptyReason,
+from adjudge.graders.llm.judge_grader import CandidateView, EmptyReason
+from adjudge.graders.llm.question import (
+    REPLY_FORM,
     is_blank,
+    load_shipped_prompt,
     missing_field_failure,
     read_exchange,
     read_turns,
 )
-from adjudge.graders.llm.judge_grader import REPLY_FORM, load_shipped_prompt
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.rubrics import (
     AnyRubric,

@@ -24,24 +24,19 @@ from typing import ClassVar
 
 from adjudge.errors import Fields, GradingFailure, Metadata
 from adjudge.graders.base import view_text
-from adjudge.graders.llm.candidate_view import (
-    EmptyReason,
+from adjudge.graders.llm.judge_grader import EmptyReason, JudgeGrader, JudgeOutcome, get_group_name
+from adjudge.graders.llm.question import (
+    REPLY_FORM,
     Transcript,
     conversation_query,
     count_opening_turns,
     first_present,
-    get_group_name,
     is_blank,
     join_lines,
+    load_shipped_prompt,
     missing_field_failure,
     read_turns,
     split_question,
-)
-from adjudge.graders.llm.judge_grader import (
-    REPLY_FORM,
-    JudgeGrader,
-    JudgeOutcome,
-    load_shipped_prompt,
 )
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate

@@ -20,18 +20,16 @@ from typing import Any, ClassVar
 import msgspec
 
 from adjudge.errors import Cause, ConfigError
-from adjudge.graders.llm.candidate_view import (
-    EmptyReason,
+from adjudge.graders.llm.comparison import PairwiseGrader
+from adjudge.graders.llm.judge_grader import EmptyReason, JudgeGrader, JudgeOutcome, get_group_name
+from adjudge.graders.llm.numeric_scores import Activation, ScalarGrader
+from adjudge.graders.llm.question import (
     extract_query,
-    get_group_name,
     is_blank,
     missing_field_failure,
     read_exchange,
     require_text_field,
 )
-from adjudge.graders.llm.comparison import PairwiseGrader
-from adjudge.graders.llm.judge_grader import JudgeGrader, JudgeOutcome
-from adjudge.graders.llm.numeric_scores import Activation, ScalarGrader
 from adjudge.graders.llm.ranking import TournamentGrader
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
 from adjudge.graders.llm.trained_judge_card import (

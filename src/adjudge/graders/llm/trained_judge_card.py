@@ -37,8 +37,7 @@ from adjudge.errors import ConfigError, ErrorKind
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.stats.predictions import IsotonicFit, RatingCalibration, ScoreCalibration
 from adjudge.text import THINK_CLOSE, THINK_OPEN
-from adjudge.verdicts import UnreadableReply, Verdict
-from adjudge.verdicts.strict import strip_invisible
+from adjudge.verdicts import UnreadableReply, Verdict, strip_invisible
 
 JudgeMode = Literal["pointwise", "pairwise"]
 CARD_FILE = "judge.json"

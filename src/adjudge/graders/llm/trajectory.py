@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from adjudge.errors import ErrorKind, Fields, Metadata
-from adjudge.graders.llm.candidate_view import (
-    EmptyReason,
+from adjudge.graders.llm.judge_grader import EmptyReason, JudgeOutcome
+from adjudge.graders.llm.question import (
     Transcript,
     count_opening_turns,
     find_answer_turn,
@@ -20,20 +20,12 @@ from adjudge.graders.llm.candidate_view import (
     missing_field_failure,
     turn_content,
 )
-from adjudge.graders.llm.judge_grader import JudgeOutcome
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, build_object_schema
 from adjudge.graders.llm.shipped_graders import PromptValues, ShippedGrader
 from adjudge.prompts import LanguageEnum
 from adjudge.types import GraderScore
-from adjudge.verdicts import (
-    NumberScale,
-    Reading,
-    UnreadableReply,
-    Verdict,
-    extract_reason,
-    find_key_fault,
-    parse_number,
-)
+from adjudge.verdicts import NumberScale, Reading, UnreadableReply, Verdict, extract_reason
+from adjudge.verdicts.strict import find_key_fault, parse_number
 
 DIMENSIONS = ("contribution", "relevance", "accuracy", "efficiency")
 """What each step is rated on."""

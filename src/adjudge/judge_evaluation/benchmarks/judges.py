@@ -20,9 +20,9 @@ from adjudge.datasets.files import hash_content
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.graders.base import BaseGrader, GraderAnswer, GraderTraits, is_listwise, view_text
 from adjudge.graders.binding import GraderConfig
-from adjudge.graders.llm.candidate_view import conversation_query, read_turns
 from adjudge.graders.llm.comparison import PairJudge
 from adjudge.graders.llm.numeric_scores import ScalarGrader
+from adjudge.graders.llm.question import conversation_query, read_turns
 from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, read_card
 from adjudge.intake.rollouts import make_sample
 from adjudge.judge_evaluation.benchmarks.items import (

@@ -56,7 +56,7 @@ from adjudge.judges.wire.transport import (
     read_headers,
     read_url_from_environment,
 )
-from adjudge.prompts.fence import PROCESS_KEY
+from adjudge.prompts import PROCESS_KEY
 
 if TYPE_CHECKING:
     from adjudge.judges.cassette import ReplyCache

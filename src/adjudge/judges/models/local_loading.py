@@ -23,7 +23,7 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.judges.base import LocalDtype, LocalTask, TextTurns, read_text_turns
-from adjudge.prompts.fence import break_control_tokens, select_control_tokens
+from adjudge.prompts.control_tokens import break_control_tokens, select_control_tokens
 from adjudge.types import Message
 
 LOADING_LOCK = threading.Lock()

@@ -42,7 +42,7 @@ from adjudge.judges.wire import (
     parse_token_count,
     response_failure,
 )
-from adjudge.prompts.fence import break_token_patterns
+from adjudge.prompts import break_token_patterns
 from adjudge.types import Message, Usage
 
 InputForm = Literal["messages", "tokens", "pair"]
@@ -136,7 +136,7 @@ class ClassifierWire:
     """Stateless. One route's format; ``encode`` applies the chat template here.
 
     Without ``encode`` messages go out for the server's own template, with what looks like a control
-    token in their texts broken up (:func:`~adjudge.prompts.fence.break_token_patterns`).
+    token in their texts broken up (:func:`~adjudge.prompts.break_token_patterns`).
     ``raw``: ask for the output before the activation, where the route has a field for that.
     """
 

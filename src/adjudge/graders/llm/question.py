@@ -1,79 +1,92 @@
-"""What a judge is shown of a sample: its fields by name, or read out of the messages.
+"""What a grader asks a judge: in which prompt, and what of the sample's messages.
 
-Of the response, thinking is stripped or not, and a cut is said.
+The question has the shipped wording or one of the user's own. Shipped prompts are files beside
+their graders, ``prompts/NAME.en.txt`` and ``prompts/NAME.zh.txt``, in two parts that a line
+``=====`` parts: what is the same for every sample (the system message: task, criteria, scale,
+``{reply_form}``), and the material. That order, static text first and the candidate last, is what
+prefix caches hit on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any
 
-from adjudge.errors import LACKED, ErrorKind, Fields, GradingFailure, Metadata
-from adjudge.graders.base import View, is_nan, view_text
-from adjudge.messages import content_text
-from adjudge.prompts import LanguageEnum, PromptTemplate, render_value
+from adjudge.errors import LACKED, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
+from adjudge.graders.base import is_nan
+from adjudge.messages import content_text, render_value
+from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.text import final_text
+from adjudge.verdicts.strict import Ending
 
-TruncationMode = Literal["judge", "mask"]
-"""``judge``: a response that hit its length limit is judged, and the judge is told. ``mask``: it is
-``GraderError(invalid_input)``, so the reward is missing."""
+_PART = "\n=====\n"
 
-EmptyReason = Literal["", "empty", "unclosed_think"]
-"""Why a candidate says nothing; empty where it says something."""
-
-EMPTY_REASONS: Mapping[EmptyReason, str] = {
-    "empty": "what is judged says nothing",
-    "unclosed_think": "what is judged never ended its thinking",
-}
-
-_CUT = {
-    LanguageEnum.EN: "\n[The response ends here because it reached its length limit.]",
-    LanguageEnum.ZH: "\n[回复在此处因达到长度上限而被截断。]",
-}
+REPLY_FORM = "reply_form"
+"""The field of a template that says what the reply must look like; never a sample's."""
 
 
-class CandidateView(NamedTuple):
-    """How rollouts are shown: ``view``, ``truncated`` and language of a grader with a judge."""
-
-    view: View = "final"
-    truncated: TruncationMode = "judge"
-    language: LanguageEnum = LanguageEnum.EN
-
-    def render(self, fields: Fields, *, reads_messages: bool = True) -> Metadata | None:
-        """``fields`` as a judge sees them; ``None`` when thinking never ended, so nothing was said.
-
-        ``response`` and the assistant's turns in ``messages`` lose their thinking under ``final``.
-        A sample with the ``finish_reason`` ``length`` was cut: the response gets a note, or
-        ``GradingFailure(invalid_input)`` under ``mask``. Without ``reads_messages`` the question
-        shows no ``messages``, so beside a response they are left as they are.
-        """
-        seen = dict(fields)
-        cut = fields.get("finish_reason") == "length"
-        if cut and self.truncated == "mask":
-            raise GradingFailure(ErrorKind.INVALID_INPUT, "the rollout was cut at its length limit")
-        if self.view == "final":
-            response, messages = seen.get("response"), seen.get("messages")
-            if isinstance(response, str):
-                seen["response"] = stripped = final_text(response)
-                if stripped is None:
-                    return None
-            if isinstance(messages, list) and (reads_messages or response is None):
-                seen["messages"], unended = _final_messages(messages)
-                if unended and response is None:  # else that decides, being what is judged
-                    return None
-        if cut and isinstance(seen.get("response"), str):
-            seen["response"] += _CUT[self.language]
-        return seen
-
-    def find_unsaid(self, response: object) -> EmptyReason:
-        """Why ``response`` says nothing, whatever note a cut adds to it."""
-        said = view_text(response, self.view) if isinstance(response, str) else response
-        if said is None and response is not None:
-            return "unclosed_think"
-        return "empty" if is_blank(said) else ""
+@cache
+def load_shipped_prompt(name: str, *trusted: str) -> PromptTemplate:
+    """The template of a shipped grader, in both languages; ``trusted`` fields are not fenced."""
+    messages = {language: _messages(name, language) for language in LanguageEnum}
+    return PromptTemplate(messages, trusted=(REPLY_FORM, *trusted))
 
 
-def _final_messages(messages: Sequence[object]) -> tuple[list[object], bool]:
+def _messages(name: str, language: LanguageEnum) -> list[ChatMessage]:
+    file = resources.files("adjudge.graders.llm").joinpath(f"prompts/{name}.{language}.txt")
+    static, _, material = file.read_text(encoding="utf-8").partition(_PART)
+    return [ChatMessage("system", static.strip()), ChatMessage("user", material.strip())]
+
+
+TemplateInput = Any
+"""A :class:`~adjudge.prompts.PromptTemplate`, its messages, one text; ``None``: the shipped one."""
+
+
+def resolve_template(
+    given: TemplateInput, shipped: str = "", needs: Collection[str] = ()
+) -> PromptTemplate:
+    """``given``, an author's own, else the prompt file ``shipped``; the reply's form has no fence.
+
+    Raises :class:`ConfigError` for a template without one of the fields that it ``needs``.
+    """
+    if given is None:
+        return load_shipped_prompt(shipped)
+    messages = [ChatMessage("user", given)] if isinstance(given, str) else given
+    trusted = frozenset([REPLY_FORM])
+    if isinstance(given, PromptTemplate):
+        messages, trusted = given.messages, given.trusted | trusted
+    template = PromptTemplate(messages, trusted=trusted)
+    if template.exposed:
+        raise ConfigError(
+            "template: a system message has fields of the sample (found: "
+            f"{', '.join(sorted(template.exposed))}). Move them to the user's message."
+        )
+    for name in needs:
+        if name not in template.fields:
+            raise ConfigError(
+                f"template: lacks the field {{{name}}}, which the judge must see. Add it."
+            )
+    return template
+
+
+def parse_ending(verdict: object, template: PromptTemplate) -> Ending | None:
+    """Where ``template``'s own words put the verdict, as its author declares.
+
+    Raises :class:`ConfigError` for what is no declaration, and beside ``{reply_form}``, which says
+    it already.
+    """
+    ending = Ending.of(verdict)
+    if ending is not None and REPLY_FORM in template.fields:
+        raise ConfigError(
+            "verdict: the template has {reply_form}, which asks for the verdict. "
+            "Leave out one of the two."
+        )
+    return ending
+
+
+def final_messages(messages: Sequence[object]) -> tuple[list[object], bool]:
     """The messages with the assistant's thinking taken out, and whether the last never ended it."""
     shown: list[object] = []
     unended = False
@@ -227,12 +240,6 @@ def require_text_field(fields: Fields, name: str) -> str:
         return value
     found = "is absent" if value is None else f"is a {type(value).__name__}"
     raise _invalid(f"{name!r} {found}, must be text", {LACKED: [name]} if value is None else {})
-
-
-def get_group_name(fields: Fields) -> str | None:
-    """The name of a sample's group, to keep its calls on one replica; ``None`` without a name."""
-    group = fields.get("group")
-    return group if isinstance(group, str) else None
 
 
 def extract_query(fields: Fields) -> object:
