@@ -68,10 +68,10 @@ _BUSY = 0.9
 class Endpoint:
     """The line to one provider (one key, one or more base URLs), shared by all who ask it.
 
-    Belongs to the event loop that runs when it is made. ``provider`` names it in cache keys (default: the
-    first base URL); ``rng`` is the source of jitter; ``budget`` is a ceiling beside its own, which
-    other endpoints of the loop may share. See :class:`EndpointSettings` and :class:`CallPolicy` for
-    what it does and by how much.
+    Belongs to the event loop that runs when it is made. ``provider`` names it in cache keys
+    (default: the first base URL); ``rng`` is the source of jitter; ``budget`` is a ceiling beside
+    its own, which other endpoints of the loop may share. See :class:`EndpointSettings` and
+    :class:`CallPolicy` for what it does and by how much.
     """
 
     def __init__(
