@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,14 +14,7 @@ from hypothesis import assume, example, given, settings, strategies as st
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, Reply, TokenLogprobs
-from adjudge.judges.cassette import (
-    ReplyCache,
-    canonical_call,
-    decode_judge,
-    decode_outcome,
-    describe_parts,
-    encode_judge,
-)
+from adjudge.judges.cassette import ReplyCache, canonical_call
 from adjudge.types import Provenance, Usage
 
 unhurried = settings(deadline=None)  # the machine may be busy
@@ -170,29 +162,6 @@ def test_what_json_cannot_say_is_refused(value: Any) -> None:
     with pytest.raises(GradingFailure) as failure:
         key(_with("sampling", {"x": value}))
     assert failure.value.kind is ErrorKind.INVALID_INPUT
-
-
-@unhurried
-@given(calls, texts)
-def test_a_call_is_read_back_from_its_bytes(call: ChatCall, provider: str) -> None:
-    parts = describe_parts(key(call, provider))
-    assert parts["provider"] == repr(provider)
-    assert parts["messages"] == str(len(call.messages))
-    judge = decode_judge(encode_judge(call, provider))
-    assert exact(judge) == exact((provider, call.model, call.sampling))
-
-
-@unhurried
-@given(st.binary(max_size=40))
-@example(b"[1,2,3,4,5,6,7,8]")
-@example(b"[" * 3000)
-@example(b"{}")
-@example(b'{"kind":"none","message":"","metadata":{}}')
-def test_foreign_bytes_are_refused(data: bytes) -> None:
-    reply, failure = (partial(decode_outcome, failed=failed) for failed in (False, True))
-    for read in (reply, failure, decode_judge):
-        with pytest.raises(ValueError):
-            read(data)
 
 
 plain_values = st.recursive(

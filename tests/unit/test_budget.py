@@ -70,11 +70,6 @@ def test_a_wrong_setting_is_named(name: str, value: float) -> None:
         EndpointSettings(**{name: value})  # type: ignore[arg-type]  # one of many types
 
 
-def test_every_setting_is_documented() -> None:
-    for name in EndpointSettings.model_fields:
-        assert f"``{name}``" in (EndpointSettings.__doc__ or ""), name
-
-
 @given(st.lists(st.floats(1e-4, 1e4), min_size=1, max_size=200), st.floats(0.01, 1.0))
 def test_quantiles_are_right_to_a_few_percent(samples: list[float], share: float) -> None:
     seen = LatencyHistogram()

@@ -120,12 +120,6 @@ def test_a_replay_miss_by_another_provider_shows_no_address(path: Path) -> None:
     assert "key@host" not in str(failure) + json.dumps(failure.metadata)
 
 
-def test_replay_on_an_empty_cassette(path: Path) -> None:
-    record(path)
-    with opened(path, "replay") as cache:
-        assert "no call to compare with" in str(failure_of(cache, a_call()))
-
-
 def test_a_replay_counts_recorded_calls_that_were_never_asked(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -84,23 +84,6 @@ def test_where_no_thread_can_be_started_replies_are_written_at_once(
         asyncio.run(main(cache))
 
 
-def test_while_another_process_writes_replies_wait_in_memory(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cassette, "BATCH_S", 0.0)
-
-    async def main(cache: ReplyCache, other: sqlite3.Connection) -> None:
-        other.execute("BEGIN IMMEDIATE")
-        put_many(cache, range(250))
-        await asyncio.sleep(0.01)
-        assert text_of(cache, 1) == "reply 1"
-        other.execute("ROLLBACK")
-        await until_stored(path, 250)
-
-    with opened(path) as kept, contextlib.closing(sqlite3.connect(path)) as other:
-        asyncio.run(main(kept, other))
-
-
 def test_replies_that_cannot_be_written_are_not_lost_in_silence(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -66,10 +66,6 @@ def only(path: str, reply: Callable[[dict[str, Any]], Any]) -> Answer:
     return lambda asked, body: (200, reply(body)) if asked == path else NOT_FOUND
 
 
-def generative(path: str, body: dict[str, Any]) -> tuple[int, Any]:
-    return NOT_FOUND
-
-
 @pytest.fixture
 def server() -> Iterator[JsonServer]:
     with serving(vllm()) as found:
@@ -246,5 +242,5 @@ def test_doctor_on_probabilities_and_on_other_servers(server: JsonServer) -> Non
     server.behaviour = vllm(field="none")
     assert check(server)["raw output"][0] == "unclear"
     run_blocking(aclose_all())
-    server.behaviour = generative
+    server.behaviour = lambda *_: NOT_FOUND
     assert check(server)["reply"][0] == "failed"

@@ -174,5 +174,5 @@ async def test_closing_in_the_step_in_which_a_send_starts() -> None:
     await line.endpoint.aclose()
     assert (await failure(ask)).kind is ErrorKind.CANCELLED
     assert line.provider.sends == []
-    assert line.endpoint._limit.in_flight == 0
+    assert not line.endpoint._live
     assert line.endpoint.stats.cost_usd == 0.0

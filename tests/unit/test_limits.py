@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, strategies as st
 
 from adjudge.judges.endpoint.limits import AdaptiveLimit, LatencyDigest
 from adjudge.judges.wire import parse_retry_after
@@ -17,9 +16,7 @@ def rounds(limit: AdaptiveLimit, n: int, now: float = 0.0, used: float = 1.0) ->
     """``n`` rounds of successes with this share of the limit in flight."""
     for _ in range(n):
         for _ in range(limit.limit):
-            limit.in_flight = round(limit.limit * used)
-            limit.succeeded(now)
-    limit.in_flight = 0
+            limit.succeeded(now, round(limit.limit * used))
 
 
 def test_it_grows_only_while_it_is_used() -> None:
@@ -34,7 +31,7 @@ def test_refusals_cut_once_per_cooldown() -> None:
     limit = AdaptiveLimit(start=100, maximum=200)
     for at in (0.0, 1.0, 14.9):
         limit.throttled(at, None)
-        limit.succeeded(at)
+        limit.succeeded(at, 1)
     assert (limit.limit, limit.cuts) == (80, 1)
     limit.throttled(15.0, None)
     assert (limit.limit, limit.cuts) == (64, 2)
@@ -43,7 +40,7 @@ def test_refusals_cut_once_per_cooldown() -> None:
 def test_a_server_that_refuses_more_than_it_answers_is_cut_again_at_once() -> None:
     limit = AdaptiveLimit(start=100, maximum=200)
     limit.throttled(0.0, None)
-    limit.succeeded(0.1)
+    limit.succeeded(0.1, 1)
     limit.throttled(0.2, None)
     assert limit.cuts == 1, "one for one says nothing yet"
     limit.throttled(0.2, None)
@@ -54,7 +51,7 @@ def test_refusals_in_a_row_stop_all_sending() -> None:
     limit = AdaptiveLimit(start=10, maximum=64)
     limit.throttled(0.0, 7.0)
     limit.throttled(0.0, 7.0)
-    limit.succeeded(0.0)
+    limit.succeeded(0.0, 1)
     limit.throttled(0.0, 7.0)
     assert limit.paused_until < 0
     limit.throttled(0.0, 7.0)
@@ -77,12 +74,6 @@ def test_refusals_in_a_row_stop_all_sending() -> None:
 )
 def test_what_headers_ask_for(headers: dict[str, str], seconds: float | None) -> None:
     assert parse_retry_after(headers) == (None if seconds is None else pytest.approx(seconds))
-
-
-@given(st.text(max_size=60))
-def test_nothing_that_is_asked_for_breaks_it(text: str) -> None:
-    wait = parse_retry_after({"retry-after": text})
-    assert wait is None or 0.0 <= wait <= 3600.0
 
 
 def test_it_is_never_cut_below_its_minimum() -> None:

@@ -148,8 +148,10 @@ class Servers:
         """An outage that no call waits for: of servers that have never been reached."""
         return None if self._waits and self._reached else self.outage
 
-    def answered(self, server: Replica, probe: bool) -> None:
-        """A server said something, if only "no"."""
+    def answered(self, server: Replica, probe: bool, *, accepted: bool) -> None:
+        """A server said something, if only "no"; ``accepted``: a reply, so the key is good."""
+        if accepted:
+            self._forbidden.clear()
         self._reached = True
         self.last_failure = None  # what is said after it has another cause
         server.answered(probe)
@@ -161,10 +163,6 @@ class Servers:
         self._reached |= failure is None or failure.metadata.get("sent", True)
         self.last_failure = failure or self.last_failure
         server.failed(now, probe)
-
-    def accepted(self) -> None:
-        """A reply came: the key is good."""
-        self._forbidden.clear()
 
     def classify_forbidden(
         self, failure: GradingFailure, who: str | bytes, now: float, oldest: float, worked: bool
@@ -242,6 +240,11 @@ class Call(msgspec.Struct, eq=False):
     """How often it was sent again for silence."""
     failure: GradingFailure | None = None
     avoid: Replica | None = None
+
+    @property
+    def attempts(self) -> int:
+        """How often it was sent."""
+        return self.first_sends + self.hedges
 
     def end(self, outcome: Reply | Exception | None) -> None:
         """Tell who waits, or that there will be no outcome; cancel what is still out."""

@@ -68,10 +68,10 @@ _BUSY = 0.9
 class Endpoint:
     """The line to one provider (one key, one or more base URLs), shared by all who ask it.
 
-    Belongs to the event loop that first asks. ``provider`` names it in cache keys (default: the
-    first base URL); ``rng`` is the source of jitter; ``budget`` is a ceiling beside its own, which
-    other endpoints of the loop may share. See :class:`EndpointSettings` and :class:`CallPolicy` for
-    what it does and by how much.
+    Belongs to the event loop that runs when it is made. ``provider`` names it in cache keys
+    (default: the first base URL); ``rng`` is the source of jitter; ``budget`` is a ceiling beside
+    its own, which other endpoints of the loop may share. See :class:`EndpointSettings` and
+    :class:`CallPolicy` for what it does and by how much.
     """
 
     def __init__(
@@ -104,18 +104,19 @@ class Endpoint:
         self._live: dict[Send, None] = {}  # that are out, in the order of sending
         self._first: deque[Call] = deque()  # that are sent again
         self._new: deque[Call] = deque()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
+        self._timer = PeriodicTimer(self._loop, self._sweep)
+        self._timer_time = self._timer.without_lag
         self._closed = False
 
     @property
     def stats(self) -> EndpointStats:
         """Counters so far."""
-        stats, limit = self._stats, self._limit
-        if self._loop is not None:
-            stats.limit, stats.limit_cuts = limit.limit, limit.cuts
-            stats.peak_in_flight = limit.peak
-            stats.circuit_opened = sum(server.outages for server in self.servers)
-            stats.loop_lag_max_s = self._timer.lag_max_s
+        stats = self._stats
+        stats.limit, stats.limit_cuts = self._limit.limit, self._limit.cuts
+        stats.circuit_opened = sum(server.outages for server in self.servers)
+        stats.loop_lag_max_s = self._timer.lag_max_s
         return stats
 
     @property
@@ -148,9 +149,10 @@ class Endpoint:
     async def _ask(
         self, chat_call: ChatCall, wire: Wire, price: Price | None, cache: ReplyCache | None
     ) -> Reply:
-        loop, key = asyncio.get_running_loop(), ""
-        if self._loop is not loop or self._closed:
-            self._bind(loop)
+        loop, key = self._loop, ""
+        if self._closed or loop is not asyncio.get_running_loop():
+            problem = "is closed" if self._closed else "belongs to another event loop"
+            raise RuntimeError(f"this endpoint {problem}")
         if cache is not None:
             key = cache.key(chat_call, self._provider)
             if (kept := cache.get(key)) is not None:
@@ -169,11 +171,8 @@ class Endpoint:
             if cache is not None:
                 cache.keep(key, failure, chat_call)
             raise
-        call, now, deadline_s = (
-            self._joinable.get(join),
-            self._timer.now(),
-            self._settings.deadline_s,
-        )
+        call, deadline_s = self._joinable.get(join), self._settings.deadline_s
+        now = self._timer.now()
         if call is not None and call.deadline - now > deadline_s / 2:  # else it may end too soon
             self._stats.deduplicated += 1
         else:
@@ -196,14 +195,6 @@ class Endpoint:
             if not call.waiters and call in self._open:
                 self._end(call, None)
 
-    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._closed or self._loop is not None:
-            problem = "is closed" if self._closed else "belongs to another event loop"
-            raise RuntimeError(f"this endpoint {problem}")
-        self._loop, self._time = loop, loop.time
-        self._timer = PeriodicTimer(loop, self._sweep)
-        self._timer_time = self._timer.without_lag
-
     async def wait_for_cancelled(self, timeout_s: float | None = 1.0) -> None:
         """Wait until what was cancelled is counted in :attr:`stats`."""
         tasks = [send.task for send in self._live if send.dropped and send.task is not None]
@@ -218,8 +209,7 @@ class Endpoint:
         self._closed = True
         for call in list(self._open):
             self._fail(call, GradingFailure(ErrorKind.CANCELLED, "the endpoint was closed"))
-        if self._loop is not None:
-            self._timer.stop()
+        self._timer.stop()
         await self.wait_for_cancelled(None)
         await self._transport.aclose()
 
@@ -227,8 +217,7 @@ class Endpoint:
 
     def _pump(self) -> None:
         """Send what waits, as long as there is room."""
-        limit = self._limit
-        while limit.in_flight < limit.limit and (lane := self._first or self._new):
+        while len(self._live) < self._limit.limit and (lane := self._first or self._new):
             call = lane[0]
             try:
                 if call in self._open and not self._launch(call, call.why):
@@ -255,7 +244,6 @@ class Endpoint:
         if server is None or not self._cost.admits(call.reserved, now):
             return False
         self._cost.take(call.reserved)
-        limit.take()
         if why == "hedges":
             call.hedges += 1
         else:
@@ -263,7 +251,8 @@ class Endpoint:
         send = Send(call, server, why, server.take(), self._timer_time(now))
         call.sends.append(send)
         self._live[send] = None
-        send.task = asyncio.get_running_loop().create_task(self._post(send))
+        self._stats.peak_in_flight = max(self._stats.peak_in_flight, len(self._live))
+        send.task = self._loop.create_task(self._post(send))
         return True
 
     async def _post(self, send: Send) -> None:
@@ -278,14 +267,13 @@ class Endpoint:
             try:
                 send.response = await self._transport.post(send.server.url, call.request)
                 outcome = hide_key(call.wire.reply(call.chat_call, send.response), call.request)
-                self._limit.succeeded(self._time())
+                self._limit.succeeded(self._time(), len(self._live))
             except GradingFailure as failure:
                 outcome = hide_key_in_failure(failure, call.request)
             except Exception as error:  # noqa: BLE001  (the caller gets it as it is)
                 outcome = error
             except asyncio.CancelledError:
                 pass  # by us, or where the loop ends
-        self._limit.in_flight -= 1
         send.server.release(send.probe)
         call.sends.remove(send)
         del self._live[send]
@@ -302,8 +290,7 @@ class Endpoint:
     def _on_reply(self, send: Send, reply: Reply) -> None:
         """The first complete reply: it wins."""
         call, now, is_hedge = send.call, self._timer_time(self._time()), send.why == "hedges"
-        self._on_answer(send)
-        self._servers.accepted()
+        self._on_answer(send, accepted=True)
         if not is_hedge:
             call.latencies.add(now - send.at)
         usage = self._cost.book_usage(call.reserved, call.price, reply.usage)
@@ -320,16 +307,16 @@ class Endpoint:
             prompt_hash=call.cache_key or reply.provenance.prompt_hash,
             usage=usage,
             latency_s=now - call.asked_at,
-            attempts=call.first_sends + call.hedges,
+            attempts=call.attempts,
             hedged=is_hedge,
         )
         self._end(call, msgspec.structs.replace(reply, usage=usage, provenance=provenance))
 
-    def _on_answer(self, send: Send) -> None:
+    def _on_answer(self, send: Send, *, accepted: bool = False) -> None:
         """A server said something, if only "no"."""
         if send.probe and self.outage is not None:
             self._limit.restart()
-        self._servers.answered(send.server, send.probe)
+        self._servers.answered(send.server, send.probe, accepted=accepted)
 
     def _on_failure(self, send: Send, failure: GradingFailure) -> None:
         """A send failed; the call may go on by its other send or a retry."""
@@ -366,7 +353,7 @@ class Endpoint:
         tries = call.first_sends < self._settings.max_attempts
         in_time = self._timer_time(now) + delay < call.deadline
         if passes and tries and in_time and self._servers.lasting_outage is None:
-            asyncio.get_running_loop().call_later(delay, self._again, call, "retries")
+            self._loop.call_later(delay, self._again, call, "retries")
         else:
             self._fail(call, failure)
 
@@ -396,7 +383,7 @@ class Endpoint:
     def _fail(self, call: Call, error: Exception) -> None:
         """End a call without a reply."""
         if isinstance(error, GradingFailure):
-            metadata = {**error.metadata, "attempts": call.first_sends + call.hedges}
+            metadata = {**error.metadata, "attempts": call.attempts}
             error = GradingFailure(error.kind, str(error), metadata)
         if call in self._open:
             self._end(call, error)
@@ -450,7 +437,7 @@ class Endpoint:
         if not call.sends and self.outage is not None:
             kind, said = ErrorKind.CIRCUIT_OPEN, "the server did not recover within"
             failure = failure or self._servers.last_failure
-        said += f" {deadline_s:g} s ({call.first_sends + call.hedges} sends)"
+        said += f" {deadline_s:g} s ({call.attempts} sends)"
         last = {} if failure is None else {"last_failure": str(failure.kind)}
         cause = "" if failure is None else f"; last: {failure}"
         self._fail(call, GradingFailure(kind, said + cause, last))
@@ -469,15 +456,12 @@ class Endpoint:
     def _hedge(self, send: Send) -> None:
         """Send a slow call a second time, where slots are free and that keeps nobody waiting."""
         call, limit = send.call, self._limit
-        if (
-            limit.in_flight > _BUSY * limit.limit
-            or self._time() < limit.cooling_until
-            or send.probe
-        ):
+        if send.probe or len(self._live) > _BUSY * limit.limit or self._hedges.credit < 1.0:
             return
-        if send is not call.sends[-1] or call.hedges >= _MAX_HEDGES or not self._hedges.available:
+        is_latest = send is call.sends[-1]
+        if not is_latest or call.hedges >= _MAX_HEDGES or self._time() < limit.cooling_until:
             return
         call.avoid = send.server
         with contextlib.suppress(GradingFailure, OSError):  # the first copy may still be answered
             if self._launch(call, "hedges"):
-                self._hedges.spend()
+                self._hedges.credit -= 1.0

@@ -71,8 +71,6 @@ class AdaptiveLimit:
         self.maximum = maximum
         self.limit = min(start, maximum)
         """How many may be in flight now."""
-        self.in_flight = 0
-        self.peak = 0
         self.cuts = 0
         self.cooling_until = self.paused_until = self.asked_until = -math.inf
         """No hedges until; nothing is sent until; the server asked for that until."""
@@ -82,18 +80,13 @@ class AdaptiveLimit:
         self._streak = self._refused = self._taken = 0
         self._pause = 0.0
 
-    def take(self) -> None:
-        """Occupy a slot; the caller has checked that ``in_flight < limit``."""
-        self.in_flight += 1
-        self.peak = max(self.peak, self.in_flight)
-
-    def succeeded(self, now: float) -> None:
-        """A call was answered; called while it still holds its slot."""
+    def succeeded(self, now: float, in_flight: int) -> None:
+        """A call was answered, one of so many ``in_flight``."""
         self._streak = 0
         self._pause = 0.0
         self._taken += 1
         self.paused_until = min(self.paused_until, self.asked_until)
-        used = self.in_flight >= 0.8 * self._value
+        used = in_flight >= 0.8 * self._value
         if used and now >= self.cooling_until and self.limit < self.maximum:
             self._set(self._value + (1.0 if self._value < self._threshold else 0.05))
 
@@ -316,22 +309,14 @@ class HedgeBudget:
     SHARE = 0.15
 
     def __init__(self) -> None:
-        self._credit = self.START
+        self.credit = self.START
+        """How many hedges may go out now."""
         self._win_rate = 0.5  # a moving average over about the last 30 hedges
-
-    @property
-    def available(self) -> bool:
-        """Whether a hedge may go out."""
-        return self._credit >= 1.0
 
     def earn(self) -> None:
         """A call was completed."""
         gain = self.SHARE * max(min(1.0, (self._win_rate / 0.35) ** 2), 0.05)
-        self._credit = min(self.MOST, self._credit + gain)
-
-    def spend(self) -> None:
-        """A hedge goes out."""
-        self._credit -= 1.0
+        self.credit = min(self.MOST, self.credit + gain)
 
     def learn(self, won: bool) -> None:
         """Of two copies that were out, one was answered: the hedge (``won``), or the first."""

@@ -6,8 +6,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +25,6 @@ from adjudge.judges.base import (
 from adjudge.judges.models import local_inference
 from adjudge.judges.models.local_inference import BatchQueue, LocalSampling
 from adjudge.judges.models.local_loading import (
-    LoadedModel,
     LocalModelSpec,
     check_device,
     compute_model_digest,
@@ -41,21 +39,13 @@ class _LocalEngine(BatchQueue):
     """One loaded model of this process, and the thread that asks it."""
 
     def __init__(self, wanted: LocalModelSpec) -> None:
-        super().__init__(self._answers, size=wanted.batch_size)
-        self._spec = wanted
-        self._loaded: LoadedModel | None = None
-
-    def load(self) -> LoadedModel:
+        self.load = cache(partial(load_model, wanted))
         """The model, loaded if need be; in the engine's thread."""
-        if self._loaded is None:
-            self._loaded = load_model(self._spec)
-        return self._loaded
-
-    def _answers(self, questions: list[Any]) -> Iterator[tuple[int, Any]]:
-        size = self._spec.batch_size
-        if self._spec.task == "chat":
-            return local_inference.generate_answers(self.load(), questions, size)
-        return local_inference.score_conversations(self.load(), questions, size)
+        compute: Any = local_inference.score_conversations
+        if wanted.task == "chat":
+            compute = local_inference.generate_answers
+        size = wanted.batch_size
+        super().__init__(lambda asked: compute(self.load(), asked, size), size=size)
 
 
 _LocalEngines = dict[LocalModelSpec, _LocalEngine]

@@ -21,7 +21,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure, Metadata
 from adjudge.judges.base import LocalDtype, LocalTask, TextTurns, read_text_turns
 from adjudge.prompts.control_tokens import break_control_tokens, select_control_tokens
 from adjudge.types import Message
@@ -99,34 +99,38 @@ def _tokens_in_file(file: Path) -> _AddedToken:
 
 def read_tokenizer(place: str) -> Any:
     """The tokenizer of a folder or name; :class:`~adjudge.errors.ConfigError` if there is none."""
-    try:
-        import transformers  # noqa: PLC0415
-    except ImportError:
+    if find_spec("transformers") is None:
         raise ConfigError(
             f"tokenizer: {place} is neither a tokenizer.json nor a folder that has one. To load a "
             "tokenizer by name, run: pip install transformers"
-        ) from None
-    try:
-        with LOADING_LOCK, _quiet(transformers):
-            return transformers.AutoTokenizer.from_pretrained(place)
-    except Exception as error:  # whatever its files are like
-        first = (str(error).strip().splitlines() or [""])[0][:300]
-        raise ConfigError(f"tokenizer: {place}: cannot be loaded: {first}") from error
+        )
+    with _loading("tokenizer", place) as transformers:
+        return transformers.AutoTokenizer.from_pretrained(place)
 
 
 @contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """Loading without the library's bars and hints; what a trainer set holds again afterwards."""
-    log = transformers.logging
-    level, has_bars = log.get_verbosity(), log.is_progress_bar_enabled()
-    log.set_verbosity_error()
-    log.disable_progress_bar()
-    try:
-        yield
-    finally:
-        log.set_verbosity(level)
-        if has_bars:
-            log.enable_progress_bar()
+def _loading(key: str, place: str) -> Iterator[Any]:
+    """transformers, while it loads something, without its bars and hints.
+
+    What a trainer set of them holds again afterwards. Whatever the files are like: what goes wrong
+    is a :class:`~adjudge.errors.ConfigError` at ``key``.
+    """
+    with LOADING_LOCK:
+        import transformers  # noqa: PLC0415
+
+        log = transformers.logging
+        level, has_bars = log.get_verbosity(), log.is_progress_bar_enabled()
+        log.set_verbosity_error()
+        log.disable_progress_bar()
+        try:
+            yield transformers
+        except Exception as error:
+            first = (str(error).strip().splitlines() or [""])[0][:300]
+            raise ConfigError(f"{key}: {place}: cannot be loaded: {first}") from error
+        finally:
+            log.set_verbosity(level)
+            if has_bars:
+                log.enable_progress_bar()
 
 
 def convert_to_turns(messages: Sequence[Message], special: Iterable[str]) -> TextTurns:
@@ -207,8 +211,34 @@ def load_model(wanted: LocalModelSpec, **options: Any) -> LoadedModel:
     once wait for each other.
     """
     check_device(wanted)
-    with LOADING_LOCK:
-        return _load_unlocked(wanted, options)
+    import torch  # noqa: PLC0415
+
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    try:
+        device = torch.device(resolve_device(wanted.device, gpus))
+    except RuntimeError as error:
+        raise ConfigError(f"device: {error} (found {wanted.device!r})") from None
+    dtype = wanted.dtype or ("bfloat16" if device.type == "cuda" else "float32")
+    kind = "SequenceClassification" if wanted.task == "score" else "CausalLM"
+    with _loading("model", wanted.path) as transformers:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(wanted.path)
+        model, found = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(
+            wanted.path,
+            **{"dtype": getattr(torch, dtype), **options},
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+        model = model.to(device).eval()
+    if wanted.chat_template is not None:
+        tokenizer.chat_template = wanted.chat_template
+    if wanted.task == "score":
+        _check_head(model, found, wanted.path)
+    elif not tokenizer.chat_template:
+        raise ConfigError(
+            f"model: {wanted.path} has no chat template, so it cannot be a chat judge"
+        )
+    length = _max_length(wanted, model, tokenizer)
+    return LoadedModel(model, tokenizer, device, length, get_special_tokens(tokenizer))
 
 
 def check_device(wanted: LocalModelSpec) -> None:
@@ -253,46 +283,6 @@ def resolve_device(device: str | None, gpus: int) -> str:
             f"cuda:{gpus - 1}). Leave device out to use the GPU of LOCAL_RANK."
         )
     return device or "cpu"
-
-
-def _load_unlocked(wanted: LocalModelSpec, options: Fields) -> LoadedModel:
-    import torch  # noqa: PLC0415
-    import transformers  # noqa: PLC0415
-
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    try:
-        device = torch.device(resolve_device(wanted.device, gpus))
-    except RuntimeError as error:
-        raise ConfigError(f"device: {error} (found {wanted.device!r})") from None
-    dtype = wanted.dtype or ("bfloat16" if device.type == "cuda" else "float32")
-    kind = (
-        transformers.AutoModelForSequenceClassification
-        if wanted.task == "score"
-        else transformers.AutoModelForCausalLM
-    )
-    try:
-        with _quiet(transformers):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(wanted.path)
-            model, found = kind.from_pretrained(
-                wanted.path,
-                **{"dtype": getattr(torch, dtype), **options},
-                use_safetensors=True,
-                output_loading_info=True,
-            )
-        model = model.to(device).eval()
-    except (OSError, ValueError, KeyError, RuntimeError, TypeError, ImportError) as error:
-        first = (str(error).strip().splitlines() or [""])[0][:300]
-        raise ConfigError(f"model: {wanted.path}: cannot be loaded: {first}") from error
-    if wanted.chat_template is not None:
-        tokenizer.chat_template = wanted.chat_template
-    if wanted.task == "score":
-        _check_head(model, found, wanted.path)
-    elif not tokenizer.chat_template:
-        raise ConfigError(
-            f"model: {wanted.path} has no chat template, so it cannot be a chat judge"
-        )
-    length = _max_length(wanted, model, tokenizer)
-    return LoadedModel(model, tokenizer, device, length, get_special_tokens(tokenizer))
 
 
 def _check_head(model: Any, found: Any, path: str) -> None:
