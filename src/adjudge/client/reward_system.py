@@ -21,10 +21,10 @@ import msgspec
 
 from adjudge.client.batcher import JudgeRewardResult, ServiceClient
 from adjudge.client.exchange import (
-    RequestOrFailure,
     ServiceAnswer,
     build_request,
     build_requests,
+    encode_request,
     read_response,
     to_failure,
 )
@@ -204,7 +204,7 @@ class BaseJudgeReward:
 
     # ── how it is done ───────────────────────────────────────────────────────────────────────
 
-    async def _compute(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
+    async def _compute(self, asked: Sequence[JudgeRequest]) -> list[JudgeRewardResult]:
         """One result per request, with a rule's in its place where that is wanted and allowed."""
         if type(self)._request_judge is BaseJudgeReward._request_judge:  # noqa: SLF001
             results = await self._client.ask(asked)
@@ -226,11 +226,10 @@ class BaseJudgeReward:
             self._count_final(result.failure)
         return results
 
-    def _ask_override(self, asked: RequestOrFailure) -> JudgeRewardResult:
+    def _ask_override(self, asked: JudgeRequest) -> JudgeRewardResult:
         started = time.monotonic()
-        if isinstance(asked, GradingFailure):
-            return JudgeRewardResult.of(asked, asked)
         try:
+            encode_request(asked)  # or there is none
             found: object = self._request_judge(asked)
             if not isinstance(found, JudgeResponse | Mapping):
                 kind = type(found).__name__
@@ -246,12 +245,10 @@ class BaseJudgeReward:
         cached = bool((response.metadata or {}).get("cached"))
         return JudgeRewardResult.of(response, asked, time.monotonic() - started, cached)
 
-    async def _replace(self, result: JudgeRewardResult, asked: RequestOrFailure) -> None:
+    async def _replace(self, result: JudgeRewardResult, asked: JudgeRequest) -> None:
         """A rule's score in place of a judge's that may pass; see :class:`AnswerGrader`."""
         failure = result.failure
-        if failure is None or isinstance(asked, GradingFailure):
-            return
-        if not is_passing(failure.kind, failure.metadata):
+        if failure is None or not is_passing(failure.kind, failure.metadata):
             return
         try:
             rule = await _answer_grader().aevaluate(
@@ -358,7 +355,7 @@ class MultiCritiqueJudge:
         words = f"{self.reduce} of {len(given)} judges: {score:.2f}"
         return {"score": score, "explanation": words, "scores": scores}
 
-    async def _compute(self, asked: RequestOrFailure) -> list[JudgeRewardResult]:
+    async def _compute(self, asked: JudgeRequest) -> list[JudgeRewardResult]:
         asking = [judge._compute([asked]) for judge in self.judges]  # noqa: SLF001
         tasks = [asyncio.get_running_loop().create_task(one) for one in asking]
         return [(await task)[0] for task in tasks]
