@@ -39,7 +39,6 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.endpoint.connections import Connection, aclose_one, connect
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.limits import full_jitter
-from adjudge.judges.endpoint.settings import LatencyHistogram
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 MAX_BATCH_BYTES = 8 << 20
@@ -208,7 +207,6 @@ class RequestBatcher:
         self.endpoint = endpoint
         self.counts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
-        self._latencies = LatencyHistogram()
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
         self._loop = asyncio.get_running_loop()
         self._opened = self._loop.time()
@@ -283,8 +281,6 @@ class RequestBatcher:
             "scored": counts["scored"],
             "cache_hits": counts["cache_hits"],
             "cache_hit_rate": counts["cache_hits"] / total,
-            "shared_in_flight": counts["shared"],
-            "batches": stats.calls,
             "batch_processing_rate": stats.calls / max(now - self._opened, 1e-9),
             "batched_share": counts["batched"] / max(counts["sent"], 1),
             "current_queue_size": len(self._waiting),
@@ -295,7 +291,7 @@ class RequestBatcher:
             "failures": dict(self._failures),
             "fallbacks": counts["fallbacks"],
             "retries": stats.retries + stats.timeouts,
-            "latency": self._latencies.quantile(0.5),
+            "latency": stats.latencies.quantile(0.5),
             "circuit_breaker": {
                 "state": server.state(now).upper(),
                 "failure_count": server.failures,
@@ -321,8 +317,6 @@ class RequestBatcher:
             if self.settings.use_cache:
                 self._known[key] = found
             self._open[found] = self._waiting[found] = None
-        else:
-            self.counts["shared"] += 1
         found.calls.append(call)
         call.left += 1
         return found
@@ -367,9 +361,7 @@ class RequestBatcher:
         self.counts["batched"] += len(items) if len(items) > 1 else 0
         again: list[_Item] = []
         try:
-            began = time.monotonic()  # finer than the loop's own
             reply = cast("ServiceReply", await self.endpoint.ask(wire.call, wire))
-            self._latencies.add(time.monotonic() - began)
         except GradingFailure as failure:
             if len(items) > 1 and failure.metadata.get("status") in _SPLIT_STATUSES:
                 await self._exchange(items[: len(items) // 2], attempt)

@@ -439,10 +439,9 @@ def build_requests(
     for name, column in columns.items():
         is_list = hasattr(column, "__len__") and not isinstance(column, str | Mapping | set)
         if not is_list or len(column) != n:
-            found = f"{len(column)} items" if is_list else type(column).__name__
+            found = f"{type(column).__name__}{f' of {len(column)}' if is_list else ''}"
             raise ConfigError(
-                f"reward_batch: {name}: must be a list with as many items as prompts, which has "
-                f"{n} (found {found})"
+                f"reward_batch: {name}: must be a list of {n}, as prompts (found {found})"
             )
     # Iterated and not indexed: a data frame's column is indexed by its labels.
     return [

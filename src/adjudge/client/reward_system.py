@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 
@@ -342,23 +342,22 @@ class MultiCritiqueJudge:
         asked = build_request(prompt, completion, answer, answer_type, fields)
         results = run_blocking(self._compute(asked))
         scores = [result.score for result in results]
-        given = [score for score in scores if score is not None]
         failed = [
             f"{judge.settings.judge_url}: {result.error_kind}: {result.error}"
             for judge, result in zip(self.judges, results, strict=True)
             if result.score is None
         ]
         if failed:
-            what = f"{len(given)} of {len(results)} judges answered, {len(results)} are needed"
+            answered = len(results) - len(failed)
+            what = f"{answered} of {len(results)} judges answered, {len(results)} are needed"
             return {"score": None, "explanation": "; ".join([what, *failed]), "scores": scores}
-        score = reduce_values(given, self.reduce)
-        words = f"{self.reduce} of {len(given)} judges: {score:.2f}"
+        score = reduce_values(cast("list[float]", scores), self.reduce)
+        words = f"{self.reduce} of {len(scores)} judges: {score:.2f}"
         return {"score": score, "explanation": words, "scores": scores}
 
     async def _compute(self, asked: JudgeRequest) -> list[JudgeRewardResult]:
-        asking = [judge._compute([asked]) for judge in self.judges]  # noqa: SLF001
-        tasks = [asyncio.get_running_loop().create_task(one) for one in asking]
-        return [(await task)[0] for task in tasks]
+        found = await asyncio.gather(*(judge._compute([asked]) for judge in self.judges))  # noqa: SLF001
+        return [result for [result] in found]
 
     def close(self) -> None:
         """Close all of them."""
