@@ -37,7 +37,6 @@ from adjudge.client.settings import ClientSettings
 from adjudge.engine.clock import PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.endpoint.connections import Connection, aclose_one, connect
-from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.limits import full_jitter
 from adjudge.wire import JudgeRequest, JudgeResponse
 
@@ -52,6 +51,7 @@ _TICK_S = 0.002
 
 _SPLIT_STATUSES = (400, 413, 422)
 _client_numbers = count()
+_rng = random.Random()  # noqa: S311  (jitter)
 
 
 class JudgeRewardResult(msgspec.Struct):
@@ -118,61 +118,6 @@ class JudgeRewardResult(msgspec.Struct):
         return found
 
 
-class ServiceClient:
-    """Asks one judge service; every object has limits, breaker and cache of its own.
-
-    Configuration only, for any process: requests run on the engine's loop, and the first one opens
-    what they need. A pickled client, and one in a forked child, starts anew.
-    ``breaker_waits``: requests wait for the end of an outage.
-    """
-
-    def __init__(self, settings: ClientSettings, *, breaker_waits: bool = False) -> None:
-        self.settings = settings
-        self._breaker_waits = breaker_waits
-        self._closed = False
-        self._opened: tuple[Connection, RequestBatcher] | None = None
-        provider = f"judge-service-{next(_client_numbers)}"
-        self._endpoint_key = settings.endpoint_key(provider, breaker_waits=breaker_waits)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(ServiceClient, breaker_waits=self._breaker_waits), (self.settings,)
-
-    async def ask(self, asked: Sequence[JudgeRequest]) -> list[JudgeRewardResult]:
-        """One result per request, in order; on the engine's loop.
-
-        ``RuntimeError`` after :meth:`aclose`.
-        """
-        batcher = await self.batcher()
-        results: list[JudgeRewardResult] = []
-        for start in range(0, len(asked), _MAX_CONCURRENT_ASKS):
-            results += await batcher.ask(asked[start : start + _MAX_CONCURRENT_ASKS])
-        return results
-
-    async def batcher(self) -> RequestBatcher:
-        """The engine's, opened if need be; ``RuntimeError`` after :meth:`aclose`."""
-        if self._closed:
-            raise RuntimeError("this client of a judge service is closed")
-        connection = await connect(self._endpoint_key, None)
-        if self._opened is None or self._opened[0] is not connection:
-            connection.models.add("judge service")
-            self._opened = connection, RequestBatcher(self.settings, connection.endpoint)
-        return self._opened[1]
-
-    async def metrics(self) -> dict[str, Any]:
-        """The counts of this process, also after :meth:`aclose`; see :class:`RequestBatcher`."""
-        if self._closed and self._opened is not None:
-            return self._opened[1].metrics()
-        return (await self.batcher()).metrics()
-
-    async def aclose(self) -> None:
-        """End what is under way and close the connections, for good."""
-        self._closed = True
-        if self._opened is not None:
-            connection, batcher = self._opened
-            await batcher.aclose()
-            await aclose_one(connection)
-
-
 class _Call(msgspec.Struct, eq=False):
     """Requests that were asked about together: ``done`` when none is ``left``."""
 
@@ -197,36 +142,60 @@ class _Item(msgspec.Struct, eq=False):
     """The latest error that the service answered it with."""
 
 
-class RequestBatcher:
-    """Asks the service through ``endpoint``, from the running loop only."""
+class ServiceClient:
+    """Asks one judge service; every object has limits, breaker and cache of its own.
 
-    def __init__(
-        self, settings: ClientSettings, endpoint: Endpoint, rng: random.Random | None = None
-    ) -> None:
+    Configuration only, for any process: requests run on the engine's loop, and the first one opens
+    what they need. A pickled client, and one in a forked child, starts anew.
+    ``breaker_waits``: requests wait for the end of an outage.
+    """
+
+    def __init__(self, settings: ClientSettings, *, breaker_waits: bool = False) -> None:
         self.settings = settings
-        self.endpoint = endpoint
-        self.counts: Counter[str] = Counter()
-        self._failures: Counter[str] = Counter()
-        self._rng = rng or random.Random()  # noqa: S311  (jitter)
-        self._loop = asyncio.get_running_loop()
-        self._opened = self._loop.time()
-        self._clock = PeriodicTimer(self._loop, self._sweep)
-        self._known: OrderedDict[bytes, _Item] = OrderedDict()
-        self._version: str | None = None
-        self._open: dict[_Item, None] = {}  # in the order of their deadlines
-        self._waiting: dict[_Item, None] = {}
-        self._batches: set[asyncio.Task[None]] = set()
-        self._wakes_at = 0.0
-        self._names = count(1)
+        self._breaker_waits = breaker_waits
         self._closed = False
+        self._connection: Connection | None = None
+        provider = f"judge-service-{next(_client_numbers)}"
+        self._endpoint_key = settings.endpoint_key(provider, breaker_waits=breaker_waits)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(ServiceClient, breaker_waits=self._breaker_waits), (self.settings,)
+
+    async def open(self) -> Self:
+        """The client itself, ready on the engine's loop; ``RuntimeError`` after :meth:`aclose`."""
+        if self._closed:
+            raise RuntimeError("this client of a judge service is closed")
+        connection = await connect(self._endpoint_key, None)
+        if connection is not self._connection:
+            connection.models.add("judge service")
+            self._connection, self._endpoint = connection, connection.endpoint
+            self._loop = asyncio.get_running_loop()
+            self._opened = self._loop.time()
+            self._clock = PeriodicTimer(self._loop, self._sweep)
+            self.counts: Counter[str] = Counter()
+            self._failures: Counter[str] = Counter()
+            self._known: OrderedDict[bytes, _Item] = OrderedDict()
+            self._version: str | None = None
+            self._open: dict[_Item, None] = {}  # in the order of their deadlines
+            self._waiting: dict[_Item, None] = {}
+            self._batches: set[asyncio.Task[None]] = set()
+            self._wakes_at = 0.0
+            self._names = count(1)
+        return self
 
     async def ask(self, asked: Sequence[JudgeRequest]) -> list[JudgeRewardResult]:
         """What becomes of each request, in order. Cancelling takes back what was not sent yet.
 
-        Failures say what to change; they are never cached.
+        On the engine's loop. Failures say what to change; they are never cached. ``RuntimeError``
+        after :meth:`aclose`.
         """
-        if self._closed:
-            raise RuntimeError("this client of a judge service is closed")
+        await self.open()
+        results: list[JudgeRewardResult] = []
+        for start in range(0, len(asked), _MAX_CONCURRENT_ASKS):
+            results += await self._ask(asked[start : start + _MAX_CONCURRENT_ASKS])
+        return results
+
+    async def _ask(self, asked: Sequence[JudgeRequest]) -> list[JudgeRewardResult]:
         self.counts["requests"] += len(asked)
         began, call = self._loop.time(), _Call(self._loop.create_future())
         until = self._clock.now() + self.settings.timeout
@@ -252,8 +221,10 @@ class RequestBatcher:
         return results
 
     async def aclose(self) -> None:
-        """End everything as ``cancelled``; the endpoint is its opener's to close."""
+        """End what is under way as ``cancelled`` and close the connections, for good."""
         self._closed = True
+        if self._connection is None:
+            return
         self._clock.stop()
         for item in list(self._open):
             self._end(item, GradingFailure(ErrorKind.CANCELLED, "the client was closed"))
@@ -261,9 +232,10 @@ class RequestBatcher:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        await aclose_one(self._connection)
 
-    def metrics(self) -> dict[str, Any]:
-        """The numbers since the first request, always the same keys.
+    async def metrics(self) -> dict[str, Any]:
+        """The numbers of this process since the first request, always the same keys.
 
         ``total_requests == scored + errors`` once nothing is out; ``failures`` are the errors by
         kind. Shares are of ``total_requests`` and 0 where there were none. ``latency`` is the
@@ -273,8 +245,10 @@ class RequestBatcher:
         that did not travel alone, ``current_queue_size`` those that wait to be sent,
         ``last_failure_time`` is in POSIX seconds.
         """
-        counts, stats = self.counts, self.endpoint.stats
-        server, now = self.endpoint.servers[0], self._loop.time()
+        if self._connection is None or not self._closed:
+            await self.open()
+        counts, stats = self.counts, self._endpoint.stats
+        server, now = self._endpoint.servers[0], self._loop.time()
         total, errors = max(counts["requests"], 1), sum(self._failures.values())
         return {
             "total_requests": counts["requests"],
@@ -361,7 +335,7 @@ class RequestBatcher:
         self.counts["batched"] += len(items) if len(items) > 1 else 0
         again: list[_Item] = []
         try:
-            reply = cast("ServiceReply", await self.endpoint.ask(wire.call, wire))
+            reply = cast("ServiceReply", await self._endpoint.ask(wire.call, wire))
         except GradingFailure as failure:
             if len(items) > 1 and failure.metadata.get("status") in _SPLIT_STATUSES:
                 await self._exchange(items[: len(items) // 2], attempt)
@@ -384,7 +358,7 @@ class RequestBatcher:
                 else:
                     self._end(item, item.failure)
         if again:
-            await asyncio.sleep(full_jitter(attempt, self._rng))
+            await asyncio.sleep(full_jitter(attempt, _rng))
             if again := [item for item in again if item in self._open]:
                 await self._exchange(again, attempt + 1)
 

@@ -440,9 +440,8 @@ def build_requests(
         is_list = hasattr(column, "__len__") and not isinstance(column, str | Mapping | set)
         if not is_list or len(column) != n:
             found = f"{type(column).__name__}{f' of {len(column)}' if is_list else ''}"
-            raise ConfigError(
-                f"reward_batch: {name}: must be a list of {n}, as prompts (found {found})"
-            )
+            rule = f"must be a list of {n}, as prompts (found {found})"
+            raise ConfigError(f"reward_batch: {name}: {rule}")
     # Iterated and not indexed: a data frame's column is indexed by its labels.
     return [
         build_request(prompt, completion, answer, kind, dict(zip(fields, more, strict=True)))

@@ -169,7 +169,7 @@ class BaseJudgeReward:
     def get_metrics(self) -> dict[str, Any]:
         """Counts of this process, always the same keys.
 
-        They are those of :meth:`adjudge.client.batcher.RequestBatcher.metrics`. What an override
+        They are those of :meth:`adjudge.client.batcher.ServiceClient.metrics`. What an override
         of :meth:`_request_judge` answers by itself is not counted. ``RuntimeError`` on adjudge's
         own event loop.
         """
@@ -257,7 +257,7 @@ class BaseJudgeReward:
         except GradingFailure as why:
             result.error = f"{failure}; the rule gives no score: {why}"
         else:
-            (await self._client.batcher()).counts["fallbacks"] += 1
+            (await self._client.open()).counts["fallbacks"] += 1
             result.source = "rule_fallback"
             result.score, result.explanation = rule.score, rule.reason
 
@@ -356,8 +356,9 @@ class MultiCritiqueJudge:
         return {"score": score, "explanation": words, "scores": scores}
 
     async def _compute(self, asked: JudgeRequest) -> list[JudgeRewardResult]:
-        found = await asyncio.gather(*(judge._compute([asked]) for judge in self.judges))  # noqa: SLF001
-        return [result for [result] in found]
+        asking = [judge._compute([asked]) for judge in self.judges]  # noqa: SLF001
+        tasks = [asyncio.get_running_loop().create_task(one) for one in asking]
+        return [(await task)[0] for task in tasks]
 
     def close(self) -> None:
         """Close all of them."""

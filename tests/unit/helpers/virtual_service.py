@@ -6,16 +6,15 @@ import asyncio
 import functools
 import json
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
-from tests.unit.helpers.scripted_provider import Seesaw
 from tests.unit.helpers.stand_in_service import score_of
 from tests.unit.helpers.virtual_time import run_virtual
 
-from adjudge.client.batcher import JudgeRewardResult, RequestBatcher
+from adjudge.client.batcher import JudgeRewardResult, ServiceClient
 from adjudge.client.settings import ClientSettings
 from adjudge.judges.base import HttpRequest, HttpResponse
-from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.wire import JudgeRequest
 
 
@@ -66,7 +65,7 @@ def _json(body: Any) -> bytes:
     return body if isinstance(body, bytes) else json.dumps(body).encode()
 
 
-_lines: list[RequestBatcher] = []
+_lines: list[ServiceClient] = []
 
 
 def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -85,23 +84,21 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
     return run
 
 
-def line_to(service: Service, **config: Any) -> RequestBatcher:
-    settings = ClientSettings.from_config({"judge_url": "http://a", **config})
-    key = settings.endpoint_key("test", breaker_waits=False)
-    endpoint = Endpoint(key.base_urls, service, key.settings, key.policy, rng=Seesaw())
-    line = RequestBatcher(settings, endpoint, rng=Seesaw())
+def line_to(service: Service, **config: Any) -> ServiceClient:
+    line = ServiceClient(ClientSettings.from_config({"judge_url": "http://a", **config}))
+    line._endpoint_key = replace(line._endpoint_key, transport=lambda: service)
     _lines.append(line)
     return line
 
 
-def asked(line: RequestBatcher, completion: str, **fields: Any) -> asyncio.Task[JudgeRewardResult]:
+def asked(line: ServiceClient, completion: str, **fields: Any) -> asyncio.Task[JudgeRewardResult]:
     async def ask() -> JudgeRewardResult:
         return (await line.ask([JudgeRequest(prompt="p", completion=completion, **fields)]))[0]
 
     return asyncio.get_running_loop().create_task(ask())
 
 
-async def answers(line: RequestBatcher, *completions: str) -> list[JudgeRewardResult]:
+async def answers(line: ServiceClient, *completions: str) -> list[JudgeRewardResult]:
     waiters = [asked(line, completion) for completion in completions]
     await asyncio.wait(waiters)
     return [waiter.result() for waiter in waiters]
