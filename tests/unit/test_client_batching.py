@@ -179,30 +179,22 @@ async def test_a_batch_is_closed_before_it_is_too_large(monkeypatch: pytest.Monk
 
 
 @in_virtual_time
-async def test_a_silent_service_is_a_timeout_in_time_also_for_who_waits_to_be_sent() -> None:
+async def test_a_silent_service_is_a_timeout_in_time_for_all_who_wait() -> None:
+    """Who waits to be sent, and who asks the same later, with time of its own."""
     service = Service()
     service.plan = lambda n: None
     line = line_to(service, timeout=10.0, max_concurrent_requests=1, max_batch_size=1)
-    start = asyncio.get_running_loop().time()
-    found = await answers(line, "a", "bb", "ccc")
-    assert [kind(one) for one in found] == ["timeout"] * 3
-    assert asyncio.get_running_loop().time() - start == pytest.approx(10.0, abs=0.2)
-    for one in found:
-        assert "timeout waiting for results" in str(one.error)
-        assert "raise timeout" in str(one.error)
-    assert (await line.metrics())["failures"] == {"timeout": 3}
-
-
-@in_virtual_time
-async def test_who_joins_an_old_request_has_time_of_ones_own() -> None:
-    service = Service()
-    service.plan = lambda n: None
-    line = line_to(service, timeout=10.0)
-    first = asked(line, "a")
+    loop = asyncio.get_running_loop()
+    start, first = loop.time(), [asked(line, "a"), asked(line, "bb")]
     await asyncio.sleep(8.0)
-    start = asyncio.get_running_loop().time()
-    assert kind((await answers(line, "a"))[0]) == kind(await first) == "timeout"
-    assert asyncio.get_running_loop().time() - start == pytest.approx(10.0, abs=0.2)
+    late = asked(line, "a")
+    await asyncio.wait(first)
+    assert loop.time() - start == pytest.approx(10.0, abs=0.2)
+    for one in (*first, late):
+        assert kind(await one) == "timeout"
+        assert "timeout waiting for results" in str((await one).error)
+    assert loop.time() - start == pytest.approx(18.0, abs=0.2)
+    assert (await line.metrics())["failures"] == {"timeout": 3}
 
 
 @in_virtual_time

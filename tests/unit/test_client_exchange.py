@@ -17,7 +17,7 @@ from adjudge.client.batcher import JudgeRewardResult
 from adjudge.client.exchange import encode_request
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse
-from adjudge.wire import JudgeRequest
+from adjudge.wire import ErrorInfo, JudgeRequest
 
 
 def ask(
@@ -119,6 +119,15 @@ def test_any_answer_is_a_score_or_a_failure(body: bytes, status: int, n: int) ->
     for found in ask(body, status, n)[0]:
         assert (found.score is None) == isinstance(found.failure, GradingFailure)
         assert found.score is None or math.isfinite(found.score)
+
+
+@pytest.mark.parametrize("suspect", [None, False, True])
+def test_a_mark_of_a_failure_arrives_as_it_was_set(suspect: bool | None) -> None:
+    marks = {} if suspect is None else {"suspect": suspect}
+    failed = GradingFailure(ErrorKind.INCOMPLETE, "m", marks)
+    found = ask({"error": msgspec.to_builtins(ErrorInfo.of(failed, "words"))})[0][0].failure
+    assert found is not None
+    assert (str(found), found.suspect) == ("words", failed.suspect)
 
 
 # ── what is sent ─────────────────────────────────────────────────────────────────────────────────

@@ -26,7 +26,6 @@ class Service:
         self.whole: Callable[[list[dict[str, Any]]], Any] | None = None
         self.plan: Callable[[int], float | int | Exception | None] = lambda n: 0.1
         self.posts: list[tuple[float, str, list[dict[str, Any]]]] = []
-        self.cancelled = 0
         self.in_flight = self.peak = 0
 
     async def post(self, base_url: str, request: HttpRequest) -> HttpResponse:
@@ -46,23 +45,16 @@ class Service:
             )
             if isinstance(answer, int):
                 return HttpResponse(status=answer, headers={}, body=b"{}")
+            said: Any = [self.each(one) for one in requests]
+            said = {"responses": said} if many else said[0]
             if self.whole is not None and many:
-                return HttpResponse(status=200, headers={}, body=_json(self.whole(requests)))
-            said = [self.each(one) for one in requests]
-            body = {"responses": said} if many else said[0]
-            return HttpResponse(status=200, headers={}, body=_json(body))
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
+                said = self.whole(requests)
+            return HttpResponse(status=200, headers={}, body=json.dumps(said).encode())
         finally:
             self.in_flight -= 1
 
     async def aclose(self) -> None:
         pass
-
-
-def _json(body: Any) -> bytes:
-    return body if isinstance(body, bytes) else json.dumps(body).encode()
 
 
 _lines: list[ServiceClient] = []
