@@ -76,7 +76,7 @@ def _encode_and_digest(request: JudgeRequest) -> tuple[bytes, bytes]:
     if not (
         type(request.prompt) is type(request.completion) is str
         and {type(request.answer), type(request.answer_type)} <= _AS_WRITTEN
-        and not (request.metadata or request.messages or request.images)
+        and request.metadata is request.messages is request.images is None
     ):
         _check_arrival(request, _decode_request(body))
         key = _encode_in_order(said)  # the keys of an object have no order
@@ -401,6 +401,10 @@ def build_request(
 
     Raises ``ConfigError`` where both ``completion`` and ``completions`` are given.
     """
+    if type(answer) is tuple:
+        answer = list(answer)
+    if completion is not None and not fields:
+        return JudgeRequest(prompt, completion, answer, answer_type)
     rest = dict(fields)
     if completion is None:
         completion = rest.pop("completions", None)
@@ -410,8 +414,6 @@ def build_request(
     metadata = own.get("metadata")
     if rest and isinstance(metadata, Mapping | None):
         own["metadata"] = {**(metadata or {}), **rest}
-    if type(answer) is tuple:
-        answer = list(answer)
     return JudgeRequest(prompt, completion, answer, answer_type, **own)
 
 

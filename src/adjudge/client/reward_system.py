@@ -14,8 +14,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 import msgspec
 
@@ -43,10 +42,6 @@ from adjudge.graders.base import check_parameter
 from adjudge.graders.llm.multi_judge import reduce_values
 from adjudge.types import Reduce
 from adjudge.wire import JudgeRequest, JudgeResponse
-
-if TYPE_CHECKING:
-    from adjudge.graders.answers.grader import AnswerGrader
-
 
 _log = logging.getLogger("JudgeReward")
 # The name is the one that trainers' scripts set levels for; what "adjudge" is told holds here too.
@@ -216,9 +211,8 @@ class BaseJudgeReward:
                 results = [await one for one in asking]
             finally:  # without waiting: overrides wait for this loop
                 threads.shutdown(wait=False, cancel_futures=True)
-        if self.settings.fallback_to_rule:
-            # Rules may take their time in processes of their own.
-            await run_all(map(self._replace, results, asked))
+        if self.settings.fallback_to_rule and any(one.failure for one in results):
+            await self._replace_failed(results, asked)
         is_debug = _log.isEnabledFor(logging.DEBUG)
         for result in results:
             if is_debug or result.failure is not None:
@@ -245,21 +239,28 @@ class BaseJudgeReward:
         cached = bool((response.metadata or {}).get("cached"))
         return JudgeRewardResult.of(response, asked, time.monotonic() - started, cached)
 
-    async def _replace(self, result: JudgeRewardResult, asked: JudgeRequest) -> None:
-        """A rule's score in place of a judge's that may pass; see :class:`AnswerGrader`."""
-        failure = result.failure
-        if failure is None or not is_passing(failure.kind, failure.metadata):
-            return
-        try:
-            rule = await _answer_grader().aevaluate(
-                asked.completion, asked.answer, asked.answer_type
-            )
-        except GradingFailure as why:
-            result.error = f"{failure}; the rule gives no score: {why}"
-        else:
-            (await self._client.open()).counts["fallbacks"] += 1
-            result.source = "rule_fallback"
-            result.score, result.explanation = rule.score, rule.reason
+    async def _replace_failed(
+        self, results: Sequence[JudgeRewardResult], asked: Sequence[JudgeRequest]
+    ) -> None:
+        """Rules' scores in place of a judge's that may pass; see :class:`AnswerGrader`."""
+        from adjudge.graders.answers.grader import AnswerGrader  # noqa: PLC0415  (heavy, for few)
+
+        rules, counts = AnswerGrader(), (await self._client.open()).counts
+
+        async def replace(result: JudgeRewardResult, said: JudgeRequest) -> None:
+            failure = result.failure
+            if failure is None or not is_passing(failure.kind, failure.metadata):
+                return
+            try:
+                rule = await rules.aevaluate(said.completion, said.answer, said.answer_type)
+            except GradingFailure as why:
+                result.error = f"{failure}; the rule gives no score: {why}"
+            else:
+                counts["fallbacks"] += 1
+                result.source = "rule_fallback"
+                result.score, result.explanation = rule.score, rule.reason
+
+        await run_all(map(replace, results, asked))  # rules may take time in processes of their own
 
     def _log_result(self, result: JudgeRewardResult) -> None:
         """Failures by kind, each at once and then every ten seconds; at DEBUG every reward."""
@@ -283,13 +284,6 @@ class BaseJudgeReward:
             if failure.kind is ErrorKind.AUTH:
                 raise JudgeAuthError(message)
             raise JudgeUnavailable(message, failure.kind)
-
-
-@cache
-def _answer_grader() -> AnswerGrader:
-    from adjudge.graders.answers.grader import AnswerGrader  # noqa: PLC0415  (heavy, and for few)
-
-    return AnswerGrader()
 
 
 class JudgeRewardSystem(BaseJudgeReward):
