@@ -132,31 +132,23 @@ def test_a_mark_of_a_failure_arrives_as_it_was_set(suspect: bool | None) -> None
 
 # ── what is sent ─────────────────────────────────────────────────────────────────────────────────
 
-TEXTS = st.sampled_from(["a||b", "c", "a", "b||c", "", "None", "null", '"'])
-REQUESTS = st.fixed_dictionaries(
-    {"completion": TEXTS},
-    optional={
-        "answer": TEXTS | st.none() | st.sampled_from([1, 1.0, True, ["a"], ["a", "b"]]),
-        "answer_type": TEXTS | st.none(),
-        "metadata": st.none() | st.dictionaries(st.sampled_from("xy"), TEXTS | st.booleans()),
-        "images": st.none() | st.lists(TEXTS, max_size=2),
-    },
-)
+DIFFERENT: list[dict[str, Any]] = [
+    {"completion": "a||b"},
+    {"completion": "a"},
+    {"completion": "a", "answer_type": "b"},
+    {"completion": "a", "images": ["b"]},
+    *({"metadata": {name: value}} for name in "xy" for value in ("", "1", True)),
+    *({"answer": one} for one in ("", "null", '"', 1, 1.0, True, ["a"], ["a", "b"])),
+]
 
 
-def told(request: JudgeRequest) -> str:
-    """What it says, as text: 1, 1.0 and True are equal, and three answers."""
-    metadata = request.metadata and sorted(request.metadata.items())
-    parts = request.prompt, request.completion, request.answer, request.answer_type, request.images
-    return repr((*parts, metadata))
-
-
-@given(REQUESTS, REQUESTS)
-def test_only_equal_requests_have_equal_keys(a: dict[str, Any], b: dict[str, Any]) -> None:
-    one = JudgeRequest(prompt="p", **a)
-    other = JudgeRequest(prompt="p", **b)
-    same = told(one) == told(other)
-    assert (encode_request(one)[1] == encode_request(other)[1]) is same
+def test_only_equal_requests_have_equal_keys() -> None:
+    keys = [encode_request(JudgeRequest(**{"prompt": "p", "completion": "", **one}))[1]
+            for one in DIFFERENT]  # fmt: skip
+    assert len({*keys}) == len(DIFFERENT)
+    one = JudgeRequest("p", "c", metadata={"a": 1, "b": 2}, request_id="1")
+    other = JudgeRequest("p", "c", metadata={"b": 2, "a": 1}, request_id="2")
+    assert encode_request(one)[1] == encode_request(other)[1]
 
 
 ENDLESS: list[Any] = []

@@ -10,6 +10,7 @@ import logging
 import multiprocessing
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -156,21 +157,11 @@ def test_who_changes_a_reward_does_not_change_the_next(service: StandIn) -> None
         assert rewards.reward("p", "c")["detailed_scores"] == {"a": 1}
 
 
-def test_eight_threads_share_batches(service: StandIn) -> None:
-    rewards = JudgeRewardSystem({"judge_url": service.url})
-    found: dict[int, Any] = {}
-
-    def work(n: int) -> None:
-        found[n] = [rewards.reward("p", "x" * (8 * n + i))["reward"] for i in range(3)]
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == {n: [(8 * n + i) / 100 for i in range(3)] for n in range(8)}
+def test_threads_share_batches(service: StandIn) -> None:
+    with system(service.url, batch_timeout=0.05) as rewards, ThreadPoolExecutor(8) as threads:
+        found = threads.map(lambda n: rewards.reward("p", "x" * n)["reward"], range(24))
+        assert list(found) == [n / 100 for n in range(24)]
     assert len(service.posts) < 24
-    rewards.close()
 
 
 # ── judges of one's own ──────────────────────────────────────────────────────────────────────
