@@ -191,9 +191,9 @@ class ServiceClient:
         On the engine's loop. Failures say what to change; they are never cached. ``RuntimeError``
         after :meth:`aclose`.
         """
-        await self.open()
         results: list[JudgeRewardResult] = []
         for start in range(0, len(asked), _MAX_CONCURRENT_ASKS):
+            await self.open()
             results += await self._ask(asked[start : start + _MAX_CONCURRENT_ASKS])
         return results
 
@@ -330,7 +330,8 @@ class ServiceClient:
     async def _exchange(self, items: Sequence[_Item], attempt: int = 1) -> None:
         """One HTTP request, two halves of it when the service refuses what is in it.
 
-        Of those that the service answers with errors that may pass, another one, a little later.
+        Of those that the service answers with errors that may pass, another one, a little later;
+        its place among ``max_concurrent_requests`` stays taken, since the service has enough to do.
         """
         wire = ServiceWire({item.name: item.body for item in items}, self.settings.api_key_env)
         self.counts["sent"] += len(items)

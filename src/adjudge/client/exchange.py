@@ -337,7 +337,8 @@ class GroupClient:
         """The sample's answer: a score, or the error because of which it has none.
 
         Raises ``GradingFailure`` when there is no answer: ``timeout``, ``connection``,
-        ``rate_limited``, ``server_error``, ``auth``.
+        ``rate_limited``, ``server_error``, ``auth``, or ``invalid_input`` and ``unsupported`` where
+        the service refuses the request itself.
         """
         if self.run_id is not None:
             fields = {**(request.metadata or {}), "run_id": self.run_id}
