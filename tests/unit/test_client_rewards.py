@@ -215,12 +215,9 @@ def test_what_an_override_may_return(returned: Any, score: Any) -> None:
         assert judge.compute_reward("p", "c").score == score
 
 
-@pytest.mark.parametrize("made", [Halved, JudgeRewardSystem])
-def test_the_blocking_form_on_our_own_loop_is_refused_and_does_not_hang(
-    service: StandIn, made: type[BaseJudgeReward]
-) -> None:
+def test_the_blocking_form_on_our_own_loop_is_refused_and_does_not_hang() -> None:
     async def inside() -> None:
-        made({"judge_url": service.url}).reward("p", "c")
+        JudgeRewardSystem({"judge_url": NOBODY}).reward("p", "c")
 
     with pytest.raises(RuntimeError, match="await the asynchronous twin"):
         run_blocking(asyncio.wait_for(inside(), 10))
@@ -257,18 +254,13 @@ SCRIPT = """
 import os
 RewardSystem = JudgeRewardSystem  # was: from reward.reward_system import RewardSystem
 
-config = {
-    "reward": {
-        "type": "judge_model",
-        "config": {
-            "judge_url": "${JUDGE_MODEL_URL}",
-            "api_key": "${JUDGE_MODEL_API_KEY}",
-            "cache_size": 5000,
-            "batch_timeout": 0.005,
-            "fallback_to_rule": True,
-        },
-    }
+judge = {
+    "judge_url": "${JUDGE_MODEL_URL}",
+    "api_key": "${JUDGE_MODEL_API_KEY}",
+    "batch_timeout": 0.005,
+    "fallback_to_rule": True,
 }
+config = {"reward": {"type": "judge_model", "config": judge}}
 reward_system = RewardSystem(config.get("reward", {}).get("config", {}))
 
 reward_scores = []
