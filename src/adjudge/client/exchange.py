@@ -76,7 +76,7 @@ def _encode_and_digest(request: JudgeRequest) -> tuple[bytes, bytes]:
     if not (
         type(request.prompt) is type(request.completion) is str
         and {type(request.answer), type(request.answer_type)} <= _AS_WRITTEN
-        and request.metadata is request.messages is request.images is None
+        and (request.metadata, request.messages, request.images) == (None, None, None)
     ):
         _check_arrival(request, _decode_request(body))
         key = _encode_in_order(said)  # the keys of an object have no order
@@ -266,7 +266,7 @@ def _of_type(value: Any, kind: type[_T]) -> _T | None:
 
 
 def _number(value: Any) -> float | None:
-    return None if isinstance(value, bool) else finite_number(value)
+    return None if value is None or isinstance(value, bool) else finite_number(value)
 
 
 def to_failure(error: ErrorInfo) -> GradingFailure:
