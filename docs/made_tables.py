@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import inspect
 import itertools
 import json
@@ -21,7 +20,6 @@ from typing import Any, Literal
 
 import msgspec
 from docstrings import to_markdown
-from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -48,8 +46,7 @@ from adjudge.rollouts.preferences import PREFERENCE_FORMATS
 from adjudge.rollouts.telemetry import TELEMETRY_FORMATS
 from adjudge.rollouts.trainers import TRAINER_FORMATS
 from adjudge.service import ServiceSettings
-from adjudge.service.metrics import ServiceMetrics
-from adjudge.service.queue import FairQueue
+from adjudge.service.metrics import FAMILIES
 from adjudge.wire import JUDGE_KEY_VARIABLE
 
 ROOT = Path(__file__).parents[1]
@@ -223,25 +220,12 @@ def render_client_settings() -> str:
 
 def render_service_metrics() -> str:
     """What ``/metrics`` of a judge service has."""
-    metrics = ServiceMetrics()
-    counted = (metrics.requests, metrics.seconds, metrics.failures, metrics.batches)
-    label_names = {next(iter(one.describe())).name: one._labelnames for one in counted}  # noqa: SLF001
-
-    async def collect() -> list[Metric]:
-        metrics.watch(_Idle())
-        return [one for one in metrics.registry.collect() if one.name.startswith("judge_")]
-
     rows = []
-    for family in asyncio.run(collect()):
-        names = label_names.get(family.name) or getattr(family, "_labelnames", ())
-        labels = ", ".join(f"`{name}`" for name in names)
-        rows.append((f"`{family.name}`", family.type, labels, family.documentation))
+    for family, label_names, meanings in FAMILIES:
+        labels = ", ".join(f"`{name}`" for name in label_names)
+        for name, meaning in meanings.items():
+            rows.append((f"`judge_{name}`", family(name, meaning).type, labels, meaning))
     return compact_table(("metric", "type", "labels", "meaning"), *rows)
-
-
-class _Idle:
-    waiting = judging = 0
-    queue: FairQueue[Any] = FairQueue(1)
 
 
 _CHECK_NEEDS = {

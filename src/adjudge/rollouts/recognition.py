@@ -16,6 +16,7 @@ from adjudge.intake.columns import (
     RewardColumns,
     describe_value,
     is_nothing,
+    is_reward,
 )
 from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.intake.rollouts import first_turn
@@ -83,6 +84,15 @@ class FileReading:
         by_name = self.log or ("columns by name" if self.texts else "rewards without texts")
         what = by_name if self.format is None else self.format.title
         return f"{what}, rows under {self.nested}" if self.nested else what
+
+    def has_own_reward(self, extra: Mapping[str, Any]) -> bool:
+        """Whether ``extra["reward"]`` is what was learned from, beside the environment's reward.
+
+        Where the column ``reward`` is the environment's, it is read as such.
+        """
+        named = {*self.mapping, *self.guessed}
+        own = is_reward(extra.get("reward", ""))
+        return own and self.format is None and "env_reward" not in named
 
     def join_lines(self, rows: Iterator[FileRow]) -> Iterator[FileRow]:
         """A file's rows; the lines of a conversation as one row in the place of the first."""

@@ -16,13 +16,7 @@ from typing import Any
 
 from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.intake.columns import (
-    ReferenceChoice,
-    RewardColumns,
-    describe_value,
-    is_reward,
-    read_env_reward,
-)
+from adjudge.intake.columns import ReferenceChoice, RewardColumns, describe_value, read_env_reward
 from adjudge.intake.conversation import list_messages, looks_like_messages, read_messages
 from adjudge.intake.rendered import ThinkingWatch
 from adjudge.intake.rollouts import (
@@ -232,7 +226,7 @@ class SampleReader:
         self._say, self._thinking = say, ThinkingWatch(say)
         self.references = ReferenceChoice(say, "Name the one to use: -m reference={}")
         self._rewards: set[RewardColumns] = set()
-        self._said_own = False
+        self._own_rewards: set[str] = set()
 
     def __iter__(self) -> Iterator[Sample]:
         """From the first one on; raises :class:`ConfigError` and :class:`RolloutError`."""
@@ -279,20 +273,14 @@ class SampleReader:
             raise ConfigError(f"{file}: {reason}")
 
     def has_own_reward(self, sample: Sample) -> bool:
-        """Whether ``extra["reward"]`` is what was learned from, beside the environment's reward.
-
-        Of the sample that was read last. Where the file's column ``reward`` is the environment's,
-        it is read as such.
-        """
+        """Whether ``reward``, beside the environment's, is the reward of the sample read last."""
         file, reading = next(reversed(self.readings.items()))
-        if reading.format is not None or "env_reward" in {**self._mapping, **reading.guessed}:
-            return False
-        own = is_reward(sample.extra.get("reward", ""))
-        if own and sample.env_reward is not None and not self._said_own:
-            self._said_own = True
+        own = reading.has_own_reward(sample.extra)
+        if own and sample.env_reward is not None and file not in self._own_rewards:
+            self._own_rewards.add(file)
             self._say(
-                f"{file}: the reward is the column 'reward', with 'env_reward' beside it. Choose "
-                "another with -m env_reward=COLUMN."
+                f"{file}: the reward is the column 'reward'; 'env_reward' is beside it. Choose "
+                "another column with -m env_reward=COLUMN."
             )
         return own
 

@@ -57,7 +57,7 @@ _COUNTED_UPSTREAM = {
     "output_tokens": "tokens of the replies",
     "unpriced": "replies without a price, which are in no cost",
 }
-_FAMILIES: Sequence[tuple[type[Any], tuple[str, ...], dict[str, str]]] = (
+FAMILIES: Sequence[tuple[type[Any], tuple[str, ...], dict[str, str]]] = (
     (CounterMetricFamily, ("route", "outcome"), {
         "requests": f"HTTP requests; outcomes: {', '.join(REQUEST_OUTCOMES)}",
     }),
@@ -149,7 +149,7 @@ class ServiceMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """What was counted, and what holds now."""
         rows = self._rows() | _upstream_rows()
-        for family, labels, meanings in _FAMILIES:
+        for family, labels, meanings in FAMILIES:
             for name, meaning in meanings.items():
                 shown = family(f"judge_{name}", meaning, labels=labels)
                 for row in rows[name]:
