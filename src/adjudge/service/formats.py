@@ -108,7 +108,7 @@ _BEGIN_TOKENS = (
     *("<BOS_TOKEN>", "[BOS]", "<｜begin▁of▁sentence｜>"),
 )
 _BEGINS = re.compile("|".join(map(re.escape, (*PAD_TOKENS, *_BEGIN_TOKENS))))
-_WORD = re.compile(r"\S+")
+_SHOWN = re.compile(r"\S")
 _ANCHOR = 64  # characters that show a shortened prompt's end
 _TRIES = 16
 
@@ -148,35 +148,23 @@ def _starts(query: str) -> Iterable[int]:
 def _loose_end(query: str, start: int, prompt: str) -> int | None:
     """Where the prompt ends when white space does not count."""
     wanted = "".join(prompt.split())
-    done = 0
-    if not wanted:
+    if not wanted or not "".join(query[start:].split()).startswith(wanted):
         return None
-    for word in _WORD.finditer(query, start):
-        text = word.group()
-        left = len(wanted) - done
-        if len(text) >= left:
-            return word.start() + left if text.startswith(wanted[done:]) else None
-        if not wanted.startswith(text, done):
-            return None
-        done += len(text)
-    return None
+    shown = _SHOWN.finditer(query, start)
+    return next(place.end() for number, place in enumerate(shown, 1) if number == len(wanted))
 
 
 def _shortened_end(query: str, start: int, prompt: str) -> int | None:
     """Where the prompt ends when only its end is there; ``None`` also where that is in doubt."""
     if len(prompt) <= _ANCHOR:
         return None
-    anchor, at, found = prompt[-_ANCHOR:], start, None
-    for _ in range(_TRIES):
-        at = query.find(anchor, at, start + len(prompt))
-        if at < 0:
-            return found
-        if prompt.endswith(query[start : at + _ANCHOR]):
-            if found is not None:
-                return None
-            found = at + _ANCHOR
-        at += 1
-    return None
+    anchor, stop, ends = prompt[-_ANCHOR:], start + len(prompt), list[int]()
+    at = query.find(anchor, start, stop)
+    while at >= 0 and len(ends) < _TRIES:
+        ends.append(at + _ANCHOR)
+        at = query.find(anchor, at + 1, stop)
+    found = [end for end in ends if prompt.endswith(query[start:end])]
+    return found[0] if at < 0 and len(found) == 1 else None
 
 
 class _OpenRLHFRequest(msgspec.Struct):
