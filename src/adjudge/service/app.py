@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.judges.endpoint.connections import CallCounter
 from adjudge.service import ServiceSettings
-from adjudge.service.backend import Backend, BackendErrors, GroupRendezvous
+from adjudge.service.backend import Backend, GroupRendezvous, problem_response
 from adjudge.service.formats import Format
 from adjudge.service.metrics import RouteMetrics, ServiceMetrics
 from adjudge.service.queue import BackendQueue, check_responses
@@ -90,7 +90,6 @@ class Service:
         self.calls = CallCounter()
         self._batcher = BackendQueue(backend, settings, self.metrics.batches.observe)
         self.metrics.queue = self._batcher
-        self._errors = BackendErrors()
         self._one = StrictReader(_StrictRequest, JudgeRequest)
         self._batch = StrictReader(_StrictBatch, BatchRequest)
         self._group = StrictReader(_StrictGroupRequest, GroupRequest)
@@ -180,9 +179,7 @@ class Service:
     async def _join(self, request: GroupRequest) -> JudgeResponse:
         began = time.perf_counter()
         response = await self._rendezvous.join(request)
-        latency = round(time.perf_counter() - began, 6)
-        facts = {"latency": latency, "model_version": self.backend.version}
-        check_responses([response], [request], facts)
+        check_responses([response], [request], self._batcher.facts(began))
         if not request.aborted:
             self._count_failures(response)
         return response
@@ -217,7 +214,7 @@ class Service:
             reply = await judge(body)
             outcome = _request_outcome(reply[0], self.phase)
         except (Exception, SystemExit) as error:  # noqa: BLE001  a format may be a user's code
-            reply = self._failure_reply(error)
+            reply = _failure_reply(error)
             outcome = _request_outcome(reply[0], self.phase)
         finally:
             self._bodies.held -= size
@@ -238,19 +235,7 @@ class Service:
                 self.auth.check(scope["headers"])
             return 200, head, make(self)
         except RequestRefused as refused:
-            return self._failure_reply(refused, allow=b"GET, HEAD")
-
-    def _failure_reply(self, error: BaseException, allow: bytes = b"POST") -> Reply:
-        """A refusal with the status that it has; any other exception as a failed judgement."""
-        response = self._errors.report(error)
-        if not isinstance(error, RequestRefused):
-            return self._response_reply(response)
-        head = JSON_HEAD
-        if error.retry_after is not None:
-            head += b"retry-after: %d\r\n" % math.ceil(error.retry_after)
-        if error.status == 405:
-            head += b"allow: %b\r\n" % allow
-        return error.status, head, encode_json(response)
+            return _failure_reply(refused, allow=b"GET, HEAD")
 
     def check_open(self) -> None:
         """Raise :class:`RequestRefused` (503) unless requests are taken."""
@@ -264,7 +249,7 @@ class Service:
         [response] = await self.score((request,))
         if keys:
             response.warnings = self._one.warnings(keys)
-        return self._response_reply(response)
+        return _make_reply(response)
 
     async def _batch_judge(self, body: bytes) -> Reply:
         batch, keys = self._batch.read(body)
@@ -287,7 +272,7 @@ class Service:
         response.warnings = self._group.warnings(keys)
         if request.aborted:
             return 200, JSON_HEAD, encode_json(response)
-        return self._response_reply(response)
+        return _make_reply(response)
 
     def _in_format(self, wire_format: Format) -> _Answer:
         async def answer(body: bytes) -> Reply:
@@ -295,15 +280,33 @@ class Service:
 
         return answer
 
-    def _response_reply(self, response: JudgeResponse) -> Reply:
-        body = encode_json(response)
-        if (error := response.error) is None:
-            return 200, JSON_HEAD, body
-        status = 422 if error.kind in REQUEST_FAULTS else 503
-        return status, JSON_HEAD + (RETRY_HEAD if status == 503 and error.passing else b""), body
+
+def _make_reply(response: JudgeResponse) -> Reply:
+    """A response with the status of its error's kind."""
+    if (error := response.error) is None:
+        return 200, JSON_HEAD, encode_json(response)
+    if error.kind in REQUEST_FAULTS:
+        return _refuse(422, response)
+    return _refuse(503, response, 1 if error.passing else None)
 
 
-RETRY_HEAD = b"retry-after: 1\r\n"
+def _failure_reply(error: BaseException, allow: bytes = b"POST") -> Reply:
+    """A refusal with the status that it has; any other exception as a failed judgement."""
+    response = problem_response(error)
+    if isinstance(error, RequestRefused):
+        return _refuse(error.status, response, error.retry_after, allow)
+    return _make_reply(response)
+
+
+def _refuse(
+    status: int, response: JudgeResponse, retry_after: float | None = None, allow: bytes = b""
+) -> Reply:
+    head = JSON_HEAD
+    if retry_after is not None:
+        head += b"retry-after: %d\r\n" % math.ceil(retry_after)
+    if status == 405:
+        head += b"allow: %b\r\n" % allow
+    return status, head, encode_json(response)
 
 
 class _StrictRequest(JudgeRequest, forbid_unknown_fields=True):

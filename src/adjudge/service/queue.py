@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.service import ServiceSettings
-from adjudge.service.backend import Backend, BackendErrors
+from adjudge.service.backend import Backend, problem_response
 from adjudge.service.requests import RequestRefused
 from adjudge.types import finite_number
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
@@ -272,7 +272,6 @@ class BackendQueue:
         self._timer: asyncio.TimerHandle | None = None
         self._busy_since = self._loop.time()
         self._answered = 0
-        self._errors = BackendErrors()
 
     @property
     def waiting(self) -> int:
@@ -429,7 +428,7 @@ class BackendQueue:
                     damping.apply(one)
             self._deliver(parts, requests, responses)
         elif len(requests) == 1:
-            self._deliver(parts, requests, [self._errors.report(problem)])
+            self._deliver(parts, requests, [problem_response(problem)])
         else:
             single = [(arrival, at, at + 1) for arrival, *ends in parts for at in range(*ends)]
             middle = len(requests) // 2
@@ -450,16 +449,16 @@ class BackendQueue:
             if arrival.done.done():
                 continue
             said = responses[begin:end]
-            check_responses(said, requests[begin:end], self._facts(arrival))
+            check_responses(said, requests[begin:end], self.facts(arrival.arrived))
             arrival.answers[start:stop] = said
             self._answered += stop - start
             arrival.unanswered -= stop - start
             if not arrival.unanswered:
                 arrival.done.set_result(arrival.answers)
 
-    def _facts(self, arrival: _Arrival) -> dict[str, Any]:
-        """What is the same of all that came together and were judged together."""
-        latency = round(time.perf_counter() - arrival.arrived, 6)
+    def facts(self, arrived: float) -> dict[str, Any]:
+        """What responses say of all that came at ``arrived`` and were judged together."""
+        latency = round(time.perf_counter() - arrived, 6)
         return {"latency": latency, "model_version": self._backend.version}
 
     def _fail(self, arrival: _Arrival, kind: ErrorKind, message: str) -> None:
@@ -467,7 +466,7 @@ class BackendQueue:
         if arrival.done.done():
             return
         said = [JudgeResponse(error=ErrorInfo(kind, message)) for _ in arrival.requests]
-        check_responses(said, arrival.requests, self._facts(arrival))
+        check_responses(said, arrival.requests, self.facts(arrival.arrived))
         arrival.answers = [
             error if answer is _UNANSWERED else answer
             for error, answer in zip(said, arrival.answers, strict=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -24,11 +25,13 @@ from adjudge.service.requests import RequestRefused
 from adjudge.service.spec_backend import (
     GroupJudge,
     SpecBackend,
+    make_responses,
     request_to_sample,
-    result_to_response,
 )
 from adjudge.types import GradedSample, Sample
 from adjudge.wire import MAX_GROUP_SIZE, MAX_ID_LENGTH, GroupRequest, JudgeResponse
+
+_ABORTED = GradingFailure(ErrorKind.CANCELLED, "announced as aborted; it is not judged")
 
 
 def _invalid(problem: str) -> GradingFailure:
@@ -48,10 +51,10 @@ _T = TypeVar("_T")
 class _GroupSample:
     """One sample of a group, whoever waits for it; ``digest`` is that of its request.
 
-    ``aborted``: announced so. ``size``: bytes of the request while its text is kept. ``judged``,
-    once it is settled, is what all graders said. Neither ``judging`` nor ``judged``: it was
-    announced as aborted, or cannot be read. ``compared``: what the graders that compare said of it
-    before its group opened again.
+    ``aborted``: announced so. ``size``: bytes of the request while its text is kept. ``judging``:
+    what its own graders say; ``None``: it was announced as aborted, or cannot be read. ``judged``:
+    what all graders said, once it is settled. ``compared``: what the graders that compare said of
+    it before its group opened again.
     ``may_pass``: it failed, or was dropped with one that failed, for a reason that may pass.
     """
 
@@ -65,11 +68,6 @@ class _GroupSample:
     compared: Mapping[str, Any] = field(default_factory=dict)
     answer: JudgeResponse | None = None
     may_pass: bool = False
-
-    @property
-    def takes_part(self) -> bool:
-        """Whether it is one of those that are judged."""
-        return self.judging is not None or self.judged is not None
 
 
 @dataclass(slots=True, eq=False)
@@ -92,7 +90,7 @@ class _Group:
 
     def count(self) -> dict[str, int]:
         """How many were there, announced themselves as aborted, and never came."""
-        aborted = sum(not member.takes_part for member in self.samples.values())
+        aborted = sum(member.judging is None for member in self.samples.values())
         present = len(self.samples) - aborted
         absent = self.size - len(self.samples)
         return {"size": self.size, "present": present, "aborted": aborted, "absent": absent}
@@ -108,6 +106,7 @@ class Rendezvous(GroupRendezvous):
     """
 
     def __init__(self, reducer: RewardReducer, settings: ServiceSettings) -> None:
+        self._reducer = reducer
         self._judging = GroupJudge(reducer, settings.deadline_s)
         self._settings = settings
         self._slots = FairSlots(settings.concurrency)
@@ -142,12 +141,12 @@ class Rendezvous(GroupRendezvous):
             raise
         except GradingFailure as failure:
             if request.aborted and failure.kind is ErrorKind.INCOMPLETE:
-                failure = _aborted_failure()  # also of a group that is closed
+                failure = _ABORTED  # also of a group that is closed
             response = failure_response(failure, request.request_id)
             response.metadata = failure.metadata or None
             return response
         if request.aborted:
-            return _aborted_response(sent)
+            return failure_response(_ABORTED, sent.name)
         # Shielded: whoever goes away leaves the sample, and finds it judged on coming back.
         is_late = found.closed and not found.settled.done()
         await asyncio.shield(found.settled)
@@ -155,7 +154,7 @@ class Rendezvous(GroupRendezvous):
         is_new = member.digest != sent.digest
         if is_late and is_new and found.key in self._settled:  # it came while the old was judged
             return await self.join(request)
-        return _copy_response(member.answer or _aborted_response(member))
+        return copy(member.answer or failure_response(_ABORTED, sent.name))  # each gets facts added
 
     def stop_waiting(self) -> None:
         """Nobody can come any more: groups that are not complete end as by :meth:`aclose`."""
@@ -197,21 +196,33 @@ class Rendezvous(GroupRendezvous):
         )
         if group is not None and not anew and name not in group.stale:
             known = group.samples.get(name)
-        if known is None and (group is None or anew or not group.closed):
-            self._check_room(new.size)
+        if known is None and self._held_bytes + new.size > self._settings.max_held:
+            # Whoever went away has left a text here: connections do not bound them.
+            raise queue_full(
+                f"{len(self._open)} groups are open with {self._held_bytes / 1e6:.1f} MB of texts: "
+                "raise max_body_mb, or send fewer groups at once",
+                retry_after=1.0,
+            )
         if group is None or anew:
             group = self._open_group(key, request.group_size, group, name)
         if known is None:
             self._add_sample(group, new, request)
         elif not group.closed and (request.aborted or request.replays):
-            if request.aborted or known.digest != new.digest:
+            if known.digest != new.digest:
                 if known.judging is not None:
                     known.judging.cancel()
                 known.sample = known.judging = known.judged = None
-            if not request.aborted and known.digest != new.digest:
-                self._add_sample(group, new, request)
-        elif not request.aborted and (group.settled.done() or not request.replays):
-            _check_same_sample(known, new)
+                if not request.aborted:
+                    self._add_sample(group, new, request)
+        elif (
+            not (request.aborted or known.aborted)  # of an announced one nothing is known
+            and known.digest != new.digest
+            and (group.settled.done() or not request.replays)
+        ):
+            raise _invalid(
+                "request_id: another sample of the group has the same. Give each sample its own, "
+                "and send the same text in a retry"
+            )
         return group, new
 
     def _is_judged_anew(self, settled: _Group, new: _GroupSample, *, replays: bool) -> bool:
@@ -249,15 +260,6 @@ class Rendezvous(GroupRendezvous):
             group.awaited, group.samples = len(earlier.samples), {**earlier.samples}
             group.stale = {n for n, one in group.samples.items() if one.may_pass} | {name}
         return group
-
-    def _check_room(self, size: int) -> None:
-        """Whoever went away has left a text here: connections do not bound them."""
-        if self._held_bytes + size > self._settings.max_held:
-            raise queue_full(
-                f"{len(self._open)} groups are open with {self._held_bytes / 1e6:.1f} MB of texts: "
-                "raise max_body_mb, or send fewer groups at once",
-                retry_after=1.0,
-            )
 
     def _add_sample(self, group: _Group, member: _GroupSample, request: GroupRequest) -> None:
         """A new sample of an open group, judged from now on."""
@@ -322,22 +324,19 @@ class Rendezvous(GroupRendezvous):
 
     async def _judge_group(self, group: _Group) -> None:
         counts = group.counts = group.count()
-        there = [member for _, member in sorted(group.samples.items()) if member.takes_part]
-        judged = [await _find_judged(member) for member in there]
-        samples = [None if member.judged else member.sample for member in there]
-        everything, rewards = await self._judging.judge_group(judged, samples)
-        parts = self._judging.components(everything)
-        for member, one, reward, components in zip(there, everything, rewards, parts, strict=True):
+        there = [one for _, one in sorted(group.samples.items()) if one.judging is not None]
+        judged = [one.judged or await one.judging for one in there if one.judging is not None]
+        samples = [None if one.judged else one.sample for one in there]
+        everything = await self._judging.compare(judged, samples)
+        names = [one.name for one in there]
+        answers = make_responses(self._reducer, names, everything, whole_groups=True)
+        new = [one for one in group.samples.values() if one.judged is None]
+        for member, said, answer in zip(there, everything, answers, strict=True):
             if member.judged is None:  # the others keep the answer that was sent
-                member.judged = one
-                member.answer = result_to_response(
-                    member.name, one, reward, self._judging.names, components
-                )
-                _add_counts(member.answer, counts)
-        for member in group.samples.values():
-            if not member.takes_part:
-                member.answer = member.answer or _aborted_response(member)
-                _add_counts(member.answer, counts)
+                member.judged, member.answer = said, answer
+        for member in new:
+            member.answer = member.answer or failure_response(_ABORTED, member.name)
+            member.answer.metadata = {**(member.answer.metadata or {}), "group": counts}
         errors = [one.answer.error if one.answer is not None else None for one in there]
         dropped_may_pass = any(error is not None and error.passing for error in errors)
         for member, error in zip(there, errors, strict=True):
@@ -357,7 +356,7 @@ class Rendezvous(GroupRendezvous):
     def _remember(self, group: _Group) -> None:
         """Keep the answers for retries that come late; the oldest groups are forgotten."""
         for member in group.samples.values():
-            member.sample = member.judging = None
+            member.sample = None
         self._settled[group.key] = group
         while len(self._settled) > 1 and _count_samples(self._settled) > _REMEMBERED:
             del self._settled[next(iter(self._settled))]
@@ -396,38 +395,3 @@ def _find_key(request: GroupRequest) -> tuple[_GroupKey, str]:
             f"metadata.{RUN_ID_FIELD}: must be text of at most {MAX_ID_LENGTH} characters"
         )
     return (run, request.group_id), request.request_id or ""
-
-
-async def _find_judged(member: _GroupSample) -> GradedSample:
-    """What its own graders say, or all said before."""
-    if member.judged is None and member.judging is not None:
-        return await member.judging
-    assert member.judged is not None  # noqa: S101  (a member without either takes no part)
-    return member.judged
-
-
-def _check_same_sample(member: _GroupSample, sent: _GroupSample) -> None:
-    """Whether this is that same sample; of an announced one nothing is known."""
-    if member.digest != sent.digest and not member.aborted:
-        raise _invalid(
-            "request_id: another sample of the group has the same. Give each sample its own, and "
-            "send the same text in a retry"
-        )
-
-
-def _aborted_response(member: _GroupSample) -> JudgeResponse:
-    return failure_response(_aborted_failure(), member.name)
-
-
-def _aborted_failure() -> GradingFailure:
-    return GradingFailure(ErrorKind.CANCELLED, "announced as aborted; it is not judged")
-
-
-def _add_counts(response: JudgeResponse, counts: dict[str, int]) -> JudgeResponse:
-    response.metadata = {**(response.metadata or {}), "group": counts}
-    return response
-
-
-def _copy_response(response: JudgeResponse) -> JudgeResponse:
-    """One for each who asks: latency and the like are added to it."""
-    return msgspec.structs.replace(response, metadata=dict(response.metadata or {}))

@@ -22,6 +22,7 @@ from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.hosts import is_loopback, is_loopback_header
 from adjudge.service import ServiceSettings
+from adjudge.service.backend import log_once
 from adjudge.wire import JUDGE_KEY_VARIABLE, MAX_NESTING_DEPTH, JudgeRequest
 
 _T = TypeVar("_T")
@@ -33,8 +34,6 @@ MAX_PARTS = 10_000
 REQUEST_FAULTS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.TOO_LONG, ErrorKind.UNSUPPORTED})
 """What is answered with 422, since no judge will do better with the same request."""
 
-_log = logging.getLogger("adjudge.service")
-_MAX_LOGGED = 100
 _MAX_NAMED_KEYS, _NAME_LENGTH = 10, 60
 _CONTAINER_WEIGHT = 10  # a list or object costs the loop ten times what a number does
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
@@ -177,7 +176,6 @@ class StrictReader(Generic[_T]):
     """
 
     def __init__(self, strict: type[_T], loose: type[_T]) -> None:
-        self._logged: set[str] = set()
         self._decode = msgspec.json.Decoder(strict).decode
         self._decode_loose = msgspec.json.Decoder(loose).decode
         self._known: Sequence[str] = loose.__struct_fields__  # type: ignore[attr-defined]
@@ -196,9 +194,7 @@ class StrictReader(Generic[_T]):
         for key in unknown[:_MAX_NAMED_KEYS]:
             name = key[:_NAME_LENGTH]
             said.append(f"unknown key {name!r} was ignored{suggest_name(name, self._known)}")
-            if name not in self._logged and len(self._logged) < _MAX_LOGGED:
-                self._logged.add(name)
-                _log.warning("a request: %s (logged once)", said[-1])
+            log_once(logging.WARNING, f"a request: {said[-1]}")
         if (more := len(unknown) - _MAX_NAMED_KEYS) > 0:
             said.append(f"{more} more unknown keys were ignored")
         return said or None
