@@ -348,7 +348,7 @@ def test_a_fault_of_ours_reaches_everybody_who_waits() -> None:
     async def main() -> None:
         place = Rendezvous(function(), settings())
         broken = asyncio.create_task(place.join(sample("a", size=2)))
-        place._judging.compare = lambda *_: 1 / 0  # type: ignore[assignment, method-assign]
+        place._judge_group = lambda *_: 1 / 0  # type: ignore[assignment, method-assign]
         with pytest.raises(ZeroDivisionError):
             await place.join(sample("b", size=2))
         with pytest.raises(ZeroDivisionError):

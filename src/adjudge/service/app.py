@@ -173,8 +173,7 @@ class Service:
         for request in requests:
             check_request(request, self._max_image)
             request.group_size = request.group_size or size
-        joining = [asyncio.ensure_future(self._join(one)) for one in requests]
-        return [await one for one in joining]
+        return await asyncio.gather(*map(self._join, requests))
 
     async def _join(self, request: GroupRequest) -> JudgeResponse:
         began = time.perf_counter()

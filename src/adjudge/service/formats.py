@@ -295,8 +295,6 @@ _SHIPPED = {
     "nemo-gym-metrics": "adjudge.service.nemo_gym:NemoGymMetrics",
     "nemo-gym-marked": "adjudge.service.nemo_gym:NemoGymMarked",
 }
-_ON_DEMAND = ("nemo-gym-marked",)
-"""Formats that are there when they are named."""
 FORMAT_GROUP = "adjudge.service_formats"
 """The entry-point group of formats that packages bring."""
 
@@ -309,9 +307,10 @@ def load_formats(names: Sequence[str]) -> tuple[Format, ...]:
     Raises :class:`ConfigError` for what cannot be imported or is no format.
     """
     named = [_load_format(name) for name in names]
-    taken = {one.path for one in named}
-    shipped = [_load_format(name) for name in _SHIPPED if name not in _ON_DEMAND]
-    return (*(one for one in shipped if one.path not in taken), *named)
+    found = {one.path: one for one in map(_load_format, reversed(_SHIPPED))}  # the first of a path
+    for one in named:
+        found.pop(one.path, None)
+    return (*found.values(), *named)
 
 
 def _load_format(name: str) -> Format:

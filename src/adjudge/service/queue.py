@@ -415,12 +415,10 @@ class BackendQueue:
             if len(responses) != len(requests):
                 said = f"the backend gave {len(responses)} answers to {len(requests)} requests"
                 raise GradingFailure(ErrorKind.BUG, said)  # noqa: TRY301
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # somebody else's code
+            task: Any = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task.cancelling():
                 raise
-            problem = error  # the backend's own doing, nobody asked for it
-        except (Exception, SystemExit) as error:  # noqa: BLE001  it is somebody else's code
             problem = error
         if problem is None:
             if (damping := self._backend.damping) is not None:

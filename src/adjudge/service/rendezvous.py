@@ -17,13 +17,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.base import is_listwise
 from adjudge.rewards.reducer import RewardReducer
 from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend, GroupRendezvous, failure_response
 from adjudge.service.queue import FairSlots, queue_full
 from adjudge.service.requests import RequestRefused
 from adjudge.service.spec_backend import (
-    GroupJudge,
+    GraderPart,
     SpecBackend,
     make_responses,
     request_to_sample,
@@ -107,7 +108,11 @@ class Rendezvous(GroupRendezvous):
 
     def __init__(self, reducer: RewardReducer, settings: ServiceSettings) -> None:
         self._reducer = reducer
-        self._judging = GroupJudge(reducer, settings.deadline_s)
+        graders = reducer.spec.graders
+        listwise = [one for one in graders if is_listwise(reducer.graders[one.name])]
+        alone = [one for one in graders if one not in listwise]
+        self._alone = GraderPart(reducer, alone, settings.deadline_s)
+        self._together = GraderPart(reducer, listwise, settings.deadline_s)
         self._settings = settings
         self._slots = FairSlots(settings.concurrency)
         self._open: dict[_GroupKey, _Group] = {}
@@ -239,7 +244,7 @@ class Rendezvous(GroupRendezvous):
             return False
         # It would have to be compared with texts that are gone.
         kept = (one for n, one in settled.samples.items() if n != new.name and not one.may_pass)
-        return not (self._judging.compares_samples and any(one.judged for one in kept))
+        return not (self._together.entries and any(one.judged for one in kept))
 
     def _open_group(self, key: _GroupKey, size: int, earlier: _Group | None, name: str) -> _Group:
         """A group that waits for its samples; ``earlier``: settled, and open again for ``name``."""
@@ -280,7 +285,7 @@ class Rendezvous(GroupRendezvous):
         if before is not None:
             self._forget_text(before)
             if before.judged is not None and before.digest == member.digest:
-                member.compared = self._judging.comparison(before.judged)
+                member.compared = self._together.find_kept(before.judged)
         self._held_bytes += member.size
         if not member.aborted:
             member.sample = request_to_sample(request)
@@ -292,8 +297,8 @@ class Rendezvous(GroupRendezvous):
         self, member: _GroupSample, sample: Sample, key: _GroupKey
     ) -> GradedSample:
         async with self._slots.hold(key[0]):
-            judged = await self._judging.judge_sample(sample, key[1])
-        if member.compared or not self._judging.compares_samples:  # the text is not needed any more
+            [judged] = await self._alone.grade([sample], key[1])
+        if member.compared or not self._together.entries:  # the text is not needed any more
             member.sample = None
             self._forget_text(member)
         return replace(judged, outcome={**judged.outcome, **member.compared})
@@ -325,15 +330,23 @@ class Rendezvous(GroupRendezvous):
     async def _judge_group(self, group: _Group) -> None:
         counts = group.counts = group.count()
         there = [one for _, one in sorted(group.samples.items()) if one.judging is not None]
-        judged = [one.judged or await one.judging for one in there if one.judging is not None]
-        samples = [None if one.judged else one.sample for one in there]
-        everything = await self._judging.compare(judged, samples)
+        said = [one.judged or await one.judging for one in there if one.judging is not None]
+        compared = {
+            place: one.sample
+            for place, one in enumerate(there)
+            if one.sample is not None and one.judged is None
+        }
+        if compared:
+            found = await self._together.grade([*compared.values()], group.key[1])
+            for place, more in zip(compared, found, strict=True):
+                outcome = {**said[place].outcome, **more.outcome}
+                said[place] = replace(said[place], outcome=outcome)
         names = [one.name for one in there]
-        answers = make_responses(self._reducer, names, everything, whole_groups=True)
+        answers = make_responses(self._reducer, names, said, whole_groups=True)
         new = [one for one in group.samples.values() if one.judged is None]
-        for member, said, answer in zip(there, everything, answers, strict=True):
+        for member, judged, answer in zip(there, said, answers, strict=True):
             if member.judged is None:  # the others keep the answer that was sent
-                member.judged, member.answer = said, answer
+                member.judged, member.answer = judged, answer
         for member in new:
             member.answer = member.answer or failure_response(_ABORTED, member.name)
             member.answer.metadata = {**(member.answer.metadata or {}), "group": counts}

@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from adjudge.errors import ConfigError, ErrorKind, JudgeAuthError
-from adjudge.graders.base import is_listwise
 from adjudge.intake.rollouts import RolloutParts, read_rollout, sample_of_rollout
 from adjudge.judges.endpoint.connections import aclose_all
 from adjudge.rewards.batch_grader import BatchGrader
@@ -243,84 +241,47 @@ def _is_slow(grader: Any) -> bool:
     return not getattr(grader, "is_rule", False) or getattr(grader, "type_name", "") in _SLOW_RULES
 
 
-_Part = tuple[list[GraderEntry], BatchGrader]
-"""Some of a spec's graders, perhaps none, and what asks them."""
-
-
-class GroupJudge:
-    """Asks about a group in two steps.
+class GraderPart:
+    """Some of a spec's graders, perhaps none, that are asked by themselves.
 
     ``reducer`` is of a spec as a service applies it (:func:`adapt_spec`). ``deadline_s``: for one
-    sample's graders, and for those that compare the group.
+    question to all of them.
     """
 
-    def __init__(self, reducer: RewardReducer, deadline_s: float) -> None:
-        graders = reducer.spec.graders
-        self._reducer = reducer
+    def __init__(
+        self, reducer: RewardReducer, entries: list[GraderEntry], deadline_s: float
+    ) -> None:
+        self.entries = entries
+        part = reducer.spec.model_copy(update={"graders": entries})
+        self._grader = BatchGrader(part, reducer.graders)
         self._deadline_s = deadline_s
-        listwise = [entry for entry in graders if is_listwise(reducer.graders[entry.name])]
-        self._together = self._of(listwise)
-        self._alone = self._of([one for one in graders if one not in listwise])
 
-    def _of(self, entries: list[GraderEntry]) -> _Part:
-        part = self._reducer.spec.model_copy(update={"graders": entries})
-        return entries, BatchGrader(part, self._reducer.graders)
-
-    async def judge_sample(self, sample: Sample, group: str) -> GradedSample:
-        """What the graders say that see one sample."""
-        [judged] = await self._grade(self._alone, [sample], [group])
-        return judged
-
-    async def compare(
-        self, judged: Sequence[GradedSample], samples: Sequence[Sample | None]
-    ) -> list[GradedSample]:
-        """What all graders said, once everybody of a group is there.
-
-        Compared are those whose samples are given; the others have been.
-        """
-        everything = list(judged)
-        new = {place: sample for place, sample in enumerate(samples) if sample is not None}
-        if new:
-            groups = [judged[place].group for place in new]
-            compared = await self._grade(self._together, [*new.values()], groups)
-            for place, more in zip(new, compared, strict=True):
-                outcome = {**judged[place].outcome, **more.outcome}
-                everything[place] = replace(judged[place], outcome=outcome)
-        return everything
-
-    async def _grade(
-        self, part: _Part, samples: Sequence[Sample], groups: Sequence[str]
-    ) -> list[GradedSample]:
-        """What some graders say of samples; where they all fail in one way, their errors."""
-        entries, grader = part
+    async def grade(self, samples: Sequence[Sample], group: str) -> list[GradedSample]:
+        """What they say of samples of a group; where they all fail in one way, their errors."""
         failure = ErrorKind.TIMEOUT, f"no answer within {self._deadline_s:g} s (deadline_s)"
+        groups = [group] * len(samples)
         try:
             async with asyncio.timeout(self._deadline_s):
-                return await grader.grade(samples, groups, [True] * len(samples))
+                return await self._grader.grade(samples, groups, [True] * len(samples))
         except TimeoutError:
             pass
         except JudgeAuthError as error:
             failure = ErrorKind.AUTH, str(error)
         except ConfigError as error:
             failure = ErrorKind.UNSUPPORTED, str(error)
-        names = [entry.name for entry in entries if entry.scope == "outcome"]
+        names = [entry.name for entry in self.entries if entry.scope == "outcome"]
         outcome: dict[str, Any] = {name: GraderError(name, *failure) for name in names}
-        is_whole = len(names) == len(entries)
+        is_whole = len(names) == len(self.entries)
         events: list[Any] | GraderError = [] if is_whole else GraderError("events", *failure)
         return [
             GradedSample(
                 one.original_index, one.group_index, group, one.env_reward, outcome, events
             )
-            for one, group in zip(samples, groups, strict=True)
+            for one in samples
         ]
 
-    def comparison(self, judged: GradedSample) -> dict[str, Any]:
-        """What the graders that compare have said of a sample; empty where that may pass."""
-        found = {one.name: judged.outcome.get(one.name) for one in self._together[0]}
+    def find_kept(self, judged: GradedSample) -> dict[str, Any]:
+        """What they have said of a sample before; empty where that may pass."""
+        found = {one.name: judged.outcome.get(one.name) for one in self.entries}
         failed = any(one is None or getattr(one, "passing", False) for one in found.values())
         return {} if failed else found
-
-    @property
-    def compares_samples(self) -> bool:
-        """Whether a grader will need the samples themselves again."""
-        return bool(self._together[0])

@@ -23,6 +23,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    FiniteFloat,
     TypeAdapter,
     ValidationError,
 )
@@ -117,6 +118,7 @@ def _read_argument(annotation: Any, text: str, where: str, name: str) -> Any:
 
 _log = logging.getLogger("adjudge.service")
 _CLOSING_S = 5.0
+_FLOAT_BITS = 1023  # of the largest numbers
 
 
 class UserBackend(Backend):
@@ -235,16 +237,11 @@ def _check_class(found: Any, target: str) -> type:
     )
 
 
-def _read_number(value: Any) -> float:
-    """A number, of any library."""
-    if value is None or isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+def _read_number(value: Any) -> Any:
+    """What pydantic reads as a number of any library; texts are none."""
+    if value is None or isinstance(value, str | bytes):
         raise ValueError("must be a number; for a missing score raise adjudge.GradingFailure")
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-    except Exception as error:  # an array of several numbers, whatever its library
-        raise ValueError("must be one number") from error
+    return math.inf if isinstance(value, int) and value.bit_length() > _FLOAT_BITS else value
 
 
 def _read_text(value: Any) -> Any:
@@ -258,7 +255,7 @@ def _check_plain(value: Any) -> Any:
     return value
 
 
-_Number = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_read_number)]
+_Number = Annotated[FiniteFloat, BeforeValidator(_read_number)]
 _MaybeNumber = _Number | None
 
 
