@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 from adjudge.errors import ConfigError, ErrorKind
@@ -98,12 +99,13 @@ class Service:
         self._max_values = settings.max_values
         self._bodies = BodyReader(int(settings.max_body_mb * 1e6), settings.max_held)
         self._routes: dict[str, tuple[_Answer, RouteMetrics]] = {}
-        for path, answer in (
+        answers: list[tuple[str, _Answer]] = [
             ("/judge", self._judge),
             ("/batch_judge", self._batch_judge),
             ("/group_judge", self._group_judge),
-            *((one.path, self._in_format(one)) for one in formats),
-        ):
+            *((one.path, partial(self._answer_format, one)) for one in formats),
+        ]
+        for path, answer in answers:
             if path in self._routes or path in _PAGES or not path.startswith("/"):
                 raise ConfigError(
                     f"formats: path: must begin with '/' and be no other route's (found {path!r})"
@@ -173,7 +175,8 @@ class Service:
         for request in requests:
             check_request(request, self._max_image)
             request.group_size = request.group_size or size
-        return await asyncio.gather(*map(self._join, requests))
+        joining = [asyncio.ensure_future(self._join(one)) for one in requests]
+        return [await one for one in joining]
 
     async def _join(self, request: GroupRequest) -> JudgeResponse:
         began = time.perf_counter()
@@ -273,39 +276,31 @@ class Service:
             return 200, JSON_HEAD, encode_json(response)
         return _make_reply(response)
 
-    def _in_format(self, wire_format: Format) -> _Answer:
-        async def answer(body: bytes) -> Reply:
-            return 200, JSON_HEAD, await wire_format.answer(body, self.score)
-
-        return answer
+    async def _answer_format(self, wire_format: Format, body: bytes) -> Reply:
+        return 200, JSON_HEAD, await wire_format.answer(body, self.score)
 
 
-def _make_reply(response: JudgeResponse) -> Reply:
-    """A response with the status of its error's kind."""
-    if (error := response.error) is None:
-        return 200, JSON_HEAD, encode_json(response)
-    if error.kind in REQUEST_FAULTS:
-        return _refuse(422, response)
-    return _refuse(503, response, 1 if error.passing else None)
+def _make_reply(
+    response: JudgeResponse, refused: RequestRefused | None = None, allow: bytes = b"POST"
+) -> Reply:
+    """A response with the status that a refusal has, else that of its error's kind."""
+    status, wait, head = 200, None, JSON_HEAD
+    if refused is not None:
+        status, wait = refused.status, refused.retry_after
+    elif (error := response.error) is not None:
+        status = 422 if error.kind in REQUEST_FAULTS else 503
+        wait = 1.0 if status == 503 and error.passing else None
+    if wait is not None:
+        head += b"retry-after: %d\r\n" % math.ceil(wait)
+    if status == 405:
+        head += b"allow: %b\r\n" % allow
+    return status, head, encode_json(response)
 
 
 def _failure_reply(error: BaseException, allow: bytes = b"POST") -> Reply:
     """A refusal with the status that it has; any other exception as a failed judgement."""
-    response = problem_response(error)
-    if isinstance(error, RequestRefused):
-        return _refuse(error.status, response, error.retry_after, allow)
-    return _make_reply(response)
-
-
-def _refuse(
-    status: int, response: JudgeResponse, retry_after: float | None = None, allow: bytes = b""
-) -> Reply:
-    head = JSON_HEAD
-    if retry_after is not None:
-        head += b"retry-after: %d\r\n" % math.ceil(retry_after)
-    if status == 405:
-        head += b"allow: %b\r\n" % allow
-    return status, head, encode_json(response)
+    refused = error if isinstance(error, RequestRefused) else None
+    return _make_reply(problem_response(error), refused, allow)
 
 
 class _StrictRequest(JudgeRequest, forbid_unknown_fields=True):

@@ -63,8 +63,7 @@ class Damping(msgspec.Struct, frozen=True):
         response.metadata = {**(response.metadata or {}), "damped": score}
         response.score = score * self.factor
         if (parts := response.reward_components) is not None:
-            damped = {name: part * self.factor for name, part in parts.items()}
-            response.reward_components = damped
+            response.reward_components = {name: one * self.factor for name, one in parts.items()}
 
 
 class GroupRendezvous:

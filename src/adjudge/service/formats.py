@@ -175,9 +175,6 @@ class _OpenRLHFRequest(msgspec.Struct):
     labels: list[Any] | None = None
 
 
-_openrlhf_decoder = msgspec.json.Decoder(_OpenRLHFRequest)
-
-
 class OpenRLHF(Format):
     """``{"query": […], "prompts": […], "labels": […]}`` to ``{"rewards": […], "scores": […]}``."""
 
@@ -185,7 +182,7 @@ class OpenRLHF(Format):
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """The completions cut out of the texts; what cannot be cut is refused, never guessed."""
-        asked = _openrlhf_decoder.decode(body)
+        asked = msgspec.json.decode(body, type=_OpenRLHFRequest)
         n = len(asked.query)
         prompts, labels = asked.prompts, asked.labels or [None] * n
         if len(prompts) != n or len(labels) != n:
@@ -218,9 +215,6 @@ class _SlimeSample(msgspec.Struct):
     label: Any = None
 
 
-_slime_decoder = msgspec.json.Decoder(_SlimeSample | list[_SlimeSample])
-
-
 class Slime(Format):
     """``{"prompt", "response", "label"}`` to a number; a list of them to a list of numbers.
 
@@ -231,7 +225,8 @@ class Slime(Format):
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """One, or those of a group."""
-        asked: _SlimeSample | list[_SlimeSample] = _slime_decoder.decode(body)
+        asked: _SlimeSample | list[_SlimeSample]
+        asked = msgspec.json.decode(body, type=_SlimeSample | list[_SlimeSample])
         return [
             rollout_request(one.prompt, one.response, one.label)
             for one in (asked if isinstance(asked, list) else [asked])
@@ -261,9 +256,6 @@ class _LlamaFactoryRequest(msgspec.Struct):
     messages: list[str]
 
 
-_llamafactory_decoder = msgspec.json.Decoder(_LlamaFactoryRequest)
-
-
 class LlamaFactory(Format):
     """``{"model": …, "messages": [text, …]}`` to ``{"scores": […]}``.
 
@@ -275,10 +267,8 @@ class LlamaFactory(Format):
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """The whole texts."""
-        return [
-            JudgeRequest(None, strip_end_tokens(text))
-            for text in _llamafactory_decoder.decode(body).messages
-        ]
+        asked = msgspec.json.decode(body, type=_LlamaFactoryRequest)
+        return [JudgeRequest(None, strip_end_tokens(text)) for text in asked.messages]
 
     def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:  # noqa: ARG002  (hook)
         """Scores in the texts' order."""

@@ -20,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from math import isfinite
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
@@ -113,11 +114,7 @@ class FairQueue(Generic[_T]):
 
     def next(self) -> Share[_T] | None:
         """The client whose turn it is; ``None`` where nothing waits."""
-        if len(self.busy) > 1:
-            return min(self.busy, key=_get_used)
-        for share in self.busy:
-            return share
-        return None
+        return min(self.busy, key=_get_used) if len(self.busy) > 1 else next(iter(self.busy), None)
 
     def take(self, share: Share[_T], item: _T, count: int, waited_s: float, whole: bool) -> None:
         """``count`` judgements of an item were begun; ``whole``: these were its last."""
@@ -203,9 +200,6 @@ class _Arrival:
     arrived: float = field(default_factory=time.perf_counter)  # finer than the loop's own clock
 
 
-_INFINITE = math.inf
-
-
 def check_responses(
     responses: Sequence[JudgeResponse], requests: Sequence[JudgeRequest], facts: dict[str, Any]
 ) -> None:
@@ -219,17 +213,16 @@ def check_responses(
         metadata, score = checked.metadata, checked.score
         checked.metadata = facts if metadata is None else {**metadata, **facts}
         if checked.error is None:
-            if score.__class__ is float and -_INFINITE < score < _INFINITE:
+            if score.__class__ is float and isfinite(score):
                 continue
-            checked.score = None if score is None else finite_number(score)
-            if score is None:
-                said = "the backend gave neither a score nor an error"
-                checked.error = ErrorInfo(ErrorKind.BUG, said)
-            elif checked.score is None:
-                said = "the score is not a finite number"
-                checked.error = ErrorInfo(ErrorKind.OUT_OF_RANGE, said)
-        if checked.error is not None:
-            checked.score = checked.reward_components = checked.failures = None
+            kind, said = ErrorKind.BUG, "the backend gave neither a score nor an error"
+            if score is not None:
+                if (number := finite_number(score)) is not None:
+                    checked.score = number
+                    continue
+                kind, said = ErrorKind.OUT_OF_RANGE, "the score is not a finite number"
+            checked.error = ErrorInfo(kind, said)
+        checked.score = checked.reward_components = checked.failures = None
 
 
 _copy: Callable[[JudgeResponse], JudgeResponse] = JudgeResponse.__copy__  # type: ignore[attr-defined]
@@ -336,9 +329,8 @@ class BackendQueue:
         """Give up what is due; one timer does for all, since all may take equally long."""
         self._alarm = None
         seconds = self._settings.deadline_s
-        now = self._loop.time()
         for arrival in list(self._arrivals):
-            left = arrival.queued_at + seconds - now
+            left = arrival.queued_at + seconds - self._loop.time()
             if left > _TIMER_RESOLUTION_S:
                 self._alarm = self._loop.call_later(left, self._check_deadlines)
                 return

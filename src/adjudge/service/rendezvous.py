@@ -89,13 +89,6 @@ class _Group:
     closed: bool = False
     counts: dict[str, int] = field(default_factory=dict)
 
-    def count(self) -> dict[str, int]:
-        """How many were there, announced themselves as aborted, and never came."""
-        aborted = sum(member.judging is None for member in self.samples.values())
-        present = len(self.samples) - aborted
-        absent = self.size - len(self.samples)
-        return {"size": self.size, "present": present, "aborted": aborted, "absent": absent}
-
 
 class Rendezvous(GroupRendezvous):
     """Judges groups whose samples come one by one; lives on one event loop.
@@ -119,11 +112,6 @@ class Rendezvous(GroupRendezvous):
         self._settled: dict[_GroupKey, _Group] = {}
         self._held_bytes = 0
         self._tasks: set[asyncio.Task[Any]] = set()
-
-    @property
-    def open_groups(self) -> int:
-        """Groups that are not settled yet."""
-        return len(self._open)
 
     async def join(self, request: GroupRequest) -> JudgeResponse:
         """The answer to one sample of a group, once its group is settled.
@@ -156,8 +144,8 @@ class Rendezvous(GroupRendezvous):
         is_late = found.closed and not found.settled.done()
         await asyncio.shield(found.settled)
         member = found.samples[sent.name]
-        is_new = member.digest != sent.digest
-        if is_late and is_new and found.key in self._settled:  # it came while the old was judged
+        # It may have come while the one before was judged.
+        if is_late and member.digest != sent.digest and found.key in self._settled:
             return await self.join(request)
         return copy(member.answer or failure_response(_ABORTED, sent.name))  # each gets facts added
 
@@ -195,12 +183,12 @@ class Rendezvous(GroupRendezvous):
                 f"group_size: found {request.group_size}, but the group has {group.size}. Give "
                 f"each run its own metadata.{RUN_ID_FIELD} where two use the same group ids"
             )
-        known = None
+        known = None if group is None else group.samples.get(name)
         anew = group is None or (
             group.settled.done() and self._is_judged_anew(group, new, replays=request.replays)
         )
-        if group is not None and not anew and name not in group.stale:
-            known = group.samples.get(name)
+        if group is None or anew or name in group.stale:
+            known = None
         if known is None and self._held_bytes + new.size > self._settings.max_held:
             # Whoever went away has left a text here: connections do not bound them.
             raise queue_full(
@@ -319,17 +307,23 @@ class Rendezvous(GroupRendezvous):
     async def _settle(self, group: _Group) -> None:
         try:
             await self._judge_group(group)
+            self._remember(group)
         except Exception as error:  # noqa: BLE001  (who waits gets it)
-            self._drop(group)
             if not group.settled.done():
                 group.settled.set_exception(error)
                 group.settled.exception()  # seen, also where nobody waits
+        self._drop(group)
         if not group.settled.done():
             group.settled.set_result(None)
 
     async def _judge_group(self, group: _Group) -> None:
-        counts = group.counts = group.count()
         there = [one for _, one in sorted(group.samples.items()) if one.judging is not None]
+        counts = group.counts = {
+            "size": group.size,
+            "present": len(there),
+            "aborted": len(group.samples) - len(there),
+            "absent": group.size - len(group.samples),
+        }
         said = [one.judged or await one.judging for one in there if one.judging is not None]
         compared = {
             place: one.sample
@@ -356,8 +350,6 @@ class Rendezvous(GroupRendezvous):
             member.may_pass = error is not None and (
                 error.passing or (dropped_may_pass and error.kind is ErrorKind.QUORUM)
             )
-        self._drop(group)
-        self._remember(group)
 
     def _drop(self, group: _Group) -> None:
         if self._open.pop(group.key, None) is not None:

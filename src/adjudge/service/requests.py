@@ -88,21 +88,19 @@ class BodyReader:
         for name, value in headers:
             if name == b"content-length" and value.isdigit() and int(value) > self.limit:
                 raise self._too_large()
-        parts: list[bytes] = []
-        size, more = 0, True
+        body, more = bytearray(), True
         try:
             while more:
                 message = await receive()
                 if message["type"] != "http.request":
                     raise invalid_request("the client left before its request was complete", 400)  # noqa: TRY301
-                parts.append(message.get("body", b""))
-                size += len(parts[-1])
-                self.hold(len(parts[-1]), size)
+                body += (part := message.get("body", b""))
+                self.hold(len(part), len(body))
                 more = message.get("more_body", False)
         except BaseException:
-            self.held -= size
+            self.held -= len(body)
             raise
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return bytes(body)
 
     def hold(self, more: int, size: int) -> None:
         """So much more of a body of ``size``, counted even where it is refused."""
@@ -110,12 +108,11 @@ class BodyReader:
         if size > self.limit:
             raise self._too_large()
         if self.held > self.most:
-            message = "too many large bodies at once"
-            raise RequestRefused(429, ErrorKind.RATE_LIMITED, message, retry_after=1)
+            raise RequestRefused(429, ErrorKind.RATE_LIMITED, "too many large bodies at once", 1)
 
     def _too_large(self) -> RequestRefused:
-        megabytes = f"{self.limit / 1e6:g} MB"
-        return invalid_request(f"the body is longer than max_body_mb allows ({megabytes})", 413)
+        most = self.limit / 1e6
+        return invalid_request(f"the body is longer than max_body_mb allows ({most:g} MB)", 413)
 
 
 def check_value_count(body: bytes, most: int) -> None:

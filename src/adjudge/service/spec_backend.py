@@ -99,18 +99,14 @@ _NO_FAILURES = (ErrorKind.NOT_APPLICABLE, ErrorKind.NOT_SAMPLED)
 def _missing_error(missing: GraderError, judged: GradedSample) -> ErrorInfo:
     said = missing.error
     if missing.kind is ErrorKind.BUG:
-        said = _bug_message(missing, judged)
+        # An exception's words may quote the sample: its type and place tell enough.
+        for name, result in judged.results():
+            if name == missing.name and isinstance(result, GraderError) and "at" in result.metadata:
+                said = f"{result.error.partition(':')[0]} at {result.metadata['at']}"
+                break
     if not said.startswith(f"{missing.name}: "):
         said = f"{missing.name}: {said}"
     return ErrorInfo.of(missing, replace_surrogates(said[:_MESSAGE_LIMIT]))
-
-
-def _bug_message(missing: GraderError, judged: GradedSample) -> str:
-    """What an exception says may quote the sample: its type and place tell enough."""
-    for name, result in judged.results():
-        if name == missing.name and isinstance(result, GraderError) and "at" in result.metadata:
-            return f"{result.error.partition(':')[0]} at {result.metadata['at']}"
-    return missing.error
 
 
 def _join_reasons(judged: GradedSample) -> str | None:
@@ -154,10 +150,6 @@ def _judge_costs(judged: GradedSample) -> dict[str, Any] | None:
     if used and None not in costs:
         said["cost_usd"] = math.fsum(cost for cost in costs if cost is not None)
     return said or None
-
-
-_SLOW_RULES = ("code_execution",)
-"""Rules that take their own time, each in a sandbox."""
 
 
 def adapt_spec(spec: RewardSpec) -> RewardSpec:
@@ -238,7 +230,10 @@ class SpecBackend(Backend):
 
 def _is_slow(grader: Any) -> bool:
     """Whether a grader waits: for a judge, for a program that runs, for whatever it was made to."""
-    return not getattr(grader, "is_rule", False) or getattr(grader, "type_name", "") in _SLOW_RULES
+    return (
+        not getattr(grader, "is_rule", False)
+        or getattr(grader, "type_name", "") == "code_execution"
+    )
 
 
 class GraderPart:
