@@ -18,7 +18,7 @@ def meet(*requests: GroupRequest, made: Any = None, **given: Any) -> list[JudgeR
         place = Rendezvous(made or function(), settings(**given))
         tasks = [asyncio.create_task(place.join(request)) for request in requests]
         answers = [await task for task in tasks]
-        assert place.open_groups == 0
+        assert not place._open
         return answers
 
     found: list[JudgeResponse] = run_here(main())
@@ -159,7 +159,7 @@ def test_a_failure_that_passes_is_judged_anew(
         # What b was told stays; a failure that does not pass stays too.
         known = again[-1] if len(comes) == 2 else first
         assert await all_at(place, B) == [known]
-        assert place.open_groups == 0
+        assert not place._open
         assert place._held_bytes == 0
 
     run_here(main())
@@ -210,7 +210,7 @@ def test_a_rollout_that_was_played_again_is_judged_by_its_last_text(when: str) -
         assert (await again).score == -0.25
         assert (await other).score == {"open": 0.25, "failed": 0.0}.get(when, 0.5)
         await first
-        assert place.open_groups == 0
+        assert not place._open
 
     run_here(main())
 
@@ -282,9 +282,9 @@ def test_texts_that_wait_are_bounded_also_of_those_who_went_away() -> None:
         late = sample("late", size=20, group="h", completion="x" * 900)
         with pytest.raises(RequestRefused, match="max_body_mb"):
             await place.join(late)
-        assert place.open_groups == 1
+        assert len(place._open) == 1
         await asyncio.sleep(300)  # settled without the others, and its texts are gone
-        assert place.open_groups == 0
+        assert not place._open
         first = asyncio.create_task(place.join(sample("a", size=2, group="h")))
         assert (await place.join(sample("bb", size=2, group="h"))).score is not None
         assert (await first).score is not None
@@ -326,11 +326,11 @@ def test_a_fault_of_ours_reaches_everybody_who_waits() -> None:
     async def main() -> None:
         place = Rendezvous(function(), settings())
         broken = asyncio.create_task(place.join(sample("a", size=2)))
-        place._judging.judge_group = lambda *_: 1 / 0  # type: ignore[assignment, method-assign]
+        place._judge_group = lambda *_: 1 / 0  # type: ignore[assignment, method-assign]
         with pytest.raises(ZeroDivisionError):
             await place.join(sample("b", size=2))
         with pytest.raises(ZeroDivisionError):
             await broken
-        assert place.open_groups == 0
+        assert not place._open
 
     run_here(main())

@@ -6,18 +6,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.judges.endpoint.connections import CallCounter
 from adjudge.service import ServiceSettings
-from adjudge.service.backend import Backend, BackendErrors, GroupRendezvous
+from adjudge.service.backend import Backend, GroupRendezvous, problem_response
 from adjudge.service.formats import Format
 from adjudge.service.metrics import RouteMetrics, ServiceMetrics
 from adjudge.service.queue import BackendQueue, check_responses
@@ -90,7 +90,6 @@ class Service:
         self.calls = CallCounter()
         self._batcher = BackendQueue(backend, settings, self.metrics.batches.observe)
         self.metrics.queue = self._batcher
-        self._errors = BackendErrors()
         self._one = StrictReader(_StrictRequest, JudgeRequest)
         self._batch = StrictReader(_StrictBatch, BatchRequest)
         self._group = StrictReader(_StrictGroupRequest, GroupRequest)
@@ -99,12 +98,13 @@ class Service:
         self._max_values = settings.max_values
         self._bodies = BodyReader(int(settings.max_body_mb * 1e6), settings.max_held)
         self._routes: dict[str, tuple[_Answer, RouteMetrics]] = {}
-        for path, answer in (
+        answers: list[tuple[str, _Answer]] = [
             ("/judge", self._judge),
             ("/batch_judge", self._batch_judge),
             ("/group_judge", self._group_judge),
-            *((one.path, self._in_format(one)) for one in formats),
-        ):
+            *((one.path, partial(self._answer_format, one)) for one in formats),
+        ]
+        for path, answer in answers:
             if path in self._routes or path in _PAGES or not path.startswith("/"):
                 raise ConfigError(
                     f"formats: path: must begin with '/' and be no other route's (found {path!r})"
@@ -126,10 +126,10 @@ class Service:
         """Take no more requests; give those taken so long, then answer the rest ``cancelled``."""
         self.phase = ServicePhase.DRAINING
         self._rendezvous.stop_waiting()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while self.inflight:  # noqa: ASYNC110  (an event would cost each request)
-                    await asyncio.sleep(_DRAIN_POLL_S)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while self.inflight and loop.time() < end:  # noqa: ASYNC110  (an event would cost each)
+            await asyncio.sleep(_DRAIN_POLL_S)
         self._batcher.stop()
         await self._rendezvous.aclose()
 
@@ -180,9 +180,7 @@ class Service:
     async def _join(self, request: GroupRequest) -> JudgeResponse:
         began = time.perf_counter()
         response = await self._rendezvous.join(request)
-        latency = round(time.perf_counter() - began, 6)
-        facts = {"latency": latency, "model_version": self.backend.version}
-        check_responses([response], [request], facts)
+        check_responses([response], [request], self._batcher.facts(began))
         if not request.aborted:
             self._count_failures(response)
         return response
@@ -217,7 +215,7 @@ class Service:
             reply = await judge(body)
             outcome = _request_outcome(reply[0], self.phase)
         except (Exception, SystemExit) as error:  # noqa: BLE001  a format may be a user's code
-            reply = self._failure_reply(error)
+            reply = _failure_reply(error)
             outcome = _request_outcome(reply[0], self.phase)
         finally:
             self._bodies.held -= size
@@ -238,19 +236,7 @@ class Service:
                 self.auth.check(scope["headers"])
             return 200, head, make(self)
         except RequestRefused as refused:
-            return self._failure_reply(refused, allow=b"GET, HEAD")
-
-    def _failure_reply(self, error: BaseException, allow: bytes = b"POST") -> Reply:
-        """A refusal with the status that it has; any other exception as a failed judgement."""
-        response = self._errors.report(error)
-        if not isinstance(error, RequestRefused):
-            return self._response_reply(response)
-        head = JSON_HEAD
-        if error.retry_after is not None:
-            head += b"retry-after: %d\r\n" % math.ceil(error.retry_after)
-        if error.status == 405:
-            head += b"allow: %b\r\n" % allow
-        return error.status, head, encode_json(response)
+            return _failure_reply(refused, allow=b"GET, HEAD")
 
     def check_open(self) -> None:
         """Raise :class:`RequestRefused` (503) unless requests are taken."""
@@ -264,7 +250,7 @@ class Service:
         [response] = await self.score((request,))
         if keys:
             response.warnings = self._one.warnings(keys)
-        return self._response_reply(response)
+        return _make_reply(response)
 
     async def _batch_judge(self, body: bytes) -> Reply:
         batch, keys = self._batch.read(body)
@@ -287,23 +273,33 @@ class Service:
         response.warnings = self._group.warnings(keys)
         if request.aborted:
             return 200, JSON_HEAD, encode_json(response)
-        return self._response_reply(response)
+        return _make_reply(response)
 
-    def _in_format(self, wire_format: Format) -> _Answer:
-        async def answer(body: bytes) -> Reply:
-            return 200, JSON_HEAD, await wire_format.answer(body, self.score)
+    async def _answer_format(self, wire_format: Format, body: bytes) -> Reply:
+        return 200, JSON_HEAD, await wire_format.answer(body, self.score)
 
-        return answer
 
-    def _response_reply(self, response: JudgeResponse) -> Reply:
-        body = encode_json(response)
-        if (error := response.error) is None:
-            return 200, JSON_HEAD, body
+def _make_reply(
+    response: JudgeResponse, refused: RequestRefused | None = None, allow: bytes = b"POST"
+) -> Reply:
+    """A response with the status that a refusal has, else that of its error's kind."""
+    status, wait, head = 200, None, JSON_HEAD
+    if refused is not None:
+        status, wait = refused.status, refused.retry_after
+    elif (error := response.error) is not None:
         status = 422 if error.kind in REQUEST_FAULTS else 503
-        return status, JSON_HEAD + (RETRY_HEAD if status == 503 and error.passing else b""), body
+        wait = 1.0 if status == 503 and error.passing else None
+    if wait is not None:
+        head += b"retry-after: %d\r\n" % math.ceil(wait)
+    if status == 405:
+        head += b"allow: %b\r\n" % allow
+    return status, head, encode_json(response)
 
 
-RETRY_HEAD = b"retry-after: 1\r\n"
+def _failure_reply(error: BaseException, allow: bytes = b"POST") -> Reply:
+    """A refusal with the status that it has; any other exception as a failed judgement."""
+    refused = error if isinstance(error, RequestRefused) else None
+    return _make_reply(problem_response(error), refused, allow)
 
 
 class _StrictRequest(JudgeRequest, forbid_unknown_fields=True):

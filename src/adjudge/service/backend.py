@@ -63,8 +63,7 @@ class Damping(msgspec.Struct, frozen=True):
         response.metadata = {**(response.metadata or {}), "damped": score}
         response.score = score * self.factor
         if (parts := response.reward_components) is not None:
-            damped = {name: part * self.factor for name, part in parts.items()}
-            response.reward_components = damped
+            response.reward_components = {name: one * self.factor for name, one in parts.items()}
 
 
 class GroupRendezvous:
@@ -125,27 +124,30 @@ def failure_response(failure: GradingFailure, request_id: str | None = None) -> 
     return JudgeResponse(request_id=request_id, error=ErrorInfo.of(failure, message))
 
 
-class BackendErrors:
-    """What backends raised: as an error for the client, and once each in the log.
+_logged: dict[int, set[str]] = {logging.WARNING: set(), logging.ERROR: set()}
 
-    Neither has an exception's own words, which may quote the request, unless they are ours.
+
+def log_once(level: int, message: str) -> None:
+    """Log a message the first time; at most a hundred of a level, since clients can invent more."""
+    known = _logged[level]
+    if message not in known and len(known) < _MAX_LOGGED:
+        known.add(message)
+        _log.log(level, "%s (logged once)", message)
+
+
+def problem_response(problem: BaseException) -> JudgeResponse:
+    """The answer to the one request that an exception was traced to; logged once.
+
+    Neither has the exception's own words, which may quote the request, unless they are ours.
     """
-
-    def __init__(self) -> None:
-        self._logged: set[str] = set()
-
-    def report(self, problem: BaseException) -> JudgeResponse:
-        """The answer to the one request that the problem was traced to."""
-        if isinstance(problem, GradingFailure):
-            return failure_response(problem)
-        kind, message = ErrorKind.BUG, str(problem)
-        if isinstance(problem, JudgeAuthError):
-            kind = ErrorKind.AUTH
-        elif not isinstance(problem, ConfigError):
-            message = f"{type(problem).__name__} at {find_error_place(problem)}"
-            if isinstance(problem, TimeoutError | ConnectionError):
-                kind = find_error_kind(problem)
-        if message not in self._logged and len(self._logged) < _MAX_LOGGED:
-            self._logged.add(message)
-            _log.error("the judge failed: %s (logged once)", message)
-        return failure_response(GradingFailure(kind, message))
+    if isinstance(problem, GradingFailure):
+        return failure_response(problem)
+    kind, message = ErrorKind.BUG, str(problem)
+    if isinstance(problem, JudgeAuthError):
+        kind = ErrorKind.AUTH
+    elif not isinstance(problem, ConfigError):
+        message = f"{type(problem).__name__} at {find_error_place(problem)}"
+        if isinstance(problem, TimeoutError | ConnectionError):
+            kind = find_error_kind(problem)
+    log_once(logging.ERROR, f"the judge failed: {message}")
+    return failure_response(GradingFailure(kind, message))

@@ -108,7 +108,7 @@ _BEGIN_TOKENS = (
     *("<BOS_TOKEN>", "[BOS]", "<｜begin▁of▁sentence｜>"),
 )
 _BEGINS = re.compile("|".join(map(re.escape, (*PAD_TOKENS, *_BEGIN_TOKENS))))
-_WORD = re.compile(r"\S+")
+_SHOWN = re.compile(r"\S")
 _ANCHOR = 64  # characters that show a shortened prompt's end
 _TRIES = 16
 
@@ -148,35 +148,23 @@ def _starts(query: str) -> Iterable[int]:
 def _loose_end(query: str, start: int, prompt: str) -> int | None:
     """Where the prompt ends when white space does not count."""
     wanted = "".join(prompt.split())
-    done = 0
-    if not wanted:
+    if not wanted or not "".join(query[start:].split()).startswith(wanted):
         return None
-    for word in _WORD.finditer(query, start):
-        text = word.group()
-        left = len(wanted) - done
-        if len(text) >= left:
-            return word.start() + left if text.startswith(wanted[done:]) else None
-        if not wanted.startswith(text, done):
-            return None
-        done += len(text)
-    return None
+    shown = _SHOWN.finditer(query, start)
+    return next(place.end() for number, place in enumerate(shown, 1) if number == len(wanted))
 
 
 def _shortened_end(query: str, start: int, prompt: str) -> int | None:
     """Where the prompt ends when only its end is there; ``None`` also where that is in doubt."""
     if len(prompt) <= _ANCHOR:
         return None
-    anchor, at, found = prompt[-_ANCHOR:], start, None
-    for _ in range(_TRIES):
-        at = query.find(anchor, at, start + len(prompt))
-        if at < 0:
-            return found
-        if prompt.endswith(query[start : at + _ANCHOR]):
-            if found is not None:
-                return None
-            found = at + _ANCHOR
-        at += 1
-    return None
+    anchor, stop, ends = prompt[-_ANCHOR:], start + len(prompt), list[int]()
+    at = query.find(anchor, start, stop)
+    while at >= 0 and len(ends) < _TRIES:
+        ends.append(at + _ANCHOR)
+        at = query.find(anchor, at + 1, stop)
+    found = [end for end in ends if prompt.endswith(query[start:end])]
+    return found[0] if at < 0 and len(found) == 1 else None
 
 
 class _OpenRLHFRequest(msgspec.Struct):
@@ -187,9 +175,6 @@ class _OpenRLHFRequest(msgspec.Struct):
     labels: list[Any] | None = None
 
 
-_openrlhf_decoder = msgspec.json.Decoder(_OpenRLHFRequest)
-
-
 class OpenRLHF(Format):
     """``{"query": […], "prompts": […], "labels": […]}`` to ``{"rewards": […], "scores": […]}``."""
 
@@ -197,7 +182,7 @@ class OpenRLHF(Format):
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """The completions cut out of the texts; what cannot be cut is refused, never guessed."""
-        asked = _openrlhf_decoder.decode(body)
+        asked = msgspec.json.decode(body, type=_OpenRLHFRequest)
         n = len(asked.query)
         prompts, labels = asked.prompts, asked.labels or [None] * n
         if len(prompts) != n or len(labels) != n:
@@ -230,9 +215,6 @@ class _SlimeSample(msgspec.Struct):
     label: Any = None
 
 
-_slime_decoder = msgspec.json.Decoder(_SlimeSample | list[_SlimeSample])
-
-
 class Slime(Format):
     """``{"prompt", "response", "label"}`` to a number; a list of them to a list of numbers.
 
@@ -243,7 +225,8 @@ class Slime(Format):
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """One, or those of a group."""
-        asked: _SlimeSample | list[_SlimeSample] = _slime_decoder.decode(body)
+        asked: _SlimeSample | list[_SlimeSample]
+        asked = msgspec.json.decode(body, type=_SlimeSample | list[_SlimeSample])
         return [
             rollout_request(one.prompt, one.response, one.label)
             for one in (asked if isinstance(asked, list) else [asked])
@@ -273,9 +256,6 @@ class _LlamaFactoryRequest(msgspec.Struct):
     messages: list[str]
 
 
-_llamafactory_decoder = msgspec.json.Decoder(_LlamaFactoryRequest)
-
-
 class LlamaFactory(Format):
     """``{"model": …, "messages": [text, …]}`` to ``{"scores": […]}``.
 
@@ -287,10 +267,8 @@ class LlamaFactory(Format):
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """The whole texts."""
-        return [
-            JudgeRequest(None, strip_end_tokens(text))
-            for text in _llamafactory_decoder.decode(body).messages
-        ]
+        asked = msgspec.json.decode(body, type=_LlamaFactoryRequest)
+        return [JudgeRequest(None, strip_end_tokens(text)) for text in asked.messages]
 
     def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:  # noqa: ARG002  (hook)
         """Scores in the texts' order."""
@@ -307,8 +285,6 @@ _SHIPPED = {
     "nemo-gym-metrics": "adjudge.service.nemo_gym:NemoGymMetrics",
     "nemo-gym-marked": "adjudge.service.nemo_gym:NemoGymMarked",
 }
-_ON_DEMAND = ("nemo-gym-marked",)
-"""Formats that are there when they are named."""
 FORMAT_GROUP = "adjudge.service_formats"
 """The entry-point group of formats that packages bring."""
 
@@ -321,9 +297,10 @@ def load_formats(names: Sequence[str]) -> tuple[Format, ...]:
     Raises :class:`ConfigError` for what cannot be imported or is no format.
     """
     named = [_load_format(name) for name in names]
-    taken = {one.path for one in named}
-    shipped = [_load_format(name) for name in _SHIPPED if name not in _ON_DEMAND]
-    return (*(one for one in shipped if one.path not in taken), *named)
+    found = {one.path: one for one in map(_load_format, reversed(_SHIPPED))}  # the first of a path
+    for one in named:
+        found.pop(one.path, None)
+    return (*found.values(), *named)
 
 
 def _load_format(name: str) -> Format:

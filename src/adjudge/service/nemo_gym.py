@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -60,7 +61,6 @@ class _NemoRow(msgspec.Struct):
     rollout_index: int | str | None = msgspec.field(name="_ng_rollout_index", default=None)
 
 
-_nemo_decoder = msgspec.json.Decoder(_NemoRow)
 _row_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -77,7 +77,7 @@ class NemoGym(Format):
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """The one rollout."""
-        asked = _nemo_decoder.decode(body)
+        asked = msgspec.json.decode(body, type=_NemoRow)
         given = asked.responses_create_params.input
         try:
             before = request_messages({"input": given}, "responses_create_params")
@@ -167,23 +167,23 @@ def aggregate_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     >>> found["key_metrics"], found["agent_metrics"]["judge/missing_frac"]
     ({'mean/reward': 1.0}, 0.5)
     """
-    rollouts: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    tasks: dict[int, list[dict[str, float]]] = defaultdict(list)
+    tasks: dict[int, list[tuple[int, dict[str, float]]]] = defaultdict(list)
     for row in rows:
         if row.get(_FAILURE) is None:
-            task, place = row.get(_TASK) or 0, row.get(_ROLLOUT) or 0
-            tasks[task].append(_row_numbers(row))
-            key = {"rollout_id": f"{task}:{place}", _TASK: task, _ROLLOUT: place}
-            rollouts[task].append(key | tasks[task][-1])
-    present = [numbers for task in tasks.values() for numbers in task]
+            tasks[row.get(_TASK) or 0].append((row.get(_ROLLOUT) or 0, _row_numbers(row)))
+    groups, present = [], list[dict[str, float]]()
+    for task, members in sorted(tasks.items()):
+        numbers = [found for _, found in members]
+        present += numbers
+        infos = [
+            {"rollout_id": f"{task}:{place}", _TASK: task, _ROLLOUT: place, **found}
+            for place, found in sorted(members, key=itemgetter(0))
+        ]
+        key = {_TASK: task, "num_rollouts": len(infos), "rollout_infos": infos}
+        groups.append(_describe_columns(numbers) | key)
     overall: dict[str, Any] = _describe_columns(present)
     if len(present) < len(rows):
         overall["judge/missing_frac"] = 1 - len(present) / len(rows)
-    groups = []
-    for task, numbers in sorted(tasks.items()):
-        infos = sorted(rollouts[task], key=lambda info: info[_ROLLOUT])
-        key = {_TASK: task, "num_rollouts": len(infos), "rollout_infos": infos}
-        groups.append(_describe_columns(numbers) | key)
     return {
         "group_level_metrics": groups,
         "agent_metrics": overall,

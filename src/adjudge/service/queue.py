@@ -20,12 +20,13 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from math import isfinite
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.service import ServiceSettings
-from adjudge.service.backend import Backend, BackendErrors
+from adjudge.service.backend import Backend, problem_response
 from adjudge.service.requests import RequestRefused
 from adjudge.types import finite_number
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
@@ -113,11 +114,7 @@ class FairQueue(Generic[_T]):
 
     def next(self) -> Share[_T] | None:
         """The client whose turn it is; ``None`` where nothing waits."""
-        if len(self.busy) > 1:
-            return min(self.busy, key=_get_used)
-        for share in self.busy:
-            return share
-        return None
+        return min(self.busy, key=_get_used) if len(self.busy) > 1 else next(iter(self.busy), None)
 
     def take(self, share: Share[_T], item: _T, count: int, waited_s: float, whole: bool) -> None:
         """``count`` judgements of an item were begun; ``whole``: these were its last."""
@@ -203,9 +200,6 @@ class _Arrival:
     arrived: float = field(default_factory=time.perf_counter)  # finer than the loop's own clock
 
 
-_INFINITE = math.inf
-
-
 def check_responses(
     responses: Sequence[JudgeResponse], requests: Sequence[JudgeRequest], facts: dict[str, Any]
 ) -> None:
@@ -219,17 +213,16 @@ def check_responses(
         metadata, score = checked.metadata, checked.score
         checked.metadata = facts if metadata is None else {**metadata, **facts}
         if checked.error is None:
-            if score.__class__ is float and -_INFINITE < score < _INFINITE:
+            if score.__class__ is float and isfinite(score):
                 continue
-            checked.score = None if score is None else finite_number(score)
-            if score is None:
-                said = "the backend gave neither a score nor an error"
-                checked.error = ErrorInfo(ErrorKind.BUG, said)
-            elif checked.score is None:
-                said = "the score is not a finite number"
-                checked.error = ErrorInfo(ErrorKind.OUT_OF_RANGE, said)
-        if checked.error is not None:
-            checked.score = checked.reward_components = checked.failures = None
+            kind, said = ErrorKind.BUG, "the backend gave neither a score nor an error"
+            if score is not None:
+                if (number := finite_number(score)) is not None:
+                    checked.score = number
+                    continue
+                kind, said = ErrorKind.OUT_OF_RANGE, "the score is not a finite number"
+            checked.error = ErrorInfo(kind, said)
+        checked.score = checked.reward_components = checked.failures = None
 
 
 _copy: Callable[[JudgeResponse], JudgeResponse] = JudgeResponse.__copy__  # type: ignore[attr-defined]
@@ -272,7 +265,6 @@ class BackendQueue:
         self._timer: asyncio.TimerHandle | None = None
         self._busy_since = self._loop.time()
         self._answered = 0
-        self._errors = BackendErrors()
 
     @property
     def waiting(self) -> int:
@@ -337,9 +329,8 @@ class BackendQueue:
         """Give up what is due; one timer does for all, since all may take equally long."""
         self._alarm = None
         seconds = self._settings.deadline_s
-        now = self._loop.time()
         for arrival in list(self._arrivals):
-            left = arrival.queued_at + seconds - now
+            left = arrival.queued_at + seconds - self._loop.time()
             if left > _TIMER_RESOLUTION_S:
                 self._alarm = self._loop.call_later(left, self._check_deadlines)
                 return
@@ -416,12 +407,10 @@ class BackendQueue:
             if len(responses) != len(requests):
                 said = f"the backend gave {len(responses)} answers to {len(requests)} requests"
                 raise GradingFailure(ErrorKind.BUG, said)  # noqa: TRY301
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # somebody else's code
+            task: Any = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task.cancelling():
                 raise
-            problem = error  # the backend's own doing, nobody asked for it
-        except (Exception, SystemExit) as error:  # noqa: BLE001  it is somebody else's code
             problem = error
         if problem is None:
             if (damping := self._backend.damping) is not None:
@@ -429,7 +418,7 @@ class BackendQueue:
                     damping.apply(one)
             self._deliver(parts, requests, responses)
         elif len(requests) == 1:
-            self._deliver(parts, requests, [self._errors.report(problem)])
+            self._deliver(parts, requests, [problem_response(problem)])
         else:
             single = [(arrival, at, at + 1) for arrival, *ends in parts for at in range(*ends)]
             middle = len(requests) // 2
@@ -450,16 +439,16 @@ class BackendQueue:
             if arrival.done.done():
                 continue
             said = responses[begin:end]
-            check_responses(said, requests[begin:end], self._facts(arrival))
+            check_responses(said, requests[begin:end], self.facts(arrival.arrived))
             arrival.answers[start:stop] = said
             self._answered += stop - start
             arrival.unanswered -= stop - start
             if not arrival.unanswered:
                 arrival.done.set_result(arrival.answers)
 
-    def _facts(self, arrival: _Arrival) -> dict[str, Any]:
-        """What is the same of all that came together and were judged together."""
-        latency = round(time.perf_counter() - arrival.arrived, 6)
+    def facts(self, arrived: float) -> dict[str, Any]:
+        """What responses say of all that came at ``arrived`` and were judged together."""
+        latency = round(time.perf_counter() - arrived, 6)
         return {"latency": latency, "model_version": self._backend.version}
 
     def _fail(self, arrival: _Arrival, kind: ErrorKind, message: str) -> None:
@@ -467,7 +456,7 @@ class BackendQueue:
         if arrival.done.done():
             return
         said = [JudgeResponse(error=ErrorInfo(kind, message)) for _ in arrival.requests]
-        check_responses(said, arrival.requests, self._facts(arrival))
+        check_responses(said, arrival.requests, self.facts(arrival.arrived))
         arrival.answers = [
             error if answer is _UNANSWERED else answer
             for error, answer in zip(said, arrival.answers, strict=True)

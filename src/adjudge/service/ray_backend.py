@@ -21,12 +21,7 @@ from adjudge.engine.loop import run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.installation import install_command
 from adjudge.service import DRAIN_S, ServiceSettings
-from adjudge.service.backend import (
-    Backend,
-    Damping,
-    GroupRendezvous,
-    failure_response,
-)
+from adjudge.service.backend import Backend, Damping, GroupRendezvous, failure_response
 from adjudge.service.queue import BackendQueue
 from adjudge.service.rendezvous import make_rendezvous
 from adjudge.service.user_backend import load_backend
@@ -186,10 +181,9 @@ class RayBackend(Backend, GroupRendezvous):
             await asyncio.to_thread(self._shut_down)
 
     def _deploy(self) -> Any:
-        ray, serve = _import_ray()
+        serve = _connect_cluster(self._address)
         from ray.serve.config import ProxyLocation, RequestRouterConfig  # noqa: PLC0415
 
-        _connect_cluster(ray, self._address)
         self._connected = True
         serve.start(proxy_location=ProxyLocation.Disabled, logging_config={"log_level": "WARNING"})
         deployment = serve.deployment(JudgeReplica, name="judge").options(
@@ -213,14 +207,15 @@ class RayBackend(Backend, GroupRendezvous):
 
     async def _wait_until_running(self) -> None:
         """Return when the replicas are there."""
-        _, serve = _import_ray()
+        from ray import serve  # noqa: PLC0415
+
         waited = 0.0
         while True:
             status = (await asyncio.to_thread(serve.status)).applications.get(self._app)
-            state = "" if status is None else str(status.status.value)
+            state = None if status is None else status.status.value
             if state == "RUNNING":
                 return
-            if status is not None and state in ("DEPLOY_FAILED", "UNHEALTHY"):
+            if state in ("DEPLOY_FAILED", "UNHEALTHY"):
                 raise ConfigError(f"--ray: a replica does not start: {_failure_reason(status)}")
             await asyncio.sleep(_POLL_S)
             waited += _POLL_S
@@ -230,7 +225,9 @@ class RayBackend(Backend, GroupRendezvous):
                 )
 
     def _shut_down(self) -> None:
-        ray, serve = _import_ray()
+        import ray  # noqa: PLC0415
+        from ray import serve  # noqa: PLC0415
+
         serve.delete(self._app)
         if not serve.status().applications:
             serve.shutdown()
@@ -245,7 +242,8 @@ def _failure_reason(status: Any) -> str:
     return " ".join(found[-1:])[:500]
 
 
-def _import_ray() -> tuple[Any, Any]:
+def _connect_cluster(address: str | None) -> Any:
+    """Ray Serve, on the cluster at this address."""
     try:
         import ray  # noqa: PLC0415  (an extra, heavy)
         from ray import serve  # noqa: PLC0415
@@ -253,10 +251,6 @@ def _import_ray() -> tuple[Any, Any]:
         raise ConfigError(
             f"--ray: Ray Serve cannot be imported ({error}). Run: {install_command('ray')}"
         ) from error
-    return ray, serve
-
-
-def _connect_cluster(ray: Any, address: str | None) -> None:
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     options: dict[str, Any] = {"address": address, "log_to_driver": False}
     if address == "local":
@@ -265,6 +259,7 @@ def _connect_cluster(ray: Any, address: str | None) -> None:
         ray.init(logging_level=logging.WARNING, **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ConfigError(f"--ray-address {address}: cannot connect to Ray: {error}") from error
+    return serve
 
 
 _MAX_OWNERS = 65_536
@@ -288,18 +283,13 @@ class AffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not install
         pending_request: PendingRequest | None = None,
     ) -> list[list[RunningReplica]]:
         """The key's own replica, and no other."""
-        if not candidate_replicas:
-            return []
-        if pending_request is None or not pending_request.args:
-            return [candidate_replicas]
+        if not candidate_replicas or pending_request is None or not pending_request.args:
+            return [candidate_replicas] if candidate_replicas else []
         return [[self._owner(str(pending_request.args[0]), candidate_replicas)]]
 
     def _owner(self, key: str, replicas: list[RunningReplica]) -> RunningReplica:
-        known = self._owners.get(key)
-        for replica in replicas:
-            if known is not None and replica.replica_id == known:
-                return replica
-        owner = max(replicas, key=lambda replica: _route_weight(key, replica.replica_id.unique_id))
+        kept = [one for one in replicas if one.replica_id == self._owners.get(key)]
+        owner = kept[0] if kept else max(replicas, key=lambda one: _route_weight(key, one))
         if key.startswith("group "):
             self._owners[key] = owner.replica_id
             self._owners.move_to_end(key)
@@ -308,5 +298,6 @@ class AffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not install
         return owner
 
 
-def _route_weight(key: str, replica: str) -> bytes:
-    return blake2b(encode_exactly(key), key=replica.encode()[:64], digest_size=8).digest()
+def _route_weight(key: str, replica: RunningReplica) -> bytes:
+    name = replica.replica_id.unique_id.encode()[:64]
+    return blake2b(encode_exactly(key), key=name, digest_size=8).digest()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -16,19 +17,22 @@ from typing import Any, TypeVar
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.base import is_listwise
 from adjudge.rewards.reducer import RewardReducer
 from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend, GroupRendezvous, failure_response
 from adjudge.service.queue import FairSlots, queue_full
 from adjudge.service.requests import RequestRefused
 from adjudge.service.spec_backend import (
-    GroupJudge,
+    GraderPart,
     SpecBackend,
+    make_responses,
     request_to_sample,
-    result_to_response,
 )
 from adjudge.types import GradedSample, Sample
 from adjudge.wire import MAX_GROUP_SIZE, MAX_ID_LENGTH, GroupRequest, JudgeResponse
+
+_ABORTED = GradingFailure(ErrorKind.CANCELLED, "announced as aborted; it is not judged")
 
 
 def _invalid(problem: str) -> GradingFailure:
@@ -48,10 +52,10 @@ _T = TypeVar("_T")
 class _GroupSample:
     """One sample of a group, whoever waits for it; ``digest`` is that of its request.
 
-    ``aborted``: announced so. ``size``: bytes of the request while its text is kept. ``judged``,
-    once it is settled, is what all graders said. Neither ``judging`` nor ``judged``: it was
-    announced as aborted, or cannot be read. ``compared``: what the graders that compare said of it
-    before its group opened again.
+    ``aborted``: announced so. ``size``: bytes of the request while its text is kept. ``judging``:
+    what its own graders say; ``None``: it was announced as aborted, or cannot be read. ``judged``:
+    what all graders said, once it is settled. ``compared``: what the graders that compare said of
+    it before its group opened again.
     ``may_pass``: it failed, or was dropped with one that failed, for a reason that may pass.
     """
 
@@ -65,11 +69,6 @@ class _GroupSample:
     compared: Mapping[str, Any] = field(default_factory=dict)
     answer: JudgeResponse | None = None
     may_pass: bool = False
-
-    @property
-    def takes_part(self) -> bool:
-        """Whether it is one of those that are judged."""
-        return self.judging is not None or self.judged is not None
 
 
 @dataclass(slots=True, eq=False)
@@ -90,13 +89,6 @@ class _Group:
     closed: bool = False
     counts: dict[str, int] = field(default_factory=dict)
 
-    def count(self) -> dict[str, int]:
-        """How many were there, announced themselves as aborted, and never came."""
-        aborted = sum(not member.takes_part for member in self.samples.values())
-        present = len(self.samples) - aborted
-        absent = self.size - len(self.samples)
-        return {"size": self.size, "present": present, "aborted": aborted, "absent": absent}
-
 
 class Rendezvous(GroupRendezvous):
     """Judges groups whose samples come one by one; lives on one event loop.
@@ -108,18 +100,18 @@ class Rendezvous(GroupRendezvous):
     """
 
     def __init__(self, reducer: RewardReducer, settings: ServiceSettings) -> None:
-        self._judging = GroupJudge(reducer, settings.deadline_s)
+        self._reducer = reducer
+        graders = reducer.spec.graders
+        listwise = [one for one in graders if is_listwise(reducer.graders[one.name])]
+        alone = [one for one in graders if one not in listwise]
+        self._alone = GraderPart(reducer, alone, settings.deadline_s)
+        self._together = GraderPart(reducer, listwise, settings.deadline_s)
         self._settings = settings
         self._slots = FairSlots(settings.concurrency)
         self._open: dict[_GroupKey, _Group] = {}
         self._settled: dict[_GroupKey, _Group] = {}
         self._held_bytes = 0
         self._tasks: set[asyncio.Task[Any]] = set()
-
-    @property
-    def open_groups(self) -> int:
-        """Groups that are not settled yet."""
-        return len(self._open)
 
     async def join(self, request: GroupRequest) -> JudgeResponse:
         """The answer to one sample of a group, once its group is settled.
@@ -142,20 +134,20 @@ class Rendezvous(GroupRendezvous):
             raise
         except GradingFailure as failure:
             if request.aborted and failure.kind is ErrorKind.INCOMPLETE:
-                failure = _aborted_failure()  # also of a group that is closed
+                failure = _ABORTED  # also of a group that is closed
             response = failure_response(failure, request.request_id)
             response.metadata = failure.metadata or None
             return response
         if request.aborted:
-            return _aborted_response(sent)
+            return failure_response(_ABORTED, sent.name)
         # Shielded: whoever goes away leaves the sample, and finds it judged on coming back.
         is_late = found.closed and not found.settled.done()
         await asyncio.shield(found.settled)
         member = found.samples[sent.name]
-        is_new = member.digest != sent.digest
-        if is_late and is_new and found.key in self._settled:  # it came while the old was judged
+        # It may have come while the one before was judged.
+        if is_late and member.digest != sent.digest and found.key in self._settled:
             return await self.join(request)
-        return _copy_response(member.answer or _aborted_response(member))
+        return copy(member.answer or failure_response(_ABORTED, sent.name))  # each gets facts added
 
     def stop_waiting(self) -> None:
         """Nobody can come any more: groups that are not complete end as by :meth:`aclose`."""
@@ -191,27 +183,39 @@ class Rendezvous(GroupRendezvous):
                 f"group_size: found {request.group_size}, but the group has {group.size}. Give "
                 f"each run its own metadata.{RUN_ID_FIELD} where two use the same group ids"
             )
-        known = None
+        known = None if group is None else group.samples.get(name)
         anew = group is None or (
             group.settled.done() and self._is_judged_anew(group, new, replays=request.replays)
         )
-        if group is not None and not anew and name not in group.stale:
-            known = group.samples.get(name)
-        if known is None and (group is None or anew or not group.closed):
-            self._check_room(new.size)
+        if group is None or anew or name in group.stale:
+            known = None
+        if known is None and self._held_bytes + new.size > self._settings.max_held:
+            # Whoever went away has left a text here: connections do not bound them.
+            raise queue_full(
+                f"{len(self._open)} groups are open with {self._held_bytes / 1e6:.1f} MB of texts: "
+                "raise max_body_mb, or send fewer groups at once",
+                retry_after=1.0,
+            )
         if group is None or anew:
             group = self._open_group(key, request.group_size, group, name)
         if known is None:
             self._add_sample(group, new, request)
         elif not group.closed and (request.aborted or request.replays):
-            if request.aborted or known.digest != new.digest:
+            if known.digest != new.digest:
                 if known.judging is not None:
                     known.judging.cancel()
                 known.sample = known.judging = known.judged = None
-            if not request.aborted and known.digest != new.digest:
-                self._add_sample(group, new, request)
-        elif not request.aborted and (group.settled.done() or not request.replays):
-            _check_same_sample(known, new)
+                if not request.aborted:
+                    self._add_sample(group, new, request)
+        elif (
+            not (request.aborted or known.aborted)  # of an announced one nothing is known
+            and known.digest != new.digest
+            and (group.settled.done() or not request.replays)
+        ):
+            raise _invalid(
+                "request_id: another sample of the group has the same. Give each sample its own, "
+                "and send the same text in a retry"
+            )
         return group, new
 
     def _is_judged_anew(self, settled: _Group, new: _GroupSample, *, replays: bool) -> bool:
@@ -228,7 +232,7 @@ class Rendezvous(GroupRendezvous):
             return False
         # It would have to be compared with texts that are gone.
         kept = (one for n, one in settled.samples.items() if n != new.name and not one.may_pass)
-        return not (self._judging.compares_samples and any(one.judged for one in kept))
+        return not (self._together.entries and any(one.judged for one in kept))
 
     def _open_group(self, key: _GroupKey, size: int, earlier: _Group | None, name: str) -> _Group:
         """A group that waits for its samples; ``earlier``: settled, and open again for ``name``."""
@@ -250,15 +254,6 @@ class Rendezvous(GroupRendezvous):
             group.stale = {n for n, one in group.samples.items() if one.may_pass} | {name}
         return group
 
-    def _check_room(self, size: int) -> None:
-        """Whoever went away has left a text here: connections do not bound them."""
-        if self._held_bytes + size > self._settings.max_held:
-            raise queue_full(
-                f"{len(self._open)} groups are open with {self._held_bytes / 1e6:.1f} MB of texts: "
-                "raise max_body_mb, or send fewer groups at once",
-                retry_after=1.0,
-            )
-
     def _add_sample(self, group: _Group, member: _GroupSample, request: GroupRequest) -> None:
         """A new sample of an open group, judged from now on."""
         before = group.samples.get(member.name)
@@ -278,7 +273,7 @@ class Rendezvous(GroupRendezvous):
         if before is not None:
             self._forget_text(before)
             if before.judged is not None and before.digest == member.digest:
-                member.compared = self._judging.comparison(before.judged)
+                member.compared = self._together.find_kept(before.judged)
         self._held_bytes += member.size
         if not member.aborted:
             member.sample = request_to_sample(request)
@@ -290,8 +285,8 @@ class Rendezvous(GroupRendezvous):
         self, member: _GroupSample, sample: Sample, key: _GroupKey
     ) -> GradedSample:
         async with self._slots.hold(key[0]):
-            judged = await self._judging.judge_sample(sample, key[1])
-        if member.compared or not self._judging.compares_samples:  # the text is not needed any more
+            [judged] = await self._alone.grade([sample], key[1])
+        if member.compared or not self._together.entries:  # the text is not needed any more
             member.sample = None
             self._forget_text(member)
         return replace(judged, outcome={**judged.outcome, **member.compared})
@@ -312,40 +307,49 @@ class Rendezvous(GroupRendezvous):
     async def _settle(self, group: _Group) -> None:
         try:
             await self._judge_group(group)
+            self._remember(group)
         except Exception as error:  # noqa: BLE001  (who waits gets it)
-            self._drop(group)
             if not group.settled.done():
                 group.settled.set_exception(error)
                 group.settled.exception()  # seen, also where nobody waits
+        self._drop(group)
         if not group.settled.done():
             group.settled.set_result(None)
 
     async def _judge_group(self, group: _Group) -> None:
-        counts = group.counts = group.count()
-        there = [member for _, member in sorted(group.samples.items()) if member.takes_part]
-        judged = [await _find_judged(member) for member in there]
-        samples = [None if member.judged else member.sample for member in there]
-        everything, rewards = await self._judging.judge_group(judged, samples)
-        parts = self._judging.components(everything)
-        for member, one, reward, components in zip(there, everything, rewards, parts, strict=True):
+        there = [one for _, one in sorted(group.samples.items()) if one.judging is not None]
+        counts = group.counts = {
+            "size": group.size,
+            "present": len(there),
+            "aborted": len(group.samples) - len(there),
+            "absent": group.size - len(group.samples),
+        }
+        said = [one.judged or await one.judging for one in there if one.judging is not None]
+        compared = {
+            place: one.sample
+            for place, one in enumerate(there)
+            if one.sample is not None and one.judged is None
+        }
+        if compared:
+            found = await self._together.grade([*compared.values()], group.key[1])
+            for place, more in zip(compared, found, strict=True):
+                outcome = {**said[place].outcome, **more.outcome}
+                said[place] = replace(said[place], outcome=outcome)
+        names = [one.name for one in there]
+        answers = make_responses(self._reducer, names, said, whole_groups=True)
+        new = [one for one in group.samples.values() if one.judged is None]
+        for member, judged, answer in zip(there, said, answers, strict=True):
             if member.judged is None:  # the others keep the answer that was sent
-                member.judged = one
-                member.answer = result_to_response(
-                    member.name, one, reward, self._judging.names, components
-                )
-                _add_counts(member.answer, counts)
-        for member in group.samples.values():
-            if not member.takes_part:
-                member.answer = member.answer or _aborted_response(member)
-                _add_counts(member.answer, counts)
+                member.judged, member.answer = judged, answer
+        for member in new:
+            member.answer = member.answer or failure_response(_ABORTED, member.name)
+            member.answer.metadata = {**(member.answer.metadata or {}), "group": counts}
         errors = [one.answer.error if one.answer is not None else None for one in there]
         dropped_may_pass = any(error is not None and error.passing for error in errors)
         for member, error in zip(there, errors, strict=True):
             member.may_pass = error is not None and (
                 error.passing or (dropped_may_pass and error.kind is ErrorKind.QUORUM)
             )
-        self._drop(group)
-        self._remember(group)
 
     def _drop(self, group: _Group) -> None:
         if self._open.pop(group.key, None) is not None:
@@ -357,7 +361,7 @@ class Rendezvous(GroupRendezvous):
     def _remember(self, group: _Group) -> None:
         """Keep the answers for retries that come late; the oldest groups are forgotten."""
         for member in group.samples.values():
-            member.sample = member.judging = None
+            member.sample = None
         self._settled[group.key] = group
         while len(self._settled) > 1 and _count_samples(self._settled) > _REMEMBERED:
             del self._settled[next(iter(self._settled))]
@@ -396,38 +400,3 @@ def _find_key(request: GroupRequest) -> tuple[_GroupKey, str]:
             f"metadata.{RUN_ID_FIELD}: must be text of at most {MAX_ID_LENGTH} characters"
         )
     return (run, request.group_id), request.request_id or ""
-
-
-async def _find_judged(member: _GroupSample) -> GradedSample:
-    """What its own graders say, or all said before."""
-    if member.judged is None and member.judging is not None:
-        return await member.judging
-    assert member.judged is not None  # noqa: S101  (a member without either takes no part)
-    return member.judged
-
-
-def _check_same_sample(member: _GroupSample, sent: _GroupSample) -> None:
-    """Whether this is that same sample; of an announced one nothing is known."""
-    if member.digest != sent.digest and not member.aborted:
-        raise _invalid(
-            "request_id: another sample of the group has the same. Give each sample its own, and "
-            "send the same text in a retry"
-        )
-
-
-def _aborted_response(member: _GroupSample) -> JudgeResponse:
-    return failure_response(_aborted_failure(), member.name)
-
-
-def _aborted_failure() -> GradingFailure:
-    return GradingFailure(ErrorKind.CANCELLED, "announced as aborted; it is not judged")
-
-
-def _add_counts(response: JudgeResponse, counts: dict[str, int]) -> JudgeResponse:
-    response.metadata = {**(response.metadata or {}), "group": counts}
-    return response
-
-
-def _copy_response(response: JudgeResponse) -> JudgeResponse:
-    """One for each who asks: latency and the like are added to it."""
-    return msgspec.structs.replace(response, metadata=dict(response.metadata or {}))

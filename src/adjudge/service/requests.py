@@ -22,6 +22,7 @@ from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.hosts import is_loopback, is_loopback_header
 from adjudge.service import ServiceSettings
+from adjudge.service.backend import log_once
 from adjudge.wire import JUDGE_KEY_VARIABLE, MAX_NESTING_DEPTH, JudgeRequest
 
 _T = TypeVar("_T")
@@ -33,17 +34,16 @@ MAX_PARTS = 10_000
 REQUEST_FAULTS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.TOO_LONG, ErrorKind.UNSUPPORTED})
 """What is answered with 422, since no judge will do better with the same request."""
 
-_log = logging.getLogger("adjudge.service")
-_MAX_LOGGED = 100
 _MAX_NAMED_KEYS, _NAME_LENGTH = 10, 60
 _CONTAINER_WEIGHT = 10  # a list or object costs the loop ten times what a number does
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 CONTAINERS: frozenset[type] = frozenset({list, dict})
-_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 _IMAGE_PARTS = ("image_url", "input_image", "image")
-_IMAGE_BYTES = {
-    b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp",
-}  # fmt: skip
+_IMAGE_TYPES = {"iVBORw0KGgo": "png", "/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp"}
+"""How images of each type begin, in base64."""
+_IMAGE = re.compile(
+    rf"(data:image/[^,]*;base64,)?(({'|'.join(_IMAGE_TYPES)})[A-Za-z0-9+/]*+={{0,2}})"
+)
 
 
 class RequestRefused(GradingFailure):
@@ -88,21 +88,19 @@ class BodyReader:
         for name, value in headers:
             if name == b"content-length" and value.isdigit() and int(value) > self.limit:
                 raise self._too_large()
-        parts: list[bytes] = []
-        size, more = 0, True
+        body, more = bytearray(), True
         try:
             while more:
                 message = await receive()
                 if message["type"] != "http.request":
                     raise invalid_request("the client left before its request was complete", 400)  # noqa: TRY301
-                parts.append(message.get("body", b""))
-                size += len(parts[-1])
-                self.hold(len(parts[-1]), size)
+                body += (part := message.get("body", b""))
+                self.hold(len(part), len(body))
                 more = message.get("more_body", False)
         except BaseException:
-            self.held -= size
+            self.held -= len(body)
             raise
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return bytes(body)
 
     def hold(self, more: int, size: int) -> None:
         """So much more of a body of ``size``, counted even where it is refused."""
@@ -110,12 +108,11 @@ class BodyReader:
         if size > self.limit:
             raise self._too_large()
         if self.held > self.most:
-            message = "too many large bodies at once"
-            raise RequestRefused(429, ErrorKind.RATE_LIMITED, message, retry_after=1)
+            raise RequestRefused(429, ErrorKind.RATE_LIMITED, "too many large bodies at once", 1)
 
     def _too_large(self) -> RequestRefused:
-        megabytes = f"{self.limit / 1e6:g} MB"
-        return invalid_request(f"the body is longer than max_body_mb allows ({megabytes})", 413)
+        most = self.limit / 1e6
+        return invalid_request(f"the body is longer than max_body_mb allows ({most:g} MB)", 413)
 
 
 def check_value_count(body: bytes, most: int) -> None:
@@ -128,8 +125,8 @@ def check_value_count(body: bytes, most: int) -> None:
     is_small = _CONTAINER_WEIGHT * len(body) <= 2 * most  # a list is two bytes at least
     if is_small or _weigh_values(body) <= most:
         return
-    marks = body.count(b'"') - body.count(b'\\"')  # a text has two, and a value may have a key
-    if marks <= 4 * most and _weigh_values(_TEXT.sub(b"", body)) <= most:
+    # Of more texts than that, each a value or its key, the rest need not be looked at.
+    if _weigh_values(_TEXT.sub(b"", body, count=2 * most)) <= most:
         return
     raise invalid_request(
         f"the body has more values than max_body_mb allows ({most}, where a list or an object "
@@ -176,7 +173,6 @@ class StrictReader(Generic[_T]):
     """
 
     def __init__(self, strict: type[_T], loose: type[_T]) -> None:
-        self._logged: set[str] = set()
         self._decode = msgspec.json.Decoder(strict).decode
         self._decode_loose = msgspec.json.Decoder(loose).decode
         self._known: Sequence[str] = loose.__struct_fields__  # type: ignore[attr-defined]
@@ -195,9 +191,7 @@ class StrictReader(Generic[_T]):
         for key in unknown[:_MAX_NAMED_KEYS]:
             name = key[:_NAME_LENGTH]
             said.append(f"unknown key {name!r} was ignored{suggest_name(name, self._known)}")
-            if name not in self._logged and len(self._logged) < _MAX_LOGGED:
-                self._logged.add(name)
-                _log.warning("a request: %s (logged once)", said[-1])
+            log_once(logging.WARNING, f"a request: {said[-1]}")
         if (more := len(unknown) - _MAX_NAMED_KEYS) > 0:
             said.append(f"{more} more unknown keys were ignored")
         return said or None
@@ -253,28 +247,16 @@ def to_data_uri(image: str, most: int) -> str:
     >>> to_data_uri("iVBORw0KGgo=", 99)
     'data:image/png;base64,iVBORw0KGgo='
     """
-    head, _, body = image.partition(",") if image[:5].lower() == "data:" else ("", "", image)
-    if len(body) * 3 // 4 > most:
+    if len(image.rpartition(",")[2]) * 3 // 4 > most:
         allowed = f"{most / 1e6:g} MB"
         raise invalid_request(f"images: larger than half of max_body_mb allows ({allowed})", 413)
-    kind = _image_type(body)
-    if kind is None or (head and not (head.startswith("data:image/") and head.endswith(";base64"))):
+    if (found := _IMAGE.fullmatch(image)) is None:
         raise invalid_request(
             "images: must be PNG, JPEG, GIF or WebP in base64, or data:image/TYPE;base64, URIs of "
             "them; addresses are never fetched"
         )
-    return image if head else f"data:image/{kind};base64,{body}"
-
-
-def _image_type(body: str) -> str | None:
-    """The type that the first bytes of base64 speak of; ``None`` for what is none."""
-    if not body.isascii() or body.encode().translate(None, _BASE64):
-        return None
-    try:
-        start = base64.b64decode(body[:64], validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    return next((kind for magic, kind in _IMAGE_BYTES.items() if start.startswith(magic)), None)
+    head, body, start = found.groups()
+    return image if head else f"data:image/{_IMAGE_TYPES[start]};base64,{body}"
 
 
 def read_service_keys(settings: ServiceSettings) -> dict[str, str]:

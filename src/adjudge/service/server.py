@@ -105,16 +105,14 @@ class GuardedProtocol(HttpToolsProtocol):
         """Check what was not counted on the way, and start the answer."""
         self._in_head = False
         headers = self.headers
-        if len(headers) > MAX_HEADER_LINES or (
+        is_long = len(headers) > MAX_HEADER_LINES or (
             self._head_bytes > MAX_HEADER_BYTES
             and len(self.url) + sum(len(name) + len(value) for name, value in headers)
             > MAX_HEADER_BYTES
-        ):
-            self._refusal = _HEAD_TOO_LONG
-            raise ValueError("the head is too long")  # reaches send_400_response by the parser
-        if [name for name, _ in headers].count(b"host") > 1:
-            self._refusal = _TWO_HOSTS
-            raise ValueError("two hosts")
+        )
+        if is_long or [name for name, _ in headers].count(b"host") > 1:
+            self._refusal = _HEAD_TOO_LONG if is_long else _TWO_HOSTS
+            raise ValueError("a head that is refused")  # reaches send_400_response by the parser
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -143,9 +141,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """Let the service answer; a cancellation is no error when the client has left."""
         cycle: RequestResponseCycle = receive.__self__
         self._task = asyncio.current_task()
-        body = None if cycle.more_body else cycle.body
         try:
-            reply = await self._ask(scope, receive, body)
+            reply = await self._ask(scope, receive, None if cycle.more_body else cycle.body)
             if cycle.flow.write_paused:
                 await cycle.flow.drain()
         except asyncio.CancelledError:
@@ -334,7 +331,19 @@ async def _serve(
             loading.result()
             gc.collect()
             gc.freeze()  # requests leave no cycles; nothing here need be looked at again
-            ready(_describe_running(service, listener))
+            host, port = service.settings.host, listener.getsockname()[1]
+            ready(
+                RunningService(
+                    url=f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}",
+                    port=port,
+                    pid=os.getpid(),
+                    backend=service.backend.name,
+                    version=service.backend.version,
+                    routes=service.routes,
+                    key_env=service.auth.variable,
+                    compares_groups=service.backend.compares_groups,
+                )
+            )
             await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
         else:
             loading.cancel()
@@ -362,22 +371,6 @@ def _make_server(service: Service) -> uvicorn.Server:
             timeout_keep_alive=75,
             timeout_graceful_shutdown=_CLOSE_S,
         )
-    )
-
-
-def _describe_running(service: Service, listener: socket.socket) -> RunningService:
-    settings = service.settings
-    port = listener.getsockname()[1]
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return RunningService(
-        url=f"http://{host}:{port}",
-        port=port,
-        pid=os.getpid(),
-        backend=service.backend.name,
-        version=service.backend.version,
-        routes=service.routes,
-        key_env=service.auth.variable,
-        compares_groups=service.backend.compares_groups,
     )
 
 

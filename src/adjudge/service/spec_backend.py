@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adjudge.errors import ConfigError, ErrorKind, JudgeAuthError
-from adjudge.graders.base import is_listwise
 from adjudge.intake.rollouts import RolloutParts, read_rollout, sample_of_rollout
 from adjudge.judges.endpoint.connections import aclose_all
 from adjudge.rewards.batch_grader import BatchGrader
@@ -21,7 +19,7 @@ from adjudge.rewards.reducer import RewardReducer
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.service.backend import EXPLANATION_LIMIT, Backend, Damping
 from adjudge.text import replace_surrogates, shorten_text
-from adjudge.types import GradedSample, GraderError, GraderScore, RewardResult, Sample
+from adjudge.types import GradedSample, GraderError, GraderScore, Sample
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 _MESSAGE_LIMIT = 500
@@ -52,41 +50,47 @@ def request_to_sample(request: JudgeRequest, place: int = 0) -> Sample:
     return sample_of_rollout(place, place, read, fields)
 
 
-def result_to_response(
-    request_id: str | None,
-    judged: GradedSample,
-    result: RewardResult,
-    names: Iterable[str],
-    components: Mapping[str, float] | None = None,
-) -> JudgeResponse:
-    """What the graders ``names`` said, as the answer to the request of this id.
+def make_responses(
+    reducer: RewardReducer,
+    request_ids: Sequence[str | None],
+    judged: Sequence[GradedSample],
+    *,
+    whole_groups: bool,
+) -> list[JudgeResponse]:
+    """What the graders said of samples, as the answers to the requests of these ids.
 
+    ``whole_groups``: the samples are all of their group, else each stands alone.
     ``detailed_scores`` is each grader's own score by name, on its own scale, ``None`` where it is
-    missing. ``components`` are those of the reward (:meth:`RewardReducer.components
-    <adjudge.rewards.reducer.RewardReducer.components>`); one alone is none. ``confidence`` where
-    exactly one grader stated one.
+    missing; ``confidence`` where exactly one grader stated one. ``reward_components`` are those of
+    the reward (:meth:`RewardReducer.components
+    <adjudge.rewards.reducer.RewardReducer.components>`). Trainers read them by place, so a grader
+    that had nothing to judge has its stated score there; one alone is none.
     """
-    named = {name: result.reward_info.get(f"{name}_score") for name in names}
-    response = JudgeResponse(
-        score=result.score,
-        request_id=request_id,
-        explanation=_join_reasons(judged),
-        detailed_scores=named,
-        confidence=_stated_confidence(judged),
-        metadata=_judge_costs(judged),
-        reward_components=dict(components) if components and len(components) > 1 else None,
-    )
-    if result.missing is not None:
-        response.score, response.error = None, _missing_error(result.missing, judged)
-        response.reward_components = None
-        return response
-    failures = {
-        name: one.kind
-        for name, one in judged.results()
-        if isinstance(one, GraderError) and one.kind not in _NO_FAILURES
-    }
-    response.failures = failures or None
-    return response
+    names = [entry.name for entry in reducer.spec.graders]
+    rewards = reducer.reward(judged, whole_groups=whole_groups)
+    components = reducer.components(judged, whole_groups=False)
+    responses = []
+    for name, one, result, parts in zip(request_ids, judged, rewards, components, strict=True):
+        response = JudgeResponse(
+            request_id=name,
+            explanation=_join_reasons(one),
+            detailed_scores={name: result.reward_info.get(f"{name}_score") for name in names},
+            confidence=_stated_confidence(one),
+            metadata=_judge_costs(one),
+        )
+        responses.append(response)
+        if result.missing is not None:
+            response.error = _missing_error(result.missing, one)
+            continue
+        response.score = result.score
+        response.reward_components = parts if parts and len(parts) > 1 else None
+        failures = {
+            name: said.kind
+            for name, said in one.results()
+            if isinstance(said, GraderError) and said.kind not in _NO_FAILURES
+        }
+        response.failures = failures or None
+    return responses
 
 
 _NO_FAILURES = (ErrorKind.NOT_APPLICABLE, ErrorKind.NOT_SAMPLED)
@@ -95,18 +99,14 @@ _NO_FAILURES = (ErrorKind.NOT_APPLICABLE, ErrorKind.NOT_SAMPLED)
 def _missing_error(missing: GraderError, judged: GradedSample) -> ErrorInfo:
     said = missing.error
     if missing.kind is ErrorKind.BUG:
-        said = _bug_message(missing, judged)
+        # An exception's words may quote the sample: its type and place tell enough.
+        for name, result in judged.results():
+            if name == missing.name and isinstance(result, GraderError) and "at" in result.metadata:
+                said = f"{result.error.partition(':')[0]} at {result.metadata['at']}"
+                break
     if not said.startswith(f"{missing.name}: "):
         said = f"{missing.name}: {said}"
     return ErrorInfo.of(missing, replace_surrogates(said[:_MESSAGE_LIMIT]))
-
-
-def _bug_message(missing: GraderError, judged: GradedSample) -> str:
-    """What an exception says may quote the sample: its type and place tell enough."""
-    for name, result in judged.results():
-        if name == missing.name and isinstance(result, GraderError) and "at" in result.metadata:
-            return f"{result.error.partition(':')[0]} at {result.metadata['at']}"
-    return missing.error
 
 
 def _join_reasons(judged: GradedSample) -> str | None:
@@ -152,10 +152,6 @@ def _judge_costs(judged: GradedSample) -> dict[str, Any] | None:
     return said or None
 
 
-_SLOW_RULES = ("code_execution",)
-"""Rules that take their own time, each in a sandbox."""
-
-
 def adapt_spec(spec: RewardSpec) -> RewardSpec:
     """``spec`` as a service applies it: what belongs to a training step is left to the trainer.
 
@@ -186,7 +182,6 @@ class SpecBackend(Backend):
         spec.check_machine(graders)
         self._grader = BatchGrader(spec, graders)
         self.reducer = RewardReducer(spec, graders)
-        self._has_components = len(spec.counting) > 1
         self.name = spec.where
         self.compares_groups = self._find_group_need()
         self.damping = damping
@@ -222,16 +217,8 @@ class SpecBackend(Backend):
         samples = [request_to_sample(request, place) for place, request in enumerate(requests)]
         groups = [str(place) for place in range(len(samples))]
         judged = await self._grader.grade(samples, groups, [True] * len(samples))
-        rewards = self.reducer.reward(judged, whole_groups=False)
-        parts: list[dict[str, float] | None] = [None] * len(judged)
-        if self._has_components:
-            parts = self.reducer.components(judged, whole_groups=False)
-        return [
-            result_to_response(request.request_id, one, reward, self.grader_names, components)
-            for request, one, reward, components in zip(
-                requests, judged, rewards, parts, strict=True
-            )
-        ]
+        ids = [request.request_id for request in requests]
+        return make_responses(self.reducer, ids, judged, whole_groups=False)
 
     async def aclose(self) -> None:
         """Close connections and caches, and let go of models."""
@@ -243,96 +230,53 @@ class SpecBackend(Backend):
 
 def _is_slow(grader: Any) -> bool:
     """Whether a grader waits: for a judge, for a program that runs, for whatever it was made to."""
-    return not getattr(grader, "is_rule", False) or getattr(grader, "type_name", "") in _SLOW_RULES
+    return (
+        not getattr(grader, "is_rule", False)
+        or getattr(grader, "type_name", "") == "code_execution"
+    )
 
 
-_Part = tuple[list[GraderEntry], BatchGrader | None]
-"""Some of a spec's graders, and what asks them; ``None`` for none."""
-
-
-class GroupJudge:
-    """Asks and rewards a group in two steps.
+class GraderPart:
+    """Some of a spec's graders, perhaps none, that are asked by themselves.
 
     ``reducer`` is of a spec as a service applies it (:func:`adapt_spec`). ``deadline_s``: for one
-    sample's graders, and for those that compare the group.
+    question to all of them.
     """
 
-    def __init__(self, reducer: RewardReducer, deadline_s: float) -> None:
-        graders = reducer.spec.graders
-        self.names = [entry.name for entry in graders]
-        self._reducer = reducer
+    def __init__(
+        self, reducer: RewardReducer, entries: list[GraderEntry], deadline_s: float
+    ) -> None:
+        self.entries = entries
+        part = reducer.spec.model_copy(update={"graders": entries})
+        self._grader = BatchGrader(part, reducer.graders)
         self._deadline_s = deadline_s
-        listwise = [entry for entry in graders if is_listwise(reducer.graders[entry.name])]
-        self._together = self._of(listwise)
-        self._alone = self._of([one for one in graders if one not in listwise])
 
-    def _of(self, entries: list[GraderEntry]) -> _Part:
-        part = self._reducer.spec.model_copy(update={"graders": entries})
-        return entries, BatchGrader(part, self._reducer.graders) if entries else None
-
-    async def judge_sample(self, sample: Sample, group: str) -> GradedSample:
-        """What the graders say that see one sample."""
-        [judged] = await self._grade(self._alone, [sample], [group])
-        return judged
-
-    async def judge_group(
-        self, judged: Sequence[GradedSample], samples: Sequence[Sample | None]
-    ) -> tuple[list[GradedSample], list[RewardResult]]:
-        """What all graders said, and the rewards, once everybody of a group is there.
-
-        Compared are those whose samples are given; the others have been.
-        """
-        everything = list(judged)
-        new = {place: sample for place, sample in enumerate(samples) if sample is not None}
-        if new:
-            groups = [judged[place].group for place in new]
-            compared = await self._grade(self._together, [*new.values()], groups)
-            for place, more in zip(new, compared, strict=True):
-                outcome = {**judged[place].outcome, **more.outcome}
-                everything[place] = replace(judged[place], outcome=outcome)
-        return everything, self._reducer.reward(everything)
-
-    async def _grade(
-        self, part: _Part, samples: Sequence[Sample], groups: Sequence[str]
-    ) -> list[GradedSample]:
-        """What some graders say of samples; where they all fail in one way, their errors."""
-        entries, grader = part
+    async def grade(self, samples: Sequence[Sample], group: str) -> list[GradedSample]:
+        """What they say of samples of a group; where they all fail in one way, their errors."""
         failure = ErrorKind.TIMEOUT, f"no answer within {self._deadline_s:g} s (deadline_s)"
+        groups = [group] * len(samples)
         try:
             async with asyncio.timeout(self._deadline_s):
-                if grader is not None:
-                    return await grader.grade(samples, groups, [True] * len(samples))
+                return await self._grader.grade(samples, groups, [True] * len(samples))
         except TimeoutError:
             pass
         except JudgeAuthError as error:
             failure = ErrorKind.AUTH, str(error)
         except ConfigError as error:
             failure = ErrorKind.UNSUPPORTED, str(error)
-        names = [entry.name for entry in entries if entry.scope == "outcome"]
+        names = [entry.name for entry in self.entries if entry.scope == "outcome"]
         outcome: dict[str, Any] = {name: GraderError(name, *failure) for name in names}
-        is_whole = len(names) == len(entries)
+        is_whole = len(names) == len(self.entries)
         events: list[Any] | GraderError = [] if is_whole else GraderError("events", *failure)
         return [
             GradedSample(
                 one.original_index, one.group_index, group, one.env_reward, outcome, events
             )
-            for one, group in zip(samples, groups, strict=True)
+            for one in samples
         ]
 
-    def comparison(self, judged: GradedSample) -> dict[str, Any]:
-        """What the graders that compare have said of a sample; empty where that may pass."""
-        found = {one.name: judged.outcome.get(one.name) for one in self._together[0]}
+    def find_kept(self, judged: GradedSample) -> dict[str, Any]:
+        """What they have said of a sample before; empty where that may pass."""
+        found = {one.name: judged.outcome.get(one.name) for one in self.entries}
         failed = any(one is None or getattr(one, "passing", False) for one in found.values())
         return {} if failed else found
-
-    def components(self, judged: Sequence[GradedSample]) -> list[dict[str, float] | None]:
-        """What each grader brings to the rewards of a group.
-
-        Trainers read them by place, so a grader that had nothing to judge has its stated score.
-        """
-        return self._reducer.components(judged, whole_groups=False)
-
-    @property
-    def compares_samples(self) -> bool:
-        """Whether a grader will need the samples themselves again."""
-        return bool(self._together[0])

@@ -23,6 +23,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    FiniteFloat,
     TypeAdapter,
     ValidationError,
 )
@@ -117,6 +118,7 @@ def _read_argument(annotation: Any, text: str, where: str, name: str) -> Any:
 
 _log = logging.getLogger("adjudge.service")
 _CLOSING_S = 5.0
+_FLOAT_BITS = 1023  # of the largest numbers
 
 
 class UserBackend(Backend):
@@ -147,8 +149,6 @@ class UserBackend(Backend):
         self.name = target
         self.one_by_one = not hasattr(self._class, "score_batch")
         self._score_fields = find_score_fields(self._class, target) if self.one_by_one else ()
-        method = getattr(self._class, "score" if self.one_by_one else "score_batch")
-        self._is_async = inspect.iscoroutinefunction(method)
         self._thread = SerialThread("adjudge-judge")
         self._object: Any = None
         name = f"{self._class.__module__}:{self._class.__qualname__}"
@@ -165,7 +165,7 @@ class UserBackend(Backend):
         """Make the object; raises :class:`ConfigError` with what its constructor raised."""
         try:
             self._object = await self._thread.run(lambda: self._class(**self._arguments))
-            await self._hook("start")
+            await self._call("start")
             self.version = self._versioned()
         except (ConfigError, asyncio.CancelledError):
             raise
@@ -179,31 +179,25 @@ class UserBackend(Backend):
         fields = [extract_fields(request) for request in requests]
         if self.one_by_one:
             said = [
-                await self._call(**{name: one[name] for name in self._score_fields})
+                await self._call("score", **{name: one[name] for name in self._score_fields})
                 for one in fields
             ]
         else:
-            said = _answer_list(await self._call(fields), len(fields))
+            said = _answer_list(await self._call("score_batch", fields), len(fields))
         return [read_answer(*one) for one in zip(requests, said, strict=True)]
 
-    async def _call(self, *given: Any, **named: Any) -> Any:
-        method = getattr(self._object, "score" if self.one_by_one else "score_batch")
-        if self._is_async:
-            return await method(*given, **named)
+    async def _call(self, name: str, *given: Any, **named: Any) -> Any:
+        """What a method of the object returns; ``None`` where it has none of that name."""
+        method = getattr(self._object, name, None)
+        if method is None or inspect.iscoroutinefunction(method):
+            return method and await method(*given, **named)
         return await self._thread.run(lambda: method(*given, **named))
-
-    async def _hook(self, name: str) -> None:
-        hook = getattr(self._object, name, None)
-        if inspect.iscoroutinefunction(hook):
-            await hook()
-        elif hook is not None:
-            await self._thread.run(hook)
 
     async def aclose(self) -> None:
         """Let the object close, and go."""
         try:
             async with asyncio.timeout(_CLOSING_S):
-                await self._hook("close")
+                await self._call("close")
         except TimeoutError:  # a call that hangs is not waited for
             _log.warning("%s: the judge did not close within %g s", self.name, _CLOSING_S)
         finally:
@@ -235,16 +229,11 @@ def _check_class(found: Any, target: str) -> type:
     )
 
 
-def _read_number(value: Any) -> float:
-    """A number, of any library."""
-    if value is None or isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+def _read_number(value: Any) -> Any:
+    """What pydantic reads as a number of any library; texts are none."""
+    if value is None or isinstance(value, str | bytes):
         raise ValueError("must be a number; for a missing score raise adjudge.GradingFailure")
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-    except Exception as error:  # an array of several numbers, whatever its library
-        raise ValueError("must be one number") from error
+    return math.inf if isinstance(value, int) and value.bit_length() > _FLOAT_BITS else value
 
 
 def _read_text(value: Any) -> Any:
@@ -258,7 +247,7 @@ def _check_plain(value: Any) -> Any:
     return value
 
 
-_Number = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_read_number)]
+_Number = Annotated[FiniteFloat, BeforeValidator(_read_number)]
 _MaybeNumber = _Number | None
 
 
@@ -296,11 +285,11 @@ def read_answer(request: JudgeRequest, said: Any) -> JudgeResponse:
         first = error.errors(include_url=False, include_context=False)[0]
         kind = ErrorKind.OUT_OF_RANGE if first["type"] in _OUT_OF_RANGE else ErrorKind.BUG
         problem = explain_problem(UserAnswer, first, given)
-        return failure_response(GradingFailure(kind, problem), request.request_id)
     except (TypeError, ValueError, OverflowError):  # half surrogates, huge numbers
-        failure = GradingFailure("bug", "detailed_scores or metadata hold what JSON cannot")
-        return failure_response(failure, request.request_id)
-    return JudgeResponse(request_id=request.request_id, **found.__dict__)
+        kind, problem = ErrorKind.BUG, "detailed_scores or metadata hold what JSON cannot"
+    else:
+        return JudgeResponse(request_id=request.request_id, **found.__dict__)
+    return failure_response(GradingFailure(kind, problem), request.request_id)
 
 
 def load_backend(
