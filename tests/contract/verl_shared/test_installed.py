@@ -10,7 +10,8 @@ import pytest
 
 SRC = Path(__file__).parents[3] / "src"
 LOOKUPS = {
-    "0.6.1": "from verl.experimental.reward.reward_loop import get_reward_loop_manager_cls as loop\n"
+    "0.6.1": "from verl.experimental.reward.reward_loop import get_reward_loop_manager_cls as "
+    "loop\n"
     "from verl.workers.reward_manager import get_reward_manager_cls as batch\n"
     "assert batch('adjudge').__name__ == 'JudgeRewardManager'\n",
     "0.9.1": "from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls as "
