@@ -136,10 +136,10 @@ test-verifiers: env-verifiers  ## a reward spec as judge of the real verifiers
 	PYTHONPATH=src $(ENVS)/verifiers/bin/python -m pytest $(ALONE) tests/contract/verifiers
 
 test-verl: env-verl061  ## a reward spec inside the real RayPPOTrainer of verl 0.6.1, on a CPU
-	PYTHONPATH=src:lab/src $(ENVS)/verl061/bin/python -m pytest $(ALONE) tests/contract/verl061
+	PYTHONPATH=src:lab/src $(ENVS)/verl061/bin/python -m pytest $(ALONE) tests/contract/verl061 tests/contract/verl_shared
 
 test-verl091: env-verl091  ## the same in the reward actors and the V1 trainer of verl 0.9.1
-	PYTHONPATH=src:lab/src $(ENVS)/verl091/bin/python -m pytest $(ALONE) tests/contract/verl091
+	PYTHONPATH=src:lab/src $(ENVS)/verl091/bin/python -m pytest $(ALONE) tests/contract/verl091 tests/contract/verl_shared
 
 wheel: env-dev  ## build the two wheels into dist/ and print their paths
 	rm -rf dist && $(BIN)/python -m hatchling build -t wheel >/dev/null

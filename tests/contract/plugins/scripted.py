@@ -12,7 +12,7 @@ import pytest
 
 from adjudge.rewards import RewardSpec
 from adjudge_lab.conformance.checks import CheckEnd, Conformance, run_conformance
-from adjudge_lab.conformance.driver import TrainerDriver, Way
+from adjudge_lab.conformance.driver import Batch, TrainerDriver, Way
 
 ROOT = Path(__file__).parents[3]
 SCALE = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -73,3 +73,14 @@ def check_failures(driver: TrainerDriver) -> tuple[Conformance, set[str]]:
     """What the suite finds, and the names of the checks that fail."""
     found = run_conformance(driver)
     return found, {one.check for one in found.findings if one.outcome is not CheckEnd.PASSES}
+
+
+def check_own_advantages(driver: TrainerDriver, base: TrainerDriver, way: str, size: int) -> None:
+    """That groups of ``size`` without a missing reward have the advantages of ``base``."""
+    rewards = (1.0, 0.0, 0.5, 0.25, 1.0, 0.75, 0.0, 0.0)[:size]
+    batch = Batch(groups=(rewards, rewards[::-1]), lengths=((3,) * size,) * 2)
+    for setting in driver.settings:
+        want = base.run_step(batch, way, setting)
+        made = driver.run_step(batch, WAY[0].name, setting)
+        for one, other in zip(made.advantages, want.advantages, strict=True):
+            assert one == pytest.approx(other, abs=2e-5)

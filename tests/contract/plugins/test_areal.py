@@ -11,6 +11,7 @@ pytest.importorskip("torch", reason="torch is not installed here; run `make test
 from tests.contract.plugins.scripted import (
     WAY,
     check_failures,
+    check_own_advantages,
     find_source,
     make_spec,
     write_response,
@@ -77,13 +78,7 @@ def test_a_failed_judge_changes_nothing_for_the_others(driver: PluggedAReaL) -> 
 @pytest.mark.parametrize("size", SIZES)
 def test_areals_own_advantages_where_nothing_is_missing(driver: PluggedAReaL, size: int) -> None:
     base = ARealDriver(find_source("areal-cbff54d"))
-    rewards = (1.0, 0.0, 0.5, 0.25, 1.0, 0.75, 0.0, 0.0)[:size]
-    batch = Batch(groups=(rewards, rewards[::-1]), lengths=((3,) * size,) * 2)
-    for setting in base.settings:
-        want = base.run_step(batch, base.ways[0].name, setting)
-        made = driver.run_step(batch, WAY[0].name, setting)
-        for one, other in zip(made.advantages, want.advantages, strict=True):
-            assert one == pytest.approx(other, abs=2e-5)
+    check_own_advantages(driver, base, base.ways[0].name, size)
 
 
 def test_the_share_of_missing_rewards_is_logged(driver: PluggedAReaL) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.contract.plugins.scripted import (
     WAY,
     check_failures,
+    check_own_advantages,
     find_source,
     make_spec,
     write_response,
@@ -108,10 +109,4 @@ def test_the_others_are_compared_without_the_missing(driver: PluggedRLLM, size: 
 @pytest.mark.parametrize("size", [4, 8])
 def test_rllms_own_advantages_where_nothing_is_missing(driver: PluggedRLLM, size: int) -> None:
     base = RLLMDriver(SOURCE)
-    rewards = (1.0, 0.0, 0.5, 0.25, 1.0, 0.75, 0.0, 0.0)[:size]
-    batch = Batch(groups=(rewards, rewards[::-1]), lengths=((3,) * size,) * 2)
-    for setting in base.settings:
-        want = base.run_step(batch, "None", setting)
-        made = driver.run_step(batch, WAY[0].name, setting)
-        for one, other in zip(made.advantages, want.advantages, strict=True):
-            assert one == pytest.approx(other, abs=2e-5)
+    check_own_advantages(driver, base, "None", size)

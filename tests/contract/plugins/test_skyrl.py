@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="torch is not installed here; run `make test
 from tests.contract.plugins.scripted import (
     WAY,
     check_failures,
+    check_own_advantages,
     find_source,
     make_spec,
     write_response,
@@ -92,13 +93,7 @@ def test_a_failed_judge_changes_nothing_but_the_size_of_the_step(driver: Plugged
 @pytest.mark.parametrize("size", [4, 8])
 def test_skyrls_own_advantages_where_nothing_is_missing(driver: PluggedSkyRL, size: int) -> None:
     base = SkyRLDriver(SOURCE)
-    rewards = (1.0, 0.0, 0.5, 0.25, 1.0, 0.75, 0.0, 0.0)[:size]
-    batch = Batch(groups=(rewards, rewards[::-1]), lengths=((3,) * size,) * 2)
-    for setting in driver.settings:
-        want = base.run_step(batch, base.ways[0].name, setting)
-        made = driver.run_step(batch, WAY[0].name, setting)
-        for one, other in zip(made.advantages, want.advantages, strict=True):
-            assert one == pytest.approx(other, abs=2e-5)
+    check_own_advantages(driver, base, base.ways[0].name, size)
 
 
 def test_metrics_of_the_environment_are_aggregated_by_skyrl(driver: PluggedSkyRL) -> None:

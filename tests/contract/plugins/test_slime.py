@@ -14,6 +14,7 @@ pytest.importorskip("torch", reason="torch is not installed here; run `make test
 from tests.contract.plugins.scripted import (
     WAY,
     check_failures,
+    check_own_advantages,
     find_source,
     make_spec,
     write_response,
@@ -132,10 +133,4 @@ def test_the_trainers_own_advantages_where_nothing_is_missing(driver: Any, size:
     base = (SlimeDriver if driver.name == "slime" else MilesDriver)(
         find_source(SOURCES[driver.name])
     )
-    rewards = (1.0, 0.0, 0.5, 0.25, 1.0, 0.75, 0.0, 0.0)[:size]
-    batch = Batch(groups=(rewards, rewards[::-1]), lengths=((3,) * size,) * 2)
-    for setting in base.settings:
-        want = base.run_step(batch, base.ways[0].name, setting)
-        made = driver.run_step(batch, WAY[0].name, setting)
-        for one, other in zip(made.advantages, want.advantages, strict=True):
-            assert one == pytest.approx(other, abs=2e-5)
+    check_own_advantages(driver, base, base.ways[0].name, size)
