@@ -276,7 +276,7 @@ class Service:
         return _make_reply(response)
 
     async def _answer_format(self, wire_format: Format, body: bytes) -> Reply:
-        return 200, JSON_HEAD, await wire_format.answer(body, self.score)
+        return 200, JSON_HEAD, await wire_format.answer(bytes(body), self.score)
 
 
 def _make_reply(
