@@ -96,6 +96,11 @@ class RunRecord(SampleRow, frozen=True, kw_only=True):
         return self.step, str(self.group)
 
     @property
+    def kind(self) -> str | None:
+        """Why its reward is missing, if it is."""
+        return self.missing.kind if self.missing and self.reward is None else None
+
+    @property
     def scores(self) -> dict[str, float | None]:
         """Each grader's score by its name; ``None`` where it failed."""
         info = self.reward_info
