@@ -228,9 +228,8 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
             "judges": entries,
             "compared": msgspec.to_builtins(compare_judges(benchmark, job.judgements)),
             "seconds": round(time.perf_counter() - started, 1),
-            "endpoints": (endpoints := spending.read()),
-            "spending": spending.summarise(endpoints),
         }
+        spending.on_end(job.summary)
         folder.write_json("summary.json", job.summary)
         write_validation_report(folder.path / "report.html", job.summary)
     _check_answered(entries)
