@@ -15,6 +15,7 @@ from adjudge.judge_evaluation.benchmarks.items import (
     Judgement,
     MissingJudgement,
     benchmark_as_pairs,
+    check_judgement,
 )
 from adjudge.judge_evaluation.benchmarks.measures import (
     OrderCounts,
@@ -228,15 +229,13 @@ def test_margins_of_ties_count_in_a_comparison() -> None:
 @pytest.mark.parametrize(
     ("judged", "why"),
     [
-        ([said("9", "A", "A")], "is not an item"),
-        ([said("1", "A", "A"), said("1", "A", "A")], "judged twice"),
-        ([said("1", "A")], "must have 2 scores or 2 verdicts .found 0 scores and 1 verdicts"),
-        ([scored("1", 1.0, 2.0, 3.0)], "found 3 scores"),
+        (said("1", "A"), "must have 2 scores or 2 verdicts .found 0 scores and 1 verdicts"),
+        (scored("1", 1.0, 2.0, 3.0), "found 3 scores"),
     ],
 )
-def test_judgements_that_do_not_fit(judged: list[Judgement], why: str) -> None:
+def test_judgements_that_do_not_fit(judged: Judgement, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        report_of("preference", [pair("1")], judged)
+        check_judgement(judged, pair("1"), "preference")
 
 
 def test_scores_must_be_numbers() -> None:

@@ -19,7 +19,6 @@ from rich.console import Console
 
 from adjudge.report.charts import (
     ChartLine,
-    PlottedInterval,
     forest_strip,
     histogram_chart,
     line_chart,
@@ -44,7 +43,7 @@ from adjudge.report.page import (
     small,
 )
 from adjudge.report.table import Column, Table, lost, numeric
-from adjudge.stats import Bins
+from adjudge.stats import Bins, Estimate
 
 ROOT = Path(__file__).parents[2]
 SOURCES = (ROOT / "src", ROOT / "lab" / "src")
@@ -290,14 +289,14 @@ def test_charts_of_nothing_are_none() -> None:
     assert line_chart("x", [ChartLine("a", [None])], [1]) is None
     assert reliability_diagram("x", []) is None
     assert scatter_chart("x", [[]], ["a"]) is None
-    assert signed_strip(PlottedInterval(None, 0.1, 0.9), "x") is None
+    assert signed_strip(Estimate(None, 0.1, 0.9), "x") is None
 
 
 @given(st.floats(-1e9, 1e9), st.floats(-1e9, 1e9))
 def test_marks_stay_inside_a_strip(value: float, low: float) -> None:
-    strip = signed_strip(PlottedInterval(value, low, value), "x", span=3.0, allowed=(-1.0, 1.0))
+    strip = signed_strip(Estimate(value, low, value), "x", span=3.0, allowed=(-1.0, 1.0))
     assert strip is not None
-    forest = forest_strip([PlottedInterval(value, low, value)], "x")
+    forest = forest_strip({"within": Estimate(value, low, value)}, "x")
     for place in re.findall(r'[xc][12x]="([\d.-]+)%"', str(strip) + str(forest)):
         assert 0 <= float(place) <= 100
 

@@ -49,7 +49,7 @@ def append(path: Path, data: bytes) -> None:
 
 def whole(reading: RunReader) -> RunReader:
     reading.refresh()
-    while reading.unindexed_bytes:
+    while reading.samples_file.unread_bytes:
         reading.refresh()
     return reading
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from adjudge.audit.rollouts import PROGRESS_EVERY, AuditProgress, read_audited
 from adjudge.checks.advantages import ADVANTAGE_CHECKS
 from adjudge.checks.check import (
     Check,
     CheckOutcome,
+    CheckResult,
     ask_check,
     ask_of_each,
     decide,
@@ -113,15 +115,12 @@ def audit_run(
         for row in run.metrics.values():
             steps.add(row)
         others += [(check, steps) for check in LOG_CHECKS]
-    results = []
+    answers: list[tuple[Check[Any], CheckResult]] = []
     for check in checks:
         result = not_applicable("needs rewards of single rollouts; a log has means of steps")
         if len(run):
             result = ask_check(check, run)
             if result.skipped and check.name in _OF_TEXTS and not run.with_texts:
                 result = not_applicable("needs the texts of the rollouts")
-        results.append(result)
-    return decide(
-        [*checks, *(check for check, _ in others)],
-        [*results, *(ask_check(check, evidence) for check, evidence in others)],
-    )
+        answers.append((check, result))
+    return decide(answers + [(check, ask_check(check, evidence)) for check, evidence in others])

@@ -27,7 +27,6 @@ from adjudge.checks.run import AuditedRollout, AuditedRun
 from adjudge.files import atomic_write
 from adjudge.report.charts import (
     ChartLine,
-    PlottedInterval,
     histogram_chart,
     line_chart,
     signed_strip,
@@ -353,7 +352,7 @@ def _drawn_findings(report: AuditReport) -> Table:
         ends = [end for end in (one.value, one.low, one.high) if end is not None]
         if one.value is not None and all(-1 <= end <= 1 for end in ends):
             label = ", ".join(effect_texts(outcome.result))
-            mark = signed_strip(PlottedInterval(one.value, one.low, one.high), label)
+            mark = signed_strip(one, label)
         rows.append([*row[:2], mark, *row[2:]])
     return Table(columns, rows)
 

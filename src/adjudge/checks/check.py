@@ -131,7 +131,6 @@ class CheckOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     title: str
-    looks_for: str
     result: CheckResult
     state: CheckState
 
@@ -246,20 +245,20 @@ def ask_of_each(
 
 def ask_checks(questions: Sequence[Question]) -> list[CheckOutcome]:
     """Ask every check, and decide all answers together."""
-    return decide([check for check, _ in questions], [ask_check(*one) for one in questions])
+    return decide([(check, ask_check(check, evidence)) for check, evidence in questions])
 
 
-def decide(checks: Sequence[Check[Any]], results: Sequence[CheckResult]) -> list[CheckOutcome]:
+def decide(answers: Sequence[tuple[Check[Any], CheckResult]]) -> list[CheckOutcome]:
     """The confirmed findings, worst first; then what was not found, then what does not apply.
 
     Applies Holm's step-down to the p values of all checks that have one. Of their findings, one
     that is not confirmed becomes "nothing found". One without an interval of its size, for want of
     groups, is never ``high``.
     """
-    level = FALSE_ALARM_RATE / max(1, sum(result.p_value is not None for result in results))
-    rejected = reject_by_holm([result.p_value for result in results])
+    p_values = [result.p_value for _, result in answers]
+    level = FALSE_ALARM_RATE / max(1, sum(value is not None for value in p_values))
     outcomes = []
-    for check, result, stands in zip(checks, results, rejected, strict=True):
+    for (check, result), stands in zip(answers, reject_by_holm(p_values), strict=True):
         finding = result.finding
         if finding is not None:
             unsure = result.p_value is not None and result.effect.low is None
@@ -279,7 +278,6 @@ def decide(checks: Sequence[Check[Any]], results: Sequence[CheckResult]) -> list
             CheckOutcome(
                 name=check.name,
                 title=check.title,
-                looks_for=check.looks_for,
                 result=msgspec.structs.replace(result, finding=finding, detectable=visible),
                 state=state,
             )

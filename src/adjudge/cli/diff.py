@@ -47,7 +47,6 @@ from adjudge.rollouts.fields import SAMPLE_FIELDS
 from adjudge.runs.job import select_entries
 from adjudge.runs.records import (
     RecordedAnswers,
-    RegradingPlan,
     RunRecords,
     make_regrading_job,
     plan_regrading,
@@ -194,11 +193,15 @@ def regrade(
     require_stats()
     records, loaded = RunRecords(run), RewardSpec.load(spec)
     loaded = loaded if step is None else loaded.at_step(step)
-    plan = plan_regrading(records, loaded, loaded.build_graders())
-    _print_plan(plan)
-    if offline and plan.asked:
+    asked = plan_regrading(records, loaded, loaded.build_graders())
+    recorded = [entry.name for entry in loaded.graders if entry.name not in asked]
+    if recorded:
+        errors().print(f"from the record: {clean(', '.join(recorded))}")
+    for name, why in asked.items():
+        errors().print(f"asked: [bold]{clean(name)}[/] ({clean(why)})")
+    if offline and asked:
         raise ConfigError(
-            f"{spec}: --offline: {', '.join(plan.asked)} cannot be answered from the record. Leave "
+            f"{spec}: --offline: {', '.join(asked)} cannot be answered from the record. Leave "
             "--offline out to ask, or keep the run's settings of these graders."
         )
     job = make_regrading_job(
@@ -207,12 +210,12 @@ def regrade(
         folder=folder or new_folder("regrade"),
         show_progress=not quiet,
         budget_usd=budget_usd,
-        engine=RecordedAnswers(records, plan),
+        engine=RecordedAnswers(records, asked),
         startup_patience_s=wait_for_judge,
     )
     if dry_run:
-        job.spec = select_entries(loaded, plan.asked) or loaded
-        if plan.asked:
+        job.spec = select_entries(loaded, asked) or loaded
+        if asked:
             print_estimate(job, as_json=as_json)
         elif as_json:
             print_json({"graders": {}})
@@ -227,8 +230,8 @@ def regrade(
     if as_json:
         print_json(
             {
-                "recorded": plan.recorded,
-                "asked": plan.asked,
+                "recorded": recorded,
+                "asked": asked,
                 "verdict": write_verdict(summary),
                 **{key: summary[key] for key in ("samples", "advantages", "missing", "reward")},
             }
@@ -237,13 +240,6 @@ def regrade(
         _print_changes(summary, run, target)
     check_replay(replay, graded.summary)
     check_budget(graded.summary, target)
-
-
-def _print_plan(plan: RegradingPlan) -> None:
-    if plan.recorded:
-        errors().print(f"from the record: {clean(', '.join(plan.recorded))}")
-    for name, why in plan.asked.items():
-        errors().print(f"asked: [bold]{clean(name)}[/] ({clean(why)})")
 
 
 def _print_changes(summary: Mapping[str, Any], run: Path, target: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -91,29 +92,29 @@ def swap(
         return
     require_stats()
     with resumable_work(study.folder):
-        run_swap(study)
-    _report_swap(study, as_json=as_json)
-    if study.summary["broken_rows"]["count"]:
+        summary = run_swap(study)
+    _report_swap(summary, study.folder, as_json=as_json)
+    if summary["broken_rows"]["count"]:
         raise typer.Exit(2)
-    if any(not one["judged"] for one in study.summary["judges"]):
+    if any(not one["judged"] for one in summary["judges"]):
         errors().print("[red]A judge gave no reward at all.[/] See summary.json for the failures.")
         raise typer.Exit(3)
 
 
-def _report_swap(study: SwapStudy, *, as_json: bool) -> None:
-    broken = study.summary["broken_rows"]
+def _report_swap(summary: Mapping[str, Any], folder: Path, *, as_json: bool) -> None:
+    broken = summary["broken_rows"]
     rows = [
         f"[yellow]broken row[/] {clean(row['where'])}: {clean(row['message'])}"
         for row in broken["first"]
     ]
     print_problems(rows, broken["count"])
     if as_json:
-        print_json(study.summary)
+        print_json(summary)
         return
     console = output()
-    for table in (pair_table(study.summary["pairs"]), judge_table(study.summary["judges"])):
+    for table in (pair_table(summary["pairs"]), judge_table(summary["judges"])):
         console.print(table)
-    for pair in study.summary["pairs"]:
+    for pair in summary["pairs"]:
         a, b = map(clean, pair["judges"])
         console.print(f"A {a}, B {b}: {clean(pair['verdict'])}", soft_wrap=True)
-    console.print(f"\n[bold]{clean(study.folder)}/[/]  summary.json  report.html  pairs/")
+    console.print(f"\n[bold]{clean(folder)}/[/]  summary.json  report.html  pairs/")

@@ -8,11 +8,11 @@ while its text and marks keep their size. Colours are classes of ``page.css``. E
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from adjudge.report.page import Element, bold, format_integer, format_number, small
-from adjudge.stats import Bins
+from adjudge.stats import Bins, Estimate
 
 _BAR_HEIGHT = 84
 _LINE_HEIGHT = 150
@@ -74,34 +74,31 @@ def bar_chart(share: float, label: str, *, track: bool = True) -> Element:
     return _svg(label, 10, rest, Element("rect", class_="fill", width=width, height=10), kind="bar")
 
 
-class PlottedInterval(NamedTuple):
-    """A number with its interval where there is one; ``kind`` is its class."""
+def forest_strip(estimates: Mapping[str, Estimate], label: str) -> Element:
+    """Estimates in [0, 1] with intervals on a strip, a line each; chance is marked at 0.5.
 
-    value: float | None
-    low: float | None
-    high: float | None
-    kind: str = "within"
-
-
-def forest_strip(estimates: Sequence[PlottedInterval], label: str) -> Element:
-    """Estimates in [0, 1] with intervals on a strip, a line each; chance is marked at 0.5."""
+    ``estimates``: by the class of their marks.
+    """
     height = 16 * len(estimates) + 8
     grid = [
         svg_line("chance" if x == 0.5 else "grid", _across(x), 0, _across(x), height)
         for x in (0.0, 0.25, 0.5, 0.75, 1.0)
     ]
-    marks = [_strip_marks(one, 12 + 16 * place) for place, one in enumerate(estimates)]
+    marks = [
+        _strip_marks(one, 12 + 16 * place, kind)
+        for place, (kind, one) in enumerate(estimates.items())
+    ]
     return _svg(label, height, grid, marks, kind="strip")
 
 
-def _strip_marks(one: PlottedInterval, y: int) -> list[Element]:
+def _strip_marks(one: Estimate, y: int, kind: str = "within") -> list[Element]:
     """A mark, and its interval; in shares of the strip."""
     if one.value is None:
         return []
-    dot = Element("circle", class_=f"dot {one.kind}", cx=_across(one.value), cy=y, r=4.5)
+    dot = Element("circle", class_=f"dot {kind}", cx=_across(one.value), cy=y, r=4.5)
     if one.low is None or one.high is None:
         return [dot]
-    return [svg_line(f"interval {one.kind}", _across(one.low), y, _across(one.high), y), dot]
+    return [svg_line(f"interval {kind}", _across(one.low), y, _across(one.high), y), dot]
 
 
 def forest_axis() -> Element:
@@ -118,7 +115,7 @@ def forest_axis() -> Element:
 
 
 def signed_strip(
-    one: PlottedInterval, label: str, span: float = 1.0, allowed: tuple[float, float] | None = None
+    one: Estimate, label: str, span: float = 1.0, allowed: tuple[float, float] | None = None
 ) -> Element | None:
     """An estimate with its interval between −``span`` and ``span``; ``None`` without an estimate.
 
@@ -135,7 +132,7 @@ def signed_strip(
         band = Element(
             "rect", class_="allowed", x=_percent(left), width=_percent(right - left), y=2, height=20
         )
-    marks = _strip_marks(PlottedInterval(value, low, high), 12)
+    marks = _strip_marks(Estimate(value, low, high), 12)
     return _svg(label, 24, band, svg_line("chance", "50%", 0, "50%", 24), marks, kind="strip")
 
 

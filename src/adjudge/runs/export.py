@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from adjudge.errors import ConfigError, Fields
+from adjudge.errors import ConfigError
 from adjudge.files import atomic_path, atomic_write
 from adjudge.installation import install_command
 from adjudge.intake.rollouts import first_turn
@@ -102,12 +102,12 @@ def export_run(run: Path, target: Path, settings: ExportSettings) -> ExportRepor
     _check(target, records, settings)
     make = _pair_row if settings.kind == "dpo" else _answer_row
     groups = _read_groups(records, report)
-    rows: Iterator[Row] = (make(one, settings) for one in _choose(groups, settings, report))
+    rows = [make(one, settings) for one in _choose(groups, settings, report)]
+    report.written = len(rows)
     if target.suffix.lower() == ".parquet":
-        table = [_table_row(row) for row in rows]
-        _check_tools(target, table)
-        rows = iter(table)
-    report.written = _write_rows(target, rows)
+        _write_table(target, list(map(_table_row, rows)))
+    else:
+        atomic_write(target, (encode_json(row, repr) + b"\n" for row in rows))
     return report
 
 
@@ -272,28 +272,6 @@ def _with_tools(row: Row, tools: Any) -> Row:
     return row if tools is None else {**row, "tools": msgspec.json.encode(tools).decode()}
 
 
-def _check_tools(target: Path, rows: Sequence[Row]) -> None:
-    """Refuse schemas that a table would change: in one column, all get the keys of each as nulls.
-
-    verl gives the column to the chat template as it is, so the policy would be shown those nulls.
-    """
-    tools = [row["tools"] for row in rows if isinstance(row.get("tools"), list)]
-    if not tools or importlib.util.find_spec("pyarrow") is None:
-        return
-    import pyarrow as pa  # noqa: PLC0415
-
-    try:
-        same = pa.array(tools).to_pylist() == tools
-    except (pa.ArrowException, TypeError, OverflowError):
-        same = False
-    if not same:
-        raise ConfigError(
-            f"{target}: tools: their schemas do not fit one table: each would have the keys of all "
-            "as nulls, which verl shows to the policy. Use --format trl, which writes tools as "
-            "text, or a file that ends with .jsonl."
-        )
-
-
 _CONVERSATIONS = {"prompt", "chosen", "rejected", "messages"}
 
 
@@ -318,30 +296,32 @@ def _table_call(call: Any) -> Any:
     return {**call, "function": {**function, "arguments": arguments}}
 
 
-def _write_rows(path: Path, rows: Iterable[Fields]) -> int:
-    """Write rows as JSON lines, or as Parquet where ``path`` ends so; gives how many there were.
+def _write_table(path: Path, rows: Sequence[Row]) -> None:
+    """Write rows as Parquet, whose columns are those that the rows have.
 
-    Parquet's columns are those that the rows have. Raises :class:`~adjudge.errors.ConfigError`
-    without pyarrow, and for rows whose columns have several types.
+    Raises :class:`~adjudge.errors.ConfigError` without pyarrow, for rows whose columns have several
+    types, and for schemas of tools that a table would change: in one column, all get the keys of
+    each as nulls. verl gives the column to the chat template as it is, so the policy would be shown
+    those nulls.
     """
-    if path.suffix.lower() != ".parquet":
-        count = 0
-
-        def lines() -> Iterator[bytes]:
-            nonlocal count
-            for count, row in enumerate(rows, start=1):  # noqa: B007  (the last one is the count)
-                yield encode_json(row, repr) + b"\n"
-
-        atomic_write(path, lines())
-        return count
     if importlib.util.find_spec("pyarrow") is None:
         raise ConfigError(f"{path}: needs pyarrow. Run: {install_command('full')}")
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    plain = [replace_surrogates(row) for row in rows]
+    tools = [row["tools"] for row in rows if isinstance(row.get("tools"), list)]
     try:
-        table = pa.Table.from_pylist(plain)
+        same = pa.array(tools).to_pylist() == tools
+    except (pa.ArrowException, TypeError, OverflowError):
+        same = False
+    if not same:
+        raise ConfigError(
+            f"{path}: tools: their schemas do not fit one table: each would have the keys of all "
+            "as nulls, which verl shows to the policy. Use --format trl, which writes tools as "
+            "text, or a file that ends with .jsonl."
+        )
+    try:
+        table = pa.Table.from_pylist([replace_surrogates(row) for row in rows])
         with atomic_path(path) as part:
             pq.write_table(table, part)
     except (pa.ArrowException, TypeError, OverflowError) as error:
@@ -349,4 +329,3 @@ def _write_rows(path: Path, rows: Iterable[Fields]) -> int:
             f"{path}: the rows do not fit one table: {error}. Write JSON lines: a file that ends "
             "with .jsonl."
         ) from None
-    return len(plain)

@@ -29,11 +29,11 @@ from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
 from adjudge.runs.job import WINDOW, GradedRun, GradingJob, RolloutGrader
-from adjudge.runs.rows import GradedRow, ReportRows, RunObserver, SampleFacts
+from adjudge.runs.rows import GradedRow, ReportRows, RunObserver
 from adjudge.runs.spending import FolderSpending
 from adjudge.runs.summary import DrawTotals, GradingTotals
 from adjudge.text import encode_json
-from adjudge.types import GradedSample, Sample
+from adjudge.types import Sample
 from adjudge.version import describe_writer
 
 if TYPE_CHECKING:
@@ -235,20 +235,20 @@ def _rewarded_samples(
     found = RewardChecks()
     order: deque[int] = deque()
     done: dict[int, GradedRow] = {}
-    open_groups: dict[str, list[tuple[SampleFacts, GradedSample]]] = {}
+    open_groups: dict[str, list[GradedRow]] = {}
     left = counted.sizes
     for window in _grade_windows(job, asker, counted, keeper):
-        for facts, one in window:
-            order.append(facts.index)
-            open_groups.setdefault(facts.group, []).append((facts, one))
-        closed = [group for group in {facts.group: None for facts, _ in window} if not left[group]]
-        whole = [one for group in closed for one in open_groups.pop(group)]
-        whole.sort(key=lambda one: one[0].index)
-        judged = [one for _, one in whole]
+        for row in window:
+            order.append(row.index)
+            open_groups.setdefault(row.group, []).append(row)
+        closed = [group for group in {row.group: None for row in window} if not left[group]]
+        whole = [row for group in closed for row in open_groups.pop(group)]
+        whole.sort(key=lambda row: row.index)
+        judged = [row.judged for row in whole]
         results = function.reward(judged, found=found)
         draws = function.draw_values(judged) if function.draws > 1 else repeat(())
-        for (facts, one), result, drawn in zip(whole, results, draws, strict=False):
-            row = GradedRow(**vars(facts), result=result, judged=one, draw_values=drawn)
+        for row, result, drawn in zip(whole, results, draws, strict=False):
+            row.result, row.draw_values = result, drawn
             done[row.index] = row
         while order and order[0] in done:
             yield done.pop(order.popleft())
@@ -308,13 +308,13 @@ def _grade_windows(
     asker: RolloutGrader,
     counted: CountedSamples,
     keeper: TranscriptKeeper | None,
-) -> Iterator[list[tuple[SampleFacts, GradedSample]]]:
+) -> Iterator[list[GradedRow]]:
     """Graded samples, a window at a time.
 
     Where a grader compares the samples of a group, a window ends with the last group it has.
     """
     samples: list[Sample] = []
-    facts: list[SampleFacts] = []
+    groups: list[str] = []
     open_groups: set[str] = set()
     left, window = counted.sizes, WINDOW if job.engine is None else job.engine.window
     for sample in counted.samples:
@@ -322,27 +322,27 @@ def _grade_windows(
         left[group] -= 1
         open_groups.add(group) if left[group] else open_groups.discard(group)
         samples.append(sample)
-        facts.append(SampleFacts.of(sample, group))
+        groups.append(group)
         if len(samples) >= window and not (asker.needs_whole_groups and open_groups):
-            yield _grade_window(job, asker, samples, facts, keeper)
-            samples, facts = [], []
+            yield _grade_window(job, asker, samples, groups, keeper)
+            samples, groups = [], []
     if samples:
-        yield _grade_window(job, asker, samples, facts, keeper)
+        yield _grade_window(job, asker, samples, groups, keeper)
 
 
 def _grade_window(
     job: GradingJob,
     asker: RolloutGrader,
     samples: Sequence[Sample],
-    facts: Sequence[SampleFacts],
+    groups: Sequence[str],
     keeper: TranscriptKeeper | None,
-) -> list[tuple[SampleFacts, GradedSample]]:
+) -> list[GradedRow]:
     if keeper is not None:
-        keeper.begin_window(samples, (one.group for one in facts))
-    judged = run_blocking(asker.grade(samples, [one.group for one in facts], step=0))
+        keeper.begin_window(samples, groups)
+    judged = run_blocking(asker.grade(samples, groups, step=0))
     if job.cassette is not None:
         job.cassette.keep_failures()
-    return list(zip(facts, judged, strict=True))
+    return list(map(GradedRow.of, samples, groups, judged))
 
 
 def read_first_samples(job: GradingJob, most: int) -> tuple[list[Sample], list[str], int]:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -95,6 +94,11 @@ class RunRecord(SampleRow, frozen=True, kw_only=True):
     def group_key(self) -> tuple[int | None, str]:
         """What its group is: samples of two steps are never in one group of a training run."""
         return self.step, str(self.group)
+
+    @property
+    def kind(self) -> str | None:
+        """Why its reward is missing, if it is."""
+        return self.missing.kind if self.missing and self.reward is None else None
 
     @property
     def scores(self) -> dict[str, float | None]:
@@ -231,38 +235,30 @@ def _sample_of(record: RunRecord) -> Sample:
 _NOT_ABOUT_ANSWERS = {"weight"}
 
 
-@dataclass
-class RegradingPlan:
-    """Which graders of a spec answer from the record, and why each of the ``asked`` does not."""
-
-    recorded: list[str] = field(default_factory=list)
-    asked: dict[str, str] = field(default_factory=dict)
-
-
 def plan_regrading(
     records: RunRecords, spec: RewardSpec, graders: Mapping[str, Any]
-) -> RegradingPlan:
-    """Which answers of a run hold under ``spec``; ``graders`` are the spec's, built."""
-    plan = RegradingPlan()
+) -> dict[str, str]:
+    """The graders of a spec that must be asked, and why; the others answer from the record.
+
+    ``graders`` are the spec's, built.
+    """
+    asked: dict[str, str] = {}
     first = next(iter(records), None)
     if first is None:
         raise RunFolderError(f"{records.path}: has no samples. Give a run that has some.")
     before, now = records.facts.get("settings"), describe_settings(spec, graders)
     for entry in spec.graders:
         if entry.name not in first.scores:
-            plan.asked[entry.name] = "the run has no such grader"
+            asked[entry.name] = "the run has no such grader"
         elif before is None:
-            plan.asked[entry.name] = "the run does not say its graders' settings"
+            asked[entry.name] = "the run does not say its graders' settings"
         elif why := _find_change(entry, spec, before, now):
-            plan.asked[entry.name] = why
-        else:
-            plan.recorded.append(entry.name)
-    if any(entry.scope == "event" and entry.name in plan.asked for entry in spec.graders):
-        for entry in spec.graders:  # the events themselves may be others
-            if entry.scope == "event" and entry.name in plan.recorded:
-                plan.recorded.remove(entry.name)
-                plan.asked[entry.name] = "another grader of events is asked"
-    return plan
+            asked[entry.name] = why
+    events = [entry.name for entry in spec.graders if entry.scope == "event"]
+    if not asked.keys().isdisjoint(events):
+        for name in events:  # the events themselves may be others
+            asked.setdefault(name, "another grader of events is asked")
+    return asked
 
 
 def _find_change(
@@ -306,16 +302,15 @@ def make_regrading_job(records: RunRecords, spec: RewardSpec, **options: Any) ->
 
 
 class RecordedAnswers:
-    """An engine that answers from ``records`` where ``plan`` says so, and asks the other graders.
+    """An engine that answers from ``records``, and asks the graders named in ``asked``.
 
     One goes once through the rollouts, in their order.
     """
 
     window: ClassVar[int] = WINDOW
 
-    def __init__(self, records: RunRecords, plan: RegradingPlan) -> None:
-        self._path, self._recorded = records.path, set(plan.recorded)
-        self._plan = plan
+    def __init__(self, records: RunRecords, asked: Collection[str]) -> None:
+        self._path, self._asked = records.path, asked
         self._from_rows = records.is_training
         self._rows: Iterator[RunRecord] = iter(() if records.is_training else records)
 
@@ -329,7 +324,7 @@ class RecordedAnswers:
         """See :class:`.GradingEngine`."""
         self._function, self._tally = function, tally
         self._entries = function.spec.graders
-        spec = select_entries(function.spec, self._plan.asked)
+        spec = select_entries(function.spec, self._asked)
         self._asker = None if spec is None else function.ask_part(spec)
         yield self
 
@@ -403,7 +398,7 @@ class RecordedAnswers:
         for entry in self._entries:
             if entry.scope == "event":
                 continue
-            if entry.name not in self._recorded and asked is not None:
+            if entry.name in self._asked and asked is not None:
                 one.outcome[entry.name] = asked.outcome[entry.name]
             else:
                 one.outcome[entry.name] = self._result(entry.name, details.get(entry.name, absent))
@@ -411,7 +406,7 @@ class RecordedAnswers:
         if not events:
             return
         stated = details.get("events", [] if one.sampled and not kind else absent)
-        if asked is not None and events[0] not in self._recorded:
+        if asked is not None and events[0] in self._asked:
             one.events = asked.events
         elif isinstance(stated, Mapping):
             one.events = _make_error("events", stated, Role.SCORE)

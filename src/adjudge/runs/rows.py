@@ -21,12 +21,15 @@ _PROMPT_CHARS, _RESPONSE_CHARS = 400, 1200
 
 
 @dataclass(kw_only=True)
-class SampleFacts:
-    """What a run keeps of a sample itself.
+class GradedRow:
+    """One sample with what it got; the rollout itself is not kept.
 
     ``key`` is what was judged (:func:`~adjudge.rollouts.samples.compute_rollout_key`), ``where``
     the ``FILE:ROW`` that it was read from, ``step`` the training step that the row names.
     ``length`` is the response's, in characters; ``prompt`` and ``response`` are their beginnings.
+    ``judged``: what the graders said. ``result``: what that came to, there once its group is whole.
+    ``draw_values``: the numbers of each draw, the first first, where graders were asked several
+    times.
     """
 
     index: int
@@ -40,13 +43,16 @@ class SampleFacts:
     properties: frozenset[str] = field(default=frozenset(), repr=False)
     prompt: str = ""
     response: str = ""
+    judged: GradedSample = field(repr=False)
+    result: RewardResult = field(init=False)
+    draw_values: Sequence[Mapping[str, float | None]] = field(default=(), repr=False)
 
     @classmethod
-    def of(cls, sample: Sample, group: str) -> SampleFacts:
-        """Those of ``sample``."""
+    def of(cls, sample: Sample, group: str, judged: GradedSample) -> Self:
+        """The row of a ``sample`` that was judged, without its result."""
         calls = [message.get("tool_calls") for message in sample.messages or []]
         response = sample.response or ""
-        return SampleFacts(
+        return cls(
             index=sample.original_index,
             group=group,
             env_reward=sample.env_reward,
@@ -58,20 +64,8 @@ class SampleFacts:
             properties=answer_properties(response),
             prompt=(sample.prompt or "")[:_PROMPT_CHARS],
             response=response[:_RESPONSE_CHARS],
+            judged=judged,
         )
-
-
-@dataclass(kw_only=True)
-class GradedRow(SampleFacts):
-    """One sample with what it got.
-
-    ``judged``: what the graders said. ``draw_values``: the numbers of each draw, the first first,
-    where graders were asked several times.
-    """
-
-    result: RewardResult
-    judged: GradedSample = field(repr=False)
-    draw_values: Sequence[Mapping[str, float | None]] = field(default=(), repr=False)
 
     @property
     def reward(self) -> float | None:

@@ -30,8 +30,9 @@ def made_row(
     info = {f"{name}_score": score for name, score in scores.items()}
     missing = GraderError("reward", *why) if reward is None else None
     judged = GradedSample(index, 0, group, facts.get("env_reward"), dict(said), [])
-    result = RewardResult(index, 0, reward, info, details, missing)
-    return GradedRow(index=index, group=group, result=result, judged=judged, **facts)
+    row = GradedRow(index=index, group=group, judged=judged, **facts)
+    row.result = RewardResult(index, 0, reward, info, details, missing)
+    return row
 
 
 def series_of(rows: Sequence[GradedRow]) -> Any:

@@ -11,7 +11,7 @@ import msgspec
 from adjudge.files import atomic_write, write_json
 from adjudge.judge_evaluation.alignment.measures import Alignment, Disputed, TargetAlignment
 from adjudge.judge_evaluation.labels import JoinedLabels
-from adjudge.report.charts import PlottedInterval, signed_strip
+from adjudge.report.charts import signed_strip
 from adjudge.report.page import (
     Section,
     Tile,
@@ -186,8 +186,7 @@ def measure_table(one: Alignment, caption: str | None) -> Table:
             continue
         number, interval = _cells(found)
         people, people_interval = _cells(ceiling)
-        mark = PlottedInterval(found.value, found.low, found.high)
-        strip = signed_strip(mark, f"{name}: {number}, {interval}")
+        strip = signed_strip(found, f"{name}: {number}, {interval}")
         n = f"{found.n if isinstance(found.n, int) else 0:,}"
         rows.append(
             [name, number, small(interval), strip or "", n, people, small(people_interval), about]

@@ -212,41 +212,17 @@ def first_failure_messages(judgements: Iterable[Judgement]) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def judgements_by_item(
-    benchmark: Benchmark, judgements: Iterable[Judgement]
-) -> dict[tuple[str, str], Judgement]:
-    """The judgement of every item, by ``(subset, id)``.
-
-    An item without one is missing as ``not_sampled``. Raises
-    :class:`~adjudge.errors.ConfigError` for a judgement of no item, a second one of the same item,
-    and one that has not a score per answer, or two verdicts.
-    """
-    items = {(item.subset, item.id): item for item in benchmark.items}
-    found: dict[tuple[str, str], Judgement] = {}
-    for judgement in judgements:
-        key = (judgement.subset, judgement.id)
-        why = "is not an item of this benchmark"
-        if key in items:
-            why = "was judged twice" if key in found else _misfit(benchmark, judgement, items[key])
-        if why:
-            raise ConfigError(f"judgement {key[0]}/{key[1][:80]}: {why}")
-        found[key] = judgement
-    for key, item in items.items():
-        if key not in found:
-            scores = [MissingJudgement(ErrorKind.NOT_SAMPLED, "no judgement")]
-            scores *= len(item.answers)
-            found[key] = Judgement(subset=item.subset, id=item.id, scores=[*scores])
-    return {key: found[key] for key in items}
-
-
-def _misfit(benchmark: Benchmark, judgement: Judgement, item: BenchmarkItem) -> str:
-    """What a judgement lacks that is not of the item's kind; empty where it fits."""
+def check_judgement(judgement: Judgement, item: BenchmarkItem, kind: BenchmarkKind) -> None:
+    """Raise :class:`ConfigError` for what is no score per answer, nor two verdicts on a pair."""
     scores, verdicts = len(judgement.scores), len(judgement.verdicts)
-    pair, wanted = benchmark.kind != "rewardbench2", len(item.answers)
+    pair, wanted = kind != "rewardbench2", len(item.answers)
     if (scores, verdicts) == (wanted, 0) or (pair and (scores, verdicts) == (0, 2)):
-        return ""
+        return
     allowed = "2 scores or 2 verdicts" if pair else f"{wanted} scores"
-    return f"must have {allowed} (found {scores} scores and {verdicts} verdicts)"
+    raise ConfigError(
+        f"judgement {item.subset}/{item.id[:80]}: must have {allowed} (found {scores} scores and "
+        f"{verdicts} verdicts)"
+    )
 
 
 def read_judgements(path: Path) -> list[Judgement]:

@@ -32,9 +32,9 @@ from adjudge.judge_evaluation.benchmarks.items import (
     Judgement,
     MissingJudgement,
     PairVerdict,
+    check_judgement,
     flip_verdict,
     item_digest,
-    judgements_by_item,
     read_judgements,
 )
 from adjudge.judge_evaluation.benchmarks.measures import ScoreScale
@@ -204,41 +204,7 @@ def _score_or_missing(result: GraderResult | None) -> float | MissingJudgement:
 JUDGEMENTS_FILE = "judgements.jsonl"
 
 
-@dataclass
-class Recording:
-    """Judgements by the digest of what was judged, so that they are found whatever an item's id.
-
-    One without a digest is found by subset and id. Equal items are separate: each of ``records`` is
-    given out once. ``benchmark``: the items, where the recording has them.
-    """
-
-    where: str
-    records: Sequence[Judgement]
-    benchmark: Benchmark | None = None
-
-    def judgements_for(self, benchmark: Benchmark) -> list[Judgement]:
-        """The judgements of ``benchmark``'s items, ``not_sampled`` where none was recorded.
-
-        Raises :class:`~adjudge.errors.ConfigError` where none was.
-        """
-        known: dict[object, deque[Judgement]] = {}
-        for one in self.records:
-            known.setdefault(one.item or (one.subset, one.id), deque()).append(one)
-        found = []
-        for item in benchmark.items:
-            if records := known.get(item_digest(item)) or known.get((item.subset, item.id)):
-                said = records.popleft()
-                found.append(msgspec.structs.replace(said, subset=item.subset, id=item.id))
-        if not found:
-            raise ConfigError(
-                f"{self.where}: none of its {len(self.records):,} judgements is about an item of "
-                f"{benchmark.title or benchmark.kind}"
-            )
-        complete = judgements_by_item(benchmark, found)
-        return [complete[item.subset, item.id] for item in benchmark.items]
-
-
-def _own_recording(path: Path, judge: str | None) -> tuple[str, Recording]:
+def _own_recording(path: Path, judge: str | None) -> tuple[str, list[Judgement]]:
     """The judgements of ``judge`` (default: the only one) in a ``judgements.jsonl``, and its name.
 
     Raises :class:`~adjudge.errors.ConfigError` for a line that is no judgement, and for several
@@ -252,7 +218,7 @@ def _own_recording(path: Path, judge: str | None) -> tuple[str, Recording]:
         listed = ", ".join(f"{path}#{name}" for name in list(by_judge)[:8])
         found = "no judge is named" if chosen is None else f"there is no judge {chosen!r}"
         raise ConfigError(f"{path}: {found} (it holds: {listed or 'no judgement'})")
-    return chosen or path.stem, Recording(str(path), by_judge[chosen])
+    return chosen or path.stem, by_judge[chosen]
 
 
 _ALLOWED = (
@@ -266,16 +232,18 @@ _ALLOWED = (
 class Candidate:
     """A judge to validate.
 
-    One of ``judge`` (asked) and ``recording`` (read) is there. ``identity`` changes with whatever
-    answers. ``scale`` says what its scores are, ``None``: only their order counts. ``folder`` is
-    that of a trained judge, which has a card. ``concurrency`` is the spec's.
+    One of ``judge`` (asked) and ``recorded`` (read) is there; ``benchmark``: the items of what was
+    recorded, where the files have them. ``identity`` changes with whatever answers. ``scale`` says
+    what its scores are, ``None``: only their order counts. ``folder`` is that of a trained judge,
+    which has a card. ``concurrency`` is the spec's.
     """
 
     name: str
     kind: str
     identity: str
     judge: BenchmarkJudge | None = None
-    recording: Recording | None = None
+    recorded: Sequence[Judgement] | None = None
+    benchmark: Benchmark | None = None
     scale: ScoreScale | None = None
     folder: Path | None = None
     concurrency: int = 32
@@ -286,8 +254,33 @@ class Candidate:
         """How the judge is asked, or was."""
         if self.judge is not None:
             return self.judge.mode
-        scores = self.recording and any(said.scores for said in self.recording.records)
-        return "pointwise" if scores else "pairwise"
+        return "pointwise" if any(said.scores for said in self.recorded or ()) else "pairwise"
+
+    def find_recorded(self, benchmark: Benchmark) -> list[Judgement]:
+        """The judgements of ``benchmark``'s items, ``not_sampled`` where none was recorded.
+
+        They are found by the digest of what was judged, whatever an item's id; those without a
+        digest by subset and id. Equal items are separate: each judgement is given out once. Raises
+        :class:`~adjudge.errors.ConfigError` where none was recorded, and for one that does not fit.
+        """
+        recorded = self.recorded or ()
+        known: dict[object, deque[Judgement]] = {}
+        for one in recorded:
+            known.setdefault(one.item or (one.subset, one.id), deque()).append(one)
+        found, is_any = [], False
+        for item in benchmark.items:
+            absent = MissingJudgement(ErrorKind.NOT_SAMPLED, "no judgement")
+            said = Judgement(subset="", id="", scores=[absent] * len(item.answers))
+            if same := known.get(item_digest(item)) or known.get((item.subset, item.id)):
+                is_any, said = True, same.popleft()
+                check_judgement(said, item, benchmark.kind)
+            found.append(msgspec.structs.replace(said, subset=item.subset, id=item.id))
+        if not is_any:
+            raise ConfigError(
+                f"judge {self.name}: none of its {len(recorded):,} judgements is about an item of "
+                f"{benchmark.title or benchmark.kind}"
+            )
+        return found
 
 
 def find_candidate(target: str, meter: JudgeCallEstimate | None = None) -> Candidate:
@@ -307,11 +300,10 @@ def find_candidate(target: str, meter: JudgeCallEstimate | None = None) -> Candi
         raise ConfigError(f"judge {target}: no such file, folder or pattern. Give {_ALLOWED}.")
     identity = sha256("".join(hash_content(one)["sha256"] for one in files).encode()).hexdigest()
     if files[0].suffix == ".jsonl" and not is_judgebench_recording(files[0]):
-        judge, recording = _own_recording(files[0], part)
-        return Candidate(judge, "recorded", f"{identity}#{part or judge}", recording=recording)
-    judge, benchmark, judgements = read_recorded_judge(files)
-    recording = Recording(name, judgements, benchmark)
-    return Candidate(judge, "recorded", identity, recording=recording)
+        judge, recorded = _own_recording(files[0], part)
+        return Candidate(judge, "recorded", f"{identity}#{part or judge}", recorded=recorded)
+    judge, benchmark, recorded = read_recorded_judge(files)
+    return Candidate(judge, "recorded", identity, recorded=recorded, benchmark=benchmark)
 
 
 def split_target(target: str) -> tuple[str, str | None]:

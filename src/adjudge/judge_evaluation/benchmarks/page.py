@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from adjudge.report.charts import PlottedInterval, forest_strip, reliability_diagram
+from adjudge.report.charts import forest_strip, reliability_diagram
 from adjudge.report.page import (
     Element,
     Section,
@@ -40,7 +40,7 @@ def score_cells(
     value: float | None, low: float | None, high: float | None, why: str, label: str
 ) -> list[object]:
     """A score, its interval or why there is none, and both on a strip."""
-    strip = forest_strip([PlottedInterval(value, low, high)], f"{label}: {format_number(value)}")
+    strip = forest_strip({"within": Estimate(value, low, high)}, f"{label}: {format_number(value)}")
     return [format_number(value, 4), format_range(low, high, why), strip]
 
 

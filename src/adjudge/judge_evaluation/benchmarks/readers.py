@@ -49,9 +49,9 @@ from adjudge.judge_evaluation.benchmarks.items import (
     Judgement,
     MissingJudgement,
     PairVerdict,
+    check_judgement,
     flip_verdict,
     item_digest,
-    judgements_by_item,
 )
 from adjudge.messages import content_text
 
@@ -402,7 +402,8 @@ def _read_recorded_file(
             Judgement(subset=item.subset, id=item.id, item=item_digest(item), **answers(row))
             for item, (_, row, _) in zip(benchmark.items, rows, strict=True)
         ]
-        judgements_by_item(benchmark, judgements)
+        for item, said in zip(benchmark.items, judgements, strict=True):
+            check_judgement(said, item, kind)
     except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:
         raise ConfigError(f"{path}: is not a file of {what}: {error}") from None
     return benchmark, judgements

@@ -19,7 +19,6 @@ from adjudge.judge_evaluation.benchmarks.items import (
     Judgement,
     benchmark_as_pairs,
     count_missing_kinds,
-    judgements_by_item,
 )
 from adjudge.judge_evaluation.benchmarks.measures import (
     CalibrationMetrics,
@@ -100,7 +99,7 @@ class BenchmarkReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def score_benchmark(
     benchmark: Benchmark,
-    judgements: Iterable[Judgement],
+    judgements: Sequence[Judgement],
     *,
     scale: ScoreScale | None = None,
     resamples: int = DEFAULT_RESAMPLES,
@@ -108,11 +107,11 @@ def score_benchmark(
     """The official score of one judge, with intervals and whatever is missing beside it.
 
     Intervals are expanded 95 % percentile bootstrap intervals, drawn by item within subsets.
-    ``scale`` says what a pair's scores are, for calibration; without it there is none. Items
-    without a judgement are missing. Raises :class:`~adjudge.errors.ConfigError` for judgements that
-    do not fit the items, and for probabilities outside [0, 1].
+    ``judgements``: one an item, in the order of the items. ``scale`` says what a pair's scores are,
+    for calibration; without it there is none. Raises :class:`~adjudge.errors.ConfigError` for
+    probabilities outside [0, 1].
     """
-    judged = _judgements_by_subset(benchmark, judgements)
+    judged = _judged_by_subset(benchmark, judgements)
     strata = {name: make_stratum(benchmark.kind, rows) for name, rows in judged.items()}
     intervals, overall_interval = _intervals(benchmark, strata, resamples)
     subsets = {
@@ -129,7 +128,7 @@ def score_benchmark(
     if benchmark.kind == "llmbar":
         own = mean_of_all(one.own for one in subsets.values())
         overall = msgspec.structs.replace(overall, own=own)
-    compared = judged_pairs(benchmark, [judgement for _, judgement in every])
+    compared = judged_pairs(benchmark, judgements)
     scored = bool(compared) and all(judgement.scores for _, judgement in compared)
     return BenchmarkReport(
         overall=overall,
@@ -241,18 +240,15 @@ def _youden(rows: _Judged) -> Estimate | None:
     return estimate_youden(passed)
 
 
-def judged_pairs(benchmark: Benchmark, judgements: Iterable[Judgement]) -> _Judged:
-    """The pairs with their judgements; of RewardBench-2 (right, wrong), scored, Ties left out.
-
-    Raises as :func:`score_benchmark` does.
-    """
-    found = judgements_by_item(benchmark, judgements)
+def judged_pairs(benchmark: Benchmark, judgements: Sequence[Judgement]) -> _Judged:
+    """The pairs with their judgements; of RewardBench-2 (right, wrong), scored, Ties left out."""
+    judged = list(zip(benchmark.items, judgements, strict=True))
+    if benchmark.kind != "rewardbench2":
+        return judged
+    found = {(item.subset, item.id): said.scores for item, said in judged}
     pairs: _Judged = []
     for item in benchmark_as_pairs(benchmark).items:
-        if benchmark.kind != "rewardbench2":
-            pairs.append((item, found[item.subset, item.id]))
-            continue
-        scores, place = found[item.subset, item.cluster].scores, int(item.id.rpartition("/")[2])
+        scores, place = found[item.subset, item.cluster], int(item.id.rpartition("/")[2])
         said = Judgement(subset=item.subset, id=item.id, scores=[scores[0], scores[place]])
         pairs.append((item, said))
     return pairs
@@ -272,16 +268,13 @@ def missing_subsets_message(benchmark: Benchmark) -> str:
     return f"needs all six subsets; not there: {', '.join(absent)}" if absent else ""
 
 
-def _judgements_by_subset(
-    benchmark: Benchmark, judgements: Iterable[Judgement]
-) -> dict[str, _Judged]:
-    found = judgements_by_item(benchmark, judgements)
+def _judged_by_subset(benchmark: Benchmark, judgements: Sequence[Judgement]) -> dict[str, _Judged]:
     there = sorted(benchmark.subsets)
     if benchmark.kind == "rewardbench2":
         there.sort(key=REWARDBENCH2_SUBSETS.index)
     judged: dict[str, _Judged] = {name: [] for name in there}
-    for item in benchmark.items:
-        judged[item.subset].append((item, found[item.subset, item.id]))
+    for item, said in zip(benchmark.items, judgements, strict=True):
+        judged[item.subset].append((item, said))
     return judged
 
 
@@ -326,18 +319,15 @@ class JudgesCompared(msgspec.Struct, frozen=True, kw_only=True):
 
 def compare_judges(
     benchmark: Benchmark,
-    judges: Mapping[str, Iterable[Judgement]],
+    judges: Mapping[str, Sequence[Judgement]],
     *,
     resamples: int = DEFAULT_RESAMPLES,
 ) -> list[JudgesCompared]:
-    """Every two judges, in the order given; both are drawn the same items in every resample.
-
-    Raises as :func:`score_benchmark` does.
-    """
+    """Every two judges, in the order given; both are drawn the same items in every resample."""
     strata = {
         name: {
             subset: make_stratum(benchmark.kind, rows)
-            for subset, rows in _judgements_by_subset(benchmark, found).items()
+            for subset, rows in _judged_by_subset(benchmark, found).items()
         }
         for name, found in judges.items()
     }

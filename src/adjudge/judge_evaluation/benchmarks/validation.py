@@ -133,8 +133,7 @@ def _read_items(job: ValidationJob, candidates: Sequence[Candidate]) -> Benchmar
         found = read_benchmark(paths, job.kind)
         files = [{"file": str(path)} | hash_content(path) for path in paths]
         return msgspec.structs.replace(found, files=files)
-    brought = next((one.recording.benchmark for one in candidates
-                  if one.recording and one.recording.benchmark), None)  # fmt: skip
+    brought = next((one.benchmark for one in candidates if one.benchmark is not None), None)
     if brought is None:
         raise ConfigError(
             "--data: is required, because only recorded verdicts of LLMBar or JudgeBench bring "
@@ -152,10 +151,9 @@ def _evaluate(
 ) -> dict[str, Any]:
     """One judge asked (or read) and scored: its entry of the summary."""
     tally = Tally(sum(len(item.answers) for item in benchmark.items))
-    if one.recording is not None:
-        judgements = one.recording.judgements_for(benchmark)
+    if one.judge is None:
+        judgements = one.find_recorded(benchmark)
     else:
-        assert one.judge is not None  # noqa: S101  (else it is a recording)
         identity = sha256(one.identity.encode()).hexdigest()[:16]
         journal = Journal(folder.path / f"answers-{place}.jsonl", identity)
         try:
@@ -230,9 +228,8 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
             "judges": entries,
             "compared": msgspec.to_builtins(compare_judges(benchmark, job.judgements)),
             "seconds": round(time.perf_counter() - started, 1),
-            "endpoints": (endpoints := spending.read()),
-            "spending": spending.summarise(endpoints),
         }
+        spending.on_end(job.summary)
         folder.write_json("summary.json", job.summary)
         write_validation_report(folder.path / "report.html", job.summary)
     _check_answered(entries)

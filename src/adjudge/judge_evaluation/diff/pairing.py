@@ -26,22 +26,8 @@ from adjudge.stats import snap_ties, z_scores
 from adjudge.types import Sample
 
 
-class RunRow(RunRecord, frozen=True, kw_only=True):
-    """One sample of a run without its texts; ``place`` counts the run's samples."""
-
-    place: int
-
-    @property
-    def kind(self) -> str | None:
-        """Why its reward is missing, if it is."""
-        return self.missing.kind if self.missing and self.reward is None else None
-
-
-_WITHOUT_TEXTS = dict.fromkeys(("details", "messages", "prompt", "response"))
-
-
 class DiffRun:
-    """One side of a comparison: its rows, and what its folder says of it.
+    """One side of a comparison: its rows without their texts, and what its folder says of it.
 
     ``facts`` and ``summary`` are empty for a dump, whose files are ``dumps`` in the place of
     ``path``, and whose rows that are no samples are counted in ``broken``. Raises
@@ -60,13 +46,8 @@ class DiffRun:
         self._records = RunRecords(path) if is_run else None
         self.facts: Mapping[str, Any] = self._records.facts if self._records else {}
         self.summary: Mapping[str, Any] = self._records.summary if self._records else {}
-        self.rows = [
-            RunRow(
-                **{name: getattr(one, name) for name in one.__struct_fields__} | _WITHOUT_TEXTS,
-                place=place,
-            )
-            for place, one in enumerate(self._read())
-        ]
+        texts = dict.fromkeys(("details", "messages", "prompt", "response"))
+        self.rows = [msgspec.structs.replace(one, **texts) for one in self._read()]
         if not self.rows:
             raise RunFolderError(f"{path}: has no samples. Give a run that is finished.")
         if self._records is None and all(row.reward is None for row in self.rows):
@@ -141,8 +122,8 @@ def _pick(rows: Iterable[Any], places: Collection[int]) -> Iterator[tuple[int, A
 class RowPair(NamedTuple):
     """One sample in both runs."""
 
-    a: RunRow
-    b: RunRow
+    a: RunRecord
+    b: RunRecord
 
     @property
     def common(self) -> bool:
@@ -153,22 +134,22 @@ class RowPair(NamedTuple):
 class PairedRuns:
     """The samples that two runs have in common, and how they were found.
 
-    ``pairs`` stand in an order that does not depend on that of the runs' rows; ``members`` has the
-    places of each group's pairs, and ``group_of`` the group of a place; what is one group is one in
-    both runs. Samples are joined by content, of equal rollouts the k-th with the k-th.
-    ``same_groups``: whether both runs group the common samples alike. Raises
-    :class:`~adjudge.errors.RunFolderError` for runs without a sample in common.
+    ``pairs`` stand in an order that does not depend on that of the runs' rows, and ``rows`` has the
+    places of their rows in both. ``members`` has the places of each group's pairs, and ``group_of``
+    the group of a place; what is one group is one in both runs. Samples are joined by content, of
+    equal rollouts the k-th with the k-th. ``same_groups``: whether both runs group the common
+    samples alike. Raises :class:`~adjudge.errors.RunFolderError` for runs without a common sample.
     """
 
     def __init__(self, a: DiffRun, b: DiffRun) -> None:
         self.a, self.b = a, b
-        found = list(_join_by_content(a.rows, b.rows))
-        found.sort(key=lambda pair: (pair.a.key, sorted((pair.a.place, pair.b.place))))
+        self.rows = list(_join_by_content(a.rows, b.rows))
+        self.rows.sort(key=lambda rows: (a.rows[rows[0]].key, sorted(rows)))
+        self.pairs = found = [RowPair(a.rows[at], b.rows[other]) for at, other in self.rows]
         if not found:
             raise RunFolderError(
                 f"{a.path} and {b.path}: have no sample in common. Grade the same rollouts twice."
             )
-        self.pairs = found
         self.only_a, self.only_b = len(a.rows) - len(found), len(b.rows) - len(found)
         groups = [(pair.a.group_key, pair.b.group_key) for pair in found]
         ours, theirs = map(set, zip(*groups, strict=True))
@@ -261,23 +242,22 @@ def _joined_labels(
             yield at, label, over, score
 
 
-def _join_by_content(a: Sequence[RunRow], b: Sequence[RunRow]) -> Iterator[RowPair]:
-    """Equal rollouts, those of the same group first, and then in their order."""
-    left, right = list(a), list(b)
-    keys: list[Callable[[RunRow], Hashable]] = [
+def _join_by_content(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> Iterator[tuple[int, int]]:
+    """The places of equal rollouts, those of the same group first, and then in their order."""
+    left, right = list(range(len(a))), list(range(len(b)))
+    keys: list[Callable[[RunRecord], Hashable]] = [
         lambda row: (row.key, row.group_key),
         lambda row: row.key,
     ]
     for key in keys:
-        waiting: dict[Hashable, deque[RunRow]] = defaultdict(deque)
-        for row in right:
-            waiting[key(row)].append(row)
+        waiting: dict[Hashable, deque[int]] = defaultdict(deque)
+        for place in right:
+            waiting[key(b[place])].append(place)
         unmatched = []
-        for row in left:
-            if same := waiting[key(row)]:
-                yield RowPair(row, same.popleft())
+        for place in left:
+            if same := waiting[key(a[place])]:
+                yield place, same.popleft()
             else:
-                unmatched.append(row)
+                unmatched.append(place)
         left = unmatched
-        left_over = (row for rows in waiting.values() for row in rows)
-        right = sorted(left_over, key=lambda row: row.place)
+        right = sorted(place for places in waiting.values() for place in places)

@@ -24,7 +24,7 @@ from adjudge.report.page import (
 )
 from adjudge.report.table import Column, Table, estimate_cells, lost, numeric
 from adjudge.runs.records import RunRecord
-from adjudge.runs.report.tables import NOISE_NOTE, noise_table
+from adjudge.runs.report.tables import noise_section, noise_table
 
 PAGE_SAMPLES = 50
 """Samples that changed most, on a page."""
@@ -249,14 +249,14 @@ def describe_worst(runs: PairedRuns, most: int) -> list[dict[str, Any]]:
     """
     chosen = worst_changes(runs, most)
     sides = [
-        run.read_places({runs.pairs[at][side].place for at in chosen})
+        run.read_places({runs.rows[at][side] for at in chosen})
         for side, run in enumerate((runs.a, runs.b))
     ]
     advantages = runs.advantages()
     found = []
     for at in chosen:
         pair = runs.pairs[at]
-        (a, own), (b, other) = (read[row.place] for read, row in zip(sides, pair, strict=True))
+        (a, own), (b, other) = (read[row] for read, row in zip(sides, runs.rows[at], strict=True))
         sample = own if own is not None else other
         found.append(
             {
@@ -343,7 +343,6 @@ def render_diff_page(summary: Mapping[str, Any]) -> str:
     settings: object = tables["settings"] or "Nothing differs in the specs."
     if summary["settings"] is None:
         settings = "Not known: one of the two is no folder of `adjudge grade`."
-    noise = tables["noise"]
     samples = summary["samples"]
     counts = (
         f"{samples['both']:,} in both, {samples['only_a']:,} only in A, {samples['only_b']:,} only "
@@ -369,8 +368,7 @@ def render_diff_page(summary: Mapping[str, Any]) -> str:
         [
             Section("changes", "What changes", changes, "Changes"),
             Section("truth", "Who is right", [tables["truth"]], "Who is right"),
-            Section("noise", "Signal and noise",
-                    [noise, paragraph(small(NOISE_NOTE))] if noise else [], "Noise"),
+            noise_section(summary),
             Section("missing", "Missing rewards", [tables["missing"]], "Missing"),
             Section("costs", "What it cost", [tables["costs"]], "Cost"),
             Section("specs", "What differs in the specs", [settings], "Specs"),

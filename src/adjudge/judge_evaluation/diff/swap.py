@@ -50,7 +50,7 @@ _ESTIMATE_ROWS = 200
 
 @dataclass
 class SwapStudy:
-    """What is to be compared, and what came of it: ``summary`` is empty until it is done.
+    """What is to be compared.
 
     ``judges``: ``FILE`` or ``NAME=FILE``; ``stored``: judges with rewards in a column, by name.
     ``budget_usd``: what each judge may cost.
@@ -63,7 +63,6 @@ class SwapStudy:
     stored: Mapping[str, str] = field(default_factory=dict)
     budget_usd: float | None = None
     show_progress: bool = True
-    summary: dict[str, Any] = field(default_factory=dict)
 
     def read_specs(self) -> dict[str, RewardSpec]:
         """The specs by the names of their judges.
@@ -165,7 +164,7 @@ def run_swap(study: SwapStudy) -> dict[str, Any]:
         runs |= stored
         pairs = [_compare(folder, runs, names) for names in combinations(runs, 2)]
         broken = {row.where: row.message for run in runs.values() for row in run.broken}
-        study.summary = {
+        summary: dict[str, Any] = {
             "adjudge": folder.facts["adjudge"],
             "created": folder.created,
             "rollouts": [str(path) for path in study.rollouts],
@@ -180,9 +179,9 @@ def run_swap(study: SwapStudy) -> dict[str, Any]:
                 "first": [{"where": at, "message": why} for at, why in list(broken.items())[:20]],
             },
         }
-        folder.write_json("summary.json", study.summary)
-        folder.write("report.html", render_swap_page(study.summary).encode())
-    return study.summary
+        folder.write_json("summary.json", summary)
+        folder.write("report.html", render_swap_page(summary).encode())
+    return summary
 
 
 def _compare(

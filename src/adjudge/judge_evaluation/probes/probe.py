@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.judge_evaluation.probes.bench import AnswerKind, ProbeBench
-from adjudge.report.charts import PlottedInterval, signed_strip
+from adjudge.report.charts import signed_strip
 from adjudge.report.page import (
     Element,
     Section,
@@ -435,7 +435,7 @@ def _strip(one: ProbeFinding) -> Element | None:
         f"{one.probe}: {format_effect(one)}, {format_effect_interval(one)}, allowed "
         f"{format_limit(one)}"
     )
-    return signed_strip(PlottedInterval(value, low, high), label, _SPAN, allowed)
+    return signed_strip(Estimate(value, low, high), label, _SPAN, allowed)
 
 
 def _part_table(findings: Sequence[ProbeFinding]) -> Table:

@@ -243,16 +243,15 @@ def run_probes(job: ProbeJob) -> list[ProbeFinding]:
                 evaluate_probe(probe, prepared.bench, threshold=job.thresholds.get(probe.name))
                 for probe in prepared.probes
             ]
-            endpoints = spending.read()
-            spent = spending.summarise(endpoints)
-            job.card = _card(job, prepared, answers, spent["cost_usd"]) | {
-                "calls": sum(one["calls"] for one in endpoints),
+            spent: dict[str, Any] = {}
+            spending.on_end(spent)
+            job.card = _card(job, prepared, answers, spent["spending"]["cost_usd"]) | {
+                "calls": sum(one["calls"] for one in spent["endpoints"]),
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
                 "elapsed_s": time.perf_counter() - started,
                 "resumed": tally.resumed,
                 "cassette": job.cassette and msgspec.to_builtins(job.cassette.report()),
-                "endpoints": endpoints,
-                "spending": spent,
+                **spent,
             }
             encoder = msgspec.json.Encoder(enc_hook=str)
             rows = (

@@ -8,7 +8,6 @@ from typing import Any
 
 from adjudge.checks.summary import check_summary
 from adjudge.report.charts import (
-    PlottedInterval,
     bar_chart,
     forest_axis,
     forest_strip,
@@ -29,7 +28,7 @@ from adjudge.report.page import (
 )
 from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.summary import UNSCALED, GradingTotals
-from adjudge.stats import GroupSpread, bins_for, group_spread, histogram
+from adjudge.stats import Estimate, GroupSpread, bins_for, group_spread, histogram
 
 # No text of a sample enters here.
 
@@ -161,10 +160,10 @@ def forest_table(summary: Mapping[str, Any], *, drawn: bool = True) -> Table:
     rows: list[list[object]] = []
     for label, of in found:
         within, pooled = of.get("concordance") or {}, of.get("auc") or {}
-        estimates = [
-            PlottedInterval(x.get("value"), x.get("low"), x.get("high"), name)
+        estimates = {
+            name: Estimate(x.get("value"), x.get("low"), x.get("high"))
             for name, x in (("within", within), ("pooled", pooled))
-        ]
+        }
         said = f"within group {format_concordance(within)}, pooled {format_concordance(pooled)}"
         cells = map(_estimate_cell, (within, pooled))
         rows.append([label, forest_strip(estimates, said), *cells])

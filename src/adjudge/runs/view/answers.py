@@ -69,7 +69,7 @@ _NOT_GRADERS = {"judge/score_mean"}
 
 def build_overview(reading: RunReader) -> dict[str, Any]:
     """Everything but samples, as plain data; numbers that are not there are ``None``."""
-    rollouts, curves = reading.rollouts, reading.curves
+    rollouts, curves, file = reading.rollouts, reading.curves, reading.samples_file
     label = reading.run.get("label")
     planned, step = _planned_steps(reading), _last_step(reading)
     return {
@@ -100,7 +100,7 @@ def build_overview(reading: RunReader) -> dict[str, Any]:
         "scores": list(rollouts.scores),
         "broken": reading.broken,
         "report": reading.has_report,
-        "indexed": {"behind": reading.unindexed_bytes, "size": reading.size},
+        "indexed": {"behind": file.unread_bytes, "size": file.size},
     }
 
 

@@ -279,6 +279,7 @@ class RunReader(RunSamples):
     rollouts, so that a large finished run is shown while it is still being indexed. When a file
     was cut off or written anew (a resumed run), everything is read from the start and
     ``generation`` is one higher: rows and groups have other numbers from then on.
+    ``samples_file`` says how far the file of the samples is read.
     """
 
     def __init__(self, folder: Path, *, budget: int = _BUDGET) -> None:
@@ -292,9 +293,9 @@ class RunReader(RunSamples):
         """Nothing is read of the files that grow: when one of them was written anew, too."""
         self._metrics = JsonlTail(self.folder / "metrics.jsonl")
         self._alarms = JsonlTail(self.folder / "alarms.jsonl")
-        self._samples = JsonlTail(self.path)
+        self.samples_file = JsonlTail(self.path)
         self._journal = JsonlTail(self.folder / "journal.jsonl")
-        self._tails = (self._metrics, self._alarms, self._samples, self._journal)
+        self._tails = (self._metrics, self._alarms, self.samples_file, self._journal)
         self._steps = MetricSteps()
         self._closed = self.curves = Curves()
         self.rollouts = RolloutIndex(stepped=self.is_stepped)
@@ -312,16 +313,6 @@ class RunReader(RunSamples):
     def broken(self) -> int:
         """Lines of the folder's files that could not be read."""
         return self._broken_lines + self.rollouts.broken
-
-    @property
-    def unindexed_bytes(self) -> int:
-        """Bytes of samples still to be indexed."""
-        return self._samples.unread_bytes
-
-    @property
-    def size(self) -> int:
-        """Bytes of samples there are."""
-        return self._samples.size
 
     @property
     def changed_at(self) -> float | None:
@@ -357,7 +348,7 @@ class RunReader(RunSamples):
         """Another text whenever there is something new to show."""
         parts = (self.generation, self._steps.rows, len(self.rollouts), len(self.alarms),
                  self._journal_lines, self.broken, self.state, *self._stamps.values(),
-                 self.unindexed_bytes)  # fmt: skip
+                 self.samples_file.unread_bytes)  # fmt: skip
         return "-".join(map(str, parts))
 
     # --- reading ------------------------------------------------------------------------------
@@ -426,7 +417,7 @@ class RunReader(RunSamples):
             if isinstance(found, dict) and len(self.alarms) < _MOST_ALARMS:
                 self.alarms.append(found)
         budget = self._budget if len(self.rollouts) else min(_FIRST, self._budget)
-        for offset, line in self._samples.lines(budget):
+        for offset, line in self.samples_file.lines(budget):
             self.rollouts.add(offset, line)
         if self.kind == "grade" and not self._is_over:
             self._journal_lines += sum(1 for _ in self._journal.lines(self._budget))
