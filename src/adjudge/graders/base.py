@@ -25,14 +25,15 @@ from typing import (
     Any,
     ClassVar,
     Literal,
-    NamedTuple,
     get_args,
     get_origin,
     get_type_hints,
 )
 
 import msgspec
+from pydantic import Field
 
+from adjudge.config_tables import check_setting
 from adjudge.errors import Cause, ConfigError, ErrorKind, Fields, GradingFailure
 from adjudge.installation import install_command
 from adjudge.text import compose_letters, final_text, shorten_text, strip_end_tokens
@@ -53,35 +54,15 @@ def view_text(response: str, view: View) -> str | None:
     return None if text is None else strip_end_tokens(text)
 
 
-class Between(NamedTuple):
-    """Which numbers a parameter may be, both ends included: ``Annotated[int, Between(1, 9)]``."""
-
-    low: float
-    high: float = 10**9
-
-    def __get_pydantic_core_schema__(self, kind: Any, handler: Callable[[Any], Any]) -> Any:
-        """Pydantic's own limits."""
-        from pydantic import Field  # noqa: PLC0415  (who builds no grader)
-
-        return handler(Annotated[kind, Field(ge=self.low, le=self.high)])
-
-
-UnitNumber = Annotated[float, Between(0, 1)]
+UnitNumber = Annotated[float, Field(ge=0, le=1)]
 """A parameter from 0 to 1."""
 
 
-def check_parameter(parameter: str, value: object, kind: object) -> None:
-    """``value`` is of the type ``kind``, in its bounds; raises :class:`ConfigError`."""
-    from adjudge.config_tables import check_setting  # noqa: PLC0415  (who builds no grader)
-
-    check_setting(kind, value, parameter)
-
-
 def check_parameters(grader: object) -> None:
-    """The flags, ``Literal`` words and numbers :class:`Between` of a dataclass are such."""
+    """The flags, ``Literal`` words and ``Annotated`` values of a dataclass are such."""
     declaring = next(one for one in type(grader).__mro__ if "__dataclass_fields__" in vars(one))
     for name, kind in _list_checked(declaring):
-        check_parameter(name, getattr(grader, name), kind)
+        check_setting(kind, getattr(grader, name), name)
 
 
 @cache
@@ -92,7 +73,7 @@ def _list_checked(declaring: Any) -> list[tuple[str, object]]:
         (one.name, kinds[one.name])
         for one in fields(declaring)
         if any(
-            kind is bool or get_origin(kind) is Literal or isinstance(kind, Between)
+            kind is bool or get_origin(kind) in (Literal, Annotated)
             for kind in (kinds[one.name], *get_args(kinds[one.name]))
         )
     ]
@@ -275,8 +256,8 @@ class RuleGrader(BaseGrader):
 class ParametricRule(RuleGrader):
     """A rule with the fields of a dataclass as parameters, checked by their types.
 
-    Checked are flags, the words of a ``Literal`` and numbers with :class:`Between`; what else must
-    hold is said in ``__post_init__``.
+    Checked are flags, the words of a ``Literal`` and ``Annotated`` values; what else must hold is
+    said in ``__post_init__``.
     """
 
     name: str = field(default="", kw_only=True)
