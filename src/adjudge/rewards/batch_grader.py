@@ -145,7 +145,9 @@ class BatchGrader:
     """The graders of a spec, and how they are asked.
 
     ``graders`` are the built objects by name. The same object serves call after call; the outage
-    watch looks back over calls.
+    watch looks back over calls. ``draws``: how often each of ``asked_again``, the graders that take
+    a draw, is asked. ``needs_whole_groups``: a grader compares the samples of a group, so that all
+    must come in one call.
     """
 
     def __init__(
@@ -168,20 +170,12 @@ class BatchGrader:
             bound = self._group if is_listwise(config.grader) else of_scope
             bound.append(BoundGrader(entry.name, config))
         self._names = [entry.name for entry in spec.graders]
+        bound = [*self._outcome, *self._event, *self._group]
+        self.asked_again = frozenset(one.name for one in bound if one.takes_draw)
+        self.needs_whole_groups = bool(self._group)
         # All questions of a call are one stream, so the concurrency is the call's.
         journal, tally = options.get("journal"), options.get("tally")
         self._pool = WorkerPool(spec.max_concurrency, journal, tally, stop_on_auth=True)
-
-    @property
-    def asked_again(self) -> frozenset[str]:
-        """The names of the graders that take a draw, and are asked for each."""
-        graders = (*self._outcome, *self._event, *self._group)
-        return frozenset(one.name for one in graders if one.takes_draw)
-
-    @property
-    def needs_whole_groups(self) -> bool:
-        """Whether a grader compares the samples of a group, so that all must come in one call."""
-        return bool(self._group)
 
     async def grade(
         self,
