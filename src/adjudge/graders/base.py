@@ -34,7 +34,7 @@ import msgspec
 from pydantic import Field
 
 from adjudge.config_tables import check_setting
-from adjudge.errors import Cause, ConfigError, ErrorKind, Fields, GradingFailure
+from adjudge.errors import Cause, ConfigError, ErrorKind, Fields, GradingFailure, InvalidInput
 from adjudge.installation import install_command
 from adjudge.text import compose_letters, final_text, shorten_text, strip_end_tokens
 from adjudge.types import GraderError, GraderMode, GraderRank, GraderScore, Role, ScoreRange
@@ -92,9 +92,7 @@ NO_FINAL_TEXT = "no final text: <think> was never closed"
 def require_text(response: object) -> str:
     """``response`` as text; anything but a string is ``GradingFailure(invalid_input)``."""
     if not isinstance(response, str):
-        raise GradingFailure(
-            ErrorKind.INVALID_INPUT, f"response must be text, got {type(response).__name__}"
-        )
+        raise InvalidInput(f"response must be text, got {type(response).__name__}")
     return response
 
 
@@ -112,8 +110,7 @@ def read_references(reference: object) -> list[str]:
     found = [reference] if isinstance(reference, str) else reference
     if isinstance(found, list) and found and all(isinstance(r, str) and r.strip() for r in found):
         return list(map(compose_letters, found))
-    raise GradingFailure(
-        ErrorKind.INVALID_INPUT,
+    raise InvalidInput(
         "reference must be text or a list of texts, none of them empty, "
         f"got {type(reference).__name__} {shorten_text(reference, 80)!r}",
     )
@@ -195,7 +192,7 @@ class BaseGrader:
         low = 0.0 if self.role is Role.GATE else (self.score_range or (None, None))[0]
         if low is None:
             message = f"{reason}, and {self.name} has no lowest score; set score_range"
-            raise GradingFailure(ErrorKind.INVALID_INPUT, message, {"suspect": True})
+            raise InvalidInput(message, {"suspect": True})
         metadata["cause"] = str(Cause.CANDIDATE)
         return GraderScore(self.name, low, reason, metadata, self.score_range, self.role)
 
@@ -444,7 +441,7 @@ class RecordedGrader(RuleGrader):
         """The recorded result of the sample with this ``id``."""
         row = self._rows.get(_normalize_id(id))
         if row is None:
-            raise GradingFailure(ErrorKind.INVALID_INPUT, f"no recorded result for id = {id!r}")
+            raise InvalidInput(f"no recorded result for id = {id!r}")
         if row.score is not None and row.error is None:
             return self._score(row.score, row.reason)
         error = row.error or _RecordedFailure(ErrorKind.INVALID_INPUT, "neither score nor error")

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import pairwise
 from typing import ClassVar, NamedTuple, TypeVar
 
-from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
+from adjudge.errors import ConfigError, Fields, GradingFailure, InvalidInput, Metadata
 from adjudge.graders.llm.comparison import BOTH_ORDERS, PairComparison, PairJudge
 from adjudge.graders.llm.judge_grader import (
     CandidateView,
@@ -87,7 +87,7 @@ def _shared_query(members: Sequence[Fields]) -> object:
         return first
     prompt, *prompts = (member.get("prompt") for member in members)
     if prompt is None or any(other != prompt for other in prompts):
-        raise _invalid("the members of the group answer different prompts")
+        raise InvalidInput("the members of the group answer different prompts")
     return prompt
 
 
@@ -95,10 +95,12 @@ def _members(fields: Fields) -> list[Metadata]:
     """One mapping of fields per response."""
     responses = fields.get("response", fields.get("responses"))
     if not isinstance(responses, list) or not all(isinstance(one, str) for one in responses):
-        raise _invalid("a ranking needs a list of texts in 'response', one per member of the group")
+        raise InvalidInput(
+            "a ranking needs a list of texts in 'response', one a member of the group"
+        )
     n = len(responses)
     if n < 2:
-        raise _invalid("a lone response has nobody to be compared with")
+        raise InvalidInput("a lone response has nobody to be compared with")
     shared = {k: v for k, v in fields.items() if k not in ("response", "responses")}
     return [
         {
@@ -107,10 +109,6 @@ def _members(fields: Fields) -> list[Metadata]:
         }
         for i, response in enumerate(responses)
     ]
-
-
-def _invalid(message: str) -> GradingFailure:
-    return GradingFailure(ErrorKind.INVALID_INPUT, message)
 
 
 class _GroupGrader(JudgeGrader):
@@ -126,7 +124,7 @@ class _GroupGrader(JudgeGrader):
         group = read_group(fields, self._showing, draw)
         n = len(group.texts)
         if n > self.most:
-            raise _invalid(f"{n} distinct responses, at most {self.most} are ranked{self.beyond}")
+            raise InvalidInput(f"{n} distinct responses; at most {self.most} go{self.beyond}")
         if n < 2:
             reason = "fewer than two distinct responses say something"
             return GraderRank(self.name, group.ranked({0: 1.0}), reason)

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypeGuard
 
 import msgspec
 
-from adjudge.errors import LACKED, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
+from adjudge.errors import LACKED, ConfigError, Fields, InvalidInput, Metadata
 from adjudge.graders.llm.judge_grader import CandidateView, EmptyReason
 from adjudge.graders.llm.question import (
     REPLY_FORM,
@@ -113,7 +113,7 @@ class RubricReader(NamedTuple):
     def _read_trajectory(self) -> RubricMaterial:
         turns = read_turns(self.fields["messages"])
         if all(turn["role"] != "assistant" for turn in turns):
-            raise GradingFailure(ErrorKind.INVALID_INPUT, "messages: has no turn of the assistant")
+            raise InvalidInput("messages: has no turn of the assistant")
         seen = self._render(messages=turns)
         unclosed = seen is None
         if seen is None:
@@ -282,8 +282,7 @@ class RubricSource:
             return self.fixed
         value = get_path(fields, self.field)
         if value is MISSING or value is None:
-            raise GradingFailure(
-                ErrorKind.INVALID_INPUT,
+            raise InvalidInput(
                 f"the sample has no rubric in {self.field!r}; name its column with `field`, or "
                 "give the grader a rubric, a rubric_id or criteria",
                 {LACKED: [self.field]},
@@ -292,7 +291,7 @@ class RubricSource:
         try:
             return self._settled(own, self.field)
         except ConfigError as error:
-            raise GradingFailure(ErrorKind.INVALID_INPUT, str(error)) from None
+            raise InvalidInput(str(error)) from None
 
     @property
     def score_range(self) -> ScoreRange:
