@@ -81,8 +81,8 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
     ``graders`` gives grader objects by name instead of building the spec's types; the other options
     are those of :class:`~adjudge.rewards.batch_grader.AskOptions`. Holds configuration, and
     what looks back over calls (the outage watch, who has answered); one object serves any thread,
-    loop and process. ``draws``, ``asked_again`` and ``needs_whole_groups`` are those of its
-    :class:`~adjudge.rewards.batch_grader.BatchGrader`.
+    loop and process. ``draws``, ``asked_again``, ``needs_whole_groups`` and ``compares_groups`` are
+    those of its :class:`~adjudge.rewards.batch_grader.BatchGrader`.
 
     >>> from adjudge import RewardSample, RewardSpec
     >>> spec = RewardSpec.from_dict({"graders": [{"name": "right", "type": "string_match"}]})
@@ -105,6 +105,7 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
         self._grader = self.ask_part(spec)
         self.draws, self.asked_again = self._grader.draws, self._grader.asked_again
         self.needs_whole_groups = self._grader.needs_whole_groups
+        self.compares_groups = self._grader.compares_groups
         self._steps = 0
 
     @property
