@@ -31,9 +31,7 @@ from typing import (
 )
 
 import msgspec
-from pydantic import Field
 
-from adjudge.config_tables import check_setting
 from adjudge.errors import Cause, ConfigError, ErrorKind, Fields, GradingFailure, InvalidInput
 from adjudge.installation import install_command
 from adjudge.text import compose_letters, final_text, shorten_text, strip_end_tokens
@@ -54,12 +52,10 @@ def view_text(response: str, view: View) -> str | None:
     return None if text is None else strip_end_tokens(text)
 
 
-UnitNumber = Annotated[float, Field(ge=0, le=1)]
-"""A parameter from 0 to 1."""
-
-
 def check_parameters(grader: object) -> None:
     """The flags, ``Literal`` words and ``Annotated`` values of a dataclass are such."""
+    from adjudge.config_tables import check_setting  # noqa: PLC0415  (who builds no grader)
+
     declaring = next(one for one in type(grader).__mro__ if "__dataclass_fields__" in vars(one))
     for name, kind in _list_checked(declaring):
         check_setting(kind, getattr(grader, name), name)

@@ -39,7 +39,6 @@ from adjudge.graders.answers.quantities import (
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
     ParametricRule,
-    UnitNumber,
     final_response,
     is_nan,
     require_package,
@@ -160,7 +159,7 @@ class AnswerGrader(ParametricRule):
     _DEADLINE_S = 1.0  # of each part of a check in a worker process
 
     answer_type: AnswerType = "auto"
-    rel_tol: UnitNumber = 0.0
+    rel_tol: Annotated[float, Field(ge=0, le=1)] = 0.0
     abs_tol: Annotated[float, Field(ge=0, le=1e300)] = 0.0
     pattern: str = ""
 
