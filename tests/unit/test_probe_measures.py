@@ -334,9 +334,9 @@ def test_the_order_of_criteria() -> None:
 def test_a_rubric_is_turned_round_in_a_copy() -> None:
     grader = RubricGrader(ScriptedModel("{}"), criteria=["one", "two", "three"])
     turned = reorder_criteria(grader)
-    assert [c.id for c in turned.source.fixed.criteria] == ["3", "2", "1"]
-    assert isinstance(grader.source.fixed, Rubric)
-    assert [c.id for c in grader.source.fixed.criteria] == ["1", "2", "3"]
+    assert [c.id for c in turned.fixed.criteria] == ["3", "2", "1"]
+    assert isinstance(grader.fixed, Rubric)
+    assert [c.id for c in grader.fixed.criteria] == ["1", "2", "3"]
     single = ProbedGrader(RubricGrader(ScriptedModel("{}"), criteria=["one"]))
     assert not single.marks_criteria
 

@@ -82,7 +82,7 @@ def test_rubrics_are_found_beside_the_spec(tmp_path: Path) -> None:
     )
     assert by_path.fingerprint == events.fingerprint != from_spec({}).fingerprint
     inline = from_spec({"criteria": ["Is brief"], "clip": True})
-    assert inline.source.fixed.criteria[0].text == "Is brief"
+    assert inline.fixed.criteria[0].text == "Is brief"
     with refuses("spec.rubric_id"):
         from_spec({**given, "rubric_id": "crafter/bundel@v1"})
 

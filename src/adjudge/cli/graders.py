@@ -16,6 +16,7 @@ from adjudge.cli.console import clean, output, print_json
 from adjudge.cli.options import JsonSummary
 from adjudge.config import check_allowed
 from adjudge.extensions import describe_package, find_entry_points
+from adjudge.graders.base import GraderTraits, docstring_summary
 from adjudge.graders.binding import list_fields
 from adjudge.graders.registry import (
     GRADER_GROUP,
@@ -23,7 +24,6 @@ from adjudge.graders.registry import (
     Parameter,
     load_grader_class,
     settable_parameters,
-    summarize_grader,
 )
 from adjudge.report.page import bold
 from adjudge.report.table import Column, Table, styled
@@ -113,18 +113,18 @@ def _print_tried(name: str | None, reference: str, answer: str, as_json: bool) -
 def describe(type_name: str) -> dict[str, Any]:
     """A grader type as plain data; raises :class:`ConfigError` for one that cannot be had."""
     cls = load_grader_class(type_name)
-    line, score_range, role, mode = summarize_grader(cls)
+    traits = GraderTraits.of(cls)
     parameters = settable_parameters(type_name, cls)
     doc, _ = split_parameters(inspect.cleandoc(cls.__doc__ or ""))
     meanings: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         meanings |= split_parameters(inspect.cleandoc(base.__doc__ or ""))[1]
     return {
-        "summary": line,
+        "summary": docstring_summary(cls),
         "class": f"{cls.__module__}:{cls.__name__}",
-        "role": str(role),
-        "range": list(score_range) if score_range else None,
-        "mode": str(mode),
+        "role": str(traits.role),
+        "range": list(traits.score_range) if traits.score_range else None,
+        "mode": str(traits.mode),
         "asks_judge": any(parameter.is_judge for parameter in parameters),
         "fields": list_fields(type_name, cls),
         "parameters": [

@@ -24,7 +24,7 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
@@ -54,11 +54,15 @@ MARKUP: Final = "markdown"
 """How help texts are read. Under typer's other way, ``[graders]`` would be markup."""
 
 
-class CoreCommand(NamedTuple):
-    """A command of adjudge itself: its heading in ``adjudge --help``, and ``module:function``."""
+class Command(NamedTuple):
+    """A command: its heading in ``adjudge --help``, and ``module:function``.
+
+    ``extra``: what of adjudge-lab a command of the lab needs.
+    """
 
     heading: str
     target: str
+    extra: str = ""
 
 
 class CoreGroup(NamedTuple):
@@ -72,22 +76,15 @@ class CoreGroup(NamedTuple):
     default: str | None = None
 
 
-class LabCommand(NamedTuple):
-    """A command of adjudge-lab: ``module:function``, and the extra that it needs."""
-
-    target: str
-    extra: str = ""
-
-
 LAB_COMMANDS = {
-    "train": LabCommand("adjudge_lab.cli.train:train", "train"),
-    "eval.policy": LabCommand("adjudge_lab.cli.eval_policy:eval_policy"),
-    "eval.ifeval": LabCommand("adjudge_lab.cli.eval_benchmarks:eval_ifeval"),
-    "eval.healthbench": LabCommand("adjudge_lab.cli.eval_benchmarks:eval_healthbench"),
-    "conformance": LabCommand("adjudge_lab.cli.conformance:conformance"),
-    "study.run": LabCommand("adjudge_lab.cli.study:run_study_file", "train"),
-    "study.diff": LabCommand("adjudge_lab.cli.study:diff_run_files"),
-    "study.replay": LabCommand("adjudge_lab.cli.study_replay:replay"),
+    "train": Command("Lab", "adjudge_lab.cli.train:train", "train"),
+    "eval.policy": Command("Lab", "adjudge_lab.cli.eval_policy:eval_policy"),
+    "eval.ifeval": Command("Lab", "adjudge_lab.cli.eval_benchmarks:eval_ifeval"),
+    "eval.healthbench": Command("Lab", "adjudge_lab.cli.eval_benchmarks:eval_healthbench"),
+    "conformance": Command("Lab", "adjudge_lab.cli.conformance:conformance"),
+    "study.run": Command("Lab", "adjudge_lab.cli.study:run_study_file", "train"),
+    "study.diff": Command("Lab", "adjudge_lab.cli.study:diff_run_files"),
+    "study.replay": Command("Lab", "adjudge_lab.cli.study_replay:replay"),
 }
 """The commands of adjudge-lab, which are listed where it is not installed, too."""
 
@@ -163,9 +160,7 @@ class LazyCommand(TyperCommand):
             ) from error
 
 
-def add_commands(
-    program: CommandGroup, commands: Mapping[str, CoreCommand], groups: Mapping[str, CoreGroup]
-) -> None:
+def add_commands(program: CommandGroup) -> None:
     """Add adjudge's own commands to the program, the lab's, and those of installed packages."""
 
     def find_group(name: str, points: list[EntryPoint]) -> Any:
@@ -173,7 +168,7 @@ def add_commands(
         parent = find_group(above, points) if above else program
         inside = getattr(parent, "commands", {})
         if word not in inside:
-            about = groups.get(name) or CoreGroup("Plug-ins", _describe(points))
+            about = CORE_GROUPS.get(name) or CoreGroup("Plug-ins", _describe(points))
             inside[word] = found = CommandGroup(
                 name=word,
                 help=about.help,
@@ -190,19 +185,20 @@ def add_commands(
         if isinstance(group, CommandGroup):
             group.commands[word] = LazyCommand(name, None if above else heading, points)
 
+    own = CORE_COMMANDS | LAB_COMMANDS
+
     @cache
     def add_plugins() -> None:
         for name, points in find_entry_points(ENTRY_POINT_GROUP).items():
-            if not (name in commands or name in groups or name in LAB_COMMANDS):
+            if name not in own and name not in CORE_GROUPS:
                 add(name, points, "Plug-ins")
 
     program.add_plugins = add_plugins
-    for name, one in commands.items():
-        add(name, [EntryPoint(name, one.target, ENTRY_POINT_GROUP)], one.heading)
     has_lab = find_spec(LAB.replace("-", "_")) is not None
-    for name, of_lab in LAB_COMMANDS.items():
-        points = [EntryPoint(name, of_lab.target, ENTRY_POINT_GROUP)] if has_lab else []
-        add(name, points, "Lab")
+    for name, one in own.items():
+        is_here = has_lab or name not in LAB_COMMANDS
+        points = [EntryPoint(name, one.target, ENTRY_POINT_GROUP)] if is_here else []
+        add(name, points, one.heading)
 
 
 def _describe(points: list[EntryPoint]) -> str:
@@ -247,28 +243,28 @@ def _make_command(word: str, found: Any) -> Any:
 
 
 CORE_COMMANDS = {
-    "demo": CoreCommand("Reward", "adjudge.cli.demo:demo"),
-    "init": CoreCommand("Reward", "adjudge.cli.init:init"),
-    "grade": CoreCommand("Reward", "adjudge.cli.grade:grade"),
-    "regrade": CoreCommand("Reward", "adjudge.cli.diff:regrade"),
-    "graders": CoreCommand("Reward", "adjudge.cli.graders:graders"),
-    "rubric.lint": CoreCommand("Reward", "adjudge.cli.rubric:lint_file"),
-    "serve": CoreCommand("Reward", "adjudge.cli.serve:serve_command"),
-    "mock": CoreCommand("Judge", "adjudge.cli.judges:mock"),
-    "models.fetch": CoreCommand("Judge", "adjudge.cli.judges:fetch"),
-    "models.list": CoreCommand("Judge", "adjudge.cli.judges:list_models"),
-    "view": CoreCommand("Look", "adjudge.cli.view:view"),
-    "watch": CoreCommand("Look", "adjudge.cli.view:watch"),
-    "audit": CoreCommand("Check", "adjudge.cli.audit:audit"),
-    "probe": CoreCommand("Check", "adjudge.cli.probe:probe"),
-    "align": CoreCommand("Check", "adjudge.cli.align:align"),
-    "eval.judge": CoreCommand("Check", "adjudge.cli.eval:eval_judge"),
-    "study.swap": CoreCommand("Check", "adjudge.cli.study:swap"),
-    "diff": CoreCommand("Check", "adjudge.cli.diff:diff"),
-    "export.dpo": CoreCommand("Reward", "adjudge.cli.export:export_dpo"),
-    "export.best-of-n": CoreCommand("Reward", "adjudge.cli.export:export_best"),
-    "export.sft": CoreCommand("Reward", "adjudge.cli.export:export_sft"),
-    "doctor": CoreCommand("Tools", "adjudge.cli.doctor:doctor"),
+    "demo": Command("Reward", "adjudge.cli.demo:demo"),
+    "init": Command("Reward", "adjudge.cli.init:init"),
+    "grade": Command("Reward", "adjudge.cli.grade:grade"),
+    "regrade": Command("Reward", "adjudge.cli.diff:regrade"),
+    "graders": Command("Reward", "adjudge.cli.graders:graders"),
+    "rubric.lint": Command("Reward", "adjudge.cli.rubric:lint_file"),
+    "serve": Command("Reward", "adjudge.cli.serve:serve_command"),
+    "mock": Command("Judge", "adjudge.cli.judges:mock"),
+    "models.fetch": Command("Judge", "adjudge.cli.judges:fetch"),
+    "models.list": Command("Judge", "adjudge.cli.judges:list_models"),
+    "view": Command("Look", "adjudge.cli.view:view"),
+    "watch": Command("Look", "adjudge.cli.view:watch"),
+    "audit": Command("Check", "adjudge.cli.audit:audit"),
+    "probe": Command("Check", "adjudge.cli.probe:probe"),
+    "align": Command("Check", "adjudge.cli.align:align"),
+    "eval.judge": Command("Check", "adjudge.cli.eval:eval_judge"),
+    "study.swap": Command("Check", "adjudge.cli.study:swap"),
+    "diff": Command("Check", "adjudge.cli.diff:diff"),
+    "export.dpo": Command("Reward", "adjudge.cli.export:export_dpo"),
+    "export.best-of-n": Command("Reward", "adjudge.cli.export:export_best"),
+    "export.sft": Command("Reward", "adjudge.cli.export:export_sft"),
+    "doctor": Command("Tools", "adjudge.cli.doctor:doctor"),
 }
 """adjudge's own commands, in the order of ``adjudge --help``."""
 
@@ -346,6 +342,10 @@ def _root(
 class _Program(CommandGroup):
     """The program: errors of the user's making are one message and an exit code."""
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        add_commands(self)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As click does; keeps the words, for messages that say how to continue."""
         self._words = list(args)
@@ -385,15 +385,9 @@ def _stop(code: int, message: str) -> NoReturn:
 
 def command_line() -> typer.Typer:
     """The program."""
-
-    class Program(_Program):
-        def __init__(self, **settings: Any) -> None:
-            super().__init__(**settings)
-            add_commands(self, CORE_COMMANDS, CORE_GROUPS)
-
     found = typer.Typer(
         name="adjudge",
-        cls=Program,
+        cls=_Program,
         help=_HELP,
         epilog=_EXIT_CODES,
         no_args_is_help=True,

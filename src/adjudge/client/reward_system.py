@@ -28,6 +28,7 @@ from adjudge.client.exchange import (
     to_failure,
 )
 from adjudge.client.settings import ClientSettings
+from adjudge.config_tables import check_setting
 from adjudge.engine.clock import LogLimiter
 from adjudge.engine.loop import run_all, run_blocking, run_on_engine
 from adjudge.errors import (
@@ -38,7 +39,6 @@ from adjudge.errors import (
     JudgeUnavailable,
     is_passing,
 )
-from adjudge.graders.base import check_parameter
 from adjudge.graders.llm.multi_judge import reduce_values
 from adjudge.types import Reduce
 from adjudge.wire import JudgeRequest, JudgeResponse
@@ -315,7 +315,7 @@ class MultiCritiqueJudge:
         config: Mapping[str, Any] | None = None,
         reduce: Reduce = "mean",
     ) -> None:
-        check_parameter("reduce", reduce, Reduce)
+        check_setting(Reduce, reduce, "reduce")
         self.reduce = reduce
         self.judges = [create_judge_reward({**(config or {}), "judge_url": url}) for url in judges]
         if any(judge.settings.fallback_to_rule for judge in self.judges):

@@ -136,31 +136,36 @@ def _extra_id_turns(value: Any, key: str) -> ChatMessages:
     return turns
 
 
-# RewardBench 2: one correct answer and three wrong ones; in the subset Ties several of each.
+# All formats alike: answers, each with a rating. UltraFeedback has several, of several models.
 
 
-class BestOfAnswers(SourcedRow, frozen=True, kw_only=True):
-    """A prompt with right answers (``chosen``) and wrong ones (``rejected``), one or more each."""
+class RatedAnswers(SourcedRow, frozen=True, kw_only=True):
+    """All answers of a row, each at the end of its conversation, and how good each is.
 
-    prompt: ChatMessages
-    chosen: list[str]
-    rejected: list[str]
+    The better answer of a pair has 1, the worse one 0, both of a tie ½; ``None``: not rated.
+    """
+
+    conversations: list[ChatMessages]
+    ratings: Sequence[float | None]
 
 
-def parse_rewardbench2(row: RawColumns, where: str) -> BestOfAnswers:
-    """One prompt with all its answers, any number of each."""
-    sides = {key: _texts(row.get(key), key) for key in ("chosen", "rejected")}
-    for key, counted in (("chosen", "num_correct"), ("rejected", "num_incorrect")):
-        if row.get(counted) not in (None, len(sides[key])):
-            raise BrokenRow(
-                counted, describe_found(row[counted]), f"{len(sides[key])}, as {key} has"
-            )
-    return BestOfAnswers(
-        prompt=prompt_messages(check_text(row.get("prompt"), "prompt")),
-        **sides,
-        where=where,
-        subset=check_subset(row.get("subset"), "subset"),
-    )
+def _rate_helpsteer2(row: RawColumns, where: str) -> RatedAnswers:
+    rated = parse_helpsteer2(row, where)
+    return RatedAnswers(conversations=[rated.messages], ratings=[rated.label], where=where)
+
+
+def rate_rewardbench2(row: RawColumns, where: str) -> RatedAnswers:
+    """RewardBench 2: right answers and then wrong ones, any number of each."""
+    sides = [_texts(row.get(key), key) for key in ("chosen", "rejected")]
+    right, wrong = map(len, sides)
+    stated = {"num_correct": ("chosen", right), "num_incorrect": ("rejected", wrong)}
+    for counted, (key, count) in stated.items():
+        if row.get(counted) not in (None, count):
+            raise BrokenRow(counted, describe_found(row[counted]), f"{count}, as {key} has")
+    prompt = prompt_messages(check_text(row.get("prompt"), "prompt"))
+    subset = check_subset(row.get("subset"), "subset")
+    ratings = [1.0] * right + [0.0] * wrong
+    return _continue(prompt, [*sides[0], *sides[1]], ratings, where, subset)
 
 
 def _texts(value: Any, key: str) -> list[str]:
@@ -169,52 +174,19 @@ def _texts(value: Any, key: str) -> list[str]:
     return [check_text(one, f"{key}[{number}]", blank=True) for number, one in enumerate(value)]
 
 
-# All formats alike: answers, each with a rating. UltraFeedback has several, of several models.
-
-
-class RatedAnswers(SourcedRow, frozen=True, kw_only=True):
-    """All answers of a row, each at the end of its conversation, and how good each is.
-
-    The better answer of a pair has 1, the worse one 0, both of a tie ½; ``None``: not rated.
-    ``margin`` is that of a :class:`~adjudge.datasets.rows.Preference`.
-    """
-
-    conversations: list[ChatMessages]
-    ratings: Sequence[float | None]
-    margin: float | None = None
-
-
-def _rate_helpsteer2(row: RawColumns, where: str) -> RatedAnswers:
-    rated = parse_helpsteer2(row, where)
-    return RatedAnswers(conversations=[rated.messages], ratings=[rated.label], where=where)
-
-
-def _rate_rewardbench2(row: RawColumns, where: str) -> RatedAnswers:
-    item = parse_rewardbench2(row, where)
-    ratings = [1.0] * len(item.chosen) + [0.0] * len(item.rejected)
-    return _continue(item.prompt, item.chosen + item.rejected, ratings, item)
-
-
 def _rate_pair(row: RawColumns, where: str, form: PairFormat) -> RatedAnswers:
     pair = parse_pair(row, where, form)
-    return _continue(pair.prompt, [pair.a, pair.b], PAIR_RATINGS[pair.label], pair)
-
-
-def _rate_sides(pair: Preference) -> RatedAnswers:
-    return RatedAnswers(
-        conversations=[pair.chosen, pair.rejected],
-        ratings=PAIR_RATINGS["A"],
-        margin=pair.margin,
-        where=pair.where,
-        subset=pair.subset,
-    )
+    return _continue(pair.prompt, [pair.a, pair.b], PAIR_RATINGS[pair.label], where, pair.subset)
 
 
 def _continue(
-    prompt: ChatMessages, answers: list[str], ratings: Sequence[float | None], origin: SourcedRow
+    prompt: ChatMessages,
+    answers: list[str],
+    ratings: Sequence[float | None],
+    where: str,
+    subset: str | None,
 ) -> RatedAnswers:
     talks = [[*prompt, _message("assistant", text)] for text in answers]
-    where, subset = origin.where, origin.subset
     return RatedAnswers(conversations=talks, ratings=ratings, where=where, subset=subset)
 
 
@@ -230,8 +202,7 @@ def _rate_ultrafeedback(row: RawColumns, where: str) -> RatedAnswers:
         answers.append(check_text(one.get("response"), f"{key}.response", blank=True))
         ratings.append(_overall_score(one.get("overall_score"), f"{key}.overall_score"))
     prompt = prompt_messages(check_text(row.get("instruction"), "instruction"))
-    origin = SourcedRow(where=where, subset=check_subset(row.get("source"), "source"))
-    return _continue(prompt, answers, ratings, origin)
+    return _continue(prompt, answers, ratings, where, check_subset(row.get("source"), "source"))
 
 
 def _overall_score(value: Any, key: str) -> float | None:
@@ -435,17 +406,23 @@ def _dialogue(value: str, key: str) -> ChatMessages:
 _READERS: Mapping[PublishedFormat, Callable[[RawColumns, str], RatedAnswers]] = {
     **{name: partial(_rate_pair, form=name) for name in PAIR_COLUMNS},
     "helpsteer2": _rate_helpsteer2,
-    "rewardbench2": _rate_rewardbench2,
+    "rewardbench2": rate_rewardbench2,
     "ultrafeedback": _rate_ultrafeedback,
     "arena-conversations": _rate_arena,
-    "preference": lambda row, where: _rate_sides(parse_preference(row, where)),
-    "openai-preference": lambda row, where: _rate_sides(_parse_openai_preference(row, where)),
+}
+_PREFERENCES: Mapping[PublishedFormat, Callable[[RawColumns, str], Preference]] = {
+    "preference": parse_preference,
+    "openai-preference": _parse_openai_preference,
 }
 
 
 def read_answers(row: RawColumns, where: str, form: PublishedFormat) -> RatedAnswers:
     """What one row of any format says of its answers."""
-    return _READERS[form](row, where)
+    if (parse := _PREFERENCES.get(form)) is None:
+        return _READERS[form](row, where)
+    pair = parse(row, where)
+    sides = [pair.chosen, pair.rejected]
+    return RatedAnswers(conversations=sides, ratings=PAIR_RATINGS["A"], where=where)
 
 
 # Pairs of answers of which one is better.
@@ -459,9 +436,12 @@ def parse_answered_pair(row: RawColumns, where: str, *, form: Any) -> Comparison
 def parse_preferences(row: RawColumns, where: str, form: RowFormat) -> list[Preference]:
     """Every pair of answers in one row of which one is better.
 
-    The ``margin`` of ``ultrafeedback`` is the difference of the ratings. A row without such a pair,
-    as a tie is, is a broken row.
+    The ``margin`` of ``ultrafeedback`` is the difference of the ratings. Whether the answers of
+    ``preference`` and ``openai-preference`` say something, their reader checks. A row without such
+    a pair, as a tie is, is a broken row.
     """
+    if parse := _PREFERENCES.get(form):
+        return [parse(row, where)]
     found = read_answers(row, where, form)
     alike = sum(count**2 for count in Counter(found.ratings).values())
     if (number := (len(found.ratings) ** 2 - alike) // 2) > MAX_PAIRS_PER_PROMPT:
@@ -473,11 +453,10 @@ def parse_preferences(row: RawColumns, where: str, form: RowFormat) -> list[Pref
         if own is None or its is None or own == its:
             continue
         better, worse = (one, other) if own > its else (other, one)
-        margin = abs(own - its) if form == "ultrafeedback" else found.margin
+        margin = abs(own - its) if form == "ultrafeedback" else None
         fields = {"where": found.where, "subset": found.subset}
         pair = make_preference(better, worse, margin, fields)
-        own_sides = form in ("preference", "openai-preference")  # who reads them checks them
-        pairs.append(pair if own_sides else check_answers(pair, "chosen", "rejected"))
+        pairs.append(check_answers(pair, "chosen", "rejected"))
     if not pairs:
         raise BrokenRow(RATING_COLUMNS[form], "a tie", "one answer that is better")
     return pairs

@@ -25,7 +25,6 @@ from typing import (
     Any,
     ClassVar,
     Literal,
-    NamedTuple,
     get_args,
     get_origin,
     get_type_hints,
@@ -33,7 +32,7 @@ from typing import (
 
 import msgspec
 
-from adjudge.errors import Cause, ConfigError, ErrorKind, Fields, GradingFailure
+from adjudge.errors import Cause, ConfigError, ErrorKind, Fields, GradingFailure, InvalidInput
 from adjudge.installation import install_command
 from adjudge.text import compose_letters, final_text, shorten_text, strip_end_tokens
 from adjudge.types import GraderError, GraderMode, GraderRank, GraderScore, Role, ScoreRange
@@ -53,35 +52,13 @@ def view_text(response: str, view: View) -> str | None:
     return None if text is None else strip_end_tokens(text)
 
 
-class Between(NamedTuple):
-    """Which numbers a parameter may be, both ends included: ``Annotated[int, Between(1, 9)]``."""
-
-    low: float
-    high: float = 10**9
-
-    def __get_pydantic_core_schema__(self, kind: Any, handler: Callable[[Any], Any]) -> Any:
-        """Pydantic's own limits."""
-        from pydantic import Field  # noqa: PLC0415  (who builds no grader)
-
-        return handler(Annotated[kind, Field(ge=self.low, le=self.high)])
-
-
-UnitNumber = Annotated[float, Between(0, 1)]
-"""A parameter from 0 to 1."""
-
-
-def check_parameter(parameter: str, value: object, kind: object) -> None:
-    """``value`` is of the type ``kind``, in its bounds; raises :class:`ConfigError`."""
+def check_parameters(grader: object) -> None:
+    """The flags, ``Literal`` words and ``Annotated`` values of a dataclass are such."""
     from adjudge.config_tables import check_setting  # noqa: PLC0415  (who builds no grader)
 
-    check_setting(kind, value, parameter)
-
-
-def check_parameters(grader: object) -> None:
-    """The flags, ``Literal`` words and numbers :class:`Between` of a dataclass are such."""
     declaring = next(one for one in type(grader).__mro__ if "__dataclass_fields__" in vars(one))
     for name, kind in _list_checked(declaring):
-        check_parameter(name, getattr(grader, name), kind)
+        check_setting(kind, getattr(grader, name), name)
 
 
 @cache
@@ -92,7 +69,7 @@ def _list_checked(declaring: Any) -> list[tuple[str, object]]:
         (one.name, kinds[one.name])
         for one in fields(declaring)
         if any(
-            kind is bool or get_origin(kind) is Literal or isinstance(kind, Between)
+            kind is bool or get_origin(kind) in (Literal, Annotated)
             for kind in (kinds[one.name], *get_args(kinds[one.name]))
         )
     ]
@@ -111,9 +88,7 @@ NO_FINAL_TEXT = "no final text: <think> was never closed"
 def require_text(response: object) -> str:
     """``response`` as text; anything but a string is ``GradingFailure(invalid_input)``."""
     if not isinstance(response, str):
-        raise GradingFailure(
-            ErrorKind.INVALID_INPUT, f"response must be text, got {type(response).__name__}"
-        )
+        raise InvalidInput(f"response must be text, got {type(response).__name__}")
     return response
 
 
@@ -131,8 +106,7 @@ def read_references(reference: object) -> list[str]:
     found = [reference] if isinstance(reference, str) else reference
     if isinstance(found, list) and found and all(isinstance(r, str) and r.strip() for r in found):
         return list(map(compose_letters, found))
-    raise GradingFailure(
-        ErrorKind.INVALID_INPUT,
+    raise InvalidInput(
         "reference must be text or a list of texts, none of them empty, "
         f"got {type(reference).__name__} {shorten_text(reference, 80)!r}",
     )
@@ -214,7 +188,7 @@ class BaseGrader:
         low = 0.0 if self.role is Role.GATE else (self.score_range or (None, None))[0]
         if low is None:
             message = f"{reason}, and {self.name} has no lowest score; set score_range"
-            raise GradingFailure(ErrorKind.INVALID_INPUT, message, {"suspect": True})
+            raise InvalidInput(message, {"suspect": True})
         metadata["cause"] = str(Cause.CANDIDATE)
         return GraderScore(self.name, low, reason, metadata, self.score_range, self.role)
 
@@ -275,8 +249,8 @@ class RuleGrader(BaseGrader):
 class ParametricRule(RuleGrader):
     """A rule with the fields of a dataclass as parameters, checked by their types.
 
-    Checked are flags, the words of a ``Literal`` and numbers with :class:`Between`; what else must
-    hold is said in ``__post_init__``.
+    Checked are flags, the words of a ``Literal`` and ``Annotated`` values; what else must hold is
+    said in ``__post_init__``.
     """
 
     name: str = field(default="", kw_only=True)
@@ -463,7 +437,7 @@ class RecordedGrader(RuleGrader):
         """The recorded result of the sample with this ``id``."""
         row = self._rows.get(_normalize_id(id))
         if row is None:
-            raise GradingFailure(ErrorKind.INVALID_INPUT, f"no recorded result for id = {id!r}")
+            raise InvalidInput(f"no recorded result for id = {id!r}")
         if row.score is not None and row.error is None:
             return self._score(row.score, row.reason)
         error = row.error or _RecordedFailure(ErrorKind.INVALID_INPUT, "neither score nor error")

@@ -18,9 +18,8 @@ from adjudge.config import unknown_key
 from adjudge.config_tables import check_setting
 from adjudge.errors import ConfigError, Fields, Metadata
 from adjudge.extensions import load_extension
-from adjudge.graders.base import FunctionGrader, GraderTraits, docstring_summary
+from adjudge.graders.base import FunctionGrader, GraderTraits
 from adjudge.judges.base import ChatModel
-from adjudge.types import GraderMode, Role, ScoreRange
 
 GRADER_GROUP = "adjudge.graders"
 """The entry-point group of graders that other packages bring."""
@@ -346,9 +345,3 @@ def _choose_judge(
         f"{where}: {JUDGE_PARAMETER}: is missing: the spec has no judge. Add a [judges.main] table "
         "(type, model)."
     )
-
-
-def summarize_grader(cls: GraderClass) -> tuple[str, ScoreRange | None, Role, GraderMode]:
-    """First line of the docstring, range, role and mode of a grader class."""
-    traits = GraderTraits.of(cls)
-    return docstring_summary(cls), traits.score_range, traits.role, GraderMode(traits.mode)

@@ -145,7 +145,10 @@ class BatchGrader:
     """The graders of a spec, and how they are asked.
 
     ``graders`` are the built objects by name. The same object serves call after call; the outage
-    watch looks back over calls.
+    watch looks back over calls. ``draws``: how often each of ``asked_again``, the graders that take
+    a draw, is asked. ``needs_whole_groups``: a grader compares the samples of a group, so that all
+    must come in one call. ``compares_groups``: what needs that for the rewards, a grader or a
+    setting of the spec; ``None`` where nothing does.
     """
 
     def __init__(
@@ -168,20 +171,13 @@ class BatchGrader:
             bound = self._group if is_listwise(config.grader) else of_scope
             bound.append(BoundGrader(entry.name, config))
         self._names = [entry.name for entry in spec.graders]
+        bound = [*self._outcome, *self._event, *self._group]
+        self.asked_again = frozenset(one.name for one in bound if one.takes_draw)
+        self.needs_whole_groups = bool(self._group)
+        self.compares_groups = _RANKS if self._group else spec.group_setting
         # All questions of a call are one stream, so the concurrency is the call's.
         journal, tally = options.get("journal"), options.get("tally")
         self._pool = WorkerPool(spec.max_concurrency, journal, tally, stop_on_auth=True)
-
-    @property
-    def asked_again(self) -> frozenset[str]:
-        """The names of the graders that take a draw, and are asked for each."""
-        graders = (*self._outcome, *self._event, *self._group)
-        return frozenset(one.name for one in graders if one.takes_draw)
-
-    @property
-    def needs_whole_groups(self) -> bool:
-        """Whether a grader compares the samples of a group, so that all must come in one call."""
-        return bool(self._group)
 
     async def grade(
         self,
@@ -421,6 +417,7 @@ class BatchGrader:
             await self._repeat(call, [at for at in lost if at in left], "outage")
 
 
+_RANKS = "a grader that compares the samples of a group"
 _UNANSWERED = GraderError("grader", ErrorKind.CANCELLED, "was not answered")
 _NO_RESPONSE = "the rollout has no response"
 

@@ -81,7 +81,8 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
     ``graders`` gives grader objects by name instead of building the spec's types; the other options
     are those of :class:`~adjudge.rewards.batch_grader.AskOptions`. Holds configuration, and
     what looks back over calls (the outage watch, who has answered); one object serves any thread,
-    loop and process.
+    loop and process. ``draws``, ``asked_again``, ``needs_whole_groups`` and ``compares_groups`` are
+    those of its :class:`~adjudge.rewards.batch_grader.BatchGrader`.
 
     >>> from adjudge import RewardSample, RewardSpec
     >>> spec = RewardSpec.from_dict({"graders": [{"name": "right", "type": "string_match"}]})
@@ -102,6 +103,9 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
             spec.check_machine(self.graders)
         self.options = options
         self._grader = self.ask_part(spec)
+        self.draws, self.asked_again = self._grader.draws, self._grader.asked_again
+        self.needs_whole_groups = self._grader.needs_whole_groups
+        self.compares_groups = self._grader.compares_groups
         self._steps = 0
 
     @property
@@ -114,24 +118,9 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
         return BatchGrader(spec, self.graders, **self.options)
 
     @property
-    def draws(self) -> int:
-        """How often each grader that takes a draw is asked."""
-        return self._grader.draws
-
-    @property
     def answers_per_sample(self) -> int:
         """How many answers a sample has, one of each grader and of each further draw."""
         return len(self.spec.graders) + (self.draws - 1) * len(self.asked_again)
-
-    @property
-    def asked_again(self) -> frozenset[str]:
-        """The names of the graders that take a draw, and are asked for each."""
-        return self._grader.asked_again
-
-    @property
-    def needs_whole_groups(self) -> bool:
-        """Whether :meth:`grade` must get all samples of a group in one call."""
-        return self._grader.needs_whole_groups
 
     async def compute_batch_scores(
         self, prompt_to_samples: Mapping[str, Sequence[Sample]]

@@ -139,10 +139,7 @@ class RewardReducer:
             for scope in scopes
         }
         self._event_graders = {term.name for term in self._terms["event"]}
-        self._compares = spec.reward.group != "none" or spec.missing.policy in (
-            "drop_group",
-            "fallback",
-        )
+        self._compares = spec.group_setting is not None
         self._has_schedules = bool(spec.schedules)
         self._warned = False
 

@@ -323,6 +323,15 @@ class RewardSpec(ConfigFile):
         return {g.name for g in self.graders if g.counts and weights[g.scope] != 0}
 
     @property
+    def group_setting(self) -> str | None:
+        """The setting that compares the samples of a group; ``None`` where none does."""
+        if self.reward.group != "none":
+            return f"reward.group = {self.reward.group!r}"
+        if self.missing.policy in ("drop_group", "fallback"):
+            return f"missing.policy = {self.missing.policy!r}"
+        return None
+
+    @property
     def schedules(self) -> dict[str, WeightSchedule]:
         """The weights that change with the training step, by grader."""
         return {g.name: g.weight for g in self.graders if isinstance(g.weight, WeightSchedule)}

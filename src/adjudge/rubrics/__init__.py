@@ -30,7 +30,7 @@ from typing import TypeVar
 import msgspec
 
 from adjudge.config import suggest_name, unknown_key
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure, Metadata
+from adjudge.errors import ConfigError, InvalidInput, Metadata
 from adjudge.rubrics.rubric import (
     MAX_CRITERIA,
     Category,
@@ -132,13 +132,10 @@ def rubric_from(value: object, *, where: str = "rubric") -> Rubric:
     try:
         rubric = parse_rubric(_decoded(value, where), where=where, strict=False)
     except ConfigError as error:
-        raise GradingFailure(ErrorKind.INVALID_INPUT, str(error)) from None
+        raise InvalidInput(str(error)) from None
     if isinstance(rubric, Rubric):
         return rubric
-    raise GradingFailure(
-        ErrorKind.INVALID_INPUT,
-        f"{where}: a sample's own rubric is a list of criteria, not a bundle or a scoring guide",
-    )
+    raise InvalidInput(f"{where}: a sample's own rubric is a list of criteria, no bundle or guide")
 
 
 def _decoded(value: object, where: str) -> object:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from adjudge.config import suggest_name
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import InvalidInput
 from adjudge.rubrics.rubric import CATEGORY_WEIGHTS, Category, Criterion, Mark, Rubric
 
 MarkMapping = Mapping[str, Mark]
@@ -148,7 +148,7 @@ def _check_marks(rubric: Rubric, marks: MarkMapping) -> None:
             is_share = isinstance(given, int | float) and 0 <= given <= 1
             problem = "" if is_share else "must be a share in [0, 1]"
         if problem:
-            raise GradingFailure(ErrorKind.INVALID_INPUT, f"mark {str(name)[:40]!r}: {problem}")
+            raise InvalidInput(f"mark {str(name)[:40]!r}: {problem}")
 
 
 def _terms(rubric: Rubric) -> list[_Term]:

@@ -60,8 +60,8 @@ def describe_graders(spec: RewardSpec, graders: Mapping[str, Any]) -> list[Grade
             from adjudge.graders.llm.rubric import RubricGrader  # noqa: PLC0415  (loaded with it)
 
             if isinstance(grader, RubricGrader):
-                fixed = grader.source.fixed
-                field = "" if fixed else grader.source.field
+                fixed = grader.fixed
+                field = "" if fixed else grader.field
         found.append(
             GraderFacts(
                 name=entry.name,

@@ -183,7 +183,7 @@ class SpecBackend(Backend):
         self._grader = BatchGrader(spec, graders)
         self.reducer = RewardReducer(spec, graders)
         self.name = spec.where
-        self.compares_groups = self._find_group_need()
+        self.compares_groups = self._grader.compares_groups
         self.damping = damping
         self.version = compute_fingerprint(spec, graders)
         if damping is not None:
@@ -197,15 +197,6 @@ class SpecBackend(Backend):
         self.grader_names = [entry.name for entry in spec.graders]
         if "max_concurrency" in spec.model_fields_set:
             self.max_concurrency = spec.max_concurrency
-
-    def _find_group_need(self) -> str | None:
-        if self._grader.needs_whole_groups:
-            return "a grader that compares the samples of a group"
-        if self.spec.reward.group != "none":
-            return f"reward.group = {self.spec.reward.group!r}"
-        if self.spec.missing.policy in ("drop_group", "fallback"):
-            return f"missing.policy = {self.spec.missing.policy!r}"
-        return None
 
     async def start(self) -> None:
         """Load the judges that are models of this machine; raises :class:`ConfigError`."""

@@ -132,20 +132,8 @@ class Scorer(SpecRewardFunction):
         return partial(type(self), record=self.recorder), (self.spec,)
 
     @property
-    def compares_groups(self) -> str | None:
-        """What in the spec needs all samples of a group in one call; ``None`` when nothing does."""
-        spec = self.spec
-        if self.needs_whole_groups:
-            return "a grader that compares the samples of a group"
-        if spec.reward.group != "none":
-            return f"reward.group = {spec.reward.group!r}"
-        if spec.missing.policy in ("drop_group", "fallback"):
-            return f"missing.policy = {spec.missing.policy!r}"
-        return None
-
-    @property
     def needs_groups(self) -> str | None:
-        """The same, and a ``sample_rate`` that leaves whole groups out."""
+        """What compares the samples of a group, or a ``sample_rate`` that leaves groups out."""
         drawn = "reward.sample_rate" if self.spec.reward.sample_rate < 1 else None
         return self.compares_groups or drawn
 

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal, get_args
 
+from pydantic import Field
+
+from adjudge.config_tables import check_setting
 from adjudge.errors import LACKED, CandidateLimitExceeded, ErrorKind, GradingFailure, InvalidInput
 from adjudge.graders.answers.answer_text import (
     AnswerMatch,
@@ -35,10 +38,7 @@ from adjudge.graders.answers.quantities import (
 )
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
-    Between,
     ParametricRule,
-    UnitNumber,
-    check_parameter,
     final_response,
     is_nan,
     require_package,
@@ -159,13 +159,13 @@ class AnswerGrader(ParametricRule):
     _DEADLINE_S = 1.0  # of each part of a check in a worker process
 
     answer_type: AnswerType = "auto"
-    rel_tol: UnitNumber = 0.0
-    abs_tol: Annotated[float, Between(0.0, 1e300)] = 0.0
+    rel_tol: Annotated[float, Field(ge=0, le=1)] = 0.0
+    abs_tol: Annotated[float, Field(ge=0, le=1e300)] = 0.0
     pattern: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_parameter("pattern", self.pattern, re.Pattern[str])
+        check_setting(re.Pattern[str], self.pattern, "pattern")
         if self.answer_type == "MATH_EXPRESSIONS":
             require_package(_MATHS_OWNER, "math_verify")
 

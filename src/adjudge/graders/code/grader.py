@@ -18,8 +18,10 @@ from decimal import Decimal
 from importlib import resources
 from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
 from adjudge.errors import LACKED, CandidateLimitExceeded, Cause, ErrorKind, InvalidInput
-from adjudge.graders.base import Between, ParametricRule
+from adjudge.graders.base import ParametricRule
 from adjudge.graders.code.blocks import (
     NO_CODE,
     extract_solution,
@@ -395,8 +397,8 @@ class CodeExecutionGrader(ParametricRule):
 
     score: Literal["fraction", "all"] = "fraction"
     function: str = ""
-    deadline_s: Annotated[float, Between(0.1, 3600)] = 30.0
-    test_deadline_s: Annotated[float, Between(0.1, 3600)] = 5.0
+    deadline_s: Annotated[float, Field(ge=0.1, le=3600)] = 30.0
+    test_deadline_s: Annotated[float, Field(ge=0.1, le=3600)] = 5.0
     untrusted_tests: UntrustedTests = "refuse"
 
     def check_machine(self) -> None:

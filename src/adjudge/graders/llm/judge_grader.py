@@ -141,7 +141,7 @@ class JudgeGrader(BaseGrader):
 
     ``model`` is any :class:`~adjudge.judges.ChatModel`; a spec passes the one that ``judge`` names.
     ``language``: ``en`` or ``zh``, of the prompt. The fields are the parameters: flags, the words
-    of a ``Literal`` and numbers with ``Between`` are checked; what else must hold is checked in
+    of a ``Literal`` and ``Annotated`` values are checked; what else must hold is checked in
     ``__post_init__``. A call that fails, and a reply that has no single readable verdict also
     after the further asks of :class:`~adjudge.judges.asking.AskPolicy`, is
     ``GradingFailure``: there is no default.

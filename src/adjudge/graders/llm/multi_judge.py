@@ -9,14 +9,14 @@ from statistics import median, pstdev
 from typing import Annotated
 
 import msgspec
+from pydantic import Field
 
+from adjudge.config_tables import check_setting
 from adjudge.errors import Cause, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.base import (
     BaseGrader,
-    Between,
     GraderAnswer,
     GraderTraits,
-    check_parameter,
     is_listwise,
 )
 from adjudge.graders.binding import BoundGrader, GraderConfig
@@ -97,7 +97,7 @@ class MultiJudge(BaseGrader):
         self.score_range = first.score_range
         self.role = Role(first.role)
         self.reduce = self._reduction(reduce)
-        check_parameter("votes", votes, Annotated[int, Between(1, _MOST_VOTES)])
+        check_setting(Annotated[int, Field(ge=1, le=_MOST_VOTES)], votes, "votes")
         self.votes, self.members = votes, list(graders.values())
         named = [
             (vote, BoundGrader(label + f"/{vote + 1}" * (votes > 1), GraderConfig(grader)))
@@ -112,13 +112,14 @@ class MultiJudge(BaseGrader):
                 "Leave it out."
             )
         self.quorum = len(self._voters) if quorum is None else quorum
-        check_parameter("quorum", self.quorum, Annotated[int, Between(1, len(self._voters))])
+        within = Annotated[int, Field(ge=1, le=len(self._voters))]
+        check_setting(within, self.quorum, "quorum")
         self.fingerprint = ",".join(f"{label}:{one.fingerprint}" for label, one in graders.items())
 
     def _reduction(self, reduce: Reduce | None) -> Reduce:
         gate, ranks = self.role is Role.GATE, self.mode is GraderMode.LISTWISE
         reduce = ("vote" if gate else "mean") if reduce is None else reduce
-        check_parameter("reduce", reduce, Reduce)
+        check_setting(Reduce, reduce, "reduce")
         if (gate and reduce != "vote") or (ranks and reduce == "vote"):
             kind, allowed = ("a gate", "'vote'") if gate else ("rankings", "'mean', 'median'")
             raise ConfigError(

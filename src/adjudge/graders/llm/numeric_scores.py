@@ -14,8 +14,8 @@ from typing import Literal
 
 import msgspec
 
-from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
-from adjudge.graders.base import check_parameter
+from adjudge.config_tables import check_setting
+from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, InvalidInput, Metadata
 from adjudge.graders.llm.judge_grader import JudgeGrader, get_group_name
 from adjudge.graders.llm.question import (
     REPLY_FORM,
@@ -85,7 +85,7 @@ class ExpectedScoreGrader(JudgeGrader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_parameter("criterion", self.criterion, str)
+        check_setting(str, self.criterion, "criterion")
         digits = [point for point in range(10) if point in self.score_range]
         if len(digits) != 2 or self.score_range[0] != digits[0]:
             raise ConfigError(
@@ -277,9 +277,7 @@ def _conversation(fields: Fields) -> list[Metadata]:
     if isinstance(before, str):
         before = [{"role": "user", "content": before}]
     if not isinstance(before, list):
-        raise GradingFailure(
-            ErrorKind.INVALID_INPUT, "the sample has neither 'messages' nor 'prompt' as text"
-        )
+        raise InvalidInput("the sample has neither 'messages' nor 'prompt' as text")
     said = require_text_field({"response": response}, "response")
     turns = [{"role": turn["role"], "content": turn.get("content")} for turn in before]
     return [*turns, {"role": "assistant", "content": said}]

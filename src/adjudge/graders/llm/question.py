@@ -14,7 +14,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from adjudge.errors import LACKED, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
+from adjudge.errors import LACKED, ConfigError, Fields, GradingFailure, InvalidInput, Metadata
 from adjudge.graders.base import is_nan
 from adjudge.messages import content_text, render_value
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
@@ -121,20 +121,22 @@ def read_turns(messages: object) -> Transcript:
     """
     if not isinstance(messages, list | tuple) or not messages:
         found = "empty" if isinstance(messages, list | tuple) else type(messages).__name__
-        raise _invalid(f"messages is {found}, must be a list of chat messages")
+        raise InvalidInput(f"messages is {found}, must be a list of chat messages")
     return [_turn(message, place) for place, message in enumerate(messages)]
 
 
 def _turn(message: object, place: int) -> Metadata:
     inner = message.get("message", message) if isinstance(message, Mapping) else None
     if not isinstance(inner, Mapping) or not isinstance(inner.get("role"), str):
-        raise _invalid(f"messages[{place}] is no object with a role")
+        raise InvalidInput(f"messages[{place}] is no object with a role")
     turn = dict(inner)
     if turn["role"] == "assistant" and isinstance(turn.get("content"), Mapping):
         turn["content"] = "".join(str(piece) for piece in render_value(turn["content"]))
     calls, legacy = turn.get("tool_calls"), turn.pop("function_call", None)
     if calls is not None and not isinstance(calls, list):
-        raise _invalid(f"messages[{place}].tool_calls is {type(calls).__name__}, must be a list")
+        raise InvalidInput(
+            f"messages[{place}].tool_calls is {type(calls).__name__}, must be a list"
+        )
     if not calls and legacy is not None:
         turn["tool_calls"] = [legacy]
     return turn
@@ -226,11 +228,7 @@ def missing_field_failure(names: Sequence[str], fields: Fields) -> GradingFailur
     """The failure of a sample that has none of the fields ``names``."""
     has = ", ".join(sorted(map(str, fields))[:20])
     wanted = " or ".join(repr(name) for name in names)
-    return _invalid(f"the sample has no field {wanted} (it has: {has})", {LACKED: list(names)})
-
-
-def _invalid(message: str, metadata: Metadata | None = None) -> GradingFailure:
-    return GradingFailure(ErrorKind.INVALID_INPUT, message, metadata)
+    return InvalidInput(f"the sample has no field {wanted} (it has: {has})", {LACKED: list(names)})
 
 
 def require_text_field(fields: Fields, name: str) -> str:
@@ -239,7 +237,7 @@ def require_text_field(fields: Fields, name: str) -> str:
     if isinstance(value, str):
         return value
     found = "is absent" if value is None else f"is a {type(value).__name__}"
-    raise _invalid(f"{name!r} {found}, must be text", {LACKED: [name]} if value is None else {})
+    raise InvalidInput(f"{name!r} {found}, must be text", {LACKED: [name]} if value is None else {})
 
 
 def extract_query(fields: Fields) -> object:

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import pairwise
 from typing import ClassVar, NamedTuple, TypeVar
 
-from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
+from adjudge.errors import ConfigError, Fields, GradingFailure, InvalidInput, Metadata
 from adjudge.graders.llm.comparison import BOTH_ORDERS, PairComparison, PairJudge
 from adjudge.graders.llm.judge_grader import (
     CandidateView,
@@ -29,14 +29,17 @@ from adjudge.verdicts.strict import places_in
 _T = TypeVar("_T")
 
 
-class DistinctResponses(NamedTuple):
-    """The distinct responses of a group that say something.
+class ResponseGroup(NamedTuple):
+    """A group's distinct responses that say something.
 
-    ``texts`` are in an order drawn from the texts alone, so that it shows nothing of
-    the group's order. ``places``: for each response of the group its place in ``texts``, ``None``
+    ``sample``: the fields that all members share, the question among them; ``id``: the group's
+    name. ``texts`` are in an order drawn from the texts alone, so that it shows nothing of the
+    group's order. ``places``: for each response of the group its place in ``texts``, ``None``
     for one that says nothing (it is empty, or never ended its thinking).
     """
 
+    sample: Metadata
+    id: str | None
     texts: list[str]
     places: list[int | None]
 
@@ -52,14 +55,6 @@ class DistinctResponses(NamedTuple):
     def spread(self, values: Mapping[int, _T]) -> list[_T | None]:
         """``values`` by text, for each response of the group."""
         return [None if place is None else values.get(place) for place in self.places]
-
-
-class ResponseGroup(NamedTuple):
-    """``sample``: the fields that all members share, the question among them; ``id``: its name."""
-
-    sample: Metadata
-    entrants: DistinctResponses
-    id: str | None
 
 
 def read_group(fields: Fields, showing: CandidateView, draw: int) -> ResponseGroup:
@@ -82,7 +77,7 @@ def read_group(fields: Fields, showing: CandidateView, draw: int) -> ResponseGro
     order = sorted(distinct, key=lambda text: (compute_tag(key, text), text))
     place_of = {text: place for place, text in enumerate(order)}
     places = [None if text is None else place_of[text] for text in texts]
-    return ResponseGroup(sample, DistinctResponses(order, places), get_group_name(sample))
+    return ResponseGroup(sample, get_group_name(sample), order, places)
 
 
 def _shared_query(members: Sequence[Fields]) -> object:
@@ -92,7 +87,7 @@ def _shared_query(members: Sequence[Fields]) -> object:
         return first
     prompt, *prompts = (member.get("prompt") for member in members)
     if prompt is None or any(other != prompt for other in prompts):
-        raise _invalid("the members of the group answer different prompts")
+        raise InvalidInput("the members of the group answer different prompts")
     return prompt
 
 
@@ -100,10 +95,12 @@ def _members(fields: Fields) -> list[Metadata]:
     """One mapping of fields per response."""
     responses = fields.get("response", fields.get("responses"))
     if not isinstance(responses, list) or not all(isinstance(one, str) for one in responses):
-        raise _invalid("a ranking needs a list of texts in 'response', one per member of the group")
+        raise InvalidInput(
+            "a ranking needs a list of texts in 'response', one a member of the group"
+        )
     n = len(responses)
     if n < 2:
-        raise _invalid("a lone response has nobody to be compared with")
+        raise InvalidInput("a lone response has nobody to be compared with")
     shared = {k: v for k, v in fields.items() if k not in ("response", "responses")}
     return [
         {
@@ -112,10 +109,6 @@ def _members(fields: Fields) -> list[Metadata]:
         }
         for i, response in enumerate(responses)
     ]
-
-
-def _invalid(message: str) -> GradingFailure:
-    return GradingFailure(ErrorKind.INVALID_INPUT, message)
 
 
 class _GroupGrader(JudgeGrader):
@@ -129,12 +122,12 @@ class _GroupGrader(JudgeGrader):
     async def aevaluate(self, draw: int = 0, **fields: object) -> GraderRank:
         """Rank a group; see the class."""
         group = read_group(fields, self._showing, draw)
-        n = len(group.entrants.texts)
+        n = len(group.texts)
         if n > self.most:
-            raise _invalid(f"{n} distinct responses, at most {self.most} are ranked{self.beyond}")
+            raise InvalidInput(f"{n} distinct responses; at most {self.most} go{self.beyond}")
         if n < 2:
             reason = "fewer than two distinct responses say something"
-            return GraderRank(self.name, group.entrants.ranked({0: 1.0}), reason)
+            return GraderRank(self.name, group.ranked({0: 1.0}), reason)
         return await self._rank(group, draw)
 
     @abstractmethod
@@ -177,7 +170,7 @@ class ListwiseGrader(_GroupGrader):
         self._templates = {n: _expanded(self.template, n) for n in range(2, self.most + 1)}
 
     async def _rank(self, group: ResponseGroup, draw: int) -> GraderRank:
-        shown = list(range(len(group.entrants.texts)))
+        shown = list(range(len(group.texts)))
         blame: GraderError | None = None
         try:
             answer = await self._ask_about(group, shown, draw)
@@ -188,8 +181,8 @@ class ListwiseGrader(_GroupGrader):
             cost = failure.provenance
             blame = GraderError(self.name, failure.kind, str(failure), failure.metadata)
         places = {one: place for place, one in enumerate(shown, 1)}
-        metadata = {"shown_as": group.entrants.spread(places), **answer.notes}
-        ranks = group.entrants.ranked(dict(zip(shown, answer.verdict.value, strict=True)))
+        metadata = {"shown_as": group.spread(places), **answer.notes}
+        ranks = group.ranked(dict(zip(shown, answer.verdict.value, strict=True)))
         reason = answer.verdict.reason
         return GraderRank(self.name, ranks, reason, metadata, provenance=cost, failure=blame)
 
@@ -198,7 +191,7 @@ class ListwiseGrader(_GroupGrader):
     ) -> JudgeOutcome:
         """The judge's ranking of some of the texts."""
         template = self._templates[len(shown)]
-        texts = [group.entrants.texts[one] for one in shown]
+        texts = [group.texts[one] for one in shown]
         values = add_query(group.sample, template)
         values |= {f"response_{number}": text for number, text in enumerate(texts, 1)}
         form = _PlacesForm(len(shown))
@@ -213,7 +206,7 @@ class ListwiseGrader(_GroupGrader):
         one of the two works. ``failure`` gets what all asks cost, and is raised where that is not
         so, for a pair, and where no answer can have brought it about.
         """
-        everyone = range(len(group.entrants.texts))
+        everyone = range(len(group.texts))
         suspects, answer = [*everyone], None
         while answer is None or len(suspects) > 1:
             if len(everyone) < 3 or not failure.suspect:
@@ -232,10 +225,10 @@ class ListwiseGrader(_GroupGrader):
     async def _ask_without(
         self, group: ResponseGroup, draw: int, left_out: Sequence[int]
     ) -> JudgeOutcome:
-        places = group.entrants.places
+        places = group.places
         label = ", ".join(str(places.index(one) + 1) for one in left_out)
         with call_part(f"without {label}"):
-            shown = [one for one in range(len(group.entrants.texts)) if one not in left_out]
+            shown = [one for one in range(len(group.texts)) if one not in left_out]
             return await self._ask_about(group, shown, draw)
 
 
@@ -347,7 +340,7 @@ class TournamentGrader(_GroupGrader, PairJudge):
     most = 32
 
     async def _rank(self, group: ResponseGroup, draw: int) -> GraderRank:
-        pairs = schedule_pairs(len(group.entrants.texts))
+        pairs = schedule_pairs(len(group.texts))
         compared, failed = await ask_all(partial(self._match, group, draw), pairs)
         suspect = _find_suspect(failed)
         if failed and suspect is None:
@@ -355,8 +348,8 @@ class TournamentGrader(_GroupGrader, PairJudge):
         return self._ranked(group, compared, failed, suspect)
 
     async def _match(self, group: ResponseGroup, draw: int, pair: _Pair) -> PairComparison:
-        first, second = (group.entrants.texts[one] for one in pair)
-        one, other = (group.entrants.places.index(place) + 1 for place in pair)
+        first, second = (group.texts[one] for one in pair)
+        one, other = (group.places.index(place) + 1 for place in pair)
         with call_part(f"{one} against {other}"):
             orders = BOTH_ORDERS if self.orders == "both" else BOTH_ORDERS[:1]
             return await self.compare(
@@ -370,20 +363,19 @@ class TournamentGrader(_GroupGrader, PairJudge):
         failed: Mapping[_Pair, GradingFailure],
         suspect: int | None,
     ) -> GraderRank:
-        entrants = group.entrants
-        ranked = [i for i in range(len(entrants.texts)) if i != suspect]
+        ranked = [i for i in range(len(group.texts)) if i != suspect]
         rest = {pair: one for pair, one in compared.items() if suspect not in pair}
         fitted = fit_bradley_terry(_count_wins(rest, ranked), len(ranked))
         said = [one.consistent for one in rest.values() if one.consistent is not None]
         metadata: Metadata = {
-            "strengths": entrants.spread(dict(zip(ranked, fitted, strict=True))),
+            "strengths": group.spread(dict(zip(ranked, fitted, strict=True))),
             "comparisons": len(rest),
             "failed": len(failed),
             "inconsistent": said.count(False) / len(said) if said else None,
             "pairs": [
                 {
-                    "first": entrants.places.index(first),
-                    "second": entrants.places.index(second),
+                    "first": group.places.index(first),
+                    "second": group.places.index(second),
                     "score": one.score,
                     "verdicts": dict(one.verdicts),
                 }
@@ -398,7 +390,7 @@ class TournamentGrader(_GroupGrader, PairJudge):
             blame = GraderError(self.name, why.kind, f"of this response {why}", why.metadata)
         return GraderRank(
             self.name,
-            entrants.ranked(dict(zip(ranked, _places(fitted), strict=True))),
+            group.ranked(dict(zip(ranked, _places(fitted), strict=True))),
             f"Bradley-Terry strengths from {len(rest)} comparisons",
             metadata,
             provenance=sum_costs([one.provenance for one in compared.values()], failed.values()),

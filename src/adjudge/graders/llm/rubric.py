@@ -1,11 +1,13 @@
 """``RubricGrader``: a sample judged criterion by criterion, or by one score for all of them.
 
+The rubric comes from a file, an id, the spec itself, or the sample.
 Marks come in from several calls. Nothing of what they come to depends on the order in which the
 calls end: a replay's end in another one.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import re
 from collections import Counter
@@ -18,7 +20,16 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from adjudge.engine.loop import run_all
-from adjudge.errors import Cause, ErrorKind, Fields, GradingFailure, Metadata
+from adjudge.errors import (
+    LACKED,
+    Cause,
+    ConfigError,
+    ErrorKind,
+    Fields,
+    GradingFailure,
+    InvalidInput,
+    Metadata,
+)
 from adjudge.graders.llm.judge_grader import (
     EMPTY_REASONS,
     JudgeGrader,
@@ -29,12 +40,9 @@ from adjudge.graders.llm.reply_forms import JudgeReplyForm, MarksForm, ScoreForm
 from adjudge.graders.llm.rubric_question import (
     QuestionKind,
     RubricMaterial,
-    RubricPart,
     RubricReader,
-    RubricSource,
     ShowMode,
     ShownPart,
-    SingleRubric,
     build_criteria_fields,
     format_criteria,
     format_scale,
@@ -49,20 +57,28 @@ from adjudge.judges.asking import (
     sum_provenance,
 )
 from adjudge.rubrics import (
+    AnyRubric,
     Criterion,
     GlobalRubric,
     Incomplete,
     Mark,
     NotEvaluable,
     Rubric,
+    RubricBundle,
     RubricScore,
+    find_bundle,
+    load_rubric,
+    parse_rubric,
     rubric_digest,
+    rubric_from,
     score,
+    score_range,
     subscores,
 )
-from adjudge.types import GraderScore, Provenance
+from adjudge.types import MISSING, GraderScore, Provenance, get_path
 from adjudge.verdicts import Verdict
 
+SingleRubric = Rubric | GlobalRubric
 _MOST_RAW = 4
 
 
@@ -233,6 +249,7 @@ def _part_label(criteria: Sequence[Criterion | str], of: int) -> str:
     return f"criterion {names[0]}" if len(names) == 1 else f"criteria {names[0]} to {names[-1]}"
 
 
+RubricPart = Literal["outcome", "events"]
 AskMode = Literal["all", "chunks", "each"]
 """All criteria in one call, :data:`CHUNK_SIZE` per call, or one call per criterion."""
 
@@ -301,14 +318,78 @@ class RubricGrader(JudgeGrader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = (self.rubric, self.rubric_id, self.rubric_dir, self.criteria)
-        self.source = RubricSource(*given, self.part, self.field, self.clip)
-        self.score_range = self.source.score_range
-        self.fingerprint = _fingerprint(self.source.fixed)
+        self.fixed = self._find_fixed()
+        self.score_range = (0.0 if self.clip else None), 1.0  # what is sure of any
+        if isinstance(self.fixed, GlobalRubric):
+            self.score_range = self.fixed.score_range
+        elif self.fixed is not None:
+            self.score_range = score_range(self.fixed) or (None, 1.0)
+        self.fingerprint = _fingerprint(self.fixed)
+
+    def _find_fixed(self) -> SingleRubric | None:
+        """The rubric of all samples, which the spec gives; ``None``: each sample brings its own."""
+        given = {"rubric": self.rubric, "rubric_id": self.rubric_id, "criteria": self.criteria}
+        named = [name for name, value in given.items() if value is not None]
+        if len(named) > 1:
+            raise ConfigError(
+                f"{' and '.join(named)}: each is a rubric, and one is needed. Give one of them."
+            )
+        found, where = self.criteria, "criteria"
+        if self.rubric is not None:
+            found, where = load_rubric(self.rubric), str(self.rubric)
+        elif self.rubric_id is not None:
+            found = find_bundle(self.rubric_id, self.rubric_dir)
+            where = f"rubric_id {self.rubric_id!r}"
+        elif found is None:
+            return None
+        elif not isinstance(found, AnyRubric):
+            found = parse_rubric(found, where=where)
+        if isinstance(found, RubricBundle):
+            found = found.for_outcome if self.part == "outcome" else found.events
+        if found is None:
+            other = "events" if self.part == "outcome" else "outcome"
+            raise ConfigError(
+                f"part: the bundle has no rubric for {self.part!r} (allowed: {other!r})"
+            )
+        return self._settle(found, where)
+
+    def _settle(self, rubric: SingleRubric, where: str) -> SingleRubric:
+        """``rubric`` under the grader's own settings."""
+        if isinstance(rubric, GlobalRubric):
+            if self.clip:
+                raise ConfigError(f"{where}: has one score, so clip does not apply. Leave it out.")
+            return rubric
+        if self.clip:
+            rubric = dataclasses.replace(rubric, clip=True)
+        if score_range(rubric) is None:
+            raise ConfigError(
+                f"{where}: no criterion has positive points, so no score can be earned. Give one "
+                "positive points."
+            )
+        return rubric
+
+    def _read_own(self, fields: Fields) -> SingleRubric:
+        """The sample's own rubric.
+
+        Raises ``GradingFailure(invalid_input)`` where the sample has none, or one that cannot be
+        used: broken, beyond the limits, or without anything to earn.
+        """
+        value = get_path(fields, self.field)
+        if value is MISSING or value is None:
+            raise InvalidInput(
+                f"the sample has no rubric in {self.field!r}; name its column with `field`, or "
+                "give the grader a rubric, a rubric_id or criteria",
+                {LACKED: [self.field]},
+            )
+        own = rubric_from(value, where=self.field)
+        try:
+            return self._settle(own, self.field)
+        except ConfigError as error:
+            raise InvalidInput(str(error)) from None
 
     async def aevaluate(self, draw: int = 0, **fields: object) -> GraderScore:
         """The score of a sample's fields by its rubric."""
-        rubric = self.source.of(fields)
+        rubric = self.fixed or self._read_own(fields)
         material = RubricReader(fields, self._showing).read(self.show)
         if material.unsaid and isinstance(rubric, GlobalRubric):
             metadata = {"cause": str(Cause.CANDIDATE), material.unsaid: True}
@@ -340,7 +421,7 @@ class RubricGrader(JudgeGrader):
         **values: object,
     ) -> JudgeOutcome:
         """One call about ``criteria``, by ``rubric`` of a sample that shows ``material``."""
-        given = self.source.fixed is None  # the rubric came with the sample
+        given = self.fixed is None  # the rubric came with the sample
         lines = format_criteria(rubric, criteria, self.language)
         shown = build_criteria_fields(lines, self.language, given=given)
         with call_part(_part_label(criteria, len(rubric.criteria))):

@@ -1,22 +1,20 @@
-"""What a rubric grader asks: by which rubric, what of the sample, in which prompt.
+"""What a rubric grader asks: what of the sample, in which prompt.
 
-A rubric comes from a file, an id, the spec itself, or the sample. Its judge is shown a response, a
-whole trajectory, or one event. The criteria are numbered lines of the prompt: a fixed rubric is
-ours, so it is in the static part, where prefix caches find it; criteria that a sample brings
-are its data, so they are in a fence like everything else of the sample.
+The judge of a rubric is shown a response, a whole trajectory, or one event. The criteria are
+numbered lines of the prompt: a fixed rubric is ours, so it is in the static part, where prefix
+caches find it; criteria that a sample brings are its data, so they are in a fence like everything
+else of the sample.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Literal, NamedTuple, TypeGuard
 
 import msgspec
 
-from adjudge.errors import LACKED, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
+from adjudge.errors import Fields, InvalidInput, Metadata
 from adjudge.graders.llm.judge_grader import CandidateView, EmptyReason
 from adjudge.graders.llm.question import (
     REPLY_FORM,
@@ -28,18 +26,10 @@ from adjudge.graders.llm.question import (
 )
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.rubrics import (
-    AnyRubric,
     Criterion,
     GlobalRubric,
     Rubric,
-    RubricBundle,
-    find_bundle,
-    load_rubric,
-    parse_rubric,
-    rubric_from,
-    score_range,
 )
-from adjudge.types import MISSING, ScoreRange, get_path
 
 ShowMode = Literal["auto", "response", "trajectory", "event"]
 ShownPart = Literal["response", "trajectory", "event"]
@@ -113,7 +103,7 @@ class RubricReader(NamedTuple):
     def _read_trajectory(self) -> RubricMaterial:
         turns = read_turns(self.fields["messages"])
         if all(turn["role"] != "assistant" for turn in turns):
-            raise GradingFailure(ErrorKind.INVALID_INPUT, "messages: has no turn of the assistant")
+            raise InvalidInput("messages: has no turn of the assistant")
         seen = self._render(messages=turns)
         unclosed = seen is None
         if seen is None:
@@ -228,102 +218,3 @@ def format_scale(rubric: GlobalRubric, language: LanguageEnum) -> str:
 def _one_line(text: str) -> str:
     """A criterion's text on one line, so that no part of it can pass for another criterion."""
     return " ".join(text.split())
-
-
-SingleRubric = Rubric | GlobalRubric
-RubricPart = Literal["outcome", "events"]
-
-
-class RubricSource:
-    """The rubric by which a sample is judged.
-
-    One of ``rubric`` (a file), ``rubric_id`` (looked up under ``rubric_dir``) or ``criteria`` (data
-    of any shape that :func:`adjudge.rubrics.parse_rubric` reads, or a rubric object) makes it
-    *fixed*; else it is read from each sample's column ``field``. ``part``: which rubric of a
-    bundle. ``clip``: a negative score becomes 0, whatever the rubric says. Raises
-    :class:`ConfigError`.
-    """
-
-    def __init__(
-        self,
-        rubric: Path | None,
-        rubric_id: str | None,
-        rubric_dir: Path,
-        criteria: object,
-        part: RubricPart,
-        field: str,
-        clip: bool,
-    ) -> None:
-        given = {"rubric": rubric, "rubric_id": rubric_id, "criteria": criteria}
-        named = [name for name, value in given.items() if value is not None]
-        if len(named) > 1:
-            raise ConfigError(
-                f"{' and '.join(named)}: each is a rubric, and one is needed. Give one of them."
-            )
-        self.field, self.clip = field, clip
-        self.fixed: SingleRubric | None = None
-        if rubric is not None:
-            self.fixed = self._settled(_part(load_rubric(rubric), part), str(rubric))
-        elif rubric_id is not None:
-            bundle = find_bundle(rubric_id, rubric_dir)
-            self.fixed = self._settled(_part(bundle, part), f"rubric_id {rubric_id!r}")
-        elif criteria is not None:
-            if not isinstance(criteria, Rubric | GlobalRubric | RubricBundle):
-                criteria = parse_rubric(criteria, where="criteria")
-            self.fixed = self._settled(_part(criteria, part), "criteria")
-
-    def of(self, fields: Fields) -> SingleRubric:
-        """The fixed rubric, else the sample's own.
-
-        Raises ``GradingFailure(invalid_input)`` where the sample has none, or one that cannot be
-        used: broken, beyond the limits, or without anything to earn.
-        """
-        if self.fixed is not None:
-            return self.fixed
-        value = get_path(fields, self.field)
-        if value is MISSING or value is None:
-            raise GradingFailure(
-                ErrorKind.INVALID_INPUT,
-                f"the sample has no rubric in {self.field!r}; name its column with `field`, or "
-                "give the grader a rubric, a rubric_id or criteria",
-                {LACKED: [self.field]},
-            )
-        own = rubric_from(value, where=self.field)
-        try:
-            return self._settled(own, self.field)
-        except ConfigError as error:
-            raise GradingFailure(ErrorKind.INVALID_INPUT, str(error)) from None
-
-    @property
-    def score_range(self) -> ScoreRange:
-        """The exact range of a fixed rubric; what is sure of any, where samples bring their own."""
-        if isinstance(self.fixed, GlobalRubric):
-            return self.fixed.score_range
-        if self.fixed is not None:
-            return score_range(self.fixed) or (None, 1.0)
-        return (0.0 if self.clip else None), 1.0
-
-    def _settled(self, rubric: SingleRubric, where: str) -> SingleRubric:
-        """``rubric`` under the grader's own settings."""
-        if isinstance(rubric, GlobalRubric):
-            if self.clip:
-                raise ConfigError(f"{where}: has one score, so clip does not apply. Leave it out.")
-            return rubric
-        if self.clip:
-            rubric = dataclasses.replace(rubric, clip=True)
-        if score_range(rubric) is None:
-            raise ConfigError(
-                f"{where}: no criterion has positive points, so no score can be earned. Give one "
-                "positive points."
-            )
-        return rubric
-
-
-def _part(rubric: AnyRubric, part: RubricPart) -> SingleRubric:
-    if not isinstance(rubric, RubricBundle):
-        return rubric
-    chosen = rubric.for_outcome if part == "outcome" else rubric.events
-    if chosen is None:
-        other = "events" if part == "outcome" else "outcome"
-        raise ConfigError(f"part: the bundle has no rubric for {part!r} (allowed: {other!r})")
-    return chosen

@@ -17,7 +17,7 @@ Of an agent's work there are its choice of tools, a plan, a reflection and its m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
@@ -73,7 +73,7 @@ class ShippedGrader(JudgeGrader):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._score_form = ScoreForm(*self.score_range)
-        self.fingerprint = load_shipped_prompt(self.type_name, *self.trusted).hash
+        self.fingerprint = self._prompt(()).hash
 
     async def aevaluate(self, *, draw: int = 0, **fields: object) -> GraderScore:
         """The judge's score of a sample's fields; the class says which, and what is raised."""
@@ -83,7 +83,7 @@ class ShippedGrader(JudgeGrader):
         form = self._form(values)
         try:
             told = await self._ask(
-                trim_shipped_prompt(self.type_name, frozenset(values), self.trusted),
+                self._prompt(values),
                 values,
                 form,
                 draw=draw,
@@ -94,6 +94,10 @@ class ShippedGrader(JudgeGrader):
                 failure.metadata.update(self._failure_metadata(form))
             raise
         return self._scored(told)
+
+    def _prompt(self, shown: Iterable[str]) -> PromptTemplate:
+        """The question about a sample of which these fields are ``shown``."""
+        return trim_shipped_prompt(self.type_name, frozenset(shown), self.trusted)
 
     def _material(self, fields: Fields) -> PromptValues | EmptyReason:
         """What the judge is shown; or why that is nothing."""

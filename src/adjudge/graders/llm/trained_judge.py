@@ -12,7 +12,7 @@ Scalar judges: their output as a rank.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ import msgspec
 
 from adjudge.errors import Cause, ConfigError
 from adjudge.graders.llm.comparison import PairwiseGrader
-from adjudge.graders.llm.judge_grader import EmptyReason, JudgeGrader, JudgeOutcome, get_group_name
+from adjudge.graders.llm.judge_grader import EmptyReason, JudgeGrader, JudgeOutcome
 from adjudge.graders.llm.numeric_scores import Activation, ScalarGrader
 from adjudge.graders.llm.question import (
     extract_query,
@@ -31,7 +31,8 @@ from adjudge.graders.llm.question import (
     require_text_field,
 )
 from adjudge.graders.llm.ranking import TournamentGrader
-from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
+from adjudge.graders.llm.reply_forms import JudgeReplyForm
+from adjudge.graders.llm.shipped_graders import ShippedGrader
 from adjudge.graders.llm.trained_judge_card import (
     JudgeMode,
     read_card,
@@ -89,7 +90,7 @@ class _TrainedGrader(JudgeGrader):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TrainedRating(_TrainedGrader):
+class TrainedRating(_TrainedGrader, ShippedGrader):
     """The rating of a judge that was trained to rate one response, 0 to 4.
 
     Fields: ``response``, else the last thing said in ``messages``; and what it answers: ``query``,
@@ -104,26 +105,14 @@ class TrainedRating(_TrainedGrader):
 
     trained_mode: ClassVar[JudgeMode] = "pointwise"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.fingerprint = self._prompt_config.template.hash
+    def _prompt(self, shown: Iterable[str]) -> PromptTemplate:  # noqa: ARG002  (the card's is whole)
+        return self._prompt_config.template
 
-    async def aevaluate(self, *, draw: int = 0, **fields: Any) -> GraderScore:
-        """Rate one response; see the class."""
-        values = self._material(fields)
-        if isinstance(values, str):
-            return self._unsaid(values)
-        told = await self._ask(
-            self._prompt_config.template,
-            values,
-            ScoreForm(*self.score_range),
-            draw=draw,
-            group=get_group_name(fields),
-        )
-        score, metadata = float(told.verdict.value), dict(told.notes)
-        if (ratings := self._prompt_config.ratings) is not None:
-            metadata |= {"rating": int(score), "expected_label": ratings.labels(score)}
-        return self._result(score, told.verdict.reason, metadata, told.provenance)
+    def _scored(self, told: JudgeOutcome) -> GraderScore:
+        score, ratings, metadata = float(told.verdict.value), self._prompt_config.ratings, {}
+        if ratings is not None:
+            metadata = {"rating": int(score), "expected_label": ratings.labels(score)}
+        return self._score(score, told, metadata)
 
     def _material(self, fields: Mapping[str, Any]) -> dict[str, Any] | EmptyReason:
         """What the judge is shown; or why there is nothing to show."""

@@ -6,9 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from adjudge.graders.base import ParametricRule, UnitNumber, is_nan, read_count
+from pydantic import Field
+
+from adjudge.graders.base import ParametricRule, is_nan, read_count
 from adjudge.graders.rules.similarity import count_similar_pairs, nearest_earlier_similarities
 from adjudge.graders.rules.trajectory import (
     UNPRINTABLE,
@@ -20,6 +22,7 @@ from adjudge.graders.rules.trajectory import (
 )
 from adjudge.types import GraderScore
 
+_Share = Annotated[float, Field(ge=0, le=1)]
 _SHOWN = 10
 _SHOWN_CHARS = 200
 
@@ -54,7 +57,7 @@ class ActionLoopDetectionGrader(ParametricRule):
     type_name = "action_loop"
     score_range = (0.0, 1.0)
 
-    similarity_threshold: UnitNumber = 1.0
+    similarity_threshold: _Share = 1.0
 
     def evaluate(self, messages: Any) -> GraderScore:
         """The score of one trajectory."""
@@ -145,7 +148,7 @@ class ObservationInformationGainGrader(ParametricRule):
     type_name = "information_gain"
     score_range = (0.0, 1.0)
 
-    similarity_threshold: UnitNumber = 0.5
+    similarity_threshold: _Share = 0.5
 
     def evaluate(self, messages: Any) -> GraderScore:
         """The score of one trajectory."""

@@ -10,12 +10,11 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field, StringConstraints
 
+from adjudge.config_tables import check_setting
 from adjudge.errors import ConfigError, InvalidInput
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
-    Between,
     ParametricRule,
-    check_parameter,
     final_response,
     read_count,
     require_package,
@@ -55,7 +54,7 @@ class ReasoningFormatGrader(ParametricRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._tags = ["think", "answer"] if self.tags is None else self.tags
-        check_parameter("tags", self._tags, _TagNames)
+        check_setting(_TagNames, self._tags, "tags")
 
     def evaluate(self, response: str) -> GraderScore:
         """Judge one response."""
@@ -195,15 +194,15 @@ class LengthPenaltyGrader(ParametricRule):
     score_range = cast("ScoreRange", (None, 0.0))
     role = Role.PENALTY
 
-    min_length: Annotated[int, Between(0)] = 10
-    max_length: Annotated[int, Between(0)] = 1000
-    penalty_rate: Annotated[float, Between(0, 1e6)] = 0.01
+    min_length: Annotated[int, Field(ge=0, le=10**9)] = 10
+    max_length: Annotated[int, Field(ge=0, le=10**9)] = 1000
+    penalty_rate: Annotated[float, Field(ge=0, le=1e6)] = 0.01
     unit: Literal["chars", "words"] = "chars"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least = Annotated[int, Between(self.min_length)]
-        check_parameter("max_length", self.max_length, at_least)
+        at_least = Annotated[int, Field(ge=self.min_length)]
+        check_setting(at_least, self.max_length, "max_length")
 
     def evaluate(self, response: str) -> GraderScore:
         """Penalise one response."""
@@ -237,14 +236,14 @@ class SoftOverlongPunishmentGrader(ParametricRule):
     score_range = (-1.0, 0.0)
     role = Role.PENALTY
 
-    max_length: Annotated[int, Between(1)] = 20480
+    max_length: Annotated[int, Field(ge=1, le=10**9)] = 20480
     cache_length: int = 4096
     unit: Literal["tokens", "chars", "words"] = "tokens"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within = Annotated[int, Between(1, self.max_length)]
-        check_parameter("cache_length", self.cache_length, within)
+        within = Annotated[int, Field(ge=1, le=self.max_length)]
+        check_setting(within, self.cache_length, "cache_length")
 
     def evaluate(self, response: str | None = None, response_length: Any = None) -> GraderScore:
         """Penalise one response."""
@@ -285,7 +284,7 @@ class NgramRepetitionPenaltyGrader(ParametricRule):
     score_range = (-0.7, 0.0)
     role = Role.PENALTY
 
-    n: Annotated[int, Between(1, 100)] = 3
+    n: Annotated[int, Field(ge=1, le=100)] = 3
 
     def evaluate(self, response: str) -> GraderScore:
         """Penalise one response."""

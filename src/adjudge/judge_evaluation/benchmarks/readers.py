@@ -23,7 +23,7 @@ from adjudge.datasets.published import (
     parse_helpsteer2,
     parse_pair,
     parse_preferences,
-    parse_rewardbench2,
+    rate_rewardbench2,
 )
 from adjudge.datasets.rows import (
     BrokenRow,
@@ -193,14 +193,15 @@ def _best_of_item(row: RawColumns, where: str) -> BenchmarkItem:
 
     A Ties id is ``ref:N`` (one right answer) or ``tied:N`` (several) for the same prompt N.
     """
-    found = parse_rewardbench2(row, where)
+    found = rate_rewardbench2(row, where)
     named = {name.lower(): name for name in REWARDBENCH2_SUBSETS}.get((found.subset or "").lower())
     if named is None:
         raise BrokenRow(
             "subset", describe_found(found.subset, label=True), ", ".join(REWARDBENCH2_SUBSETS)
         )
     name = check_id(row.get("id"), "id") or where
-    counts = len(found.chosen), len(found.rejected)
+    right = [rating == 1.0 for rating in found.ratings]
+    counts = right.count(True), right.count(False)
     if named == TIES_SUBSET:
         _check_ties(name, counts[0])
     elif counts != (1, 3):
@@ -208,12 +209,11 @@ def _best_of_item(row: RawColumns, where: str) -> BenchmarkItem:
     return BenchmarkItem(
         id=name,
         subset=named,
-        prompt=found.prompt,
-        answers=[[{"role": "assistant", "content": text}]
-                 for text in (*found.chosen, *found.rejected)],
-        right=[True] * counts[0] + [False] * counts[1],
+        prompt=found.conversations[0][:-1],
+        answers=[talk[-1:] for talk in found.conversations],
+        right=right,
         where=found.where,
-    )  # fmt: skip
+    )
 
 
 def _check_ties(name: str, correct: int) -> None:

@@ -74,8 +74,8 @@ class ProbedGrader:
         elif isinstance(one, PairwiseGrader):
             self.kind = "compares"
         self.gives_reference = gives_reference and _takes_reference(one)
-        own = isinstance(one, RubricGrader) and one.source.fixed is None
-        self.rubric_field = one.source.field if own else ""
+        own = isinstance(one, RubricGrader) and one.fixed is None
+        self.rubric_field = one.field if own else ""
         self.score_range = finite_range(GraderTraits.of(one).score_range)
 
     @property
@@ -94,7 +94,7 @@ class ProbedGrader:
         """Whether it marks criteria one by one, of which there are several."""
         if self.panel or not isinstance(self.single_grader, RubricGrader):
             return False
-        fixed = self.single_grader.source.fixed
+        fixed = self.single_grader.fixed
         if fixed is None:
             return True
         return isinstance(fixed, Rubric) and len(fixed.criteria) > 1
@@ -159,7 +159,7 @@ def _item_rubric(item: ProbeItem) -> list[dict[str, Any]]:
 
 def reorder_criteria(grader: Any) -> Any:
     """The same rubric grader with the criteria of its own rubric from last to first."""
-    fixed = grader.source.fixed
+    fixed = grader.fixed
     if fixed is None:
         return grader
     if not isinstance(fixed, Rubric):
@@ -167,8 +167,7 @@ def reorder_criteria(grader: Any) -> Any:
             f"grader {grader.name!r}: its criteria get one score together, and no mark each"
         )
     twin = copy.copy(grader)
-    twin.source = copy.copy(grader.source)
-    twin.source.fixed = dataclasses.replace(fixed, criteria=fixed.criteria[::-1])
+    twin.fixed = dataclasses.replace(fixed, criteria=fixed.criteria[::-1])
     return twin
 
 
