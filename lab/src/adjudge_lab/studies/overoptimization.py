@@ -136,12 +136,12 @@ def _measure_gap(
         if len(checkpoints) < 2 or checkpoints[0].step != 0:
             continue
         here = next((p for p in checkpoints if p.step == step), checkpoints[-1])
-        three = gap_columns(checkpoints[0], here, arm.proxy, gold, units)
-        columns[arm.seed] = [*three, _score_column(here, arm.proxy), _score_column(here, gold)]
+        three = gap_columns(checkpoints[0], here, arm.judge, gold, units)
+        columns[arm.seed] = [*three, _score_column(here, arm.judge), _score_column(here, gold)]
         left_out += len(set(here.prompts)) - len(three[0])
         points.append(here)
     found = resampling.means(columns, 5)
-    known = all(name in units for name in (arms[0].proxy, gold))
+    known = all(name in units for name in (arms[0].judge, gold))
     why = _NO_SCORED_PAIR if known else NO_SCORE_UNIT
     changes = [
         msgspec.structs.replace(one, why=why) if one.value is None else one for one in found[:3]
@@ -247,13 +247,13 @@ def find_onset(arm: ArmResult, gold: str, *, seen: float, drop: float = 0.05) ->
     points = [
         point
         for point in sort_checkpoints(arm)
-        if mean_score(point, gold) is not None and mean_score(point, arm.proxy) is not None
+        if mean_score(point, gold) is not None and mean_score(point, arm.judge) is not None
     ]
     skipped = len(arm.points) - len(points)
     if len(points) < 2:
         why = "fewer than two checkpoints that judge and gold scored"
         return HackingOnset(step=None, checkpoints=len(points), skipped=skipped, why=why)
-    golds, proxies = _means(points, gold), _means(points, arm.proxy)
+    golds, proxies = _means(points, gold), _means(points, arm.judge)
     columns = [scores_by_prompt(point, [gold]) for point in points]
     first, best = None, 0
     for at in range(1, len(points)):
@@ -341,7 +341,7 @@ def _transfer_row(
     units: Mapping[str, float],
     resampling: Resampling,
 ) -> TransferRow:
-    own, scorers = arms[0].proxy, list_scorers(result)
+    own, scorers = arms[0].judge, list_scorers(result)
     columns: dict[int, list[PromptColumn]] = {}
     for arm in arms:
         both = end_checkpoints(arm)

@@ -21,11 +21,7 @@ from adjudge.version import describe_writer
 from adjudge_lab.rl.plan import plan_run
 from adjudge_lab.studies.analysis import analyse
 from adjudge_lab.studies.cells import Arm, make_arms
-from adjudge_lab.studies.gathering import (
-    arm_source,
-    best_of_source,
-    gather_study_result,
-)
+from adjudge_lab.studies.gathering import arm_source, best_of_source, gather_study_result
 from adjudge_lab.studies.manifest import StudyFolder, check_arms, make_manifest
 from adjudge_lab.studies.prerequisites import (
     FileTables,
@@ -34,9 +30,7 @@ from adjudge_lab.studies.prerequisites import (
     scorer_tables,
 )
 from adjudge_lab.studies.report import write_figures, write_study_report
-from adjudge_lab.studies.results import (
-    write_study_rows,
-)
+from adjudge_lab.studies.results import write_study_rows
 from adjudge_lab.studies.study import Study, find_study_warnings
 from adjudge_lab.studies.study_file import StudyJudge, StudyPlan
 from adjudge_lab.studies.tasks import (
