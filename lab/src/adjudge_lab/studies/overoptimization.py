@@ -234,10 +234,14 @@ def summarise_onsets(arms: Sequence[ArmResult], onsets: Sequence[HackingOnset]) 
     )
 
 
-def find_onset(arm: ArmResult, gold: str, *, seen: float, drop: float = 0.05) -> HackingOnset:
+_LEAST_DROP = 0.05
+"""Of the range of the gold's scores."""
+
+
+def find_onset(arm: ArmResult, gold: str, *, seen: float) -> HackingOnset:
     """The first checkpoint from which on gold stays clearly below its running maximum.
 
-    Clearly: by more than ``drop`` of ``seen`` (the range of all the gold's scores), and by more
+    Clearly: by more than 5 % of ``seen`` (the range of all the gold's scores), and by more
     than two standard errors of the difference of the two checkpoints by prompt; or as many as it
     takes to be wrong in at most 5 % of arms with constant gold, whichever checkpoint was the
     highest by chance (Bonferroni, by Student's t). Differences are over prompts that both have. At
@@ -260,7 +264,7 @@ def find_onset(arm: ArmResult, gold: str, *, seen: float, drop: float = 0.05) ->
         if golds[at] > golds[best]:
             best = at
         fallen = proxies[at] >= proxies[best] and _is_clear_drop(
-            _drops(columns[best], columns[at]), drop * seen, len(points) - 1
+            _drops(columns[best], columns[at]), _LEAST_DROP * seen, len(points) - 1
         )
         first = (at if first is None else first) if fallen else None
     return HackingOnset(
