@@ -44,7 +44,7 @@ def test_what_is_shown_is_of_the_rubrics_and_all_in_the_message(
 ) -> None:
     rubrics = [Criterion(f"number {n} here", points=p) for n, p in enumerate(points)]
     at: dict[str, Any] = {"step": 2, "steps": 9, "index": 1, "size": 4, "seed": 3, "group": "g"}
-    shown = draw_shown_rubrics(scaffold, rubrics, **at)
+    _, shown = draw_shown_rubrics(scaffold, rubrics, **at)
     places = [rubrics.index(one) for one in shown]
     assert places == sorted(set(places))
     assert all(one.worth for one in shown)

@@ -24,6 +24,7 @@ from adjudge.rewards.spec import (
 from adjudge.service.metrics import FAMILIES
 from adjudge.trainers import scoring
 from adjudge_lab.rl import trl_backend
+from adjudge_lab.studies.cells import make_cells
 from adjudge_lab.studies.study import Study
 
 ROOT = Path(__file__).parents[3]
@@ -51,7 +52,7 @@ def test_the_study_in_the_docs_is_valid() -> None:
     page = (ROOT / "results" / "study.md").read_text()
     block = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0]
     study = Study.from_dict(tomllib.loads(block), where="study.md")
-    assert [cell.judge for cell in study.cells] == ["small", "small", "large", "large"]
+    assert [cell.judge for cell in make_cells(study)] == ["small", "small", "large", "large"]
 
 
 def test_every_grader_type_is_documented() -> None:

@@ -14,8 +14,7 @@ from adjudge_lab.evaluation.summary import (
     SeedScores,
     compare_seed_scores,
     estimate_mean,
-    estimate_pearson,
-    estimate_spearman,
+    estimate_seed_correlation,
 )
 
 NUMBERS = st.floats(-1e6, 1e6).map(lambda x: round(x, 3))
@@ -77,15 +76,13 @@ def test_a_real_difference_is_found_by_pairs() -> None:
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=3, max_size=12))
 def test_correlations_are_those_of_the_standard_library(pairs: list[tuple[float, float]]) -> None:
     xs, ys = (list(column) for column in zip(*pairs, strict=True))
-    for kind, method in ((estimate_pearson, "linear"), (estimate_spearman, "ranked")):
-        found = kind(of(xs), of(ys))
+    for ranks in (False, True):
+        found = estimate_seed_correlation(of(xs), of(ys), ranks=ranks)
         if min(xs) == max(xs) or min(ys) == max(ys):
             assert found.value is None
             assert "does not vary" in found.why
         elif found.value is not None:
-            expected = (
-                correlation(_ranks(xs), _ranks(ys)) if method == "ranked" else (correlation(xs, ys))
-            )
+            expected = correlation(_ranks(xs), _ranks(ys)) if ranks else correlation(xs, ys)
             assert found.value == pytest.approx(expected, abs=1e-6)
 
 
@@ -95,7 +92,7 @@ def _ranks(values: list[float]) -> list[float]:
 
 
 def test_what_is_missing_counts_nowhere() -> None:
-    found = estimate_pearson(
+    found = estimate_seed_correlation(
         {1: 1.0, 2: None, 3: 3.0, 4: 2.0}, {1: 0.0, 2: 9.0, 3: 1.0, 4: None, 5: 7.0}
     )
     assert (found.value, found.n, found.why) == (None, 2, "fewer than 3 seeds")
@@ -105,12 +102,15 @@ def test_what_is_missing_counts_nowhere() -> None:
 
 def test_where_no_interval_can_be_had_it_says_why() -> None:
     assert estimate_mean(of([1.0] * 9)) == Estimate(value=1.0, n=9, why="all seeds score the same")
-    constant = estimate_pearson(of([1.0, 2.0, 3.0]), of([5.0] * 3))
+    constant = estimate_seed_correlation(of([1.0, 2.0, 3.0]), of([5.0] * 3))
     assert (constant.value, constant.why) == (None, "the official score does not vary")
-    assert estimate_pearson(of([5.0] * 3), of([1.0, 2.0, 3.0])).why == "the score does not vary"
-    line = estimate_pearson(of([1.0, 2.0, 4.0]), of([-1.0, -2.0, -4.0]))
+    assert (
+        estimate_seed_correlation(of([5.0] * 3), of([1.0, 2.0, 3.0])).why
+        == "the score does not vary"
+    )
+    line = estimate_seed_correlation(of([1.0, 2.0, 4.0]), of([-1.0, -2.0, -4.0]))
     assert (line.value, line.low, line.why) == (-1.0, None, "a perfect correlation")
-    lone = estimate_pearson(
+    lone = estimate_seed_correlation(
         of([0.0] * 19 + [1.0]), of([random.Random(1).random() for _ in range(20)])
     )
     assert lone.value is None or (lone.low is None and lone.why == "too few seeds differ")
@@ -124,9 +124,8 @@ def test_what_rounding_leaves_is_no_difference() -> None:
     assert (found.wins, found.ties, found.losses) == (0, 4, 0)
     assert (found.difference.value, found.p) == (0.0, None)
     noise, slope = of([0.3, 0.1 + 0.2, 0.3, 0.3]), of([1.0, 2.0, 3.0, 4.0])
-    for kind in (estimate_pearson, estimate_spearman):
-        assert kind(noise, slope).why == "the score does not vary"
-        assert kind(slope, noise).why == "the official score does not vary"
+    assert estimate_seed_correlation(noise, slope).why == "the score does not vary"
+    assert estimate_seed_correlation(slope, noise).why == "the official score does not vary"
 
 
 ANY = st.floats(-1e307, 1e307) | st.sampled_from([0.0, 0.1 + 0.2, 0.3])
@@ -139,8 +138,8 @@ def test_whatever_the_numbers_are_nothing_is_made_up(a: SeedScores, b: SeedScore
     compared = compare_seed_scores(a, b)
     for found in (
         estimate_mean(a),
-        estimate_pearson(a, b),
-        estimate_spearman(a, b),
+        estimate_seed_correlation(a, b),
+        estimate_seed_correlation(a, b, ranks=True),
         compared.difference,
     ):
         numbers = [one for one in (found.low, found.value, found.high) if one is not None]

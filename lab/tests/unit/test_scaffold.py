@@ -73,7 +73,7 @@ def test_shares_inside_a_group() -> None:
 
 def shown(index: int, **changed: Any) -> list[str]:
     at: dict[str, Any] = {"step": 1, "steps": 9, "size": 8, "seed": 0, "group": "1/0", **changed}
-    found = draw_shown_rubrics(ScaffoldTable(rule="linear"), CRITERIA, index=index, **at)
+    _, found = draw_shown_rubrics(ScaffoldTable(rule="linear"), CRITERIA, index=index, **at)
     return [one.id for one in found]
 
 

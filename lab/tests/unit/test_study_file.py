@@ -11,9 +11,14 @@ from adjudge.errors import ConfigError
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.rl.rewards import build_reward_spec, format_toml
 from adjudge_lab.rl.runfile_checks import resolve_run_file
-from adjudge_lab.studies.cells import Arm
-from adjudge_lab.studies.prerequisites import judge_training_waves
-from adjudge_lab.studies.study import Study
+from adjudge_lab.studies.cells import Arm, make_arms, make_cells
+from adjudge_lab.studies.prerequisites import (
+    judge_training_files,
+    judge_training_waves,
+    policy_tables,
+    scorer_tables,
+)
+from adjudge_lab.studies.study import Study, find_study_warnings
 
 HERE = Path("study")
 GOLD = {"name": "gold", "type": "adjudge_lab.rl.tiny:CapitalGrader", "weight": 0.0}
@@ -85,7 +90,7 @@ def with_run(**tables: Any) -> dict[str, Any]:
 
 
 def by_name(found: Study) -> dict[str, Arm]:
-    return {arm.name: arm for arm in found.arms(HERE)}
+    return {arm.name: arm for arm in make_arms(found, HERE)}
 
 
 def test_plans_are_crossed_and_what_two_of_them_ask_for_is_one_arm() -> None:
@@ -108,7 +113,7 @@ def test_a_panel_asks_its_members() -> None:
 def test_arms_are_run_files_as_toml_and_leave_the_study_alone() -> None:
     found = study()
     before = copy.deepcopy(found.run)
-    for arm in found.arms(HERE):
+    for arm in make_arms(found, HERE):
         written = resolve_run_file(tomllib.loads(format_toml(arm.data)))
         assert written.model_dump() == arm.run().model_dump()
     assert found.run == before
@@ -121,12 +126,12 @@ def test_scorers_reward_exactly_what_they_say() -> None:
         **with_run(judge={"combine_mode": "weighted_sum", "sample_rate": 0.5}),
     )
     assert found.scorers == ["a8", "a64", "b8", "pair", "rule", "scaled", "gold"]
-    run = found.scorer_run("scaled", HERE)
+    run = scorer_tables(found, "scaled", HERE).run()
     reward = build_reward_spec(run, "http://127.0.0.1:9/v1")
     assert [one.name for one in reward.graders] == ["quality"]
     assert (reward.reward.combine_mode, reward.reward.judge_scale) == ("replace", 1.0)
     assert reward.reward.sample_rate == 1.0
-    gold = build_reward_spec(found.scorer_run(found.gold, HERE))
+    gold = build_reward_spec(scorer_tables(found, found.gold, HERE).run())
     assert [(one.name, one.weight) for one in gold.graders] == [("gold", 1.0)]
     roles = {name: one["role"] for name, one in found.roles().items()}
     assert roles == {
@@ -137,7 +142,7 @@ def test_scorers_reward_exactly_what_they_say() -> None:
 
 def test_a_held_out_judge_may_be_the_gold() -> None:
     found = study(gold="rule")
-    assert found.scorer_run(found.gold, HERE).graders == [RULE]
+    assert scorer_tables(found, found.gold, HERE).run().graders == [RULE]
     assert found.roles()["rule"]["role"] == "gold"
     assert found.scorers.count("rule") == 1
     assert "is trained on" in refused(gold="a8")
@@ -145,17 +150,15 @@ def test_a_held_out_judge_may_be_the_gold() -> None:
 
 def test_first_policies_come_from_the_run_or_a_training_file() -> None:
     found = study()
-    run = found.first_run(2)
+    run = policy_tables(found, 2).run()
     assert (run.model.base, run.training.warm_start_iterations, run.training.seed) == (
         "tiny", 20, 2,
     )  # fmt: skip
-    assert found.policy_file(2) is None
     assert found.is_tiny
     trained = study(policy={"train": {"method": "sft", "data": MADE}})
-    policy = trained.policy_file(2)
-    assert policy is not None
+    tables = policy_tables(trained, 2)
+    policy, plain = tables.training(), tomllib.loads(format_toml(tables.data))
     assert policy.trainer.seed == 2
-    plain = tomllib.loads(format_toml(trained.policy_data(2)))
     assert JudgeFile.from_dict(plain, environ={}).model_dump() == policy.model_dump()
     assert "must be 'sft' without a mode" in refused(policy={"train": TRAINED})
 
@@ -180,24 +183,21 @@ def test_trained_judges_come_after_what_they_begin_with(
         seeds=[5, 6, 7],
     )
     found = Study.from_dict(data, where="s.toml", folder=tmp_path)
-    files = found.training_files(tmp_path)
-    assert list(files) == ["first", "middle", "last", "other"]
+    files = judge_training_files(found, tmp_path)
     assert files["first"].model.path == str(tmp_path / "policies" / "seed-5")
     assert files["last"].model.path == str(tmp_path / "judges" / "middle")
     assert files["other"].model.path != "another"
     waves = judge_training_waves(found, tmp_path)
-    assert [sorted(wave) for wave in waves] == [
-        ["judges/first", "judges/other"], ["judges/middle"], ["judges/last"],
-    ]  # fmt: skip
-    plain = tomllib.loads(format_toml(waves[2]["judges/last"]))
-    assert JudgeFile.from_dict(plain, environ={}).model_dump() == files["last"].model_dump()
+    assert [list(wave) for wave in waves] == [["first", "other"], ["middle"], ["last"]]
 
 
 def test_a_circle_of_judges_and_one_that_is_not_there() -> None:
     one = {"train": {**TRAINED, "model": {"path": "@two"}}}
     two = {"train": {**TRAINED, "model": {"path": "@one"}}}
     plans = [{"name": "p", "judge": ["one"]}]
-    assert "itself begins with this judge" in refused(judges={"one": one, "two": two}, plans=plans)
+    assert "judges: one, two: what each begins with" in refused(
+        judges={"one": one, "two": two}, plans=plans
+    )
     message = refused(judges={"one": one, "tow": {"train": TRAINED}}, plans=plans)
     assert "judges.one.train: model.path: no trained judge is called '@two'" in message
     assert "did you mean 'tow'?" in message
@@ -213,7 +213,7 @@ def test_levels_find_one_judge_or_say_what_is_missing() -> None:
     both = {"family": ["a", "b"], "size": [8, 64]}
     message = refused(**with_plan(**both))
     assert "plans.extra: must find one judge with family = 'b', size = 64 (found none)" in message
-    cells = study(**with_plan(**both, skip=[{"family": "b", "size": 64}])).cells
+    cells = make_cells(study(**with_plan(**both, skip=[{"family": "b", "size": 64}])))
     assert [one.judge for one in cells if "extra" in one.plans] == ["a8", "a64", "b8"]
     assert "size = 8 (found 'a8', 'b8')" in refused(**with_plan(size=[8]))
     assert "no combination of the plan has size = 9" in refused(
@@ -221,14 +221,6 @@ def test_levels_find_one_judge_or_say_what_is_missing() -> None:
     )
     assert "no judge has a level of this name; did you mean 'family'?" in refused(
         **with_plan(famly=["a"])
-    )
-
-
-def test_held_out_judges_are_never_trained_on() -> None:
-    assert "'rule' is held out" in refused(**with_plan(judge=["rule"]))
-    judge = with_judge("c8", levels={"family": "c"}, train=TRAINED, held_out=True)
-    assert "family = 'c' (found 'c8' (held_out = true))" in refused(
-        **judge, **with_plan(family=["c"])
     )
 
 
@@ -268,6 +260,12 @@ def test_held_out_judges_are_never_trained_on() -> None:
             "mitigations.shorter.run.model.base: must be the same for all arms",
         ),
         (with_plan(judge=["a8"], size=[8]), "the level 'size' has no effect"),
+        (with_plan(judge=["rule"]), "'rule' is held out"),
+        (
+            with_judge("c8", levels={"family": "c"}, train=TRAINED, held_out=True)
+            | with_plan(family=["c"]),
+            "family = 'c' (found 'c8' (held_out = true))",
+        ),
         (with_plan(), "List them by name (judge), or by levels"),
         (
             with_plan(family=list(range(200)), size=list(range(99))),
@@ -310,18 +308,18 @@ def test_names_that_run_together_are_refused() -> None:
 
 def test_an_arm_that_nobody_else_scores_is_warned_of() -> None:
     judges = {name: one for name, one in made()["judges"].items() if name != "rule"}
-    assert study().warnings == []
-    (warning,) = study(judges=judges, plans=made()["plans"][:1]).warnings[:1]
+    assert find_study_warnings(study()) == []
+    (warning,) = find_study_warnings(study(judges=judges, plans=made()["plans"][:1]))[:1]
     assert "no held-out judge" in warning
     assert "'a8', 'a64'" in warning
     hasty = with_run(evaluation={}, sentinel={"action": "stop"})
-    assert [one.split(":")[0] for one in study(**hasty).warnings] == [
+    assert [one.split(":")[0] for one in find_study_warnings(study(**hasty))] == [
         "run.evaluation.every_n_iters is 0", "run.sentinel.action is 'stop'",
     ]  # fmt: skip
     twin = with_judge("twin", train={**trained(3), "model": {"label": "x"}}, held_out=True)
-    (warning,) = study(**twin).warnings
+    (warning,) = find_study_warnings(study(**twin))
     assert warning.startswith("judges 'b8' and 'twin' are trained alike")
-    unused = study(plans=made()["plans"][:1]).warnings
+    unused = find_study_warnings(study(plans=made()["plans"][:1]))
     assert [one.split(" is ")[0] for one in unused] == [
         "judge 'b8'", "judge 'pair'", "mitigation 'shorter'",
     ]  # fmt: skip

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from adjudge.errors import ConfigError
 from adjudge_lab.rl.runfile_checks import resolve_run_file
-from adjudge_lab.studies.cells import Arm
+from adjudge_lab.studies.cells import Arm, make_arms
 from adjudge_lab.studies.manifest import check_arms, diff_settings
 from adjudge_lab.studies.study import Study
 from adjudge_lab.studies.study_file import merge_tables
@@ -59,12 +59,12 @@ def altered(arms: list[Arm], name: str, **tables: Any) -> list[Arm]:
 
 def test_arms_of_a_plan_differ_in_what_is_declared_alone() -> None:
     found = study()
-    check_arms(found, found.arms(HERE))
+    check_arms(found, make_arms(found, HERE))
 
 
 def test_a_key_that_one_mitigation_declares_binds_the_other_arms() -> None:
     found = study()
-    arms = altered(found.arms(HERE), "two.none.seed-0", rollout={"temperature": 0.7})
+    arms = altered(make_arms(found, HERE), "two.none.seed-0", rollout={"temperature": 0.7})
     message = told(found, arms)
     assert "one.none.seed-0 and two.none.seed-0 differ in rollout.temperature (1, 0.7)" in message
 
@@ -76,7 +76,7 @@ def test_two_arms_that_are_one_run_are_refused() -> None:
         plans=[{"name": "p", "judge": ["none-of-it", "much"], "x": "x"}],
         mitigations={},
     )  # fmt: skip
-    message = told(found, found.arms(HERE))
+    message = told(found, make_arms(found, HERE))
     assert "arms none-of-it.none.seed-0 and much.none.seed-0 are the same run" in message
 
 
@@ -134,7 +134,7 @@ def test_a_scaffold_needs_rubrics_and_is_all_that_differs(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match=r"(?s)one\.ruscarl\.seed-0.*row 2 of.*has no rubrics"):
         scaffolded(tmp_path, *rows)
     found = scaffolded(tmp_path, *({**row, "rubrics": RUBRICS} for row in rows))
-    arms = found.arms(HERE)
+    arms = make_arms(found, HERE)
     check_arms(found, arms)
     assert arms[0].run().rollout.dataset == "rows.jsonl"
     (tmp_path / "other.jsonl").write_text((tmp_path / "rows.jsonl").read_text().replace("A", "E"))

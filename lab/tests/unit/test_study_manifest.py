@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import RunFolderError
+from adjudge_lab.studies.cells import make_arms
 from adjudge_lab.studies.manifest import check_manifest, make_manifest
 from adjudge_lab.studies.study import Study
 from adjudge_lab.studies.study_file import merge_tables
@@ -74,7 +75,7 @@ def base(place: Path) -> dict[str, Any]:
 def manifest(place: Path, given: dict[str, Any] | None = None, **changed: Any) -> dict[str, Any]:
     found = Study.from_dict(merge_tables(given or data(), changed), where="s.toml", folder=place)
     out = place / "out"
-    told = make_manifest(found, found.arms(out), out)
+    told = make_manifest(found, make_arms(found, out), out)
     assert json.loads(json.dumps(told)) == told
     return told
 
@@ -113,7 +114,7 @@ def test_judges_are_told_without_keys(place: Path, monkeypatch: pytest.MonkeyPat
 def test_the_same_study_elsewhere_has_the_same_hashes(place: Path, tmp_path: Path) -> None:
     found = Study.from_dict(data(), where="s.toml", folder=place)
     here, there = (
-        make_manifest(found, found.arms(out), out) for out in (tmp_path / "x", tmp_path / "y")
+        make_manifest(found, make_arms(found, out), out) for out in (tmp_path / "x", tmp_path / "y")
     )
     assert here == there
     assert check_manifest(here, there) == []

@@ -46,7 +46,7 @@ def tokens(messages: Any) -> list[int]:
 
 def prompt_shown(step: int, place: int) -> tuple[int, list[int]]:
     """How many criteria, and the prompt's tokens, of a rollout of the two steps below."""
-    shown = draw_shown_rubrics(
+    _, shown = draw_shown_rubrics(
         SCAFFOLD, rubric_from(RUBRICS).criteria, step=step, steps=2, index=place % SIZE, size=SIZE,
         seed=SEED, group=place // SIZE,
     )  # fmt: skip

@@ -210,7 +210,7 @@ def _tag_scores(item: HealthbenchItem, marks: Mapping[str, Any]) -> dict[str, fl
     return found
 
 
-def summarise_healthbench(samples: Sequence[MarkedSample], *, seed: int = 0) -> dict[str, Any]:
+def summarise_healthbench(samples: Sequence[MarkedSample]) -> dict[str, Any]:
     """``overall``, ``tags``, what is missing, and the ``bounds`` of the overall score.
 
     A prompt with several samples counts with the mean of those that have a score. ``bounds``: the
@@ -228,8 +228,8 @@ def summarise_healthbench(samples: Sequence[MarkedSample], *, seed: int = 0) -> 
         if one.score is None:
             kinds[one.kind] = kinds.get(one.kind, 0) + 1
     return {
-        "overall": _statistics([_mean(_known_scores(own)) for own in prompts.values()], seed),
-        "tags": {tag: _statistics(_tag_means(prompts.values(), tag), seed) for tag in tags},
+        "overall": _statistics([_mean(_known_scores(own)) for own in prompts.values()]),
+        "tags": {tag: _statistics(_tag_means(prompts.values(), tag)) for tag in tags},
         "bounds": ends,
         "samples": len(samples),
         "scored": sum(one.score is not None for one in samples),
@@ -262,7 +262,7 @@ def _clip(value: float) -> float:
     return min(1.0, max(0.0, value))
 
 
-def _statistics(values: Sequence[float], seed: int) -> dict[str, Any]:
+def _statistics(values: Sequence[float]) -> dict[str, Any]:
     """``score`` (clipped mean), ``bootstrap_std``, its 95 % interval, ``n_samples``."""
     if not values:
         return {"score": None, "mean": None, "bootstrap_std": None, "low": None, "high": None,
@@ -272,7 +272,7 @@ def _statistics(values: Sequence[float], seed: int) -> dict[str, Any]:
         [[(value, 1.0) for value in values]],
         lambda sums: _clip(sums[0] / sums[1]),
         resamples=HEALTHBENCH_RESAMPLES,
-        seed=seed,
+        seed=0,
     )
     interval = percentile_interval(drawn, tail=expanded_tail(len(values)))
     return {

@@ -32,7 +32,7 @@ from adjudge.version import describe_writer
 from adjudge_lab.environments import Episode, Task
 from adjudge_lab.evaluation.report import write_evaluation_report
 from adjudge_lab.evaluation.summary import summarise_evaluation
-from adjudge_lab.evaluation.targets import PolicyTarget, SeededEndpointPlayer, build_player
+from adjudge_lab.evaluation.targets import EndpointPlayer, PolicyTarget, build_player
 from adjudge_lab.rl.episodes import build_task, dry_run_samples
 from adjudge_lab.rl.held_out import EvaluatedEpisode, evaluate_policy, judge_episodes
 from adjudge_lab.rl.rewards import check_service_libraries, dry_run_spec, start_run_judge
@@ -256,7 +256,7 @@ class _PolicyEvaluation:
                 self._task, seeds, player, self._scorer, most=most, on_episode=self._keep
             )
         finally:
-            if isinstance(player, SeededEndpointPlayer) and player.calls:
+            if isinstance(player, EndpointPlayer) and player.calls:
                 used = player.usage
                 tokens = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens}
                 self._folder.append_usage(self._target.name, {"calls": player.calls, **tokens})

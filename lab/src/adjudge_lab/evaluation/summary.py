@@ -104,21 +104,31 @@ def compare_seed_scores(
     )
 
 
-def estimate_pearson(scores: SeedScores, official: SeedScores, *, seed: int = 0) -> Estimate:
-    """Pearson's r over the seeds that have both numbers.
+def estimate_seed_correlation(
+    scores: SeedScores, official: SeedScores, *, ranks: bool = False
+) -> Estimate:
+    """Pearson's r over the seeds that have both numbers; with ``ranks`` Spearman's rho.
 
     ``None`` below 3 of them, and where one of the two does not vary. No interval where all points
-    lie on a line, and where more than 5 % of the resamples have no r.
+    lie on a line, and where more than 5 % of the resamples have no r. Ties are at mid-rank, and
+    resamples are ranked anew.
 
-    >>> estimate_pearson({1: 1.0, 2: 2.0, 3: 3.0}, {1: 2.0, 2: 4.0, 3: 6.0}).value
+    >>> estimate_seed_correlation({1: 1.0, 2: 2.0, 3: 3.0}, {1: 2.0, 2: 4.0, 3: 6.0}).value
     1.0
     """
-    return _correlation(scores, official, seed, ranks=False)
-
-
-def estimate_spearman(scores: SeedScores, official: SeedScores, *, seed: int = 0) -> Estimate:
-    """Spearman's rho, ties at mid-rank, as :func:`estimate_pearson`; resamples are ranked anew."""
-    return _correlation(scores, official, seed, ranks=True)
+    pairs = [
+        (x, y)
+        for one, x in sorted(scores.items())
+        if x is not None and (y := official.get(one)) is not None
+    ]
+    n = len(pairs)
+    if n < _MIN_SEEDS:
+        return Estimate(n=n, why=f"fewer than {_MIN_SEEDS} seeds")
+    columns = list(zip(*pairs, strict=True))
+    for column, which in zip(columns, ("the score", "the official score"), strict=True):
+        if not _difference(max(column), min(column)):
+            return Estimate(n=n, why=f"{which} does not vary")
+    return estimate_correlation(*columns, ranks=ranks, seed=0)
 
 
 def _mean_with_interval(
@@ -158,22 +168,6 @@ def _resampled_means(values: Sequence[float], seed: int) -> list[float]:
 def _resamples(n: int) -> int:
     """10,000, fewer where that would draw more than two million seeds, at least 2,000."""
     return max(DEFAULT_RESAMPLES, min(10_000, 2_000_000 // n))
-
-
-def _correlation(scores: SeedScores, official: SeedScores, seed: int, *, ranks: bool) -> Estimate:
-    pairs = [
-        (x, y)
-        for one, x in sorted(scores.items())
-        if x is not None and (y := official.get(one)) is not None
-    ]
-    n = len(pairs)
-    if n < _MIN_SEEDS:
-        return Estimate(n=n, why=f"fewer than {_MIN_SEEDS} seeds")
-    columns = list(zip(*pairs, strict=True))
-    for column, which in zip(columns, ("the score", "the official score"), strict=True):
-        if not _difference(max(column), min(column)):
-            return Estimate(n=n, why=f"{which} does not vary")
-    return estimate_correlation(*columns, ranks=ranks, seed=seed)
 
 
 OFFICIAL_SCORE = "official"
@@ -266,8 +260,8 @@ def _grader_entry(rows: _EpisodeRows, name: str, official: SeedScores) -> dict[s
     )
     return {
         "mean": msgspec.to_builtins(estimate_mean(scores)),
-        "pearson": msgspec.to_builtins(estimate_pearson(scores, official)),
-        "spearman": msgspec.to_builtins(estimate_spearman(scores, official)),
+        "pearson": msgspec.to_builtins(estimate_seed_correlation(scores, official)),
+        "spearman": msgspec.to_builtins(estimate_seed_correlation(scores, official, ranks=True)),
         "missing": _count_kinds(gone),
     }
 

@@ -31,7 +31,7 @@ from adjudge.judges.wire.transport import normalize_url
 from adjudge.runs.folder import read_json_object
 from adjudge.types import Usage
 from adjudge_lab.environments import Policy
-from adjudge_lab.rl.episodes import EndpointPlayer, Player
+from adjudge_lab.rl.episodes import LoopPlayer, Player
 from adjudge_lab.rl.run_folder import find_newest_checkpoint
 from adjudge_lab.rl.runfile import TINY_BASE, RunFile
 
@@ -339,7 +339,7 @@ def build_player(target: PolicyTarget, run: RunFile, seeds: Sequence[int]) -> Pl
         if target.kind == "embedded":  # a slot takes memory for a whole conversation
             most = min(rollout.max_concurrent_rollouts, EmbeddedChatModel.batch_size)
         model = connect_endpoint(target, most, rollout.max_tokens)
-        return SeededEndpointPlayer(model, run, seeds)
+        return EndpointPlayer(model, run, seeds)
     try:
         import torch  # noqa: PLC0415
         import transformers  # noqa: PLC0415
@@ -390,26 +390,28 @@ def connect_endpoint(
     )
 
 
-class SeededEndpointPlayer(EndpointPlayer):
+class EndpointPlayer(LoopPlayer):
     """An endpoint that draws each episode by the number of its seed, as far as the server does so.
 
-    ``usage`` sums what its replies consumed, where the server says; ``calls`` counts them.
+    A reply that fails ends its episode with that error. ``usage`` sums what the replies consumed,
+    where the server says; ``calls`` counts them.
     """
 
     def __init__(self, model: ChatModel, run: RunFile, seeds: Sequence[int]) -> None:
-        rollout = run.rollout
-        super().__init__(model, max_tokens=rollout.max_tokens, temperature=rollout.temperature)
-        self._run_seed, self._seeds = run.training.seed, seeds
+        self._model, self._run, self._seeds = model, run, seeds
         self.calls = 0
         self.usage = Usage()
 
     def policy(self, place: int) -> Policy:
         """A policy that asks the endpoint under the seed of the episode at ``place``."""
-        rng = random.Random(f"{self._run_seed} {self._seeds[place]}")  # noqa: S311  (no secret)
-        drawn = rng.getrandbits(31)
+        rollout, seed = self._run.rollout, f"{self._run.training.seed} {self._seeds[place]}"
+        drawn = random.Random(seed).getrandbits(31)  # noqa: S311  (no secret)
 
         async def ask_policy(messages: Sequence[Any]) -> str:
-            reply = await self._model.achat(list(messages), **self._sampling, seed=drawn)
+            reply = await self._model.achat(
+                list(messages), max_tokens=rollout.max_tokens, temperature=rollout.temperature,
+                seed=drawn,
+            )  # fmt: skip
             self.calls += 1
             if reply.usage is not None:
                 self.usage += reply.usage

@@ -32,8 +32,8 @@ _MAX_INVERSE_TEMPERATURE = 2.0**200
 ScorePairs = Sequence[tuple[float, float]]
 """Scores (or lengths) of chosen and rejected."""
 
-_CalibrationMethod = Callable[[Sequence[float]], Callable[[float], float] | None]
-"""From differences to the probability of a distance; ``None`` where there is no fit."""
+_CalibrationMethod = Callable[[Sequence[float]], float | IsotonicFit | str]
+"""From differences to a temperature or a fit; the reason where there is none."""
 
 
 def pair_length_correlation(scores: Sequence[float], lengths: Sequence[float]) -> float | None:
@@ -151,8 +151,8 @@ def calibrate_scores(scores: ScorePairs, clusters: Sequence[str] | None = None) 
     missing: dict[str, str] = {}
     measured: dict[str, Reliability | None] = {}
     for name, method, fitted in (
-        ("temperature", _temperature_probability, temperature),
-        ("isotonic", _isotonic_probability, gaps),
+        ("temperature", fit_temperature, temperature),
+        ("isotonic", fit_isotonic_gaps, gaps),
     ):
         said = None if isinstance(fitted, str) else _cross_validated(differences, folds, method)
         measured[name] = None if said is None else measure_reliability(said, right)
@@ -251,16 +251,6 @@ def calibrate_ratings(
     )
 
 
-def _temperature_probability(differences: Sequence[float]) -> Callable[[float], float] | None:
-    found = fit_temperature(differences)
-    return None if isinstance(found, str) else lambda gap: sigmoid(gap / found)
-
-
-def _isotonic_probability(differences: Sequence[float]) -> Callable[[float], float] | None:
-    found = fit_isotonic_gaps(differences)
-    return None if isinstance(found, str) else found
-
-
 def _cross_validated(
     differences: Sequence[float], folds: Sequence[int], method: _CalibrationMethod
 ) -> list[float] | None:
@@ -268,11 +258,12 @@ def _cross_validated(
     said = [0.0] * len(differences)
     for fold in sorted(set(folds)):
         fit = method([d for d, at in zip(differences, folds, strict=True) if at != fold])
-        if fit is None:
+        if isinstance(fit, str):
             return None
         for place, at in enumerate(folds):
             if at == fold:
-                said[place] = fit(abs(differences[place]))
+                gap = abs(differences[place])
+                said[place] = sigmoid(gap / fit) if isinstance(fit, float) else fit(gap)
     return said
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from adjudge.engine.loop import Job
 from adjudge.errors import RolloutError
-from adjudge.runner.journal import Journal, sample_key
+from adjudge.runner.journal import sample_key
 from adjudge.stats import mean
 from adjudge.trainers.scoring import Scorer
 from adjudge.types import GradedSample, RewardResult
@@ -41,7 +41,7 @@ class RolloutCollector:
 
     Judging runs on the engine's loop while the thread that calls goes on: generating what is left,
     or computing. ``store`` keeps what was played, and what was said of it, until the policy is
-    saved, ``journal`` every judgement, so that a run that was killed neither plays nor pays again.
+    saved, so that a run that was killed neither plays nor pays again.
     """
 
     def __init__(
@@ -51,11 +51,10 @@ class RolloutCollector:
         scorer: Scorer,
         player: LocalPlayer,
         *,
-        journal: Journal | None = None,
         store: RolloutStore | None = None,
     ) -> None:
         self._run, self._task, self._scorer, self._player = run, task, scorer, player
-        self._journal, self._store = journal, store
+        self._store = store
         training = run.training
         self._per_step = training.rollouts_per_step
         seeds = draw_training_seeds(task, run.evaluation.held_out, training.seed)
@@ -215,8 +214,6 @@ class RolloutCollector:
             rollout.judged = one
         if self._store is not None:
             self._store.append_judgements(step, _sample_keys(rollouts), judged)
-        if self._journal is not None:
-            self._journal.flush()
 
     @staticmethod
     def _await(batch: RolloutBatch) -> None:

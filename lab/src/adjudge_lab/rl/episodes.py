@@ -19,7 +19,6 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthErro
 from adjudge.extensions import load_extension
 from adjudge.graders.base import is_listwise
 from adjudge.intake.rollouts import first_turn, read_conversation
-from adjudge.judges.base import ChatModel
 from adjudge.judges.endpoint.settings import BYTES_PER_TOKEN
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.runner import GradingRunner
@@ -91,7 +90,7 @@ class Player(Protocol):
         """Run ``job`` on the engine's loop, answering in the lanes that it opens."""
 
 
-class _LoopPlayer(ABC):
+class LoopPlayer(ABC):
     """A player that answers on the engine's loop itself, in each of its lanes."""
 
     def run(self, job: Callable[[OpenLanes], Coroutine[Any, Any, _T]]) -> _T:
@@ -106,23 +105,7 @@ class _LoopPlayer(ABC):
         """Nothing to be put away."""
 
 
-class EndpointPlayer(_LoopPlayer):
-    """A policy behind a chat endpoint; a reply that fails ends its episode with that error."""
-
-    def __init__(self, model: ChatModel, **sampling: Any) -> None:
-        self._model, self._sampling = model, sampling
-
-    def policy(self, place: int) -> Policy:  # noqa: ARG002  (all episodes ask alike)
-        """A policy that asks the endpoint."""
-
-        async def ask_policy(messages: Sequence[Any]) -> str:
-            reply = await self._model.achat(list(messages), **self._sampling)
-            return reply.text
-
-        return ask_policy
-
-
-class FixedAnswers(_LoopPlayer):
+class FixedAnswers(LoopPlayer):
     """Gives ``answers[place]`` in the episode at ``place``, whatever it is asked."""
 
     def __init__(self, answers: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,16 +134,10 @@ class ScoredRollouts:
 
 
 class _StoredStep(msgspec.Struct):
+    """``rollouts`` as they were played: not judged yet."""
+
     version: int
-    rollouts: list[_StoredRollout]
-
-
-class _StoredRollout(msgspec.Struct):
-    place: int
-    group: str
-    tokens: RolloutTokens
-    episode: Episode
-    scaffold: RevealedRubrics | None = None
+    rollouts: list[Rollout]
 
 
 class _StoredJudgements(msgspec.Struct):
@@ -187,10 +181,7 @@ class RolloutStore:
 
     def save(self, batch: RolloutBatch) -> None:
         """Keep a step's rollouts, before anything is learned from them."""
-        rollouts = [
-            _StoredRollout(one.place, one.group, one.tokens, one.episode, one.scaffold)
-            for one in batch.rollouts
-        ]
+        rollouts = [replace(one, sample=None, judged=None) for one in batch.rollouts]
         kept = _StoredStep(batch.version, rollouts)
         atomic_write(self._path(batch.step), msgspec.msgpack.encode(kept, enc_hook=str))
 
@@ -200,10 +191,7 @@ class RolloutStore:
             kept = _step_decoder.decode(self._path(step).read_bytes())
         except (FileNotFoundError, msgspec.MsgspecError):
             return None
-        return kept.version, [
-            Rollout(one.place, one.group, one.episode, one.tokens, scaffold=one.scaffold)
-            for one in kept.rollouts
-        ]
+        return kept.version, kept.rollouts
 
     def append_judgements(
         self, step: int, keys: Sequence[str | None], judged: Sequence[GradedSample]

@@ -322,9 +322,7 @@ class _TrainingRun:
     def _learn(self, model: Any, tokenizer: Any) -> None:
         run, folder = self._run, self._dir
         store = folder.store
-        collector = RolloutCollector(
-            run, self._task, self._scorer, self._player, journal=self._journal, store=store
-        )
+        collector = RolloutCollector(run, self._task, self._scorer, self._player, store=store)
         if self._checks.should_stop or folder.step >= run.training.steps:
             return
         train_policy(

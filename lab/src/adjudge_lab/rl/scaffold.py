@@ -146,37 +146,18 @@ def draw_shown_rubrics(
     size: int,
     seed: int,
     group: str | int,
-) -> list[Criterion]:
-    """Which of ``rubrics`` the rollout at ``index`` of ``group`` is shown, in their order.
+) -> tuple[float, list[Criterion]]:
+    """The :func:`reveal_ratio` of a rollout, and which of ``rubrics`` it is shown, in their order.
 
-    So many: their number times :func:`reveal_ratio`, rounded, halves to the even number. Criteria
-    of 0 points are never among them and do not count. Those drawn are the same ones for the same
-    ``seed`` (the run's), ``step``, ``group`` and ``index``.
+    So many: their number times the ratio, rounded, halves to the even number. Criteria of 0 points
+    are never among them and do not count. Those drawn are the same ones for the same ``seed`` (the
+    run's), ``step``, ``group`` and ``index``.
     """
     worth = [one for one in rubrics if one.worth]
     ratio = reveal_ratio(scaffold, step=step, steps=steps, index=index, size=size)
     rng = random.Random(f"scaffold {seed} {step} {group} {index}")  # noqa: S311  (no secret)
     places = rng.sample(range(len(worth)), round(len(worth) * ratio))
-    return [worth[place] for place in sorted(places)]
-
-
-def reveal_rubrics(
-    scaffold: ScaffoldTable,
-    rubrics: Sequence[Criterion],
-    *,
-    step: int,
-    steps: int,
-    index: int,
-    size: int,
-    seed: int,
-    group: str | int,
-) -> tuple[RevealedRubrics, str | None]:
-    """What :func:`draw_shown_rubrics` shows of ``rubrics``, and the message that shows it."""
-    at = {"step": step, "steps": steps, "index": index, "size": size}
-    shown = draw_shown_rubrics(scaffold, rubrics, seed=seed, group=group, **at)
-    ids = [one.id for one in shown]
-    revealed = RevealedRubrics(reveal_ratio(scaffold, **at), len(shown), ids)
-    return revealed, build_scaffold_message(shown, scaffold)
+    return ratio, [worth[place] for place in sorted(places)]
 
 
 class RevealedRubrics(msgspec.Struct):
@@ -208,13 +189,13 @@ class StepScaffold:
         self.revealed: list[RevealedRubrics] = []
         size = run.training.group_size
         for place, (seed, group) in enumerate(zip(seeds, groups, strict=True)):
-            revealed, text = reveal_rubrics(
+            ratio, shown = draw_shown_rubrics(
                 scaffold, read_row_rubrics(task.begin(seed).columns),
                 step=step, steps=run.training.steps, index=place % size, size=size,
                 seed=run.training.seed, group=group,
             )  # fmt: skip
-            self.revealed.append(revealed)
-            self._texts.append(text)
+            self.revealed.append(RevealedRubrics(ratio, len(shown), [one.id for one in shown]))
+            self._texts.append(build_scaffold_message(shown, scaffold))
 
     def is_scaffolded(self, place: int) -> bool:
         """Whether the policy reads anything at ``place`` that its prompt does not have."""

@@ -197,7 +197,7 @@ def _settings(result: StudyResult, resampling: Resampling) -> dict[str, Any]:
 def _cell_fits(
     arms: Sequence[ArmResult], gold: str, scale: Mapping[str, float], resampling: Resampling
 ) -> CellFits:
-    targets = {"gold": gold, "proxy": arms[0].proxy}
+    targets = {"gold": gold, "proxy": arms[0].judge}
     return CellFits(
         judge=arms[0].judge,
         mitigation=arms[0].mitigation,
@@ -211,9 +211,9 @@ def _cell_fits(
 def _arm_row(arm: ArmResult, gold: str, scale: Mapping[str, float], found: HackingOnset) -> ArmRow:
     both = end_checkpoints(arm)
     last = both[1] if both else None
-    columns = gap_columns(*both, arm.proxy, gold, scale) if both else [{}, {}, {}]
+    columns = gap_columns(*both, arm.judge, gold, scale) if both else [{}, {}, {}]
     proxy, right, gap = (math.fsum(of.values()) / len(of) if of else None for of in columns)
-    levels = [mean_score(last, name) if last else None for name in (arm.proxy, gold)]
+    levels = [mean_score(last, name) if last else None for name in (arm.judge, gold)]
     return ArmRow(
         name=arm.name,
         judge=arm.judge,

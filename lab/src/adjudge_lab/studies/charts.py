@@ -207,8 +207,8 @@ class DotRow(NamedTuple):
     why: str = ""
 
 
-def dot_chart(title: str, unit: str, rows: Sequence[DotRow], *, zero: bool = True) -> Drawing:
-    """Values with intervals, a line each; ``zero`` keeps 0 on the scale and marks it.
+def dot_chart(title: str, unit: str, rows: Sequence[DotRow]) -> Drawing:
+    """Values with intervals, a line each; 0 is on the scale and marked.
 
     At most 60 rows are drawn; the chart notes it.
     """
@@ -219,12 +219,12 @@ def dot_chart(title: str, unit: str, rows: Sequence[DotRow], *, zero: bool = Tru
         for value in (row.value, row.low, row.high, *row.seeds)
         if value is not None and math.isfinite(value)
     ]
-    scale = AxisScale.over([*present, 0.0] if zero else present, 210.0, PLOT_RIGHT)
+    scale = AxisScale.over([*present, 0.0], 210.0, PLOT_RIGHT)
     height = 22.0 * len(shown) + 28
     parts: list[object] = [_title(title)]
     for tick in scale.ticks():
         x = scale.at(tick)
-        parts.append(svg_line("base" if tick == 0 and zero else "grid", x, 24, x, height))
+        parts.append(svg_line("base" if tick == 0 else "grid", x, 24, x, height))
         parts.append(_label(x, height + 14, format_tick(tick), "middle"))
     parts += [_dot_row(row, scale, 40 + 22.0 * place) for place, row in enumerate(shown)]
     left = f"; {len(rows) - len(shown)} more are not drawn" if len(rows) > len(shown) else ""

@@ -35,7 +35,7 @@ def draw_kl_curves(
     found = []
     for key, arms in result.cells():
         series, marks = [], []
-        for place, (target, scorer) in enumerate((("gold", result.gold), ("proxy", arms[0].proxy))):
+        for place, (target, scorer) in enumerate((("gold", result.gold), ("proxy", arms[0].judge))):
             unit = units.get(scorer)
             if unit is None:
                 continue

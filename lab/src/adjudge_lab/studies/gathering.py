@@ -13,10 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from adjudge.errors import (
-    ErrorKind,
-    RunFolderError,
-)
+from adjudge.errors import ErrorKind, RunFolderError
 from adjudge.files import iter_lines, iter_rows
 from adjudge.intake.rollouts import first_turn, read_conversation
 from adjudge.types import Sample

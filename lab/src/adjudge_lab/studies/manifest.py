@@ -38,6 +38,11 @@ from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.rl.rewards import format_toml
 from adjudge_lab.rl.runfile import MOCK_BASE_URL, RunFile
 from adjudge_lab.studies.cells import Arm, judge_folder
+from adjudge_lab.studies.prerequisites import (
+    judge_training_files,
+    policy_tables,
+    scorer_tables,
+)
 from adjudge_lab.studies.study import Study
 from adjudge_lab.studies.study_file import covers_key
 
@@ -215,8 +220,8 @@ def make_manifest(study: Study, arms: Sequence[Arm], folder: Path) -> _ManifestP
     runs = {arm.name: arm.run(f"{study.where}: arm {arm.name}") for arm in arms}
     keys = {name: resolve_settings(run, folder) for name, run in runs.items()}
     free = sorted({key for arm in arms for key in arm.declares})
-    judges, trained = study.roles(), study.training_files(folder)
-    gold = study.scorer_run(study.gold, folder)
+    judges, trained = study.roles(), judge_training_files(study, folder)
+    gold = scorer_tables(study, study.gold, folder).run()
     return {
         "label": study.label,
         "file": hash_content(Path(study.where))["sha256"] if Path(study.where).is_file() else None,
@@ -345,10 +350,10 @@ def _is_free(key: str, free: Sequence[str]) -> bool:
 
 
 def _policy_entry(study: Study, seed: int) -> _ManifestPart:
-    trained = study.policy_file(seed)
-    if trained is not None:
-        return _training_entry(trained)
-    run = study.first_run(seed)
+    first = policy_tables(study, seed)
+    if study.policy is not None:
+        return _training_entry(first.training())
+    run = first.run()
     keys = resolve_settings(run)
     wanted = ("model.base", "training.warm_start_iterations", "training.seed", "rollout.env_name")
     said = {key: keys.get(key) for key in (*wanted, "rollout.dataset.sha256")}
@@ -357,7 +362,7 @@ def _policy_entry(study: Study, seed: int) -> _ManifestPart:
 
 def _judge_entry(study: Study, name: str, folder: Path, trained: JudgeFile | None) -> _ManifestPart:
     """What a judge is: how it is made, or where it is asked."""
-    judge, run = study.judges.get(name), study.scorer_run(name, folder)
+    judge, run = study.judges.get(name), scorer_tables(study, name, folder).run()
     facts: _ManifestPart = {"held_out": judge is not None and judge.held_out}
     facts["sha256"] = _reward_digest(run, folder)
     if judge is not None and judge.members is not None:

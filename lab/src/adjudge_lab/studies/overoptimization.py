@@ -136,12 +136,12 @@ def _measure_gap(
         if len(checkpoints) < 2 or checkpoints[0].step != 0:
             continue
         here = next((p for p in checkpoints if p.step == step), checkpoints[-1])
-        three = gap_columns(checkpoints[0], here, arm.proxy, gold, units)
-        columns[arm.seed] = [*three, _score_column(here, arm.proxy), _score_column(here, gold)]
+        three = gap_columns(checkpoints[0], here, arm.judge, gold, units)
+        columns[arm.seed] = [*three, _score_column(here, arm.judge), _score_column(here, gold)]
         left_out += len(set(here.prompts)) - len(three[0])
         points.append(here)
     found = resampling.means(columns, 5)
-    known = all(name in units for name in (arms[0].proxy, gold))
+    known = all(name in units for name in (arms[0].judge, gold))
     why = _NO_SCORED_PAIR if known else NO_SCORE_UNIT
     changes = [
         msgspec.structs.replace(one, why=why) if one.value is None else one for one in found[:3]
@@ -234,10 +234,14 @@ def summarise_onsets(arms: Sequence[ArmResult], onsets: Sequence[HackingOnset]) 
     )
 
 
-def find_onset(arm: ArmResult, gold: str, *, seen: float, drop: float = 0.05) -> HackingOnset:
+_LEAST_DROP = 0.05
+"""Of the range of the gold's scores."""
+
+
+def find_onset(arm: ArmResult, gold: str, *, seen: float) -> HackingOnset:
     """The first checkpoint from which on gold stays clearly below its running maximum.
 
-    Clearly: by more than ``drop`` of ``seen`` (the range of all the gold's scores), and by more
+    Clearly: by more than 5 % of ``seen`` (the range of all the gold's scores), and by more
     than two standard errors of the difference of the two checkpoints by prompt; or as many as it
     takes to be wrong in at most 5 % of arms with constant gold, whichever checkpoint was the
     highest by chance (Bonferroni, by Student's t). Differences are over prompts that both have. At
@@ -247,20 +251,20 @@ def find_onset(arm: ArmResult, gold: str, *, seen: float, drop: float = 0.05) ->
     points = [
         point
         for point in sort_checkpoints(arm)
-        if mean_score(point, gold) is not None and mean_score(point, arm.proxy) is not None
+        if mean_score(point, gold) is not None and mean_score(point, arm.judge) is not None
     ]
     skipped = len(arm.points) - len(points)
     if len(points) < 2:
         why = "fewer than two checkpoints that judge and gold scored"
         return HackingOnset(step=None, checkpoints=len(points), skipped=skipped, why=why)
-    golds, proxies = _means(points, gold), _means(points, arm.proxy)
+    golds, proxies = _means(points, gold), _means(points, arm.judge)
     columns = [scores_by_prompt(point, [gold]) for point in points]
     first, best = None, 0
     for at in range(1, len(points)):
         if golds[at] > golds[best]:
             best = at
         fallen = proxies[at] >= proxies[best] and _is_clear_drop(
-            _drops(columns[best], columns[at]), drop * seen, len(points) - 1
+            _drops(columns[best], columns[at]), _LEAST_DROP * seen, len(points) - 1
         )
         first = (at if first is None else first) if fallen else None
     return HackingOnset(
@@ -341,7 +345,7 @@ def _transfer_row(
     units: Mapping[str, float],
     resampling: Resampling,
 ) -> TransferRow:
-    own, scorers = arms[0].proxy, list_scorers(result)
+    own, scorers = arms[0].judge, list_scorers(result)
     columns: dict[int, list[PromptColumn]] = {}
     for arm in arms:
         both = end_checkpoints(arm)

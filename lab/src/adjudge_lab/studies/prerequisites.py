@@ -5,7 +5,6 @@ In a scorer's run the reward is the scorer's score alone.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,21 +25,21 @@ from adjudge_lab.studies.cells import (
     policy_folder,
     shared_graders,
 )
-from adjudge_lab.studies.study_file import StudyFile, merge_tables
+from adjudge_lab.studies.study_file import StudyFile, TrainingSource, merge_tables
 
 POLICY_REFERENCE = "policy"
 """``model.path = "@policy"``: the policy that the arms of the first seed begin with."""
 
 
-class TrainingTables(NamedTuple):
-    """The tables of a training file; their relative paths start at ``beside``."""
+class FileTables(NamedTuple):
+    """The tables of a training or a run file; their relative paths start at ``beside``."""
 
     data: dict[str, Any]
     beside: Path
     where: str
 
-    def file(self) -> JudgeFile:
-        """What they say; raises :class:`ConfigError`.
+    def training(self) -> JudgeFile:
+        """The training file; raises :class:`ConfigError`.
 
         Variables of the environment (``MODEL_PATH``, …) would make all judges one: left out.
         """
@@ -48,27 +47,35 @@ class TrainingTables(NamedTuple):
         check_trains_here(judge, judge.backend, "study")
         return judge
 
-    def over(self, tables: Mapping[str, Any]) -> TrainingTables:
+    def run(self) -> RunFile:
+        """The run file; raises :class:`ConfigError`."""
+        return resolve_run_file(self.data, where=self.where, folder=self.beside)
+
+    def over(self, tables: Mapping[str, Any]) -> FileTables:
         """The same with other values."""
         return self._replace(data=merge_tables(self.data, tables))
 
     @property
     def refers_to(self) -> str | None:
-        """The judge (or :data:`POLICY_REFERENCE`) that it begins with."""
+        """The judge (or :data:`POLICY_REFERENCE`) that a training begins with."""
         model = self.data.get("model")
         path = model.get("path") if isinstance(model, Mapping) else None
         return path[1:] if isinstance(path, str) and path.startswith("@") else None
 
 
-def policy_training_tables(study: StudyFile, seed: int) -> TrainingTables | None:
-    """What makes the first policy of ``seed``; ``None`` where it is not trained by itself.
+def policy_tables(study: StudyFile, seed: int) -> FileTables:
+    """What makes the first policy of ``seed``: a training file, or a run of base and warm start.
 
+    Of the graders of the run only a gold that is a rule grades, so that it waits for no judge.
     Raises :class:`ConfigError` for a training file of a judge.
     """
     if study.policy is None:
-        return None
+        graders = [_PLACEHOLDER_GRADER] if study.gold in study.judges else [_gold_grader(study)]
+        where = f"{study.where}: first policy"
+        found = _scorer_run_tables(study, {**base_tables(study), "judge": {}}, graders, where)
+        return found.over({"training": {"seed": seed}})
     source = _training_source(study, study.policy.train, "policy.train")
-    policy = source.file()
+    policy = source.training()
     if policy.method != "sft" or policy.mode is not None:
         policy.refuse(
             "method", "must be 'sft' without a mode, because the policy answers and does not judge"
@@ -76,59 +83,48 @@ def policy_training_tables(study: StudyFile, seed: int) -> TrainingTables | None
     return source.over({"trainer": {"seed": seed}})
 
 
-def judge_training_tables(study: StudyFile, folder: Path) -> dict[str, TrainingTables]:
-    """The training of each judge that is trained, each after the one that it begins with.
+def judge_training_waves(study: StudyFile, folder: Path) -> list[dict[str, FileTables]]:
+    """The training of each judge that is trained, those that can be trained at once together.
 
-    References are paths in ``folder``. Raises :class:`ConfigError` for an unknown reference, or a
-    circle of them.
+    Each comes after the one that it begins with, which is a path in ``folder``. Raises
+    :class:`ConfigError` for an unknown reference, or a circle of them.
     """
-    sources = _training_sources(study)
-    ordered: dict[str, TrainingTables] = {}
-    for name in sources:
-        for one in _training_order(sources, name):
-            if one not in ordered:
-                ordered[one] = _resolve_start(study, sources[one], folder)
-    return ordered
-
-
-def judge_training_waves(study: StudyFile, folder: Path) -> list[dict[str, dict[str, Any]]]:
-    """The same as plain tables by folder, those that can be trained at once together."""
-    sources, waves = _training_sources(study), defaultdict[int, dict[str, dict[str, Any]]](dict)
-    for name, one in judge_training_tables(study, folder).items():
-        waves[len(_training_order(sources, name))][f"judges/{name}"] = one.data
-    return [waves[number] for number in sorted(waves)]
-
-
-def _training_sources(study: StudyFile) -> dict[str, TrainingTables]:
-    return {
+    left = {
         name: _training_source(study, judge.train, f"judges.{name}.train")
         for name, judge in study.judges.items()
         if judge.train is not None
     }
+    _check_references(left)
+    waves: list[dict[str, FileTables]] = []
+    while left:
+        ready = {name: one for name, one in left.items() if one.refers_to not in left}
+        if not ready:
+            names = ", ".join(left)
+            study.refuse("judges", f"{names}: what each begins with (model.path) leads in a circle")
+        waves.append({name: _resolve_start(study, one, folder) for name, one in ready.items()})
+        left = {name: one for name, one in left.items() if name not in ready}
+    return waves
 
 
-def _training_order(sources: Mapping[str, TrainingTables], name: str) -> list[str]:
-    """``name`` after all that must be trained before it."""
-    line = [name]
-    while (before := sources[line[-1]].refers_to) is not None and before != POLICY_REFERENCE:
-        where = sources[line[-1]].where
-        if before not in sources:
-            known = [POLICY_REFERENCE, *sources]
+def judge_training_files(study: StudyFile, folder: Path) -> dict[str, JudgeFile]:
+    """Of each trained judge its training file, in an order in which they can be trained."""
+    waves = judge_training_waves(study, folder)
+    return {name: one.training() for wave in waves for name, one in wave.items()}
+
+
+def _check_references(sources: Mapping[str, FileTables]) -> None:
+    known = [POLICY_REFERENCE, *sources]
+    for source in sources.values():
+        before = source.refers_to
+        if before is not None and before not in known:
             said = ", ".join(f"@{one}" for one in known)
             raise ConfigError(
-                f"{where}: model.path: no trained judge is called '@{before}'"
+                f"{source.where}: model.path: no trained judge is called '@{before}'"
                 f"{suggest_name(before, known)} (there are: {said})"
             )
-        if before in line:
-            raise ConfigError(
-                f"{where}: model.path: '@{before}' itself begins with this judge, so neither can "
-                "be trained first"
-            )
-        line.append(before)
-    return line[::-1]
 
 
-def _resolve_start(study: StudyFile, source: TrainingTables, folder: Path) -> TrainingTables:
+def _resolve_start(study: StudyFile, source: FileTables, folder: Path) -> FileTables:
     before = source.refers_to
     if before is not None:
         at = (
@@ -137,7 +133,7 @@ def _resolve_start(study: StudyFile, source: TrainingTables, folder: Path) -> Tr
             else judge_folder(folder, before)
         )
         source = source.over({"model": {"path": at}})
-    judge = source.file()
+    judge = source.training()
     if judge.method == "sft" and judge.mode is None:
         judge.refuse(
             "mode", "is required, because SFT without a mode teaches to answer, not to judge"
@@ -145,13 +141,11 @@ def _resolve_start(study: StudyFile, source: TrainingTables, folder: Path) -> Tr
     return source
 
 
-def _training_source(
-    study: StudyFile, train: dict[str, Any] | str | None, key: str
-) -> TrainingTables:
+def _training_source(study: StudyFile, train: TrainingSource, key: str) -> FileTables:
     if not isinstance(train, str):
-        return TrainingTables(train or {}, study.folder, f"{study.where}: {key}")
+        return FileTables(train, study.folder, f"{study.where}: {key}")
     path = study.folder / train
-    return TrainingTables(
+    return FileTables(
         _make_paths_absolute(load_toml(path, keep_references=True), path.parent),
         path.parent,
         str(path),
@@ -183,31 +177,7 @@ _UNUSED_ROLLOUT_KEYS = ("env_grader", "scaffold")
 """Keys of ``[rollout]`` that are about a reward or a training that scores have no part in."""
 
 
-class RunTables(NamedTuple):
-    """The tables of a run file; their relative paths start at ``beside``."""
-
-    data: _Tables
-    beside: Path
-    where: str
-
-    def run(self) -> RunFile:
-        """What they say; raises :class:`~adjudge.errors.ConfigError`."""
-        return resolve_run_file(self.data, where=self.where, folder=self.beside)
-
-
-def first_policy_tables(study: StudyFile, seed: int) -> RunTables:
-    """The run that makes, by base and warm start, the first policy of the arms of ``seed``.
-
-    Only a gold that is a rule grades this run, so that it waits for no judge.
-    """
-    graders = [_PLACEHOLDER_GRADER] if study.gold in study.judges else [_gold_grader(study)]
-    where = f"{study.where}: first policy"
-    found = _scorer_run_tables(study, {**base_tables(study), "judge": {}}, graders, where)
-    found.data["training"]["seed"] = seed
-    return found
-
-
-def scorer_tables(study: StudyFile, name: str, folder: Path) -> RunTables:
+def scorer_tables(study: StudyFile, name: str, folder: Path) -> FileTables:
     """The run rewarded by exactly the score of a judge, or of the gold.
 
     Neither mitigations nor watched graders nor the environment count in it.
@@ -229,7 +199,7 @@ def _gold_grader(study: StudyFile) -> _Tables:
 
 def _scorer_run_tables(
     study: StudyFile, tables: _Tables, graders: list[_Tables], where: str
-) -> RunTables:
+) -> FileTables:
     rollout, services = get_table(tables, "rollout"), get_table(tables, "services")
     judge = {**get_table(tables, "judge"), **_JUDGE_ONLY_REWARD}
     if not judge.get("event_weight"):
@@ -248,4 +218,4 @@ def _scorer_run_tables(
         "services": services,
         "training": {**get_table(tables, "training"), "seed": study.seeds[0]},
     }
-    return RunTables(data, study.folder, where)
+    return FileTables(data, study.folder, where)

@@ -7,7 +7,8 @@ has a row per checkpoint, scorer and measure.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -60,7 +61,7 @@ class CheckpointResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArmResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One training run: against ``judge``, with ``mitigation``, from ``seed``.
+    """One training run: against ``judge`` (the proxy), with ``mitigation``, from ``seed``.
 
     ``levels``: what the study file declares of the judge (family, size, …) and ``mitigation``;
     ``bias``: the judge's dials, by name, where they are known. ``points``: from step 0 on.
@@ -82,11 +83,6 @@ class ArmResult(msgspec.Struct, frozen=True, kw_only=True):
     rewards: int
     calls: list[dict[str, Any]]
     seconds: float
-
-    @property
-    def proxy(self) -> str:
-        """The scorer that this arm was trained on, without the mitigation."""
-        return self.judge
 
     @property
     def cell(self) -> tuple[str, str]:
@@ -239,14 +235,12 @@ def score_units(result: StudyResult) -> dict[str, float]:
     """
     found = {}
     for name in list_scorers(result):
-        squares = freedom = 0.0
+        squares = freedom = largest = 0.0
         for values in _first_policy_scores(result, name):
             middle = math.fsum(values) / len(values)
             squares += math.fsum((value - middle) ** 2 for value in values)
             freedom += len(values) - 1
-        largest = max(
-            (abs(v) for of in _first_policy_scores(result, name) for v in of), default=0.0
-        )
+            largest = max(largest, *map(abs, values))
         if freedom and squares > (1e-12 * largest) ** 2 * freedom:
             found[name] = math.sqrt(squares / freedom)
     return found
@@ -261,19 +255,9 @@ def _first_policy_scores(result: StudyResult, scorer: str) -> Iterator[list[floa
         for arm in result.arms:
             if arm.seed == seed:
                 sources += [point.scores for point in arm.points if point.step == 0]
-        values = next(_enough_scores(sources, scorer), None)
-        if values is not None:
-            yield values
-
-
-def _enough_scores(
-    sources: Iterable[Mapping[str, AnswerScores]], scorer: str
-) -> Iterator[list[float]]:
-    for scores in sources:
-        if scorer in scores:
-            values = [value for value in scores[scorer].values if is_known(value)]
-            if len(values) > 1:
-                yield values
+        said = (scores[scorer].values for scores in sources if scorer in scores)
+        known = ([value for value in values if is_known(value)] for values in said)
+        yield from islice((values for values in known if len(values) > 1), 1)
 
 
 def iter_study_rows(result: StudyResult) -> Iterator[dict[str, Any]]:
@@ -299,8 +283,8 @@ def iter_study_rows(result: StudyResult) -> Iterator[dict[str, Any]]:
 
 def _scorer_roles(arm: ArmResult, result: StudyResult) -> dict[str, str]:
     """Of the scorers that are not held out from ``arm``."""
-    members = msgspec.convert(result.judges.get(arm.proxy, {}).get("members", []), list[str])
-    return {**dict.fromkeys(members, "member"), arm.proxy: "proxy", result.gold: "gold"}
+    members = msgspec.convert(result.judges.get(arm.judge, {}).get("members", []), list[str])
+    return {**dict.fromkeys(members, "member"), arm.judge: "proxy", result.gold: "gold"}
 
 
 def _checkpoint_rows(

@@ -20,19 +20,18 @@ from adjudge.errors import JudgeAuthError, JudgeUnavailable
 from adjudge.version import describe_writer
 from adjudge_lab.rl.plan import plan_run
 from adjudge_lab.studies.analysis import analyse
-from adjudge_lab.studies.cells import Arm
-from adjudge_lab.studies.gathering import (
-    arm_source,
-    best_of_source,
-    gather_study_result,
-)
+from adjudge_lab.studies.cells import Arm, make_arms
+from adjudge_lab.studies.gathering import arm_source, best_of_source, gather_study_result
 from adjudge_lab.studies.manifest import StudyFolder, check_arms, make_manifest
-from adjudge_lab.studies.prerequisites import judge_training_waves, scorer_tables
-from adjudge_lab.studies.report import write_figures, write_study_report
-from adjudge_lab.studies.results import (
-    write_study_rows,
+from adjudge_lab.studies.prerequisites import (
+    FileTables,
+    judge_training_waves,
+    policy_tables,
+    scorer_tables,
 )
-from adjudge_lab.studies.study import Study
+from adjudge_lab.studies.report import write_figures, write_study_report
+from adjudge_lab.studies.results import write_study_rows
+from adjudge_lab.studies.study import Study, find_study_warnings
 from adjudge_lab.studies.study_file import StudyJudge, StudyPlan
 from adjudge_lab.studies.tasks import (
     PanelMember,
@@ -57,9 +56,8 @@ def plan_study(study: Study, folder: Path) -> dict[str, Any]:
 
     Raises :class:`~adjudge.errors.ConfigError` for arms that would be confounded.
     """
-    arms = study.arms(folder)
+    arms = make_arms(study, folder)
     check_arms(study, arms)
-    trained = study.training_files(folder)
     judges = [_judge_overview(name, judge, folder) for name, judge in study.judges.items()]
     return {
         "label": study.label,
@@ -80,11 +78,11 @@ def plan_study(study: Study, folder: Path) -> dict[str, Any]:
         ],
         "runs": {
             "policies": _count_done([_has_policy(study, folder, seed) for seed in study.seeds]),
-            "judges": _count_done([_is_done(folder / "judges" / name) for name in trained]),
+            "judges": _count_done([one["trained"] for one in judges if one["trained"] is not None]),
             "arms": _count_done([_is_done(folder / "arms" / arm.name) for arm in arms]),
         },
         "calls": _count_calls(study, arms),
-        "warnings": list(study.warnings),
+        "warnings": find_study_warnings(study),
     }
 
 
@@ -188,7 +186,7 @@ def run_study(job: StudyJob) -> dict[str, Any]:
     """
     started = time.perf_counter()
     folder = job.folder.resolve()
-    arms = job.study.arms(folder)
+    arms = make_arms(job.study, folder)
     check_arms(job.study, arms)
     manifest = make_manifest(job.study, arms, folder)
     with StudyFolder(folder, job.source, manifest) as kept:
@@ -222,7 +220,7 @@ class _StudyRun:
         study, folder = self._study, self._folder.path
         with self._phase("policies"):
             task = make_first_policy if study.policy is None else train_study_judge
-            policies = {f"policies/seed-{seed}": study.policy_data(seed) for seed in study.seeds}
+            policies = {f"seed-{seed}": policy_tables(study, seed) for seed in study.seeds}
             self._all(pool, "policies", task, policies)
         with self._phase("judges"):
             for wave in judge_training_waves(study, folder):
@@ -310,7 +308,7 @@ class _StudyRun:
             "tiny": study.is_tiny,
             "seeds": study.seeds,
             "warnings": [
-                *study.warnings,
+                *find_study_warnings(study),
                 *folder.warnings,
                 *map(_unscored_warning, self._unscored.items()),
             ],
@@ -329,12 +327,12 @@ class _StudyRun:
         return summary
 
     def _all(
-        self, pool: TaskPool, phase: str, task: Callable[..., Any], wanted: Mapping[str, Any]
+        self, pool: TaskPool, phase: str, task: Callable[..., Any], wanted: Mapping[str, FileTables]
     ) -> None:
-        """Train what ``wanted`` says, by the folder to train it into; nothing goes on without."""
+        """Train ``wanted``, each into its folder of ``phase``; nothing goes on without."""
         tasks = {}
-        for name, data in wanted.items():
-            file = self._folder.write_toml(f"{name}.toml", data)
+        for name, one in ((f"{phase}/{own}", one) for own, one in wanted.items()):
+            file = self._folder.write_toml(f"{name}.toml", one.data)
             tasks[name] = (str(file), self._beside, str(self._folder.path / name))
         _raise_first_error(self._run(pool, phase, task, tasks))
 

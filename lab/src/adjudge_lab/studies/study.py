@@ -12,13 +12,10 @@ from typing import Any
 from adjudge.config import flatten, suggest_name
 from adjudge.graders.registry import build_grader, list_parameters, load_grader_class
 from adjudge.rewards.spec import GraderEntry
-from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.rl.backend_checks import check_backend_support, check_trains_here
 from adjudge_lab.rl.rewards import dry_run_spec
 from adjudge_lab.rl.runfile import TINY_BASE, RunFile
 from adjudge_lab.studies.cells import (
-    Arm,
-    StudyCell,
     get_table,
     has_weight,
     make_arms,
@@ -28,9 +25,9 @@ from adjudge_lab.studies.cells import (
 )
 from adjudge_lab.studies.prerequisites import (
     POLICY_REFERENCE,
-    first_policy_tables,
-    judge_training_tables,
-    policy_training_tables,
+    judge_training_files,
+    judge_training_waves,
+    policy_tables,
     scorer_tables,
 )
 from adjudge_lab.studies.study_file import (
@@ -53,22 +50,6 @@ _SHARED_KEYS = ("version", "kind", "backend", "model", "evaluation", "sentinel",
                 "services.task_url")  # fmt: skip
 """Keys of a run that no mitigation changes: the task, the first policy, how it is measured."""
 _JUDGE_KEYS = ("graders", "judge", "services.judge_url")
-
-
-def check_study(study: StudyFile) -> None:
-    """Raise :class:`ConfigError` for the first thing that does not fit.
-
-    Every arm is made for the first seed, and is a run that can be planned. What only a real run
-    needs (keys, data sets, torch) is not looked for.
-    """
-    _check_seeds(study)
-    _check_run(study)
-    _check_judges(study)
-    _check_mitigations(study)
-    _check_gold(study)
-    _check_plans(study)
-    _check_names(study)
-    _check_runs(study)
 
 
 def find_study_warnings(study: StudyFile) -> list[str]:
@@ -138,8 +119,8 @@ def _warn_few_evaluations(study: StudyFile) -> Iterator[str]:
 def _warn_equal_judges(study: StudyFile) -> Iterator[str]:
     """Of trained judges that differ in their names alone."""
     known: dict[str, str] = {}
-    for name, judge in judge_training_tables(study, _PLACEHOLDER_FOLDER).items():
-        said = judge.file().model_dump_json(exclude={"model": {"label"}})
+    for name, judge in judge_training_files(study, _PLACEHOLDER_FOLDER).items():
+        said = judge.model_dump_json(exclude={"model": {"label"}})
         if said in known:
             yield (
                 f"judges {known[said]!r} and {name!r} are trained alike: one judge of two names; "
@@ -319,9 +300,9 @@ def _check_distinct(study: StudyFile, key: str, names: Iterable[str]) -> None:
 
 def _check_runs(study: StudyFile) -> None:
     """That all that is to be run could be."""
-    if (policy := policy_training_tables(study, study.seeds[0])) is not None:
-        policy.file()
-    judge_training_tables(study, _PLACEHOLDER_FOLDER)
+    first = policy_tables(study, study.seeds[0])
+    first.run() if study.policy is None else first.training()
+    judge_training_waves(study, _PLACEHOLDER_FOLDER)
     for arm in make_arms(study, _PLACEHOLDER_FOLDER):
         if arm.seed != study.seeds[0]:
             continue
@@ -336,7 +317,6 @@ def _check_runs(study: StudyFile) -> None:
         _check_graders(run)
     for name in study.scorers:
         _check_graders(scorer_tables(study, name, _PLACEHOLDER_FOLDER).run())
-    first_policy_tables(study, study.seeds[0]).run()
 
 
 def _check_graders(run: RunFile) -> None:
@@ -350,34 +330,29 @@ def _check_graders(run: RunFile) -> None:
 
 
 class Study(StudyFile):
-    """A study file that was checked, with all that follows from it.
+    """A study file that was checked; :meth:`load` reads one.
 
-    :meth:`load` reads one, :meth:`arms` lists its runs.
+    Every arm is made for the first seed, and is a run that can be planned. What only a real run
+    needs (keys, data sets, torch) is not looked for.
     """
 
     def _check(self) -> None:
-        check_study(self)
-
-    @property
-    def warnings(self) -> list[str]:
-        """What can be run, but shows less than it could."""
-        return find_study_warnings(self)
+        _check_seeds(self)
+        _check_run(self)
+        _check_judges(self)
+        _check_mitigations(self)
+        _check_gold(self)
+        _check_plans(self)
+        _check_names(self)
+        _check_runs(self)
 
     @property
     def is_tiny(self) -> bool:
         """Whether the policy is a small model made on the spot."""
-        trained = self.policy_file(self.seeds[0])
-        return (
-            self.first_run(0).model.base if trained is None else trained.model.path
-        ) == TINY_BASE
-
-    @property
-    def cells(self) -> list[StudyCell]:
-        """What is trained, times the seeds: judge and mitigation, with the plans that ask for it.
-
-        Raises :class:`ConfigError` for levels that find no judge, or several.
-        """
-        return make_cells(self)
+        first = policy_tables(self, self.seeds[0])
+        if self.policy is None:
+            return first.run().model.base == TINY_BASE
+        return first.training().model.path == TINY_BASE
 
     def roles(self) -> dict[str, dict[str, Any]]:
         """Of each scorer its ``levels``, ``bias`` and ``role``: training, held_out or gold.
@@ -389,36 +364,10 @@ class Study(StudyFile):
             known[name] = {"levels": judge.levels, "bias": judge.bias}
             if judge.members is not None:
                 known[name]["members"] = list(judge.members)
-        trained_on = {cell.judge for cell in self.cells}
+        trained_on = {cell.judge for cell in make_cells(self)}
         trained_on |= {one for name in trained_on for one in known[name].get("members", [])}
         found = {}
         for name in self.scorers:
             role = "training" if name in trained_on else "held_out"
             found[name] = {**known[name], "role": "gold" if name == self.gold else role}
         return found
-
-    def arms(self, folder: Path) -> list[Arm]:
-        """All arms of the study in ``folder``, the seeds of a cell together."""
-        return make_arms(self, folder)
-
-    def training_files(self, folder: Path) -> dict[str, JudgeFile]:
-        """Of each trained judge its training file, in an order in which they can be trained."""
-        return {name: one.file() for name, one in judge_training_tables(self, folder).items()}
-
-    def policy_file(self, seed: int) -> JudgeFile | None:
-        """What makes the policy that the arms of ``seed`` begin with; ``None``: see `first_run`."""
-        found = policy_training_tables(self, seed)
-        return None if found is None else found.file()
-
-    def first_run(self, seed: int) -> RunFile:
-        """A run file that makes the policy of ``seed`` by base and warm start."""
-        return first_policy_tables(self, seed).run()
-
-    def policy_data(self, seed: int) -> dict[str, Any]:
-        """The plain tables of the one or the other."""
-        found = policy_training_tables(self, seed)
-        return first_policy_tables(self, seed).data if found is None else found.data
-
-    def scorer_run(self, name: str, folder: Path) -> RunFile:
-        """A run file rewarded by exactly the score of ``name``, one of :attr:`scorers`."""
-        return scorer_tables(self, name, folder).run()

@@ -24,9 +24,6 @@ from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.synthetic import SyntheticSettings, synthetic_preferences
 
-StagePlaces = Mapping[str, tuple[str, str]]
-"""Of each earlier stage its folder, and what it leaves: a key of :data:`_OUTPUT_NAMES`."""
-
 _OUTPUT_NAMES: Mapping[str, str] = {
     "scalar": "a scalar judge",
     "generative": "a generative judge",
@@ -52,12 +49,16 @@ _ACCEPTED_OUTPUTS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 
 
 def resolve_references(
-    data: Mapping[str, Any], kind: str, places: StagePlaces, later: Sequence[str], where: str
+    data: Mapping[str, Any],
+    kind: str,
+    earlier: Mapping[str, ResolvedStage],
+    later: Sequence[str],
+    where: str,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """A stage's table with paths instead of references, and the stages that it refers to.
 
-    Raises :class:`ConfigError` for a stage that does not exist, comes later (``later``), or leaves
-    something else than is needed.
+    Raises :class:`ConfigError` for a stage that is not among ``earlier``, or leaves something else
+    than is needed.
     """
     filled = copy.deepcopy(dict(data))
     after: list[str] = []
@@ -67,11 +68,11 @@ def resolve_references(
             return text
         name, _, rest = text[1:].partition("/")
         complaint = f"{where}: {'.'.join(key)}: "
-        if name not in places:
-            why = "comes later" if name in later else f"does not exist{suggest_name(name, places)}"
-            known = ", ".join(f"@{one}" for one in places) or "none"
+        if name not in earlier:
+            why = "comes later" if name in later else f"does not exist{suggest_name(name, earlier)}"
+            known = ", ".join(f"@{one}" for one in earlier) or "none"
             raise ConfigError(f"{complaint}stage @{name} {why} (before this one: {known})")
-        folder, what = places[name]
+        what = _stage_output(earlier[name])
         if not rest and key not in _ACCEPTED_OUTPUTS:
             raise ConfigError(
                 f"{complaint}stage @{name} is a folder. Name a file in it, as in "
@@ -84,6 +85,7 @@ def resolve_references(
                 f"{complaint}stage @{name} leaves {left}, but this key takes {wanted}"
             )
         after.append(name)
+        folder = str(earlier[name].folder.absolute())
         return f"{folder}/{rest}" if rest else folder
 
     for key in _REFERENCE_KEYS[kind]:
@@ -95,13 +97,6 @@ def resolve_references(
             [path(one, key) for one in value] if isinstance(value, list) else path(value, key)
         )
     return filled, tuple(dict.fromkeys(after))
-
-
-def is_reference(data: Mapping[str, Any] | None, key: tuple[str, ...]) -> bool:
-    """Whether what a stage's table says under ``key`` is a reference."""
-    table = _table_of(data, key)
-    value = None if table is None else table.get(key[-1])
-    return isinstance(value, str) and value.startswith("@")
 
 
 def _table_of(data: Any, key: tuple[str, ...]) -> dict[str, Any] | None:
@@ -245,18 +240,14 @@ class ChainFile(ConfigFile):
                 f"{where}: stage {number} needs exactly one of {wanted} (found {said or 'none'})"
             )
         kind = kinds[0]
-        places = {
-            name: (str((folder / name).absolute()), _stage_output(stage))
-            for name, stage in earlier.items()
-        }
-        later = [one.name for one in self.stages if one.name not in places]
-        data, after = resolve_references(getattr(given, kind), kind, places, later, where)
+        later = [one.name for one in self.stages if one.name not in earlier]
+        table = getattr(given, kind)
+        data, after = resolve_references(table, kind, earlier, later, where)
         self._shift(data, kind)
+        own_base = data.get("model") == table.get("model")
         return ResolvedStage(
             given.name, kind, where, folder / given.name, self.folder, data, after,
-            self._read(
-                data, kind, where, own_base=not is_reference(given.judge, ("model", "path"))
-            ),
+            self._read(data, kind, where, own_base=own_base),
         )  # fmt: skip
 
     def _read(

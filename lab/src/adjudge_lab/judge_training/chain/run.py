@@ -78,22 +78,19 @@ def chain_plan(chain: ChainFile, folder: Path) -> dict[str, Any]:
 
 
 def _plan_stage(stage: ResolvedStage) -> dict[str, Any]:
+    file = stage.file
     overview: dict[str, Any] = {
         "name": stage.name,
         "kind": stage.kind,
         "after": list(stage.after),
         "folder": str(stage.folder),
+        "settings": file.model_dump(mode="json", exclude_none=True),
     }
-    match stage.file:
-        case JudgeFile() as judge:
-            settings = judge.model_dump(mode="json", exclude_none=True)
-            return {**overview, "settings": settings, "overrides": judge.overrides}
-        case RunFile() as run:
-            settings = run.model_dump(mode="json", exclude_none=True)
-            overview["settings"] = settings
-            return {**overview, "plan": None if run.lacks_trained_judge else plan_run(run).data()}
-        case check:
-            return {**overview, "settings": check.model_dump(mode="json", exclude_none=True)}
+    if isinstance(file, JudgeFile):
+        overview["overrides"] = file.overrides
+    if isinstance(file, RunFile):
+        overview["plan"] = None if file.lacks_trained_judge else plan_run(file).data()
+    return overview
 
 
 def chain_plan_lines(found: Mapping[str, Any]) -> list[str]:

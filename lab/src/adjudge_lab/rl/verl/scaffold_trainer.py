@@ -19,7 +19,7 @@ from adjudge.rubrics import Criterion
 from adjudge.trainers.verl.main_ppo import make_judge_trainer
 from adjudge_lab.environments.tasks import has_rubrics, read_row_rubrics
 from adjudge_lab.rl.runfile import ScaffoldTable
-from adjudge_lab.rl.scaffold import add_scaffold_message, reveal_rubrics
+from adjudge_lab.rl.scaffold import add_scaffold_message, build_scaffold_message, draw_shown_rubrics
 
 SHOWN_COLUMN, RATIO_COLUMN = "scaffold_shown", "scaffold_ratio"
 """Columns of a scaffolded batch: how many criteria a rollout was shown, and its reveal ratio."""
@@ -59,11 +59,12 @@ class RolloutScaffold:
     def _one(
         self, row: Mapping[str, Any], prompt: Any, step: int, group: int, index: int
     ) -> ScaffoldedPrompt:
-        revealed, text = reveal_rubrics(
+        ratio, shown = draw_shown_rubrics(
             self.scaffold, _read_prompt_rubrics(row, f"step {step}, prompt {group}"),
             step=step, steps=self.steps, index=index, size=self.size, seed=self.seed, group=group,
         )  # fmt: skip
-        return ScaffoldedPrompt(add_scaffold_message(prompt, text), revealed.shown, revealed.ratio)
+        text = build_scaffold_message(shown, self.scaffold)
+        return ScaffoldedPrompt(add_scaffold_message(prompt, text), len(shown), ratio)
 
 
 def _read_prompt_rubrics(row: Mapping[str, Any], where: str) -> tuple[Criterion, ...]:

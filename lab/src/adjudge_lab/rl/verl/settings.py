@@ -54,13 +54,11 @@ RESERVED_VERL_SETTINGS: Mapping[str, str] = {
 """Settings of verl that a run file says in a place of its own, and where."""
 
 
-def check_reserved_settings(
-    given: Mapping[str, Any], where: str, reserved: Mapping[str, str] = RESERVED_VERL_SETTINGS
-) -> None:
+def check_reserved_settings(given: Mapping[str, Any], where: str) -> None:
     """Raise :class:`ConfigError` for settings that the file says in another place."""
     for key in given:
         bare = key.lstrip(_FORCED)
-        for one, place in reserved.items():
+        for one, place in RESERVED_VERL_SETTINGS.items():
             if bare == one or bare.startswith(f"{one}."):
                 raise ConfigError(
                     f"{where}: verl.{key}: this file sets it by {place}. Set that, and leave this "
@@ -76,15 +74,11 @@ def find_verl_configuration() -> Path | None:
 
 
 def merge_verl_settings(
-    ours: Mapping[str, Any],
-    given: Mapping[str, Any],
-    where: str,
-    *,
-    configuration: str = _CONFIGURATION,
+    ours: Mapping[str, Any], given: Mapping[str, Any], where: str
 ) -> dict[str, Any]:
     """``ours`` with what ``[verl]`` gives, by names as Hydra takes them.
 
-    A name must be one of verl's ``configuration``, or be under one that verl leaves open (such
+    A name must be one of verl's configuration, or be under one that verl leaves open (such
     as ``…engine_kwargs.vllm``); its value must be of the kind of verl's own, where that is not
     null. ``"null"`` is null. A key that begins with ``+`` is Hydra's: added, and not checked.
     Raises :class:`ConfigError` naming ``where`` and key.
@@ -93,7 +87,7 @@ def merge_verl_settings(
     tree = None
     if given and place is not None:
         engine = given.get(_ENGINE)
-        tree = _compose(place, configuration, None if engine is None else str(engine), where)
+        tree = _compose(place, None if engine is None else str(engine), where)
     merged = dict(ours)
     for key, value in given.items():
         name = key
@@ -105,10 +99,10 @@ def merge_verl_settings(
     return merged
 
 
-def _compose(place: Path, configuration: str, engine: str | None, where: str) -> dict[str, Any]:
+def _compose(place: Path, engine: str | None, where: str) -> dict[str, Any]:
     """Verl's configuration as plain data, interpolations as text."""
     try:
-        return _composed(place, configuration, engine)
+        return _composed(place, engine)
     except ImportError:
         raise ConfigError(
             f"{where}: verl: its settings are read by Hydra, which is not installed though verl "
@@ -119,7 +113,7 @@ def _compose(place: Path, configuration: str, engine: str | None, where: str) ->
 
 
 @cache
-def _composed(place: Path, configuration: str, engine: str | None) -> dict[str, Any]:
+def _composed(place: Path, engine: str | None) -> dict[str, Any]:
     from hydra import compose, initialize_config_dir  # noqa: PLC0415  (comes with verl)
     from hydra.errors import HydraException  # noqa: PLC0415
     from omegaconf import OmegaConf  # noqa: PLC0415
@@ -127,7 +121,7 @@ def _composed(place: Path, configuration: str, engine: str | None) -> dict[str, 
     overrides = [] if engine is None else [f"{_ENGINE}={engine}"]
     try:
         with initialize_config_dir(str(place), version_base=None):
-            found = compose(configuration, overrides=overrides)
+            found = compose(_CONFIGURATION, overrides=overrides)
     except HydraException as error:
         raise ValueError(str(error)) from None
     plain: dict[str, Any] = OmegaConf.to_container(found, resolve=False)  # type: ignore[assignment]  # a mapping at the top
