@@ -30,7 +30,7 @@ from tests.unit.helpers.virtual_time import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.endpoint.endpoint import Endpoint
-from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings
+from adjudge.judges.endpoint.settings import CallPolicy, EndpointKey, EndpointSettings
 
 FEW = 20
 CALLS, CAP, MEDIAN_S, SIGMA = 2_000, 64, 0.2, 1.288
@@ -174,7 +174,8 @@ def adaptive_timeout(server: Server) -> Ask:
 
 def open_line(server: Server, **settings: Any) -> Endpoint:
     chosen = EndpointSettings(max_concurrency=CAP, **settings)
-    return Endpoint(["http://a"], server, chosen, rng=random.Random(1))
+    key = EndpointKey("test", ("http://a",), "", chosen, transport=lambda: server)
+    return Endpoint(key, rng=random.Random(1))
 
 
 PEERS: dict[str, Callable[[Server], Ask]] = {
@@ -297,7 +298,9 @@ def overhead(workers: int, n: int = 4_000, repeats: int = 30) -> Row:
 
     async def run() -> None:
         settings = EndpointSettings(max_concurrency=workers)
-        line = Endpoint(["http://a"], Instant(), settings, CallPolicy(start_concurrency=workers))
+        policy = CallPolicy(start_concurrency=workers)
+        key = EndpointKey("test", ("http://a",), "", settings, policy, transport=Instant)
+        line = Endpoint(key)
         for _ in range(repeats):
             start = time.process_time()
             await drive(lambda: line.ask(CALL, WIRE), n, workers)

@@ -23,7 +23,6 @@ import itertools
 import math
 import random
 from collections import defaultdict, deque
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,7 +30,7 @@ import msgspec
 from adjudge.engine.clock import PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.asking import find_error_kind
-from adjudge.judges.base import ChatCall, HttpRequest, Reply, Transport, Wire
+from adjudge.judges.base import ChatCall, HttpRequest, Reply, Wire
 from adjudge.judges.endpoint.calls import (
     RETRYABLE_KINDS,
     UNHEALTHY_KINDS,
@@ -49,10 +48,10 @@ from adjudge.judges.endpoint.limits import (
 )
 from adjudge.judges.endpoint.settings import (
     CallPolicy,
+    EndpointKey,
     EndpointSettings,
     EndpointStats,
     Price,
-    SpendCeiling,
 )
 from adjudge.judges.wire import hide_key, hide_key_in_failure, parse_retry_after
 from adjudge.types import Provenance
@@ -68,35 +67,34 @@ _BUSY = 0.9
 class Endpoint:
     """The line to one provider (one key, one or more base URLs), shared by all who ask it.
 
-    Belongs to the event loop that runs when it is made. ``provider`` names it in cache keys
-    (default: the first base URL); ``rng`` is the source of jitter; ``budget`` is a ceiling beside
-    its own, which other endpoints of the loop may share. See :class:`EndpointSettings` and
-    :class:`CallPolicy` for what it does and by how much.
+    Belongs to the event loop that runs when it is made; ``rng`` is the source of jitter. See
+    :class:`EndpointKey`, :class:`EndpointSettings` and :class:`CallPolicy` for what it does and by
+    how much.
     """
 
     def __init__(
-        self,
-        base_urls: Sequence[str],
-        transport: Transport,
-        settings: EndpointSettings | None = None,
-        policy: CallPolicy | None = None,
-        *,
-        cache: ReplyCache | None = None,
-        provider: str | None = None,
-        rng: random.Random | None = None,
-        budget: SpendCeiling | None = None,
+        self, endpoint_key: EndpointKey, key: str | None = None, *, rng: random.Random | None = None
     ) -> None:
-        s = self._settings = settings or EndpointSettings()
-        policy = self._policy = policy or CallPolicy()
-        self._transport, self._cache = transport, cache
-        self._provider = base_urls[0] if provider is None else provider
+        self.endpoint_key, self.key = endpoint_key, key
+        self.closed = False
+        self.models: set[str] = set()
+        """Those that are asked here."""
+        self.quirks: defaultdict[str, set[str]] = defaultdict(set)
+        """By model: ``stream_only`` of one that answered only streams, ``no_temperature`` of one
+        that refused temperature 0."""
+        self.classifiers: dict[str, dict[str, str]] = {}
+        """What was found out about a classifier's server, by model."""
+        s = self._settings = endpoint_key.settings or EndpointSettings()
+        policy = self._policy = endpoint_key.policy or CallPolicy()
+        self._transport, self._cache = endpoint_key.open_transport(), endpoint_key.open_cache()
+        self._provider = endpoint_key.cache_name or endpoint_key.base_urls[0]
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
-        self._servers = Servers(base_urls, policy)
+        self._servers = Servers(endpoint_key.base_urls, policy)
         self.servers = self._servers.all
         """Its base URLs, and whether they work."""
         self._latencies: defaultdict[str, LatencyDigest] = defaultdict(LatencyDigest)
         self._stats = EndpointStats()
-        self._cost = SendCost(s, self._stats, budget)
+        self._cost = SendCost(s, self._stats, endpoint_key.budget)
         self._limit = AdaptiveLimit(policy.start_concurrency, s.max_concurrency)
         self._hedges = HedgeBudget()
         self._joinable: dict[JoinKey, Call] = {}
@@ -104,11 +102,15 @@ class Endpoint:
         self._live: dict[Send, None] = {}  # that are out, in the order of sending
         self._first: deque[Call] = deque()  # that are sent again
         self._new: deque[Call] = deque()
-        self._loop = asyncio.get_running_loop()
-        self._time = self._loop.time
-        self._timer = PeriodicTimer(self._loop, self._sweep)
+        self.loop = asyncio.get_running_loop()
+        self._time = self.loop.time
+        self._timer = PeriodicTimer(self.loop, self._sweep)
         self._timer_time = self._timer.without_lag
-        self._closed = False
+
+    def serves(self, key: str | None) -> bool:
+        """Whether it is open on the running loop, with this key."""
+        here = self.loop is asyncio.get_running_loop()
+        return here and not self.closed and key == self.key
 
     @property
     def stats(self) -> EndpointStats:
@@ -149,9 +151,9 @@ class Endpoint:
     async def _ask(
         self, chat_call: ChatCall, wire: Wire, price: Price | None, cache: ReplyCache | None
     ) -> Reply:
-        loop, key = self._loop, ""
-        if self._closed or loop is not asyncio.get_running_loop():
-            problem = "is closed" if self._closed else "belongs to another event loop"
+        loop, key = self.loop, ""
+        if self.closed or loop is not asyncio.get_running_loop():
+            problem = "is closed" if self.closed else "belongs to another event loop"
             raise RuntimeError(f"this endpoint {problem}")
         if cache is not None:
             key = cache.key(chat_call, self._provider)
@@ -202,16 +204,22 @@ class Endpoint:
             await asyncio.wait(tasks, timeout=timeout_s)
 
     async def aclose(self) -> None:
-        """End what is under way as ``cancelled``, and close the connections.
+        """End what is under way as ``cancelled``, close the connections and the cache's file.
 
-        Replies that have come are in the cache afterwards; it is its opener's to close.
+        Replies that have come are in the cache afterwards; one that was open is its opener's.
         """
-        self._closed = True
+        if self.closed:
+            return
+        self.closed = True
         for call in list(self._open):
             self._fail(call, GradingFailure(ErrorKind.CANCELLED, "the endpoint was closed"))
         self._timer.stop()
         await self.wait_for_cancelled(None)
-        await self._transport.aclose()
+        try:
+            await self._transport.aclose()
+        finally:
+            if self._cache is not None and self._cache is not self.endpoint_key.cache:
+                self._cache.close()
 
     # ── there is room: a call is sent ────────────────────────────────────────────────────────────
 
@@ -252,7 +260,7 @@ class Endpoint:
         call.sends.append(send)
         self._live[send] = None
         self._stats.peak_in_flight = max(self._stats.peak_in_flight, len(self._live))
-        send.task = self._loop.create_task(self._post(send))
+        send.task = self.loop.create_task(self._post(send))
         return True
 
     async def _post(self, send: Send) -> None:
@@ -353,7 +361,7 @@ class Endpoint:
         tries = call.first_sends < self._settings.max_attempts
         in_time = self._timer_time(now) + delay < call.deadline
         if passes and tries and in_time and self._servers.lasting_outage is None:
-            self._loop.call_later(delay, self._again, call, "retries")
+            self.loop.call_later(delay, self._again, call, "retries")
         else:
             self._fail(call, failure)
 

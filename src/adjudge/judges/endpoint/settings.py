@@ -10,7 +10,8 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from pydantic import Field
@@ -19,6 +20,10 @@ from adjudge.config_tables import CheckedTable
 from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.text import encode_exactly
 from adjudge.types import Message, Usage
+
+if TYPE_CHECKING:
+    from adjudge.judges.base import Transport
+    from adjudge.judges.cassette import ReplyCache
 
 
 class EndpointSettings(CheckedTable):
@@ -171,6 +176,47 @@ class SpendCeiling:
         self.reserved = max(0.0, self.reserved - estimate) if self.out else 0.0
         with suppress(OSError):  # it stops the next send
             self.on_change()
+
+
+@dataclass(frozen=True)
+class EndpointKey:
+    """What a model needs of an endpoint; those that agree on it share one.
+
+    ``provider`` is the wire it speaks, ``cache_name`` what replies are kept under (default: the
+    first address), ``cache`` an absolute path or an open cache, ``budget`` a ceiling shared with
+    other endpoints (a run's; it gets endpoints of its own).
+    ``ca_file`` and ``headers`` (each header's name and variable) are those of
+    :class:`~adjudge.judges.wire.transport.AiohttpTransport`. ``transport`` opens what sends the
+    bytes, where that is not HTTP to ``base_urls``.
+    """
+
+    provider: str
+    base_urls: tuple[str, ...]
+    key_env: str
+    settings: EndpointSettings | None = None
+    policy: CallPolicy | None = None
+    cache: str | ReplyCache | None = None
+    cache_name: str | None = None
+    ca_file: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    budget: SpendCeiling | None = None
+    transport: Callable[[], Transport] | None = None
+
+    def open_transport(self) -> Transport:
+        """What sends the bytes."""
+        if self.transport is not None:
+            return self.transport()
+        from adjudge.judges.wire.transport import AiohttpTransport  # noqa: PLC0415  (a replay opens none)
+
+        return AiohttpTransport(ca_file=self.ca_file, headers=dict(self.headers))
+
+    def open_cache(self) -> ReplyCache | None:
+        """The cache, opened where it is a path."""
+        if not isinstance(self.cache, str):
+            return self.cache
+        from adjudge.judges.cassette import ReplyCache  # noqa: PLC0415  (few runs keep replies)
+
+        return ReplyCache(self.cache)
 
 
 _PER_E_FOLD = 1 / math.log(1.02)

@@ -34,7 +34,7 @@ from adjudge.installation import install_command
 from adjudge.judges.base import HttpRequest, HttpResponse
 from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings, Price
 from adjudge.judges.models import llama_server
-from adjudge.judges.models.http import LoopBinding, OpenAIChatModel
+from adjudge.judges.models.http import Line, OpenAIChatModel
 from adjudge.judges.models.local_loading import hash_model_file
 from adjudge.judges.models.model_files import MODEL_FILES, fetched_path, find_model_file
 from adjudge.judges.wire.transport import AiohttpTransport
@@ -325,7 +325,7 @@ class EmbeddedChatModel(OpenAIChatModel):
     def _key(self) -> None:
         return None  # the server's own, which the transport knows
 
-    async def _connect(self, key: str | None) -> LoopBinding:
+    async def _connect(self, key: str | None) -> Line:
         if not self._replays():
             self.check_machine()
         return await super()._connect(key)
