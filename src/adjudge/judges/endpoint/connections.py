@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from adjudge.engine.loop import run_blocking, run_on_engine
+from adjudge.engine.loop import ProcessLocal, run_blocking, run_on_engine
 from adjudge.errors import Metadata
 
 if TYPE_CHECKING:
@@ -26,20 +25,8 @@ if TYPE_CHECKING:
     from adjudge.judges.endpoint.endpoint import Endpoint
     from adjudge.judges.endpoint.settings import EndpointKey, SpendCeiling
 
-_Registry = dict["Endpoint", AsyncGenerator[None, None]]
-_registry: _Registry = {}
+_open: ProcessLocal[dict[Endpoint, AsyncGenerator[None, None]]] = ProcessLocal(dict)
 """The open endpoints of all loops in the order of opening, and what closes each with its loop."""
-# A parent's endpoints are kept referenced in a child: dropping them would close its sockets there.
-_inherited: list[_Registry] = []
-
-
-def _after_fork() -> None:
-    global _registry  # noqa: PLW0603  (the one process-wide registry)
-    _inherited.append(_registry)
-    _registry = {}
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 async def connect(wanted: EndpointKey, key: str | None) -> Endpoint:
@@ -47,17 +34,17 @@ async def connect(wanted: EndpointKey, key: str | None) -> Endpoint:
 
     Who brings a budget or an open cassette along (a run) gets an endpoint of its own.
     """
-    for found in list(_registry):
+    for found in list(_open.value):
         own = found.endpoint_key
         if found.serves(key) and own == replace(wanted, settings=wanted.settings or own.settings):
             return found
         if found.loop.is_closed():
-            _registry.pop(found, None)
+            _open.value.pop(found, None)
     # A run without a judge on the network reads none of this.
     from adjudge.judges.endpoint.endpoint import Endpoint  # noqa: PLC0415
 
     endpoint = Endpoint(wanted, key)
-    closer = _registry[endpoint] = _close_at_shutdown(endpoint)
+    closer = _open.value[endpoint] = _close_at_shutdown(endpoint)
     await anext(closer)
     return endpoint
 
@@ -72,7 +59,7 @@ async def _close_at_shutdown(endpoint: Endpoint) -> AsyncGenerator[None, None]:
 
 async def aclose_one(endpoint: Endpoint) -> None:
     """Close one of the running loop's endpoints."""
-    _registry.pop(endpoint, None)
+    _open.value.pop(endpoint, None)
     await endpoint.aclose()
 
 
@@ -86,12 +73,12 @@ async def _close(chosen: Callable[[Endpoint], bool] = lambda _: True) -> None:
 def open_endpoints() -> list[Endpoint]:
     """Those of the running loop, in the order of opening."""
     loop = asyncio.get_running_loop()
-    return [one for one in list(_registry) if one.loop is loop]
+    return [one for one in list(_open.value) if one.loop is loop]
 
 
 def describe_outages() -> str:
     """What calls wait for, on any loop of this process; empty where nobody waits. In any thread."""
-    return "; ".join(str(found) for one in list(_registry) if (found := one.outage))
+    return "; ".join(str(found) for one in list(_open.value) if (found := one.outage))
 
 
 @contextlib.contextmanager
@@ -117,7 +104,7 @@ def own_calls(budget_usd: float | None, cassette: ReplyCache | None) -> Generato
 async def aclose_all() -> None:
     """Close the endpoints of the running loop and of the engine; the next call opens new ones."""
     await _close()
-    if _registry:
+    if _open.value:
         await run_on_engine(_close())
 
 
