@@ -225,7 +225,7 @@ def test_every_history_keeps_the_promises(
 
     leaked = endpoint._open or endpoint._live or endpoint._joinable
     assert not leaked
-    assert [server.in_flight for server in endpoint.servers] == [0]
+    assert [server.in_flight for server in endpoint.servers.all] == [0]
     assert stats.cost_usd >= sum(sent.billed for sent in sends)
     if settings.budget_usd is not None:
         assert stats.cost_usd <= settings.budget_usd + 1e-9

@@ -171,7 +171,7 @@ class ServiceClient:
             raise RuntimeError("this client of a judge service is closed")
         endpoint = await connect(self._endpoint_key, None)
         if endpoint is not self._latest:
-            endpoint.models.add("judge service")
+            endpoint.models["judge service"] = set()
             self._latest = self._endpoint = endpoint
             self._loop = endpoint.loop
             self._opened = self._loop.time()
@@ -253,7 +253,7 @@ class ServiceClient:
         if self._latest is None or not self._closed:
             await self.open()
         counts, stats = self.counts, self._endpoint.stats
-        server, now = self._endpoint.servers[0], self._loop.time()
+        server, now = self._endpoint.servers.all[0], self._loop.time()
         total, errors = max(counts["requests"], 1), sum(self._failures.values())
         return {
             "total_requests": counts["requests"],

@@ -195,5 +195,5 @@ def _upstream_rows() -> dict[str, _Rows]:
         "upstream_failures": [
             ((*key, kind), count) for key, one in stats for kind, count in one.failures.items()
         ],
-        "upstream_up": [(key, one.outage is None) for key, one in endpoints],
+        "upstream_up": [(key, one.servers.outage is None) for key, one in endpoints],
     }

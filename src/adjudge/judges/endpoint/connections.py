@@ -78,25 +78,22 @@ def open_endpoints() -> list[Endpoint]:
 
 def describe_outages() -> str:
     """What calls wait for, on any loop of this process; empty where nobody waits. In any thread."""
-    return "; ".join(str(found) for one in list(_open.value) if (found := one.outage))
+    return "; ".join(str(found) for one in list(_open.value) if (found := one.servers.outage))
 
 
 @contextlib.contextmanager
 def own_calls(budget_usd: float | None, cassette: ReplyCache | None) -> Generator[SpendCeiling]:
     """A run's own account of spending, in US dollars, for code outside the engine's loop.
 
-    At the end the endpoints of the ceiling and the cassette are closed, and the cassette.
+    At the end the endpoints with this ceiling are closed, and then the cassette.
     """
     from adjudge.judges.endpoint.settings import SpendCeiling  # noqa: PLC0415
 
     budget = SpendCeiling(budget_usd)
-    owned = [owner for owner in (budget, cassette) if owner is not None]
     try:
         yield budget
     finally:
-        run_blocking(
-            _close(lambda one: one.endpoint_key.budget in owned or one.endpoint_key.cache in owned)
-        )
+        run_blocking(_close(lambda one: one.endpoint_key.budget is budget))
         if cassette is not None:
             cassette.close()
 

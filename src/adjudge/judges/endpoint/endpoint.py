@@ -77,11 +77,9 @@ class Endpoint:
     ) -> None:
         self.endpoint_key, self.key = endpoint_key, key
         self.closed = False
-        self.models: set[str] = set()
-        """Those that are asked here."""
-        self.quirks: defaultdict[str, set[str]] = defaultdict(set)
-        """By model: ``stream_only`` of one that answered only streams, ``no_temperature`` of one
-        that refused temperature 0."""
+        self.models: defaultdict[str, set[str]] = defaultdict(set)
+        """Those that are asked here, each with what it turned out to be: ``stream_only`` where it
+        answered only streams, ``no_temperature`` where it refused temperature 0."""
         self.classifiers: dict[str, dict[str, str]] = {}
         """What was found out about a classifier's server, by model."""
         s = self._settings = endpoint_key.settings or EndpointSettings()
@@ -89,8 +87,7 @@ class Endpoint:
         self._transport, self._cache = endpoint_key.open_transport(), endpoint_key.open_cache()
         self._provider = endpoint_key.cache_name or endpoint_key.base_urls[0]
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
-        self._servers = Servers(endpoint_key.base_urls, policy)
-        self.servers = self._servers.all
+        self.servers = Servers(endpoint_key.base_urls, policy)
         """Its base URLs, and whether they work."""
         self._latencies: defaultdict[str, LatencyDigest] = defaultdict(LatencyDigest)
         self._stats = EndpointStats()
@@ -117,14 +114,9 @@ class Endpoint:
         """Counters so far."""
         stats = self._stats
         stats.limit, stats.limit_cuts = self._limit.limit, self._limit.cuts
-        stats.circuit_opened = sum(server.outages for server in self.servers)
+        stats.circuit_opened = sum(server.outages for server in self.servers.all)
         stats.loop_lag_max_s = self._timer.lag_max_s
         return stats
-
-    @property
-    def outage(self) -> GradingFailure | None:
-        """Why nothing is sent while calls wait; see :class:`Servers`."""
-        return self._servers.outage
 
     async def ask(
         self, chat_call: ChatCall, wire: Wire, *, price: Price | None = None, keep: bool = True
@@ -246,8 +238,8 @@ class Endpoint:
                 return False
             asked = f"the server asked to wait for {limit.asked_until - now:.0f} s more"
             raise GradingFailure(ErrorKind.RATE_LIMITED, asked)
-        server = self._servers.pick(now, call.chat_call.group, call.avoid)
-        if server is None and (end := self._servers.lasting_outage) is not None:
+        server = self.servers.pick(now, call.chat_call.group, call.avoid)
+        if server is None and (end := self.servers.lasting_outage) is not None:
             raise end
         if server is None or not self._cost.admits(call.reserved, now):
             return False
@@ -322,18 +314,18 @@ class Endpoint:
 
     def _on_answer(self, send: Send, *, accepted: bool = False) -> None:
         """A server said something, if only "no"."""
-        if send.probe and self.outage is not None:
+        if send.probe and self.servers.outage is not None:
             self._limit.restart()
-        self._servers.answered(send.server, send.probe, accepted=accepted)
+        self.servers.answered(send.server, send.probe, accepted=accepted)
 
     def _on_failure(self, send: Send, failure: GradingFailure) -> None:
         """A send failed; the call may go on by its other send or a retry."""
         call, now, kind = send.call, self._time(), failure.kind
         if kind is ErrorKind.AUTH and failure.metadata.get("status") == 403:
             oldest = min((other.at for other in self._live), default=math.inf)
-            worked = bool(self._stats.latencies.buckets)
+            worked = bool(self._stats.latencies)
             who = call.chat_call.group or call.request.body
-            failure = self._servers.classify_forbidden(
+            failure = self.servers.classify_forbidden(
                 failure, who, self._timer.now(), oldest, worked
             )
             kind = failure.kind
@@ -343,7 +335,7 @@ class Endpoint:
         self._cost.book(call.reserved, 0.0 if unbilled else None)
         self._stats.send_failures[kind] += 1
         if kind in UNHEALTHY_KINDS:
-            self._servers.failed(send.server, send.probe, now, failure)
+            self.servers.failed(send.server, send.probe, now, failure)
         else:
             self._on_answer(send)
         wait = parse_retry_after(headers)
@@ -360,7 +352,7 @@ class Endpoint:
             delay = wait + min(delay, 0.5)
         tries = call.first_sends < self._settings.max_attempts
         in_time = self._timer_time(now) + delay < call.deadline
-        if passes and tries and in_time and self._servers.lasting_outage is None:
+        if passes and tries and in_time and self.servers.lasting_outage is None:
             self.loop.call_later(delay, self._again, call, "retries")
         else:
             self._fail(call, failure)
@@ -373,7 +365,7 @@ class Endpoint:
             call.latencies.add(1.5 * (self._timer_time(now) - send.at))
         if send.dropped == "late":
             self._stats.send_failures[ErrorKind.TIMEOUT] += 1
-            self._servers.failed(send.server, send.probe, now)
+            self.servers.failed(send.server, send.probe, now)
         if call not in self._open:
             return
         if not send.dropped:
@@ -442,9 +434,9 @@ class Endpoint:
             if now - send.at >= min(call.latencies.give_up_s, deadline_s / 4):
                 send.cancel("late")
         kind, said, failure = ErrorKind.TIMEOUT, "no complete reply within", call.failure
-        if not call.sends and self.outage is not None:
+        if not call.sends and self.servers.outage is not None:
             kind, said = ErrorKind.CIRCUIT_OPEN, "the server did not recover within"
-            failure = failure or self._servers.last_failure
+            failure = failure or self.servers.last_failure
         said += f" {deadline_s:g} s ({call.attempts} sends)"
         last = {} if failure is None else {"last_failure": str(failure.kind)}
         cause = "" if failure is None else f"; last: {failure}"
@@ -458,7 +450,7 @@ class Endpoint:
             call.avoid = send.server
             send.cancel("late")
         elif send.probe:  # it may go on, but others need not wait for it
-            self._servers.failed(send.server, True, self._time())
+            self.servers.failed(send.server, True, self._time())
             send.probe = False
 
     def _hedge(self, send: Send) -> None:

@@ -226,8 +226,8 @@ _GAUGES = {"limit", "peak_in_flight", "loop_lag_max_s"}
 """What has a state, or a maximum over the endpoint's life, instead of a count."""
 
 
-class LatencyHistogram:
-    """A distribution of seconds in buckets 2 % wide: any quantile, constant memory.
+class LatencyHistogram(Counter[int]):
+    """A distribution of seconds, counted in buckets 2 % wide: any quantile, constant memory.
 
     >>> seen = LatencyHistogram()
     >>> for tenths in range(1, 101): seen.add(tenths / 10)
@@ -235,18 +235,15 @@ class LatencyHistogram:
     (5.0, 9.8)
     """
 
-    def __init__(self, buckets: Mapping[int, int] = {}) -> None:
-        self.buckets = Counter(buckets)
-
     def add(self, seconds: float) -> None:
         """One call took ``seconds``."""
-        self.buckets[int(math.log(seconds) * _PER_E_FOLD + _SHIFT) if seconds > 0.0 else 0] += 1
+        self[int(math.log(seconds) * _PER_E_FOLD + _SHIFT) if seconds > 0.0 else 0] += 1
 
     def quantile(self, share: float) -> float | None:
         """Seconds within which ``share`` of the calls were answered, to 1 %; ``None`` if none."""
-        left = share * sum(self.buckets.values())
-        for bucket in sorted(self.buckets):
-            left -= self.buckets[bucket]
+        left = share * self.total()
+        for bucket in sorted(self):
+            left -= self[bucket]
             if left <= 0:
                 return math.exp((bucket - _SHIFT + 0.5) / _PER_E_FOLD) if bucket else 0.0
         return None
@@ -309,8 +306,8 @@ class EndpointStats(msgspec.Struct, kw_only=True):
 
     def _with(self, other: EndpointStats, combine: Callable[[Any, Any], Any]) -> EndpointStats:
         changes = {name: combine(getattr(self, name), getattr(other, name)) for name in COUNTERS}
-        buckets = combine(self.latencies.buckets, other.latencies.buckets)
-        return msgspec.structs.replace(self, latencies=LatencyHistogram(buckets), **changes)
+        latencies = LatencyHistogram(combine(self.latencies, other.latencies))
+        return msgspec.structs.replace(self, latencies=latencies, **changes)
 
     def summary(self) -> Metadata:
         """All counters as plain data, latencies as ``p50_s``, ``p95_s`` and ``p99_s``."""

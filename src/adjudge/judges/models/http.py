@@ -295,7 +295,7 @@ class HttpChatModel(ChatModel):
         if line is None or not line[0].serves(key):
             line = await self._connect(key)
         endpoint, plain, streaming = line
-        known, is_zero = endpoint.quirks[self.model], call.sampling.get("temperature") == 0
+        known, is_zero = endpoint.models[self.model], call.sampling.get("temperature") == 0
         while True:
             sent = frozenset(known)
             wire = (streaming if "stream_only" in sent else None) or plain
@@ -318,7 +318,6 @@ class HttpChatModel(ChatModel):
 
     async def _connect(self, key: str | None) -> Line:
         endpoint, own = await connect(self._endpoint_key, key), self._own_wire
-        endpoint.models.add(self.model)
         wires = self._make_wires(endpoint) if own is None else (_OwnWire(own, key), None)
         self._line = line = (endpoint, *wires)
         return line
