@@ -54,13 +54,15 @@ async def _close_at_shutdown(endpoint: Endpoint) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
-        await aclose_one(endpoint)
+        _open.value.pop(endpoint, None)
+        await endpoint.aclose()
 
 
 async def aclose_one(endpoint: Endpoint) -> None:
     """Close one of the running loop's endpoints."""
-    _open.value.pop(endpoint, None)
-    await endpoint.aclose()
+    closer = _open.value.pop(endpoint, None)
+    if closer is not None:  # else it was closed, or is being closed
+        await closer.aclose()
 
 
 async def _close(chosen: Callable[[Endpoint], bool] = lambda _: True) -> None:

@@ -200,8 +200,6 @@ class Endpoint:
 
         Replies that have come are in the cache afterwards; one that was open is its opener's.
         """
-        if self.closed:
-            return
         self.closed = True
         for call in list(self._open):
             self._fail(call, GradingFailure(ErrorKind.CANCELLED, "the endpoint was closed"))
