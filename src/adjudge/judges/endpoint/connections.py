@@ -134,21 +134,13 @@ class CallCounter:
                 entries.append({"base_urls": urls, "models": models, **stats.summary(), **found})
         return entries
 
-    def read(self) -> list[EndpointTable]:
-        """:meth:`table` of the engine's loop with what was cancelled, for code outside of it."""
-
-        async def read() -> list[EndpointTable]:
-            for one in open_endpoints():
-                await one.wait_for_cancelled()
-            return self.table()
-
-        return run_blocking(read())
+    async def read(self) -> list[EndpointTable]:
+        """:meth:`table`, with what was cancelled."""
+        for one in open_endpoints():
+            await one.wait_for_cancelled()
+        return self.table()
 
 
-def start_call_counter() -> CallCounter:
-    """A counter of the calls on the engine's loop from now on, for code outside of it."""
-
-    async def start() -> CallCounter:
-        return CallCounter()
-
-    return run_blocking(start())
+async def start_call_counter() -> CallCounter:
+    """A counter of the running loop's calls, to be awaited from outside of it."""
+    return CallCounter()
