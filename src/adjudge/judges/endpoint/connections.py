@@ -60,16 +60,14 @@ async def _close_at_shutdown(endpoint: Endpoint) -> AsyncGenerator[None, None]:
 
 async def aclose_one(endpoint: Endpoint) -> None:
     """Close one of the running loop's endpoints."""
-    closer = _open.value.pop(endpoint, None)
-    if closer is not None:  # else it was closed, or is being closed
-        await closer.aclose()
+    await _close(lambda one: one is endpoint)
 
 
 async def _close(chosen: Callable[[Endpoint], bool] = lambda _: True) -> None:
-    """Close these of the running loop's endpoints."""
+    """Close these of the running loop's endpoints; who asks meanwhile gets new ones."""
     async with contextlib.AsyncExitStack() as closing:  # one that fails keeps no other open
         for endpoint in filter(chosen, open_endpoints()):
-            closing.push_async_callback(aclose_one, endpoint)
+            closing.push_async_callback(_open.value.pop(endpoint).aclose)
 
 
 def open_endpoints() -> list[Endpoint]:
