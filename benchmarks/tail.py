@@ -28,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.unit.helpers.virtual_time import run_virtual
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
+from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, Transport
 from adjudge.judges.endpoint.endpoint import Endpoint
-from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings
+from adjudge.judges.endpoint.settings import CallPolicy, EndpointKey, EndpointSettings
 
 FEW = 20
 CALLS, CAP, MEDIAN_S, SIGMA = 2_000, 64, 0.2, 1.288
@@ -172,9 +172,10 @@ def adaptive_timeout(server: Server) -> Ask:
     return ask
 
 
-def open_line(server: Server, **settings: Any) -> Endpoint:
-    chosen = EndpointSettings(max_concurrency=CAP, **settings)
-    return Endpoint(["http://a"], server, chosen, rng=random.Random(1))
+def open_line(server: Transport, policy: CallPolicy | None = None, **settings: Any) -> Endpoint:
+    chosen = EndpointSettings(**{"max_concurrency": CAP} | settings), policy
+    key = EndpointKey("test", ("http://a",), "", *chosen, transport=lambda: server)
+    return Endpoint(key, rng=random.Random(1))
 
 
 PEERS: dict[str, Callable[[Server], Ask]] = {
@@ -296,8 +297,7 @@ def overhead(workers: int, n: int = 4_000, repeats: int = 30) -> Row:
     spent = []
 
     async def run() -> None:
-        settings = EndpointSettings(max_concurrency=workers)
-        line = Endpoint(["http://a"], Instant(), settings, CallPolicy(start_concurrency=workers))
+        line = open_line(Instant(), CallPolicy(start_concurrency=workers), max_concurrency=workers)
         for _ in range(repeats):
             start = time.process_time()
             await drive(lambda: line.ask(CALL, WIRE), n, workers)

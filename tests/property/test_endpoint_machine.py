@@ -16,6 +16,7 @@ from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.settings import (
     CallPolicy,
+    EndpointKey,
     EndpointSettings,
     Price,
     estimate_tokens,
@@ -168,7 +169,8 @@ def play(
         note.end = loop.time()
 
     async def run() -> Endpoint:
-        endpoint = Endpoint(["http://a"], provider, settings, policy, rng=random.Random(0))
+        key = EndpointKey("test", ("http://a",), "", settings, policy, transport=lambda: provider)
+        endpoint = Endpoint(key, rng=random.Random(0))
         async with asyncio.TaskGroup() as group:
             for who in callers:
                 group.create_task(caller(endpoint, *who))
@@ -223,7 +225,7 @@ def test_every_history_keeps_the_promises(
 
     leaked = endpoint._open or endpoint._live or endpoint._joinable
     assert not leaked
-    assert [server.in_flight for server in endpoint.servers] == [0]
+    assert [server.in_flight for server in endpoint.servers.all] == [0]
     assert stats.cost_usd >= sum(sent.billed for sent in sends)
     if settings.budget_usd is not None:
         assert stats.cost_usd <= settings.budget_usd + 1e-9

@@ -84,10 +84,10 @@ async def test_calls_to_a_server_that_was_never_reached_fail_at_once_with_the_ca
 async def test_calls_to_a_server_that_went_away_wait_and_then_name_the_cause() -> None:
     line = Line(Provider(0.1, refused()), breaker_failures=4, max_attempts=99, deadline_s=30)
     await line.ask("before")
-    assert line.endpoint.outage is None
+    assert line.endpoint.servers.outage is None
     waiting = asyncio.create_task(together(*(line.ask(str(i)) for i in range(8))))
     await asyncio.sleep(10)
-    assert "connection refused" in str(line.endpoint.outage)
+    assert "connection refused" in str(line.endpoint.servers.outage)
     errors = await waiting
     assert {error.kind for error in errors} == {ErrorKind.CIRCUIT_OPEN}
     assert all("connection refused" in str(error) for error in errors)
@@ -103,7 +103,7 @@ async def test_a_call_that_expires_does_not_quote_what_failed_before_the_last_re
     assert late.kind is ErrorKind.TIMEOUT
     assert str(late) == "no complete reply within 30 s (1 sends)"
     assert "last_failure" not in late.metadata
-    assert line.endpoint.servers[0].is_up
+    assert line.endpoint.servers.all[0].is_up
 
 
 URLS = ("http://a", "http://b", "http://c")

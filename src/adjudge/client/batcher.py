@@ -22,7 +22,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate, count, islice
-from typing import Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import msgspec
 
@@ -36,10 +36,13 @@ from adjudge.client.exchange import (
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.clock import PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.judges.endpoint.connections import Connection, aclose_one, connect
+from adjudge.judges.endpoint.connections import aclose_one, connect
 from adjudge.judges.endpoint.limits import full_jitter
 from adjudge.judges.endpoint.settings import LatencyHistogram
 from adjudge.wire import JudgeRequest, JudgeResponse
+
+if TYPE_CHECKING:
+    from adjudge.judges.endpoint.endpoint import Endpoint
 
 MAX_BATCH_BYTES = 8 << 20
 """Beyond this a batch is closed before it is full."""
@@ -155,7 +158,7 @@ class ServiceClient:
         self.settings = settings
         self._breaker_waits = breaker_waits
         self._closed = False
-        self._connection: Connection | None = None
+        self._latest: Endpoint | None = None
         provider = f"judge-service-{next(_client_numbers)}"
         self._endpoint_key = settings.endpoint_key(provider, breaker_waits=breaker_waits)
 
@@ -166,11 +169,11 @@ class ServiceClient:
         """The client itself, ready on the engine's loop; ``RuntimeError`` after :meth:`aclose`."""
         if self._closed:
             raise RuntimeError("this client of a judge service is closed")
-        connection = await connect(self._endpoint_key, None)
-        if connection is not self._connection:
-            connection.models.add("judge service")
-            self._connection, self._endpoint = connection, connection.endpoint
-            self._loop = asyncio.get_running_loop()
+        endpoint = await connect(self._endpoint_key, None)
+        if endpoint is not self._latest:
+            endpoint.models["judge service"] = set()
+            self._latest = self._endpoint = endpoint
+            self._loop = endpoint.loop
             self._opened = self._loop.time()
             self._clock = PeriodicTimer(self._loop, self._sweep)
             self.counts: Counter[str] = Counter()
@@ -225,7 +228,7 @@ class ServiceClient:
     async def aclose(self) -> None:
         """End what is under way as ``cancelled`` and close the connections, for good."""
         self._closed = True
-        if self._connection is None:
+        if self._latest is None:
             return
         self._clock.stop()
         for item in list(self._open):
@@ -234,7 +237,7 @@ class ServiceClient:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        await aclose_one(self._connection)
+        await aclose_one(self._latest)
 
     async def metrics(self) -> dict[str, Any]:
         """The numbers of this process since the first request, always the same keys.
@@ -247,10 +250,10 @@ class ServiceClient:
         that did not travel alone, ``current_queue_size`` those that wait to be sent,
         ``last_failure_time`` is in POSIX seconds.
         """
-        if self._connection is None or not self._closed:
+        if self._latest is None or not self._closed:
             await self.open()
         counts, stats = self.counts, self._endpoint.stats
-        server, now = self._endpoint.servers[0], self._loop.time()
+        server, now = self._endpoint.servers.all[0], self._loop.time()
         total, errors = max(counts["requests"], 1), sum(self._failures.values())
         return {
             "total_requests": counts["requests"],

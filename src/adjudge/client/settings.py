@@ -12,8 +12,7 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 from adjudge.config import interpolate
 from adjudge.config_tables import ConfigTable, validate_model
 from adjudge.errors import ConfigError
-from adjudge.judges.endpoint.connections import EndpointKey
-from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings
+from adjudge.judges.endpoint.settings import CallPolicy, EndpointKey, EndpointSettings
 from adjudge.judges.wire.transport import normalize_url
 from adjudge.wire import JUDGE_KEY_VARIABLE, MAX_BATCH
 

@@ -27,7 +27,7 @@ import queue
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 
 async def run_all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -88,39 +88,46 @@ async def _cancel_others() -> None:
     loop.call_soon(loop.stop)
 
 
-class _State:
-    """The process's engine; replaced whole in a forked child."""
+class ProcessLocal(Generic[_T]):
+    """A value that a process has once, and its lock; a forked child makes both anew.
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.engine: _Engine | None = None
+    ``leave`` is told there of the parent's value, which stays referenced: dropping it would run its
+    finalisers in the child.
+    """
+
+    value: _T
+    lock: threading.Lock
+
+    def __init__(self, make: Callable[[], _T], leave: Callable[[_T], None] | None = None) -> None:
+        self._make, self._leave = make, leave
+        self._inherited: list[_T] = []
+        self._begin()
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def _begin(self) -> None:
+        self.value, self.lock = self._make(), threading.Lock()
+
+    def _after_fork(self) -> None:
+        if self._leave is not None:
+            self._leave(self.value)
+        self._inherited.append(self.value)
+        self._begin()
 
 
-_state = _State()
-# Parents' engines are kept referenced in a child: dropping them would run their finalisers there.
-_inherited: list[_State] = []
+_current: ProcessLocal[_Engine | None] = ProcessLocal(lambda: None)
 
 
 def _engine() -> _Engine:
-    with _state.lock:
-        if _state.engine is None or not _state.engine.thread.is_alive():
-            _state.engine = _Engine()
-        return _state.engine
+    with _current.lock:
+        if _current.value is None or not _current.value.thread.is_alive():
+            _current.value = _Engine()
+        return _current.value
 
 
-def _after_fork() -> None:
-    global _state  # noqa: PLW0603  (the one process-wide object)
-    _inherited.append(_state)
-    _state = _State()
-
-
+@atexit.register
 def _stop_at_exit() -> None:
-    if _state.engine is not None:
-        _state.engine.stop()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-atexit.register(_stop_at_exit)
+    if _current.value is not None:
+        _current.value.stop()
 
 
 class Job:
@@ -162,7 +169,7 @@ class Job:
 
 def on_engine() -> bool:
     """Whether the caller runs on the engine's own loop."""
-    engine = _state.engine
+    engine = _current.value
     if engine is None:
         return False
     try:

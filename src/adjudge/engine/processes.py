@@ -23,7 +23,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -31,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from adjudge.engine.loop import ProcessLocal
 from adjudge.engine.worker import WorkerPhase
 from adjudge.errors import CandidateLimitExceeded, ErrorKind, GradingFailure
 
@@ -403,8 +403,9 @@ def _kill_processes(children: set[WorkerProcess]) -> None:
     children.clear()
 
 
-_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, WorkerPool]
-_lock: threading.Lock
+_Pools = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, WorkerPool]
+# Cleared in a forked child: its copies of the sockets would keep the parent's children alive.
+_pools: ProcessLocal[_Pools] = ProcessLocal(weakref.WeakKeyDictionary, lambda pools: pools.clear())
 
 
 def get_pool() -> WorkerPool:
@@ -415,23 +416,14 @@ def get_pool() -> WorkerPool:
     A forked process starts with no pools and leaves its parent's alone.
     """
     loop = asyncio.get_running_loop()
-    with _lock:
-        pool = _pools.get(loop)
+    with _pools.lock:
+        pools = _pools.value
+        pool = pools.get(loop)
         if pool is None:
-            for other in [other for other in _pools if other.is_closed()]:
-                _pools.pop(other).close()
-            pool = _pools[loop] = WorkerPool()
+            for other in [other for other in pools if other.is_closed()]:
+                pools.pop(other).close()
+            pool = pools[loop] = WorkerPool()
     return pool
-
-
-def _reset_pools() -> None:
-    global _pools, _lock  # noqa: PLW0603  module state is what a fork copies
-    _pools = weakref.WeakKeyDictionary()
-    _lock = threading.Lock()
-
-
-_reset_pools()
-os.register_at_fork(after_in_child=_reset_pools)
 
 
 _STOP_S = 10.0

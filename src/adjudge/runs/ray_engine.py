@@ -30,7 +30,7 @@ import msgspec
 from adjudge.engine.loop import Job, run_all, run_blocking
 from adjudge.errors import AdjudgeError, ConfigError
 from adjudge.installation import install_command
-from adjudge.judges.endpoint.connections import open_connections
+from adjudge.judges.endpoint.connections import open_endpoints
 from adjudge.judges.endpoint.settings import EndpointStats
 from adjudge.rewards.batch_grader import AskOptions, BatchGrader
 from adjudge.rewards.function import SpecRewardFunction, compute_fingerprint
@@ -311,8 +311,8 @@ class RayWorker:
                 (
                     tuple(one.endpoint_key.base_urls),
                     tuple(sorted(one.models)),
-                ): one.endpoint.stats.since(EndpointStats())
-                for one in open_connections()
+                ): one.stats.since(EndpointStats())
+                for one in open_endpoints()
             }
         return said
 

@@ -22,6 +22,7 @@ from typing import Annotated, Any, Self
 
 import msgspec
 
+from adjudge.engine.loop import run_blocking
 from adjudge.errors import RunFolderError
 from adjudge.files import iter_rows, write_json
 from adjudge.judges.endpoint.connections import start_call_counter
@@ -98,7 +99,7 @@ class FolderSpending(RunObserver):
         self._path = None if folder is None else folder / SPENDING_FILE
         self._budget = budget
         self._combine, self._tally = combine, tally
-        self._calls = start_call_counter()
+        self._calls = run_blocking(start_call_counter())
         self._earlier: list[Invocation] = []
         self._charged = 0.0
         self._now = Invocation(started=datetime.now(UTC).isoformat(timespec="seconds"))
@@ -148,7 +149,7 @@ class FolderSpending(RunObserver):
 
     def read(self) -> list[dict[str, Any]]:
         """The table of calls of this invocation, once those that were cancelled have ended."""
-        return self._combine(self._calls.read())
+        return self._combine(run_blocking(self._calls.read()))
 
     def summarise(self, table: Sequence[EndpointCounts]) -> dict[str, Any]:
         """``spending`` of ``summary.json``: the folder's numbers, with ``table`` of now.

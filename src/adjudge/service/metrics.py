@@ -33,7 +33,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from adjudge.judges.endpoint.connections import open_connections
+from adjudge.judges.endpoint.connections import open_endpoints
 from adjudge.service.queue import BackendQueue
 
 REQUEST_OUTCOMES = ("answered", "failed", "refused", "queue_full", "unavailable", "disconnected")
@@ -179,8 +179,8 @@ class ServiceMetrics(Collector):
 def _upstream_rows() -> dict[str, _Rows]:
     # Numbered, since two judges may share an address with different keys.
     endpoints = [
-        ((f"{number}:{','.join(one.endpoint_key.base_urls)}",), one.endpoint)
-        for number, one in enumerate(open_connections(), 1)
+        ((f"{number}:{','.join(one.endpoint_key.base_urls)}",), one)
+        for number, one in enumerate(open_endpoints(), 1)
     ]
     stats = [(key, one.stats) for key, one in endpoints]
     cost = sum(one.cost_usd for _, one in stats)
@@ -195,5 +195,5 @@ def _upstream_rows() -> dict[str, _Rows]:
         "upstream_failures": [
             ((*key, kind), count) for key, one in stats for kind, count in one.failures.items()
         ],
-        "upstream_up": [(key, one.outage is None) for key, one in endpoints],
+        "upstream_up": [(key, one.servers.outage is None) for key, one in endpoints],
     }

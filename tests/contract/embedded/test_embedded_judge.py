@@ -246,7 +246,7 @@ _START = """
     if __name__ == "__main__":
         judge = EmbeddedChatModel("smollm2", batch_size=2, max_length=512, max_tokens=200)
         judge.chat([{"role": "user", "content": "hello"}], max_tokens=1)
-        (server,) = embedded._servers.values()
+        (server,) = embedded._servers.value.values()
         print(server._process.pid, flush=True)
 """
 
@@ -310,7 +310,7 @@ def test_a_forked_child_has_a_server_of_its_own() -> None:
         import multiprocessing
         def ask(queue):
             reply = judge.chat([{"role": "user", "content": "hello"}], max_tokens=3)
-            (own,) = embedded._servers.values()
+            (own,) = embedded._servers.value.values()
             queue.put((reply.text, own._process.pid))
         context = multiprocessing.get_context("fork")
         queue = context.Queue()
@@ -320,7 +320,7 @@ def test_a_forked_child_has_a_server_of_its_own() -> None:
         child.join()
         print(pid, flush=True)
         judge.chat([{"role": "user", "content": "hello"}], max_tokens=1)
-        print(server._process.poll(), [*embedded._servers.values()] == [server], flush=True)
+        print(server._process.poll(), [*embedded._servers.value.values()] == [server], flush=True)
         """
     )
     first, second = int(_read_line(parent)), int(_read_line(parent))

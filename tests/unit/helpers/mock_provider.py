@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Any
 
 from adjudge.engine.loop import run_blocking
-from adjudge.judges.endpoint.connections import aclose_one, open_connections
+from adjudge.judges.endpoint.connections import aclose_one, open_endpoints
 from adjudge.mock import MockSettings, serve
 
 
@@ -52,6 +52,6 @@ def start_mock_here(settings: MockSettings | None = None, **options: Any) -> Ite
 
 async def _close_endpoints(url: str) -> None:
     root = url.removesuffix("v1")
-    for connection in open_connections():
-        if any(f"{one}/".startswith(root) for one in connection.endpoint_key.base_urls):
-            await aclose_one(connection)
+    for endpoint in open_endpoints():
+        if any(f"{one}/".startswith(root) for one in endpoint.endpoint_key.base_urls):
+            await aclose_one(endpoint)

@@ -12,7 +12,7 @@ import pytest
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.endpoint.endpoint import Endpoint
-from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings, Price
+from adjudge.judges.endpoint.settings import CallPolicy, EndpointKey, EndpointSettings, Price
 from adjudge.types import Usage
 
 KINDS = {
@@ -108,8 +108,9 @@ class Line:
         names = CallPolicy.__struct_fields__
         policy = CallPolicy(**{name: more.pop(name) for name in names if name in more})
         self.provider = provider
-        settings = EndpointSettings(**more)
-        self.endpoint = Endpoint(urls, provider, settings, policy, cache=cache, rng=Seesaw())
+        how = EndpointSettings(**more), policy, cache
+        key = EndpointKey("test", tuple(urls), "", *how, transport=lambda: provider)
+        self.endpoint = Endpoint(key, rng=Seesaw())
         self.wire = Wire()
 
     async def ask(self, text: str = "q", *, draw: int = 0, price: Price | None = None,

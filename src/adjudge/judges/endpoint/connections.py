@@ -13,201 +13,87 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import os
-from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
-from adjudge.engine.loop import run_blocking, run_on_engine
+from adjudge.engine.loop import ProcessLocal, run_blocking, run_on_engine
 from adjudge.errors import Metadata
 
 if TYPE_CHECKING:
-    from adjudge.judges.base import Transport
     from adjudge.judges.cassette import ReplyCache
     from adjudge.judges.endpoint.endpoint import Endpoint
-    from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings, SpendCeiling
+    from adjudge.judges.endpoint.settings import EndpointKey, SpendCeiling
+
+_open: ProcessLocal[dict[Endpoint, AsyncGenerator[None, None]]] = ProcessLocal(dict)
+"""The open endpoints of all loops in the order of opening, and what closes each with its loop."""
 
 
-@dataclass(frozen=True)
-class EndpointKey:
-    """What a model needs of an endpoint; those that agree on it share one.
+async def connect(wanted: EndpointKey, key: str | None) -> Endpoint:
+    """The running loop's endpoint for ``wanted`` and ``key``, opened if need be.
 
-    ``provider`` is the wire it speaks, ``cache_name`` what replies are kept under (default: the
-    first address), ``cache`` an absolute path or an open cache, ``budget`` a ceiling shared with
-    other endpoints (a run's; it gets endpoints of its own).
-    ``ca_file`` and ``headers`` (each header's name and variable) are those of
-    :class:`~adjudge.judges.wire.transport.AiohttpTransport`. ``transport`` opens what sends the
-    bytes, where that is not HTTP to ``base_urls``.
+    Who brings a budget or an open cassette along (a run) gets an endpoint of its own.
     """
-
-    provider: str
-    base_urls: tuple[str, ...]
-    key_env: str
-    settings: EndpointSettings | None = None
-    policy: CallPolicy | None = None
-    cache: str | ReplyCache | None = None
-    cache_name: str | None = None
-    ca_file: str | None = None
-    headers: tuple[tuple[str, str], ...] = ()
-    budget: SpendCeiling | None = None
-    transport: Callable[[], Transport] | None = None
-
-    def open_transport(self) -> Transport:
-        """What sends the bytes."""
-        if self.transport is not None:
-            return self.transport()
-        from adjudge.judges.wire.transport import AiohttpTransport  # noqa: PLC0415  (as below)
-
-        return AiohttpTransport(ca_file=self.ca_file, headers=dict(self.headers))
-
-
-@dataclass(eq=False)
-class Connection:
-    """An open endpoint, who opened it, and what was learnt about its models.
-
-    ``secret`` is a digest of its key. ``models`` are those that are asked here. ``quirks``, by
-    model: ``stream_only`` of one that answered only streams, ``no_temperature`` of one that refused
-    temperature 0. ``classifiers``: what was found out about a classifier's server, by model.
-    """
-
-    endpoint: Endpoint
-    endpoint_key: EndpointKey
-    secret: bytes
-    own_cache: ReplyCache | None = None
-    closed: bool = False
-    quirks: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    models: set[str] = field(default_factory=set)
-    classifiers: dict[str, dict[str, str]] = field(default_factory=dict)
-
-
-class _LoopConnections(list[Connection]):
-    """The connections of one event loop, in the order of opening, and what closes them with it."""
-
-    closer: AsyncGenerator[None, None]
-
-
-_Registry = WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopConnections]
-_registry: _Registry = WeakKeyDictionary()
-# A parent's endpoints are kept referenced in a child: dropping them would close its sockets there.
-_inherited: list[_Registry] = []
-
-
-def _after_fork() -> None:
-    global _registry  # noqa: PLW0603  (the one process-wide registry)
-    _inherited.append(_registry)
-    _registry = WeakKeyDictionary()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
-async def connect(wanted: EndpointKey, key: str | None) -> Connection:
-    """The running loop's connection for ``wanted`` and ``key``, opened if need be.
-
-    Who brings a budget or an open cassette along (a run) gets a connection of its own.
-    """
-    here, secret = await _loop_connections(), hashlib.sha256((key or "").encode()).digest()
-    for found in here:
+    for found in list(_open.value):
         own = found.endpoint_key
-        if secret == found.secret and own == replace(
-            wanted, settings=wanted.settings or own.settings
-        ):
+        if found.serves(key) and own == replace(wanted, settings=wanted.settings or own.settings):
             return found
+        if found.loop.is_closed():
+            _open.value.pop(found, None)
     # A run without a judge on the network reads none of this.
     from adjudge.judges.endpoint.endpoint import Endpoint  # noqa: PLC0415
 
-    cache, own_cache = wanted.cache, None
-    if isinstance(cache, str):
-        cache = own_cache = open_cache(cache)
-    endpoint = Endpoint(
-        wanted.base_urls,
-        wanted.open_transport(),
-        wanted.settings,
-        wanted.policy,
-        cache=cache,
-        provider=wanted.cache_name,
-        budget=wanted.budget,
-    )
-    here.append(Connection(endpoint, wanted, secret, own_cache))
-    return here[-1]
+    endpoint = Endpoint(wanted, key)
+    closer = _open.value[endpoint] = _close_at_shutdown(endpoint)
+    await anext(closer)
+    return endpoint
 
 
-def open_cache(path: Path | str, *, sampled: bool = False) -> ReplyCache:
-    """A cache that records into a file; ``sampled``: also what chance has a say in."""
-    from adjudge.judges.cassette import ReplyCache  # noqa: PLC0415  (few runs keep replies)
-
-    return ReplyCache(path, sampled=sampled)
-
-
-async def _loop_connections() -> _LoopConnections:
-    """The running loop's part of the registry; the first call makes sure that it will be closed."""
-    loop = asyncio.get_running_loop()
-    here = _registry.get(loop)
-    if here is None:
-        for dead in [other for other in _registry if other.is_closed()]:
-            del _registry[dead]
-        here = _registry[loop] = _LoopConnections()
-        # A loop's shutdown closes the asynchronous generators that were begun on it.
-        here.closer = _close_at_shutdown()
-        await anext(here.closer)
-    return here
-
-
-async def _close_at_shutdown() -> AsyncGenerator[None, None]:
+async def _close_at_shutdown(endpoint: Endpoint) -> AsyncGenerator[None, None]:
+    """A loop's shutdown closes the asynchronous generators that were begun on it."""
     try:
         yield
     finally:
-        await _close()
+        _open.value.pop(endpoint, None)
+        await endpoint.aclose()
 
 
-async def _close(chosen: Callable[[Connection], bool] = lambda _: True) -> None:
-    """Close these of the running loop's connections."""
-    here = _registry.get(asyncio.get_running_loop()) or _LoopConnections()
+async def aclose_one(endpoint: Endpoint) -> None:
+    """Close one of the running loop's endpoints."""
+    await _close(lambda one: one is endpoint)
+
+
+async def _close(chosen: Callable[[Endpoint], bool] = lambda _: True) -> None:
+    """Close these of the running loop's endpoints; who asks meanwhile gets new ones."""
     async with contextlib.AsyncExitStack() as closing:  # one that fails keeps no other open
-        for connection in [one for one in here if chosen(one)]:
-            here.remove(connection)
-            connection.closed = True
-            if connection.own_cache is not None:
-                closing.callback(connection.own_cache.close)
-            closing.push_async_callback(connection.endpoint.aclose)
+        for endpoint in filter(chosen, open_endpoints()):
+            closing.push_async_callback(_open.value.pop(endpoint).aclose)
 
 
-def open_connections() -> list[Connection]:
+def open_endpoints() -> list[Endpoint]:
     """Those of the running loop, in the order of opening."""
-    return [*_registry.get(asyncio.get_running_loop(), ())]
+    loop = asyncio.get_running_loop()
+    return [one for one in list(_open.value) if one.loop is loop]
 
 
 def describe_outages() -> str:
     """What calls wait for, on any loop of this process; empty where nobody waits. In any thread."""
-    connections = [one for here in [*_registry.values()] for one in [*here]]
-    return "; ".join(str(found) for one in connections if (found := one.endpoint.outage))
-
-
-async def aclose_one(connection: Connection) -> None:
-    """Close one of the running loop's connections."""
-    await _close(lambda one: one is connection)
+    return "; ".join(str(found) for one in list(_open.value) if (found := one.servers.outage))
 
 
 @contextlib.contextmanager
 def own_calls(budget_usd: float | None, cassette: ReplyCache | None) -> Generator[SpendCeiling]:
     """A run's own account of spending, in US dollars, for code outside the engine's loop.
 
-    At the end the connections of the ceiling and the cassette are closed, and the cassette.
+    At the end the endpoints with this ceiling are closed, and then the cassette.
     """
     from adjudge.judges.endpoint.settings import SpendCeiling  # noqa: PLC0415
 
     budget = SpendCeiling(budget_usd)
-    owned = [owner for owner in (budget, cassette) if owner is not None]
     try:
         yield budget
     finally:
-        run_blocking(
-            _close(lambda one: one.endpoint_key.budget in owned or one.endpoint_key.cache in owned)
-        )
+        run_blocking(_close(lambda one: one.endpoint_key.budget is budget))
         if cassette is not None:
             cassette.close()
 
@@ -215,7 +101,7 @@ def own_calls(budget_usd: float | None, cassette: ReplyCache | None) -> Generato
 async def aclose_all() -> None:
     """Close the endpoints of the running loop and of the engine; the next call opens new ones."""
     await _close()
-    if any(_registry.values()):
+    if _open.value:
         await run_on_engine(_close())
 
 
@@ -233,34 +119,26 @@ class CallCounter:
     """
 
     def __init__(self) -> None:
-        self._before = {one: one.endpoint.stats.since(None) for one in open_connections()}
+        self._before = {one: one.stats.since(None) for one in open_endpoints()}
 
     def table(self) -> list[EndpointTable]:
         """One entry per endpoint that was asked, in the order of opening."""
         entries = []
-        for one in open_connections():
-            stats = one.endpoint.stats.since(self._before.get(one))
+        for one in open_endpoints():
+            stats = one.stats.since(self._before.get(one))
             if stats.calls:
                 urls, models = list(one.endpoint_key.base_urls), sorted(one.models)
                 found = {"classifiers": dict(one.classifiers)} if one.classifiers else {}
                 entries.append({"base_urls": urls, "models": models, **stats.summary(), **found})
         return entries
 
-    def read(self) -> list[EndpointTable]:
-        """:meth:`table` of the engine's loop with what was cancelled, for code outside of it."""
-
-        async def read() -> list[EndpointTable]:
-            for one in open_connections():
-                await one.endpoint.wait_for_cancelled()
-            return self.table()
-
-        return run_blocking(read())
+    async def read(self) -> list[EndpointTable]:
+        """:meth:`table`, with what was cancelled."""
+        for one in open_endpoints():
+            await one.wait_for_cancelled()
+        return self.table()
 
 
-def start_call_counter() -> CallCounter:
-    """A counter of the calls on the engine's loop from now on, for code outside of it."""
-
-    async def start() -> CallCounter:
-        return CallCounter()
-
-    return run_blocking(start())
+async def start_call_counter() -> CallCounter:
+    """A counter of the running loop's calls, to be awaited from outside of it."""
+    return CallCounter()

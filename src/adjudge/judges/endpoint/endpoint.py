@@ -23,7 +23,6 @@ import itertools
 import math
 import random
 from collections import defaultdict, deque
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,7 +30,7 @@ import msgspec
 from adjudge.engine.clock import PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.asking import find_error_kind
-from adjudge.judges.base import ChatCall, HttpRequest, Reply, Transport, Wire
+from adjudge.judges.base import ChatCall, HttpRequest, Reply, Wire
 from adjudge.judges.endpoint.calls import (
     RETRYABLE_KINDS,
     UNHEALTHY_KINDS,
@@ -49,10 +48,10 @@ from adjudge.judges.endpoint.limits import (
 )
 from adjudge.judges.endpoint.settings import (
     CallPolicy,
+    EndpointKey,
     EndpointSettings,
     EndpointStats,
     Price,
-    SpendCeiling,
 )
 from adjudge.judges.wire import hide_key, hide_key_in_failure, parse_retry_after
 from adjudge.types import Provenance
@@ -68,35 +67,31 @@ _BUSY = 0.9
 class Endpoint:
     """The line to one provider (one key, one or more base URLs), shared by all who ask it.
 
-    Belongs to the event loop that runs when it is made. ``provider`` names it in cache keys
-    (default: the first base URL); ``rng`` is the source of jitter; ``budget`` is a ceiling beside
-    its own, which other endpoints of the loop may share. See :class:`EndpointSettings` and
-    :class:`CallPolicy` for what it does and by how much.
+    Belongs to the event loop that runs when it is made; ``rng`` is the source of jitter. See
+    :class:`EndpointKey`, :class:`EndpointSettings` and :class:`CallPolicy` for what it does and by
+    how much.
     """
 
     def __init__(
-        self,
-        base_urls: Sequence[str],
-        transport: Transport,
-        settings: EndpointSettings | None = None,
-        policy: CallPolicy | None = None,
-        *,
-        cache: ReplyCache | None = None,
-        provider: str | None = None,
-        rng: random.Random | None = None,
-        budget: SpendCeiling | None = None,
+        self, endpoint_key: EndpointKey, key: str | None = None, *, rng: random.Random | None = None
     ) -> None:
-        s = self._settings = settings or EndpointSettings()
-        policy = self._policy = policy or CallPolicy()
-        self._transport, self._cache = transport, cache
-        self._provider = base_urls[0] if provider is None else provider
+        self.endpoint_key, self.key = endpoint_key, key
+        self.closed = False
+        self.models: defaultdict[str, set[str]] = defaultdict(set)
+        """Those that are asked here, each with what it turned out to be: ``stream_only`` where it
+        answered only streams, ``no_temperature`` where it refused temperature 0."""
+        self.classifiers: dict[str, dict[str, str]] = {}
+        """What was found out about a classifier's server, by model."""
+        s = self._settings = endpoint_key.settings or EndpointSettings()
+        policy = self._policy = endpoint_key.policy or CallPolicy()
+        self._transport, self._cache = endpoint_key.open_transport(), endpoint_key.open_cache()
+        self._provider = endpoint_key.cache_name or endpoint_key.base_urls[0]
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
-        self._servers = Servers(base_urls, policy)
-        self.servers = self._servers.all
+        self.servers = Servers(endpoint_key.base_urls, policy)
         """Its base URLs, and whether they work."""
         self._latencies: defaultdict[str, LatencyDigest] = defaultdict(LatencyDigest)
         self._stats = EndpointStats()
-        self._cost = SendCost(s, self._stats, budget)
+        self._cost = SendCost(s, self._stats, endpoint_key.budget)
         self._limit = AdaptiveLimit(policy.start_concurrency, s.max_concurrency)
         self._hedges = HedgeBudget()
         self._joinable: dict[JoinKey, Call] = {}
@@ -104,25 +99,24 @@ class Endpoint:
         self._live: dict[Send, None] = {}  # that are out, in the order of sending
         self._first: deque[Call] = deque()  # that are sent again
         self._new: deque[Call] = deque()
-        self._loop = asyncio.get_running_loop()
-        self._time = self._loop.time
-        self._timer = PeriodicTimer(self._loop, self._sweep)
+        self.loop = asyncio.get_running_loop()
+        self._time = self.loop.time
+        self._timer = PeriodicTimer(self.loop, self._sweep)
         self._timer_time = self._timer.without_lag
-        self._closed = False
+
+    def serves(self, key: str | None) -> bool:
+        """Whether it is open on the running loop, with this key."""
+        here = self.loop is asyncio.get_running_loop()
+        return here and not self.closed and key == self.key
 
     @property
     def stats(self) -> EndpointStats:
         """Counters so far."""
         stats = self._stats
         stats.limit, stats.limit_cuts = self._limit.limit, self._limit.cuts
-        stats.circuit_opened = sum(server.outages for server in self.servers)
+        stats.circuit_opened = sum(server.outages for server in self.servers.all)
         stats.loop_lag_max_s = self._timer.lag_max_s
         return stats
-
-    @property
-    def outage(self) -> GradingFailure | None:
-        """Why nothing is sent while calls wait; see :class:`Servers`."""
-        return self._servers.outage
 
     async def ask(
         self, chat_call: ChatCall, wire: Wire, *, price: Price | None = None, keep: bool = True
@@ -149,9 +143,9 @@ class Endpoint:
     async def _ask(
         self, chat_call: ChatCall, wire: Wire, price: Price | None, cache: ReplyCache | None
     ) -> Reply:
-        loop, key = self._loop, ""
-        if self._closed or loop is not asyncio.get_running_loop():
-            problem = "is closed" if self._closed else "belongs to another event loop"
+        loop, key = self.loop, ""
+        if self.closed or loop is not asyncio.get_running_loop():
+            problem = "is closed" if self.closed else "belongs to another event loop"
             raise RuntimeError(f"this endpoint {problem}")
         if cache is not None:
             key = cache.key(chat_call, self._provider)
@@ -202,16 +196,20 @@ class Endpoint:
             await asyncio.wait(tasks, timeout=timeout_s)
 
     async def aclose(self) -> None:
-        """End what is under way as ``cancelled``, and close the connections.
+        """End what is under way as ``cancelled``, close the connections and the cache's file.
 
-        Replies that have come are in the cache afterwards; it is its opener's to close.
+        Replies that have come are in the cache afterwards; one that was open is its opener's.
         """
-        self._closed = True
+        self.closed = True
         for call in list(self._open):
             self._fail(call, GradingFailure(ErrorKind.CANCELLED, "the endpoint was closed"))
         self._timer.stop()
         await self.wait_for_cancelled(None)
-        await self._transport.aclose()
+        try:
+            await self._transport.aclose()
+        finally:
+            if self._cache is not None and self._cache is not self.endpoint_key.cache:
+                self._cache.close()
 
     # ── there is room: a call is sent ────────────────────────────────────────────────────────────
 
@@ -238,8 +236,8 @@ class Endpoint:
                 return False
             asked = f"the server asked to wait for {limit.asked_until - now:.0f} s more"
             raise GradingFailure(ErrorKind.RATE_LIMITED, asked)
-        server = self._servers.pick(now, call.chat_call.group, call.avoid)
-        if server is None and (end := self._servers.lasting_outage) is not None:
+        server = self.servers.pick(now, call.chat_call.group, call.avoid)
+        if server is None and (end := self.servers.lasting_outage) is not None:
             raise end
         if server is None or not self._cost.admits(call.reserved, now):
             return False
@@ -252,7 +250,7 @@ class Endpoint:
         call.sends.append(send)
         self._live[send] = None
         self._stats.peak_in_flight = max(self._stats.peak_in_flight, len(self._live))
-        send.task = self._loop.create_task(self._post(send))
+        send.task = self.loop.create_task(self._post(send))
         return True
 
     async def _post(self, send: Send) -> None:
@@ -314,18 +312,18 @@ class Endpoint:
 
     def _on_answer(self, send: Send, *, accepted: bool = False) -> None:
         """A server said something, if only "no"."""
-        if send.probe and self.outage is not None:
+        if send.probe and self.servers.outage is not None:
             self._limit.restart()
-        self._servers.answered(send.server, send.probe, accepted=accepted)
+        self.servers.answered(send.server, send.probe, accepted=accepted)
 
     def _on_failure(self, send: Send, failure: GradingFailure) -> None:
         """A send failed; the call may go on by its other send or a retry."""
         call, now, kind = send.call, self._time(), failure.kind
         if kind is ErrorKind.AUTH and failure.metadata.get("status") == 403:
             oldest = min((other.at for other in self._live), default=math.inf)
-            worked = bool(self._stats.latencies.buckets)
+            worked = bool(self._stats.latencies)
             who = call.chat_call.group or call.request.body
-            failure = self._servers.classify_forbidden(
+            failure = self.servers.classify_forbidden(
                 failure, who, self._timer.now(), oldest, worked
             )
             kind = failure.kind
@@ -335,7 +333,7 @@ class Endpoint:
         self._cost.book(call.reserved, 0.0 if unbilled else None)
         self._stats.send_failures[kind] += 1
         if kind in UNHEALTHY_KINDS:
-            self._servers.failed(send.server, send.probe, now, failure)
+            self.servers.failed(send.server, send.probe, now, failure)
         else:
             self._on_answer(send)
         wait = parse_retry_after(headers)
@@ -352,8 +350,8 @@ class Endpoint:
             delay = wait + min(delay, 0.5)
         tries = call.first_sends < self._settings.max_attempts
         in_time = self._timer_time(now) + delay < call.deadline
-        if passes and tries and in_time and self._servers.lasting_outage is None:
-            self._loop.call_later(delay, self._again, call, "retries")
+        if passes and tries and in_time and self.servers.lasting_outage is None:
+            self.loop.call_later(delay, self._again, call, "retries")
         else:
             self._fail(call, failure)
 
@@ -365,7 +363,7 @@ class Endpoint:
             call.latencies.add(1.5 * (self._timer_time(now) - send.at))
         if send.dropped == "late":
             self._stats.send_failures[ErrorKind.TIMEOUT] += 1
-            self._servers.failed(send.server, send.probe, now)
+            self.servers.failed(send.server, send.probe, now)
         if call not in self._open:
             return
         if not send.dropped:
@@ -434,9 +432,9 @@ class Endpoint:
             if now - send.at >= min(call.latencies.give_up_s, deadline_s / 4):
                 send.cancel("late")
         kind, said, failure = ErrorKind.TIMEOUT, "no complete reply within", call.failure
-        if not call.sends and self.outage is not None:
+        if not call.sends and self.servers.outage is not None:
             kind, said = ErrorKind.CIRCUIT_OPEN, "the server did not recover within"
-            failure = failure or self._servers.last_failure
+            failure = failure or self.servers.last_failure
         said += f" {deadline_s:g} s ({call.attempts} sends)"
         last = {} if failure is None else {"last_failure": str(failure.kind)}
         cause = "" if failure is None else f"; last: {failure}"
@@ -450,7 +448,7 @@ class Endpoint:
             call.avoid = send.server
             send.cancel("late")
         elif send.probe:  # it may go on, but others need not wait for it
-            self._servers.failed(send.server, True, self._time())
+            self.servers.failed(send.server, True, self._time())
             send.probe = False
 
     def _hedge(self, send: Send) -> None:

@@ -10,7 +10,8 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from pydantic import Field
@@ -19,6 +20,10 @@ from adjudge.config_tables import CheckedTable
 from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.text import encode_exactly
 from adjudge.types import Message, Usage
+
+if TYPE_CHECKING:
+    from adjudge.judges.base import Transport
+    from adjudge.judges.cassette import ReplyCache
 
 
 class EndpointSettings(CheckedTable):
@@ -173,6 +178,47 @@ class SpendCeiling:
             self.on_change()
 
 
+@dataclass(frozen=True)
+class EndpointKey:
+    """What a model needs of an endpoint; those that agree on it share one.
+
+    ``provider`` is the wire it speaks, ``cache_name`` what replies are kept under (default: the
+    first address), ``cache`` an absolute path or an open cache, ``budget`` a ceiling shared with
+    other endpoints (a run's; it gets endpoints of its own).
+    ``ca_file`` and ``headers`` (each header's name and variable) are those of
+    :class:`~adjudge.judges.wire.transport.AiohttpTransport`. ``transport`` opens what sends the
+    bytes, where that is not HTTP to ``base_urls``.
+    """
+
+    provider: str
+    base_urls: tuple[str, ...]
+    key_env: str
+    settings: EndpointSettings | None = None
+    policy: CallPolicy | None = None
+    cache: str | ReplyCache | None = None
+    cache_name: str | None = None
+    ca_file: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    budget: SpendCeiling | None = None
+    transport: Callable[[], Transport] | None = None
+
+    def open_transport(self) -> Transport:
+        """What sends the bytes."""
+        if self.transport is not None:
+            return self.transport()
+        from adjudge.judges.wire.transport import AiohttpTransport  # noqa: PLC0415  (a replay opens none)
+
+        return AiohttpTransport(ca_file=self.ca_file, headers=dict(self.headers))
+
+    def open_cache(self) -> ReplyCache | None:
+        """The cache, opened where it is a path."""
+        if not isinstance(self.cache, str):
+            return self.cache
+        from adjudge.judges.cassette import ReplyCache  # noqa: PLC0415  (few runs keep replies)
+
+        return ReplyCache(self.cache)
+
+
 _PER_E_FOLD = 1 / math.log(1.02)
 _SHIFT = 2_000
 """Makes bucket numbers positive down to a femtosecond, so that truncating rounds down."""
@@ -180,8 +226,8 @@ _GAUGES = {"limit", "peak_in_flight", "loop_lag_max_s"}
 """What has a state, or a maximum over the endpoint's life, instead of a count."""
 
 
-class LatencyHistogram:
-    """A distribution of seconds in buckets 2 % wide: any quantile, constant memory.
+class LatencyHistogram(Counter[int]):
+    """A distribution of seconds, counted in buckets 2 % wide: any quantile, constant memory.
 
     >>> seen = LatencyHistogram()
     >>> for tenths in range(1, 101): seen.add(tenths / 10)
@@ -189,18 +235,15 @@ class LatencyHistogram:
     (5.0, 9.8)
     """
 
-    def __init__(self, buckets: Mapping[int, int] = {}) -> None:
-        self.buckets = Counter(buckets)
-
     def add(self, seconds: float) -> None:
         """One call took ``seconds``."""
-        self.buckets[int(math.log(seconds) * _PER_E_FOLD + _SHIFT) if seconds > 0.0 else 0] += 1
+        self[int(math.log(seconds) * _PER_E_FOLD + _SHIFT) if seconds > 0.0 else 0] += 1
 
     def quantile(self, share: float) -> float | None:
         """Seconds within which ``share`` of the calls were answered, to 1 %; ``None`` if none."""
-        left = share * sum(self.buckets.values())
-        for bucket in sorted(self.buckets):
-            left -= self.buckets[bucket]
+        left = share * self.total()
+        for bucket in sorted(self):
+            left -= self[bucket]
             if left <= 0:
                 return math.exp((bucket - _SHIFT + 0.5) / _PER_E_FOLD) if bucket else 0.0
         return None
@@ -263,8 +306,8 @@ class EndpointStats(msgspec.Struct, kw_only=True):
 
     def _with(self, other: EndpointStats, combine: Callable[[Any, Any], Any]) -> EndpointStats:
         changes = {name: combine(getattr(self, name), getattr(other, name)) for name in COUNTERS}
-        buckets = combine(self.latencies.buckets, other.latencies.buckets)
-        return msgspec.structs.replace(self, latencies=LatencyHistogram(buckets), **changes)
+        latencies = LatencyHistogram(combine(self.latencies, other.latencies))
+        return msgspec.structs.replace(self, latencies=latencies, **changes)
 
     def summary(self) -> Metadata:
         """All counters as plain data, latencies as ``p50_s``, ``p95_s`` and ``p99_s``."""

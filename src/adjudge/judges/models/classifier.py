@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -29,7 +29,6 @@ from adjudge.judges.base import (
     Wire,
     check_scored_conversation,
 )
-from adjudge.judges.endpoint.connections import Connection
 from adjudge.judges.models.http import HttpChatModel
 from adjudge.judges.models.local_loading import (
     apply_chat_template,
@@ -47,6 +46,9 @@ from adjudge.judges.wire.classifier import (
 )
 from adjudge.judges.wire.transport import normalize_url
 from adjudge.types import Message
+
+if TYPE_CHECKING:
+    from adjudge.judges.endpoint.endpoint import Endpoint
 
 _log = logging.getLogger("adjudge")
 
@@ -95,8 +97,8 @@ class ScalarRoute(msgspec.Struct, frozen=True):
 class _RoutedWire:
     """The wire of the route that gives scores, which is found with the first call."""
 
-    def __init__(self, model: ClassifierModel, key: str | None, connection: Connection) -> None:
-        self._model, self._key, self._connection = model, key, connection
+    def __init__(self, model: ClassifierModel, endpoint: Endpoint) -> None:
+        self._model, self._endpoint = model, endpoint
         self._url, self._encoder = model.base_urls[0], model.encoder
         self._probes = 0
         self._search: asyncio.Task[tuple[ScalarRoute, ClassifierWire]] | None = None
@@ -132,8 +134,8 @@ class _RoutedWire:
             await asyncio.to_thread(self._encoder.load)
         self._probes = 0
         found = await self._find_route()
-        self._connection.classifiers[self._model.model] = found.facts
-        return found, ClassifierWire(ROUTES[found.route], self._key, encode=self._encoder)
+        self._endpoint.classifiers[self._model.model] = found.facts
+        return found, ClassifierWire(ROUTES[found.route], self._endpoint.key, encode=self._encoder)
 
     async def _find_route(self) -> ScalarRoute:
         """The route that the model names, else the first that answers with a score."""
@@ -173,12 +175,12 @@ class _RoutedWire:
 
     async def _probe(self, route: ClassifierRoute, *, raw: bool = True) -> tuple[float, ...]:
         """The scores of :data:`PROBE_CONVERSATIONS`."""
-        wire, model = ClassifierWire(route, self._key, encode=self._encoder, raw=raw), self._model
+        model, endpoint = self._model, self._endpoint
+        wire = ClassifierWire(route, endpoint.key, encode=self._encoder, raw=raw)
         scores = []
         for messages in PROBE_CONVERSATIONS:
             self._probes += 1
             call = ChatCall(model=model.model, messages=messages, sampling=model.sampling)
-            endpoint = self._connection.endpoint
             reply = await endpoint.ask(call, wire, price=model.price, keep=False)
             scores.append(msgspec.json.decode(reply.text, type=ScalarReading).score)
         return tuple(scores)
@@ -335,8 +337,8 @@ class ClassifierModel(HttpChatModel):
         check_scored_conversation(call)
         return await super().answer(call)
 
-    def _make_wires(self, key: str | None, connection: Connection) -> tuple[Wire, None]:
-        return _RoutedWire(self, key, connection), None
+    def _make_wires(self, endpoint: Endpoint) -> tuple[Wire, None]:
+        return _RoutedWire(self, endpoint), None
 
     async def inspect_server(self) -> tuple[ScalarRoute, list[Reply]]:
         """What was found out about the server, and two replies to one conversation.
@@ -346,8 +348,8 @@ class ClassifierModel(HttpChatModel):
         return await (self._inspect() if on_engine() else run_on_engine(self._inspect()))
 
     async def _inspect(self) -> tuple[ScalarRoute, list[Reply]]:
-        line = await self._connect(self._key())
-        if not isinstance(line.plain, _RoutedWire):
+        _, wire, _ = await self._connect(self._key())
+        if not isinstance(wire, _RoutedWire):
             raise ConfigError("wire: a classifier with a wire of its own has no route")
-        found, _ = await line.plain.find()
+        found, _ = await wire.find()
         return found, [await self.achat(PROBE_CONVERSATIONS[0], draw=draw) for draw in (0, 1)]

@@ -28,13 +28,14 @@ from typing import Any
 
 import msgspec
 
+from adjudge.engine.loop import ProcessLocal
 from adjudge.engine.processes import usable_cpus
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.installation import install_command
 from adjudge.judges.base import HttpRequest, HttpResponse
 from adjudge.judges.endpoint.settings import CallPolicy, EndpointSettings, Price
 from adjudge.judges.models import llama_server
-from adjudge.judges.models.http import LoopBinding, OpenAIChatModel
+from adjudge.judges.models.http import Line, OpenAIChatModel
 from adjudge.judges.models.local_loading import hash_model_file
 from adjudge.judges.models.model_files import MODEL_FILES, fetched_path, find_model_file
 from adjudge.judges.wire.transport import AiohttpTransport
@@ -146,38 +147,30 @@ def _describe_status(status: int) -> str:
     return f"signal {-status}" if status < 0 else f"exit status {status}"
 
 
-_servers: dict[ServerSettings, _Server] = {}
-_lock = threading.Lock()
-_inherited: list[dict[ServerSettings, _Server]] = []
-
-
-def _after_fork() -> None:
-    # A forked child has servers of its own; its copies of the pipes would keep the parent's alive.
-    global _servers, _lock
-    for server in _servers.values():
+def _leave_to_parent(servers: dict[ServerSettings, _Server]) -> None:
+    """In a forked child: its copies of the pipes would keep the parent's servers alive."""
+    for server in servers.values():
         server.forget()
-    _inherited.append(_servers)
-    _servers, _lock = {}, threading.Lock()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+_servers: ProcessLocal[dict[ServerSettings, _Server]] = ProcessLocal(dict, _leave_to_parent)
 
 
 def _find_server(settings: ServerSettings) -> _Server:
     """The process's one server for ``settings``, started if there is none or it has ended."""
-    with _lock:
-        server = _servers.get(settings)
+    with _servers.lock:
+        server = _servers.value.get(settings)
         if server is None or server.has_ended():
-            server = _servers[settings] = _Server(settings)
+            server = _servers.value[settings] = _Server(settings)
         return server
 
 
 @atexit.register
 def stop_servers() -> None:
     """Stop the servers of this process; the next call starts them again."""
-    with _lock:
-        servers = list(_servers.values())
-        _servers.clear()
+    with _servers.lock:
+        servers = list(_servers.value.values())
+        _servers.value.clear()
     for server in servers:
         server.stop()
 
@@ -325,7 +318,7 @@ class EmbeddedChatModel(OpenAIChatModel):
     def _key(self) -> None:
         return None  # the server's own, which the transport knows
 
-    async def _connect(self, key: str | None) -> LoopBinding:
+    async def _connect(self, key: str | None) -> Line:
         if not self._replays():
             self.check_machine()
         return await super()._connect(key)

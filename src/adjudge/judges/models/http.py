@@ -7,18 +7,16 @@ The first asks any server that speaks ``/chat/completions``, the second Anthropi
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
 import logging
 import os
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
 
 import msgspec
 from pydantic import Field
@@ -45,8 +43,8 @@ from adjudge.judges.base import (
     Wire,
     digest_source,
 )
-from adjudge.judges.endpoint.connections import Connection, EndpointKey, connect, open_cache
-from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
+from adjudge.judges.endpoint.connections import connect
+from adjudge.judges.endpoint.settings import EndpointKey, EndpointSettings, Price, SpendCeiling
 from adjudge.judges.presets import ALL_FEATURES, PRESETS, Preset, check_features, flatten_sampling
 from adjudge.judges.wire import hide_key_in_failure
 from adjudge.judges.wire.transport import (
@@ -60,19 +58,14 @@ from adjudge.prompts import PROCESS_KEY
 
 if TYPE_CHECKING:
     from adjudge.judges.cassette import ReplyCache
+    from adjudge.judges.endpoint.endpoint import Endpoint
 
 _log = logging.getLogger("adjudge")
 _T = TypeVar("_T")
 
 
-@dataclass
-class LoopBinding:
-    """A model's way out of one event loop: the connection, and the wires for the key in use."""
-
-    key: str | None
-    connection: Connection
-    plain: Wire
-    streaming: Wire | None
+Line = tuple["Endpoint", Wire, Wire | None]
+"""A model's endpoint, and the wires for its key: the model's own, and the one for streams."""
 
 
 class _OwnWire:
@@ -148,6 +141,8 @@ class HttpChatModel(ChatModel):
     has_server = True
     streams: ClassVar[bool] = True
     """Whether its format has streams."""
+    _line: Line | None = None
+    """That of the last call."""
 
     def __init__(
         self,
@@ -211,17 +206,13 @@ class HttpChatModel(ChatModel):
         )
         if self._endpoint_key.ca_file is not None and not self._replays():
             load_authority(self._endpoint_key.ca_file)
-        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBinding] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self.model!r}, base_url={list(self.base_urls)})"
 
     def __getstate__(self) -> Metadata:
-        left = ("_lines", "fence_key")
+        left = ("_line", "fence_key")
         return {name: value for name, value in self.__dict__.items() if name not in left}
-
-    def __setstate__(self, state: Metadata) -> None:
-        self.__dict__.update(state, _lines=WeakKeyDictionary())
 
     @property
     def base_urls(self) -> tuple[str, ...]:
@@ -244,13 +235,14 @@ class HttpChatModel(ChatModel):
     @cached_property
     def fence_key(self) -> bytes:
         """The key for tags that fence text in prompts; its cassette's, if it has one."""
-        cache = self._endpoint_key.cache
-        if isinstance(cache, str):
-            with contextlib.closing(open_cache(cache)) as opened:
-                return opened.fence_key
-        return PROCESS_KEY if cache is None else cache.fence_key
+        cache = self._endpoint_key.open_cache()
+        if cache is None:
+            return PROCESS_KEY
+        if cache is not self._endpoint_key.cache:
+            cache.close()
+        return cache.fence_key
 
-    def _make_wires(self, key: str | None, connection: Connection) -> tuple[Wire, Wire | None]:
+    def _make_wires(self, endpoint: Endpoint) -> tuple[Wire, Wire | None]:
         """The wire to speak with, and the one for streams where that is another."""
         raise NotImplementedError
 
@@ -299,20 +291,20 @@ class HttpChatModel(ChatModel):
         A server that says it only streams is asked once more for a stream, and one that refuses
         temperature 0 without a temperature; both are remembered.
         """
-        line = self._lines.get(asyncio.get_running_loop())
-        key = None if self._replays() else self._key()
-        if line is None or line.key != key or line.connection.closed:
+        line, key = self._line, None if self._replays() else self._key()
+        if line is None or not line[0].serves(key):
             line = await self._connect(key)
-        known, is_zero = line.connection.quirks[self.model], call.sampling.get("temperature") == 0
+        endpoint, plain, streaming = line
+        known, is_zero = endpoint.models[self.model], call.sampling.get("temperature") == 0
         while True:
             sent = frozenset(known)
-            wire = (line.streaming if "stream_only" in sent else None) or line.plain
+            wire = (streaming if "stream_only" in sent else None) or plain
             if is_zero and "no_temperature" in sent:
                 wire = _OwnTemperature(wire)
             try:
-                return await line.connection.endpoint.ask(call, wire, price=self.price)
+                return await endpoint.ask(call, wire, price=self.price)
             except GradingFailure as failure:
-                curable = {"stream_only": line.streaming is not None, "no_temperature": is_zero}
+                curable = {"stream_only": streaming is not None, "no_temperature": is_zero}
                 found = {name for name, can in curable.items() if can and name in failure.metadata}
                 if not found - sent:
                     raise
@@ -324,12 +316,10 @@ class HttpChatModel(ChatModel):
                     )
                 known |= found
 
-    async def _connect(self, key: str | None) -> LoopBinding:
-        connection = await connect(self._endpoint_key, key)
-        connection.models.add(self.model)
-        own, loop = self._own_wire, asyncio.get_running_loop()
-        wires = self._make_wires(key, connection) if own is None else (_OwnWire(own, key), None)
-        line = self._lines[loop] = LoopBinding(key, connection, *wires)
+    async def _connect(self, key: str | None) -> Line:
+        endpoint, own = await connect(self._endpoint_key, key), self._own_wire
+        wires = self._make_wires(endpoint) if own is None else (_OwnWire(own, key), None)
+        self._line = line = (endpoint, *wires)
         return line
 
     async def wait_until_reachable(
@@ -430,11 +420,11 @@ class OpenAIChatModel(HttpChatModel):
 
     kind = "openai"
 
-    def _make_wires(self, key: str | None, connection: Connection) -> tuple[Wire, Wire | None]:  # noqa: ARG002  (for others)
+    def _make_wires(self, endpoint: Endpoint) -> tuple[Wire, Wire | None]:
         from adjudge.judges.wire.openai import OpenAIWire  # noqa: PLC0415  (only this format's)
 
         plain, streaming = (
-            OpenAIWire(self._preset, key, features=self.features, stream=stream)
+            OpenAIWire(self._preset, endpoint.key, features=self.features, stream=stream)
             for stream in (self.stream, True)
         )
         return plain, None if self.stream else streaming
@@ -461,10 +451,10 @@ class AnthropicChatModel(HttpChatModel):
     kind = "anthropic"
     streams = False
 
-    def _make_wires(self, key: str | None, connection: Connection) -> tuple[Wire, None]:  # noqa: ARG002  (for others)
+    def _make_wires(self, endpoint: Endpoint) -> tuple[Wire, None]:
         from adjudge.judges.wire.anthropic import AnthropicWire  # noqa: PLC0415  (as above)
 
-        return AnthropicWire(key, features=self.features), None
+        return AnthropicWire(endpoint.key, features=self.features), None
 
     @staticmethod
     def _normalize(url: str) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
 import time
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from adjudge.engine.loop import ProcessLocal
 from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure
 from adjudge.judges.base import (
     ChatCall,
@@ -48,20 +47,8 @@ class _LocalEngine(BatchQueue):
         super().__init__(lambda asked: compute(self.load(), asked, size), size=size)
 
 
-_LocalEngines = dict[LocalModelSpec, _LocalEngine]
-_engines: _LocalEngines = {}
-_lock = threading.Lock()
-_inherited: list[_LocalEngines] = []
-
-
-def _after_fork() -> None:
-    # The parent's threads are not here; its models are kept referenced, not freed.
-    global _engines, _lock  # the one process-wide registry
-    _inherited.append(_engines)
-    _engines, _lock = {}, threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+# A forked child has none of the parent's threads; its models are kept referenced, not freed.
+_engines: ProcessLocal[dict[LocalModelSpec, _LocalEngine]] = ProcessLocal(dict)
 
 
 class _LocalModel(ChatModel):
@@ -111,10 +98,10 @@ class _LocalModel(ChatModel):
         check_device(self.spec)
 
     def _engine(self) -> _LocalEngine:
-        with _lock:
-            if self.spec not in _engines:
-                _engines[self.spec] = _LocalEngine(self.spec)
-            return _engines[self.spec]
+        with _engines.lock:
+            if self.spec not in _engines.value:
+                _engines.value[self.spec] = _LocalEngine(self.spec)
+            return _engines.value[self.spec]
 
     async def start(self) -> None:
         """Load the model now and not with the first call; raises :class:`ConfigError`."""
@@ -123,8 +110,8 @@ class _LocalModel(ChatModel):
 
     async def aclose(self) -> None:
         """Let go of the model; the next call loads it again."""
-        with _lock:
-            engine = _engines.pop(self.spec, None)
+        with _engines.lock:
+            engine = _engines.value.pop(self.spec, None)
         if engine is not None:
             engine.close()
 
