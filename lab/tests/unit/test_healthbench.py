@@ -164,7 +164,7 @@ def test_the_specs_rubric_grader_is_asked_about_the_rows_own_rubrics(tmp_path: P
     spec, name = load_rubric_grader_spec(f"{path}#marks")
     assert (name, len(spec.graders)) == ("marks", 1)
     grader = spec.build_graders()["marks"]
-    assert (grader.ask, grader.source.field, grader.source.clip) == ("each", "rubric", False)
+    assert (grader.ask, grader.field, grader.clip) == ("each", "rubric", False)
     assert load_rubric_grader_spec(str(path))[0].hash == spec.hash
     with pytest.raises(ConfigError, match="is no grader of type rubric"):
         load_rubric_grader_spec(f"{path}#other")
