@@ -136,6 +136,18 @@ def test_a_request_that_kills_the_process_leaves_nobody_hanging() -> None:
 
 
 HEADERS = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 200\r\n\r\n"
+HALF = HEADERS + b'{"responses": [{"score": 1.0, "request_id"'
+ENDS = {"silent": None, "closes at once": b"", "headers only": HEADERS, "half a body": HALF}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_service_that_accepts_and_does_not_answer(how: str) -> None:
+    with half_open(ENDS[how]) as port:
+        config = {"judge_url": f"http://127.0.0.1:{port}", "timeout": 1.5, "max_retries": 1}
+        with JudgeRewardSystem({**config, "max_batch_size": 4}) as rewards:
+            kinds = accounted(rewards, asked(rewards, [str(n) for n in range(16)]), [0.0] * 16)
+            assert sum(kinds.values()) == 16
+            assert set(kinds) <= ({"timeout"} if how == "silent" else {"connection"})
 
 
 def test_a_provider_that_is_away_silent_broken_slow_and_back(tmp_path: Path) -> None:
@@ -151,7 +163,7 @@ def test_a_provider_that_is_away_silent_broken_slow_and_back(tmp_path: Path) -> 
         return set(kinds)
 
     # Each silence meets a service that knows of no outage: in one, calls wait for its end instead.
-    with start_service(target, deadline_s=1.5) as url, half_open(None, port):
+    with start_service(target, deadline_s=1.5) as url, half_open(ENDS["silent"], port):
         assert failed_as(url) == {"timeout"}
     with start_service(target, deadline_s=1.5) as url:
         with start_mock(behaviour="length", latency=("fixed:60",), port=port) as upstream:
@@ -160,7 +172,7 @@ def test_a_provider_that_is_away_silent_broken_slow_and_back(tmp_path: Path) -> 
             wait_until(lambda: stats(upstream)["in_flight"]["now"] == 0)
             assert stats(upstream)["requests"] > 0
         assert failed_as(url) <= {"connection", "timeout", "circuit_open"}  # it is away
-        with half_open(HEADERS, port):
+        with half_open(ENDS["headers only"], port):
             assert failed_as(url) <= {"connection", "timeout", "circuit_open"}
         with start_mock(behaviour="length", port=port), JudgeRewardSystem({"judge_url": url}) as r:
             base = base_of(url)

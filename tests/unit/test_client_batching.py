@@ -21,6 +21,7 @@ from tests.unit.helpers.virtual_service import (
 )
 
 from adjudge.client import batcher
+from adjudge.errors import ErrorKind, GradingFailure
 
 
 @in_virtual_time
@@ -51,32 +52,40 @@ async def test_never_more_than_max_concurrent_requests_and_later_batches_are_ful
     await asyncio.wait(waiters)
     assert service.peak == 2
     assert [len(items) for _, _, items in service.posts[2:-1]] == [8] * (len(service.posts) - 3)
-    assert (await line.metrics())["batched_share"] > 0.8
+    assert line.metrics()["batched_share"] > 0.8
 
 
-FATES: dict[str, Any] = {
-    "lost": lambda mine: [],
-    "kept": lambda mine: [mine],
-    "twice": lambda mine: [mine, {**mine, "score": 0.999}],
-    "garbage": lambda mine: ["?", None, 3],
-    "nameless": lambda mine: [{"score": 0.999}],
-    "stray": lambda mine: [{**mine, "request_id": "r999999"}],
-}
+RESPONSES = st.sampled_from(["lost", "kept", "twice", "garbage", "error", "nameless", "unscored"])
 
 
-@given(st.lists(st.sampled_from([*FATES]), min_size=2, max_size=12), st.integers(0, 1000))
+@given(st.lists(RESPONSES, min_size=2, max_size=12), st.integers(0, 1000), st.booleans())
 @in_virtual_time
 async def test_responses_are_matched_by_request_id_and_never_by_position(
-    fates: list[str], seed: int
+    fates: list[str], seed: int, strays: bool
 ) -> None:
     """Whatever comes back, a request gets its own response or none, and none hangs."""
 
     def whole(requests: list[dict[str, Any]]) -> dict[str, Any]:
-        said = [
-            one
-            for request in requests
-            for one in FATES[fates[len(request["completion"])]](score_of(request))
-        ]
+        said: list[Any] = []
+        for request in requests:
+            fate, mine = fates[len(request["completion"])], score_of(request)
+            outcomes: dict[str, list[Any]] = {
+                "lost": [],
+                "kept": [mine],
+                "twice": [mine, {**mine, "score": 0.999}],
+                "garbage": ["?", None, 3],
+                "error": [
+                    {
+                        "request_id": mine["request_id"],
+                        "error": {"kind": "unparsable", "message": "m"},
+                    }
+                ],
+                "nameless": [{"score": 0.999}],
+                "unscored": [{"request_id": mine["request_id"], "score": "high"}],
+            }
+            said += outcomes[fate]
+        if strays:
+            said.append({"request_id": "r999999", "score": 0.999})
         random.Random(seed).shuffle(said)
         return {"responses": said}
 
@@ -88,7 +97,7 @@ async def test_responses_are_matched_by_request_id_and_never_by_position(
         if fate == "kept":
             assert scores([answer]) == [n / 100]
         else:
-            assert kind(answer) == "server_error"
+            assert kind(answer) == ("unparsable" if fate == "error" else "server_error")
 
 
 @in_virtual_time
@@ -150,7 +159,7 @@ async def test_what_nobody_waits_for_is_not_sent_and_a_score_that_comes_is_kept(
     assert scores([twin.result()]) == [0.02]
     await asyncio.sleep(2.0)
     assert [items[0]["completion"] for _, _, items in service.posts] == ["a", "bb"]
-    assert (await line.metrics())["in_flight_requests"] == 0
+    assert line.metrics()["in_flight_requests"] == 0
     assert scores(await answers(line, "a")) == [0.01]
     assert len(service.posts) == 2
 
@@ -166,6 +175,7 @@ async def test_closing_ends_everything() -> None:
     await asyncio.wait(waiters)
     assert [kind(waiter.result()) for waiter in waiters] == ["cancelled"] * 5
     assert service.in_flight == 0
+    await line.endpoint.aclose()
 
 
 @in_virtual_time
@@ -179,51 +189,72 @@ async def test_a_batch_is_closed_before_it_is_too_large(monkeypatch: pytest.Monk
 
 
 @in_virtual_time
-async def test_a_silent_service_is_a_timeout_in_time_for_all_who_wait() -> None:
-    """Who waits to be sent, and who asks the same later, with time of its own."""
+async def test_a_silent_service_is_a_timeout_in_time_also_for_who_waits_to_be_sent() -> None:
     service = Service()
     service.plan = lambda n: None
     line = line_to(service, timeout=10.0, max_concurrent_requests=1, max_batch_size=1)
-    loop = asyncio.get_running_loop()
-    start, first = loop.time(), [asked(line, "a"), asked(line, "bb")]
-    await asyncio.sleep(8.0)
-    late = asked(line, "a")
-    await asyncio.wait(first)
-    assert loop.time() - start == pytest.approx(10.0, abs=0.2)
-    for one in (*first, late):
-        assert kind(await one) == "timeout"
-        assert "timeout waiting for results" in str((await one).error)
-    assert loop.time() - start == pytest.approx(18.0, abs=0.2)
-    assert (await line.metrics())["failures"] == {"timeout": 3}
+    start = asyncio.get_running_loop().time()
+    found = await answers(line, "a", "bb", "ccc")
+    assert [kind(one) for one in found] == ["timeout"] * 3
+    assert asyncio.get_running_loop().time() - start == pytest.approx(10.0, abs=0.2)
+    for one in found:
+        assert "timeout waiting for results" in str(one.error)
+        assert "raise timeout" in str(one.error)
+    assert line.metrics()["failures"] == {"timeout": 3}
 
 
 @in_virtual_time
-async def test_timeouts_open_the_breaker_which_closes_after_its_time() -> None:
-    """An answer starts the count of failures again."""
+async def test_who_joins_an_old_request_has_time_of_ones_own() -> None:
     service = Service()
-    config = {"circuit_breaker_threshold": 2, "circuit_breaker_timeout": 60.0}
-    line = line_to(service, timeout=1.0, max_retries=0, use_cache=False, **config)
+    service.plan = lambda n: None
+    line = line_to(service, timeout=10.0)
+    first = asked(line, "a")
+    await asyncio.sleep(8.0)
+    start = asyncio.get_running_loop().time()
+    assert kind((await answers(line, "a"))[0]) == kind(await first) == "timeout"
+    assert asyncio.get_running_loop().time() - start == pytest.approx(10.0, abs=0.2)
+
+
+@in_virtual_time
+async def test_timeouts_open_the_breaker_and_answers_start_its_count_again() -> None:
+    """Five timeouts at a threshold of 2, which an earlier client left closed."""
+    service = Service()
+    line = line_to(
+        service, timeout=1.0, max_retries=0, circuit_breaker_threshold=2, use_cache=False
+    )
     service.plan = lambda n: None if n % 2 else 0.1
     for _ in range(6):  # never two failures in a row
         await answers(line, "a")
-    assert (await line.metrics())["circuit_breaker"]["state"] == "CLOSED"
+    assert line.metrics()["circuit_breaker"]["state"] == "CLOSED"
     service.plan = lambda n: None
-    while kind((await answers(line, "a"))[0]) == "timeout":
-        pass
-    breaker = (await line.metrics())["circuit_breaker"]
+    kinds = [kind((await answers(line, "a"))[0]) for _ in range(5)]
+    assert kinds[-1] == "circuit_open"
+    breaker = line.metrics()["circuit_breaker"]
     assert (breaker["state"], breaker["failure_count"]) == ("OPEN", 2)
     assert breaker["last_failure_time"] is not None
+
+
+@in_virtual_time
+async def test_an_open_breaker_fails_at_once_and_closes_after_its_time() -> None:
+    service = Service()
+    service.plan = lambda n: GradingFailure(ErrorKind.CONNECTION, "refused")
+    line = line_to(
+        service, max_retries=0, circuit_breaker_threshold=3, circuit_breaker_timeout=60.0
+    )
+    for _ in range(3):
+        assert kind((await answers(line, "a"))[0]) == "connection"
     start, sent = asyncio.get_running_loop().time(), len(service.posts)
     (answer,) = await answers(line, "a")
+    assert kind(answer) == "circuit_open"
     assert "circuit breaker open" in str(answer.error)
     assert "circuit_breaker_timeout = 60 s" in str(answer.error)
     assert asyncio.get_running_loop().time() - start <= 0.1  # its batch's wait
     assert len(service.posts) == sent
     await asyncio.sleep(60)
-    assert (await line.metrics())["circuit_breaker"]["state"] == "HALF_OPEN"
+    assert line.metrics()["circuit_breaker"]["state"] == "HALF_OPEN"
     service.plan = lambda n: 0.1
     assert scores(await answers(line, "a")) == [0.01]
-    assert (await line.metrics())["circuit_breaker"]["state"] == "CLOSED"
+    assert line.metrics()["circuit_breaker"]["state"] == "CLOSED"
 
 
 # ── equal requests ───────────────────────────────────────────────────────────────────────────
@@ -235,8 +266,8 @@ async def test_equal_requests_share_one_and_later_ones_come_from_the_cache() -> 
     line = line_to(service, cache_size=2)
     assert scores(await answers(line, "a", "a", "a", "bb")) == [0.01, 0.01, 0.01, 0.02]
     assert [one.cached for one in await answers(line, "bb", "a")] == [True, True]
-    counted = await line.metrics()
-    assert counted["cache_hits"] == 2
+    counted = line.metrics()
+    assert (counted["cache_hits"], counted["shared_in_flight"]) == (2, 2)
     assert counted["cache_hit_rate"] == pytest.approx(2 / 6)
     assert sum(len(items) for _, _, items in service.posts) == 2
     await answers(line, "ccc")  # in the place of the one that was used longest ago
@@ -252,5 +283,5 @@ async def test_another_version_of_the_judge_clears_the_cache_and_failures_are_ne
     assert scores(await answers(line, "a", "bb")) == [0.01, 0.02]
     service.each = lambda request: {**score_of(request), "metadata": {"model_version": "v2"}}
     await answers(line, "ccc")
-    assert (await line.metrics())["model_version"] == "v2"
+    assert line.metrics()["model_version"] == "v2"
     assert [one.cached for one in await answers(line, "a", "ccc")] == [False, True]

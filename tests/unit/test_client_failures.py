@@ -50,16 +50,24 @@ def test_a_failed_item_of_a_batch_is_missing_and_never_a_number(service: StandIn
         assert [(one["reward"], one["error_kind"]) for one in found] == [(None, "budget")] * 2
 
 
-def test_a_completion_that_is_no_text_is_that_items_error(service: StandIn) -> None:
-    texts: list[Any] = [None, ["c", "d"], b"c", 3, "c"]
+@pytest.mark.parametrize("completion", [None, ["c", "d"], b"c", 3], ids=repr)
+def test_a_completion_that_is_no_text_is_that_items_error(
+    service: StandIn, completion: Any
+) -> None:
     with quick(service.url) as rewards:
-        found = rewards.reward_batch(["p"] * 5, texts, ["4"] * 5, "NUMBER")
-        assert [one["reward"] for one in found] == [None] * 4 + [0.01]
-        assert {(one["source"], one["error_kind"]) for one in found[:4]} == {
-            ("none", "invalid_input")
-        }
-        assert all("completion" in one["error"] for one in found[:4])
-        assert rewards.get_metrics()["failures"] == {"invalid_input": 4}
+        found = rewards.reward_batch(["p", "p"], [completion, "c"], ["4", "4"], "NUMBER")
+        assert [one["reward"] for one in found] == [None, 0.01]
+        assert (found[0]["source"], found[0]["error_kind"]) == ("none", "invalid_input")
+        assert "completion" in found[0]["error"]
+        assert rewards.get_metrics()["failures"] == {"invalid_input": 1}
+
+
+def test_a_missing_key_stops_before_sending(service: StandIn) -> None:
+    with system(service.url, api_key_env="NO_SUCH_KEY") as rewards:
+        found = rewards.reward("p", "c")
+        assert found["error_kind"] == "auth"
+        assert "NO_SUCH_KEY is not set" in found["error"]
+        assert service.posts == []
 
 
 def test_a_script_ends_where_no_request_will_do_better(service: StandIn) -> None:

@@ -31,16 +31,40 @@ def graded(url: str, *items: Any, **parameters: Any) -> list[Any]:
 
 def test_a_sample_as_a_request(service: StandIn) -> None:
     messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
-    own = {"answer_type": "ANY", "messages": messages, "images": ["aGk="]}
-    columns = {"index": 3, "group": "g", "env_reward": 1.0, "level": 5, "answer": None}
-    sample = {"prompt": "q", "response": "aaa", "reference": ["x", "y"], **own, **columns}
-    (found,) = graded(service.url, {**sample, "callback": print})
-    assert (found.score, found.reason) == (0.03, "3 characters")
+    (found,) = graded(
+        service.url,
+        {
+            "prompt": "q",
+            "response": "aaa",
+            "reference": ["x", "y"],
+            "answer_type": "ANY",
+            "messages": messages,
+            "images": ["aGk="],
+            "index": 3,
+            "group": "g",
+            "env_reward": 1.0,
+            "level": 5,
+            "callback": print,
+            "answer": None,
+        },
+    )
+    assert found.score == 0.03
+    assert found.reason == "3 characters"
     assert found.metadata == {"model_version": "v1"}
     assert found.provenance.model == "v1"
     assert found.provenance.latency_s > 0
-    said = {"request_id": "r1", "prompt": "q", "completion": "aaa", "answer": ["x", "y"]}
-    assert service.requests == [{**said, **own, "metadata": columns}]
+    assert service.requests == [
+        {
+            "request_id": "r1",
+            "prompt": "q",
+            "completion": "aaa",
+            "answer": ["x", "y"],
+            "answer_type": "ANY",
+            "metadata": {"index": 3, "group": "g", "env_reward": 1.0, "level": 5, "answer": None},
+            "messages": messages,
+            "images": ["aGk="],
+        }
+    ]
 
 
 def test_other_shapes_of_samples(service: StandIn) -> None:

@@ -10,7 +10,7 @@ import logging
 import multiprocessing
 import pickle
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -69,8 +69,8 @@ def test_closing_is_clean_and_leaves_no_thread(service: StandIn) -> None:
 def test_what_goes_along_with_a_completion(service: StandIn) -> None:
     with create_judge_reward({"judge_url": service.url}) as rewards:
         assert rewards.reward(prompt="p", completions="ccc", answer=None)["reward"] == 0.03
-        with refuses("reward.completions"):
-            rewards.reward("p", "c", completions="ccc")
+        both = rewards.reward("p", "c", completions="ccc")
+        assert (both["reward"], both["error_kind"]) == (None, "invalid_input")
         more: dict[str, Any] = {"images": ["aGk="], "metadata": {"a": 1}, "b": 2}
         result = rewards.compute_reward("p", "c", request_id="mine", **more)
         assert isinstance(result, JudgeRewardResult)
@@ -79,6 +79,22 @@ def test_what_goes_along_with_a_completion(service: StandIn) -> None:
         assert service.requests[-1]["images"] == ["aGk="]
         kept = rewards.compute_reward("p", "c", request_id="other", **more)
         assert (kept.cached, kept.request_id) == (True, "other")
+
+
+class Labelled:
+    """A column whose places are not its labels, as of a shuffled data frame."""
+
+    def __init__(self, *values: str) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __getitem__(self, label: int) -> str:
+        return self._values[-1 - label]
 
 
 def test_columns_are_of_one_length_and_read_by_place_and_not_by_label(service: StandIn) -> None:
@@ -92,11 +108,8 @@ def test_columns_are_of_one_length_and_read_by_place_and_not_by_label(service: S
         for name, given in columns:
             with refuses(f"reward_batch.{name}"):
                 rewards.reward_batch(*given)
-        prompts: Any = {
-            "p": 1,
-            "q": 0,
-        }.keys()  # without an index
-        completions: Any = {"a": 1, "bbb": 0}.keys()
+        prompts: Any = Labelled("p", "q")
+        completions: Any = Labelled("a", "bbb")
         found = rewards.reward_batch(prompts, completions, ["4", "5"], "ANY", level=[1, 2])
         assert [one["reward"] for one in found] == [0.01, 0.03]
         said = [(one["prompt"], one["completion"], one["answer"]) for one in service.requests]
@@ -157,11 +170,21 @@ def test_who_changes_a_reward_does_not_change_the_next(service: StandIn) -> None
         assert rewards.reward("p", "c")["detailed_scores"] == {"a": 1}
 
 
-def test_threads_share_batches(service: StandIn) -> None:
-    with system(service.url, batch_timeout=0.05) as rewards, ThreadPoolExecutor(8) as threads:
-        found = threads.map(lambda n: rewards.reward("p", "x" * n)["reward"], range(24))
-        assert list(found) == [n / 100 for n in range(24)]
+def test_eight_threads_share_batches(service: StandIn) -> None:
+    rewards = JudgeRewardSystem({"judge_url": service.url})
+    found: dict[int, Any] = {}
+
+    def work(n: int) -> None:
+        found[n] = [rewards.reward("p", "x" * (8 * n + i))["reward"] for i in range(3)]
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {n: [(8 * n + i) / 100 for i in range(3)] for n in range(8)}
     assert len(service.posts) < 24
+    rewards.close()
 
 
 # ── judges of one's own ──────────────────────────────────────────────────────────────────────
@@ -215,9 +238,12 @@ def test_what_an_override_may_return(returned: Any, score: Any) -> None:
         assert judge.compute_reward("p", "c").score == score
 
 
-def test_the_blocking_form_on_our_own_loop_is_refused_and_does_not_hang() -> None:
+@pytest.mark.parametrize("made", [Halved, JudgeRewardSystem])
+def test_the_blocking_form_on_our_own_loop_is_refused_and_does_not_hang(
+    service: StandIn, made: type[BaseJudgeReward]
+) -> None:
     async def inside() -> None:
-        JudgeRewardSystem({"judge_url": NOBODY}).reward("p", "c")
+        made({"judge_url": service.url}).reward("p", "c")
 
     with pytest.raises(RuntimeError, match="await the asynchronous twin"):
         run_blocking(asyncio.wait_for(inside(), 10))
@@ -254,36 +280,52 @@ SCRIPT = """
 import os
 RewardSystem = JudgeRewardSystem  # was: from reward.reward_system import RewardSystem
 
-judge = {
-    "judge_url": "${JUDGE_MODEL_URL}",
-    "api_key": "${JUDGE_MODEL_API_KEY}",
-    "batch_timeout": 0.005,
-    "fallback_to_rule": True,
+config = {
+    "reward": {
+        "type": "judge_model",
+        "config": {
+            "judge_url": "${JUDGE_MODEL_URL}",
+            "api_key": "${JUDGE_MODEL_API_KEY}",
+            "use_cache": True,
+            "cache_size": 5000,
+            "max_batch_size": 16,
+            "batch_timeout": 0.005,
+            "max_concurrent_requests": 32,
+            "timeout": 30.0,
+            "fallback_to_rule": True,
+            "max_retries": 3,
+        },
+    }
 }
-config = {"reward": {"type": "judge_model", "config": judge}}
 reward_system = RewardSystem(config.get("reward", {}).get("config", {}))
 
-reward_scores = []
-for item in items:
-    result = reward_system.reward(item["prompt"], item["completion"], item["answer"])
-    reward_scores.append(result["reward"])
-    assert result["source"] in ("judge", "rule_fallback")
-metrics = reward_system.get_metrics()
-printed = [
-    f"Inflight: {metrics['current_queue_size']}",
-    f"Hit rate: {metrics['cache_hit_rate']:.1%}",
-    f"Circuit: {metrics['circuit_breaker']['state']}",
-    *(f"{name}: {metrics[name]}" for name in ("cache_hit_rate", "latency", "error_rate")),
-]
+reward_scores, printed = [], []
+for global_step, batch in enumerate(batches):
+    for item in batch:
+        result = reward_system.reward(item["prompt"], item["completion"], item["answer"])
+        reward_scores.append(result["reward"])
+        assert result["source"] in ("judge", "rule_fallback")
+    if global_step % 100 == 0:
+        metrics = reward_system.get_metrics()
+        printed.append(f"Inflight: {metrics['current_queue_size']}")
+        printed.append(f"Hit rate: {metrics['cache_hit_rate']:.1%}")
+        printed.append(f"Circuit: {metrics['circuit_breaker']['state']}")
+        for name in ("cache_hit_rate", "latency", "error_rate"):
+            printed.append(f"{name}: {metrics[name]}")
 """
 
 
 def test_just_replace_the_import(service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGE_MODEL_URL", service.url)
     monkeypatch.delenv("JUDGE_MODEL_API_KEY", raising=False)
-    items = [{"prompt": "p", "completion": "x" * n, "answer": "4"} for n in (0, 1, 2, 1, 2)]
-    names: dict[str, Any] = {"JudgeRewardSystem": JudgeRewardSystem, "items": items}
+    batches = [
+        [{"prompt": "p", "completion": "x" * (s + i), "answer": "4"} for i in range(4)]
+        for s in range(3)
+    ]
+    names: dict[str, Any] = {"JudgeRewardSystem": JudgeRewardSystem, "batches": batches}
     exec(SCRIPT, names)
-    assert names["reward_scores"] == [0.0, 0.01, 0.02, 0.01, 0.02]
-    assert names["printed"][:3] == ["Inflight: 0", "Hit rate: 40.0%", "Circuit: CLOSED"]
+    assert names["reward_scores"] == [(s + i) / 100 for s in range(3) for i in range(4)]
+    assert "Circuit: CLOSED" in names["printed"]
+    counted = names["reward_system"].get_metrics()
+    assert (counted["total_requests"], counted["cache_hits"]) == (12, 6)
     names["reward_system"].close()

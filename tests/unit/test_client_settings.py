@@ -41,18 +41,31 @@ def test_defaults() -> None:
     assert found.judge_url == URL
 
 
-def test_the_environment_fills_in_what_the_config_leaves_out_or_names(
+def test_the_environment_fills_in_what_the_config_leaves_out_as_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("JUDGE_MODEL_URL", URL + "/")
     monkeypatch.setenv("JUDGE_MAX_BATCH_SIZE", "8")
     monkeypatch.setenv("JUDGE_MAX_CONCURRENT", "64")
-    found = ClientSettings.from_config({"use_cache": "False", "timeout": "${JUDGE_MAX_CONCURRENT}"})
-    assert (found.judge_url, found.use_cache, found.timeout) == (URL, False, 64.0)
+    found = ClientSettings.from_config({})
+    assert found.judge_url == URL
     assert (found.max_batch_size, found.max_concurrent_requests) == (8, 64)
+    assert type(found.max_batch_size) is int
     assert ClientSettings.from_config({"max_batch_size": 4, "timeout": None}).max_batch_size == 4
-    with pytest.raises(ConfigError, match="judge_url: environment variable 'NO_SUCH' is not"):
-        settings(judge_url="${NO_SUCH}")
+
+
+def test_variables_in_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOST_OF_MINE", "127.0.0.1")
+    monkeypatch.setenv("SIZE", "32")
+    found = settings(
+        judge_url="http://${HOST_OF_MINE}:1", max_batch_size="${SIZE}", use_cache="False"
+    )
+    assert (found.judge_url, found.max_batch_size) == ("http://127.0.0.1:1", 32)
+    assert found.use_cache is False
+    with pytest.raises(
+        ConfigError, match="judge_url: environment variable 'JUDGE_MODEL_URL' is not"
+    ):
+        settings(judge_url="${JUDGE_MODEL_URL}")
 
 
 def test_a_key_is_named_and_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,6 +95,7 @@ def test_a_key_is_named_and_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         ("max_batchsize", {"max_batchsize": 8}),
         *[("max_batch_size", {"max_batch_size": one}) for one in (129, 0, 1.5, "many", True)],
         *[("timeout", {"timeout": one}) for one in ("soon", -1)],
+        ("timeout", {"timeout": 0.02}),
         ("timeout", {"timeout": float("nan")}),
         ("use_cache", {"use_cache": "maybe"}),
         *[("judge_url", {"judge_url": one}) for one in

@@ -117,7 +117,7 @@ async def test_a_failed_judge_is_an_answer(value: str) -> None:
     ("status", "expected", "again"),
     [
         (401, ErrorKind.AUTH, False),
-        (404, ErrorKind.INVALID_INPUT, False),
+        (404, ErrorKind.UNSUPPORTED, False),
         (429, ErrorKind.RATE_LIMITED, True),
         (500, ErrorKind.SERVER_ERROR, True),
     ],

@@ -4,8 +4,8 @@
 
     ask ─► a kept score, or that of an equal request under way
      └──► waits until its batch is full, or its oldest is batch_timeout old ─► one HTTP request
-                                            ▲                                        │
-                                            └── passing errors of requests, later ◄──┤
+                 ▲                                                                   │
+                 └── again, later ◄── passing error of this request alone ◄──────────┤
                                                                      a score ─► out ◄┘
 
 A request ends in exactly one way: a response, a failure, or its total timeout. What is on its way
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 import msgspec
 
 from adjudge.client.exchange import (
+    RequestOrFailure,
     ServiceReply,
     ServiceWire,
     add_advice,
@@ -35,7 +36,7 @@ from adjudge.client.exchange import (
 )
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.clock import PeriodicTimer
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure, is_passing
 from adjudge.judges.endpoint.connections import aclose_one, connect
 from adjudge.judges.endpoint.limits import full_jitter
 from adjudge.judges.endpoint.settings import LatencyHistogram
@@ -50,12 +51,8 @@ MAX_BATCH_BYTES = 8 << 20
 _MAX_CONCURRENT_ASKS = 5_000
 """Requests of one call that are under way at once: each has its ``timeout`` from then on."""
 
-_TICK_S = 0.002
-"""A loop's timer may come so much before its time."""
-
 _SPLIT_STATUSES = (400, 413, 422)
 _client_numbers = count()
-_rng = random.Random()  # noqa: S311  (jitter)
 
 
 class JudgeRewardResult(msgspec.Struct):
@@ -82,12 +79,12 @@ class JudgeRewardResult(msgspec.Struct):
     def of(
         cls,
         answer: JudgeResponse | GradingFailure,
-        asked: JudgeRequest,
+        asked: RequestOrFailure,
         latency: float = 0.0,
         cached: bool = False,
     ) -> Self:
         """What a judge's ``answer`` means."""
-        name = asked.request_id
+        name = asked.request_id if isinstance(asked, JudgeRequest) else None
         if isinstance(answer, GradingFailure):
             return cls(None, "none", name, latency, error=str(answer), failure=answer)
         found = cls(answer.score, "judge", name, latency, cached, answer.explanation)
@@ -122,30 +119,6 @@ class JudgeRewardResult(msgspec.Struct):
         return found
 
 
-class _Call(msgspec.Struct, eq=False):
-    """Requests that were asked about together: ``done`` when none is ``left``."""
-
-    done: asyncio.Future[None]
-    left: int = 0
-
-
-class _Item(msgspec.Struct, eq=False):
-    """One request; ``outcome`` is its response, or what went wrong."""
-
-    key: bytes
-    body: bytes
-    name: str
-    began: float
-    until: float = 0.0
-    """Its deadline, on the batcher's clock."""
-    calls: list[_Call] = []
-    """Who waits for it, or did."""
-    outcome: JudgeResponse | Exception | None = None
-    ended: float = 0.0
-    failure: GradingFailure | None = None
-    """The latest error that the service answered it with."""
-
-
 class ServiceClient:
     """Asks one judge service; every object has limits, breaker and cache of its own.
 
@@ -158,49 +131,105 @@ class ServiceClient:
         self.settings = settings
         self._breaker_waits = breaker_waits
         self._closed = False
-        self._latest: Endpoint | None = None
+        self._opened: RequestBatcher | None = None
         provider = f"judge-service-{next(_client_numbers)}"
         self._endpoint_key = settings.endpoint_key(provider, breaker_waits=breaker_waits)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(ServiceClient, breaker_waits=self._breaker_waits), (self.settings,)
 
-    async def open(self) -> Self:
-        """The client itself, ready on the engine's loop; ``RuntimeError`` after :meth:`aclose`."""
+    async def ask(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
+        """One result per request, in order; on the engine's loop.
+
+        ``RuntimeError`` after :meth:`aclose`.
+        """
+        batcher = await self.batcher()
+        results: list[JudgeRewardResult] = []
+        for start in range(0, len(asked), _MAX_CONCURRENT_ASKS):
+            results += await batcher.ask(asked[start : start + _MAX_CONCURRENT_ASKS])
+        return results
+
+    async def batcher(self) -> RequestBatcher:
+        """The engine's, opened if need be; ``RuntimeError`` after :meth:`aclose`."""
         if self._closed:
             raise RuntimeError("this client of a judge service is closed")
         endpoint = await connect(self._endpoint_key, None)
-        if endpoint is not self._latest:
+        if self._opened is None or self._opened.endpoint is not endpoint:
             endpoint.models["judge service"] = set()
-            self._latest = self._endpoint = endpoint
-            self._loop = endpoint.loop
-            self._opened = self._loop.time()
-            self._clock = PeriodicTimer(self._loop, self._sweep)
-            self.counts: Counter[str] = Counter()
-            self._failures: Counter[str] = Counter()
-            self._latencies = LatencyHistogram()
-            self._known: OrderedDict[bytes, _Item] = OrderedDict()
-            self._version: str | None = None
-            self._open: dict[_Item, None] = {}  # in the order of their deadlines
-            self._waiting: dict[_Item, None] = {}
-            self._batches: set[asyncio.Task[None]] = set()
-            self._wakes_at = 0.0
-            self._names = count(1)
-        return self
+            self._opened = RequestBatcher(self.settings, endpoint)
+        return self._opened
 
-    async def ask(self, asked: Sequence[JudgeRequest]) -> list[JudgeRewardResult]:
+    async def metrics(self) -> dict[str, Any]:
+        """The counts of this process, also after :meth:`aclose`; see :class:`RequestBatcher`."""
+        if self._closed and self._opened is not None:
+            return self._opened.metrics()
+        return (await self.batcher()).metrics()
+
+    async def aclose(self) -> None:
+        """End what is under way and close the connections, for good."""
+        self._closed = True
+        if self._opened is not None:
+            await self._opened.aclose()
+            await aclose_one(self._opened.endpoint)
+
+
+class _Call(msgspec.Struct, eq=False):
+    """Requests that were asked about together: ``done`` when none is ``left``."""
+
+    done: asyncio.Future[None]
+    left: int = 0
+
+
+class _Item(msgspec.Struct, eq=False):
+    """One request on its way; ``outcome`` is its response, or what went wrong."""
+
+    key: bytes
+    body: bytes
+    name: str
+    until: float
+    """Its deadline, on the batcher's clock."""
+    queued: float
+    calls: list[_Call] = []
+    """Who waits for it."""
+    outcome: JudgeResponse | Exception | None = None
+    ended: float = 0.0
+    answers: int = 0
+    """How often the service answered it with an error."""
+    failure: GradingFailure | None = None
+    """Its latest error."""
+
+
+class RequestBatcher:
+    """Asks the service through ``endpoint``, from the running loop only."""
+
+    def __init__(
+        self, settings: ClientSettings, endpoint: Endpoint, rng: random.Random | None = None
+    ) -> None:
+        self.settings = settings
+        self.endpoint = endpoint
+        self.counts: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._latencies = LatencyHistogram()
+        self._rng = rng or random.Random()  # noqa: S311  (jitter)
+        self._loop = asyncio.get_running_loop()
+        self._opened = self._loop.time()
+        self._clock = PeriodicTimer(self._loop, self._sweep)
+        self._known: OrderedDict[bytes, _Item | JudgeResponse] = OrderedDict()
+        self._version: str | None = None
+        self._open: dict[_Item, None] = {}  # in the order of their deadlines
+        self._waiting: dict[_Item, None] = {}
+        self._batches: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._names = count(1)
+        self._closed = False
+
+    async def ask(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
         """What becomes of each request, in order. Cancelling takes back what was not sent yet.
 
-        On the engine's loop. Failures say what to change; they are never cached. ``RuntimeError``
-        after :meth:`aclose`.
+        Failures say what to change; they are never cached.
         """
-        results: list[JudgeRewardResult] = []
-        for start in range(0, len(asked), _MAX_CONCURRENT_ASKS):
-            await self.open()
-            results += await self._ask(asked[start : start + _MAX_CONCURRENT_ASKS])
-        return results
-
-    async def _ask(self, asked: Sequence[JudgeRequest]) -> list[JudgeRewardResult]:
+        if self._closed:
+            raise RuntimeError("this client of a judge service is closed")
         self.counts["requests"] += len(asked)
         began, call = self._loop.time(), _Call(self._loop.create_future())
         until = self._clock.now() + self.settings.timeout
@@ -213,12 +242,12 @@ class ServiceClient:
         except asyncio.CancelledError:
             self._failures[str(ErrorKind.CANCELLED)] += len(asked)
             for item in items:
-                if call in item.calls:
+                if isinstance(item, _Item):
                     item.calls.remove(call)
                     if item in self._waiting and not item.calls:
                         self._forget(item)
             raise
-        results = [_read_result(*one, call, began) for one in zip(items, asked, strict=True)]
+        results = [self._result(*one, began) for one in zip(items, asked, strict=True)]
         failed = [one.failure.kind for one in results if one.failure is not None]
         for kind in failed:
             self._failures[str(kind)] += 1
@@ -226,21 +255,20 @@ class ServiceClient:
         return results
 
     async def aclose(self) -> None:
-        """End what is under way as ``cancelled`` and close the connections, for good."""
+        """End everything as ``cancelled``; the endpoint is its opener's to close."""
         self._closed = True
-        if self._latest is None:
-            return
         self._clock.stop()
+        if self._timer is not None:
+            self._timer.cancel()
         for item in list(self._open):
             self._end(item, GradingFailure(ErrorKind.CANCELLED, "the client was closed"))
         for task in (tasks := list(self._batches)):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        await aclose_one(self._latest)
 
-    async def metrics(self) -> dict[str, Any]:
-        """The numbers of this process since the first request, always the same keys.
+    def metrics(self) -> dict[str, Any]:
+        """The numbers since the first request, always the same keys.
 
         ``total_requests == scored + errors`` once nothing is out; ``failures`` are the errors by
         kind. Shares are of ``total_requests`` and 0 where there were none. ``latency`` is the
@@ -250,16 +278,16 @@ class ServiceClient:
         that did not travel alone, ``current_queue_size`` those that wait to be sent,
         ``last_failure_time`` is in POSIX seconds.
         """
-        if self._latest is None or not self._closed:
-            await self.open()
-        counts, stats = self.counts, self._endpoint.stats
-        server, now = self._endpoint.servers.all[0], self._loop.time()
+        counts, stats = self.counts, self.endpoint.stats
+        server, now = self.endpoint.servers.all[0], self._loop.time()
         total, errors = max(counts["requests"], 1), sum(self._failures.values())
         return {
             "total_requests": counts["requests"],
             "scored": counts["scored"],
             "cache_hits": counts["cache_hits"],
             "cache_hit_rate": counts["cache_hits"] / total,
+            "shared_in_flight": counts["shared"],
+            "batches": stats.calls,
             "batch_processing_rate": stats.calls / max(now - self._opened, 1e-9),
             "batched_share": counts["batched"] / max(counts["sent"], 1),
             "current_queue_size": len(self._waiting),
@@ -280,25 +308,41 @@ class ServiceClient:
 
     # ── asked ────────────────────────────────────────────────────────────────────────────────
 
-    def _admit(self, one: JudgeRequest, call: _Call, now: float, until: float) -> _Item:
-        """What ``call`` waits for, if it has not ended yet."""
+    def _admit(
+        self, one: RequestOrFailure, call: _Call, now: float, until: float
+    ) -> _Item | JudgeResponse | GradingFailure:
+        """What ``call`` waits for, or what is known of the request."""
+        if isinstance(one, GradingFailure):
+            return one
         try:
             body, key = encode_request(one)
         except GradingFailure as failure:
-            return _Item(b"", b"", "", now, outcome=failure, ended=now)
+            return failure
         found = self._known.get(key)
-        if found is not None and found.outcome is not None:
+        if isinstance(found, JudgeResponse):
             self._known.move_to_end(key)
             self.counts["cache_hits"] += 1
             return found
         if found is None or until - found.until > self.settings.timeout / 2:  # else too soon over
-            found = _Item(key, body, f"r{next(self._names)}", now, until)
+            found = _Item(key, body, f"r{next(self._names)}", until, now)
             if self.settings.use_cache:
                 self._known[key] = found
             self._open[found] = self._waiting[found] = None
+        else:
+            self.counts["shared"] += 1
         found.calls.append(call)
         call.left += 1
         return found
+
+    def _result(
+        self, item: _Item | JudgeResponse | GradingFailure, asked: RequestOrFailure, began: float
+    ) -> JudgeRewardResult:
+        if not isinstance(item, _Item):
+            return JudgeRewardResult.of(item, asked, cached=isinstance(item, JudgeResponse))
+        found = item.outcome
+        if isinstance(found, (JudgeResponse, GradingFailure)):
+            return JudgeRewardResult.of(found, asked, item.ended - began)
+        raise cast("Exception", found)
 
     # ── waiting → sent ───────────────────────────────────────────────────────────────────────
 
@@ -306,12 +350,10 @@ class ServiceClient:
         """Send what is due, as long as there is room; else see to it that it happens later."""
         s = self.settings
         while self._waiting and len(self._batches) < s.max_concurrent_requests:
-            due = next(iter(self._waiting)).began + s.batch_timeout
-            early = self._loop.time() < due - _TICK_S
-            if early and len(self._waiting) < s.max_batch_size:
-                if self._wakes_at != due:
-                    self._wakes_at = due
-                    self._loop.call_at(due, self._pump)
+            due = next(iter(self._waiting)).queued + s.batch_timeout
+            if len(self._waiting) < s.max_batch_size and self._loop.time() < due:
+                if self._timer is None:
+                    self._timer = self._loop.call_at(due, self._on_timer)
                 return
             sizes = accumulate(len(item.body) for item in self._waiting)
             first = zip(islice(self._waiting, s.max_batch_size), sizes, strict=False)
@@ -325,29 +367,23 @@ class ServiceClient:
             # Not in the task: one that is cancelled before it begins never runs a line of its own.
             task.add_done_callback(self._on_complete)
 
-    def _on_complete(self, task: asyncio.Task[None]) -> None:
-        self._batches.remove(task)
-        if not self._closed:
-            self._pump()
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._pump()
 
-    async def _exchange(self, items: Sequence[_Item], attempt: int = 1) -> None:
-        """One HTTP request, two halves of it when the service refuses what is in it.
-
-        Of those that the service answers with errors that may pass, another one, a little later;
-        its place among ``max_concurrent_requests`` stays taken, since the service has enough to do.
-        """
+    async def _exchange(self, items: Sequence[_Item]) -> None:
+        """One HTTP request, or two halves of it when the service refuses what is in it."""
         wire = ServiceWire({item.name: item.body for item in items}, self.settings.api_key_env)
         self.counts["sent"] += len(items)
         self.counts["batched"] += len(items) if len(items) > 1 else 0
-        again: list[_Item] = []
         try:
             began = time.monotonic()  # finer than the loop's own
-            reply = cast("ServiceReply", await self._endpoint.ask(wire.call, wire))
+            reply = await self.endpoint.ask(wire.call, wire)
             self._latencies.add(time.monotonic() - began)
         except GradingFailure as failure:
             if len(items) > 1 and failure.metadata.get("status") in _SPLIT_STATUSES:
-                await self._exchange(items[: len(items) // 2], attempt)
-                await self._exchange(items[len(items) // 2 :], attempt)
+                await self._exchange(items[: len(items) // 2])
+                await self._exchange(items[len(items) // 2 :])
                 return
             failure = add_advice(failure, self.settings)
             for item in items:
@@ -356,21 +392,36 @@ class ServiceClient:
             for item in items:
                 self._end(item, bug)
         else:
-            for item, response in zip(items, reply.responses, strict=True):
+            for item, response in zip(items, cast("ServiceReply", reply).responses, strict=True):
                 if response.error is None:
                     self._end(item, response)
-                    continue
-                item.failure = to_failure(response.error)
-                if response.error.passing and attempt <= self.settings.max_retries:
-                    again.append(item)
                 else:
-                    self._end(item, item.failure)
-        if again:
-            await asyncio.sleep(full_jitter(attempt, _rng))
-            if again := [item for item in again if item in self._open]:
-                await self._exchange(again, attempt + 1)
+                    self._retry(item, to_failure(response.error))
 
-    # ── ended ────────────────────────────────────────────────────────────────────────────────
+    def _on_complete(self, task: asyncio.Task[None]) -> None:
+        self._batches.remove(task)
+        if not self._closed:
+            self._pump()
+
+    # ── answered ─────────────────────────────────────────────────────────────────────────────
+
+    def _retry(self, item: _Item, failure: GradingFailure) -> None:
+        """The service answered, and this request has no score: ask again if it may pass."""
+        item.answers += 1
+        item.failure = failure
+        passes = is_passing(failure.kind, failure.metadata)
+        if passes and item.answers <= self.settings.max_retries:
+            self._loop.call_later(full_jitter(item.answers, self._rng), self._queue, item)
+        else:
+            self._end(item, failure)
+
+    def _queue(self, item: _Item) -> None:
+        if not item.calls:
+            self._forget(item)
+        elif item in self._open:
+            item.queued = self._loop.time()
+            self._waiting[item] = None
+            self._pump()
 
     def _sweep(self) -> bool:
         """End what has waited for too long.
@@ -394,7 +445,6 @@ class ServiceClient:
             call.left -= 1
             if not call.left and not call.done.done():
                 call.done.set_result(None)
-        item.body = b""
         if not isinstance(outcome, JudgeResponse):
             self._forget(item)
             return
@@ -403,7 +453,7 @@ class ServiceClient:
             self._known.clear()  # another judge: its scores are on another ruler
             self._version = version
         if self.settings.use_cache:
-            self._known[item.key] = item
+            self._known[item.key] = outcome
             if len(self._known) > self.settings.cache_size:
                 self._known.popitem(last=False)
 
@@ -412,11 +462,3 @@ class ServiceClient:
         self._waiting.pop(item, None)
         if self._known.get(item.key) is item:
             del self._known[item.key]
-
-
-def _read_result(item: _Item, asked: JudgeRequest, call: _Call, began: float) -> JudgeRewardResult:
-    found, cached = item.outcome, call not in item.calls
-    if isinstance(found, (JudgeResponse, GradingFailure)):
-        latency = 0.0 if cached else item.ended - began
-        return JudgeRewardResult.of(found, asked, latency, cached)
-    raise cast("Exception", found)

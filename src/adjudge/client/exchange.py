@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -42,6 +42,9 @@ BATCH_CALL = ChatCall(model="/batch_judge", messages=())
 GROUP_CALL = ChatCall(model="/group_judge", messages=())
 """What an endpoint tells calls apart by; what is asked is in the wire of the exchange."""
 
+
+RequestOrFailure = JudgeRequest | GradingFailure
+"""A request, or why there is none."""
 
 _encode = msgspec.json.Encoder().encode
 _encode_in_order = msgspec.json.Encoder(order="deterministic").encode
@@ -76,7 +79,7 @@ def _encode_and_digest(request: JudgeRequest) -> tuple[bytes, bytes]:
     if not (
         type(request.prompt) is type(request.completion) is str
         and {type(request.answer), type(request.answer_type)} <= _AS_WRITTEN
-        and (request.metadata, request.messages, request.images) == (None, None, None)
+        and not (request.metadata or request.messages or request.images)
     ):
         _check_arrival(request, _decode_request(body))
         key = _encode_in_order(said)  # the keys of an object have no order
@@ -118,6 +121,7 @@ class _BatchAnswer(msgspec.Struct):
 
 _decode_answer = msgspec.json.Decoder(ServiceAnswer).decode
 _decode_batch = msgspec.json.Decoder(_BatchAnswer).decode
+_NO_ANSWER, _NO_BATCH = ServiceAnswer(), _BatchAnswer()
 
 
 class ServiceReply(Reply, frozen=True, kw_only=True):
@@ -129,15 +133,13 @@ class ServiceReply(Reply, frozen=True, kw_only=True):
 class ServiceWire:
     """The format of one exchange; ``bodies`` are encoded requests by the ids they travel under.
 
-    One goes to ``/judge``, several to ``/batch_judge``, a group's sample where its ``call`` says.
+    One goes to ``/judge``, several to ``/batch_judge``.
     """
 
-    def __init__(
-        self, bodies: Mapping[str, bytes], key_env: str, call: ChatCall | None = None
-    ) -> None:
+    def __init__(self, bodies: Mapping[str, bytes], key_env: str) -> None:
         self._bodies = bodies
         self._key_env = key_env
-        self.call = call or (JUDGE_CALL if len(bodies) == 1 else BATCH_CALL)
+        self.call = JUDGE_CALL if len(bodies) == 1 else BATCH_CALL
 
     def request(self, call: ChatCall) -> HttpRequest:
         """The POST; ``GradingFailure(auth)`` when the variable that must hold a key does not."""
@@ -159,24 +161,21 @@ class ServiceWire:
         """
         if response.cut:
             raise GradingFailure(ErrorKind.CONNECTION, "the response broke off")
-        said: ServiceAnswer | _BatchAnswer  # an empty one where the body is no JSON object
-        said = _BatchAnswer() if call is BATCH_CALL else ServiceAnswer()
-        with suppress(ValueError, RecursionError):
-            said = (_decode_batch if call is BATCH_CALL else _decode_answer)(response.body)
         if not 200 <= response.status < 300:
-            failure = _read_refusal(call, response, said.error)
+            failure = _read_refusal(call, response, decode_answer(response.body))
             if failure is not None:
                 raise failure
-        if isinstance(said, _BatchAnswer):
-            if said.error is not None:
-                raise to_failure(_to_error_info(said.error))
-            if said.responses is None:
-                raise malformed_failure(response, "its body is not what a judge service answers")
-            found = [read_response(one) for one in said.responses if type(one) is ServiceAnswer]
-        else:
-            found = [read_response(said)]
+        if call is JUDGE_CALL:
+            found = [read_response(decode_answer(response.body))]
             if found[0].request_id is None:  # what else could it be about?
                 found[0].request_id = next(iter(self._bodies))
+        else:
+            batch = _decode_or(_NO_BATCH, _decode_batch, response.body)
+            if batch.error is not None:
+                raise to_failure(_to_error_info(batch.error))
+            if batch.responses is None:
+                raise malformed_failure(response, "its body is not what a judge service answers")
+            found = [read_response(one) for one in batch.responses if type(one) is ServiceAnswer]
         # To each request the one response that names it, wherever that is.
         named: dict[str | None, JudgeResponse | None] = {}
         for one in found:
@@ -204,17 +203,15 @@ def read_key(name: str) -> str:
     )
 
 
-def _read_refusal(call: ChatCall, response: HttpResponse, said: object) -> GradingFailure | None:
-    """What a response outside 2xx says of the exchange; ``None``: it is a judge that failed.
-
-    ``said`` is its ``error``. A group's sample has its answer once its group is settled, and the
-    client of groups knows whether it is.
-    """
+def _read_refusal(
+    call: ChatCall, response: HttpResponse, said: ServiceAnswer
+) -> GradingFailure | None:
+    """What a response outside 2xx says of the exchange; ``None``: it is a judge that failed."""
     failure = response_failure(response)
-    error = _to_error_info(said) if isinstance(said, dict) else None
+    error = _to_error_info(said.error) if isinstance(said.error, dict) else None
     if error is not None and response.status == 503:
         passes = error.kind in RETRYABLE_KINDS and error.passing
-        if call is GROUP_CALL or (call is JUDGE_CALL and not passes):
+        if call is JUDGE_CALL and not passes:
             return None
         failure.kind = error.kind if passes else ErrorKind.SERVER_ERROR
     elif response.status in (400, 404, 405, 413, 422):
@@ -224,9 +221,21 @@ def _read_refusal(call: ChatCall, response: HttpResponse, said: object) -> Gradi
         if error is not None and error.kind is ErrorKind.UNSUPPORTED:
             failure.kind = error.kind
     if response.status in (404, 405):
-        words = f"{failure}; is this a judge service's address?"
+        words = f"{failure}; is judge_url a judge service's address?"
         return GradingFailure(failure.kind, words, failure.metadata)
     return failure
+
+
+def decode_answer(body: bytes) -> ServiceAnswer:
+    """What ``body`` says; nothing where it is no JSON object."""
+    return _decode_or(_NO_ANSWER, _decode_answer, body)
+
+
+def _decode_or(nothing: _T, decode: Callable[[bytes], _T], body: bytes) -> _T:
+    try:
+        return decode(body)
+    except (ValueError, RecursionError):
+        return nothing
 
 
 def read_response(said: ServiceAnswer) -> JudgeResponse:
@@ -240,7 +249,8 @@ def read_response(said: ServiceAnswer) -> JudgeResponse:
         return JudgeResponse(request_id=name, metadata=metadata, error=_to_error_info(said.error))
     if (score := _number(said.score)) is None:
         problem = f"the service's response has no number as its score ({said.score!r:.40})"
-        return JudgeResponse(request_id=name, error=ErrorInfo(ErrorKind.SERVER_ERROR, problem))
+        error = ErrorInfo(ErrorKind.SERVER_ERROR, problem)
+        return JudgeResponse(request_id=name, metadata=metadata, error=error)
     details = _of_type(said.detailed_scores, dict)
     return JudgeResponse(
         score,
@@ -266,7 +276,7 @@ def _of_type(value: Any, kind: type[_T]) -> _T | None:
 
 
 def _number(value: Any) -> float | None:
-    return None if value is None or isinstance(value, bool) else finite_number(value)
+    return None if isinstance(value, bool) else finite_number(value)
 
 
 def to_failure(error: ErrorInfo) -> GradingFailure:
@@ -274,6 +284,7 @@ def to_failure(error: ErrorInfo) -> GradingFailure:
     return GradingFailure(error.kind, error.message, {"judge": True, **error.failure_metadata})
 
 
+_SENT = "{said} (sent {tries} ×, max_retries = {s.max_retries})"
 _ADVICE = {
     ErrorKind.CIRCUIT_OPEN: "circuit breaker open: {s.judge_url} failed "
     "circuit_breaker_threshold = {s.circuit_breaker_threshold} times in a row and is asked again "
@@ -282,6 +293,8 @@ _ADVICE = {
     "timeout, or max_concurrent_requests where requests wait to be sent",
     ErrorKind.RATE_LIMITED: "request queue full: {said}; lower max_concurrent_requests or "
     "max_batch_size, or raise the service's queue_size",
+    ErrorKind.CONNECTION: _SENT,
+    ErrorKind.SERVER_ERROR: f"{{s.judge_url}}: {_SENT}",
     ErrorKind.AUTH: "{said}; the key is that of the variable {s.api_key_env} (api_key_env)",
 }
 """What to do about a failure, by kind."""
@@ -289,11 +302,11 @@ _ADVICE = {
 
 def add_advice(failure: GradingFailure, settings: ClientSettings) -> GradingFailure:
     """``failure`` with what to do about it, where it is not a judge's about one request."""
-    if failure.metadata.get("judge") or failure.metadata.get("local"):
-        return failure
-    advice = _ADVICE.get(failure.kind, "{s.judge_url}: {said}")
-    said = advice.format(said=failure, s=settings)
-    return GradingFailure(failure.kind, said, failure.metadata)
+    facts = failure.metadata
+    own = facts.get("judge") or facts.get("local")
+    advice = "{said}" if own else _ADVICE.get(failure.kind, "{said}")
+    said = advice.format(said=failure, tries=facts.get("attempts", 1), s=settings)
+    return GradingFailure(failure.kind, said, dict(facts))
 
 
 # ── groups ───────────────────────────────────────────────────────────────────────────────────────
@@ -337,8 +350,7 @@ class GroupClient:
         """The sample's answer: a score, or the error because of which it has none.
 
         Raises ``GradingFailure`` when there is no answer: ``timeout``, ``connection``,
-        ``rate_limited``, ``server_error``, ``auth``, or ``invalid_input`` and ``unsupported`` where
-        the service refuses the request itself.
+        ``rate_limited``, ``server_error``, ``auth``.
         """
         if self.run_id is not None:
             fields = {**(request.metadata or {}), "run_id": self.run_id}
@@ -359,7 +371,7 @@ class GroupClient:
 
     async def _ask(self, request: GroupRequest) -> JudgeResponse:
         body, _ = encode_request(request)
-        wire = ServiceWire({request.request_id or "": body}, self.api_key_env, GROUP_CALL)
+        wire = ServiceWire({request.request_id or "": body}, self.api_key_env)
         failure = late = GradingFailure(
             ErrorKind.TIMEOUT,
             f"no answer from the judge service within {self.timeout_s:g} s: raise timeout_s, "
@@ -371,14 +383,7 @@ class GroupClient:
                     try:
                         self._transport = self._transport or AiohttpTransport()
                         response = await self._transport.post(self.url, wire.request(GROUP_CALL))
-                        [answer] = wire.reply(GROUP_CALL, response).responses
-                        announced = request.aborted and response.status == 200
-                        if announced or "group" in (answer.metadata or {}):
-                            answer.request_id = request.request_id
-                            return answer
-                        problem = "the judge service's answer has no group's score"
-                        headers = {"headers": response.headers}
-                        failure = GradingFailure(ErrorKind.SERVER_ERROR, problem, headers)
+                        return _read_answer(response, request)
                     except GradingFailure as error:
                         if error.kind not in RETRYABLE_KINDS:
                             raise
@@ -390,31 +395,57 @@ class GroupClient:
         raise failure
 
 
+def _read_answer(response: HttpResponse, request: GroupRequest) -> JudgeResponse:
+    """What the service said about the sample.
+
+    Raises ``GradingFailure``: of a kind that may pass where it said nothing yet.
+    """
+    said = decode_answer(response.body)
+    if said is not _NO_ANSWER and said.request_id in (None, request.request_id):
+        if request.aborted and response.status == 200:
+            return JudgeResponse(request_id=request.request_id)
+        answer = read_response(said)
+        settled = "group" in (answer.metadata or {})
+        if said.error is not None and (settled or response.status in (400, 413, 422)):
+            return answer
+        if settled and answer.error is None and response.status == 200:
+            return answer
+    if response.status in (401, 403):
+        raise GradingFailure(ErrorKind.AUTH, "the judge service refused the key (api_key_env)")
+    if response.status == 404:
+        raise GradingFailure(ErrorKind.UNSUPPORTED, "this judge service has no /group_judge")
+    if not 200 <= response.status < 300:
+        raise response_failure(response)
+    raise GradingFailure(ErrorKind.SERVER_ERROR, "the judge service's answer has no group's score")
+
+
 # ── what trainers hand in ────────────────────────────────────────────────────────────────────────
+
 
 _OWN_FIELDS = ("request_id", "metadata", "messages", "images")
 
 
 def build_request(
     prompt: Any, completion: Any, answer: Any, answer_type: Any, fields: Mapping[str, Any]
-) -> JudgeRequest:
-    """One call's arguments; what is wrong with one of them is found when it is encoded.
-
-    Raises ``ConfigError`` where both ``completion`` and ``completions`` are given.
-    """
-    if type(answer) is tuple:
-        answer = list(answer)
-    if completion is not None and not fields:
-        return JudgeRequest(prompt, completion, answer, answer_type)
+) -> RequestOrFailure:
+    """One call's arguments; what is not text, a list, a mapping is found when it is encoded."""
     rest = dict(fields)
     if completion is None:
         completion = rest.pop("completions", None)
-    elif "completions" in rest:
-        raise ConfigError("reward: completions: completion is given, too. Give one of them.")
     own = {name: rest.pop(name) for name in _OWN_FIELDS if name in rest}
-    metadata = own.get("metadata")
-    if rest and isinstance(metadata, Mapping | None):
+    problem, metadata = "", own.get("metadata")
+    if "completions" in rest:
+        problem = "completion and completions: both are given. Give one of them"
+    elif metadata is not None and not isinstance(metadata, Mapping):
+        problem = f"metadata: must be a mapping (found {type(metadata).__name__})"
+    elif not isinstance(completion, str):
+        problem = f"completion: must be one text (found {type(completion).__name__})"
+    if problem:
+        return GradingFailure(ErrorKind.INVALID_INPUT, problem, {"local": True})
+    if rest:
         own["metadata"] = {**(metadata or {}), **rest}
+    if type(answer) is tuple:
+        answer = list(answer)
     return JudgeRequest(prompt, completion, answer, answer_type, **own)
 
 
@@ -424,7 +455,7 @@ def build_requests(
     answers: Sequence[Any] | None,
     answer_types: Sequence[Any] | str | None,
     fields: Mapping[str, Sequence[Any]],
-) -> list[JudgeRequest]:
+) -> list[RequestOrFailure]:
     """Columns as requests, read by place; one ``answer_types`` text is for all.
 
     Raises ``ConfigError``.
@@ -432,21 +463,23 @@ def build_requests(
     n = len(prompts) if hasattr(prompts, "__len__") else 0
     if answer_types is None or isinstance(answer_types, str):
         answer_types = [answer_types] * n
-    columns = {
+    given = {
         "prompts": prompts,
         "completions": completions,
         "answers": [None] * n if answers is None else answers,
         "answer_types": answer_types,
         **fields,
     }
-    for name, column in columns.items():
+    for name, column in given.items():
         is_list = hasattr(column, "__len__") and not isinstance(column, str | Mapping | set)
         if not is_list or len(column) != n:
-            found = f"{type(column).__name__}{f' of {len(column)}' if is_list else ''}"
-            rule = f"must be a list of {n}, as prompts (found {found})"
-            raise ConfigError(f"reward_batch: {name}: {rule}")
+            found = f"{len(column)} items" if is_list else type(column).__name__
+            raise ConfigError(
+                f"reward_batch: {name}: must be a list with as many items as prompts, which has "
+                f"{n} (found {found})"
+            )
     # Iterated and not indexed: a data frame's column is indexed by its labels.
     return [
         build_request(prompt, completion, answer, kind, dict(zip(fields, more, strict=True)))
-        for prompt, completion, answer, kind, *more in zip(*columns.values(), strict=True)
+        for prompt, completion, answer, kind, *more in zip(*given.values(), strict=True)
     ]

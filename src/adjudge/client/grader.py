@@ -172,7 +172,6 @@ class ServedGrader(BaseGrader):
             "detailed_scores": response.detailed_scores,
             "confidence": response.confidence,
         }
-        model = version if isinstance(version, str) else None
         return GraderScore(
             self.name,
             cast("float", response.score),
@@ -180,7 +179,11 @@ class ServedGrader(BaseGrader):
             {name: value for name, value in metadata.items() if value is not None},
             self.score_range,
             self.role,
-            Provenance(source="live", model=model, latency_s=result.latency),
+            Provenance(
+                source="live",
+                model=version if isinstance(version, str) else None,
+                latency_s=result.latency,
+            ),
         )
 
 
@@ -198,26 +201,20 @@ def fields_to_request(fields: Mapping[str, Any]) -> JudgeRequest:
         lacks = "prompt" if own["prompt"] is None else "response"
         raise GradingFailure(ErrorKind.INVALID_INPUT, f"the sample has no {lacks} and no messages")
     for name in ("reference", "messages"):
-        try:
-            own[name] = _to_json(own[name])
-        except TypeError as error:
-            raise GradingFailure(ErrorKind.INVALID_INPUT, f"{name}: {error}") from None
+        if not _is_json(own[name]):
+            problem = f"{name}: JSON cannot hold it ({type(own[name]).__name__})"
+            raise GradingFailure(ErrorKind.INVALID_INPUT, problem)
+    own["reference"] = _as_sent(own["reference"])
     if not isinstance(own["answer_type"], str):
         own["answer_type"] = None
     images = own["images"]
     if not isinstance(images, list) or not all(isinstance(one, str) for one in images):
         own["images"] = None
-    columns = {}
-    for name, value in fields.items():
-        if own.get(name) is not None:
-            continue
-        try:
-            columns[name] = _to_json(value)
-        except TypeError:
-            if name == "env_reward":
-                columns[name] = finite_number(value)  # of any library
-            else:
-                _warn_left_out(name, type(value).__name__)
+    columns = {name: value for name, value in fields.items() if own.get(name) is None}
+    if "env_reward" in columns and not _is_json(columns["env_reward"]):
+        columns["env_reward"] = finite_number(columns["env_reward"])  # of any library
+    for name in [name for name, value in columns.items() if not _is_json(value)]:
+        _warn_left_out(name, type(columns.pop(name)).__name__)
     return JudgeRequest(
         own["prompt"],
         "" if own["response"] is None else own["response"],
@@ -229,22 +226,29 @@ def fields_to_request(fields: Mapping[str, Any]) -> JudgeRequest:
     )
 
 
-_EXACT = {type(None), str, int, bool}
+def _as_sent(value: Any) -> Any:
+    """A reference as JSON has it: tuples are lists, NaN is ``null``."""
+    if isinstance(value, list | tuple):
+        return [_as_sent(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _as_sent(one) for name, one in value.items()}
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _to_json(value: Any, depth: int = MAX_NESTING_DEPTH - 1) -> Any:
-    """``value`` as it is to arrive: tuples are lists, NaN is ``null``. Raises ``TypeError``."""
-    kind = type(value)
-    if kind in _EXACT:
-        return value
-    if kind is float:
-        return None if math.isnan(value) else value
-    if kind in (list, tuple) and depth:
-        exact = {*map(type, value)} <= _EXACT
-        return [*value] if exact else [_to_json(one, depth - 1) for one in value]
-    if kind is dict and depth and {*map(type, value)} <= {str}:
-        return {name: _to_json(one, depth - 1) for name, one in value.items()}
-    raise TypeError(f"JSON cannot hold it ({kind.__name__})")
+_SCALARS = {type(None), str, int, float, bool}
+
+
+def _is_json(value: Any, depth: int = MAX_NESTING_DEPTH - 1) -> bool:
+    """Whether ``value`` arrives as it is, but that a tuple arrives as a list."""
+    if type(value) in _SCALARS:
+        return True
+    if type(value) not in (list, tuple, dict) or not depth:
+        return False
+    if type(value) is dict:
+        if not {*map(type, value)} <= {str}:
+            return False
+        value = [*value.values()]
+    return {*map(type, value)} <= _SCALARS or all(_is_json(one, depth - 1) for one in value)
 
 
 @cache

@@ -14,16 +14,17 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from adjudge.client.batcher import JudgeRewardResult, ServiceClient
 from adjudge.client.exchange import (
+    RequestOrFailure,
     ServiceAnswer,
     build_request,
     build_requests,
-    encode_request,
     read_response,
     to_failure,
 )
@@ -42,6 +43,10 @@ from adjudge.errors import (
 from adjudge.graders.llm.multi_judge import reduce_values
 from adjudge.types import Reduce
 from adjudge.wire import JudgeRequest, JudgeResponse
+
+if TYPE_CHECKING:
+    from adjudge.graders.answers.grader import AnswerGrader
+
 
 _log = logging.getLogger("JudgeReward")
 # The name is the one that trainers' scripts set levels for; what "adjudge" is told holds here too.
@@ -164,7 +169,7 @@ class BaseJudgeReward:
     def get_metrics(self) -> dict[str, Any]:
         """Counts of this process, always the same keys.
 
-        They are those of :meth:`adjudge.client.batcher.ServiceClient.metrics`. What an override
+        They are those of :meth:`adjudge.client.batcher.RequestBatcher.metrics`. What an override
         of :meth:`_request_judge` answers by itself is not counted. ``RuntimeError`` on adjudge's
         own event loop.
         """
@@ -199,7 +204,7 @@ class BaseJudgeReward:
 
     # ── how it is done ───────────────────────────────────────────────────────────────────────
 
-    async def _compute(self, asked: Sequence[JudgeRequest]) -> list[JudgeRewardResult]:
+    async def _compute(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
         """One result per request, with a rule's in its place where that is wanted and allowed."""
         if type(self)._request_judge is BaseJudgeReward._request_judge:  # noqa: SLF001
             results = await self._client.ask(asked)
@@ -211,8 +216,9 @@ class BaseJudgeReward:
                 results = [await one for one in asking]
             finally:  # without waiting: overrides wait for this loop
                 threads.shutdown(wait=False, cancel_futures=True)
-        if self.settings.fallback_to_rule and any(one.failure for one in results):
-            await self._replace_failed(results, asked)
+        if self.settings.fallback_to_rule:
+            # Rules may take their time in processes of their own.
+            await run_all(map(self._replace, results, asked))
         is_debug = _log.isEnabledFor(logging.DEBUG)
         for result in results:
             if is_debug or result.failure is not None:
@@ -220,10 +226,11 @@ class BaseJudgeReward:
             self._count_final(result.failure)
         return results
 
-    def _ask_override(self, asked: JudgeRequest) -> JudgeRewardResult:
+    def _ask_override(self, asked: RequestOrFailure) -> JudgeRewardResult:
         started = time.monotonic()
+        if isinstance(asked, GradingFailure):
+            return JudgeRewardResult.of(asked, asked)
         try:
-            encode_request(asked)  # or there is none
             found: object = self._request_judge(asked)
             if not isinstance(found, JudgeResponse | Mapping):
                 kind = type(found).__name__
@@ -239,28 +246,23 @@ class BaseJudgeReward:
         cached = bool((response.metadata or {}).get("cached"))
         return JudgeRewardResult.of(response, asked, time.monotonic() - started, cached)
 
-    async def _replace_failed(
-        self, results: Sequence[JudgeRewardResult], asked: Sequence[JudgeRequest]
-    ) -> None:
-        """Rules' scores in place of a judge's that may pass; see :class:`AnswerGrader`."""
-        from adjudge.graders.answers.grader import AnswerGrader  # noqa: PLC0415  (heavy, for few)
-
-        rules, counts = AnswerGrader(), (await self._client.open()).counts
-
-        async def replace(result: JudgeRewardResult, said: JudgeRequest) -> None:
-            failure = result.failure
-            if failure is None or not is_passing(failure.kind, failure.metadata):
-                return
-            try:
-                rule = await rules.aevaluate(said.completion, said.answer, said.answer_type)
-            except GradingFailure as why:
-                result.error = f"{failure}; the rule gives no score: {why}"
-            else:
-                counts["fallbacks"] += 1
-                result.source = "rule_fallback"
-                result.score, result.explanation = rule.score, rule.reason
-
-        await run_all(map(replace, results, asked))  # rules may take time in processes of their own
+    async def _replace(self, result: JudgeRewardResult, asked: RequestOrFailure) -> None:
+        """A rule's score in place of a judge's that may pass; see :class:`AnswerGrader`."""
+        failure = result.failure
+        if failure is None or isinstance(asked, GradingFailure):
+            return
+        if not is_passing(failure.kind, failure.metadata):
+            return
+        try:
+            rule = await _answer_grader().aevaluate(
+                asked.completion, asked.answer, asked.answer_type
+            )
+        except GradingFailure as why:
+            result.error = f"{failure}; the rule gives no score: {why}"
+        else:
+            (await self._client.batcher()).counts["fallbacks"] += 1
+            result.source = "rule_fallback"
+            result.score, result.explanation = rule.score, rule.reason
 
     def _log_result(self, result: JudgeRewardResult) -> None:
         """Failures by kind, each at once and then every ten seconds; at DEBUG every reward."""
@@ -284,6 +286,13 @@ class BaseJudgeReward:
             if failure.kind is ErrorKind.AUTH:
                 raise JudgeAuthError(message)
             raise JudgeUnavailable(message, failure.kind)
+
+
+@cache
+def _answer_grader() -> AnswerGrader:
+    from adjudge.graders.answers.grader import AnswerGrader  # noqa: PLC0415  (heavy, and for few)
+
+    return AnswerGrader()
 
 
 class JudgeRewardSystem(BaseJudgeReward):
@@ -336,20 +345,20 @@ class MultiCritiqueJudge:
         asked = build_request(prompt, completion, answer, answer_type, fields)
         results = run_blocking(self._compute(asked))
         scores = [result.score for result in results]
+        given = [score for score in scores if score is not None]
         failed = [
             f"{judge.settings.judge_url}: {result.error_kind}: {result.error}"
             for judge, result in zip(self.judges, results, strict=True)
             if result.score is None
         ]
         if failed:
-            answered = len(results) - len(failed)
-            what = f"{answered} of {len(results)} judges answered, {len(results)} are needed"
+            what = f"{len(given)} of {len(results)} judges answered, {len(results)} are needed"
             return {"score": None, "explanation": "; ".join([what, *failed]), "scores": scores}
-        score = reduce_values(cast("list[float]", scores), self.reduce)
-        words = f"{self.reduce} of {len(scores)} judges: {score:.2f}"
+        score = reduce_values(given, self.reduce)
+        words = f"{self.reduce} of {len(given)} judges: {score:.2f}"
         return {"score": score, "explanation": words, "scores": scores}
 
-    async def _compute(self, asked: JudgeRequest) -> list[JudgeRewardResult]:
+    async def _compute(self, asked: RequestOrFailure) -> list[JudgeRewardResult]:
         asking = [judge._compute([asked]) for judge in self.judges]  # noqa: SLF001
         tasks = [asyncio.get_running_loop().create_task(one) for one in asking]
         return [(await task)[0] for task in tasks]

@@ -88,6 +88,13 @@ class ClientSettings(ConfigTable):
             )
         return name
 
+    @field_validator("timeout")
+    @classmethod
+    def _check_timeout(cls, timeout: float, info: ValidationInfo) -> float:
+        if timeout <= info.data.get("batch_timeout", 0.0):
+            raise ValueError("must be above batch_timeout")
+        return timeout
+
     @classmethod
     def from_config(cls, config: Mapping[str, Any] | None = None) -> ClientSettings:
         """Settings from a config; what it leaves out, or sets to ``None``, from the environment.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,8 +14,8 @@ from aiohttp import web
 
 from adjudge.client import JudgeRewardSystem
 
-Answer = tuple[int, Any]
-"""Status and JSON body."""
+Answer = tuple[int, Any] | tuple[int, Any, dict[str, str]]
+"""Status, body (bytes as they are, else JSON), headers."""
 
 
 def score_of(request: dict[str, Any]) -> dict[str, Any]:
@@ -36,24 +37,39 @@ class StandIn:
     each: Callable[[dict[str, Any]], Any] = score_of
     whole: Callable[[str, list[dict[str, Any]]], Answer | None] = lambda path, requests: None
     posts: list[tuple[str, list[dict[str, Any]]]] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+    in_flight: int = 0
+    peak: int = 0
 
     @property
     def requests(self) -> list[dict[str, Any]]:
         return [request for _, requests in self.posts for request in requests]
 
     async def handle(self, http: web.Request) -> web.Response:
-        payload = await http.json()
-        many = http.path == "/batch_judge"
-        requests = payload["requests"] if many else [payload]
-        self.posts.append((http.path, requests))
-        if self.delay:
-            await asyncio.sleep(self.delay)
-        answer = self.whole(http.path, requests)
-        if answer is None:
-            said = [self.each(request) for request in requests]
-            answer = 200, {"responses": said} if many else said[0]
-        status, body = answer
-        return web.json_response(body, status=status)
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+        try:
+            payload = await http.json()
+            many = http.path == "/batch_judge"
+            requests = payload["requests"] if many else [payload]
+            self.posts.append((http.path, requests))
+            self.keys.append(http.headers.get("authorization"))
+            if self.delay:
+                await asyncio.sleep(self.delay)
+            answer = self.whole(http.path, requests)
+            if answer is None:
+                said = [self.each(request) for request in requests]
+                answer = 200, {"responses": said} if many else said[0]
+            status, body, *headers = answer
+            raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+            return web.Response(
+                status=status,
+                body=raw,
+                content_type="application/json",
+                headers=headers[0] if headers else None,
+            )
+        finally:
+            self.in_flight -= 1
 
 
 @contextlib.contextmanager

@@ -9,12 +9,14 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
+from tests.unit.helpers.scripted_provider import Seesaw
 from tests.unit.helpers.stand_in_service import score_of
 from tests.unit.helpers.virtual_time import run_virtual
 
-from adjudge.client.batcher import JudgeRewardResult, ServiceClient
+from adjudge.client.batcher import JudgeRewardResult, RequestBatcher
 from adjudge.client.settings import ClientSettings
 from adjudge.judges.base import HttpRequest, HttpResponse
+from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.wire import JudgeRequest
 
 
@@ -26,6 +28,7 @@ class Service:
         self.whole: Callable[[list[dict[str, Any]]], Any] | None = None
         self.plan: Callable[[int], float | int | Exception | None] = lambda n: 0.1
         self.posts: list[tuple[float, str, list[dict[str, Any]]]] = []
+        self.cancelled = 0
         self.in_flight = self.peak = 0
 
     async def post(self, base_url: str, request: HttpRequest) -> HttpResponse:
@@ -45,11 +48,14 @@ class Service:
             )
             if isinstance(answer, int):
                 return HttpResponse(status=answer, headers={}, body=b"{}")
-            said: Any = [self.each(one) for one in requests]
-            said = {"responses": said} if many else said[0]
             if self.whole is not None and many:
-                said = self.whole(requests)
-            return HttpResponse(status=200, headers={}, body=json.dumps(said).encode())
+                return HttpResponse(status=200, headers={}, body=_json(self.whole(requests)))
+            said = [self.each(one) for one in requests]
+            body = {"responses": said} if many else said[0]
+            return HttpResponse(status=200, headers={}, body=_json(body))
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
         finally:
             self.in_flight -= 1
 
@@ -57,7 +63,11 @@ class Service:
         pass
 
 
-_lines: list[ServiceClient] = []
+def _json(body: Any) -> bytes:
+    return body if isinstance(body, bytes) else json.dumps(body).encode()
+
+
+_lines: list[RequestBatcher] = []
 
 
 def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -76,21 +86,23 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
     return run
 
 
-def line_to(service: Service, **config: Any) -> ServiceClient:
-    line = ServiceClient(ClientSettings.from_config({"judge_url": "http://a", **config}))
-    line._endpoint_key = replace(line._endpoint_key, transport=lambda: service)
+def line_to(service: Service, **config: Any) -> RequestBatcher:
+    settings = ClientSettings.from_config({"judge_url": "http://a", **config})
+    key = settings.endpoint_key("test", breaker_waits=False)
+    endpoint = Endpoint(replace(key, transport=lambda: service), rng=Seesaw())
+    line = RequestBatcher(settings, endpoint, rng=Seesaw())
     _lines.append(line)
     return line
 
 
-def asked(line: ServiceClient, completion: str, **fields: Any) -> asyncio.Task[JudgeRewardResult]:
+def asked(line: RequestBatcher, completion: str, **fields: Any) -> asyncio.Task[JudgeRewardResult]:
     async def ask() -> JudgeRewardResult:
         return (await line.ask([JudgeRequest(prompt="p", completion=completion, **fields)]))[0]
 
     return asyncio.get_running_loop().create_task(ask())
 
 
-async def answers(line: ServiceClient, *completions: str) -> list[JudgeRewardResult]:
+async def answers(line: RequestBatcher, *completions: str) -> list[JudgeRewardResult]:
     waiters = [asked(line, completion) for completion in completions]
     await asyncio.wait(waiters)
     return [waiter.result() for waiter in waiters]
