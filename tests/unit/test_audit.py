@@ -22,6 +22,7 @@ from adjudge.audit.rollouts import read_audited
 from adjudge.checks.check import Check, CheckOutcome, Finding
 from adjudge.checks.effects import measure_correlation
 from adjudge.checks.run import AuditedRollout, AuditedRun, compute_advantage_column
+from adjudge.judge_evaluation.diff.pairing import DiffRun
 from adjudge.rollouts.samples import SampleReader
 from adjudge.runs.sample_index import compute_advantages
 from adjudge.runs.transcripts import FILE as TRANSCRIPTS_FILE
@@ -593,14 +594,16 @@ def test_a_reward_that_is_a_table_is_told(tmp_path: Path) -> None:
 
 
 def test_the_trainers_own_reward_is_audited_in_any_order_of_rows(tmp_path: Path) -> None:
-    rewards = [(0.5, None), (0.25, 1.0), (None, 1.0), (0.75, 0.0)]
+    rewards = [(0.5, None), (0.25, 1.0), (None, 1.0), (0.75, 0.0), ("timed out", 1.0)]
     rows = [
         {"prompt": "p", "response": str(place), "reward": own, "env_reward": env}
         for place, (own, env) in enumerate(rewards)
     ]
+    rows.append({"prompt": "p", "response": "its judge failed", "env_reward": 1.0})
     for order in (rows, rows[::-1]):
         found = make_audit([write_jsonl(tmp_path / "dump.jsonl", order)])
-        assert (found.missing, found.mean_reward) == (1, 0.5)
+        assert (found.missing, found.mean_reward) == (3, 0.5)
+        assert [one.reward for one in DiffRun(tmp_path / "dump.jsonl")].count(None) == 3
         assert any("'env_reward' is beside it" in note for note in found.input.notes)
 
 

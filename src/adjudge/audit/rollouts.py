@@ -27,7 +27,6 @@ from adjudge.checks.run import (
     MetricsByStep,
 )
 from adjudge.errors import ConfigError, RunFolderError
-from adjudge.intake.columns import read_env_reward
 from adjudge.judges.asking import JudgeCall
 from adjudge.messages import content_text
 from adjudge.rollouts.input_report import RUN_FOLDER, may_be_score
@@ -105,11 +104,10 @@ def _read_dump(
 ) -> Iterator[AuditedRollout]:
     reader = SampleReader(paths, mapping, audited=True, say=run.input.hear)
     for sample in reader:
-        own = reader.has_own_reward(sample)
+        own, reward = reader.read_own_reward(sample)
         rollout = from_sample(sample, run.input.add(sample, own_reward=own))
         if own:
-            rollout.env_reward = rollout.reward
-            rollout.reward = read_env_reward(sample.extra["reward"])
+            rollout.env_reward, rollout.reward = rollout.reward, reward
             rollout.missing = "" if rollout.reward is not None else NOT_A_NUMBER
         yield rollout
     run.input.add_files(reader)

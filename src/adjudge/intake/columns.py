@@ -196,12 +196,14 @@ class RewardColumns(NamedTuple):
 
     ``column`` has it, if one does. ``others`` may be meant in its place: columns, or places in the
     column. ``unread``: a column by the name of a reward that has ``value``, which is no number.
+    ``beside``: numbers of ``reward`` stand beside ``env_reward``.
     """
 
     column: str | None = None
     others: tuple[str, ...] = ()
     unread: str | None = None
     value: str = ""
+    beside: bool = False
 
     @property
     def sentence(self) -> str:
@@ -273,7 +275,8 @@ def find_reward(rows: Sequence[Fields], beside: Collection[str] | None = None) -
     parts = [part for name, value in strange.items() for part in _list_parts(name, value)]
     unread = next(iter(strange.items()), (None, None))
     found = "" if unread[0] is None else describe_value(unread[1])
-    return RewardColumns(column, (*parts, *others), unread[0], found)
+    has_both = "env_reward" in values and any(map(is_reward, values.get("reward", ())))
+    return RewardColumns(column, (*parts, *others), unread[0], found, has_both)
 
 
 def _is_truth(value: object) -> bool:

@@ -99,7 +99,7 @@ class InputReport:
         have["prompt"] += bool(sample.prompt)
         have["reference"] += sample.reference is not None
         if own_reward:
-            have["reward"] += extra["reward"] is not None
+            have["reward"] += extra.get("reward") is not None
             self._columns["reward"]["reward"] = None
         elif "env_reward" in extra:
             have["reward"] += 1

@@ -16,7 +16,7 @@ from adjudge.intake.columns import (
     RewardColumns,
     describe_value,
     is_nothing,
-    is_reward,
+    read_env_reward,
 )
 from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.intake.rollouts import first_turn
@@ -85,14 +85,18 @@ class FileReading:
         what = by_name if self.format is None else self.format.title
         return f"{what}, rows under {self.nested}" if self.nested else what
 
-    def has_own_reward(self, extra: Mapping[str, Any]) -> bool:
-        """Whether ``extra["reward"]`` is what was learned from, beside the environment's reward.
+    def read_own_reward(self, extra: Mapping[str, Any]) -> tuple[bool, float | None]:
+        """Whether a row's reward is its ``reward``, with the environment's beside it; and which.
 
-        Where the column ``reward`` is the environment's, it is read as such.
+        ``None`` where the row has no number there. Where the column ``reward`` is the
+        environment's, it is read as such.
         """
-        named = {*self.mapping, *self.guessed}
-        own = is_reward(extra.get("reward", ""))
-        return own and self.format is None and "env_reward" not in named
+        said, named = extra.get("reward", ""), {*self.mapping, *self.guessed}
+        if self.format is not None or "env_reward" in named:
+            return False, None
+        with suppress(RolloutError):
+            return True, read_env_reward(said)
+        return self.rewards.beside, None
 
     def join_lines(self, rows: Iterator[FileRow]) -> Iterator[FileRow]:
         """A file's rows; the lines of a conversation as one row in the place of the first."""

@@ -272,17 +272,17 @@ class SampleReader:
             file, reason = next(iter(self.skipped.items()))
             raise ConfigError(f"{file}: {reason}")
 
-    def has_own_reward(self, sample: Sample) -> bool:
-        """Whether ``reward``, beside the environment's, is the reward of the sample read last."""
+    def read_own_reward(self, sample: Sample) -> tuple[bool, float | None]:
+        """:meth:`.FileReading.read_own_reward` of the sample read last; said once a file."""
         file, reading = next(reversed(self.readings.items()))
-        own = reading.has_own_reward(sample.extra)
+        own, reward = reading.read_own_reward(sample.extra)
         if own and sample.env_reward is not None and file not in self._own_rewards:
             self._own_rewards.add(file)
             self._say(
                 f"{file}: the reward is the column 'reward'; 'env_reward' is beside it. Choose "
                 "another column with -m env_reward=COLUMN."
             )
-        return own
+        return own, reward
 
     def _as_sample(
         self, row: Mapping[str, Any] | RolloutError, index: int, where: str

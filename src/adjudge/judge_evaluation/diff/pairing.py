@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adjudge.errors import ConfigError, RolloutError, RunFolderError
-from adjudge.intake.columns import read_env_reward
 from adjudge.judge_evaluation.labels import join_labels, read_label_files
 from adjudge.rewards.formulas import group_step
 from adjudge.rollouts.samples import GroupNames, SampleReader, compute_rollout_key
@@ -83,8 +82,8 @@ class DiffRun:
         """A dump's rollouts; what the trainer learned from is the reward."""
         groups = GroupNames()
         for sample in self._reader:
-            own = self._reader.has_own_reward(sample)
-            reward = read_env_reward(sample.extra["reward"]) if own else sample.env_reward
+            own, reward = self._reader.read_own_reward(sample)
+            reward = reward if own else sample.env_reward
             record = RunRecord(
                 index=sample.original_index,
                 group=groups.name(sample),
