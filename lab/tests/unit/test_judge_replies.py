@@ -72,19 +72,6 @@ POINTWISE: list[tuple[str, str, int | ReplyFault, tuple[float, ...]]] = [
     ),
 ]  # fmt: skip
 
-# Name, reply, how it is read, rewards for the labels A and B; no tie is offered.
-PAIRWISE: list[tuple[str, str, str | ReplyFault, tuple[float, float]]] = [
-    ("A", f"{THINK}\n<better>A</better>", "A", (1.0, 0.0)),
-    ("B", f"{THINK}<better>B</better>\n", "B", (0.0, 1.0)),
-    ("names of both in thinking", "<think>A? B. B!</think><better>A</better>", "A", (1.0, 0.0)),
-    ("a name with it", f"{THINK}<better>Answer B</better>", ReplyFault.VALUE, (-0.25, -0.25)),
-    ("a small letter", f"{THINK}<better>a</better>", ReplyFault.VALUE, (-0.25, -0.25)),
-    ("Cyrillic", f"{THINK}<better>А</better>", ReplyFault.VALUE, (-0.25, -0.25)),
-    ("a tie not offered", f"{THINK}<better>tie</better>", ReplyFault.VALUE, (-0.25, -0.25)),
-    ("two", f"{THINK}<better>A</better><better>B</better>", ReplyFault.SEVERAL, (-0.25, -0.25)),
-    ("a rating", f"{THINK}<score>3</score>", ReplyFault.FORM, (-0.25, -0.25)),
-]  # fmt: skip
-
 
 def cases(table: list[Any]) -> list[Any]:
     return [pytest.param(*case, id=name) for name, *case in table]
@@ -96,7 +83,6 @@ def said(read: Verdict | UnreadableReply) -> Any:
 
 def test_the_tables_are_what_they_say() -> None:
     assert len({reply for _, reply, *_ in POINTWISE}) == len(POINTWISE)
-    assert len({reply for _, reply, *_ in PAIRWISE}) == len(PAIRWISE)
     assert {found for _, _, found, _ in POINTWISE} == {*FOR, *ReplyFault}
 
 

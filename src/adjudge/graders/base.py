@@ -21,7 +21,6 @@ from pathlib import Path
 from time import perf_counter
 from types import coroutine
 from typing import (
-    Annotated,
     Any,
     ClassVar,
     Literal,
@@ -53,7 +52,7 @@ def view_text(response: str, view: View) -> str | None:
 
 
 def check_parameters(grader: object) -> None:
-    """The flags, ``Literal`` words and ``Annotated`` values of a dataclass are such."""
+    """The flags, ``Literal`` words and values with a ``Field`` of a dataclass are such."""
     from adjudge.config_tables import check_setting  # noqa: PLC0415  (who builds no grader)
 
     declaring = next(one for one in type(grader).__mro__ if "__dataclass_fields__" in vars(one))
@@ -64,12 +63,16 @@ def check_parameters(grader: object) -> None:
 @cache
 def _list_checked(declaring: Any) -> list[tuple[str, object]]:
     """The checked parameters of a dataclass, with their types."""
+    from pydantic.fields import FieldInfo  # noqa: PLC0415  (who builds no grader)
+
     kinds = get_type_hints(declaring, include_extras=True)
     return [
         (one.name, kinds[one.name])
         for one in fields(declaring)
         if any(
-            kind is bool or get_origin(kind) in (Literal, Annotated)
+            kind is bool
+            or get_origin(kind) is Literal
+            or any(isinstance(more, FieldInfo) for more in getattr(kind, "__metadata__", ()))
             for kind in (kinds[one.name], *get_args(kinds[one.name]))
         )
     ]

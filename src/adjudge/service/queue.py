@@ -403,7 +403,7 @@ class BackendQueue:
         responses: list[JudgeResponse] = []
         try:
             # Copies, since a backend may give the same response twice.
-            responses = [*map(_copy, await self._backend.score(requests))]
+            responses = [*map(_copy, await self._backend.score([*requests]))]
             if len(responses) != len(requests):
                 said = f"the backend gave {len(responses)} answers to {len(requests)} requests"
                 raise GradingFailure(ErrorKind.BUG, said)  # noqa: TRY301

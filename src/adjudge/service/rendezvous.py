@@ -189,7 +189,8 @@ class Rendezvous(GroupRendezvous):
         )
         if group is None or anew or name in group.stale:
             known = None
-        if known is None and self._held_bytes + new.size > self._settings.max_held:
+        full = self._held_bytes + new.size > self._settings.max_held
+        if full and known is None and (group is None or anew or not group.closed):
             # Whoever went away has left a text here: connections do not bound them.
             raise queue_full(
                 f"{len(self._open)} groups are open with {self._held_bytes / 1e6:.1f} MB of texts: "

@@ -67,6 +67,7 @@ async def _close(chosen: Callable[[Endpoint], bool] = lambda _: True) -> None:
     """Close these of the running loop's endpoints; who asks meanwhile gets new ones."""
     async with contextlib.AsyncExitStack() as closing:  # one that fails keeps no other open
         for endpoint in filter(chosen, open_endpoints()):
+            endpoint.closed = True  # before the first await, or a model would still ask it
             closing.push_async_callback(_open.value.pop(endpoint).aclose)
 
 

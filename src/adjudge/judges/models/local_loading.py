@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -115,22 +115,20 @@ def _loading(key: str, place: str) -> Iterator[Any]:
     What a trainer set of them holds again afterwards. Whatever the files are like: what goes wrong
     is a :class:`~adjudge.errors.ConfigError` at ``key``.
     """
-    with LOADING_LOCK:
-        import transformers  # noqa: PLC0415
-
-        log = transformers.logging
-        level, has_bars = log.get_verbosity(), log.is_progress_bar_enabled()
-        log.set_verbosity_error()
-        log.disable_progress_bar()
+    with LOADING_LOCK, ExitStack() as restore:
         try:
+            import transformers  # noqa: PLC0415
+
+            log = transformers.logging
+            restore.callback(log.set_verbosity, log.get_verbosity())
+            if log.is_progress_bar_enabled():
+                restore.callback(log.enable_progress_bar)
+            log.set_verbosity_error()
+            log.disable_progress_bar()
             yield transformers
         except Exception as error:
             first = (str(error).strip().splitlines() or [""])[0][:300]
             raise ConfigError(f"{key}: {place}: cannot be loaded: {first}") from error
-        finally:
-            log.set_verbosity(level)
-            if has_bars:
-                log.enable_progress_bar()
 
 
 def convert_to_turns(messages: Sequence[Message], special: Iterable[str]) -> TextTurns:
