@@ -91,6 +91,8 @@ _SKIPPED = re.compile(  # <<2*3=6>> is a calculator note of GSM8K
 _VALUE = re.compile(
     r"(?a)[-+]*(?:[({[][-+({[ ]{0,10})?(?:\.?\d|\\(?:[dtc]?frac|sqrt|binom|pi)(?![A-Za-z]))"
 )
+_SIMPLE = re.compile(r"(?a)-?\d{1,150}(?:\.\d{1,150})?")
+_LAST = re.compile(rf"{_SIMPLE.pattern}(?=\.?\s*\Z)")
 # A numeral that goes on like this is part of a time, a name or a larger formula.
 _PART = re.compile(r":\d|['’]\d|_[\w{]")
 _BROKEN = re.compile(r"[-+({[]*(?:\\[A-Za-z]+|[\w.,:/^*{}'’+-])+")
@@ -202,6 +204,8 @@ def _next(text: str, at: int, before: str, worded: bool) -> tuple[str, ParsedNum
     if (text[at] not in "+-" or before not in ("value", "name", "broken")) and _VALUE.match(
         text, at
     ):
+        if (last := _LAST.match(text, at)) is not None:  # as most answers: nothing to compute
+            return "value", ParsedNumber(Fraction(last[0]), False, at, last[0]), last.end()
         if (read := read_value(text, at)) is not None:
             value, reader = read
             number = ParsedNumber(value, reader.percent, at, text[at : reader.at].strip())
@@ -257,7 +261,6 @@ def _measured(
 
 _MAX_CHARS = 2_000  # of an answer that is read as a whole
 _MAX_SENTENCE = 500  # of text without a marker
-_SIMPLE = re.compile(r"(?a)-?\d{1,150}(?:\.\d{1,150})?")
 _SAME = Fraction(1, 10**40)  # relative; irrational values agree to more digits than this
 _ROUNDED = Fraction(1, 100)  # relative; what "≈" may stand between
 _CUE = re.compile(r"(?i)\banswer(?:\s+is\b|\**\s*[:=])[*:\s]*|####")
