@@ -163,7 +163,7 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
             samples,
             groups,
             [drawn[group] for group in groups],
-            counting=self.spec.at_step(step).counting,
+            counting=self.spec.at_step(step).counting if self.schedules else None,
         )
 
     def draw_values(self, judged: Sequence[GradedSample]) -> list[list[dict[str, float | None]]]:

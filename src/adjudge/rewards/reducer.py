@@ -140,7 +140,7 @@ class RewardReducer:
         }
         self._event_graders = {term.name for term in self._terms["event"]}
         self._compares = spec.group_setting is not None
-        self._has_schedules = bool(spec.schedules)
+        self.schedules = spec.schedules
         self._warned = False
 
     def reward(
@@ -171,7 +171,7 @@ class RewardReducer:
         said of all together is noted there, and said by :meth:`check_rewards` after the last.
         """
         reducer = self
-        if step is not None and self._has_schedules:
+        if step is not None and self.schedules:
             reducer = RewardReducer(self.spec.at_step(step), self.graders)
         chains = reducer.explain(judged, whole_groups=whole_groups)
         results = list(map(reducer.make_result, chains))
@@ -234,7 +234,7 @@ class RewardReducer:
         self, judged: Sequence[GradedSample], *, whole_groups: bool
     ) -> list[AbstractSet[str]]:
         """For each sample, the graders that are left out of its reward: idle in its whole group."""
-        if self._has_schedules:
+        if self.schedules:
             self.spec.refuse_schedules("this call", "Pass step=…, or use RewardSpec.at_step.")
         if whole_groups:
             imputes = self.spec.missing.suspect == "min"

@@ -214,7 +214,7 @@ class Adapter:
         A spec with schedules of weights needs the training ``step``: what a trainer calls may be a
         group, an evaluation or one of several processes, so calls are not counted.
         """
-        if options.get("step") is None:
+        if self.scorer.schedules and options.get("step") is None:
             self.spec.refuse_schedules(self.trainer, "Give the grader a number.")
         if self.call_holds == "one sample":
             options["whole_groups"] = False

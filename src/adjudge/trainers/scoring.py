@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -150,10 +151,11 @@ class Scorer(SpecRewardFunction):
             self.recorder.check_stop()
         judged = await super().grade(samples, groups, step=step)
         watches = self.spec.missing.max_missing < 1.0
-        counting = self.spec.at_step(step or 0).counting if watches else ()
-        results = (result for one in judged for name, result in one.results() if name in counting)
-        for one in results:
-            if isinstance(one, GraderError) and one.kind is ErrorKind.BUDGET:
+        results = chain.from_iterable(one.results() for one in judged if watches)
+        for name, one in results:
+            if not isinstance(one, GraderError) or one.kind is not ErrorKind.BUDGET:
+                continue
+            if name in self.spec.at_step(step or 0).counting:
                 why = one.error.removeprefix(f"{one.name}: ")
                 raise JudgeUnavailable(
                     f"{one.name}: no money is left: {why}. Raise the budget (budget_usd), or what "
@@ -212,7 +214,7 @@ class Scorer(SpecRewardFunction):
         if self.spec.reward.sample_rate < 1 and judged:
             metrics["judge/drawn_frac"] = sum(one.sampled for one in judged) / len(judged)
         if step is not None:
-            for name, schedule in self.spec.schedules.items():
+            for name, schedule in self.schedules.items():
                 metrics[f"judge/{name}_weight"] = schedule.at(step)
         self._report_missing(results, step if progress is None else progress.step)
         if metrics.get("judge/missing_frac"):
