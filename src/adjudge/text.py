@@ -21,6 +21,9 @@ SURROGATES = "\ud800-\udfff"
 """For a character class of a pattern."""
 
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
+THINK_TAGS = {THINK_OPEN: THINK_OPEN, THINK_CLOSE: THINK_CLOSE}
+THINK_TAGS |= {"[THINK]": THINK_OPEN, "[/THINK]": THINK_CLOSE}  # Mistral's
+"""Tags of thinking, and the usual ones for them."""
 
 _SURROGATE = re.compile(f"[{SURROGATES}]")
 
@@ -114,6 +117,24 @@ def shorten_text(text: object, limit: int = 200) -> str:
     """Text of unknown length and content, cut and made encodable, for a reason or message."""
     whole = str(text)
     return replace_surrogates(whole if len(whole) <= limit else whole[:limit] + "…")
+
+
+def mark_thinking(text: str, opened: bool = False) -> str:
+    r"""A turn's text with ``<think>`` where its thinking begins.
+
+    ``opened``: the prompt opened it, as :func:`~adjudge.intake.rendered.opens_thinking` says.
+
+    >>> mark_thinking("So 4.</think>4", opened=True)
+    '<think>\nSo 4.</think>4'
+    >>> mark_thinking("[THINK]So 4.[/THINK]4")
+    '<think>So 4.</think>4'
+    """
+    if "THINK]" in text and ("[/THINK]" in text or text.lstrip().startswith("[THINK]")):
+        for tag, usual in THINK_TAGS.items():
+            text = text.replace(tag, usual)
+    if opened and not text.lstrip().startswith(THINK_OPEN):
+        return f"{THINK_OPEN}\n{text}"
+    return text
 
 
 def final_text(response: str) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from adjudge.errors import Fields, Metadata
-from adjudge.text import THINK_CLOSE, THINK_OPEN
+from adjudge.text import THINK_CLOSE, THINK_OPEN, THINK_TAGS
 
 
 class Tokenizer(Protocol):
@@ -107,10 +107,7 @@ def _split_bare(text: str) -> list[Metadata] | None:
     ]
 
 
-_OPENINGS = {"[THINK]": THINK_OPEN}
-_CLOSINGS = {"[/THINK]": THINK_CLOSE}
-_OPENING_TAGS = (THINK_OPEN, *_OPENINGS)
-THINK_TAGS = {THINK_OPEN: THINK_OPEN, THINK_CLOSE: THINK_CLOSE, **_OPENINGS, **_CLOSINGS}
+_OPENING_TAGS = tuple(tag for tag, usual in THINK_TAGS.items() if usual == THINK_OPEN)
 
 
 def opens_thinking(prompt: str) -> bool:
@@ -131,53 +128,6 @@ def template_opens_thinking(tokenizer: Tokenizer, options: Fields | None = None)
         asked, tokenize=False, add_generation_prompt=True, **(options or {})
     )
     return isinstance(rendered, str) and opens_thinking(rendered)
-
-
-def mark_thinking(text: str, opened: bool = False) -> str:
-    r"""A turn's text with ``<think>`` where its thinking begins.
-
-    ``opened``: the prompt opened it, as :func:`opens_thinking` says.
-
-    >>> mark_thinking("So 4.</think>4", opened=True)
-    '<think>\nSo 4.</think>4'
-    >>> mark_thinking("[THINK]So 4.[/THINK]4")
-    '<think>So 4.</think>4'
-    """
-    if "THINK]" in text and ("[/THINK]" in text or text.lstrip().startswith("[THINK]")):
-        for tag, usual in (*_OPENINGS.items(), *_CLOSINGS.items()):
-            text = text.replace(tag, usual)
-    if opened and not text.lstrip().startswith(THINK_OPEN):
-        return f"{THINK_OPEN}\n{text}"
-    return text
-
-
-class ThinkingWatch:
-    """Says once that some texts are read as plain although the policy seems to think.
-
-    A turn that ends its thinking and never began it shows that a template opens the thinking. A
-    turn without a tag was then perhaps cut inside its thinking; the text does not show it.
-    """
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say: Callable[[str], None] | None = say
-        self._closed = self._plain = False
-
-    def see(self, response: str) -> None:
-        """Look at the next response."""
-        if "think>" not in response:
-            if self._plain:
-                return  # as in most rows
-            self._plain = True
-        elif THINK_OPEN not in response:
-            self._closed = True
-        if self._closed and self._plain and self._say is not None:
-            self._say(
-                "response: some end a thinking that they do not begin, so the chat template begins "
-                "it; others have no tag at all and are read as plain text, though their thinking "
-                "may have been cut. Give prompts as the template rendered them, or responses with "
-                "their opening <think>."
-            )
-            self._say = None
 
 
 class Thinking(NamedTuple):

@@ -8,7 +8,7 @@ policy's (:func:`read_conversation`).
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,13 +16,9 @@ import msgspec
 from adjudge.errors import Fields, Metadata, RolloutError
 from adjudge.intake.columns import read_env_reward
 from adjudge.intake.conversation import looks_like_messages, read_messages
-from adjudge.intake.rendered import (
-    mark_thinking,
-    opens_thinking,
-    read_rendered_prompt,
-)
+from adjudge.intake.rendered import opens_thinking, read_rendered_prompt
 from adjudge.messages import content_text, last_question, prompt_messages
-from adjudge.text import LAST_SIGNS, strip_end_tokens
+from adjudge.text import LAST_SIGNS, THINK_OPEN, mark_thinking, strip_end_tokens
 from adjudge.types import Sample
 
 Turns = list[Metadata]
@@ -156,6 +152,35 @@ def _mark_turn(turn: Metadata) -> Metadata:
     if turn.get("reasoning_content") or turn.get("reasoning") or not content:
         return turn
     return {**turn, "content": mark_thinking(content, opened=True)}
+
+
+class ThinkingWatch:
+    """Says once that some texts are read as plain although the policy seems to think.
+
+    A turn that ends its thinking and never began it shows that a template opens the thinking. A
+    turn without a tag was then perhaps cut inside its thinking; the text does not show it.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say: Callable[[str], None] | None = say
+        self._closed = self._plain = False
+
+    def see(self, response: str) -> None:
+        """Look at the next response."""
+        if "think>" not in response:
+            if self._plain:
+                return  # as in most rows
+            self._plain = True
+        elif THINK_OPEN not in response:
+            self._closed = True
+        if self._closed and self._plain and self._say is not None:
+            self._say(
+                "response: some end a thinking that they do not begin, so the chat template begins "
+                "it; others have no tag at all and are read as plain text, though their thinking "
+                "may have been cut. Give prompts as the template rendered them, or responses with "
+                "their opening <think>."
+            )
+            self._say = None
 
 
 def make_sample(

@@ -18,9 +18,9 @@ from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.columns import ReferenceChoice, RewardColumns, describe_value, read_env_reward
 from adjudge.intake.conversation import list_messages, looks_like_messages, read_messages
-from adjudge.intake.rendered import ThinkingWatch
 from adjudge.intake.rollouts import (
     RolloutParts,
+    ThinkingWatch,
     compute_divergence,
     compute_prompt_key,
     is_plain,

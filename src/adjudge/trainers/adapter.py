@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, TypeVar, Un
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.intake.columns import ReferenceChoice
-from adjudge.intake.rendered import ThinkingWatch
-from adjudge.intake.rollouts import make_sample
+from adjudge.intake.rollouts import ThinkingWatch, make_sample
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.scoring import (
     SPEC_VARIABLE,

@@ -25,7 +25,7 @@ from typing import Any
 
 from adjudge.errors import GradingFailure, JudgeAuthError
 from adjudge.intake.parts import tool_call
-from adjudge.intake.rendered import THINK_TAGS
+from adjudge.text import THINK_TAGS
 from adjudge.trainers.verl.batches import MASK_COLUMN
 from adjudge.trainers.verl.reward_sources import (
     GROUP_SIZE_COLUMN,
