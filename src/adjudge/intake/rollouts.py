@@ -69,15 +69,15 @@ def read_rollout(prompt: Any, completion: Any, *, thinks: bool | None = None) ->
         thinks = opens_thinking(prompt) if thinks is None else thinks
         if looks_like_messages(prompt):
             before = read_messages(prompt, "prompt")
+            if isinstance(completion, str):
+                # A table's columns of JSON. Beside any other prompt it is what the policy wrote.
+                listed = completion if completion.lstrip()[:1] != "{" else f"[{completion}]"
+                if looks_like_messages(listed):
+                    completion = read_messages(listed, "completion")
         else:
             before = read_rendered_prompt(prompt)
     elif prompt is not None:
         before = read_messages(prompt, "prompt")
-    if before is not None and completion.__class__ is str:
-        # A table's columns of JSON. Beside a prompt in plain text, JSON was perhaps asked for.
-        listed = completion if completion.lstrip()[:1] != "{" else f"[{completion}]"
-        if looks_like_messages(listed):
-            completion = read_messages(listed, "completion")
     if isinstance(completion, str):
         response = mark_thinking(strip_end_tokens(completion), bool(thinks))
         if before is None:
