@@ -166,9 +166,9 @@ def _load_spec(spec: RewardSpec | Path | str) -> RewardSpec:
     if isinstance(spec, RewardSpec):
         return spec
     if isinstance(spec, str) and is_address(spec):
-        from adjudge.trainers.scoring import load_spec  # noqa: PLC0415  (who has a file needs none)
+        from adjudge.client.grader import make_service_spec  # noqa: PLC0415  (files need none)
 
-        return load_spec(spec)
+        return make_service_spec(spec, pinned=True)
     return RewardSpec.load(spec)
 
 
